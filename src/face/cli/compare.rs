@@ -129,7 +129,7 @@ fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap], records: &[Record]
         let columns =
             std::iter::once("tp".to_owned()).chain(map.batches.iter().map(|b| format!("b{b}")));
         let mut rows = Table::new(columns);
-        let gaps = Gaps::of(comparison, &map.slice, records);
+        let gaps = Gaps::of(comparison, map, records);
         for &tp in &map.tps {
             let cell = |&batch: &u32| match map.cell(tp, batch) {
                 // what is not shown to differ says so without colour

@@ -6,6 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use serde::Serialize;
 
 use super::{Axis, Comparison, ComparisonReport, Verdict};
+use crate::run::{Feasibility, Shared, feasibility};
 use crate::table::{Record, Spec, Status};
 
 /// What a map holds fixed.
@@ -167,8 +168,8 @@ pub struct Gaps {
 impl Gaps {
     /// What these runs, oldest first, say of the cells of a slice. Costs a comparison of specs for each run that has
     /// the architecture and the P2P setting of one of its sides.
-    pub fn of(report: &ComparisonReport, slice: &HeatSlice, records: &[Record]) -> Self {
-        let Some(pair) = slice.members.first().and_then(|at| report.pairs.get(*at)) else {
+    pub fn of(report: &ComparisonReport, map: &HeatMap, records: &[Record]) -> Self {
+        let Some(pair) = map.slice.members.first().and_then(|at| report.pairs.get(*at)) else {
             return Self::default();
         };
         let sides = [&pair.baseline_side.spec, &pair.side.spec];
@@ -184,7 +185,28 @@ impl Gaps {
                 }
             }
         }
+        gaps.judge(map, sides);
         gaps
+    }
+
+    /// Finds which cells without a run cannot run: sweeps store nothing of them. Cells that are simulated alone, since
+    /// what another machine's memory held is not known here; [`MOST_JUDGED`] at most.
+    fn judge(&mut self, map: &HeatMap, sides: [&Spec; 2]) {
+        let shared = Shared::default();
+        let all = map.tps.iter().flat_map(|tp| map.batches.iter().map(move |batch| (*tp, *batch)));
+        let absent = all.filter(|(tp, batch)| map.cell(*tp, *batch).is_none());
+        for (tp, batch) in absent.take(MOST_JUDGED) {
+            for (side, statuses) in sides.into_iter().zip(&mut self.statuses) {
+                if statuses.contains_key(&(tp, batch)) || !side.backend.is_simulated() {
+                    continue;
+                }
+                match feasibility::of_with(&Spec { tp, batch, ..side.clone() }, &shared) {
+                    Ok(Feasibility::Oom(_)) => statuses.insert((tp, batch), Status::Oom),
+                    Ok(Feasibility::Skipped(_)) => statuses.insert((tp, batch), Status::Skipped),
+                    Ok(Feasibility::Runs) | Err(_) => None,
+                };
+            }
+        }
     }
 
     /// In a word why there is no number.
@@ -199,6 +221,9 @@ impl Gaps {
         }
     }
 }
+
+/// The most cells of a map that are planned to find whether they can run.
+const MOST_JUDGED: usize = 64;
 
 /// The cell of a side at another TP and batch: with what may differ between the cells of a map.
 fn placed(side: &Spec, of: &Spec) -> Spec {

@@ -8,7 +8,8 @@ use super::told::Told;
 use crate::base::error::Result;
 use crate::face::tui::snapshot::Snapshot;
 use crate::study::analysis::{
-    Axis, AxisCount, Cells, Comparison, ComparisonReport, Gaps, HeatSlice, Varied, first_equal, slices,
+    Axis, AxisCount, Cells, Comparison, ComparisonReport, Gaps, HeatMap, HeatSlice, Varied, first_equal,
+    slices,
 };
 
 /// What is to be compared.
@@ -77,10 +78,9 @@ impl Compared {
         Ok(compared)
     }
 
-    /// Why the map of a slice, told by its index, has no number at a TP and a batch.
-    pub(super) fn gaps(&self, slice: usize) -> Gaps {
-        let slice = self.slices.get(slice);
-        slice.map_or_else(Gaps::default, |slice| Gaps::of(&self.report, slice, &self.runs.records))
+    /// Why a map has no number at a TP and a batch.
+    pub(super) fn gaps(&self, map: &HeatMap) -> Gaps {
+        Gaps::of(&self.report, map, &self.runs.records)
     }
 
     /// What a pair compares: the value, with the baseline before it where that is not the same for all.

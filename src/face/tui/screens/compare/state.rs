@@ -320,7 +320,10 @@ impl Compare {
             .compared()
             .and_then(|compared| Some(HeatMap::new(&compared.report, compared.slices.get(self.slice)?)));
         self.left_out.clear();
-        self.gaps = self.compared().map_or_else(Gaps::default, |compared| compared.gaps(self.slice));
+        self.gaps = match (self.compared(), &map) {
+            (Some(compared), Some(map)) => compared.gaps(map),
+            _ => Gaps::default(),
+        };
         let map = map.map(|mut map| {
             let (kept, out): (Vec<_>, Vec<_>) =
                 map.cells.into_iter().partition(|cell| shown.contains(&cell.pair));

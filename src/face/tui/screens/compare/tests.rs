@@ -364,6 +364,27 @@ fn a_map_says_why_a_cell_has_no_number() {
     assert!(row("tp8 ").contains("not run") && row("tp8 ").contains("no base"), "{map}");
 }
 
+/// Sweeps store nothing of what does not fit.
+#[test]
+fn a_map_says_of_cells_without_a_run_that_they_do_not_fit() {
+    let mut specs: Vec<Spec> = Vec::new();
+    for architecture in ["standard", "ladder"] {
+        for (tp, batch) in [(2, 1), (4, 1), (4, 64), (8, 16)] {
+            let mut spec = spec(architecture, tp, P2p::On, Backend::Sim);
+            (spec.model, spec.stack) = ("llama-3-70b".into(), "gpt-fast".into());
+            (spec.batch, spec.prompt_tokens, spec.output_tokens) = (batch, 1024, 16);
+            specs.push(spec);
+        }
+    }
+    let mut records = Vec::new();
+    simulate_cells(&specs.iter().collect::<Vec<_>>(), |_, record| records.push(record));
+    let mut driver = on(records, (120, 40));
+    press(&mut driver, "t");
+    let map = driver.screen();
+    let row = |tp: &str| map.lines().find(|line| line.contains(tp)).unwrap().to_owned();
+    assert!(row("tp2 ").contains("oom") && row("tp8 ").contains("not run"), "{map}");
+}
+
 #[test]
 fn the_map_and_the_counts_are_of_what_the_filter_leaves() {
     let mut driver = on(grid().to_vec(), (120, 40));
