@@ -113,7 +113,7 @@ fn print_maps(comparison: &ComparisonReport, records: &[Record], format: Format)
 
 /// Maps for people: rows are TPs, columns batches.
 fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap], records: &[Record]) -> String {
-    let mut text = String::new();
+    let (mut text, gaps) = (String::new(), Gaps::new(comparison, records));
     for map in maps {
         if !text.is_empty() {
             text.push('\n');
@@ -129,13 +129,13 @@ fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap], records: &[Record]
         let columns =
             std::iter::once("tp".to_owned()).chain(map.batches.iter().map(|b| format!("b{b}")));
         let mut rows = Table::new(columns);
-        let gaps = Gaps::of(comparison, map, records);
+        let why = gaps.of(map);
         for &tp in &map.tps {
             let cell = |&batch: &u32| match map.cell(tp, batch) {
                 // what is not shown to differ says so without colour
                 Some(cell) if !cell.differs => Shown::text(format!("({:.3})", cell.speedup)),
                 Some(cell) => Shown::Number(cell.speedup, 3),
-                None => Shown::text(gaps.why(tp, batch)),
+                None => why.get(&(tp, batch)).map_or(Shown::None, Shown::text),
             };
             rows.push(
                 std::iter::once(Shown::Whole(tp.into())).chain(map.batches.iter().map(cell)).collect(),

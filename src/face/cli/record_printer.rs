@@ -18,19 +18,12 @@ pub struct RecordPrinter {
     piece: Vec<Record>,
     printed: bool,
     annotations: Arc<Annotations>,
-    /// How many rounds are pooled in a record.
-    rounds: u32,
 }
 
 impl RecordPrinter {
     /// A printer in this format that has printed nothing yet.
     pub fn new(format: Format) -> Self {
-        Self { format, piece: Vec::new(), printed: false, annotations: Arc::default(), rounds: 1 }
-    }
-
-    /// Tables that say of records that each is of so many rounds.
-    pub fn pooling(self, rounds: u32) -> Self {
-        Self { rounds, ..self }
+        Self { format, piece: Vec::new(), printed: false, annotations: Arc::default() }
     }
 
     /// A table that shows these tags and notes too.
@@ -69,12 +62,6 @@ impl RecordPrinter {
                 let (common, table) = record_table::narrow(&self.piece, &self.annotations);
                 if !common.is_empty() {
                     output::emit(&format!("{common}\n"))?;
-                }
-                if self.rounds > 1 {
-                    let rounds = self.rounds;
-                    output::emit(&format!(
-                        "each row: a cell, its {rounds} rounds pooled; run: one of them\n"
-                    ))?;
                 }
                 output::aligned(&table)
             }

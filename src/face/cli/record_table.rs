@@ -122,11 +122,12 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) 
         }
     });
     let words: Vec<String> = words.collect();
-    let common = match words.is_empty() {
-        true => String::new(),
-        false => format!("all {}: {}", records.len(), words.join(" ")),
-    };
-    (common, rows)
+    let common = (!words.is_empty()).then(|| format!("all {}: {}", records.len(), words.join(" ")));
+    // the id in a row is that of one run, its numbers are of all
+    let rounds = records.iter().map(|record| record.runs.len()).max().filter(|rounds| *rounds > 1);
+    let pooled = rounds
+        .map(|rounds| format!("up to {rounds} rounds are pooled in a row, whose run is one of them"));
+    (common.into_iter().chain(pooled).collect::<Vec<_>>().join("\n"), rows)
 }
 
 /// Adds a run's tags and note to its JSON object.
@@ -165,6 +166,10 @@ mod tests {
         );
         let (common, header) = table(&[of(1, 4), of(2, 8)]);
         assert!(!common.contains("tp4") && header.contains("tp,batch"), "{common} {header}");
+        // what is pooled is not the numbers of the run that is named
+        let runs = vec!["a".to_owned(), "b".to_owned()];
+        let (common, _) = table(&[Record { runs, ..of(1, 4) }, of(2, 4)]);
+        assert!(common.contains("\nup to 2 rounds are pooled in a row"), "{common}");
         // of a single run nothing is common
         let (common, header) = table(&[of(1, 4)]);
         assert!(common.is_empty() && header.contains("tp,batch,p2p,link,model"), "{header}");

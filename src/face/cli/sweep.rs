@@ -78,7 +78,7 @@ fn lead(args: &Args, start: &Start) -> Result<u8> {
         report::note(&note);
     }
     let mut progress = Progress::new(&experiment.cells, experiment.rounds);
-    let mut printer = RecordPrinter::new(args.output.format).pooling(experiment.rounds);
+    let mut printer = RecordPrinter::new(args.output.format);
     let mut printed = Ok(());
     // other formats are for programs, which read the records
     let mut gathered = (args.output.format == Format::Table).then(Gathered::default);

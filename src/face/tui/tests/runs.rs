@@ -233,8 +233,14 @@ fn tags_notes_and_marks_are_confirmed_and_taken_back_one_by_one() {
     perform(&mut driver, effects);
     driver.keys("A");
     assert!(driver.screen().contains("took away 2 marks: u brings them back"), "{}", driver.screen());
-    driver.keys("u");
-    assert_eq!(driver.state.runs.marked.len(), 2);
+    driver.press(KeyCode::End);
+    driver.keys(" u");
+    assert_eq!(driver.state.runs.marked.len(), 3, "what was marked since stays");
+    driver.press(KeyCode::End);
+    driver.keys(" t");
+    driver.keys("-never");
+    driver.enter();
+    assert!(driver.screen().contains("2 runs: -never changes nothing"), "{}", driver.screen());
     for _ in 0..2 {
         let effects = driver.keys("u");
         assert!(matches!(effects[..], [Effect::Store(StoreTask::Annotate { .. }), ..]), "{effects:?}");

@@ -1,13 +1,11 @@
 //! A comparison as a map over TP and batch. A map shows one slice: a baseline, a value, and everything
 //! else fixed. Nothing is averaged; whoever wants another slice chooses it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{Axis, Comparison, ComparisonReport, Verdict};
-use crate::run::{Feasibility, Shared, feasibility};
-use crate::table::{Record, Spec, Status};
+use super::{Comparison, ComparisonReport, Verdict};
 
 /// What a map holds fixed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -154,81 +152,6 @@ impl HeatSlice {
         };
         name.trim_end().to_owned()
     }
-}
-
-/// Why a map has no number at a TP and a batch: what the stored runs say of the two cells of the pair that it lacks.
-#[derive(Clone, Debug, Default)]
-pub struct Gaps {
-    /// Of the baseline's and of the compared cells the status of the run stored last, by TP and batch.
-    statuses: [HashMap<(u32, u32), Status>; 2],
-    /// The baseline's TP and batch where the comparison is along that axis: it has the same for all cells.
-    fixed: [Option<u32>; 2],
-}
-
-impl Gaps {
-    /// What these runs, oldest first, say of the cells of a slice. Costs a comparison of specs for each run that has
-    /// the architecture and the P2P setting of one of its sides.
-    pub fn of(report: &ComparisonReport, map: &HeatMap, records: &[Record]) -> Self {
-        let Some(pair) = map.slice.members.first().and_then(|at| report.pairs.get(*at)) else {
-            return Self::default();
-        };
-        let sides = [&pair.baseline_side.spec, &pair.side.spec];
-        let along = |name| report.by == Axis::Option(name).to_string();
-        let fixed = [along("tp").then_some(sides[0].tp), along("batch").then_some(sides[0].batch)];
-        let mut gaps = Self { fixed, ..Self::default() };
-        for record in records {
-            let spec = &record.spec;
-            for (side, statuses) in sides.into_iter().zip(&mut gaps.statuses) {
-                let may_be = spec.architecture == side.architecture && spec.p2p == side.p2p;
-                if may_be && *spec == placed(side, spec) {
-                    statuses.insert((spec.tp, spec.batch), record.status);
-                }
-            }
-        }
-        gaps.judge(map, sides);
-        gaps
-    }
-
-    /// Finds which cells without a run cannot run: sweeps store nothing of them. Cells that are simulated alone, since
-    /// what another machine's memory held is not known here; [`MOST_JUDGED`] at most.
-    fn judge(&mut self, map: &HeatMap, sides: [&Spec; 2]) {
-        let shared = Shared::default();
-        let all = map.tps.iter().flat_map(|tp| map.batches.iter().map(move |batch| (*tp, *batch)));
-        let absent = all.filter(|(tp, batch)| map.cell(*tp, *batch).is_none());
-        for (tp, batch) in absent.take(MOST_JUDGED) {
-            for (side, statuses) in sides.into_iter().zip(&mut self.statuses) {
-                if statuses.contains_key(&(tp, batch)) || !side.backend.is_simulated() {
-                    continue;
-                }
-                match feasibility::of_with(&Spec { tp, batch, ..side.clone() }, &shared) {
-                    Ok(Feasibility::Oom(_)) => statuses.insert((tp, batch), Status::Oom),
-                    Ok(Feasibility::Skipped(_)) => statuses.insert((tp, batch), Status::Skipped),
-                    Ok(Feasibility::Runs) | Err(_) => None,
-                };
-            }
-        }
-    }
-
-    /// In a word why there is no number.
-    pub fn why(&self, tp: u32, batch: u32) -> &'static str {
-        let baseline = (self.fixed[0].unwrap_or(tp), self.fixed[1].unwrap_or(batch));
-        let known = [self.statuses[0].get(&baseline), self.statuses[1].get(&(tp, batch))];
-        match known {
-            [_, Some(Status::Ok)] => "no base",
-            [_, Some(status)] => status.as_str(),
-            [Some(status), None] if *status != Status::Ok => status.as_str(),
-            _ => "not run",
-        }
-    }
-}
-
-/// The most cells of a map that are planned to find whether they can run.
-const MOST_JUDGED: usize = 64;
-
-/// The cell of a side at another TP and batch: with what may differ between the cells of a map.
-fn placed(side: &Spec, of: &Spec) -> Spec {
-    let Spec { tp, batch, link, samples, warmup, .. } = *of;
-    Spec { tp, batch, link, samples, warmup, ..side.clone() }
 }
 
 impl HeatMap {

@@ -6,6 +6,7 @@ mod cells;
 mod chosen;
 mod comparison;
 mod equal;
+mod gaps;
 mod heat;
 mod label;
 mod matching;
@@ -20,7 +21,8 @@ pub use comparison::{
     AxisCount, Comparison, ComparisonReport, Flag, LEAST_DIFFERENCE, Measured, Side, Verdict,
 };
 pub use equal::first_equal;
-pub use heat::{Gaps, HeatCell, HeatMap, HeatSlice, HeatValue, slices};
+pub use gaps::{Gaps, Reasons};
+pub use heat::{HeatCell, HeatMap, HeatSlice, HeatValue, slices};
 pub(super) use label::{Label, parts};
 pub(super) use matching::{Matching, PooledCell};
 pub(super) use pair::Pair;

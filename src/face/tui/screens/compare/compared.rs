@@ -8,8 +8,8 @@ use super::told::Told;
 use crate::base::error::Result;
 use crate::face::tui::snapshot::Snapshot;
 use crate::study::analysis::{
-    Axis, AxisCount, Cells, Comparison, ComparisonReport, Gaps, HeatMap, HeatSlice, Varied, first_equal,
-    slices,
+    Axis, AxisCount, Cells, Comparison, ComparisonReport, Gaps, HeatMap, HeatSlice, Reasons, Varied,
+    first_equal, slices,
 };
 
 /// What is to be compared.
@@ -78,9 +78,15 @@ impl Compared {
         Ok(compared)
     }
 
-    /// Why a map has no number at a TP and a batch.
-    pub(super) fn gaps(&self, map: &HeatMap) -> Gaps {
-        Gaps::of(&self.report, map, &self.runs.records)
+    /// The whole map of a slice, by the slice's index.
+    pub fn map(&self, slice: usize) -> Option<HeatMap> {
+        Some(HeatMap::new(&self.report, self.slices.get(slice)?))
+    }
+
+    /// Why the map of a slice has no number, for each TP and batch where it has none; not for the thread that draws.
+    pub fn gaps(&self, slice: usize) -> Reasons {
+        let map = self.map(slice);
+        map.map_or_else(Reasons::new, |map| Gaps::new(&self.report, &self.runs.records).of(&map))
     }
 
     /// What a pair compares: the value, with the baseline before it where that is not the same for all.

@@ -20,21 +20,15 @@ const LABELS: u16 = 7;
 const HEAD: u16 = 3;
 
 /// Which of the shades a number has: fifths of the range. Ratios are shaded by how far they are from 1, up
-/// or down: what is slowed most is as solid as what gains most, in another colour. A range that shows as one number
-/// has no least and no most.
+/// or down: what is slowed most is as solid as what gains most, in another colour.
 fn shade_of(value: HeatValue, number: f64, range: [f64; 2]) -> usize {
     match value {
-        HeatValue::Speedup if farthest(range) < LEAST_DISTANCE => 0,
         HeatValue::Speedup => shade(distance(number), [0.0, farthest(range)]),
-        _ if is_one(value, range) => 0,
         _ => shade(number, range),
     }
 }
 
-/// The distance of a ratio from 1 that two decimals do not show.
-const LEAST_DISTANCE: f64 = 0.005;
-
-/// Whether the numbers of a map are the same as it shows them.
+/// Whether the numbers of a map are the same as it shows them: then there is no least and no most, and no shade.
 fn is_one(value: HeatValue, [low, high]: [f64; 2]) -> bool {
     let decimals = value.decimals();
     format!("{low:.decimals$}") == format!("{high:.decimals$}")
@@ -52,7 +46,7 @@ fn farthest([low, high]: [f64; 2]) -> f64 {
 /// Fifths of the range.
 fn shade(number: f64, [low, high]: [f64; 2]) -> usize {
     // what lies on a boundary belongs above it, whatever was lost in rounding
-    (((number - low) / (high - low).max(f64::MIN_POSITIVE) * 5.0 + 1e-9) as usize).min(4)
+    (((number - low) / (high - low) * 5.0 + 1e-9) as usize).min(4)
 }
 
 /// The first batch shown, so that the cursor's is.
@@ -100,6 +94,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compare: 
     line(buf, area, 0, &[(&label, style), (&name, title), (compare.slice_name(), text)]);
     let range = map.range(value);
     line(buf, area, 1, &[(&legend(value, range, compare.slice + 1, slices), dim)]);
+    let spread = range.filter(|range| !is_one(value, *range));
     let first = first_column(area, compare.cursor.1);
     put(buf, area, area.x, area.y + 2, " batch", title);
     for (column, batch) in map.batches.iter().enumerate().skip(first) {
@@ -117,14 +112,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compare: 
             }
             let selected = (row, column) == compare.cursor;
             let Some(cell) = map.cell(*tp, *batch) else {
-                let why = match compare.left_out.contains(&(*tp, *batch)) {
-                    true => "filtered",
-                    false => compare.gaps.why(*tp, *batch),
-                };
-                put(buf, area, x + 2, y, why, if selected { theme.style(Role::Selected) } else { dim });
+                let style = if selected { theme.style(Role::Selected) } else { dim };
+                put(buf, area, x + 2, y, compare.why_none(*tp, *batch), style);
                 continue;
             };
-            let shown = value.of(cell).zip(range).map(|(v, range)| SHADES[shade_of(value, v, range)]);
+            let shown = value.of(cell).zip(spread).map(|(v, range)| SHADES[shade_of(value, v, range)]);
             let role = match value {
                 HeatValue::Speedup if !cell.differs => Role::Dim,
                 HeatValue::Speedup if cell.speedup < 1.0 => Role::Bad,
@@ -175,14 +167,10 @@ mod tests {
     fn shades_are_fifths_of_the_range() {
         let shades: Vec<usize> = [1.0, 1.19, 1.2, 1.5, 1.99, 2.0].map(|v| shade(v, [1.0, 2.0])).into();
         assert_eq!(shades, [0, 0, 1, 2, 4, 4]);
-        let alike = |value, number| shade_of(value, number, [number, number + 1e-4]);
-        assert_eq!(
-            alike(HeatValue::ExposedPct, 5.0),
-            0,
-            "what is the same everywhere stands out nowhere"
-        );
-        assert_eq!(alike(HeatValue::HiddenShare, 0.5), 0);
-        assert_eq!((alike(HeatValue::Speedup, 1.0), alike(HeatValue::Speedup, 2.0)), (0, 4));
+        let alike = |value, number: f64| is_one(value, [number, number + 1e-4]);
+        assert!(alike(HeatValue::ExposedPct, 5.0) && alike(HeatValue::Speedup, 2.0));
+        assert!(!is_one(HeatValue::HiddenShare, [0.5, 0.52]));
+        assert_eq!(legend(HeatValue::Speedup, Some([2.0, 2.0]), 1, 1), " 1 of 1  2.00 everywhere");
         // half as fast is as far from 1 as twice as fast
         let ratios = [0.5, 0.96, 1.04, 2.0].map(|v| shade_of(HeatValue::Speedup, v, [0.5, 2.0]));
         assert_eq!(ratios, [4, 0, 0, 4]);

@@ -239,6 +239,17 @@ impl Screen for Compare {
         }
     }
 
+    fn settle(&mut self, _body: Rect, cx: &mut Context) {
+        let Some(of) = self.map_of() else { return };
+        let work = {
+            let of = of.clone();
+            move |_: &_| Ok((of.0.gaps(of.1), of))
+        };
+        cx.want("gaps", &of, work, |screen: &mut Self, found, cx| {
+            screen.gaps = cx.told(found).map(|(why, of)| (of, why));
+        });
+    }
+
     fn selected_run(&self, _cx: &Context) -> Option<SelectedRun> {
         let pair = self.selected()?;
         Some(SelectedRun { spec: pair.side.spec.clone(), run: pair.run.clone() })

@@ -9,7 +9,7 @@ use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
 use crate::study::analysis::filter::Filter;
 use crate::study::analysis::{
-    Comparison, ComparisonReport, Flag, Gaps, HeatMap, HeatSlice, HeatValue, compared_rows,
+    Comparison, ComparisonReport, Flag, HeatMap, HeatSlice, HeatValue, Reasons, compared_rows,
 };
 
 /// The runs of a pair: by them it is found again among others.
@@ -112,6 +112,16 @@ impl Counts {
     }
 }
 
+/// Which map is meant: the comparison that it is of, and its slice.
+#[derive(Clone, Debug)]
+pub struct MapOf(pub Arc<Compared>, pub usize);
+
+impl PartialEq for MapOf {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) && self.1 == other.1
+    }
+}
+
 /// State of the compare screen.
 #[derive(Debug, Default)]
 pub struct Compare {
@@ -149,8 +159,8 @@ pub struct Compare {
     pub slice: usize,
     /// Cells of the map's slice that the filter leaves out: TP and batch.
     pub left_out: Vec<(u32, u32)>,
-    /// Why the map has no number where the filter leaves out none.
-    pub gaps: Gaps,
+    /// Why a map has no number at a TP and a batch, and of which map that is said; `None` until it was found.
+    pub gaps: Option<(MapOf, Reasons)>,
     /// The number that it shows.
     pub value: HeatValue,
     /// The selected TP and batch: indices.
@@ -316,14 +326,8 @@ impl Compare {
         {
             self.slice = *first;
         }
-        let map = self
-            .compared()
-            .and_then(|compared| Some(HeatMap::new(&compared.report, compared.slices.get(self.slice)?)));
+        let map = self.compared().and_then(|compared| compared.map(self.slice));
         self.left_out.clear();
-        self.gaps = match (self.compared(), &map) {
-            (Some(compared), Some(map)) => compared.gaps(map),
-            _ => Gaps::default(),
-        };
         let map = map.map(|mut map| {
             let (kept, out): (Vec<_>, Vec<_>) =
                 map.cells.into_iter().partition(|cell| shown.contains(&cell.pair));
@@ -336,6 +340,22 @@ impl Compare {
             self.cursor = (row.min(map.tps.len() - 1), column.min(map.batches.len() - 1));
         }
         self.map = map;
+    }
+
+    /// The map that is shown, if one is.
+    pub fn map_of(&self) -> Option<MapOf> {
+        self.map.as_ref()?;
+        Some(MapOf(Arc::clone(self.compared()?), self.slice))
+    }
+
+    /// Why the map that is shown has no number at a TP and a batch; `…` until that is found.
+    pub fn why_none(&self, tp: u32, batch: u32) -> &'static str {
+        if self.left_out.contains(&(tp, batch)) {
+            return "filtered";
+        }
+        let of_shown = |(of, _): &&(MapOf, _)| Some(of) == self.map_of().as_ref();
+        let why = self.gaps.as_ref().filter(of_shown).and_then(|(_, why)| why.get(&(tp, batch)));
+        why.copied().unwrap_or("…")
     }
 
     /// Moves the map's cursor.

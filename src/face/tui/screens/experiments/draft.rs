@@ -270,3 +270,19 @@ impl Draft {
         self.bound();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn edits_have_names_of_their_own_from_which_the_experiments_is_told() {
+        let (a, b) = (edited_name("p2p", "tp = [2]"), edited_name("p2p", "tp = [4]"));
+        assert_ne!(a, b);
+        assert_eq!(a, edited_name("p2p", "tp = [2]"), "found again");
+        assert_eq!((name_before_edits(&a), name_before_edits(&b)), ("p2p", "p2p"));
+        // an experiment may have such a name itself
+        assert_eq!(name_before_edits("my-edited-sweep"), "my-edited-sweep");
+        assert_eq!(name_before_edits(&edited_name("my-edited-sweep", "")), "my-edited-sweep");
+    }
+}

@@ -2,6 +2,7 @@
 
 mod columns;
 mod draw;
+mod edits;
 mod marked;
 mod over;
 pub mod state;
@@ -14,23 +15,21 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use self::over::Over;
-use self::state::Done;
 pub use self::state::Runs;
 use crate::base::offer::Offer;
-use crate::base::text::counted;
 use crate::face::tui::action::acts;
 use crate::face::tui::context::Opening;
 use crate::face::tui::context::{Context, Request, SelectedRun};
 use crate::face::tui::format;
 use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
-use crate::face::tui::message::{Effect, StoreTask};
+use crate::face::tui::message::Effect;
 use crate::face::tui::overlay::Completing;
 use crate::face::tui::paper::Subject;
 use crate::face::tui::screen::{Acts, Command, Export, FileKind, Hints, Pointer, PointerKind, Screen};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::List;
-use crate::lab::store::{self, Store};
+use crate::lab::store::Store;
 use crate::study::analysis::side_by_side;
 use crate::table::Field;
 
@@ -257,12 +256,7 @@ impl Screen for Runs {
         self.deleting.clear();
         let place = self.list.selected;
         let held = self.selected(before).map(|record| record.run.clone());
-        if !self.marked.is_empty() {
-            let known: HashSet<&str> = runs.records.iter().map(|record| record.run.as_str()).collect();
-            // marks of runs that are gone go with them
-            self.marked.retain(|run| known.contains(run));
-            self.only_marked &= !self.marked.is_empty();
-        }
+        self.drop_marks_of_gone(runs);
         self.arrange(Some(runs));
         if let Some(held) = held {
             // the selection stays on its run, or where that is gone at its place
@@ -357,82 +351,6 @@ impl Runs {
 }
 
 impl Runs {
-    /// Takes all marks away, and says how they come back.
-    fn unmark(&mut self, cx: &mut Context) {
-        if self.marked.is_empty() {
-            return;
-        }
-        let undo = cx.key::<Self>(Act::Undo);
-        cx.inform(format!("took away {}: {undo} brings them back", counted(self.marked.len(), "mark")));
-        self.done.push(Done::Unmarked(std::mem::take(&mut self.marked)));
-        if std::mem::take(&mut self.only_marked) {
-            self.rearrange(cx);
-        }
-    }
-
-    /// Takes back what was done last; where nothing was done here, the newest deletion of an earlier day.
-    fn undo(&mut self, cx: &mut Context) {
-        match self.done.pop() {
-            Some(Done::Unmarked(marked)) => {
-                cx.inform(format!("{} again", counted(marked.len(), "mark")));
-                self.marked = marked;
-            }
-            Some(Done::Annotated(edits)) => {
-                let runs: usize = edits.iter().map(|(runs, _)| runs.len()).sum();
-                cx.inform(format!("tags and notes of {} are as they were", counted(runs, "run")));
-                for (runs, edit) in edits {
-                    cx.perform(Effect::Store(StoreTask::Annotate { runs, edit }));
-                }
-            }
-            Some(Done::Deleted) | None => cx.perform(Effect::Store(StoreTask::Restore)),
-        }
-    }
-
-    /// Changes tags or notes of the runs that were chosen when the user was asked, whatever is selected by now.
-    fn annotate(&mut self, runs: Vec<String>, edit: store::Edit, cx: &mut Context) {
-        if edit.is_empty() {
-            return;
-        }
-        let mut back: Vec<(Vec<String>, store::Edit)> = Vec::new();
-        for run in &runs {
-            let before = cx.stored.as_ref().and_then(|stored| stored.annotations.of(run));
-            let inverse = edit.inverse(before);
-            match back.iter_mut().find(|(_, same)| *same == inverse) {
-                Some((same, _)) => same.push(run.clone()),
-                None if inverse.is_empty() => {}
-                None => back.push((vec![run.clone()], inverse)),
-            }
-        }
-        let tags = |sign: &str, tags: &[String]| -> Vec<String> {
-            tags.iter().map(|tag| format!("{sign}{tag}")).collect()
-        };
-        let what = match edit.note.as_deref() {
-            Some("") => "took the note away".to_owned(),
-            Some(_) => "wrote the note".to_owned(),
-            None => [tags("+", &edit.tag), tags("-", &edit.untag)].concat().join(" "),
-        };
-        let undo = cx.key::<Self>(Act::Undo);
-        cx.inform(format!("{}: {what}; {undo} takes it back", named(&runs)));
-        self.done.push(Done::Annotated(back));
-        cx.perform(Effect::Store(StoreTask::Annotate { runs, edit }));
-    }
-
-    /// Deletes runs; they are gone from the screen at once.
-    fn delete(&mut self, runs: Vec<String>, cx: &mut Context) {
-        let undo = cx.key::<Self>(Act::Undo);
-        cx.inform(format!("deleted {}: {undo} brings it back", named(&runs)));
-        self.deleting.extend(runs.iter().cloned());
-        let gone: HashSet<&str> = runs.iter().map(String::as_str).collect();
-        self.marked.retain(|run| !gone.contains(run));
-        self.only_marked &= !self.marked.is_empty();
-        let at = self.list.selected;
-        self.rearrange(cx);
-        // what followed the deleted run stands in its place
-        self.list.selected = at.min(self.lines.len().saturating_sub(1));
-        self.done.push(Done::Deleted);
-        cx.perform(Effect::Store(StoreTask::Delete(runs)));
-    }
-
     /// The two marked runs, or the marked one and the selected one; told where there are no two.
     fn two(&self, cx: &mut Context) -> Option<[String; 2]> {
         let selected = self.selected(cx.stored.as_ref()).map(|record| record.run.clone());
@@ -464,25 +382,6 @@ impl Runs {
         });
     }
 
-    fn ask_for_a_note(&self, cx: &mut Context) {
-        let runs = self.chosen(cx.stored.as_ref());
-        let Some(stored) = cx.stored.clone() else { return };
-        let Some(first) = runs.first() else { return };
-        let note = stored.annotations.of(first).map(|a| a.note.clone()).unwrap_or_default();
-        let same = runs.iter().all(|run| stored.annotations.of(run).is_none_or(|a| a.note == note));
-        let hint = "it is kept with the run; an empty one takes it away";
-        let text = if same { note } else { String::new() };
-        cx.prompt(
-            format!("note on {}", named(&runs)),
-            hint,
-            text,
-            move |screen: &mut Self, typed, cx| {
-                screen.annotate(runs.clone(), store::Edit::note(typed), cx);
-                Ok(())
-            },
-        );
-    }
-
     fn ask_for_a_column(&self, cx: &mut Context) {
         let Some(stored) = cx.stored.clone() else { return };
         let offer = |field: &Field| Offer::new(field.short(), field.title.clone());
@@ -494,27 +393,6 @@ impl Runs {
             let field = &stored.table.columns()[at].field;
             screen.sort_by(&field.name, field.unit);
             screen.rearrange(cx);
-            Ok(())
-        });
-    }
-
-    fn ask_for_tags(&self, cx: &mut Context) {
-        let runs = self.chosen(cx.stored.as_ref());
-        let Some(stored) = cx.stored.clone() else { return };
-        let Some(first) = runs.first() else { return };
-        let tags = stored.annotations.tags();
-        let mut known: Vec<(&str, usize)> = tags.into_iter().collect();
-        known.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-        let tag = |(tag, count): (&str, usize)| Offer::new(tag, counted(count, "run"));
-        let known = Completing::Words(known.into_iter().map(tag).collect());
-        let has = stored.annotations.of(first).map(|a| a.tags.clone()).unwrap_or_default();
-        let has = has.into_iter().collect::<Vec<_>>().join(" ");
-        let has = if has.is_empty() { String::new() } else { format!("\nit has: {has}") };
-        let hint = format!("words, -word takes one away{has}");
-        let title = format!("tag {}", named(&runs));
-        cx.prompt_completing(known, title, hint, "", move |screen: &mut Self, typed, cx| {
-            let edit = store::Edit::tags(typed).map_err(|error| format::error(&error))?;
-            screen.annotate(runs.clone(), edit, cx);
             Ok(())
         });
     }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::columns;
+use super::edits::Done;
 use super::marked::Marked;
 use super::over::Over;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::List;
-use crate::lab::store::Edit;
 use crate::study::analysis::filter::Bound;
 use crate::study::analysis::{RunCell, RunTable};
 use crate::table::{Record, Status, Unit};
@@ -60,17 +60,6 @@ pub enum Line {
         /// How many of them neither run nor ended well.
         bad: u32,
     },
-}
-
-/// Something done here that can be taken back.
-#[derive(Clone, Debug)]
-pub enum Done {
-    /// Runs went to the trash.
-    Deleted,
-    /// Tags or notes were changed: the edits that bring back what was there, each with its runs.
-    Annotated(Vec<(Vec<String>, Edit)>),
-    /// All marks were taken away: these.
-    Unmarked(Marked),
 }
 
 /// State of the runs screen.

@@ -1,0 +1,161 @@
+//! What is changed of stored runs, and taken back: tags, notes, marks, deletions.
+
+use std::collections::HashSet;
+
+use super::marked::Marked;
+use super::{Act, Runs, named};
+use crate::base::offer::Offer;
+use crate::base::text::counted;
+use crate::face::tui::context::Context;
+use crate::face::tui::format;
+use crate::face::tui::message::{Effect, StoreTask};
+use crate::face::tui::overlay::Completing;
+use crate::face::tui::snapshot::Snapshot;
+use crate::lab::store::Edit;
+
+/// Something done here that can be taken back.
+#[derive(Clone, Debug)]
+pub enum Done {
+    /// Runs went to the trash.
+    Deleted,
+    /// Tags or notes were changed: the edits that bring back what was there, each with its runs.
+    Annotated(Vec<(Vec<String>, Edit)>),
+    /// All marks were taken away: these.
+    Unmarked(Marked),
+}
+
+impl Runs {
+    /// Marks of runs that are gone go with them.
+    pub(super) fn drop_marks_of_gone(&mut self, runs: &Snapshot) {
+        if self.marked.is_empty() {
+            return;
+        }
+        let known: HashSet<&str> = runs.records.iter().map(|record| record.run.as_str()).collect();
+        self.marked.retain(|run| known.contains(run));
+        self.only_marked &= !self.marked.is_empty();
+    }
+
+    /// Takes all marks away, and says how they come back.
+    pub(super) fn unmark(&mut self, cx: &mut Context) {
+        if self.marked.is_empty() {
+            return;
+        }
+        let undo = cx.key::<Self>(Act::Undo);
+        cx.inform(format!("took away {}: {undo} brings them back", counted(self.marked.len(), "mark")));
+        self.done.push(Done::Unmarked(std::mem::take(&mut self.marked)));
+        if std::mem::take(&mut self.only_marked) {
+            self.rearrange(cx);
+        }
+    }
+
+    /// Takes back what was done last; where nothing was done here, the newest deletion of an earlier day.
+    pub(super) fn undo(&mut self, cx: &mut Context) {
+        match self.done.pop() {
+            Some(Done::Unmarked(marked)) => {
+                // those made since stay
+                let since = std::mem::replace(&mut self.marked, marked);
+                cx.stored.iter().for_each(|runs| self.drop_marks_of_gone(runs));
+                cx.inform(format!("{} again", counted(self.marked.len(), "mark")));
+                since.as_slice().iter().for_each(|run| self.marked.insert(run.clone()));
+            }
+            Some(Done::Annotated(edits)) => {
+                let runs: usize = edits.iter().map(|(runs, _)| runs.len()).sum();
+                cx.inform(format!("tags and notes of {} are as they were", counted(runs, "run")));
+                for (runs, edit) in edits {
+                    cx.perform(Effect::Store(StoreTask::Annotate { runs, edit }));
+                }
+            }
+            Some(Done::Deleted) | None => cx.perform(Effect::Store(StoreTask::Restore)),
+        }
+    }
+
+    /// Changes tags or notes of the runs that were chosen when the user was asked, whatever is selected by now.
+    fn annotate(&mut self, runs: Vec<String>, edit: Edit, cx: &mut Context) {
+        if edit.is_empty() {
+            return;
+        }
+        let mut back: Vec<(Vec<String>, Edit)> = Vec::new();
+        for run in &runs {
+            let before = cx.stored.as_ref().and_then(|stored| stored.annotations.of(run));
+            let inverse = edit.inverse(before);
+            match back.iter_mut().find(|(_, same)| *same == inverse) {
+                Some((same, _)) => same.push(run.clone()),
+                None if inverse.is_empty() => {}
+                None => back.push((vec![run.clone()], inverse)),
+            }
+        }
+        let tags = |sign: &str, tags: &[String]| -> Vec<String> {
+            tags.iter().map(|tag| format!("{sign}{tag}")).collect()
+        };
+        let what = match edit.note.as_deref() {
+            Some("") => "took the note away".to_owned(),
+            Some(_) => "wrote the note".to_owned(),
+            None => [tags("+", &edit.tag), tags("-", &edit.untag)].concat().join(" "),
+        };
+        if back.is_empty() {
+            // as far as is known here: another process may have changed it since
+            cx.inform(format!("{}: {what} changes nothing", named(&runs)));
+        } else {
+            let undo = cx.key::<Self>(Act::Undo);
+            cx.inform(format!("{}: {what}; {undo} takes it back", named(&runs)));
+            self.done.push(Done::Annotated(back));
+        }
+        cx.perform(Effect::Store(StoreTask::Annotate { runs, edit }));
+    }
+
+    /// Deletes runs; they are gone from the screen at once.
+    pub(super) fn delete(&mut self, runs: Vec<String>, cx: &mut Context) {
+        let undo = cx.key::<Self>(Act::Undo);
+        cx.inform(format!("deleted {}: {undo} brings it back", named(&runs)));
+        self.deleting.extend(runs.iter().cloned());
+        let gone: HashSet<&str> = runs.iter().map(String::as_str).collect();
+        self.marked.retain(|run| !gone.contains(run));
+        self.only_marked &= !self.marked.is_empty();
+        let at = self.list.selected;
+        self.rearrange(cx);
+        // what followed the deleted run stands in its place
+        self.list.selected = at.min(self.lines.len().saturating_sub(1));
+        self.done.push(Done::Deleted);
+        cx.perform(Effect::Store(StoreTask::Delete(runs)));
+    }
+
+    pub(super) fn ask_for_a_note(&self, cx: &mut Context) {
+        let runs = self.chosen(cx.stored.as_ref());
+        let Some(stored) = cx.stored.clone() else { return };
+        let Some(first) = runs.first() else { return };
+        let note = stored.annotations.of(first).map(|a| a.note.clone()).unwrap_or_default();
+        let same = runs.iter().all(|run| stored.annotations.of(run).is_none_or(|a| a.note == note));
+        let hint = "it is kept with the run; an empty one takes it away";
+        let text = if same { note } else { String::new() };
+        cx.prompt(
+            format!("note on {}", named(&runs)),
+            hint,
+            text,
+            move |screen: &mut Self, typed, cx| {
+                screen.annotate(runs.clone(), Edit::note(typed), cx);
+                Ok(())
+            },
+        );
+    }
+
+    pub(super) fn ask_for_tags(&self, cx: &mut Context) {
+        let runs = self.chosen(cx.stored.as_ref());
+        let Some(stored) = cx.stored.clone() else { return };
+        let Some(first) = runs.first() else { return };
+        let tags = stored.annotations.tags();
+        let mut known: Vec<(&str, usize)> = tags.into_iter().collect();
+        known.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let tag = |(tag, count): (&str, usize)| Offer::new(tag, counted(count, "run"));
+        let known = Completing::Words(known.into_iter().map(tag).collect());
+        let has = stored.annotations.of(first).map(|a| a.tags.clone()).unwrap_or_default();
+        let has = has.into_iter().collect::<Vec<_>>().join(" ");
+        let has = if has.is_empty() { String::new() } else { format!("\nit has: {has}") };
+        let hint = format!("words, -word takes one away{has}");
+        let title = format!("tag {}", named(&runs));
+        cx.prompt_completing(known, title, hint, "", move |screen: &mut Self, typed, cx| {
+            let edit = Edit::tags(typed).map_err(|error| format::error(&error))?;
+            screen.annotate(runs.clone(), edit, cx);
+            Ok(())
+        });
+    }
+}
