@@ -21,6 +21,7 @@ pub const ORDER: &[&str] = &[
     "lab/sweep",
     "study/rows",
     "study/analysis",
+    "study/rewire",
     "study/validate",
     "study/answer",
     "study/plot",

@@ -1,0 +1,563 @@
+//! The steps of a trace as modules between all-reduces, with the times that were measured on every rank.
+//!
+//! A trace of our own says which operations are of which step and layer. Of a foreign one the all-reduces are looked at:
+//! they repeat with the layers, and what lies between two of them is a module.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::period::{self, Repeat};
+use super::stretch::{Kernel, Stretch, releases};
+use super::wire::middle;
+use crate::base::error::{Error, Result};
+use crate::base::text::counted;
+use crate::plan::{Architecture, Lane, Phase};
+use crate::study::analysis::clock_offsets;
+use crate::trace::overlap::StepKey;
+use crate::trace::{Span, Trace};
+
+/// What is looked at of a trace.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked {
+    /// Layers of the model, where the trace leaves that open.
+    pub layers: Option<u32>,
+    /// The phase of a run of our own; decode where nothing is said.
+    pub phase: Option<Phase>,
+    /// This step alone, from 0, in the order in which they were found.
+    pub step: Option<u32>,
+}
+
+/// One all-reduce of a step, over all ranks (ns).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reduced {
+    /// From its last rank's arrival to its end.
+    pub transfer: i64,
+    /// How long the ranks waited for the last one, in the mean.
+    pub waited: i64,
+}
+
+/// What one rank did in a step.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct OfRank {
+    /// When it began, after the step's beginning (ns).
+    pub begin: i64,
+    /// What comes before the first module, where an all-reduce lies between: an embedding that is sharded.
+    pub lead: Stretch,
+    /// Attention and MLP of every layer in turn, each up to its all-reduce.
+    pub modules: Vec<Stretch>,
+    /// What follows the last all-reduce.
+    pub head: Stretch,
+}
+
+/// One step of a trace.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Step {
+    /// Its place among the steps that were found, from 0.
+    pub number: u32,
+    /// The step that its first span belongs to.
+    pub key: StepKey,
+    /// When it began, and when the next one did or, of the last, when it ended (ns of the trace).
+    pub time: (i64, i64),
+    /// From the end of the last operation to the beginning of the next step (ns).
+    pub tail: i64,
+    /// What each rank did, ascending by rank.
+    pub ranks: Vec<OfRank>,
+    /// The all-reduces of attention and MLP of every layer in turn.
+    pub reduces: Vec<Reduced>,
+}
+
+/// The steps of a trace, ready to be wired in another way.
+#[derive(Clone, Debug)]
+pub struct Steps {
+    /// Layers of the model.
+    pub layers: u32,
+    /// Ranks of which there are spans.
+    pub ranks: u32,
+    /// Whether prefill was looked at.
+    pub phase: Phase,
+    /// The name of the all-reduce, as the trace has it.
+    pub all_reduce: String,
+    /// Sentences about what was taken for granted, or left out.
+    pub notes: Vec<String>,
+    /// Whether the ranks' own times tell how long the transfer took.
+    pub knows_arrivals: bool,
+    /// Whether all-reduces have a stream of their own.
+    pub own_stream: bool,
+    pub(super) steps: Vec<Step>,
+}
+
+/// One rank's spans of the part that is looked at, in order of their starts.
+struct Spans<'a> {
+    rank: u32,
+    spans: Vec<&'a Span>,
+    /// Places of the all-reduces among them.
+    reduces: Vec<usize>,
+    /// What a launch takes to arrive, where launches are known (ns).
+    delay: Option<i64>,
+    /// What to add to the rank's times (ns).
+    offset: i64,
+}
+
+impl Steps {
+    /// Finds the steps of a trace.
+    ///
+    /// # Errors
+    ///
+    /// Input errors, with what was found: no all-reduce, nothing that repeats, another number of layers than asked for, one
+    /// all-reduce a layer, a run of another architecture than standard.
+    pub fn of(trace: &Trace, asked: &Asked) -> Result<Self> {
+        let mut steps = match &trace.meta.spec {
+            Some(_) => own(trace, asked)?,
+            None => foreign(trace, asked)?,
+        };
+        if let Some(wanted) = asked.step {
+            let found = steps.steps.len();
+            steps.steps.retain(|step| step.number == wanted);
+            if steps.steps.is_empty() {
+                return Err(Error::input(format!(
+                    "there is no step {wanted}: {} found, counted from 0",
+                    counted(found, "step")
+                )));
+            }
+        }
+        Ok(steps)
+    }
+
+    /// How many steps were found.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// What an all-reduce takes from its last rank's arrival on: the median (ns).
+    pub(super) fn usual_transfer(&self) -> i64 {
+        middle(self.steps.iter().flat_map(|step| &step.reduces).map(|reduced| reduced.transfer))
+    }
+
+    /// The share of the steps' time in which a rank waited for the host (0 to 1).
+    pub fn host_share(&self) -> f64 {
+        let (mut host, mut all) = (0i64, 0i64);
+        for step in &self.steps {
+            for rank in &step.ranks {
+                let of = [&rank.lead, &rank.head].into_iter().chain(&rank.modules);
+                host += of.map(|stretch| stretch.host).sum::<i64>();
+                all += step.time.1 - step.time.0;
+            }
+        }
+        if all > 0 { host as f64 / all as f64 } else { 0.0 }
+    }
+}
+
+fn is_all_reduce(trace: &Trace, span: &Span) -> bool {
+    let operation = trace.operations.get(span.operation as usize);
+    span.lane == Lane::Comm && operation.is_some_and(|operation| operation.kind == "all_reduce")
+}
+
+/// Whether an operation belongs to what joins a sum to the residual and norms it.
+fn leads(trace: &Trace, span: &Span) -> bool {
+    let Some(operation) = trace.operations.get(span.operation as usize) else { return false };
+    match trace.meta.spec {
+        Some(_) => matches!(operation.kind.as_str(), "add" | "norm" | "add_norm" | "select_last"),
+        // copies out of a collective's buffer, sums, norms; the first product ends it
+        None => {
+            let name = operation.name.to_ascii_lowercase();
+            span.lane == Lane::Compute
+                && ["memcpy", "norm", "add"].iter().any(|word| name.contains(word))
+                && !["gemm", "nvjet", "cutlass", "matmul"].iter().any(|word| name.contains(word))
+        }
+    }
+}
+
+/// The steps of a run of our own, whose operations say where they belong.
+fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
+    let Some(spec) = &trace.meta.spec else { return Err(Error::failed("the trace has no spec")) };
+    if spec.architecture != Architecture::Standard || spec.micro_batches > 1 || spec.sequence_parallel {
+        return Err(Error::input_help(
+            format!("the run is of {}: rewiring begins with standard", spec.label()),
+            "run the same cell with --architecture standard and record its trace",
+        ));
+    }
+    if spec.tp < 2 {
+        return Err(Error::input("the run has one rank: there is no communication to rewire"));
+    }
+    let phase = asked.phase.unwrap_or(Phase::Decode);
+    let layers = trace.operations.iter().filter_map(|operation| operation.layer).max();
+    let layers = layers.map_or(0, |last| last + 1);
+    if let Some(wanted) = asked.layers.filter(|wanted| *wanted != layers) {
+        return Err(Error::input(format!("--layers {wanted}: the run has {layers}")));
+    }
+    let ranks = ranks(trace, phase, &HashMap::new());
+    let mut notes = Vec::new();
+    let cut = |spans: &Spans<'_>| -> Vec<Range<usize>> {
+        let keys = spans.spans.chunk_by(|a, b| StepKey::of(a) == StepKey::of(b));
+        let mut from = 0;
+        keys.map(|chunk| {
+            from += chunk.len();
+            from - chunk.len()..from
+        })
+        .collect()
+    };
+    let cuts: Vec<Vec<Range<usize>>> = ranks.iter().map(cut).collect();
+    let count = cuts.iter().map(Vec::len).min().unwrap_or(0);
+    let mut steps: Vec<Step> = (0..count)
+        .into_par_iter()
+        .filter_map(|at| {
+            let places: Vec<Range<usize>> = cuts.iter().map(|cut| cut[at].clone()).collect();
+            step(trace, &ranks, &places, at as u32, layers)
+        })
+        .collect();
+    let same_sample = |a: &Step, b: &Step| {
+        let sample = |step: &Step| ranks[0].spans[cuts[0][step.number as usize].start].sample;
+        sample(a) == sample(b)
+    };
+    follow(&mut steps, same_sample);
+    if steps.is_empty() {
+        return Err(unlike(layers, &ranks));
+    }
+    if steps.len() < count {
+        notes.push(format!("{} of {count} steps are not whole and are left out", count - steps.len()));
+    }
+    Ok(Steps { notes, ..assembled(trace, ranks, steps, layers, phase) })
+}
+
+/// No step has two all-reduces a layer.
+fn unlike(layers: u32, ranks: &[Spans<'_>]) -> Error {
+    let found = ranks.first().map_or(0, |rank| rank.reduces.len());
+    Error::input_help(
+        format!(
+            "no step with {} was found: a standard model of {layers} layers has two a layer, and the trace {} on rank 0",
+            counted(2 * layers as usize, "all-reduce"),
+            counted(found, "all-reduce"),
+        ),
+        "an all-reduce that is fused with a norm, or a reduce-scatter and an all-gather, cannot be rewired",
+    )
+}
+
+fn assembled(
+    trace: &Trace,
+    ranks: Vec<Spans<'_>>,
+    steps: Vec<Step>,
+    layers: u32,
+    phase: Phase,
+) -> Steps {
+    let first = &ranks[0];
+    let reduce = first.reduces.last().map(|at| first.spans[*at]);
+    let name = reduce.and_then(|span| trace.operations.get(span.operation as usize));
+    let stream = |span: &Span| span.stream;
+    let computes = first.spans.iter().filter(|span| span.lane == Lane::Compute).map(|span| stream(span));
+    let mut streams: HashMap<u16, usize> = HashMap::new();
+    computes.for_each(|stream| *streams.entry(stream).or_default() += 1);
+    let own_stream = match (trace.meta.streams.is_empty(), reduce) {
+        (true, _) | (_, None) => true,
+        (false, Some(span)) => !streams.contains_key(&span.stream),
+    };
+    Steps {
+        layers,
+        ranks: ranks.len() as u32,
+        phase,
+        all_reduce: name.map(|operation| operation.name.clone()).unwrap_or_default(),
+        notes: Vec::new(),
+        knows_arrivals: ranks.len() > 1,
+        own_stream,
+        steps,
+    }
+}
+
+/// Every rank's spans of a phase, in order of sample, step and start.
+fn ranks<'a>(trace: &'a Trace, phase: Phase, offsets: &HashMap<u32, i64>) -> Vec<Spans<'a>> {
+    let mut by_rank: HashMap<u32, Vec<&Span>> = HashMap::new();
+    for span in trace.spans.iter().filter(|span| span.phase == phase) {
+        by_rank.entry(span.rank).or_default().push(span);
+    }
+    let is_own = trace.meta.spec.is_some();
+    let mut ranks: Vec<Spans<'_>> = by_rank
+        .into_par_iter()
+        .map(|(rank, mut spans)| {
+            // steps of a foreign trace are found anew
+            spans.sort_by_key(|span| {
+                let key = if is_own { (span.sample, span.step) } else { (0, 0) };
+                (key, span.start_ns, span.end_ns)
+            });
+            let reduces = (0..spans.len()).filter(|at| is_all_reduce(trace, spans[*at])).collect();
+            let delay = if is_own { None } else { releases(&spans) };
+            Spans { rank, spans, reduces, delay, offset: offsets.get(&rank).copied().unwrap_or(0) }
+        })
+        .collect();
+    ranks.sort_by_key(|rank| rank.rank);
+    ranks
+}
+
+/// The steps of a foreign trace, from what repeats in it.
+fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
+    let offsets = clock_offsets(trace);
+    let mut ranks = ranks(trace, Phase::Decode, &offsets);
+    let mut notes = Vec::new();
+    ranks.retain(|rank| !rank.reduces.is_empty());
+    let Some(first) = ranks.first() else {
+        return Err(Error::input_help(
+            "the trace has no all-reduce: there is nothing to rewire",
+            "`ladderscope overlap TRACE` lists what it has; --rules says what counts as an all-reduce",
+        ));
+    };
+    let count = first.reduces.len();
+    if ranks.iter().any(|rank| rank.reduces.len() != count) {
+        notes.push(format!(
+            "ranks have different numbers of all-reduces: rank {} alone is looked at",
+            first.rank
+        ));
+        ranks.truncate(1);
+    } else if ranks.len() > 1 {
+        notes.push("clocks of the ranks are aligned by the ends of the all-reduces".into());
+    }
+    let first = &ranks[0];
+    let gaps = signatures(first);
+    let found = period::steps(&gaps);
+    let usual = period::usual(&found);
+    let layers = layers(asked.layers, usual, &found, &gaps)?;
+    let extra = usual - 2 * layers as usize;
+    if extra > 0 {
+        notes.push(format!(
+            "{} before the first layer (an embedding that is sharded) stay as they were",
+            counted(extra, "all-reduce")
+        ));
+    }
+    let whole: Vec<Range<usize>> = found.iter().filter(|step| step.len() == usual).cloned().collect();
+    let whole = alike(whole, &gaps, found.len(), &mut notes);
+    let mut steps: Vec<Step> = whole
+        .par_iter()
+        .enumerate()
+        .filter_map(|(at, step_of)| {
+            let places: Vec<Range<usize>> =
+                ranks.iter().map(|rank| rank.places(step_of, count)).collect();
+            step(trace, &ranks, &places, at as u32, layers)
+        })
+        .collect();
+    follow(&mut steps, |a, b| {
+        whole[a.number as usize].end == whole[b.number as usize].start
+    });
+    if steps.is_empty() {
+        return Err(unlike(layers, &ranks));
+    }
+    let overlapped = overlapped(&ranks[0]);
+    if overlapped > 0.05 {
+        notes.push(format!(
+            "{:.0} % of the all-reduces' time lies beside kernels already: the trace may be of another architecture \
+             than standard",
+            100.0 * overlapped
+        ));
+    }
+    Ok(Steps { notes, ..assembled(trace, ranks, steps, layers, Phase::Decode) })
+}
+
+/// How many layers a step of so many all-reduces has.
+fn layers(asked: Option<u32>, usual: usize, found: &[Range<usize>], gaps: &[u64]) -> Result<u32> {
+    let told = |why: String| {
+        Error::input_help(
+            format!("layers cannot be told: {why}"),
+            "write --layers N with the model's number of layers",
+        )
+    };
+    let step = found.iter().find(|step| step.len() == usual).cloned().unwrap_or(0..0);
+    let has = format!(
+        "{} found, most with {}",
+        counted(found.len(), "step"),
+        counted(usual, "all-reduce")
+    );
+    if let Some(layers) = asked {
+        return match 2 * layers as usize {
+            need if layers > 0 && need <= usual && usual - need < 4 => Ok(layers),
+            _ if layers as usize == usual => Err(Error::input(format!(
+                "--layers {layers}: {has}: one a layer, as `parallel` has; rewiring begins with standard's two"
+            ))),
+            need => Err(Error::input(format!("--layers {layers} needs {need} all-reduces a step: {has}"))),
+        };
+    }
+    match period::repeat(&gaps[step]) {
+        Repeat::Two if usual >= 4 => Ok(usual as u32 / 2),
+        Repeat::One => Err(told(format!("{has}, and the kernels before each are the same"))),
+        _ => Err(told(format!("{has}, and the kernels between them do not repeat as layers do"))),
+    }
+}
+
+/// Of whole steps those that execute what most of them do: a prefill has other kernels than decode.
+fn alike(
+    whole: Vec<Range<usize>>,
+    gaps: &[u64],
+    found: usize,
+    notes: &mut Vec<String>,
+) -> Vec<Range<usize>> {
+    // what comes before the first layer varies with the requests
+    let inner = |step: &Range<usize>| gaps[(step.start + 2).min(step.end)..step.end].to_vec();
+    let mut counts: HashMap<Vec<u64>, usize> = HashMap::new();
+    whole.iter().for_each(|step| *counts.entry(inner(step)).or_default() += 1);
+    let first = |of: &Vec<u64>| whole.iter().position(|step| inner(step) == *of).unwrap_or(0);
+    let most = counts.iter().max_by_key(|(of, count)| (**count, std::cmp::Reverse(first(of))));
+    let Some(most) = most.map(|(of, _)| of.clone()) else { return whole };
+    let kept: Vec<Range<usize>> = whole.into_iter().filter(|step| inner(step) == most).collect();
+    if kept.len() < found {
+        notes.push(format!(
+            "{} of {found} steps have the same kernels and number of all-reduces; the others are left out",
+            kept.len()
+        ));
+    }
+    kept
+}
+
+/// The share of all-reduces' time in which kernels of the same rank ran.
+fn overlapped(rank: &Spans<'_>) -> f64 {
+    let (mut all, mut beside) = (0i64, 0i64);
+    for &at in &rank.reduces {
+        let reduce = rank.spans[at];
+        all += reduce.end_ns - reduce.start_ns;
+        let near = rank.spans[at + 1..].iter().take_while(|span| span.start_ns < reduce.end_ns);
+        beside += near.map(|span| span.end_ns.min(reduce.end_ns) - span.start_ns).sum::<i64>();
+    }
+    if all > 0 { beside as f64 / all as f64 } else { 0.0 }
+}
+
+/// Of the kernels before each all-reduce a number that is the same where their names are.
+fn signatures(rank: &Spans<'_>) -> Vec<u64> {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut from = 0;
+    rank.reduces
+        .iter()
+        .map(|&at| {
+            let mut hasher = DefaultHasher::new();
+            rank.spans[from..at].iter().for_each(|span| span.operation.hash(&mut hasher));
+            from = at + 1;
+            hasher.finish()
+        })
+        .collect()
+}
+
+impl Spans<'_> {
+    /// The places of a step's spans, from its all-reduces: a step begins behind the kernels that follow the last all-reduce
+    /// of the step before it, at the longest gap in which nothing ran; and so ends.
+    fn places(&self, step: &Range<usize>, count: usize) -> Range<usize> {
+        let begin = |reduce: usize| -> usize {
+            if reduce == 0 {
+                return 0;
+            }
+            if reduce == count {
+                return self.spans.len();
+            }
+            let (from, to) = (self.reduces[reduce - 1] + 1, self.reduces[reduce]);
+            let gap = |at: &usize| self.spans[*at].start_ns - self.spans[at - 1].end_ns;
+            (from..=to).max_by_key(|at| (gap(at), std::cmp::Reverse(*at))).unwrap_or(from)
+        };
+        begin(step.start)..begin(step.end)
+    }
+
+    fn kernel(&self, trace: &Trace, span: &Span) -> Kernel {
+        Kernel {
+            start: span.start_ns + self.offset,
+            end: span.end_ns.max(span.start_ns) + self.offset,
+            released: self.released(span),
+            leads: leads(trace, span),
+        }
+    }
+
+    fn released(&self, span: &Span) -> Option<i64> {
+        self.delay.map(|delay| (span.ready_ns + delay).min(span.start_ns) + self.offset)
+    }
+}
+
+/// One step of all ranks; `None` where it has too few all-reduces.
+fn step(
+    trace: &Trace,
+    ranks: &[Spans<'_>],
+    places: &[Range<usize>],
+    number: u32,
+    layers: u32,
+) -> Option<Step> {
+    let modules = 2 * layers as usize;
+    let of_step = |(rank, places): (&Spans<'_>, &Range<usize>)| -> Option<Vec<usize>> {
+        let from = rank.reduces.partition_point(|at| *at < places.start);
+        let to = rank.reduces.partition_point(|at| *at < places.end);
+        (to - from >= modules).then(|| rank.reduces[from..to].to_vec())
+    };
+    let reduces: Vec<Vec<usize>> = ranks.iter().zip(places).map(of_step).collect::<Option<_>>()?;
+    let first = |(rank, places): (&Spans<'_>, &Range<usize>)| {
+        rank.spans[places.clone()].first().map(|span| span.start_ns + rank.offset)
+    };
+    let begins: Vec<i64> = ranks.iter().zip(places).map(first).collect::<Option<_>>()?;
+    let begin = begins.iter().copied().min()?;
+    let key = StepKey::of(ranks.first()?.spans[places.first()?.start]);
+    let end = ranks
+        .iter()
+        .zip(places)
+        .flat_map(|(rank, places)| {
+            rank.spans[places.clone()].iter().map(|span| span.end_ns + rank.offset)
+        })
+        .max()?;
+    let mut of_ranks = Vec::with_capacity(ranks.len());
+    for (((rank, places), reduces), begun) in ranks.iter().zip(places).zip(&reduces).zip(&begins) {
+        let kernels = |from: usize, to: usize| {
+            rank.spans[from..to].iter().map(|span| rank.kernel(trace, span)).collect::<Vec<_>>()
+        };
+        let extra = reduces.len() - modules;
+        let (mut from, mut at) = (places.start, *begun);
+        let mut lead = Stretch::default();
+        if let Some(last) = extra.checked_sub(1).map(|last| reduces[last]) {
+            let end = rank.spans[last].end_ns + rank.offset;
+            lead = Stretch::of(kernels(from, last + 1), (at, end), None, begin);
+            (from, at) = (last + 1, end);
+        }
+        let mut stretches = Vec::with_capacity(modules);
+        for &reduce in &reduces[extra..] {
+            let span = rank.spans[reduce];
+            let to = span.start_ns + rank.offset;
+            stretches.push(Stretch::of(kernels(from, reduce), (at, to), rank.released(span), begin));
+            (from, at) = (reduce + 1, span.end_ns + rank.offset);
+        }
+        let rest = kernels(from, places.end);
+        let last = rest.iter().map(|kernel| kernel.end).max().unwrap_or(at).max(at);
+        let head = Stretch::of(rest, (at, last), None, begin);
+        of_ranks.push(OfRank { begin: begun - begin, lead, modules: stretches, head });
+    }
+    let reduced = |nth: usize| {
+        let spans = || {
+            let of = ranks.iter().zip(&reduces);
+            of.map(|(rank, of)| (rank.spans[of[of.len() - modules + nth]], rank.offset))
+        };
+        let arrived = spans().map(|(span, offset)| span.start_ns + offset).max().unwrap_or(0);
+        let recorded = spans().map(|(span, offset)| span.last_arrival_ns.saturating_add(offset));
+        let arrived = match trace.meta.spec {
+            // what the backend recorded: an emulated link begins when the last one is there
+            Some(_) => recorded.max().filter(|at| *at >= 0).unwrap_or(arrived),
+            None => arrived,
+        };
+        let mean = |sum: i64| sum / ranks.len() as i64;
+        let ended = mean(spans().map(|(span, offset)| span.end_ns + offset).sum());
+        let waited =
+            mean(spans().map(|(span, offset)| (arrived - span.start_ns - offset).max(0)).sum());
+        Reduced { transfer: (ended - arrived).max(0), waited }
+    };
+    Some(Step {
+        number,
+        key,
+        time: (begin, end),
+        tail: 0,
+        reduces: (0..modules).map(reduced).collect(),
+        ranks: of_ranks,
+    })
+}
+
+/// Lets every step end where the next one begins, where that is the next one of the trace.
+fn follow(steps: &mut [Step], follows: impl Fn(&Step, &Step) -> bool) {
+    for at in 1..steps.len() {
+        let (before, next) = (&steps[at - 1], &steps[at]);
+        if next.number == before.number + 1 && next.time.0 >= before.time.0 && follows(before, next) {
+            let begins = next.time.0;
+            let step = &mut steps[at - 1];
+            step.tail = (begins - step.time.1).max(0);
+            step.time.1 = begins;
+        }
+    }
+}
