@@ -2,8 +2,12 @@
 
 use crate::base::error::{Error, Result};
 use crate::machine::hardware::{Profile, STACKS, Stack, Target, profile_named};
+use crate::study::analysis::TraceReport;
+use crate::study::rewire::Setting;
+use crate::study::verdict::{Verdict, verdict};
 use crate::table::Spec;
 use crate::trace::Trace;
+use crate::trace::overlap::Selection;
 
 /// What the user says of the machine and the engine; what is left out is taken from the trace.
 #[derive(Clone, Debug, Default)]
@@ -59,4 +63,11 @@ pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, Str
     let target = Target { profile: Profile::load(&hardware)?, stack: Stack::load(&stack)? }.with(&set)?;
     let why = format!("{} ({why}), stack {}", target.profile.name, target.stack.name);
     Ok((Some(target), why))
+}
+
+/// The verdict on the selected part of a trace, on its own machine where that is known.
+pub fn verdict_of(trace: &Trace, report: &TraceReport, selection: &Selection) -> Verdict {
+    // a profile that is wrong, or gone, keeps nobody from a verdict
+    let target = machine_of(trace, &Engine::default()).ok().and_then(|(target, _)| target);
+    verdict(trace, report, selection, &Setting { target, ..Setting::default() })
 }

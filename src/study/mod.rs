@@ -9,4 +9,5 @@ pub mod report;
 pub mod rewire;
 mod rows;
 pub mod validate;
+pub mod verdict;
 pub mod whatif;

@@ -22,6 +22,7 @@ pub const ORDER: &[&str] = &[
     "study/rows",
     "study/analysis",
     "study/rewire",
+    "study/verdict",
     "study/validate",
     "study/answer",
     "study/plot",

@@ -11,12 +11,15 @@ use super::output::{self, Format, FormatArgs};
 use super::report;
 use super::rules::RulesArgs;
 use crate::base::error::{Error, Result};
-use crate::base::text::counted;
+use crate::base::text::{counted, fitting_name};
 use crate::desk::{self, Engine};
 use crate::lab::store::Store;
 use crate::plan::{Architecture, Phase};
 use crate::study::rewire::{Answer, Asked, Choice, Rewiring, Setting, Times, answers_table};
 use crate::table::{Collective, P2p};
+
+/// Longest name of an all-reduce; kernels' names are whole signatures.
+const NAME: usize = 56;
 
 /// The command line's arguments of `ladderscope rewire`.
 #[derive(Debug, clap::Args)]
@@ -215,7 +218,7 @@ fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str) -> String {
         counted(steps.layers as usize, "layer"),
         counted(2 * steps.layers as usize, "all-reduce"),
         counted(steps.ranks as usize, "rank"),
-        steps.all_reduce,
+        fitting_name(&steps.all_reduce, NAME),
     );
     let mut text = output::wrapped("found     ", &found, 10);
     let profile = match rewiring.message() {

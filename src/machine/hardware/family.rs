@@ -20,6 +20,12 @@ use crate::table::Collective;
 /// The GPU that has the most rows, from which others are scaled.
 pub(super) const REFERENCE: &str = "h100_sxm";
 
+/// A GPU that has nothing of NVIDIA's switch: its links go from GPU to GPU.
+const WITHOUT_SWITCH: &str = "mi300x";
+
+/// Collectives that NVLink's switch, or NCCL's memory that is the same on all ranks, makes possible.
+const OF_A_SWITCH: [Collective; 2] = [Collective::Multimem, Collective::Symmetric];
+
 /// One collective at one number of ranks, by one source.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -109,7 +115,8 @@ impl Measured {
 /// Gives the links of a GPU a table of each collective that they lack.
 pub(super) fn complete(links: &mut Links, gpu: &str) {
     let Some(reference) = OF_REFERENCE.as_ref() else { return };
-    for collective in Collective::ALL {
+    let lacks = |collective: Collective| gpu == WITHOUT_SWITCH && OF_A_SWITCH.contains(&collective);
+    for collective in Collective::ALL.into_iter().filter(|collective| !lacks(*collective)) {
         if links.table(collective).is_none()
             && let Some(known) = reference.table(collective)
         {

@@ -6,6 +6,7 @@
 //! and [`compare()`] matched pairs with their intervals ([`crate::base::statistics`]); a [`RunTable`] lays
 //! records out for sorting, filtering ([`filter`]) and export.
 
+mod arrivals;
 mod clocks;
 mod compare;
 mod conversion;
@@ -32,6 +33,7 @@ mod stragglers;
 pub(crate) mod testing;
 mod varied;
 
+pub use arrivals::{ArrivalReport, CollectiveSplit, arrivals};
 pub use clocks::{Clocks, clock_offsets, clocks};
 pub use compare::{
     Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, Flag, Gaps, HeatCell, HeatMap,

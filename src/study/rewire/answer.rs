@@ -12,6 +12,7 @@ use crate::plan::{Architecture, Lane, Phase};
 use crate::run::sim::{Executed, replay};
 use crate::table::{Collective, Link, P2p};
 use crate::trace::Trace;
+use crate::trace::overlap::StepKey;
 use crate::trace::overlap::intervals::{difference, length, union};
 
 /// Steps that are rewired of a trace that has more: as many, evenly spread.
@@ -137,6 +138,14 @@ impl Rewiring {
         };
         let p2p = spec.map_or(P2p::On, |spec| spec.p2p);
         Ok(Self { steps, target: setting.target.clone(), tp, known, p2p, chosen })
+    }
+
+    /// The step that a time of the trace (ns) lies in, or else one of this key, or else the first: its number.
+    pub fn step_at(&self, key: Option<StepKey>, at_ns: i64) -> u32 {
+        let steps = &self.steps.steps;
+        let within = steps.iter().find(|step| step.time.0 <= at_ns && at_ns < step.time.1);
+        let found = within.or_else(|| steps.iter().find(|step| Some(step.key) == key));
+        found.or(steps.first()).map_or(0, |step| step.number)
     }
 
     /// How many steps are rewired.

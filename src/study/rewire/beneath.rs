@@ -3,6 +3,7 @@
 use super::answer::{Choice, Rewiring};
 use crate::base::error::Result;
 use crate::plan::{Kind, Lane, Phase};
+use crate::table::Provenance;
 use crate::trace::{FORMAT_VERSION, Span, Trace, TraceMeta, operations};
 
 /// Step `number` of a trace in another wiring, as a trace of its own that begins when the measured step did; with
@@ -57,7 +58,8 @@ pub fn beneath(
     Ok(Trace {
         meta: TraceMeta {
             version: FORMAT_VERSION,
-            provenance: original.meta.provenance,
+            // of times that were measured, but no measurement
+            provenance: Provenance::Simulated,
             run: None,
             spec: None,
             ranks: rewiring.steps.ranks,

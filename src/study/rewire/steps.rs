@@ -261,7 +261,10 @@ fn assembled(
         layers,
         ranks: ranks.len() as u32,
         phase,
-        all_reduce: name.map(|operation| operation.name.clone()).unwrap_or_default(),
+        all_reduce: name.map_or(String::new(), |operation| match trace.meta.spec {
+            Some(_) => operation.kind.clone(),
+            None => operation.name.clone(),
+        }),
         notes: Vec::new(),
         knows_arrivals: ranks.len() > 1,
         own_stream,
