@@ -60,7 +60,8 @@ pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, Str
         };
         set.insert(key.to_owned(), value.to_owned());
     }
-    let target = Target { profile: Profile::load(&hardware)?, stack: Stack::load(&stack)? }.with(&set)?;
+    let target =
+        Target { profile: Profile::load(&hardware)?, stack: Stack::load(&stack)? }.with(&set)?;
     let why = format!("{} ({why}), stack {}", target.profile.name, target.stack.name);
     Ok((Some(target), why))
 }

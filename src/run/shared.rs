@@ -76,12 +76,7 @@ impl Shared {
 
     /// What the simulator's plans of a cell keep in memory, of which the plans need not be there any more. An input error
     /// where TP does not divide the model.
-    pub fn memory(
-        &self,
-        spec: &Spec,
-        shape: &ModelShape,
-        target: &Target,
-    ) -> Result<Arc<PlanMemory>> {
+    pub fn memory(&self, spec: &Spec, shape: &ModelShape, target: &Target) -> Result<Arc<PlanMemory>> {
         self.memory.get(plans_key(spec, target), SMALL, || {
             Ok(self.plans(spec, shape, target)?.memory(shape, spec.dtype).clone())
         })

@@ -312,9 +312,9 @@ impl Verdict {
             self.exposed_us
         ));
         let named = self.collectives.iter().filter(|row| row.share >= 0.05).map(|row| {
-            let transfer = row.transfer_share.map_or(String::new(), |share| {
-                format!(" ({} of it moves data)", percent(share))
-            });
+            let transfer = row
+                .transfer_share
+                .map_or(String::new(), |share| format!(" ({} of it moves data)", percent(share)));
             format!(
                 "{} in {} ({} a rank): {}{transfer}",
                 percent(row.share),
@@ -343,7 +343,8 @@ impl Verdict {
                 percent(self.host_share)
             ));
         }
-        if let Some([rank, operation]) = self.skew.filter(|_| *ranks > 1) {
+        let differ = |skew: &[f64; 2]| skew.iter().any(|pct| *pct >= 0.005);
+        if let Some([rank, operation]) = self.skew.filter(|skew| *ranks > 1 && differ(skew)) {
             sentences.push(format!(
                 "Ranks differ by {rank:.2} % in speed and {operation:.2} % from operation to operation (--set \
                  skew.rank_pct={rank:.2} --set skew.operation_pct={operation:.2} simulates that)."

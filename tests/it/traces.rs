@@ -135,8 +135,7 @@ fn a_recorded_run_rewired_takes_what_the_recorded_ladder_took() {
     let recorded = overlap(Path::new(&of("cpu-ladder-tp2-600us.parquet")), &["--format", "json"]);
     let recorded: serde_json::Value = serde_json::from_slice(&recorded.stdout).unwrap();
     let steps = recorded["steps"].as_array().unwrap();
-    let mut lengths: Vec<f64> =
-        steps.iter().map(|step| step["duration_us"].as_f64().unwrap()).collect();
+    let mut lengths: Vec<f64> = steps.iter().map(|step| step["duration_us"].as_f64().unwrap()).collect();
     lengths.sort_by(f64::total_cmp);
     let median = lengths[lengths.len() / 2];
     assert!(low < median && median < high, "{median} is not within {low} to {high}");
@@ -152,8 +151,7 @@ fn a_recorded_run_rewired_takes_what_the_recorded_ladder_took() {
 fn what_cannot_be_rewired_exits_with_2_and_says_why() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
     let of = |name: &str| dir.join(name).display().to_string();
-    let (standard, ladder) =
-        (of("cpu-standard-tp2-600us.parquet"), of("cpu-ladder-tp2-600us.parquet"));
+    let (standard, ladder) = (of("cpu-standard-tp2-600us.parquet"), of("cpu-ladder-tp2-600us.parquet"));
     for (arguments, part) in [
         (vec![ladder.as_str()], "rewiring begins with standard"),
         (vec![&standard, "--layers", "80"], "the run has 12"),

@@ -28,7 +28,12 @@ pub struct Args {
     #[arg(value_name = "RUN|TRACE", required_unless_present = "filter")]
     pub source: Option<String>,
     /// Architectures to wire it as, for example ladder,parallel,sync-drop:40,upper-bound
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "ladder,parallel,upper-bound")]
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        default_value = "ladder,parallel,upper-bound"
+    )]
     pub architecture: Vec<Architecture>,
     /// Other all-reduces, by the hardware profile: nccl, symmetric, one-shot, two-shot, multimem, fused [default: as measured]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
@@ -46,7 +51,13 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub layers: Option<u32>,
     /// Of a run of our own: the phase that is rewired: prefill, decode
-    #[arg(long, value_enum, value_name = "PHASE", hide_possible_values = true, default_value = "decode")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "PHASE",
+        hide_possible_values = true,
+        default_value = "decode"
+    )]
     pub phase: PhaseArg,
     /// Only this step, from 0
     #[arg(long, value_name = "N")]
@@ -88,11 +99,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let source = args.filter.one(args.source.as_ref(), &dir)?;
     let opened = desk::open(&source, &Store::open(dir), args.rules.named(), args.step)?;
     report::part(&opened);
-    let engine = Engine {
-        hardware: args.hardware.clone(),
-        stack: args.stack.clone(),
-        set: args.set.clone(),
-    };
+    let engine =
+        Engine { hardware: args.hardware.clone(), stack: args.stack.clone(), set: args.set.clone() };
     let (target, machine) = desk::machine_of(&opened.trace, &engine)?;
     let asked = Asked {
         layers: args.layers,

@@ -271,7 +271,10 @@ mod tests {
         let family =
             [Collective::Symmetric, Collective::TwoShot, Collective::Multimem, Collective::Fused];
         for profile in Profile::built_in() {
-            for collective in family {
+            let has = |collective: &Collective| {
+                profile.name != WITHOUT_SWITCH || !OF_A_SWITCH.contains(collective)
+            };
+            for collective in family.into_iter().filter(has) {
                 for tp in [2, 4, 8] {
                     let times: Vec<f64> = (16..124)
                         .map(|quarter| {
@@ -294,6 +297,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_gpu_without_the_switch_has_nothing_of_it() {
+        let profile = Profile::load(WITHOUT_SWITCH).unwrap();
+        for collective in OF_A_SWITCH {
+            let (_, used) = profile.collective(collective, P2p::On, 8, CollectiveScale::ALONE);
+            assert_eq!(used, Collective::Nccl, "{collective}");
+        }
+        assert!(
+            !profile.link.p2p_on.is_measured(8)
+                || profile.link.p2p_on.note(8).unwrap().contains("not measured")
+        );
     }
 
     #[test]

@@ -133,12 +133,7 @@ impl MemoryNeed {
     }
 
     /// What one rank of a cell needs whose plans keep what was found out before.
-    pub fn of_plans(
-        spec: &Spec,
-        shape: &ModelShape,
-        precision: Precision,
-        kept: &PlanMemory,
-    ) -> Self {
+    pub fn of_plans(spec: &Spec, shape: &ModelShape, precision: Precision, kept: &PlanMemory) -> Self {
         let (batch, prompt) = (u64::from(spec.batch), u64::from(spec.prompt_tokens));
         // what is executed keeps what the plan says
         let stack = Stack::load(&spec.stack).ok().filter(|_| spec.backend.is_simulated());
@@ -155,8 +150,11 @@ impl MemoryNeed {
             weights: kept.weights,
             kv: kv_tokens
                 .saturating_mul(2 * u64::from(shape.layers) * kv_columns * precision.kv.bytes()),
-            activations: bytes(&prefill.buffers, prefill, &first)
-                .max(bytes(&decode.buffers, decode, &step)),
+            activations: bytes(&prefill.buffers, prefill, &first).max(bytes(
+                &decode.buffers,
+                decode,
+                &step,
+            )),
             // scores are gone when the logits come
             scores: stack
                 .as_ref()

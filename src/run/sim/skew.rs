@@ -259,13 +259,7 @@ impl Skewed {
     }
 
     /// Progress of everything that runs from `now` to `next`.
-    fn advance(
-        &mut self,
-        now: i64,
-        next: i64,
-        transfer: &mut Option<(i64, f64)>,
-        durations: Loads<'_>,
-    ) {
+    fn advance(&mut self, now: i64, next: i64, transfer: &mut Option<(i64, f64)>, durations: Loads<'_>) {
         let (compute_rates, comm_rate) = self.rates(now, durations);
         let time = (next - now) as f64;
         for (rank, rate) in self.ranks.iter_mut().zip(compute_rates) {

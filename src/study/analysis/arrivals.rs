@@ -72,7 +72,8 @@ pub fn arrivals(trace: &Trace, selection: &Selection) -> Option<ArrivalReport> {
             parts.iter().map(|part| part.span.start_ns.saturating_add(offset(part.rank))).collect();
         let first = arrivals.iter().copied().min().unwrap_or(0);
         let own = trace.meta.import.is_none();
-        let recorded = parts.iter().map(|part| part.span.last_arrival_ns).max().filter(|at| own && *at >= 0);
+        let recorded =
+            parts.iter().map(|part| part.span.last_arrival_ns).max().filter(|at| own && *at >= 0);
         let last = recorded.unwrap_or_else(|| arrivals.iter().copied().max().unwrap_or(0));
         let count = ranks as i64;
         let ended: i64 =
@@ -94,8 +95,7 @@ pub fn arrivals(trace: &Trace, selection: &Selection) -> Option<ArrivalReport> {
             ..split
         })
         .collect();
-    collectives
-        .sort_by(|a, b| (b.transfer_us + b.waited_us).total_cmp(&(a.transfer_us + a.waited_us)));
+    collectives.sort_by(|a, b| (b.transfer_us + b.waited_us).total_cmp(&(a.transfer_us + a.waited_us)));
     let (rank_pct, operation_pct) = stretches.skew();
     (!collectives.is_empty()).then_some(ArrivalReport {
         collectives,

@@ -106,7 +106,10 @@ fn in_short(html: &mut Html, records: &[Record]) {
 /// What the trace of a run of standard says of its communication.
 fn verdict(html: &mut Html, directory: &[String], run: &str, sentences: &[String]) {
     html.element("h3", &format!("Verdict on standard ({run})"));
-    html.element("p class=\"soft\"", "From its trace; what remedies would give is simulated with the trace's own times.");
+    html.element(
+        "p class=\"soft\"",
+        "From its trace; what remedies would give is simulated with the trace's own times.",
+    );
     html.raw("<ul>\n");
     sentences.iter().for_each(|sentence| {
         html.element("li", sentence);

@@ -128,9 +128,11 @@ impl Rewiring {
             .filter(|tp| *tp > 1);
         let own = spec.filter(|spec| !matches!(spec.link, Link::Emulated { .. }));
         let bytes = setting.message_bytes.or_else(|| message_bytes(trace, steps.phase));
-        let known = setting.target.as_ref().zip(tp).map(|(target, tp)| {
-            known(&steps, target, tp, bytes, own.map(|spec| spec.collective))
-        });
+        let known = setting
+            .target
+            .as_ref()
+            .zip(tp)
+            .map(|(target, tp)| known(&steps, target, tp, bytes, own.map(|spec| spec.collective)));
         let count = steps.len();
         let chosen = match count {
             0..=MOST_STEPS => (0..count).collect(),
@@ -277,10 +279,7 @@ struct Plain {
 impl Plain {
     fn replay(&self, step: &Step, losses: Losses, host: bool) -> (Vec<Executed>, i64) {
         let transfers: Vec<i64> = step.reduces.iter().map(|reduced| reduced.transfer).collect();
-        replay(
-            &self.assigned.plan,
-            &self.assigned.times(step, &self.wired, &transfers, losses, host),
-        )
+        replay(&self.assigned.plan, &self.assigned.times(step, &self.wired, &transfers, losses, host))
     }
 }
 
@@ -305,10 +304,7 @@ impl Ready {
     fn replay(&self, step: &Step, losses: Losses, host: bool) -> (Vec<Executed>, i64) {
         let of = |reduced: &super::Reduced| self.instead.of(reduced.transfer);
         let transfers: Vec<i64> = step.reduces.iter().map(of).collect();
-        replay(
-            &self.assigned.plan,
-            &self.assigned.times(step, &self.wired, &transfers, losses, host),
-        )
+        replay(&self.assigned.plan, &self.assigned.times(step, &self.wired, &transfers, losses, host))
     }
 }
 
@@ -325,9 +321,7 @@ fn exposed_us(executed: &[Executed], ranks: u32) -> f64 {
 }
 
 fn times(lengths: &[f64], speedups: &[f64], exposed: &[f64]) -> Times {
-    let interval = |values: &[f64]| {
-        interval95(values.to_vec()).filter(|_| values.len() >= LEAST_STEPS)
-    };
+    let interval = |values: &[f64]| interval95(values.to_vec()).filter(|_| values.len() >= LEAST_STEPS);
     Times {
         step_us: median(lengths).unwrap_or(0.0),
         step_us_95: interval(lengths),

@@ -12,12 +12,7 @@ use crate::trace::{FORMAT_VERSION, Span, Trace, TraceMeta, operations};
 /// # Errors
 ///
 /// Those of [`Rewiring::answer`], and an input error where there is no such step.
-pub fn beneath(
-    original: &Trace,
-    rewiring: &Rewiring,
-    choice: &Choice,
-    number: u32,
-) -> Result<Trace> {
+pub fn beneath(original: &Trace, rewiring: &Rewiring, choice: &Choice, number: u32) -> Result<Trace> {
     let (assigned, executed, step) = rewiring.executed(choice, number)?;
     let plan = &assigned.plan;
     let mut table = operations(plan, plan);
@@ -27,7 +22,10 @@ pub fn beneath(
         info.shape = String::new();
         // the operation that carries a module's time stands for all of it
         if let (Lane::Compute, Some((module, _))) = (operation.lane, info.name.rsplit_once('/'))
-            && matches!(operation.kind, Kind::Norm | Kind::AddNorm | Kind::JoinNorm { .. } | Kind::MatMul)
+            && matches!(
+                operation.kind,
+                Kind::Norm | Kind::AddNorm | Kind::JoinNorm { .. } | Kind::MatMul
+            )
         {
             info.name = module.to_owned();
             info.kind = "module".into();

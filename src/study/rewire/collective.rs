@@ -69,7 +69,13 @@ fn bytes_of(target: &Target, collective: Collective, tp: u32, time_us: f64) -> f
 }
 
 /// What is known of the all-reduces of a trace.
-pub(super) fn known(steps: &Steps, target: &Target, tp: u32, bytes: Option<f64>, own: Option<Collective>) -> Known {
+pub(super) fn known(
+    steps: &Steps,
+    target: &Target,
+    tp: u32,
+    bytes: Option<f64>,
+    own: Option<Collective>,
+) -> Known {
     let collective = own.or_else(|| by_name(&steps.all_reduce));
     if let Some(bytes) = bytes {
         return Known { collective, bytes, is_estimate: false };

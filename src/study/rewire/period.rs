@@ -36,7 +36,7 @@ pub(super) fn steps(gaps: &[u64]) -> Vec<Range<usize>> {
     let mut begins: Vec<usize> = Vec::new();
     let mut last_rare: Option<usize> = None;
     for (at, gap) in gaps.iter().enumerate() {
-        let is_rare = at == 0 || 2 * counts[gap] <= usual;
+        let is_rare = at == 0 || 4 * counts[gap] <= usual;
         // head and embedding may stand in gaps of their own: what follows at once belongs to the same beginning
         if is_rare && last_rare.is_none_or(|last| at > last + 1) {
             begins.push(at);

@@ -320,7 +320,7 @@ fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     }
     let first = &ranks[0];
     let gaps = signatures(first);
-    let found = period::steps(&gaps);
+    let found = first.within_profiled(period::steps(&gaps));
     let usual = period::usual(&found);
     let layers = layers(asked.layers, usual, &found, &gaps)?;
     let extra = usual - 2 * layers as usize;
@@ -341,9 +341,7 @@ fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
             step(trace, &ranks, &places, at as u32, layers)
         })
         .collect();
-    follow(&mut steps, |a, b| {
-        whole[a.number as usize].end == whole[b.number as usize].start
-    });
+    follow(&mut steps, |a, b| whole[a.number as usize].end == whole[b.number as usize].start);
     if steps.is_empty() {
         return Err(unlike(layers, &ranks));
     }
@@ -367,18 +365,17 @@ fn layers(asked: Option<u32>, usual: usize, found: &[Range<usize>], gaps: &[u64]
         )
     };
     let step = found.iter().find(|step| step.len() == usual).cloned().unwrap_or(0..0);
-    let has = format!(
-        "{} found, most with {}",
-        counted(found.len(), "step"),
-        counted(usual, "all-reduce")
-    );
+    let has =
+        format!("{} found, most with {}", counted(found.len(), "step"), counted(usual, "all-reduce"));
     if let Some(layers) = asked {
         return match 2 * layers as usize {
             need if layers > 0 && need <= usual && usual - need < 4 => Ok(layers),
             _ if layers as usize == usual => Err(Error::input(format!(
                 "--layers {layers}: {has}: one a layer, as `parallel` has; rewiring begins with standard's two"
             ))),
-            need => Err(Error::input(format!("--layers {layers} needs {need} all-reduces a step: {has}"))),
+            need => {
+                Err(Error::input(format!("--layers {layers} needs {need} all-reduces a step: {has}")))
+            }
         };
     }
     match period::repeat(&gaps[step]) {
@@ -440,6 +437,23 @@ fn signatures(rank: &Spans<'_>) -> Vec<u64> {
 }
 
 impl Spans<'_> {
+    /// Steps cut where the profiler's steps begin, where those all have as many all-reduces: an engine that marks its steps
+    /// knows better than any signature.
+    fn within_profiled(&self, found: Vec<Range<usize>>) -> Vec<Range<usize>> {
+        let step = |reduce: &usize| self.spans[*reduce].step;
+        let counts: Vec<usize> =
+            self.reduces.chunk_by(|a, b| step(a) == step(b)).map(<[usize]>::len).collect();
+        if counts.len() < 2 || counts.iter().any(|count| *count != counts[0]) {
+            return found;
+        }
+        let mut begins: Vec<usize> = found.iter().map(|step| step.start).collect();
+        begins.extend((0..counts.len()).map(|at| at * counts[0]));
+        begins.sort_unstable();
+        begins.dedup();
+        let ends = begins.iter().copied().skip(1).chain([self.reduces.len()]);
+        begins.iter().copied().zip(ends).map(|(from, to)| from..to).collect()
+    }
+
     /// The places of a step's spans, from its all-reduces: a step begins behind the kernels that follow the last all-reduce
     /// of the step before it, at the longest gap in which nothing ran; and so ends.
     fn places(&self, step: &Range<usize>, count: usize) -> Range<usize> {
@@ -538,8 +552,7 @@ fn step(
         };
         let mean = |sum: i64| sum / ranks.len() as i64;
         let ended = mean(spans().map(|(span, offset)| span.end_ns + offset).sum());
-        let waited =
-            mean(spans().map(|(span, offset)| (arrived - span.start_ns - offset).max(0)).sum());
+        let waited = mean(spans().map(|(span, offset)| (arrived - span.start_ns - offset).max(0)).sum());
         Reduced { transfer: (ended - arrived).max(0), waited }
     };
     Some(Step {

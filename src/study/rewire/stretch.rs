@@ -108,7 +108,8 @@ mod tests {
         let own = Stretch::of([kernel(10, 30, Some(2)), kernel(35, 50, Some(3))], (10, 60), Some(4), 0);
         assert_eq!((own.work, own.host), (50, 0));
         // the second was launched at 34: the device waited from 30 on
-        let late = Stretch::of([kernel(10, 30, Some(2)), kernel(35, 50, Some(34))], (10, 50), Some(4), 0);
+        let late =
+            Stretch::of([kernel(10, 30, Some(2)), kernel(35, 50, Some(34))], (10, 50), Some(4), 0);
         assert_eq!((late.work, late.host, late.floor), (36, 4, Some(50)));
         // unknown launches: every gap is the device's
         let unknown = Stretch::of([kernel(10, 30, None), kernel(35, 50, None)], (10, 60), None, 0);

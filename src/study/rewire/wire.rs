@@ -72,11 +72,7 @@ pub(super) fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
         // groups of a prompt's tokens wait for one another's caches, those of sequences do not
         phase: Phase::Decode,
         precision: Precision::uniform(DType::Bf16),
-        lowering: Lowering {
-            fuse_add_norm: true,
-            fuse_all_reduce: wired.fused,
-            ..Lowering::default()
-        },
+        lowering: Lowering { fuse_add_norm: true, fuse_all_reduce: wired.fused, ..Lowering::default() },
         variant: Variant { micro_batches: wired.micro_batches, ..Variant::default() },
         batch: wired.micro_batches,
     };
@@ -118,15 +114,15 @@ fn place(module: Module, layer: Option<u32>) -> Option<usize> {
 
 impl Assigned {
     pub fn new(plan: Plan) -> Self {
-        let norms =
-            |o: &Operation| matches!(o.kind, Kind::Norm | Kind::AddNorm | Kind::JoinNorm { .. });
+        let norms = |o: &Operation| matches!(o.kind, Kind::Norm | Kind::AddNorm | Kind::JoinNorm { .. });
         let mut sources: Vec<Source> = Vec::with_capacity(plan.operations.len());
         for (at, operation) in plan.operations.iter().enumerate() {
             let is_first = |is_it: &dyn Fn(&Operation) -> bool| {
                 is_it(operation)
-                    && !plan.operations[..at].iter().rev().any(|other| {
-                        same_part(other, operation) && is_it(other)
-                    })
+                    && !plan.operations[..at]
+                        .iter()
+                        .rev()
+                        .any(|other| same_part(other, operation) && is_it(other))
             };
             // the norm carries the module's time; where an all-reduce has taken it over, the first product does
             let has_norm =
@@ -142,9 +138,7 @@ impl Assigned {
                 (Module::Embed, _) if operation.kind == Kind::Embed => Source::Lead,
                 (Module::Head, _) if carries => Source::Head { joins: has_norm },
                 (module, _) if carries => match place(module, operation.layer) {
-                    Some(at) => {
-                        Source::Module { at, block: module == Module::Block, joins: has_norm }
-                    }
+                    Some(at) => Source::Module { at, block: module == Module::Block, joins: has_norm },
                     None => Source::Nothing,
                 },
                 (_, Kind::Add | Kind::AddMean | Kind::Join { .. } | Kind::MeanShare) => Source::Extra,
@@ -186,7 +180,11 @@ impl Assigned {
                         if joins { whole } else { whole.without_lead() }
                     }
                     Source::Head { joins } => {
-                        if joins { rank.head } else { rank.head.without_lead() }
+                        if joins {
+                            rank.head
+                        } else {
+                            rank.head.without_lead()
+                        }
                     }
                     Source::Extra => Stretch { work: join, ..Stretch::default() },
                     Source::Reduce(_) | Source::Nothing => Stretch::default(),

@@ -14,8 +14,7 @@ use crate::face::tui::message::Effect;
 use crate::face::tui::overlay::Completing;
 
 /// Why a trace has no prediction.
-const UNKNOWN: &str =
-    "an imported trace does not tell what was run: nothing can be predicted; name an architecture to rewire it as";
+const UNKNOWN: &str = "an imported trace does not tell what was run: nothing can be predicted; name an architecture to rewire it as";
 
 /// Does what was asked for.
 pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
@@ -49,7 +48,8 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
                 Some(_) => &["hardware", "stack", "architecture", "collective"],
                 None => &["architecture", "collective"],
             };
-            let names = Completing::Words(names.iter().flat_map(|name| offers::axis_values(name)).collect());
+            let names =
+                Completing::Words(names.iter().flat_map(|name| offers::axis_values(name)).collect());
             cx.prompt_completing(names, title, hint, text, beneath);
         }
         Act::CopyNumbers => match stretch::text(view) {

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use super::{Timeline, lists};
 use super::state::measure::Measured;
 use super::state::overview::Overview;
 use super::state::pane::OverlapOf;
@@ -12,6 +11,7 @@ use super::state::path::CriticalPath;
 use super::state::prediction::{Prediction, Rewired};
 use super::state::scope::{Counted, Part, Scope};
 use super::state::{Matches, Pane, TraceIndex, View};
+use super::{Timeline, lists};
 use crate::desk;
 use crate::face::tui::context::Context;
 use crate::face::tui::task::Stop;
@@ -241,12 +241,7 @@ pub fn predict(on: Prediction, run: Spec, step: u32, cx: &mut Context) {
 }
 
 /// Rewires the step of a trace that is looked at (its key, and a time of the trace in ns), to show it beneath.
-pub fn rewire(
-    as_what: Rewired,
-    index: Arc<TraceIndex>,
-    step: (Option<StepKey>, i64),
-    cx: &mut Context,
-) {
+pub fn rewire(as_what: Rewired, index: Arc<TraceIndex>, step: (Option<StepKey>, i64), cx: &mut Context) {
     cx.ask(
         PREDICTION,
         move |_| as_what.step(&index, step),

@@ -507,7 +507,10 @@ fn a_trace_rewired_lies_under_the_original_and_the_verdict_says_what_it_gives() 
     keys(&mut driver, "]");
     type_line(&mut driver, "g", "ladder");
     let shown = driver.screen();
-    assert!(shown.contains("step 1 rewired: ladder") && shown.contains("[simulated] ghost on"), "{shown}");
+    assert!(
+        shown.contains("step 1 rewired: ladder") && shown.contains("[simulated] ghost on"),
+        "{shown}"
+    );
     assert!(shown.contains("aligned: step 1 over step 1"), "{shown}");
     keys(&mut driver, "g");
     assert_eq!(view(&driver).panes.len(), 1, "once more, and it is gone");

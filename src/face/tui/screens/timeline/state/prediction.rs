@@ -77,7 +77,9 @@ impl Rewired {
     /// What was typed: an architecture, and an all-reduce; `None` where the first word is no architecture.
     pub fn parse(text: &str) -> std::result::Result<Option<Self>, String> {
         let mut words = text.split_whitespace();
-        let Some(Ok(architecture)) = words.next().map(str::parse::<Architecture>) else { return Ok(None) };
+        let Some(Ok(architecture)) = words.next().map(str::parse::<Architecture>) else {
+            return Ok(None);
+        };
         let collective = match (words.next(), words.next()) {
             (None, _) => None,
             (Some(word), None) => Some(word.parse::<Collective>().map_err(|error| error.to_string())?),
