@@ -239,11 +239,12 @@ fn remedies(
 ) -> Result<(Vec<Remedy>, Option<String>), String> {
     let asked = Asked { phase: selection.phase, ..Asked::default() };
     let rewiring = Rewiring::of(trace, &asked, setting).map_err(|error| error.to_string())?;
-    let plain = |architecture| Choice::of(architecture);
+    // where the host holds everything up, nothing else helps until that is mended
+    let host = rewiring.steps.host_share() < HOST;
+    let plain = |architecture| Choice { host, ..Choice::of(architecture) };
     let mut choices: Vec<(&str, Choice)> = Vec::new();
-    if rewiring.steps.host_share() >= HOST {
-        let choice = Choice { host: false, ..plain(Architecture::Standard) };
-        choices.push(("no waiting for launches (a CUDA graph)", choice));
+    if !host {
+        choices.push(("no waiting for launches (a CUDA graph)", plain(Architecture::Standard)));
     }
     let fused = Choice { collective: Some(Collective::Fused), ..plain(Architecture::Standard) };
     choices.push(("fused all-reduce", fused));
@@ -266,7 +267,10 @@ fn remedies(
             .then(|| rewiring.answer(&Choice { share: 0.5, ..choice.clone() }).ok())
             .flatten();
         remedies.push(Remedy {
-            name: name.into(),
+            name: match host || remedies.is_empty() {
+                true => name.into(),
+                false => format!("with that {name}"),
+            },
             speedup: told.speedup,
             speedup_95: told.speedup_95,
             without_contention: answer.contended.map(|_| answer.alone.speedup),

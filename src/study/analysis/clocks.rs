@@ -23,11 +23,12 @@ pub struct Clocks {
 /// Ends of a rank's collectives (ns), by kind, in order.
 type Ends<'a> = HashMap<&'a str, Vec<i64>>;
 
-/// Ties the clocks of an imported trace's ranks together. Of a trace of our own, which has one clock, and of one rank
-/// nothing is to be added. Ranks that do not have the same numbers of collectives of any kind are left as they are.
+/// Ties the clocks of an imported trace's ranks together, where they come from several files. Of a trace of our own and of
+/// one file, which have one clock, nothing is to be added. Ranks that do not have the same numbers of collectives of any kind are left as they are.
 pub fn clocks(trace: &Trace) -> Clocks {
     let mut ends: HashMap<u32, Ends<'_>> = HashMap::new();
-    if trace.meta.import.is_none() {
+    // one profiler times all ranks of its file by one clock
+    if trace.meta.import.as_ref().is_none_or(|import| import.files.len() < 2) {
         return Clocks::default();
     }
     for span in trace.spans.iter().filter(|span| span.lane == Lane::Comm) {
@@ -66,4 +67,36 @@ pub fn clocks(trace: &Trace) -> Clocks {
 /// The offsets of [`clocks`].
 pub fn clock_offsets(trace: &Trace) -> HashMap<u32, i64> {
     clocks(trace).offsets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::analysis::testing::{span, trace};
+    use crate::trace::ImportReport;
+
+    #[test]
+    fn clocks_of_several_files_are_tied_by_the_ends_of_collectives() {
+        let mut spans = Vec::new();
+        for at in 0..9 {
+            let end = 10_000 * (at + 1);
+            spans.push(span(0, Lane::Comm, end - 5_000, end));
+            // its clock is a second ahead, and it sees the ends up to 40 ns later
+            let late = 1_000_000_000 + 10 * (at % 5);
+            spans.push(span(1, Lane::Comm, end - 2_000 + late, end + late));
+        }
+        let mut trace = trace(spans);
+        assert_eq!(clocks(&trace), Clocks::default(), "our own have one clock");
+        let files =
+            |count: usize| ImportReport { files: vec![String::new(); count], ..Default::default() };
+        trace.meta.import = Some(files(1));
+        assert_eq!(clocks(&trace), Clocks::default(), "so has one file");
+        trace.meta.import = Some(files(2));
+        let found = clocks(&trace);
+        assert_eq!((found.offsets[&0], found.offsets[&1], found.collectives), (0, -1_000_000_020, 9));
+        assert!((10..=20).contains(&found.apart_ns), "{found:?}");
+        // a rank with another number of them is left as it is
+        trace.spans.pop();
+        assert_eq!(clocks(&trace).offsets.get(&1), None);
+    }
 }

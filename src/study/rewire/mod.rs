@@ -3,6 +3,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `steps` | finds steps, layers and their all-reduces, and what every rank took between them |
+//! | `foreign` | finds them in a trace that does not tell: from what repeats |
 //! | `period` | where steps begin, and how many layers repeat, in a foreign trace |
 //! | `stretch` | kernels between two all-reduces: what they took, and what the host kept them waiting |
 //! | `wire` | the plan of an architecture with these times |
@@ -14,6 +15,7 @@
 mod answer;
 mod beneath;
 mod collective;
+mod foreign;
 mod period;
 mod steps;
 mod stretch;
