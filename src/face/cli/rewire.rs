@@ -109,6 +109,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             PhaseArg::Decode => Phase::Decode,
         }),
         step: args.step,
+        key: None,
     };
     let setting =
         Setting { target, tp: args.tp, message_bytes: args.message_bytes.map(|bytes| bytes as f64) };

@@ -49,10 +49,23 @@ pub struct ArrivalReport {
 struct Part<'a> {
     rank: usize,
     span: &'a Span,
-    /// How long the rank computed since its collective before (ns).
-    computed: i64,
-    /// Sum and sum of squares of the durations of what it computed (ns).
-    sums: (f64, f64),
+    /// What the rank computed since its collective before.
+    computed: Computed,
+}
+
+/// Operations that a rank computed: the sum of their durations, and of their squares (ns).
+#[derive(Clone, Copy, Debug, Default)]
+struct Computed {
+    time: f64,
+    squares: f64,
+}
+
+impl Computed {
+    fn add(&mut self, span: &Span) {
+        let length = span.end_ns.saturating_sub(span.start_ns).max(0) as f64;
+        self.time += length;
+        self.squares += length * length;
+    }
 }
 
 /// Splits collectives into waiting and transfer, and estimates how much the ranks differ. `None` where fewer than two ranks
@@ -129,23 +142,22 @@ fn together<'a>(runs: &Runs<'a>) -> Vec<Vec<Part<'a>>> {
     };
     let mut groups: HashMap<(StepKey, u32), Vec<Vec<Part<'a>>>> = HashMap::new();
     for (rank, of_rank) in runs.by_rank.iter().enumerate() {
-        let mut spans: Vec<(StepKey, &Span)> = Vec::new();
+        let mut sums = Computed::default();
         for run in of_rank {
-            runs.each([run], |span, _| spans.push((run.step, span)));
-        }
-        spans.sort_by_key(|(step, span)| (*step, span.start_ns, span.end_ns));
-        let (mut computed, mut sums) = (0i64, (0.0, 0.0));
-        for (step, span) in spans {
-            if runs.class(span) != Class::Comm {
-                let length = span.end_ns.saturating_sub(span.start_ns).max(0);
-                computed = computed.saturating_add(length);
-                sums = (sums.0 + length as f64, sums.1 + (length as f64).powi(2));
-                continue;
+            let is_comm = |span: &&Span| runs.class(span) == Class::Comm;
+            // each lane lies in order of its starts: both are gone through at once
+            let spans =
+                || runs.trace.spans[run.at.clone()].iter().filter(move |s| runs.clip(s).is_some());
+            let mut others = spans().filter(|span| !is_comm(span)).peekable();
+            for span in spans().filter(is_comm) {
+                while let Some(other) = others.next_if(|other| other.start_ns < span.start_ns) {
+                    sums.add(other);
+                }
+                let lists = groups.entry((run.step, key_of(span))).or_default();
+                lists.resize_with(runs.ranks.len(), Vec::new);
+                lists[rank].push(Part { rank, span, computed: std::mem::take(&mut sums) });
             }
-            let lists = groups.entry((step, key_of(span))).or_default();
-            lists.resize_with(runs.ranks.len(), Vec::new);
-            lists[rank].push(Part { rank, span, computed, sums });
-            (computed, sums) = (0, (0.0, 0.0));
+            others.for_each(|other| sums.add(other));
         }
     }
     let mut all: Vec<Vec<Part<'a>>> = Vec::new();
@@ -174,7 +186,7 @@ impl Stretches {
     }
 
     fn add(&mut self, parts: &[Part<'_>]) {
-        let times: Vec<f64> = parts.iter().map(|part| part.computed as f64).collect();
+        let times: Vec<f64> = parts.iter().map(|part| part.computed.time).collect();
         if times.iter().any(|time| *time <= 0.0) {
             return;
         }
@@ -182,7 +194,8 @@ impl Stretches {
             *sum += time;
         }
         // as many operations of equal length as vary as much together
-        let effective: f64 = parts.iter().map(|part| part.sums.0.powi(2) / part.sums.1.max(1.0)).sum();
+        let effective: f64 =
+            parts.iter().map(|part| part.computed.time.powi(2) / part.computed.squares.max(1.0)).sum();
         self.each.push((times, effective / parts.len() as f64));
     }
 

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::collective::{Instead, Known, instead, known};
-use super::steps::{Asked, Step, Steps};
+use super::steps::{Asked, Step, Steps, spread};
 use super::wire::{Assigned, Losses, Wired, middle, plan};
 use crate::base::error::{Error, Result};
 use crate::base::statistics::{interval95, median};
@@ -14,9 +14,6 @@ use crate::table::{Collective, Link, P2p};
 use crate::trace::Trace;
 use crate::trace::overlap::StepKey;
 use crate::trace::overlap::intervals::{difference, length, union};
-
-/// Steps that are rewired of a trace that has more: as many, evenly spread.
-const MOST_STEPS: usize = 64;
 
 /// Steps without which the variation between them tells nothing.
 const LEAST_STEPS: usize = 6;
@@ -133,11 +130,7 @@ impl Rewiring {
             .as_ref()
             .zip(tp)
             .map(|(target, tp)| known(&steps, target, tp, bytes, own.map(|spec| spec.collective)));
-        let count = steps.len();
-        let chosen = match count {
-            0..=MOST_STEPS => (0..count).collect(),
-            _ => (0..MOST_STEPS).map(|at| at * count / MOST_STEPS).collect(),
-        };
+        let chosen = spread(&(0..steps.steps.len()).collect::<Vec<_>>());
         let p2p = spec.map_or(P2p::On, |spec| spec.p2p);
         Ok(Self { steps, target: setting.target.clone(), tp, known, p2p, chosen })
     }

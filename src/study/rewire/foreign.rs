@@ -16,7 +16,7 @@ use crate::trace::Trace;
 /// The steps of a foreign trace, from what repeats in it.
 pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     let offsets = clock_offsets(trace);
-    let mut ranks = ranks(trace, Phase::Decode, &offsets);
+    let mut ranks = ranks(trace, &trace.spans, &offsets);
     let mut notes = Vec::new();
     ranks.retain(|rank| !rank.reduces.is_empty());
     let Some(first) = ranks.first() else {
@@ -60,7 +60,7 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
         .collect();
     follow(&mut steps, |a, b| whole[a.number as usize].end == whole[b.number as usize].start);
     if steps.is_empty() {
-        return Err(unlike(layers, &ranks));
+        return Err(unlike(layers, count));
     }
     let overlapped = overlapped(&ranks[0]);
     if overlapped > 0.05 {
@@ -70,7 +70,7 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
             100.0 * overlapped
         ));
     }
-    Ok(Steps { notes, ..assembled(trace, ranks, steps, layers, Phase::Decode) })
+    Ok(Steps { notes, ..assembled(trace, &ranks, steps, layers, Phase::Decode) })
 }
 
 /// How many layers a step of so many all-reduces has.

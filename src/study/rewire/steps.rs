@@ -26,6 +26,8 @@ pub struct Asked {
     pub phase: Option<Phase>,
     /// This step alone, from 0, in the order in which they were found.
     pub step: Option<u32>,
+    /// Of a run of our own: the step of this key alone.
+    pub key: Option<StepKey>,
 }
 
 /// One all-reduce of a step, over all ranks (ns).
@@ -67,6 +69,14 @@ pub(super) struct Step {
     pub reduces: Vec<Reduced>,
 }
 
+impl Step {
+    /// Lets the step end where the next one begins (ns of the trace).
+    fn end_at(&mut self, begins: i64) {
+        self.tail = (begins - self.time.1).max(0);
+        self.time.1 = begins;
+    }
+}
+
 /// The steps of a trace, ready to be wired in another way.
 #[derive(Clone, Debug)]
 pub struct Steps {
@@ -80,10 +90,8 @@ pub struct Steps {
     pub all_reduce: String,
     /// Sentences about what was taken for granted, or left out.
     pub notes: Vec<String>,
-    /// Whether the ranks' own times tell how long the transfer took.
-    pub knows_arrivals: bool,
-    /// Whether all-reduces have a stream of their own.
-    pub own_stream: bool,
+    /// How many steps were found; of more than 64 as many are looked at.
+    pub(super) found: usize,
     pub(super) steps: Vec<Step>,
 }
 
@@ -112,13 +120,10 @@ impl Steps {
             None => foreign(trace, asked)?,
         };
         if let Some(wanted) = asked.step {
-            let found = steps.steps.len();
+            let found = steps.found;
             steps.steps.retain(|step| step.number == wanted);
             if steps.steps.is_empty() {
-                return Err(Error::input(format!(
-                    "there is no step {wanted}: {} found, counted from 0",
-                    counted(found, "step")
-                )));
+                return Err(no_step(wanted, found));
             }
         }
         Ok(steps)
@@ -126,7 +131,7 @@ impl Steps {
 
     /// How many steps were found.
     pub fn len(&self) -> usize {
-        self.steps.len()
+        self.found
     }
 
     /// Whether there is none.
@@ -191,46 +196,71 @@ fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
     if let Some(wanted) = asked.layers.filter(|wanted| *wanted != layers) {
         return Err(Error::input(format!("--layers {wanted}: the run has {layers}")));
     }
-    let ranks = ranks(trace, phase, &HashMap::new());
-    let mut notes = Vec::new();
-    let cut = |spans: &Spans<'_>| -> Vec<Range<usize>> {
-        let keys = spans.spans.chunk_by(|a, b| StepKey::of(a) == StepKey::of(b));
-        let mut from = 0;
-        keys.map(|chunk| {
-            from += chunk.len();
-            from - chunk.len()..from
-        })
-        .collect()
+    let places = steps_of(trace, phase);
+    let found = places.len();
+    let wanted = |(at, (key, _)): &(usize, &(StepKey, Range<usize>))| {
+        asked.key.is_none_or(|asked| asked == *key) && asked.step.is_none_or(|step| step as usize == *at)
     };
-    let cuts: Vec<Vec<Range<usize>>> = ranks.iter().map(cut).collect();
-    let count = cuts.iter().map(Vec::len).min().unwrap_or(0);
-    let mut steps: Vec<Step> = (0..count)
-        .into_par_iter()
-        .filter_map(|at| {
-            let places: Vec<Range<usize>> = cuts.iter().map(|cut| cut[at].clone()).collect();
-            step(trace, &ranks, &places, at as u32, layers)
-        })
-        .collect();
-    let same_sample = |a: &Step, b: &Step| {
-        let sample = |step: &Step| ranks[0].spans[cuts[0][step.number as usize].start].sample;
-        sample(a) == sample(b)
+    let chosen: Vec<usize> = places.iter().enumerate().filter(wanted).map(|(at, _)| at).collect();
+    let begin = |range: &Range<usize>| trace.spans[range.clone()].iter().map(|s| s.start_ns).min();
+    let of = |range: &Range<usize>| ranks(trace, &trace.spans[range.clone()], &HashMap::new());
+    let one = |at: usize| -> Option<Step> {
+        let (key, range) = &places[at];
+        let ranks = of(range);
+        let whole: Vec<Range<usize>> = ranks.iter().map(|rank| 0..rank.spans.len()).collect();
+        let mut step = step(trace, &ranks, &whole, at as u32, layers)?;
+        // a step ends where the next one of its generation begins
+        let next = places.get(at + 1).filter(|(next, _)| next.sample == key.sample);
+        if let Some(begins) = next.and_then(|(_, range)| begin(range)) {
+            step.end_at(begins);
+        }
+        Some(step)
     };
-    follow(&mut steps, same_sample);
-    if steps.is_empty() {
-        return Err(unlike(layers, &ranks));
+    if let (true, Some(step)) = (chosen.is_empty(), asked.step) {
+        return Err(no_step(step, found));
     }
-    if steps.len() < count {
-        notes.push(format!("{} of {count} steps are not whole and are left out", count - steps.len()));
+    let steps: Vec<Step> = spread(&chosen).into_par_iter().filter_map(one).collect();
+    let Some(first) = steps.first() else { return Err(unlike(layers, 0)) };
+    let ranks = of(&places[first.number as usize].1);
+    Ok(Steps { found, ..assembled(trace, &ranks, steps, layers, phase) })
+}
+
+/// A step was asked for that there is not.
+fn no_step(wanted: u32, found: usize) -> Error {
+    Error::input(format!("there is no step {wanted}: {} found, counted from 0", counted(found, "step")))
+}
+
+/// Steps that are rewired of a trace that has more: as many, evenly spread.
+const MOST_STEPS: usize = 64;
+
+/// As many of some steps as are rewired, evenly spread.
+pub(super) fn spread(chosen: &[usize]) -> Vec<usize> {
+    let count = chosen.len();
+    match count {
+        0..=MOST_STEPS => chosen.to_vec(),
+        _ => (0..MOST_STEPS).map(|at| chosen[at * count / MOST_STEPS]).collect(),
     }
-    Ok(Steps { notes, ..assembled(trace, ranks, steps, layers, phase) })
+}
+
+/// The steps of a phase of a trace of our own, with the places of their spans: one look-up a step.
+fn steps_of(trace: &Trace, phase: Phase) -> Vec<(StepKey, Range<usize>)> {
+    let (mut steps, mut from) = (Vec::new(), 0);
+    while let Some(first) = trace.spans.get(from) {
+        let key = StepKey::of(first);
+        let range = key.spans(trace);
+        from = range.end.max(from + 1);
+        if key.phase == phase {
+            steps.push((key, range));
+        }
+    }
+    steps
 }
 
 /// No step has two all-reduces a layer.
-pub(super) fn unlike(layers: u32, ranks: &[Spans<'_>]) -> Error {
-    let found = ranks.first().map_or(0, |rank| rank.reduces.len());
+pub(super) fn unlike(layers: u32, found: usize) -> Error {
     Error::input_help(
         format!(
-            "no step with {} was found: a standard model of {layers} layers has two a layer, and the trace {} on rank 0",
+            "no step with {} was found: a standard model of {layers} layers has two a layer, and rank 0 has {} in all",
             counted(2 * layers as usize, "all-reduce"),
             counted(found, "all-reduce"),
         ),
@@ -240,7 +270,7 @@ pub(super) fn unlike(layers: u32, ranks: &[Spans<'_>]) -> Error {
 
 pub(super) fn assembled(
     trace: &Trace,
-    ranks: Vec<Spans<'_>>,
+    ranks: &[Spans<'_>],
     steps: Vec<Step>,
     layers: u32,
     phase: Phase,
@@ -248,14 +278,6 @@ pub(super) fn assembled(
     let first = &ranks[0];
     let reduce = first.reduces.last().map(|at| first.spans[*at]);
     let name = reduce.and_then(|span| trace.operations.get(span.operation as usize));
-    let stream = |span: &Span| span.stream;
-    let computes = first.spans.iter().filter(|span| span.lane == Lane::Compute).map(|span| stream(span));
-    let mut streams: HashMap<u16, usize> = HashMap::new();
-    computes.for_each(|stream| *streams.entry(stream).or_default() += 1);
-    let own_stream = match (trace.meta.streams.is_empty(), reduce) {
-        (true, _) | (_, None) => true,
-        (false, Some(span)) => !streams.contains_key(&span.stream),
-    };
     Steps {
         layers,
         ranks: ranks.len() as u32,
@@ -265,27 +287,24 @@ pub(super) fn assembled(
             None => operation.name.clone(),
         }),
         notes: Vec::new(),
-        knows_arrivals: ranks.len() > 1,
-        own_stream,
+        found: steps.len(),
         steps,
     }
 }
 
-/// Every rank's spans of a phase, in order of sample, step and start.
-pub(super) fn ranks<'a>(trace: &'a Trace, phase: Phase, offsets: &HashMap<u32, i64>) -> Vec<Spans<'a>> {
+/// Every rank's spans of some of a trace's, in order of their starts.
+pub(super) fn ranks<'a>(
+    trace: &'a Trace,
+    spans: &'a [Span],
+    offsets: &HashMap<u32, i64>,
+) -> Vec<Spans<'a>> {
     let mut by_rank: HashMap<u32, Vec<&Span>> = HashMap::new();
-    for span in trace.spans.iter().filter(|span| span.phase == phase) {
-        by_rank.entry(span.rank).or_default().push(span);
-    }
+    spans.iter().for_each(|span| by_rank.entry(span.rank).or_default().push(span));
     let is_own = trace.meta.spec.is_some();
     let mut ranks: Vec<Spans<'_>> = by_rank
         .into_par_iter()
         .map(|(rank, mut spans)| {
-            // steps of a foreign trace are found anew
-            spans.sort_by_key(|span| {
-                let key = if is_own { (span.sample, span.step) } else { (0, 0) };
-                (key, span.start_ns, span.end_ns)
-            });
+            spans.sort_by_key(|span| (span.start_ns, span.end_ns));
             let reduces = (0..spans.len()).filter(|at| is_all_reduce(trace, spans[*at])).collect();
             let delay = if is_own { None } else { releases(&spans) };
             Spans { rank, spans, reduces, delay, offset: offsets.get(&rank).copied().unwrap_or(0) }
@@ -397,8 +416,7 @@ pub(super) fn follow(steps: &mut [Step], follows: impl Fn(&Step, &Step) -> bool)
         if next.number == before.number + 1 && next.time.0 >= before.time.0 && follows(before, next) {
             let begins = next.time.0;
             let step = &mut steps[at - 1];
-            step.tail = (begins - step.time.1).max(0);
-            step.time.1 = begins;
+            step.end_at(begins);
         }
     }
 }

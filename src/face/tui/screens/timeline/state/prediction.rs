@@ -97,7 +97,7 @@ impl Rewired {
         let trace = &index.trace;
         let (target, on) = machine_of(trace, &Engine::default())?;
         let with = if target.is_some() { on } else { "no contention: no profile is known".into() };
-        let asked = Asked { phase: key.map(|key| key.phase), ..Asked::default() };
+        let asked = Asked { phase: key.map(|key| key.phase), key, ..Asked::default() };
         let rewiring = Rewiring::of(trace, &asked, &Setting { target, ..Setting::default() })?;
         let number = rewiring.step_at(key, at);
         let rewired = beneath(trace, &rewiring, &self.0, number)?;
