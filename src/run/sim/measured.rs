@@ -39,7 +39,7 @@ pub struct Executed {
     pub lane: Lane,
     /// When everything that it waits for was there.
     pub ready: i64,
-    /// When it started.
+    /// When it started; of one that the host held up, as late as it could.
     pub start: i64,
     /// Of a collective, when the last rank arrived; its start elsewhere.
     pub arrival: i64,
@@ -60,13 +60,18 @@ pub fn replay(plan: &Plan, measured: &Measured) -> (Vec<Executed>, i64) {
     };
     let mut executed = Vec::with_capacity(plan.operations.len() * clocks.len());
     ranks.measured_step(&measured.work, &measured.floors, loads, |rank, event| {
+        // what the host held up did not run from its start on, but up to its end
+        let floor = measured.floors[rank].get(event.operation).copied().unwrap_or(i64::MIN);
+        let work = measured.work[rank][event.operation];
+        let held = floor.saturating_sub(event.start).saturating_sub(work);
+        let start = event.start + held.clamp(0, event.end - event.start);
         executed.push(Executed {
             rank: rank as u32,
             operation: event.operation,
             lane: event.lane,
             ready: event.ready,
-            start: event.start,
-            arrival: event.arrival,
+            start,
+            arrival: event.arrival.max(start),
             end: event.end,
         });
     });

@@ -178,6 +178,9 @@ fn a_step_that_waits_for_its_host_stays_as_long_unless_launches_go() {
     let measured = rewiring.measured().step_us;
     let ladder = rewiring.answer(&choice("ladder")).unwrap().alone;
     assert!((ladder.step_us / measured - 1.0).abs() < 0.02, "{ladder:?} against {measured}");
+    // what the host holds up computes nothing: all-reduces beside it stay exposed
+    let measured_exposed = rewiring.measured().exposed_us;
+    assert!(ladder.exposed_us > 0.3 * measured_exposed, "{ladder:?} against {measured_exposed}");
     let free = Choice { host: false, ..choice("standard") };
     assert!(rewiring.answer(&free).unwrap().alone.speedup > 1.5);
 }
