@@ -30,9 +30,8 @@ pub(super) enum Repeat {
 pub(super) fn steps(gaps: &[u64]) -> Vec<Range<usize>> {
     let mut counts: HashMap<u64, usize> = HashMap::new();
     gaps.iter().for_each(|gap| *counts.entry(*gap).or_default() += 1);
-    let mut usual: Vec<usize> = gaps.iter().map(|gap| counts[gap]).collect();
-    usual.sort_unstable();
-    let usual = usual.get(usual.len() / 2).copied().unwrap_or(0);
+    // what stands in every layer
+    let usual = counts.values().copied().max().unwrap_or(0);
     let mut begins: Vec<usize> = Vec::new();
     let mut last_rare: Option<usize> = None;
     for (at, gap) in gaps.iter().enumerate() {
