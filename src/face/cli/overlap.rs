@@ -14,6 +14,7 @@ use crate::base::error::{Error, Result};
 use crate::desk;
 use crate::lab::store::Store;
 use crate::study::analysis::{self, TraceReport};
+use crate::study::verdict::Verdict;
 use crate::table::render::Shown;
 use crate::trace::overlap::Selection;
 use crate::trace::rules::RuleReport;
@@ -65,8 +66,9 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let (trace, rules) = (opened.trace, opened.classified);
     let selection = args.select.resolve(&trace)?;
     let report = analysis::trace_report(&trace, &selection);
+    let verdict = |report| desk::verdict_of(&trace, report, &selection);
     match args.output.format {
-        Format::Json => json(&report, &rules, &selection)?,
+        Format::Json => json(&report, &verdict(&report), &rules, &selection)?,
         Format::Csv => output::emit(
             &match args.by {
                 Some(by @ (By::Name | By::Exposed)) => {
@@ -80,19 +82,26 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         )?,
         Format::Table => output::emit(&match args.by {
             Some(by) => text::by(&report, by)?,
-            None => text::report(&report, &rules),
+            None => text::report(&report, &verdict(&report), &rules),
         })?,
     }
     Ok(0)
 }
 
-fn json(report: &TraceReport, rules: &RuleReport, selection: &Selection) -> Result<()> {
+fn json(
+    report: &TraceReport,
+    verdict: &Verdict,
+    rules: &RuleReport,
+    selection: &Selection,
+) -> Result<()> {
     let mut value = serde_json::to_value(report).map_err(|e| Error::failed(e.to_string()))?;
     // The sum over ranks is of no rank.
     if let Some(all) = value.get_mut("all").and_then(|all| all.as_object_mut()) {
         all.remove("rank");
     }
     if let Some(object) = value.as_object_mut() {
+        let verdict = serde_json::to_value(verdict).map_err(|e| Error::failed(e.to_string()))?;
+        object.insert("verdict".into(), verdict);
         if !rules.is_empty() {
             let rules = serde_json::to_value(rules).map_err(|e| Error::failed(e.to_string()))?;
             object.insert("rules".into(), rules);

@@ -117,12 +117,19 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
         let aligned = format!(" aligned: {} over {}{follows}", step(first), step(second));
         line(buf, area, 1, &[(&aligned, theme.style(Role::Title)), ("   ", text), (&window, dim)]);
     } else {
-        line(
-            buf,
-            area,
-            1,
-            &[(" ", text), (&overlap(pane, view.time, true), text), ("  ", text), (&window, dim)],
-        );
+        let told = overlap(pane, view.time, true);
+        line(buf, area, 1, &[(" ", text), (&told, text), ("  ", text), (&window, dim)]);
+        verdict(buf, area, pane, told.width() + window.width() + 6, theme);
+    }
+}
+
+/// The verdict in a few words at the right end, where what stands there already (so many columns) leaves room.
+fn verdict(buf: &mut Buffer, area: Rect, pane: &Pane, taken: usize, theme: Theme) {
+    let Some(verdict) = &pane.verdict else { return };
+    let words = format!("{} ", verdict.headline);
+    if taken + words.width() <= usize::from(area.width) {
+        let x = area.right() - words.width() as u16;
+        put(buf, area, x, area.y + 1, &words, theme.style(Role::Title));
     }
 }
 
