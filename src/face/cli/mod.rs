@@ -15,6 +15,7 @@ mod completions;
 mod config;
 mod convert;
 mod doctor;
+mod doctor_check;
 mod doctor_gpu;
 mod doctor_gpu_text;
 mod doctor_machine;

@@ -395,6 +395,7 @@ impl Record {
             samples: Vec::new(),
             warnings: Vec::new(),
             instrumented: None,
+            verified: None,
             quality: None,
         }
     }
