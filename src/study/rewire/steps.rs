@@ -61,8 +61,6 @@ pub(super) struct Step {
     pub key: StepKey,
     /// When it began, and when the next one did or, of the last, when it ended (ns of the trace).
     pub time: (i64, i64),
-    /// From the end of the last operation to the beginning of the next step (ns).
-    pub tail: i64,
     /// What each rank did, ascending by rank.
     pub ranks: Vec<OfRank>,
     /// The all-reduces of attention and MLP of every layer in turn.
@@ -72,7 +70,6 @@ pub(super) struct Step {
 impl Step {
     /// Lets the step end where the next one begins (ns of the trace).
     fn end_at(&mut self, begins: i64) {
-        self.tail = (begins - self.time.1).max(0);
         self.time.1 = begins;
     }
 }
@@ -403,7 +400,6 @@ pub(super) fn step(
         number,
         key,
         time: (begin, end),
-        tail: 0,
         reduces: (0..modules).map(reduced).collect(),
         ranks: of_ranks,
     })
