@@ -43,7 +43,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let architectures = args.architecture.clone();
     let asked = args.on.asked(args.on.model()?, backend, architectures, args.comm_dtype)?;
     let cancel = Cancel::default();
-    interrupt::cancel_on_signals(&cancel)?;
+    interrupt::cancel_on_signals(&cancel, true)?;
     let mut shown = Shower::new();
     let evaluated = evaluate(
         &asked,

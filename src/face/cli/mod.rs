@@ -51,6 +51,7 @@ mod select;
 mod show;
 mod summary;
 mod sweep;
+mod task;
 mod timeline;
 mod trace;
 mod validate;
