@@ -30,6 +30,7 @@ mod nvtx;
 mod pipelines;
 mod pty;
 mod running;
+mod schemas;
 mod slurm;
 mod stored;
 mod support;

@@ -122,8 +122,8 @@ impl Shower {
 }
 
 /// What `--format json` has of an evaluation.
-#[derive(Serialize)]
-struct Printed<'a> {
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct Printed<'a> {
     backend: Backend,
     context: usize,
     tokens: usize,
@@ -132,8 +132,9 @@ struct Printed<'a> {
     cases: Vec<PrintedCase<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 struct PrintedCase<'a> {
+    #[schemars(with = "String")]
     architecture: &'a Architecture,
     tp: u32,
     #[serde(flatten)]
