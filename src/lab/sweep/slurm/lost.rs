@@ -54,6 +54,7 @@ impl Over<'_> {
             Some("OUT_OF_MEMORY") => format!(
                 "Slurm ended it {when} for its memory (job {job}{on}: OUT_OF_MEMORY); --slurm '--mem SIZE' asks for more"
             ),
+            Some("CANCELLED") => format!("cancelled {when} (Slurm job {job}{on})"),
             Some("COMPLETED") => format!(
                 "Slurm job {job}{on} ended well and left no record here: is the runs directory the same on all nodes?"
             ),
@@ -61,7 +62,10 @@ impl Over<'_> {
             None => format!("Slurm knows nothing any more of job {job}{on}, which ended {when}"),
         };
         match last_words(&self.sweep.log(self.array, self.task)) {
-            Some(said) if word != Some("NODE_FAIL") => format!("{what}; its log ends: {said}"),
+            // what a task that was stopped said last is not why
+            Some(said) if self.status() == Status::Failed && word != Some("NODE_FAIL") => {
+                format!("{what}; its log ends: {said}")
+            }
             _ => what,
         }
     }
