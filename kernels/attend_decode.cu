@@ -306,6 +306,7 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
 // partial [sequence][head][split][HEAD_DIM + 2].
 BOUNDED_KERNEL(attend_decode, THREADS, HEAD_DIM <= 128 && GROUP <= 8 ? 3 : 2, const T* q, const T* k_cache, const T* v_cache, float* partial,
                const u32* positions, u32 kv_heads, u32 capacity, u32 splits, float scale) {
+    SAY_WHEN();
     wait_for_previous();
     let_next_start();
     u64 pair = u64(blockIdx.z) * kv_heads + blockIdx.y; // of sequence and KV head
@@ -325,6 +326,7 @@ constexpr u32 LANE_NUMBERS = (HEAD_DIM + WARP - 1) / WARP;
 // Grid (heads, sequences), 256 threads: adds up the splits of each head, in their order within a warp, then the
 // warps. out [sequence][head][HEAD_DIM].
 BOUNDED_KERNEL(attend_combine, COMBINE_WARPS* WARP, 1, const float* partial, T* out, u32 splits) {
+    SAY_WHEN();
     SHARED(float, found, COMBINE_WARPS * (HEAD_DIM + 1));
     SHARED(float, maxima, COMBINE_WARPS);
     SHARED(u32, counts, COMBINE_WARPS);

@@ -283,6 +283,7 @@ DEVICE void attend(const Part& part, Pack* shared) {
 // keys and values already in them at positions[sequence] + first and after.
 BOUNDED_KERNEL(attend_prefill, THREADS, 1, const T* q, const T* k_cache, const T* v_cache, T* out,
                const u32* positions, u32 tokens, u32 first, u32 heads, u32 kv_heads, u32 capacity, float scale) {
+    SAY_WHEN();
     DYNAMIC_SHARED(Pack, shared);
     wait_for_previous();
     let_next_start();

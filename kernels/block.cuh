@@ -7,9 +7,14 @@
 #ifndef SHIM
 // A kernel that the registry finds by its name. The second form bounds its registers: so many threads a
 // block, and at least so many blocks at a time on a multiprocessor.
-#define KERNEL(name, ...) extern "C" __global__ void name(__VA_ARGS__)
+#ifdef STAMPED
+#define STAMP_PARAMETER , u64* stamps_at
+#else
+#define STAMP_PARAMETER
+#endif
+#define KERNEL(name, ...) extern "C" __global__ void name(__VA_ARGS__ STAMP_PARAMETER)
 #define BOUNDED_KERNEL(name, threads, blocks, ...)                                                            \
-    extern "C" __global__ void __launch_bounds__(threads, blocks) name(__VA_ARGS__)
+    extern "C" __global__ void __launch_bounds__(threads, blocks) name(__VA_ARGS__ STAMP_PARAMETER)
 // Arrays that all threads of a block share: of a fixed size, or of the launch's.
 #define SHARED(type, name, n) __shared__ type name[n]
 #define DYNAMIC_SHARED(type, name)                                                                            \
@@ -87,3 +92,26 @@ DEVICE u64 global_time() {
     return shim::globaltimer();
 #endif
 }
+
+// ---- stamps: with -DSTAMPED every kernel takes one argument more and says there when it ran: at stamps_at[0] when its
+// first block began, at stamps_at[1] when the first thread of its last block ended (ns; both are 0 before). A kernel that
+// was started early begins before the one ahead of it ends. Of kernels that are told the same place, all together.
+
+struct Stamps {
+    u64* at;
+
+    DEVICE static bool is_first_thread() { return threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0; }
+    DEVICE explicit Stamps(u64* place) : at(place) {
+        // most blocks see that another one was there before, and leave the line alone
+        if (is_first_thread() && *static_cast<volatile u64*>(at) == 0) atomicCAS(at, 0ull, global_time());
+    }
+    DEVICE ~Stamps() {
+        if (is_first_thread()) atomicMax(at + 1, global_time());
+    }
+};
+
+#ifdef STAMPED
+#define SAY_WHEN() const Stamps stamps_of_kernel(stamps_at)
+#else
+#define SAY_WHEN()
+#endif

@@ -7,6 +7,7 @@
 // get the same bits. `inputs` and `outputs` are arrays of addresses on the device; an output may be its input.
 // Grid: enough blocks for a pack a thread. Moves 2 x ranks numbers and `ranks` FLOPs a number.
 KERNEL(loopback_sum, const u64* inputs, const u64* outputs, u32 ranks, u64 n) {
+    SAY_WHEN();
     wait_for_previous();
     u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
     u64 packs = n / PACK;
@@ -30,6 +31,7 @@ KERNEL(loopback_sum, const u64* inputs, const u64* outputs, u32 ranks, u64 n) {
 
 // The same, of which each rank gets its share: outputs[i / each][i % each] = sum over ranks of inputs[rank][i].
 KERNEL(loopback_scatter, const u64* inputs, const u64* outputs, u32 ranks, u64 each, u64 n) {
+    SAY_WHEN();
     wait_for_previous();
     u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
     for (u64 i = first; i < n; i += step) {
@@ -41,6 +43,7 @@ KERNEL(loopback_scatter, const u64* inputs, const u64* outputs, u32 ranks, u64 e
 
 // Every rank gets the shares of all: outputs[rank][i] = inputs[i / each][i % each].
 KERNEL(loopback_gather, const u64* inputs, const u64* outputs, u32 ranks, u64 each, u64 n) {
+    SAY_WHEN();
     wait_for_previous();
     u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
     for (u64 i = first; i < n; i += step) {
@@ -81,6 +84,7 @@ DEVICE void copy_packs(const T* from, T* to, u64 packs) {
 // 0: none yet) and how many blocks are done. Blocks that only find room later share the start.
 BOUNDED_KERNEL(emulated_collective, 512, 1, const T* in, T* out, T* scratch, u64 n, u32 copies, u64 more, u64 lasts_ns,
                u64* state) {
+    SAY_WHEN();
     wait_for_previous();
     u64 end = 0;
     if (threadIdx.x == 0) {

@@ -47,6 +47,7 @@ DEVICE float from_e4m3(u8 bits) {
 // not finite, nor is the scale, nor anything that it scales. Grid: as for n numbers one after the other.
 // Moves a number and a byte a number, 4 FLOPs.
 KERNEL(quantize, const T* x, u8* message, u32 columns, u32 is_float, u64 n) {
+    SAY_WHEN();
     wait_for_previous();
     let_next_start();
     float* scales = reinterpret_cast<float*>(message + scales_at(n));
@@ -87,6 +88,7 @@ DEVICE float said(const u8* message, const Stretch& s, u64 at, u32 is_float, u64
 // out = the sum of `ranks` messages of n numbers, `stride` bytes apart, in f32 and in the order of ranks, rounded once.
 // With one rank, what its message says. Grid as above. Moves `ranks` bytes and a number a number, 2 x ranks FLOPs.
 KERNEL(sum_eight, const u8* messages, u64 stride, T* out, u32 ranks, u32 columns, u32 is_float, u64 n) {
+    SAY_WHEN();
     wait_for_previous();
     for (Stretch s(columns, n); s.is_there(); s.next()) {
         for (u32 i = lane_index(); i < s.count(); i += WARP) {
@@ -101,6 +103,7 @@ KERNEL(sum_eight, const u8* messages, u64 stride, T* out, u32 ranks, u32 columns
 // The same where the ranks share a device: `inputs` and `outputs` are arrays of addresses, of their messages and of
 // where each of them wants the sum.
 KERNEL(loopback_eight, const u64* inputs, const u64* outputs, u32 ranks, u32 columns, u32 is_float, u64 n) {
+    SAY_WHEN();
     wait_for_previous();
     for (Stretch s(columns, n); s.is_there(); s.next()) {
         for (u32 i = lane_index(); i < s.count(); i += WARP) {

@@ -23,6 +23,7 @@ template <bool SCALED> DEVICE void add_all(const T* a, const T* b, T* out, float
 
 // out = a + b. Grid: enough blocks for a pack a thread. Moves 3 numbers a number, 1 FLOP.
 KERNEL(add, const T* a, const T* b, T* out, u64 n) {
+    SAY_WHEN();
     wait_for_previous();
     let_next_start();
     add_all<false>(a, b, out, 1.0f, n);
@@ -30,6 +31,7 @@ KERNEL(add, const T* a, const T* b, T* out, u64 n) {
 
 // out = b + a * scale. As `add`, 2 FLOPs.
 KERNEL(add_mean, const T* a, const T* b, T* out, float scale, u64 n) {
+    SAY_WHEN();
     wait_for_previous();
     let_next_start();
     add_all<true>(a, b, out, scale, n);
@@ -37,6 +39,7 @@ KERNEL(add_mean, const T* a, const T* b, T* out, float scale, u64 n) {
 
 // out = x + own * scale + (sum - part), see join.cuh. Moves 5 numbers a number (3 without `sum`), 4 FLOPs.
 KERNEL(join, const T* x, const T* own, const T* sum, const T* part, T* out, float scale, u64 n) {
+    SAY_WHEN();
     wait_for_previous();
     let_next_start();
     Join join{x, own, sum, part, scale};
@@ -48,6 +51,7 @@ KERNEL(join, const T* x, const T* own, const T* sum, const T* part, T* out, floa
 
 // out = x * scale. Moves 2 numbers a number, 1 FLOP.
 KERNEL(mean_share, const T* x, T* out, float scale, u64 n) {
+    SAY_WHEN();
     wait_for_previous();
     let_next_start();
     u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
@@ -67,6 +71,7 @@ DEVICE float silu_times(float gate, float up) {
 // Grid (rows, parts): a part is a pack a thread (a number a thread where packs do not fit).
 // Moves 3 x width numbers a row, about 5 FLOPs and an exponential for each result.
 KERNEL(silu_mul, const T* x, T* out, u32 stride, u32 offset, u32 width) {
+    SAY_WHEN();
     wait_for_previous();
     let_next_start();
     const T* gates = x + u64(blockIdx.x) * stride + offset;

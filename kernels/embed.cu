@@ -15,6 +15,7 @@ DEVICE void copy_row(const T* from, T* to, u32 columns) {
 
 // out[row] = table[tokens[row]]. Grid (rows). Moves 2 x columns numbers a row; no arithmetic.
 KERNEL(embed, const u32* tokens, const T* table, T* out, u32 columns) {
+    SAY_WHEN();
     wait_for_previous();
     let_next_start();
     copy_row(table + u64(tokens[blockIdx.x]) * columns, out + u64(blockIdx.x) * columns, columns);
@@ -23,6 +24,7 @@ KERNEL(embed, const u32* tokens, const T* table, T* out, u32 columns) {
 // out[s] = x[s * tokens + tokens - 1]: the last of each sequence's `tokens` rows. Grid (sequences).
 // Moves 2 x columns numbers a sequence; no arithmetic.
 KERNEL(select_last, const T* x, T* out, u32 tokens, u32 columns) {
+    SAY_WHEN();
     wait_for_previous();
     let_next_start();
     u64 row = u64(blockIdx.x) * tokens + tokens - 1;

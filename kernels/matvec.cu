@@ -439,10 +439,12 @@ template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u3
 // memory (none where INPUTS is no multiple of a pack). x [ROWS][inputs], w [outputs][inputs], out [ROWS][outputs]; rows
 // begin on 16 bytes where INPUTS is a multiple of a pack.
 BOUNDED_KERNEL(matvec, THREADS, BLOCKS, const T* x, const T* w, T* out, u32 inputs, u32 outputs) {
+    SAY_WHEN();
     matvec_any(x, w, out, inputs, outputs);
 }
 
 // The same with f32 results, for logits.
 BOUNDED_KERNEL(matvec_logits, THREADS, BLOCKS, const T* x, const T* w, float* out, u32 inputs, u32 outputs) {
+    SAY_WHEN();
     matvec_any(x, w, out, inputs, outputs);
 }

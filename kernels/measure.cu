@@ -8,6 +8,7 @@ constexpr u32 UNROLL = 8;
 // Reads n x 16 bytes once; the exclusive or of all words goes into *sink (so that no load can be left out, and
 // so that what was read can be checked). Grid: a few blocks a multiprocessor. Moves 16 n bytes.
 BOUNDED_KERNEL(read_bandwidth, 512, 2, const uint4* data, u64 n, u32* sink) {
+    SAY_WHEN();
     let_next_start();
     wait_for_previous();
     u64 step = u64(gridDim.x) * blockDim.x, i = u64(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -31,6 +32,7 @@ BOUNDED_KERNEL(read_bandwidth, 512, 2, const uint4* data, u64 n, u32* sink) {
 // out[0..n]: the first n distinct times (ns) that the shared clock shows, so its tick and the cost of a look.
 // Grid (1), one thread.
 KERNEL(clock_probe, u64* out, u32 n) {
+    SAY_WHEN();
     let_next_start();
     wait_for_previous();
     u64 last = global_time();

@@ -124,6 +124,7 @@ template <class Row> DEVICE void norm_row(const Row& row, const T* weight, T* ou
 // out = x / sqrt(mean(x^2) + eps) * weight for each row. Grid (rows).
 // Moves 2 x columns numbers a row and the weights once (from L2 for all rows but the first); 4 FLOPs a number.
 BOUNDED_KERNEL(rms_norm, 1024, 1, const T* x, const T* weight, T* out, u32 columns, float eps) {
+    SAY_WHEN();
     u64 row = u64(blockIdx.x) * columns;
     norm_row(Alone{x + row}, weight, out + row, columns, eps);
 }
@@ -132,6 +133,7 @@ BOUNDED_KERNEL(rms_norm, 1024, 1, const T* x, const T* weight, T* out, u32 colum
 // one read less than the two kernels alone; 5 FLOPs a number.
 BOUNDED_KERNEL(add_norm, 1024, 1, const T* a, const T* b, const T* weight, T* sum, T* out, u32 columns,
                float eps) {
+    SAY_WHEN();
     u64 row = u64(blockIdx.x) * columns;
     norm_row(Sum{a + row, b + row, sum + row}, weight, out + row, columns, eps);
 }
@@ -140,6 +142,7 @@ BOUNDED_KERNEL(add_norm, 1024, 1, const T* a, const T* b, const T* weight, T* su
 // Moves 6 x columns numbers a row (4 without `sum`); 8 FLOPs a number.
 BOUNDED_KERNEL(join_norm, 1024, 1, const T* x, const T* own, const T* sum, const T* part, const T* weight, T* to,
                T* out, u32 columns, float scale, float eps) {
+    SAY_WHEN();
     u64 row = u64(blockIdx.x) * columns;
     Join join{x + row, own + row, sum ? sum + row : sum, part ? part + row : part, scale};
     norm_row(Joined{join, to + row}, weight, out + row, columns, eps);

@@ -17,6 +17,7 @@ DEVICE u64 pair_hash(u64 key, u64 index) { return mix(key + index / 2 * GOLDEN);
 // Writes rows x columns numbers; a hash (two 64-bit products and shifts) for two of them.
 KERNEL(random_fill, T* out, u64 key, float mean, float step, u32 signs, u64 start, u64 width, u32 columns,
        u64 rows) {
+    SAY_WHEN();
     wait_for_previous();
     let_next_start();
     u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, stride = u64(gridDim.x) * blockDim.x;

@@ -53,6 +53,7 @@ DEVICE void rotate(const T* from, T* to, const float* angles, u32 i, bool aligne
 // Moves 2 x (heads + 2 kv_heads) x HEAD_DIM numbers a row and HEAD_DIM floats of the table; 6 FLOPs a pair.
 KERNEL(rope_append, const T* qkv, T* q, T* k_cache, T* v_cache, const u32* positions, const float* rope,
        u32 stride, u32 heads, u32 kv_heads, u32 tokens, u32 first, u32 capacity) {
+    SAY_WHEN();
     wait_for_previous();
     let_next_start();
     u32 row = blockIdx.x, sequence = row / tokens;
@@ -91,6 +92,7 @@ KERNEL(rope_append, const T* qkv, T* q, T* k_cache, T* v_cache, const u32* posit
 // numbers, of which the first `columns` have a bias. Grid (rows, parts): a thread a number.
 // Moves 2 x columns numbers a row and the biases once; 1 FLOP a number.
 KERNEL(bias_heads, T* qkv, const T* bias, u32 stride, u32 columns) {
+    SAY_WHEN();
     wait_for_previous();
     let_next_start();
     T* row = qkv + u64(blockIdx.x) * stride;
@@ -103,6 +105,7 @@ KERNEL(bias_heads, T* qkv, const T* bias, u32 stride, u32 columns) {
 // weight [2][HEAD_DIM]: for queries, for keys. Grid (rows, parts): a warp a head.
 // Moves 2 x (heads + kv_heads) x HEAD_DIM numbers a row and the weights once; 4 FLOPs a number.
 KERNEL(norm_heads, T* qkv, const T* weight, u32 stride, u32 heads, u32 kv_heads, float eps) {
+    SAY_WHEN();
     wait_for_previous();
     let_next_start();
     u32 warps = blockDim.x / WARP;

@@ -47,9 +47,13 @@ DEVICE void finish_step(u32 sequence, u32 token, u32* tokens, u32* history, u32*
     positions[sequence] += advance;
 }
 
-// The highest logit of each part of a sequence's vocabulary: [sequence][part]. Grid (parts, sequences).
-// Reads 4 x vocab bytes a sequence.
-KERNEL(sample_part, const float* logits, u32 vocab, float* best_value, u32* best_index) {
+// The bits of a logit that is infinite or no number: all of its exponent's.
+constexpr u32 NOT_FINITE = 0x7f800000u;
+
+// The highest logit of each part of a sequence's vocabulary: [sequence][part]. Logits that are infinite or no numbers
+// are added to *not_finite: such a run computes nothing. Grid (parts, sequences). Reads 4 x vocab bytes a sequence.
+KERNEL(sample_part, const float* logits, u32 vocab, float* best_value, u32* best_index, u32* not_finite) {
+    SAY_WHEN();
     SHARED(float, values, 32);
     SHARED(u32, indices, 32);
     // parts begin at multiples of 4, so that they can be read 16 bytes at a time
@@ -61,18 +65,22 @@ KERNEL(sample_part, const float* logits, u32 vocab, float* best_value, u32* best
     let_next_start();
     // a thread sees its logits in ascending order, so a greater one alone takes the place
     Best best{negative_infinity(), 0};
+    u32 odd = 0;
     u32 whole = vocab % 4 == 0 ? begin + (end - begin) / 4 * 4 : begin;
     for (u32 i = begin + threadIdx.x * 4; i < whole; i += blockDim.x * 4) {
         Pack p = load_pack(row + i);
 #pragma unroll
         for (u32 k = 0; k < 4; k++) {
             float x = __uint_as_float(p.words[k]);
+            odd += (p.words[k] & NOT_FINITE) == NOT_FINITE;
             if (x > best.value) best = Best{x, i + k};
         }
     }
     for (u32 i = whole + threadIdx.x; i < end; i += blockDim.x) {
+        odd += (__float_as_uint(row[i]) & NOT_FINITE) == NOT_FINITE;
         if (row[i] > best.value) best = Best{row[i], i};
     }
+    if (odd > 0) atomicAdd(not_finite, odd);
     best = block_best(best, values, indices);
     if (threadIdx.x == 0) {
         u32 at = blockIdx.y * gridDim.x + blockIdx.x;
@@ -85,6 +93,7 @@ KERNEL(sample_part, const float* logits, u32 vocab, float* best_value, u32* best
 // how many positions the step processed. Grid (sequences). Reads 8 bytes a part.
 KERNEL(sample_greedy, const float* best_value, const u32* best_index, u32 parts, u32* tokens, u32* history,
        u32* steps, u32* positions, u32 batch, u32 advance) {
+    SAY_WHEN();
     SHARED(float, values, 32);
     SHARED(u32, indices, 32);
     wait_for_previous();
@@ -172,6 +181,7 @@ DEVICE void sort(u64* numbers, u32 count) {
 BOUNDED_KERNEL(sample_random, SAMPLE_THREADS, 1, const float* logits, u32 vocab, float temperature, u32 top_k,
                u64 seed, u32 first_sequence, u64* scratch, u32* tokens, u32* history, u32* steps, u32* positions,
                u32 batch, u32 advance) {
+    SAY_WHEN();
     constexpr u32 BINS = 2048;
     SHARED(u32, histogram, BINS);
     SHARED(u64, few, SAMPLE_THREADS);

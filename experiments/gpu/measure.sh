@@ -1,28 +1,29 @@
 #!/usr/bin/env bash
 # Measures the cuda backend on the machine at hand: correctness, decoding against the memory's bandwidth and
-# against PyTorch, architectures over emulated links, prefill, the cost of timing. The most important parts come
-# first; each has a time limit of its own and leaves its result in OUT as it goes; a part that has its result is
-# not run again. Ends with OUT/summary.json and a table.
+# against PyTorch, architectures over emulated links and, on a node of GPUs (--gpus 8), over NCCL with P2P and NVLink's
+# switch on and off; prefill, the cost of timing. The most important parts come first; each has a time limit of its own
+# and leaves its result in OUT as it goes; a part that has its result is not run again. OUT/runs is a directory of runs,
+# which report and calibrate read. Ends with OUT/summary.json and a table.
 #
-#   measure.sh BINARY OUT [--budget SECONDS] [--tests TEST_BINARY] [--parts NAME,NAME…] [--no-torch]
+#   measure.sh BINARY OUT [--gpus N] [--budget SECONDS] [--tests TEST_BINARY] [--parts NAME,NAME…] [--no-torch]
 #              [--model NAME] [--large NAME] [--huge NAME] [--hardware PROFILE] [--simulate-on PROFILE]
 #              [--links "p2p-on p2p-off"] [--prompt N] [--output N] [--samples N] [--dtype D] [--batches "1 16"] [--large-tp N] [--huge-tp N]
 set -uo pipefail
 
-usage() { sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 2; }
+usage() { sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2; }
 [ $# -ge 2 ] || usage
 binary=$(realpath "$1") out=$(realpath -m "$2")
 shift 2
 here=$(cd "$(dirname "$0")" && pwd)
 
-budget=1500 tests='' parts='' torch=yes
+budget=1500 tests='' parts='' torch=yes gpus=1
 model=llama-3-8b large=llama-3-70b huge=llama-3.1-405b
 hardware=h100_sxm simulate_on=h200_sxm
 prompt=1024 output=256 samples=6 dtype=bf16 batches='1 16' large_tp=8 huge_tp=16 links='p2p-on p2p-off'
 while [ $# -gt 0 ]; do
     case $1 in
         --no-torch) torch=no; shift; continue ;;
-        --budget | --tests | --parts | --model | --large | --huge | --hardware | --simulate-on | --prompt | --output \
+        --budget | --gpus | --tests | --parts | --model | --large | --huge | --hardware | --simulate-on | --prompt | --output \
             | --samples | --dtype | --batches | --large-tp | --huge-tp | --links) ;;
         *) echo "measure.sh: unknown option '$1'" >&2; usage ;;
     esac
@@ -109,6 +110,10 @@ export -f run checks
 export binary dtype prompt output samples runs out
 
 part doctor 120 10 "$binary" doctor --format json
+# What failed is in its result, and in the record of every run: they go on, and are labelled unverified.
+self_check() { "$binary" doctor --check --format json; [ $? -le 1 ]; }
+export -f self_check
+part self_check 240 30 bash -c self_check
 [ -n "$tests" ] && part checks 300 30 bash -c 'checks "$1"' _ "$(realpath "$tests")"
 
 # Decoding one GPU's whole model: graph, no communication.
@@ -139,13 +144,40 @@ cells() {
 first=${batches%% *}
 cells "large_tp$large_tp" "$large" "$large_tp" 'standard ladder upper-bound parallel' "$batches"
 
+# Ranks on GPUs of their own, over NCCL: the grid of the Ladder paper's 70B model, as far as the GPUs go. With P2P and
+# without it, and each of both with NVLink's switch and without: P2P off leaves the switch on.
+node() { # TP P2P NVLS ARCHITECTURES
+    local tp=$1 p2p=$2 nvls=$3 batch architecture
+    for batch in $batches; do
+        for architecture in $4; do
+            part "node_tp$tp-b$batch-p2p_$p2p-nvls_$nvls-$architecture" 150 30 bash -c 'run "$@"' _ --model "$large" \
+                --tp "$tp" --batch "$batch" --architecture "$architecture" --p2p "$p2p" --nvls "$nvls"
+        done
+    done
+}
+if [ "$gpus" -ge 2 ]; then
+    for setting in 'on on' 'off off' 'off on' 'on off'; do
+        node "$gpus" $setting 'standard ladder upper-bound parallel'
+    done
+    # communication on multiprocessors of its own
+    for architecture in standard ladder upper-bound; do
+        part "node_tp$gpus-comm_sms-$architecture" 150 30 bash -c 'run "$@"' _ --model "$large" --tp "$gpus" \
+            --batch "$first" --architecture "$architecture" --comm-sms 8
+    done
+    for ((tp = gpus / 2; tp >= 2; tp /= 2)); do
+        for setting in 'on on' 'off off'; do
+            node "$tp" $setting 'standard ladder upper-bound'
+        done
+    done
+fi
+
 # The prompt: one token more than the prefill yields.
 last=${batches##* }
 part "prefill-b$last" 90 20 "$binary" run --backend cuda --dtype "$dtype" --model "$model" --tp 1 --batch "$last" \
     --prompt-tokens "$prompt" --output-tokens 2 --samples "$samples" --warmup 1 --dir "$runs" --format json
 
 # What timing costs, in other ways than the default.
-part timing-full 90 20 bash -c 'run "$@"' _ --model "$model" --tp 1 --batch "$first" --coverage full
+part timing-events 90 20 bash -c 'run "$@"' _ --model "$model" --tp 1 --batch "$first" --recorder events
 part timing-cupti 90 20 bash -c 'run "$@"' _ --model "$model" --tp 1 --batch "$first" --recorder cupti
 part timing-eager 90 20 bash -c 'run "$@"' _ --model "$model" --tp 1 --batch "$first" --no-graph
 

@@ -1,6 +1,7 @@
 //! What every wing stands on: errors and panics, text and its order, hashes, files that are whole or not there, pages of Parquet files, statistics, words.
 
 pub mod atomic;
+pub mod cache;
 pub mod error;
 pub mod hash;
 pub mod natural;

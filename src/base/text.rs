@@ -55,6 +55,18 @@ pub fn same_name(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().map(fold).eq(b.bytes().map(fold))
 }
 
+/// A text of at most so many letters: what does not fit goes from its middle, since the end of what names a cell or a
+/// run tells it from others.
+pub fn without_middle(text: &str, most: usize) -> String {
+    let letters = text.chars().count();
+    if letters <= most || most < 2 {
+        return text.to_owned();
+    }
+    let end = (most - 1) / 2;
+    let begin = text.chars().take(most - 1 - end);
+    begin.chain(['…']).chain(text.chars().skip(letters - end)).collect()
+}
+
 /// A word as a POSIX shell takes it.
 pub fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);

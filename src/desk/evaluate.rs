@@ -226,7 +226,8 @@ fn plan_hashes(asked: &Asked, backend: &dyn PlanBackend) -> Result<Vec<(Architec
         if hashes.iter().all(|(known, _)| known != architecture) {
             let (tp, sent, lowering) = (asked.tp, asked.comm_dtype, backend.evaluation_lowering());
             let plan = evaluation_plan(&asked.model, architecture, tp, precision, sent, lowering)?;
-            hashes.push((architecture.clone(), plan.hash()));
+            // stored windows are found by the hash that they were stored with
+            hashes.push((architecture.clone(), plan.json_hash()));
         }
     }
     Ok(hashes)

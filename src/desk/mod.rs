@@ -6,6 +6,7 @@
 //! | `open` | a trace from what was typed: a file, a directory of files, or a stored run |
 //! | `align` | which stretch of a trace belongs beneath a stretch of another |
 //! | `resimulate` | the trace of a simulated run, which is made again |
+//! | `rewire` | on what a trace is rewired, and the verdict on it: the machine that it was recorded on, where that is known |
 //! | `select` | stored runs from ids, beginnings of ids, batches, directories, filters |
 //! | `origin` | where the numbers of runs come from, and their traces, in whichever store has them |
 //! | `answer` | what a sweep answers, in sentences and a table |
@@ -37,6 +38,7 @@ pub mod offers;
 mod open;
 mod origin;
 mod resimulate;
+mod rewire;
 mod select;
 mod start;
 
@@ -46,5 +48,6 @@ pub use describe::{Section, describe, platform};
 pub use open::{Named, Opened, open, open_run, trace_of};
 pub use origin::{Stores, overlap_pair};
 pub use resimulate::{Part, resimulate};
+pub use rewire::{Engine, machine_of, verdict_of};
 pub use select::{Selection, filtered, picked, stored};
 pub use start::Start;

@@ -138,8 +138,15 @@ impl Plan {
         Some(select.reads[0])
     }
 
-    /// A hash (SHA-256, first 16 hex digits) of operations, values and weights: what was executed.
+    /// A hash (SHA-256, first 16 hex digits) of operations, values and weights: what was executed. It begins with the
+    /// version of what is hashed; records of earlier versions have one of JSON text ([`Plan::json_hash`]).
     pub fn hash(&self) -> String {
+        super::digest::digest(self)
+    }
+
+    /// The same of the JSON text of operations, values and weights, as records and keys of evaluations had it from the
+    /// first format on: what is found by it is found still. Some ten times slower than [`Plan::hash`].
+    pub fn json_hash(&self) -> String {
         let text =
             serde_json::to_string(&(&self.operations, &self.values, &self.weights)).unwrap_or_default();
         crate::base::hash::short_key(text)

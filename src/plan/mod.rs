@@ -11,6 +11,7 @@ mod build;
 mod builder;
 mod common;
 mod cost;
+mod digest;
 mod fuse;
 #[cfg(test)]
 mod fuse_tests;

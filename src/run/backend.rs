@@ -1,7 +1,6 @@
 //! What a backend is. A backend lives in a folder of its own; the word for it in [`Backend`] and a line in
 //! [`BACKENDS`] are all that the rest of the house knows of it.
 
-use std::path::Path;
 use std::process::Command;
 
 use super::evaluate::{Emit, EvaluateRequest};
@@ -161,9 +160,8 @@ pub trait PlanBackend: Sync {
         false
     }
 
-    /// Sets variables of the run's process. `dir` is the run's directory where it is for this
-    /// process to write there.
-    fn prepare(&self, _: &mut Command, _: &Spec, _dir: Option<&Path>) {}
+    /// Sets variables of the run's process.
+    fn prepare(&self, _: &mut Command, _: &Spec) {}
 
     /// Adds what is known of the machine only after a run; what the user should be warned of.
     fn after(&self, _: &Job, _: &mut Environment) -> Vec<String> {

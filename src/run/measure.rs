@@ -1,7 +1,10 @@
 //! What backends that execute and time generations have in common: prompts, names of phases, the link
 //! that a run asks for, one sample from what each rank saw.
 
+use std::sync::Arc;
+
 use crate::base::error::{Error, Result};
+use crate::machine::hardware::Profile;
 use crate::run::comm::EmulatedLink;
 use crate::table::{Link, P2p, Sample, Spec};
 use crate::trace::Span;
@@ -63,14 +66,13 @@ pub fn emulated_link(spec: &Spec) -> Result<Option<EmulatedLink>> {
                 "add --hardware h100_sxm, or give the link outright: --link emulated:alpha_us=20,gb_s=50",
             ));
         }
-        let (alpha_us, gb_s) =
-            crate::machine::hardware::Profile::load(&spec.hardware)?.link(p2p, spec.tp);
-        Ok(Some(EmulatedLink { alpha_us, gb_s }))
+        let profile = Arc::new(Profile::load(&spec.hardware)?);
+        Ok(Some(EmulatedLink::Profile { profile, p2p, tp: spec.tp }))
     };
     match spec.link {
         Link::Native => Ok(None),
         Link::P2pOn => from_profile(P2p::On),
         Link::P2pOff => from_profile(P2p::Off),
-        Link::Emulated { alpha_us, gb_s } => Ok(Some(EmulatedLink { alpha_us, gb_s })),
+        Link::Emulated { alpha_us, gb_s } => Ok(Some(EmulatedLink::Formula { alpha_us, gb_s })),
     }
 }

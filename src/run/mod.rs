@@ -2,6 +2,7 @@
 
 mod backend;
 pub mod comm;
+mod computed;
 pub mod cpu;
 pub mod cuda;
 mod evaluate;

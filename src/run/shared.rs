@@ -9,7 +9,7 @@ use std::sync::{Arc, RwLock};
 
 use crate::base::error::Result;
 use crate::machine::environment::available_memory;
-use crate::machine::hardware::{MemoryNeed, Profile, Stack, Target};
+use crate::machine::hardware::{MemoryNeed, PlanMemory, Profile, Stack, Target};
 use crate::model::Model;
 use crate::plan::ModelShape;
 use crate::run::cuda::{self, gpus::Gpus};
@@ -31,6 +31,8 @@ pub struct Shared {
     targets: Table<TargetKey, Target>,
     /// By everything but the workload that they depend on.
     plans: Table<String, Plans>,
+    /// What plans keep in memory, by the same key: little, so that more of it is kept than of plans.
+    memory: Table<String, PlanMemory>,
     /// GPUs to look at instead of those of the machine.
     gpus: Option<Gpus>,
     /// Of ranks on GPUs, by all that they follow from.
@@ -87,13 +89,15 @@ impl Shared {
     /// The simulator's plans of a cell, kept for all cells of the same model, architecture, TP and dtype
     /// whose plans are lowered in the same way. An input error where TP does not divide the model.
     pub fn plans(&self, spec: &Spec, shape: &ModelShape, target: &Target) -> Result<Arc<Plans>> {
-        let lowering = lowering(spec, target);
-        let Spec { model, architecture, tp, dtype, .. } = spec;
-        let variant = spec.variant();
-        // where a batch is divided it decides into what
-        let batch = if variant.micro_batches > 1 { spec.batch } else { 0 };
-        let key = format!("{model}\n{architecture}\n{tp}\n{dtype}\n{lowering:?} {variant:?} {batch}");
-        self.plans.get(key, LARGE, || Plans::new(spec, shape, target))
+        self.plans.get(plans_key(spec, target), LARGE, || Plans::new(spec, shape, target))
+    }
+
+    /// What the simulator's plans of a cell keep in memory, of which the plans need not be there any more. An input error
+    /// where TP does not divide the model.
+    pub fn memory(&self, spec: &Spec, shape: &ModelShape, target: &Target) -> Result<Arc<PlanMemory>> {
+        self.memory.get(plans_key(spec, target), SMALL, || {
+            Ok(self.plans(spec, shape, target)?.memory(shape, spec.dtype).clone())
+        })
     }
 
     /// What [`cuda::memory_need`] answers, which builds plans to do so, once for cells that differ in
@@ -123,6 +127,16 @@ impl Shared {
     pub fn with_gpus(gpus: Gpus) -> Self {
         Self { gpus: Some(gpus), ..Self::default() }
     }
+}
+
+/// Everything but the workload that the simulator's plans of a cell follow from.
+fn plans_key(spec: &Spec, target: &Target) -> String {
+    let lowering = lowering(spec, target);
+    let Spec { model, architecture, tp, dtype, .. } = spec;
+    let variant = spec.variant();
+    // where a batch is divided it decides into what
+    let batch = if variant.micro_batches > 1 { spec.batch } else { 0 };
+    format!("{model}\n{architecture}\n{tp}\n{dtype}\n{lowering:?} {variant:?} {batch}")
 }
 
 /// Values by key, shared between threads.

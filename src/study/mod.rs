@@ -6,6 +6,8 @@ pub mod answer;
 pub mod calibrate;
 pub mod plot;
 pub mod report;
+pub mod rewire;
 mod rows;
 pub mod validate;
+pub mod verdict;
 pub mod whatif;

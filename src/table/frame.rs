@@ -161,6 +161,7 @@ pub(crate) fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, Str
             runs: Vec::new(),
             warnings: warnings.json(at)?.unwrap_or_default(),
             instrumented: None,
+            verified: None,
             quality: None,
             spec,
         };

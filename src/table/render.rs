@@ -2,6 +2,7 @@
 //! of a screen. Nothing here knows what a column is about.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::io;
 
@@ -9,7 +10,7 @@ use comfy_table::{CellAlignment, LineStyle, TableStyle};
 use unicode_width::UnicodeWidthStr;
 
 use super::Unit;
-use crate::base::text::{digits, escape, percent, si};
+use crate::base::text::{digits, escape, percent, si, without_middle};
 
 /// What stands in a row under a column. Tables for people show numbers rounded, CSV in full.
 #[derive(Clone, Debug, PartialEq)]
@@ -126,7 +127,21 @@ struct Column {
     title: String,
     /// Whether it stays however narrow a window is.
     stays: bool,
+    /// Whether its texts may lose their middles in a narrow window.
+    may_be_cut: bool,
 }
+
+/// A table that was made to fit a window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fitted {
+    /// Its lines; before them what all rows say alike, where that made room.
+    pub text: String,
+    /// Titles of the columns that were left out.
+    pub left_out: Vec<String>,
+}
+
+/// The columns of the window that a text which may be cut keeps.
+const LEAST_OF_CUT: usize = 24;
 
 /// Blanks between two columns of an aligned table; before the first and behind the last there is one.
 const BETWEEN: usize = 3;
@@ -137,13 +152,14 @@ const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().f
 impl Table {
     /// No rows yet under these columns: `name` is the name in files and the title, `name|title` has a
     /// title of its own, `|title` is for people alone, `name|` for files alone. `!` before either: it is never
-    /// left out, however narrow a window is.
+    /// left out, however narrow a window is; `~`: its texts lose their middles before a column is left out.
     pub fn new<C: AsRef<str>>(columns: impl IntoIterator<Item = C>) -> Self {
         let column = |column: C| {
-            let words = column.as_ref().strip_prefix('!').unwrap_or(column.as_ref());
+            let (stays, may_be_cut) =
+                (column.as_ref().starts_with('!'), column.as_ref().starts_with('~'));
+            let words = column.as_ref().trim_start_matches(['!', '~']);
             let (name, title) = words.split_once('|').unwrap_or((words, words));
-            let stays = words.len() < column.as_ref().len();
-            Column { name: name.to_owned(), title: title.to_owned(), stays }
+            Column { name: name.to_owned(), title: title.to_owned(), stays, may_be_cut }
         };
         Self { columns: columns.into_iter().map(column).collect(), ..Self::default() }
     }
@@ -202,53 +218,88 @@ impl Table {
 
     /// As an aligned table, without the columns in which no row has anything to say.
     pub fn aligned(&self) -> String {
-        self.aligned_of(&self.shown())
+        self.aligned_of(&self.shown(), &|_| usize::MAX)
     }
 
-    /// As an aligned table of at most so many columns of the window, if it can be: what matters least
-    /// ([`Self::least`]) is left out first, then columns from the right; the first one and those that stay never
-    /// are. Also the titles of those left out.
-    pub fn fitted(&self, width: usize) -> (String, Vec<String>) {
+    /// As an aligned table of at most so many columns of the window, if it can be. Where it is too wide, what all rows
+    /// say alike is said once, above; then texts that may be cut are; then what matters least ([`Self::least`]) is left
+    /// out, and then columns from the right. The first column and those that stay never are.
+    pub fn fitted(&self, width: usize) -> Fitted {
         let mut shown = self.shown();
-        let wide = |column: &usize| {
-            let cells = self.rows.iter().map(|row| row[*column].to_string().width());
-            cells.chain([self.columns[*column].title.width()]).max().unwrap_or(0) + BETWEEN
+        let natural = |column: usize| {
+            let cells = self.rows.iter().map(|row| row[column].to_string().width());
+            cells.chain([self.columns[column].title.width()]).max().unwrap_or(0)
         };
-        let mut needed: usize = shown.iter().map(wide).sum::<usize>().saturating_sub(1);
+        let mut widths: BTreeMap<usize, usize> = shown.iter().map(|&c| (c, natural(c))).collect();
+        let needed = |shown: &[usize], widths: &BTreeMap<usize, usize>| {
+            shown.iter().map(|c| widths[c] + BETWEEN).sum::<usize>().saturating_sub(1)
+        };
+        let mut common = String::new();
+        if needed(&shown, &widths) > width {
+            let alike: Vec<usize> =
+                shown.iter().copied().skip(1).filter(|c| self.is_alike(*c)).collect();
+            shown.retain(|column| !alike.contains(column));
+            let word = |c: &usize| format!("{} {}", self.columns[*c].title, self.rows[0][*c]);
+            let words: Vec<String> = alike.iter().map(word).collect();
+            if !words.is_empty() {
+                common = format!("all {}: {}\n", self.rows.len(), words.join(", "));
+            }
+        }
+        for column in shown.iter().copied().filter(|c| self.columns[*c].may_be_cut) {
+            let excess = needed(&shown, &widths).saturating_sub(width);
+            let own = widths[&column];
+            widths.insert(column, own.saturating_sub(excess).max(LEAST_OF_CUT).min(own));
+        }
         let named = |title: &&str| shown.iter().copied().find(|c| self.columns[*c].title == **title);
         let least: Vec<usize> = self.least.iter().rev().filter_map(named).collect();
         let others = shown.iter().copied().rev().filter(|column| !least.contains(column));
         let going: Vec<usize> = least.iter().copied().chain(others).collect();
         let first = shown.first().copied();
-        let mut gone = Vec::new();
+        let (mut now, mut gone) = (needed(&shown, &widths), Vec::new());
         for column in going {
-            if needed <= width {
+            if now <= width {
                 break;
             }
             if !self.columns[column].stays && Some(column) != first {
-                needed -= wide(&column);
+                now -= widths[&column] + BETWEEN;
                 gone.push(column);
             }
         }
         // a wide column that went last may have made room for narrow ones that went before it
         for at in (0..gone.len()).rev() {
-            let more = wide(&gone[at]);
-            if needed + more <= width {
-                needed += more;
+            let more = widths[&gone[at]] + BETWEEN;
+            if now + more <= width {
+                now += more;
                 gone.remove(at);
             }
         }
         shown.retain(|column| !gone.contains(column));
+        // and room that is left belongs to what was cut
+        for column in shown.iter().copied().filter(|c| self.columns[*c].may_be_cut) {
+            let own = widths[&column];
+            let more = (natural(column) - own).min(width.saturating_sub(now));
+            widths.insert(column, own + more);
+            now += more;
+        }
         let title = |column: usize| self.columns[column].title.clone();
-        (self.aligned_of(&shown), gone.into_iter().map(title).collect())
+        let text = common + &self.aligned_of(&shown, &|column| widths[&column]);
+        Fitted { text, left_out: gone.into_iter().map(title).collect() }
     }
 
-    fn aligned_of(&self, shown: &[usize]) -> String {
+    /// Whether all rows, of which there are several, say the same under a column.
+    fn is_alike(&self, column: usize) -> bool {
+        let [first, rest @ ..] = self.rows.as_slice() else { return false };
+        let same = |row: &Vec<Shown>| row[column] == first[column];
+        !rest.is_empty() && first[column] != Shown::None && rest.iter().all(same)
+    }
+
+    /// These columns, each at most so wide.
+    fn aligned_of(&self, shown: &[usize], most: &dyn Fn(usize) -> usize) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(STYLE);
         table.set_header(shown.iter().map(|&c| &self.columns[c].title));
         for row in &self.rows {
-            table.add_row(shown.iter().map(|&c| row[c].to_string()));
+            table.add_row(shown.iter().map(|&c| without_middle(&row[c].to_string(), most(c))));
         }
         for (at, &c) in shown.iter().enumerate() {
             if self.rows.iter().any(|row| row[c].is_number())
@@ -409,20 +460,39 @@ mod tests {
         let whole = table().aligned();
         let widest = |text: &str| text.lines().map(UnicodeWidthStr::width).max();
         let wide = widest(&whole).unwrap();
-        assert_eq!(table().fitted(wide), (whole, Vec::new()), "it just fits");
-        assert_eq!(table().fitted(wide - 1).1, ["95%"], "the last column goes first");
-        let (text, left_out) = table().least(&["95%", "ms", "other"]).fitted(24);
-        assert_eq!(left_out, ["ms"], "{text}");
-        assert!(text.contains("2.0]") && !text.contains("1.23"), "{text}");
-        assert!(widest(&text).unwrap() <= 24, "{text}");
-        assert_eq!(table().fitted(3).1, ["95%", "ms"], "what is left may be wider");
+        let left_out = |table: Table, width| table.fitted(width).left_out;
+        assert_eq!(table().fitted(wide), Fitted { text: whole, left_out: Vec::new() }, "it just fits");
+        assert_eq!(left_out(table(), wide - 1), ["95%"], "the last column goes first");
+        let fitted = table().least(&["95%", "ms", "other"]).fitted(24);
+        assert_eq!(fitted.left_out, ["ms"], "{}", fitted.text);
+        assert!(fitted.text.contains("2.0]") && !fitted.text.contains("1.23"), "{}", fitted.text);
+        assert!(widest(&fitted.text).unwrap() <= 24, "{}", fitted.text);
+        assert_eq!(left_out(table(), 3), ["95%", "ms"], "what is left may be wider");
         let mut room = Table::new(["name", "wide", "b"]);
         room.push(vec![Shown::text("a"), Shown::text("w".repeat(40)), Shown::text("b")]);
-        assert_eq!(room.least(&["wide", "b"]).fitted(30).1, ["wide"], "b has room again");
+        assert_eq!(left_out(room.least(&["wide", "b"]), 30), ["wide"], "b has room again");
         let mut stays = Table::new(["a", "!provenance", "b"]);
         stays.push(vec![Shown::text("a"), Shown::text("simulated"), Shown::text("b")]);
-        let (text, left_out) = stays.fitted(5);
+        let Fitted { text, left_out } = stays.fitted(5);
         assert!(text.contains("simulated") && left_out == ["b"], "{text}");
+    }
+
+    #[test]
+    fn what_all_rows_say_alike_makes_room_before_anything_is_lost() {
+        let mut table = Table::new(["~cell", "link", "ms", "!provenance"]);
+        for (cell, ms) in [("standard llama-3-70b tp8 b1 p2p-on", 12.2), ("ladder", 9.3)] {
+            let ms = Shown::Number(ms, 1);
+            table.push(vec![Shown::text(cell), Shown::text("native"), ms, Shown::text("simulated")]);
+        }
+        let Fitted { text, left_out } = table.fitted(46);
+        assert!(text.starts_with("all 2: link native, provenance simulated\n"), "{text}");
+        assert!(left_out.is_empty() && text.contains("b1 p2p-on ") && text.contains("12.2"), "{text}");
+        // a name loses its middle, and as little of it as must be
+        let Fitted { text, left_out } = table.fitted(40);
+        let line = text.lines().find(|line| line.contains("standard")).unwrap();
+        assert!(line.contains("standard llama-…b tp8 b1 p2p-on"), "{text}");
+        assert!(left_out.is_empty() && line.width() <= 40 && text.contains("12.2"), "{text}");
+        assert!(!table.fitted(200).text.contains("all 2"), "what has room keeps its columns");
     }
 
     #[test]

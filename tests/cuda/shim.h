@@ -52,16 +52,27 @@
 #define gridDim (shim::grid_size)
 constexpr int warpSize = 32;
 
+#ifdef STAMPED
+#define STAMP_PARAMETER , unsigned long long* stamps_at
+#else
+#define STAMP_PARAMETER
+#endif
 #define KERNEL(name, ...)                                                                                     \
-    static void name(__VA_ARGS__);                                                                            \
+    static void name(__VA_ARGS__ STAMP_PARAMETER);                                                                            \
     SHIM_EXPORT int shim_##name(const unsigned* grid, const unsigned* block, unsigned shared, void** args) {  \
         return shim::run(#name, name, grid, block, shared, args);                                             \
     }                                                                                                         \
     extern "C" {                                                                                              \
     __attribute__((used, visibility("default"))) auto shim_##name##_args = shim::sizes(name);                 \
     }                                                                                                         \
-    static void name(__VA_ARGS__)
+    static void name(__VA_ARGS__ STAMP_PARAMETER)
 #define BOUNDED_KERNEL(name, threads, blocks, ...) KERNEL(name, __VA_ARGS__)
+#ifdef STAMPED
+// Every kernel here says when it ran.
+extern "C" {
+__attribute__((used, visibility("default"))) extern const int shim_stamped = 1;
+}
+#endif
 
 // A reference to an array that all threads of a block share.
 #define SHARED(type, name, n)                                                                                 \

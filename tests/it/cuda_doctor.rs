@@ -237,3 +237,60 @@ fn records_have_clocks_before_and_after_and_warn_of_throttling() {
     let warnings = record["warnings"].to_string();
     assert!(warnings.contains("GPU 0: clocks were lowered by its power limit for 5 ms"), "{warnings}");
 }
+
+/// What each check found, by name.
+fn found(report: &Value, name: &str) -> String {
+    let checks = report["gpus"][0]["checks"].as_array().expect("checks");
+    let check = checks.iter().find(|check| check["name"] == name).expect(name);
+    check["found"].as_str().expect("a finding").to_owned()
+}
+
+#[test]
+fn without_a_gpu_a_check_lists_what_it_would_do() {
+    let place = Place::new();
+    let mut command = place.command(&["doctor", "--check", "--format", "json"]);
+    command.env("LD_LIBRARY_PATH", "/nonexistent");
+    let report = crate::support::finish(command).exits(2).json();
+    for name in ["products", "graph", "early starts", "bandwidth", "overlap", "link", "stamps", "nccl"] {
+        assert_eq!(found(&report, name), "not done", "{report}");
+    }
+    assert_eq!(report["gpus"][0]["passed"], false);
+}
+
+/// A check is remembered for the runs of the same program on the same GPU, and stands in their records.
+#[test]
+fn a_check_that_passed_makes_runs_verified_and_one_that_failed_does_not() {
+    let device = device!();
+    let run = |place: &Place, cache: &str| {
+        let cell =
+            "run --backend cuda --model tiny --prompt-tokens 4 --output-tokens 4 --samples 1 --warmup 0";
+        let all: Vec<&str> = cell.split(' ').chain(["--format", "json"]).collect();
+        device.run(place, &all, &[("XDG_CACHE_HOME", cache)]).exits(0).json()
+    };
+    let check = |place: &Place, cache: &str, more: &[(&str, &str)]| {
+        let variables = [&[("XDG_CACHE_HOME", cache)], more].concat();
+        device.run(place, &["doctor", "--check", "--format", "json"], &variables)
+    };
+    let place = Place::new();
+    let cache = place.path().join("cache").to_string_lossy().into_owned();
+    // nothing is known yet, and nothing is to be checked by itself here
+    let record = run(&place, &cache);
+    assert_eq!(record["verified"], false, "{record}");
+    assert!(record["warnings"].to_string().contains("ladderscope doctor --check does"), "{record}");
+
+    let report = check(&place, &cache, &[]).exits(0).json();
+    for name in ["products", "graph", "link", "stamps"] {
+        assert_eq!(found(&report, name), "passed", "{report}");
+    }
+    let record = run(&place, &cache);
+    assert_eq!(record["verified"], true, "{record}");
+    assert!(!record["warnings"].to_string().contains("unverified"), "{record}");
+
+    // a token of the eager generation is another one
+    let spoilt = [("FAKE_CUDA_SPOIL", "sample_greedy:58=3")];
+    let report = check(&place, &cache, &spoilt).exits(1).json();
+    assert_eq!(found(&report, "graph"), "failed", "{report}");
+    let record = run(&place, &cache);
+    assert_eq!(record["verified"], false, "{record}");
+    assert!(record["warnings"].to_string().contains("failed (graph:"), "{record}");
+}

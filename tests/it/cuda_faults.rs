@@ -89,6 +89,16 @@ fn calls_that_the_driver_refuses_end_the_generation() {
     fails_with(generate(device, &[("FAKE_CUDA_FAIL", "fakeCudaEnqueue:1=1")]), &["cuBLAS"]);
 }
 
+/// A compiler of a later CUDA than the driver's makes what the driver does not take.
+#[test]
+fn machine_code_that_is_too_new_for_the_driver_names_both_versions() {
+    let empty = tempfile::tempdir().unwrap();
+    let cache = ("XDG_CACHE_HOME", empty.path().to_str().unwrap());
+    let refused = ("FAKE_CUDA_FAIL", "cuModuleLoadData:1=209");
+    let done = generate(device!(), &[cache, refused, ("FAKE_CUDA_DRIVER_VERSION", "12080")]);
+    fails_with(done, &["NVRTC 13.", "the driver is for CUDA 12.8", "nvidia-cuda-nvrtc-cu12"]);
+}
+
 #[test]
 fn a_kernel_that_faults_ends_the_generation() {
     let device = device!();

@@ -74,7 +74,7 @@ fn is_whole(trace: &Trace, ranks: u32, decode_steps: &[u32]) {
 #[test]
 fn a_rotation_of_windows_becomes_whole_steps_and_its_cost_is_in_the_record() {
     let device = device!();
-    let (record, trace) = traced(device, &["--tp", "1"]);
+    let (record, trace) = traced(device, &["--tp", "1", "--recorder", "events"]);
     // 19 decode steps, eight replays each
     is_whole(&trace, 1, &[0, 8]);
     assert_eq!(trace.meta.recorder, "cuda events, rotating K=8");
@@ -98,7 +98,8 @@ fn a_rotation_of_windows_becomes_whole_steps_and_its_cost_is_in_the_record() {
 #[test]
 fn full_coverage_times_every_step_with_or_without_a_graph() {
     let device = device!();
-    for more in [&["--coverage", "full"][..], &["--coverage", "full", "--no-graph"]] {
+    let full = ["--recorder", "events", "--coverage", "full"];
+    for more in [&full[..], &[&full[..], &["--no-graph"]].concat()] {
         let (record, trace) = traced(device, more);
         is_whole(&trace, 1, &(0..19).collect::<Vec<_>>());
         assert_eq!(trace.meta.recorder, "cuda events, full");
@@ -114,7 +115,8 @@ fn a_composed_step_has_the_overlap_of_one_that_was_timed_whole() {
     let link = ["--tp", "4", "--link", "emulated:alpha_us=12,gb_s=50", "--architecture", "ladder"];
     // on the device's clock every step is alike, and events between kernels take no time
     let overlap = |coverage: &str| {
-        let more: Vec<&str> = link.into_iter().chain(["--coverage", coverage]).collect();
+        let events = ["--recorder", "events", "--coverage", coverage];
+        let more: Vec<&str> = link.into_iter().chain(events).collect();
         let record = traced(device, &more).0;
         ["comm_ms", "exposed_comm_ms", "compute_ms"]
             .map(|key| record["overlap"][key].as_f64().expect("a time"))
@@ -129,7 +131,8 @@ fn a_composed_step_has_the_overlap_of_one_that_was_timed_whole() {
 #[test]
 fn ranks_over_nccl_and_over_an_emulated_link_are_timed_on_both_lanes() {
     let device = device!();
-    let (record, trace) = traced(device, &["--tp", "2", "--architecture", "ladder"]);
+    let (record, trace) =
+        traced(device, &["--tp", "2", "--architecture", "ladder", "--recorder", "events"]);
     is_whole(&trace, 2, &[0, 8]);
     let comm = |trace: &Trace| -> Vec<i64> {
         trace.spans.iter().filter(|s| s.lane == Lane::Comm).map(|s| s.last_arrival_ns).collect()
@@ -140,7 +143,16 @@ fn ranks_over_nccl_and_over_an_emulated_link_are_timed_on_both_lanes() {
 
     let (record, trace) = traced(
         device,
-        &["--tp", "4", "--link", "emulated:alpha_us=40,gb_s=50", "--architecture", "standard"],
+        &[
+            "--tp",
+            "4",
+            "--link",
+            "emulated:alpha_us=40,gb_s=50",
+            "--architecture",
+            "standard",
+            "--recorder",
+            "events",
+        ],
     );
     is_whole(&trace, 1, &[0, 8]);
     assert_eq!(record["provenance"], "emulated-link");
@@ -149,6 +161,47 @@ fn ranks_over_nccl_and_over_an_emulated_link_are_timed_on_both_lanes() {
     assert!(comm.iter().all(|s| s.last_arrival_ns == s.start_ns));
     let lengths: Vec<i64> = comm.iter().map(|s| s.end_ns - s.start_ns).collect();
     assert!(!lengths.is_empty() && lengths.iter().all(|ns| *ns >= 36_000), "{lengths:?}");
+}
+
+/// Kernels say themselves when they ran: every step is a replay, whole, with the early starts that any step has.
+#[test]
+fn kernels_say_when_they_ran_in_every_step_of_every_rank() {
+    let device = device!();
+    let all: Vec<u32> = (0..19).collect();
+    for more in
+        [&["--tp", "1"][..], &["--tp", "1", "--no-graph"], &["--tp", "2", "--architecture", "ladder"]]
+    {
+        let (record, trace) = traced(device, more);
+        is_whole(&trace, if more.contains(&"2") { 2 } else { 1 }, &all);
+        assert_eq!(trace.meta.recorder, "stamps");
+        assert!(trace.meta.clock.contains("%globaltimer"), "{}", trace.meta.clock);
+        let timing = &record["environment"]["timing"];
+        assert!(timing["tick_ns"].as_f64().is_some_and(|ns| ns > 0.0), "{timing}");
+        assert!(timing["stamp_us"].as_f64().is_some_and(|us| us > 0.0), "{timing}");
+        assert!(record["instrumented"]["overhead"].as_f64().is_some(), "{record}");
+    }
+}
+
+/// Events between kernels take no time on the device, so both see the same; but events cost kernels their early starts.
+#[test]
+fn stamps_and_events_agree_where_events_cost_nothing() {
+    let device = device!();
+    let link = ["--tp", "4", "--link", "emulated:alpha_us=12,gb_s=50", "--architecture", "ladder"];
+    let overlap = |recorder: &[&str]| {
+        let more: Vec<&str> = link.iter().chain(recorder).copied().collect();
+        let record = traced(device, &more).0;
+        ["comm_ms", "exposed_comm_ms", "compute_ms"]
+            .map(|key| record["overlap"][key].as_f64().expect("a time"))
+    };
+    let (stamps, events) = (overlap(&[]), overlap(&["--recorder", "events", "--coverage", "full"]));
+    assert!(stamps[1] > 0.0 && stamps[1] < stamps[0], "some of it is hidden, some not: {stamps:?}");
+    for (stamped, timed) in stamps.iter().zip(&events) {
+        assert!((stamped / timed - 1.0).abs() < 0.05, "{stamps:?} {events:?}");
+    }
+    // a clock that ticks too seldom is no clock for short kernels
+    let place = Place::new();
+    let record = run(device, &place, &["--tp", "1"], &[("FAKE_CUDA_TICK_NS", "5000")]).exits(0).json();
+    assert!(record["warnings"].to_string().contains("the GPU's clock ticks every 5.0 us"), "{record}");
 }
 
 #[test]

@@ -27,6 +27,10 @@ fn interpreters() -> bool {
 }
 
 fn measure(device: &Device, place: &Place, more: &[&str]) -> Done {
+    measure_with(device, place, more, &[])
+}
+
+fn measure_with(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &str)]) -> Done {
     let cell = device.command(place, &[]);
     let binary = cell.get_program();
     let mut command = Command::new("bash");
@@ -37,6 +41,7 @@ fn measure(device: &Device, place: &Place, more: &[&str]) -> Done {
             None => command.env_remove(name),
         };
     }
+    command.envs(variables.iter().copied());
     command.arg(script("measure.sh")).arg(binary).arg(place.path().join("results"));
     command.args([
         "--model",
@@ -132,6 +137,40 @@ fn measuring_leaves_every_part_a_summary_and_traces_to_keep() {
         assert_eq!(entry["recorder"].as_str(), Some(meta.recorder.as_str()));
         assert_eq!(entry["provenance"].as_str(), Some("emulated-link"));
     }
+}
+
+/// A node of GPUs, in one command: what it leaves is a directory of runs.
+#[test]
+fn a_node_is_measured_over_nccl_with_and_without_p2p_and_the_switch() {
+    let device = device!();
+    if !interpreters() {
+        return;
+    }
+    let place = Place::new();
+    let gpus = ("FAKE_CUDA_DEVICES", "2");
+    let parts = "node_tp2,self_check";
+    let more = ["--gpus", "2", "--budget", "500", "--parts", parts];
+    measure_with(device, &place, &more, &[gpus]).exits(0);
+    let mut settings: Vec<String> = Vec::new();
+    for record in place.run(&["runs", "--dir", "results/runs", "--format", "json"]).exits(0).json_lines()
+    {
+        let spec = &record["spec"];
+        assert_eq!(record["status"], "ok", "{record}");
+        let nvls = spec["nvls"].as_str().unwrap_or("on");
+        settings.push(format!(
+            "{} {nvls} {}",
+            spec["p2p"].as_str().unwrap_or("?"),
+            spec["architecture"]
+        ));
+    }
+    for wanted in ["on on", "off off", "off on", "on off"] {
+        let of = settings.iter().filter(|setting| setting.starts_with(wanted)).count();
+        assert!(of >= 4, "{wanted}: {settings:?}");
+    }
+    let checked = std::fs::read_to_string(place.path().join("results/parts/self_check.json"));
+    let checked: Value = serde_json::from_str(&checked.expect("a check")).expect("JSON");
+    assert_eq!(checked["gpus"].as_array().map(Vec::len), Some(2), "{checked}");
+    place.run(&["report", "--dir", "results/runs", "--out", "report"]).exits(0);
 }
 
 #[test]

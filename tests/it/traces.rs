@@ -112,3 +112,57 @@ fn a_big_noisy_trace_comes_back_and_is_small() {
     assert!(ladderscope::trace::read(&path).unwrap() == trace);
     assert!(std::fs::metadata(&path).unwrap().len() < 300_000 * 10);
 }
+
+fn rewire(arguments: &[&str]) -> std::process::Output {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ladderscope"));
+    command.arg("rewire").args(arguments).output().unwrap()
+}
+
+/// Two recorded runs of the same cell: standard, rewired as ladder, takes what ladder itself took.
+#[test]
+fn a_recorded_run_rewired_takes_what_the_recorded_ladder_took() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
+    let of = |name: &str| dir.join(name).display().to_string();
+    let standard = of("cpu-standard-tp2-600us.parquet");
+    let output = rewire(&[&standard, "--architecture", "ladder,upper-bound", "--format", "json"]);
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((told["layers"].as_u64(), told["ranks"].as_u64()), (Some(12), Some(2)));
+    assert_eq!(told["measured"]["speedup"].as_f64(), Some(1.0));
+    let ladder = &told["answers"][0];
+    assert_eq!((ladder["architecture"].as_str(), ladder["contended"].is_null()), (Some("ladder"), true));
+    let interval = &ladder["alone"]["step_us_95"];
+    let [low, high] = [0, 1].map(|at| interval[at].as_f64().unwrap());
+    let recorded = overlap(Path::new(&of("cpu-ladder-tp2-600us.parquet")), &["--format", "json"]);
+    let recorded: serde_json::Value = serde_json::from_slice(&recorded.stdout).unwrap();
+    let steps = recorded["steps"].as_array().unwrap();
+    let mut lengths: Vec<f64> = steps.iter().map(|step| step["duration_us"].as_f64().unwrap()).collect();
+    lengths.sort_by(f64::total_cmp);
+    let median = lengths[lengths.len() / 2];
+    assert!(low < median && median < high, "{median} is not within {low} to {high}");
+    // the verdict says so first, and says what it rests on
+    let text = String::from_utf8(overlap(Path::new(&standard), &[]).stdout).unwrap();
+    assert!(text.starts_with("Verdict\n"), "{text}");
+    for part in ["exposed communication", "transfer-dominated", "ladder 1.5", "two micro-batches"] {
+        assert!(text.contains(part), "'{part}' is missing in {text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_rewired_exits_with_2_and_says_why() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
+    let of = |name: &str| dir.join(name).display().to_string();
+    let (standard, ladder) = (of("cpu-standard-tp2-600us.parquet"), of("cpu-ladder-tp2-600us.parquet"));
+    for (arguments, part) in [
+        (vec![ladder.as_str()], "rewiring begins with standard"),
+        (vec![&standard, "--layers", "80"], "the run has 12"),
+        (vec![&standard, "--architecture", "sync-drop:99"], "the last 99 layers"),
+        (vec![&standard, "--architecture", "laddr"], "ladder"),
+        (vec![&standard, "--architecture", "standard", "--collective", "fused"], "hardware"),
+        (vec![&standard, "--step", "999"], "no step 999"),
+    ] {
+        let output = rewire(&arguments);
+        let told = String::from_utf8_lossy(&output.stderr).replace("\n", " ");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {told}");
+        assert!(told.contains(part), "'{part}' is missing in {told}");
+    }
+}

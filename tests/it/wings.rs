@@ -22,6 +22,8 @@ pub const ORDER: &[&str] = &[
     "lab/sweep",
     "study/rows",
     "study/analysis",
+    "study/rewire",
+    "study/verdict",
     "study/validate",
     "study/answer",
     "study/plot",

@@ -8,6 +8,7 @@ use clap::{CommandFactory, Parser};
 
 use super::{Verb, complete, output, report};
 use crate::base::error::{Error, Result};
+use crate::run::cuda;
 
 /// How much of tensor-parallel decoding time is exposed communication, and which architecture hides it?
 ///
@@ -75,7 +76,11 @@ pub fn main() -> ExitCode {
 
 fn parse_and_dispatch() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|verb| verb == complete::VERB) {
+    let verb = arguments.next();
+    if verb.as_ref().is_some_and(|verb| verb == cuda::PROBE) {
+        return cuda::probe_main(&arguments.next().unwrap_or_default().to_string_lossy());
+    }
+    if verb.is_some_and(|verb| verb == complete::VERB) {
         let line: Vec<String> =
             arguments.map(|argument| argument.to_string_lossy().into_owned()).collect();
         // a shell that does not wait for the answer is no failure

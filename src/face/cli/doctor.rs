@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::doctor_check;
 use super::doctor_gpu::{self, Gpus};
 use super::doctor_gpu_text;
 use super::doctor_machine::{self, Cpu, Disk, Memory, Terminal, Timer};
@@ -22,6 +23,10 @@ pub struct Args {
     /// Measure nothing: answers at once and disturbs nobody who uses the machine
     #[arg(long)]
     pub quick: bool,
+    /// Check that this program computes on each GPU what it should, and as fast as it claims (half a minute each); without
+    /// a GPU: list what would be checked, and exit with 2
+    #[arg(long, conflicts_with = "quick")]
+    pub check: bool,
     #[command(flatten)]
     pub output: FormatArgs,
 }
@@ -62,6 +67,9 @@ struct BackendState {
 
 /// Probes the machine and prints what was found.
 pub fn run(args: &Args, dir: &Path) -> Result<u8> {
+    if args.check {
+        return doctor_check::run(args.output.format);
+    }
     let report = probe(dir, !args.quick);
     match args.output.format {
         Format::Json => output::json(&report)?,

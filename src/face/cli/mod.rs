@@ -15,6 +15,7 @@ mod completions;
 mod config;
 mod convert;
 mod doctor;
+mod doctor_check;
 mod doctor_gpu;
 mod doctor_gpu_text;
 mod doctor_machine;
@@ -42,6 +43,7 @@ mod progress;
 mod record_printer;
 mod record_table;
 mod report;
+mod rewire;
 mod rules;
 mod run;
 mod runs;
@@ -81,6 +83,8 @@ app::verbs! {
     Baseline(baseline::Args): |args, dir| baseline::run(&args, dir);
     /// A simulated cell with another link: numbers, and up to where communication stays hidden
     Whatif(Box<whatif::Args>): |args, _| whatif::run(&args);
+    /// What the engine of a trace would take with another architecture, all-reduce or P2P setting
+    Rewire(rewire::Args): |args, dir| rewire::run(&args, dir);
     /// A figure fit for a paper: pareto, throughput, improvement, gain, overlap, p2p
     Figure(figure::Args): |args, dir| figure::run(&args, dir);
     /// Stored runs as a Parquet file for notebooks, a row a run

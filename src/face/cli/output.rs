@@ -9,7 +9,7 @@ use serde::ser::{SerializeSeq, Serializer};
 use super::report;
 use crate::base::error::{Error, Result};
 use crate::base::text::printable;
-use crate::table::render::Table;
+use crate::table::render::{Fitted, Table};
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -55,7 +55,7 @@ fn write(text: &str) -> Result<()> {
 /// which and how to see them. Whole where the output is no terminal.
 pub fn aligned(table: &Table) -> String {
     let Some(width) = width() else { return table.aligned() };
-    let (text, left_out) = table.fitted(width);
+    let Fitted { text, left_out } = table.fitted(width);
     if !left_out.is_empty() {
         report::note(&format!(
             "{width} columns have no room for {}: `| less -S` and --format csv have every column",

@@ -14,6 +14,7 @@ use crate::base::error::{Error, Result};
 use crate::desk;
 use crate::lab::store::Store;
 use crate::study::analysis::{self, TraceReport};
+use crate::study::verdict::Verdict;
 use crate::table::render::Shown;
 use crate::trace::overlap::Selection;
 use crate::trace::rules::RuleReport;
@@ -65,8 +66,9 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let (trace, rules) = (opened.trace, opened.classified);
     let selection = args.select.resolve(&trace)?;
     let report = analysis::trace_report(&trace, &selection);
+    let verdict = |report| desk::verdict_of(&trace, report, &selection);
     match args.output.format {
-        Format::Json => json(&report, &rules, &selection)?,
+        Format::Json => json(&report, &verdict(&report), &rules, &selection)?,
         Format::Csv => output::emit(
             &match args.by {
                 Some(by @ (By::Name | By::Exposed)) => {
@@ -80,7 +82,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         )?,
         Format::Table => output::emit(&match args.by {
             Some(by) => text::by(&report, by)?,
-            None => text::report(&report, &rules),
+            None => text::report(&report, &verdict(&report), &rules),
         })?,
     }
     Ok(0)
@@ -91,6 +93,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 pub struct Printed<'a> {
     #[serde(flatten)]
     report: &'a TraceReport,
+    /// What it comes to, in words and numbers.
+    verdict: &'a Verdict,
     /// What the rules took operations for; absent of own traces, whose plan says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     rules: Option<&'a RuleReport>,
@@ -106,10 +110,16 @@ struct PrintedSelection {
     to_us: Option<f64>,
 }
 
-fn json(report: &TraceReport, rules: &RuleReport, selection: &Selection) -> Result<()> {
+fn json(
+    report: &TraceReport,
+    verdict: &Verdict,
+    rules: &RuleReport,
+    selection: &Selection,
+) -> Result<()> {
     let us = |ns: i64| ns as f64 / 1e3;
     let printed = Printed {
         report,
+        verdict,
         rules: Some(rules).filter(|rules| !rules.is_empty()),
         selection: PrintedSelection {
             phase: selection.phase.map(|phase| phase.as_str()),

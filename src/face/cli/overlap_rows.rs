@@ -93,7 +93,7 @@ fn ranges(ranges: &[RangeRow]) -> Table {
     Table::of(
         ranges,
         &[
-            ("range", &|r| Shown::text(&r.name)),
+            ("~range", &|r| Shown::text(&r.name)),
             ("count", &|r| r.count.into()),
             ("time_us", &|r| us(r.time_us)),
             ("busy_us", &|r| us(r.busy_us)),
@@ -109,7 +109,7 @@ pub fn groups(name: &'static str, groups: &[GroupRow]) -> Table {
     Table::of(
         groups,
         &[
-            (name, &|g| Shown::text(&g.name)),
+            (&format!("~{name}"), &|g| Shown::text(&g.name)),
             ("lane", &|g| Shown::text(g.lane)),
             ("count", &|g| g.count.into()),
             ("total_us", &|g| us(g.total_us)),

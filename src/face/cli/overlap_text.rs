@@ -12,6 +12,7 @@ use crate::study::analysis::{
     ExposedStretch, GroupRow, NameRow, PathSummary, StepSummary, Stragglers, TraceReport, names_table,
     stretches_table,
 };
+use crate::study::verdict::Verdict;
 use crate::trace::ImportReport;
 use crate::trace::rules::{Matched, RuleReport, What};
 
@@ -28,8 +29,9 @@ const STRETCHES: usize = 40;
 const MATCHES: usize = 4;
 
 /// All sections of the report that have something to say.
-pub fn report(report: &TraceReport, matched: &RuleReport) -> String {
+pub fn report(report: &TraceReport, verdict: &Verdict, matched: &RuleReport) -> String {
     let sections = [
+        Some(said(verdict)),
         report.import.as_ref().map(import),
         rules(matched),
         Some(ranks(report)),
@@ -42,6 +44,12 @@ pub fn report(report: &TraceReport, matched: &RuleReport) -> String {
         Some("More tables: --by step|layer|collective|range|kind|name|exposed\n".into()),
     ];
     sections.into_iter().flatten().collect::<Vec<_>>().join("\n")
+}
+
+/// The verdict: a sentence a paragraph.
+fn said(verdict: &Verdict) -> String {
+    let lines = verdict.sentences.iter().map(|sentence| output::wrapped("  ", sentence, 2));
+    format!("Verdict\n{}", lines.collect::<String>())
 }
 
 /// The one table that `--by` asks for; an error that says why there is none.

@@ -8,10 +8,12 @@ use super::report;
 use crate::base::error::{Error, Result};
 use crate::base::text::counted;
 use crate::desk::{self, Stores, overlap_pair};
+use crate::plan::Phase;
 use crate::study::analysis;
 use crate::study::plot::{self, Figure, Options, Part};
 use crate::study::report::{Report, page};
 use crate::table::{Record, Status};
+use crate::trace::overlap::Selection;
 
 /// The command line's arguments of `ladderscope report`.
 #[derive(Debug, clap::Args)]
@@ -41,6 +43,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         records.iter().filter(|r| r.status == Status::Ok && r.metrics.is_some()).cloned().collect();
     let mut environments = stores.environments(&records);
     environments.extend(records.iter().filter(|record| !record.environment.is_empty()).cloned());
+    let (overlaps, verdicts) = traces(&ok, &stores);
     let report_of_runs = Report {
         provenance: stores.provenance(&ok),
         environments,
@@ -49,7 +52,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         named: named(args, &records),
         filter: args.filter.typed().unwrap_or_default().to_owned(),
         questions: questions(&records),
-        overlaps: overlaps(&ok, &stores),
+        overlaps,
+        verdicts,
         records: &records,
     };
     let html = page(&report_of_runs)?;
@@ -108,20 +112,31 @@ fn questions(records: &[Record]) -> Vec<(String, String)> {
     names.into_iter().filter_map(question).collect()
 }
 
-/// Standard over ladder in the largest set, where the lanes of both are known:
-/// recorded, or simulated again.
-fn overlaps(ok: &[Record], stores: &Stores) -> BTreeMap<String, Figure> {
+/// Figures, and verdicts with their runs, by the name of the set.
+type OfTraces = (BTreeMap<String, Figure>, BTreeMap<String, (String, Vec<String>)>);
+
+/// Of the largest set standard over ladder, and the verdict on standard, where the lanes of both are known: recorded, or
+/// simulated again.
+fn traces(ok: &[Record], stores: &Stores) -> OfTraces {
     let mut sets = analysis::comparable(ok);
     sets.sort_by_key(|set| std::cmp::Reverse(set.cells.len()));
-    let Some(set) = sets.first() else { return BTreeMap::new() };
-    let Ok((standard, ladder)) = overlap_pair(set) else { return BTreeMap::new() };
+    let Some(set) = sets.first() else { return OfTraces::default() };
+    let Ok((standard, ladder)) = overlap_pair(set) else { return OfTraces::default() };
     if !stores.has_trace(standard) || !stores.has_trace(ladder) {
-        return BTreeMap::new();
+        return OfTraces::default();
     }
     let traces = [standard, ladder].map(|record| stores.trace(record, None));
     let provenance = stores.provenance(&[standard.clone(), ladder.clone()]);
-    let [Ok(standard), Ok(ladder)] = traces else { return BTreeMap::new() };
+    let run = standard.run.clone();
+    let [Ok(standard), Ok(ladder)] = traces else { return OfTraces::default() };
     let (part, options) = (Part::default(), Options::default());
     let figure = plot::overlap_figure(&[&standard, &ladder], &part, &provenance, &options);
-    figure.ok().map(|figure| (set.name.clone(), figure)).into_iter().collect()
+    let decode = Selection { phase: Some(Phase::Decode), ..Selection::default() };
+    let report = analysis::trace_report(&standard, &decode);
+    let verdict = desk::verdict_of(&standard, &report, &decode);
+    let of_set = |figure| (set.name.clone(), figure);
+    (
+        figure.ok().map(of_set).into_iter().collect(),
+        BTreeMap::from([(set.name.clone(), (run, verdict.sentences))]),
+    )
 }

@@ -98,7 +98,10 @@ pub fn warn(message: &str) {
 
 /// Prints a remark: what was chosen, and why.
 pub fn note(message: &str) {
-    line(&format!("note: {message}"));
+    match stderr_is_terminal() {
+        true => line(super::output::wrapped("note: ", message, 2).trim_end()),
+        false => line(&format!("note: {message}")),
+    }
 }
 
 /// Says so where a trace has not all steps of its run.

@@ -2,8 +2,10 @@
 //! panic and signals share.
 
 use std::io::{self, Write};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -68,11 +70,43 @@ pub fn cell_pixels() -> Option<(u16, u16)> {
     (cell.0 > 0 && cell.1 > 0).then_some(cell)
 }
 
-/// Puts text on the clipboard of the terminal, wherever it runs (OSC 52).
+/// Puts text on the clipboard of the terminal, wherever it runs (OSC 52). tmux keeps that to itself unless it is told
+/// otherwise: within it the text goes into its paste buffer, and from there to the terminal where tmux may.
 pub fn copy(text: &str) -> io::Result<()> {
     let mut out = io::stdout();
     write!(out, "\x1b]52;c;{}\x07", STANDARD.encode(text))?;
-    out.flush()
+    out.flush()?;
+    if std::env::var_os("TMUX").is_some_and(|socket| !socket.is_empty()) {
+        // without tmux at hand the sequence is all that can be done
+        let _ = to_tmux(text);
+    }
+    Ok(())
+}
+
+/// Hands text to tmux, which is ended where it does not take it at once.
+fn to_tmux(text: &str) -> io::Result<()> {
+    const PATIENCE: Duration = Duration::from_millis(500);
+    let mut tmux = Command::new("tmux")
+        .args(["load-buffer", "-w", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    if let Some(mut input) = tmux.stdin.take() {
+        input.write_all(text.as_bytes())?;
+    }
+    std::thread::spawn(move || {
+        let begun = Instant::now();
+        while matches!(tmux.try_wait(), Ok(None)) {
+            if begun.elapsed() > PATIENCE {
+                let _ = tmux.kill();
+                let _ = tmux.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    Ok(())
 }
 
 /// A panic of the terminal's thread restores the terminal before its message is printed. A worker's

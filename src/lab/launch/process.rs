@@ -75,9 +75,7 @@ impl ProcessExecutor {
         let spec = &job.spec;
         let mut command = Command::new(&self.binary);
         command.arg("__run").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // ranks make the same choices: one of them writes them down
-        let first = job.place.as_ref().is_none_or(|place| place.meeting.rank == 0);
-        backend(spec.backend)?.prepare(&mut command, spec, first.then_some(job.dir.as_path()));
+        backend(spec.backend)?.prepare(&mut command, spec);
         // a group of its own: it can be ended with all it starts, and the terminal's interrupt passes by
         command.envs(&spec.env).process_group(0);
         command.spawn().map_err(Error::io(&self.binary))

@@ -396,6 +396,7 @@ impl Record {
             samples: Vec::new(),
             warnings: Vec::new(),
             instrumented: None,
+            verified: None,
             quality: None,
         }
     }

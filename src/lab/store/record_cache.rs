@@ -250,6 +250,7 @@ fn encoded(record: &Record, stamp: &Stamp) -> Option<(Vec<u8>, Vec<u8>)> {
         reason: record.reason.clone(),
         spec: record.spec.clone(),
         provenance: record.provenance,
+        verified: record.verified,
         metrics: record.metrics.clone(),
         overlap: record.overlap,
         trace: record.trace.clone(),

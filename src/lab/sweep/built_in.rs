@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::Experiment;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Result, nearest};
 use crate::base::text::same_name;
 use crate::run::Shared;
 
@@ -57,9 +57,31 @@ impl Experiment {
                 let names = BUILT_IN.iter().map(|(name, _)| *name);
                 Err(Error::unknown("experiment, or file,", &wrong, names))
             }
+            _ if !path_or_name.exists() => Err(no_file(path_or_name)),
             _ => Self::of_model(&super::experiment::read(path_or_name)?, path_or_name, model, shared),
         }
     }
+}
+
+/// There is no such file; which one of its folder, or which built-in experiment, may have been meant.
+fn no_file(path: &Path) -> Error {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let beside = std::fs::read_dir(folder.unwrap_or(Path::new("."))).into_iter().flatten().flatten();
+    let files =
+        beside.map(|entry| entry.path()).filter(|path| path.extension() == Some("toml".as_ref()));
+    let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let files: Vec<String> = files.map(|path| stem(&path)).collect();
+    let built_in = BUILT_IN.iter().map(|(name, _)| *name);
+    let wanted = stem(path);
+    let names = || files.iter().map(String::as_str).chain(built_in.clone());
+    let help = match nearest(&wanted, names()) {
+        Some(name) if files.iter().any(|file| file == name) => {
+            format!("did you mean '{}'?", path.with_file_name(format!("{name}.toml")).display())
+        }
+        Some(name) => format!("did you mean the built-in experiment '{name}'?"),
+        None => format!("built in: {}", built_in.clone().collect::<Vec<_>>().join(", ")),
+    };
+    Error::input_help(format!("{}: there is no such file", path.display()), help)
 }
 
 /// Whether a path could be the name of an experiment: no folder, no ending.
@@ -87,6 +109,13 @@ mod tests {
         let error = Experiment::open(Path::new("quickstrat")).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         assert!(format!("{error:?}").contains("did you mean 'quickstart'"), "{error:?}");
-        assert!(Experiment::open(Path::new("gone.toml")).unwrap_err().to_string().contains("gone.toml"));
+        let told = |path: &Path| format!("{:?}", Experiment::open(path).unwrap_err());
+        let built_in = told(Path::new("p2q.toml"));
+        assert!(built_in.contains("p2q.toml: there is no such file"), "{built_in}");
+        assert!(built_in.contains("did you mean the built-in experiment 'p2p'"), "{built_in}");
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("mine-70b.toml"), "").unwrap();
+        let beside = told(&dir.path().join("mine-7b.toml"));
+        assert!(beside.contains("did you mean '") && beside.contains("/mine-70b.toml'"), "{beside}");
     }
 }

@@ -167,6 +167,11 @@ impl Gpu {
         self.check(code, || "waiting for its work".into())
     }
 
+    /// The driver's handle.
+    pub(super) fn device(&self) -> sys::CUdevice {
+        self.inner.device
+    }
+
     /// The driver's functions, looked up once for the process.
     pub(super) fn api(&self) -> &'static Api {
         self.inner.api

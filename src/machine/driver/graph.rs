@@ -2,7 +2,9 @@
 
 use cudarc::driver::sys;
 
+use super::functions::symbol;
 use super::gpu::Gpu;
+use super::libraries::{Library, open};
 use super::stream::Stream;
 use crate::base::error::Result;
 
@@ -42,6 +44,40 @@ impl Graph {
             unsafe { (self.gpu.api().cuGraphGetNodes)(self.graph, std::ptr::null_mut(), &mut count) };
         self.gpu.check(code, || "counting the nodes of a graph".into())?;
         Ok(count)
+    }
+
+    /// How many of its edges let a kernel begin before the one ahead of it has ended (programmatic dependent launches);
+    /// `None` where the driver, older than CUDA 12.3, does not tell.
+    pub fn programmatic_edges(&self) -> Result<Option<usize>> {
+        type GetEdges = unsafe extern "C" fn(
+            sys::CUgraph,
+            *mut sys::CUgraphNode,
+            *mut sys::CUgraphNode,
+            *mut sys::CUgraphEdgeData,
+            *mut usize,
+        ) -> u32;
+        /// `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`.
+        const PROGRAMMATIC: u8 = 1;
+        let library = open(Library::Driver)?;
+        // SAFETY: this is the symbol's type in cuda.h, from 12.3 on.
+        let Some(get) = (unsafe { symbol::<GetEdges>(library, "cuGraphGetEdges_v2\0") }) else {
+            return Ok(None);
+        };
+        self.gpu.bind()?;
+        let (mut count, none) = (0, std::ptr::null_mut());
+        // SAFETY: without places for edges only their number is written.
+        let code = unsafe { get(self.graph, none, none, std::ptr::null_mut(), &mut count) };
+        self.gpu.check(code, || "counting the edges of a graph".into())?;
+        let mut from: Vec<sys::CUgraphNode> = vec![std::ptr::null_mut(); count];
+        let mut to = from.clone();
+        let plain = sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
+        let mut data = vec![plain; count];
+        // SAFETY: there are places for as many edges as there are.
+        let code = unsafe {
+            get(self.graph, from.as_mut_ptr(), to.as_mut_ptr(), data.as_mut_ptr(), &mut count)
+        };
+        self.gpu.check(code, || "asking for the edges of a graph".into())?;
+        Ok(Some(data.iter().filter(|edge| edge.type_ == PROGRAMMATIC).count()))
     }
 
     /// Makes it ready to launch. What its kernels use (memory, modules, events, workspaces) must outlive

@@ -1,5 +1,6 @@
 //! Streams: work in order, beside that of other streams.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -24,11 +25,12 @@ pub enum Priority {
 }
 
 /// Work in order on a GPU. It does not wait for the default stream.
-#[derive(Debug)]
 pub struct Stream {
     gpu: Gpu,
     stream: sys::CUstream,
     capturing: AtomicBool,
+    /// What it needs besides the GPU, kept until its end.
+    _of: Option<Arc<dyn Send + Sync>>,
 }
 
 // SAFETY: handles are plain addresses, usable from any thread.
@@ -50,29 +52,48 @@ impl Drop for Stream {
     }
 }
 
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Stream").field(&self.stream).finish()
+    }
+}
+
 impl Gpu {
     /// Makes a stream of this GPU, which does not wait for the default stream (`cudaStreamNonBlocking`).
     pub fn stream(&self, priority: Priority) -> Result<Stream> {
-        const NON_BLOCKING: u32 = 1;
+        let priority = self.priority(priority)?;
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: writes one handle to a valid address.
+        let code = unsafe {
+            (self.api().cuStreamCreateWithPriority)(&mut stream, Stream::NON_BLOCKING, priority)
+        };
+        self.check(code, || "making a stream".into())?;
+        Ok(Stream::of(self.clone(), stream, None))
+    }
+
+    /// The driver's number of a priority.
+    pub(super) fn priority(&self, priority: Priority) -> Result<i32> {
         self.bind()?;
         let (mut least, mut greatest) = (0, 0);
         // SAFETY: writes two ints to valid addresses.
         let code = unsafe { (self.api().cuCtxGetStreamPriorityRange)(&mut least, &mut greatest) };
         self.check(code, || "asking for the priorities of streams".into())?;
-        let priority = match priority {
+        Ok(match priority {
             Priority::Normal => least,
             Priority::High => greatest,
-        };
-        let mut stream = std::ptr::null_mut();
-        // SAFETY: writes one handle to a valid address.
-        let code =
-            unsafe { (self.api().cuStreamCreateWithPriority)(&mut stream, NON_BLOCKING, priority) };
-        self.check(code, || "making a stream".into())?;
-        Ok(Stream { gpu: self.clone(), stream, capturing: AtomicBool::new(false) })
+        })
     }
 }
 
 impl Stream {
+    /// The flag of streams that do not wait for the default one.
+    pub(super) const NON_BLOCKING: u32 = 1;
+
+    /// Takes over a handle that the caller owns, and keeps `of` until it is destroyed.
+    pub(super) fn of(gpu: Gpu, stream: sys::CUstream, of: Option<Arc<dyn Send + Sync>>) -> Self {
+        Self { gpu, stream, capturing: AtomicBool::new(false), _of: of }
+    }
+
     /// Enqueues a kernel. The arguments' types must be those of the kernel: nothing can check them.
     /// Fails where the launch wants more threads, registers or shared memory than there are.
     pub fn launch(&self, function: &Function, launch: &Launch, arguments: &mut Arguments) -> Result<()> {

@@ -9,3 +9,4 @@ mod machine;
 mod software;
 
 pub use collect::{after_gpus, available_memory, collect};
+pub use software::binary_hash;

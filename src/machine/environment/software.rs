@@ -37,7 +37,7 @@ fn project_root(dir: &Path) -> Option<PathBuf> {
 }
 
 /// SHA-256 of the running binary, in hexadecimal digits.
-pub(super) fn binary_hash() -> Value {
+pub fn binary_hash() -> Value {
     static HASH: OnceLock<Option<String>> = OnceLock::new();
     json!(HASH.get_or_init(|| {
         // the link leads to the file that runs even where another has taken its name

@@ -20,6 +20,12 @@ use crate::table::Collective;
 /// The GPU that has the most rows, from which others are scaled.
 pub(super) const REFERENCE: &str = "h100_sxm";
 
+/// A GPU that has nothing of NVIDIA's switch: its links go from GPU to GPU.
+const WITHOUT_SWITCH: &str = "mi300x";
+
+/// Collectives that NVLink's switch, or NCCL's memory that is the same on all ranks, makes possible.
+const OF_A_SWITCH: [Collective; 2] = [Collective::Multimem, Collective::Symmetric];
+
 /// One collective at one number of ranks, by one source.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -109,7 +115,8 @@ impl Measured {
 /// Gives the links of a GPU a table of each collective that they lack.
 pub(super) fn complete(links: &mut Links, gpu: &str) {
     let Some(reference) = OF_REFERENCE.as_ref() else { return };
-    for collective in Collective::ALL {
+    let lacks = |collective: Collective| gpu == WITHOUT_SWITCH && OF_A_SWITCH.contains(&collective);
+    for collective in Collective::ALL.into_iter().filter(|collective| !lacks(*collective)) {
         if links.table(collective).is_none()
             && let Some(known) = reference.table(collective)
         {
@@ -264,7 +271,10 @@ mod tests {
         let family =
             [Collective::Symmetric, Collective::TwoShot, Collective::Multimem, Collective::Fused];
         for profile in Profile::built_in() {
-            for collective in family {
+            let has = |collective: &Collective| {
+                profile.name != WITHOUT_SWITCH || !OF_A_SWITCH.contains(collective)
+            };
+            for collective in family.into_iter().filter(has) {
                 for tp in [2, 4, 8] {
                     let times: Vec<f64> = (16..124)
                         .map(|quarter| {
@@ -287,6 +297,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_gpu_without_the_switch_has_nothing_of_it() {
+        let profile = Profile::load(WITHOUT_SWITCH).unwrap();
+        for collective in OF_A_SWITCH {
+            let (_, used) = profile.collective(collective, P2p::On, 8, CollectiveScale::ALONE);
+            assert_eq!(used, Collective::Nccl, "{collective}");
+        }
+        assert!(
+            !profile.link.p2p_on.is_measured(8)
+                || profile.link.p2p_on.note(8).unwrap().contains("not measured")
+        );
     }
 
     #[test]

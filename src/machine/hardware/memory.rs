@@ -1,6 +1,10 @@
 //! What one rank of a cell needs of memory, before anything is launched.
 
-use crate::plan::{Element, ModelShape, Phase, Plan, Precision, SCALED_TOGETHER, Step, Tensor, ValueId};
+use std::collections::BTreeMap;
+
+use crate::plan::{
+    Element, Groups, ModelShape, Phase, Plan, Precision, Rows, SCALED_TOGETHER, Step, Tensor,
+};
 use crate::table::Spec;
 
 use super::stack::{AttentionKind, Stack, lowering};
@@ -21,6 +25,96 @@ pub struct MemoryNeed {
     pub workspace: u64,
 }
 
+/// What a plan keeps in memory, whatever the workload: its values and buffers summed by what they depend on. Found once for
+/// all cells that share the plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanMemory {
+    tp: u32,
+    /// The rank's weights in bytes.
+    weights: u64,
+    prefill: Kept,
+    decode: Kept,
+}
+
+/// What the values of one plan keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Kept {
+    groups: Groups,
+    /// Of all buffers.
+    buffers: Vec<Columns>,
+    /// Of the logits alone.
+    logits: Vec<Columns>,
+}
+
+/// Columns of values that have the same rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Columns {
+    rows: Rows,
+    group: u32,
+    element: Element,
+    /// Columns of all of them.
+    columns: u64,
+    /// Scales that messages in 8 bits have beside them, a row.
+    scales: u64,
+}
+
+impl Kept {
+    fn of(plan: &Plan) -> Self {
+        let buffers = plan.buffers().buffers;
+        let buffers = buffers.iter().map(|b| (b.rows, b.group, b.element, b.columns));
+        let logits = plan.logits.iter().map(|id| {
+            let value = &plan.values[id.index()];
+            (value.rows, value.group, value.element, value.columns)
+        });
+        Self { groups: plan.groups, buffers: summed(buffers), logits: summed(logits) }
+    }
+}
+
+/// Columns of values, summed where their rows are the same.
+fn summed(values: impl Iterator<Item = (Rows, u32, Element, u32)>) -> Vec<Columns> {
+    let mut sums: BTreeMap<(u8, u32, u8), Columns> = BTreeMap::new();
+    for (rows, group, element, columns) in values {
+        let none = Columns { rows, group, element, columns: 0, scales: 0 };
+        let sum = sums.entry((rows as u8, group, element as u8)).or_insert(none);
+        sum.columns = sum.columns.saturating_add(columns.into());
+        sum.scales = sum.scales.saturating_add(columns.div_ceil(SCALED_TOGETHER).into());
+    }
+    sums.into_values().collect()
+}
+
+impl PlanMemory {
+    /// What the prefill and the decode plan of a model of this shape keep. Looks through all operations: a tenth of a
+    /// millisecond or two for a large model.
+    pub fn of(shape: &ModelShape, precision: Precision, prefill: &Plan, decode: &Plan) -> Self {
+        Self {
+            tp: prefill.tp,
+            weights: weight_bytes(shape, decode, precision),
+            prefill: Kept::of(prefill),
+            decode: Kept::of(decode),
+        }
+    }
+
+    /// Bytes that columns take in a step.
+    fn bytes(
+        &self,
+        (columns, groups): (&[Columns], Groups),
+        step: &Step,
+        precision: Precision,
+        logit_bytes: u64,
+    ) -> u64 {
+        let sizes = columns.iter().map(|sum| {
+            let rows = sum.rows.count(&step.of_group(groups, sum.group), self.tp);
+            rows.saturating_mul(match sum.element {
+                Element::Activation => sum.columns * precision.activations.bytes(),
+                Element::Logit => sum.columns * logit_bytes,
+                Element::Token => sum.columns * 4,
+                Element::Eight => sum.columns + 4 * sum.scales,
+            })
+        });
+        sizes.fold(0, u64::saturating_add)
+    }
+}
+
 impl MemoryNeed {
     /// What one rank of this cell needs. All parts are 0 where there is no plan (TP does not divide the
     /// model): such a cell cannot run for that reason, not for want of memory.
@@ -30,52 +124,42 @@ impl MemoryNeed {
             Plan::new(&spec.plan(shape, phase, precision, lowering))
         };
         match (plan(Phase::Prefill), plan(Phase::Decode)) {
-            (Ok(prefill), Ok(decode)) => Self::of_plans(spec, shape, precision, &prefill, &decode),
+            (Ok(prefill), Ok(decode)) => {
+                let kept = PlanMemory::of(shape, precision, &prefill, &decode);
+                Self::of_plans(spec, shape, precision, &kept)
+            }
             _ => Self::default(),
         }
     }
 
-    /// What one rank of a cell needs whose plans exist already, so that they are not built again.
-    pub fn of_plans(
-        spec: &Spec,
-        shape: &ModelShape,
-        precision: Precision,
-        prefill: &Plan,
-        decode: &Plan,
-    ) -> Self {
+    /// What one rank of a cell needs whose plans keep what was found out before.
+    pub fn of_plans(spec: &Spec, shape: &ModelShape, precision: Precision, kept: &PlanMemory) -> Self {
         let (batch, prompt) = (u64::from(spec.batch), u64::from(spec.prompt_tokens));
         // what is executed keeps what the plan says
         let stack = Stack::load(&spec.stack).ok().filter(|_| spec.backend.is_simulated());
         let f32_logits = stack.as_ref().is_none_or(|stack| stack.logits_f32);
         let logit_bytes = if f32_logits { 4 } else { precision.activations.bytes() };
-        let activations = |plan: &Plan, step: &Step| -> u64 {
-            let buffers = plan.buffers().buffers;
-            let sizes = buffers.iter().map(|buffer| {
-                let step = step.of_group(plan.groups, buffer.group);
-                let rows = buffer.rows.count(&step, spec.tp);
-                let columns = u64::from(buffer.columns);
-                rows.saturating_mul(match buffer.element {
-                    Element::Activation => columns * precision.activations.bytes(),
-                    Element::Logit => columns * logit_bytes,
-                    Element::Token => columns * 4,
-                    Element::Eight => columns + 4 * columns.div_ceil(SCALED_TOGETHER.into()),
-                })
-            });
-            sizes.fold(0, u64::saturating_add)
+        let bytes = |columns: &[Columns], of: &Kept, step: &Step| {
+            kept.bytes((columns, of.groups), step, precision, logit_bytes)
         };
+        let (prefill, decode) = (&kept.prefill, &kept.decode);
+        let (first, step) = (Step::prefill(batch, prompt), Step::decode(batch, prompt, 0));
         let kv_columns = u64::from(shape.kv_heads / spec.tp.max(1)) * u64::from(shape.head_dim);
         let kv_tokens = batch.saturating_mul(prompt + u64::from(spec.output_tokens));
         Self {
-            weights: weight_bytes(shape, decode, precision),
+            weights: kept.weights,
             kv: kv_tokens
                 .saturating_mul(2 * u64::from(shape.layers) * kv_columns * precision.kv.bytes()),
-            activations: activations(prefill, &Step::prefill(batch, prompt))
-                .max(activations(decode, &Step::decode(batch, prompt, 0))),
+            activations: bytes(&prefill.buffers, prefill, &first).max(bytes(
+                &decode.buffers,
+                decode,
+                &step,
+            )),
             // scores are gone when the logits come
             scores: stack
                 .as_ref()
                 .map_or(0, |stack| scores(spec, shape, precision, stack))
-                .saturating_sub(logits(prefill, &Step::prefill(batch, prompt), logit_bytes)),
+                .saturating_sub(bytes(&prefill.logits, prefill, &first)),
             workspace: stack.map_or(0, |stack| u64::from(stack.workspace_mb) * 1_000_000),
         }
     }
@@ -107,17 +191,6 @@ impl MemoryNeed {
             .collect();
         format!("{} = {}", terms.join(" + "), unit.show(self.total()))
     }
-}
-
-/// The logits of a step.
-fn logits(plan: &Plan, step: &Step, bytes: u64) -> u64 {
-    let of_group = |id: &ValueId| {
-        let value = &plan.values[id.index()];
-        let step = step.of_group(plan.groups, value.group);
-        let rows = value.rows.count(&step, plan.tp);
-        rows.saturating_mul(u64::from(value.columns)).saturating_mul(bytes)
-    };
-    plan.logits.iter().map(of_group).fold(0, u64::saturating_add)
 }
 
 /// The scores of one layer's prefill, the largest step: before and after the softmax, and

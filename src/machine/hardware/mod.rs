@@ -17,7 +17,7 @@ mod target;
 pub use cost::CollectiveCost;
 pub use describe::Described;
 pub use link::{InterNode, LargeMessages, LinkPoint, LinkTable, Links};
-pub use memory::MemoryNeed;
+pub use memory::{MemoryNeed, PlanMemory};
 pub use profile::{Profile, Skew, Tflops};
 pub use recognise::{profile_named, profile_of};
 pub use stack::{AttentionKind, CollectiveScale, Contention, STACKS, Stack, lowering};

@@ -118,13 +118,14 @@ mod gigabytes {
 }
 
 /// Names and texts of the built-in profiles.
-const BUILT_IN: [(&str, &str); 6] = [
+const BUILT_IN: [(&str, &str); 7] = [
     ("h100_sxm", include_str!("profiles/h100_sxm.toml")),
     ("h200_sxm", include_str!("profiles/h200_sxm.toml")),
     ("a100_sxm", include_str!("profiles/a100_sxm.toml")),
     ("b200_sxm", include_str!("profiles/b200_sxm.toml")),
     ("l40s", include_str!("profiles/l40s.toml")),
     ("a100_mesh", include_str!("profiles/a100_mesh.toml")),
+    ("mi300x", include_str!("profiles/mi300x.toml")),
 ];
 
 /// The built-in profiles, parsed once: they are asked for at every cell.
@@ -161,7 +162,7 @@ impl Profile {
     }
 
     /// Names of the built-in profiles.
-    pub fn names() -> [&'static str; 6] {
+    pub fn names() -> [&'static str; 7] {
         BUILT_IN.map(|(name, _)| name)
     }
 

@@ -3,14 +3,15 @@
 
 use super::Profile;
 
-/// What a GPU's name must and must not contain for a profile. Names are NVIDIA's: `NVIDIA H100 80GB HBM3`
+/// What a GPU's name must and must not contain for a profile. Names are the drivers': `NVIDIA H100 80GB HBM3`
 /// is the SXM board, `NVIDIA H100 PCIe` and `NVIDIA H100 NVL` are other ones.
-const NAMES: [(&str, &[&str], &[&str]); 5] = [
+const NAMES: [(&str, &[&str], &[&str]); 6] = [
     ("h100_sxm", &["H100", "HBM3"], &["PCIe", "NVL", "GH", "HBM3e", "MIG"]),
     ("h200_sxm", &["H200"], &["NVL", "GH", "MIG"]),
     ("a100_sxm", &["A100", "SXM"], &["MIG"]),
     ("b200_sxm", &["B200"], &["GB200", "MIG"]),
     ("l40s", &["L40S"], &["MIG"]),
+    ("mi300x", &["MI300X"], &[]),
 ];
 
 /// How much a GPU's memory may differ from the profile's: drivers count differently.
@@ -50,6 +51,7 @@ mod tests {
             ("NVIDIA A100-SXM4-40GB", gib(39.4), None),
             ("NVIDIA B200", gib(178.4), Some("b200_sxm")),
             ("NVIDIA L40S", gib(44.4), Some("l40s")),
+            ("AMD Instinct MI300X", gib(192.0), Some("mi300x")),
             ("NVIDIA GeForce RTX 4090", gib(23.6), None),
         ] {
             assert_eq!(profile_of(name, memory), profile, "{name}");

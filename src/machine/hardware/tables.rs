@@ -44,33 +44,29 @@ pub struct Tables {
 }
 
 static BUILT_IN: LazyLock<Vec<Tables>> = LazyLock::new(|| {
-    let table = |name, matmul, attention| {
+    /// The tables of a device, from the files that are named after it.
+    macro_rules! of {
+        ($($name:literal),*) => {
+            [$((
+                $name,
+                include_str!(concat!("tables/", $name, "_matmul.tsv")),
+                include_str!(concat!("tables/", $name, "_attention.tsv")),
+            )),*]
+        };
+    }
+    let table = |(name, matmul, attention)| {
         Some(Tables {
             name,
             matmul: MatMulTable::parse(matmul)?,
             attention: AttentionTable::parse(attention)?,
         })
     };
-    [
-        table(
-            "h100_sxm",
-            include_str!("tables/h100_sxm_matmul.tsv"),
-            include_str!("tables/h100_sxm_attention.tsv"),
-        ),
-        table(
-            "h200_sxm",
-            include_str!("tables/h200_sxm_matmul.tsv"),
-            include_str!("tables/h200_sxm_attention.tsv"),
-        ),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    of!["a100_sxm", "b200_sxm", "h100_sxm", "h200_sxm", "l40s"].into_iter().filter_map(table).collect()
 });
 
 impl Tables {
     /// Names of the built-in tables.
-    pub const NAMES: [&'static str; 2] = ["h100_sxm", "h200_sxm"];
+    pub const NAMES: [&'static str; 5] = ["a100_sxm", "b200_sxm", "h100_sxm", "h200_sxm", "l40s"];
 
     /// The built-in tables of a device.
     pub fn of(name: &str) -> Option<&'static Self> {

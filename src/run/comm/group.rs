@@ -41,12 +41,14 @@ impl Exchange {
         }
     }
 
-    /// The bytes for which the link's bandwidth is paid: of a ring's all-reduce, the other two are one half each.
-    pub fn link_bytes(self, message: u64) -> u64 {
-        match self {
-            Self::AllReduce => message,
-            Self::ReduceScatter { .. } | Self::AllGather => message / 2,
-        }
+    /// How long it takes on a link (ns), of a message of so many bytes: reduce-scatter and all-gather are the two halves
+    /// of an all-reduce.
+    pub fn link_ns(self, link: &EmulatedLink, message: u64) -> i64 {
+        let us = match self {
+            Self::AllReduce => link.us(message),
+            Self::ReduceScatter { .. } | Self::AllGather => link.half_us(message),
+        };
+        (us * 1e3).round() as i64
     }
 
     /// Makes of what the ranks gave what they get, both in rank order.
@@ -156,7 +158,7 @@ impl Group {
                 *result = Some(buffer);
             }
             state.complete_at = match &self.link {
-                Some(link) => state.occupancy.issue(link, arrived, exchange.link_bytes(message_bytes)),
+                Some(link) => state.occupancy.issue(arrived, exchange.link_ns(link, message_bytes)),
                 None => arrived,
             };
             state.last_arrival = arrived;
@@ -270,9 +272,8 @@ mod tests {
 
     #[test]
     fn halves_of_an_all_reduce_take_half_its_time_on_the_link() {
-        let link = EmulatedLink { alpha_us: 10.0, gb_s: 1.0 };
-        let takes =
-            |exchange: Exchange| Occupancy::default().issue(&link, 0, exchange.link_bytes(1_000_000));
+        let link = EmulatedLink::Formula { alpha_us: 10.0, gb_s: 1.0 };
+        let takes = |exchange: Exchange| exchange.link_ns(&link, 1_000_000);
         assert_eq!(takes(Exchange::AllReduce), 1_010_000);
         assert_eq!(takes(Exchange::ReduceScatter { columns: 4 }), 510_000);
         assert_eq!(takes(Exchange::AllGather), 510_000);
@@ -281,7 +282,7 @@ mod tests {
     #[test]
     fn an_emulated_link_delays_completion() {
         let clock = Clock::start();
-        let group = Group::new(1, Some(EmulatedLink { alpha_us: 2_000.0, gb_s: 1.0 }), clock);
+        let group = Group::new(1, Some(EmulatedLink::Formula { alpha_us: 2_000.0, gb_s: 1.0 }), clock);
         let before = clock.now();
         let reduced = group.exchange(0, Exchange::AllReduce, 32, vec![1.0; 8]).unwrap();
         assert!(clock.now() - before >= 2_000_000);

@@ -118,7 +118,7 @@ pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
     };
     let prefill = program(Phase::Prefill, setup.all_logits, 0)?;
     let decode = program(Phase::Decode, false, prefill.plan.operations.len() as u32)?;
-    let group = Group::new(setup.tp as usize, setup.link, clock);
+    let group = Group::new(setup.tp as usize, setup.link.clone(), clock);
     Ok(Shared { prefill, decode, group, clock, placement: Placement::here(setup.tp as usize) })
 }
 
@@ -182,6 +182,7 @@ pub(super) fn run_ranks_with<T: Send, E: Send>(
                             recorder: SpanRecorder::new(index, Lane::Compute),
                             asks,
                             answers: answered,
+                            not_finite: 0,
                         },
                         prefill: Bound::new(&shared.prefill, weights.of_plan(&shared.prefill.plan)?),
                         decode: Bound::new(&shared.decode, weights.of_plan(&shared.decode.plan)?),

@@ -13,6 +13,7 @@ use super::rank::{Place, Rank};
 use super::watch::{Gather, Note, Pace, Watch};
 use crate::model::Model;
 use crate::run::comm::{Broken, Group};
+use crate::run::computed::{Comparison, Computed};
 use crate::run::measure::{Times, combine, emulated_link, phase_name, prompts};
 use crate::run::recorder::range;
 use crate::run::sample::Sampling;
@@ -22,7 +23,9 @@ use crate::trace::{self, FORMAT_VERSION, Span, Trace, TraceMeta};
 
 /// One rank's part of one generation.
 struct Report {
+    rank: u32,
     times: Times,
+    computed: Computed,
     spans: Vec<Span>,
     memory_bytes: u64,
 }
@@ -83,6 +86,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let mut samples = Vec::new();
     let mut spans = Vec::new();
     let mut memory_bytes = 0;
+    let mut compared = Comparison::new(spec, model.shape.layers);
     let instruction_sets =
         engine::run_ranks(&setup, &shared, body, &|why| gate.abort(why), |from_ranks| {
             let mut steps = Gather::new(spec.tp, spec.output_tokens.saturating_sub(1));
@@ -103,6 +107,9 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
                 if gathered.len() < spec.tp as usize {
                     break;
                 }
+                gathered.sort_unstable_by_key(|report| report.rank);
+                let computed: Vec<Computed> = gathered.iter().map(|r| r.computed.clone()).collect();
+                compared.take(&phase_name(spec, generation), &computed)?;
                 memory_bytes = gathered.iter().map(|r| r.memory_bytes).max().unwrap_or(0);
                 if generation < spec.warmup {
                     continue;
@@ -127,11 +134,13 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
         })?;
 
     let plan_hashes = vec![shared.prefill.plan.hash(), shared.decode.plan.hash()];
+    let mut environment = environment(spec, &model, &shared.placement, &instruction_sets, &plan_hashes);
+    environment.insert("computed".into(), compared.environment());
     let outcome = Outcome {
         samples,
         memory_bytes_per_rank: memory_bytes,
         plan_hashes: plan_hashes.clone(),
-        environment: environment(spec, &model, &shared.placement, &instruction_sets, &plan_hashes),
+        environment,
         instrumented: None,
     };
     let trace = job.record.then(|| {
@@ -219,6 +228,7 @@ fn generate_once(
         runs: (0..batch).map(|sequence| RowRun { sequence, position, count }).collect(),
     };
     let rank = &mut worker.rank;
+    rank.not_finite = 0;
     let phase_range = |name| place.on.then(|| range(name));
     let started = rank.clock.now();
     if let (Some(watched), 0) = (&watched, rank.index) {
@@ -231,6 +241,7 @@ fn generate_once(
     if let Some(watched) = &watched {
         watched.prefilled(rank, pace, prefill_end);
     }
+    let mut chosen = tokens.clone();
     let decode = phase_range("decode");
     let mut step_ends = Vec::with_capacity(spec.output_tokens as usize);
     for step in 0..spec.output_tokens.saturating_sub(1) {
@@ -239,6 +250,7 @@ fn generate_once(
         tokens = rank.step(&mut worker.decode, place, &rows, &tokens)?;
         let end = rank.clock.now();
         step_ends.push(end);
+        chosen.extend_from_slice(&tokens);
         if let Some(watched) = &watched {
             watched.stepped(rank, pace, step + 1, end, place.on)?;
         }
@@ -247,7 +259,9 @@ fn generate_once(
     let spans = if place.on { rank.take_spans()? } else { Vec::new() };
     let memory_bytes =
         worker.weight_bytes + rank.cache.bytes() + worker.prefill.bytes() + worker.decode.bytes();
-    Ok(Report { times: Times { started, prefill_end, step_ends }, spans, memory_bytes })
+    let computed = Computed::of(&chosen, rank.not_finite);
+    let rank = rank.index;
+    Ok(Report { rank, computed, times: Times { started, prefill_end, step_ends }, spans, memory_bytes })
 }
 
 fn environment(

@@ -1,8 +1,9 @@
 //! The cuda backend: which cells the GPUs of this machine hold, what it fills in, and what its processes
 //! need around a run.
 
-use std::path::Path;
 use std::process::Command;
+
+use serde_json::{Value, json};
 
 use super::gpus::Gpus;
 use super::program::Program;
@@ -20,10 +21,7 @@ use crate::run::evaluate::{Emit, EvaluateRequest};
 use crate::run::generate::{GenerateOptions, Saying};
 use crate::run::launcher::too_few as too_few_ranks;
 use crate::run::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
-use crate::table::{Backend, CellOptions, Coverage, Environment, Link, P2p, Recorder, Spec};
-
-/// The file in a run's directory that NCCL writes to.
-const NCCL_LOG: &str = "nccl.txt";
+use crate::table::{Backend, CellOptions, Coverage, Environment, Link, Nvls, P2p, Recorder, Spec};
 
 /// Real decoding on NVIDIA GPUs.
 #[derive(Debug)]
@@ -53,6 +51,9 @@ impl PlanBackend for CudaBackend {
     fn complete(&self, _: &CellOptions, _: &Shared, spec: &mut Spec) -> Result<()> {
         if spec.recorder != Recorder::Events {
             spec.coverage = Coverage::default();
+        }
+        if spec.tp == 1 {
+            spec.comm_sms = 0;
         }
         Ok(())
     }
@@ -118,27 +119,36 @@ impl PlanBackend for CudaBackend {
         spec.tp > 1 && spec.link == Link::Native
     }
 
-    fn prepare(&self, command: &mut Command, spec: &Spec, dir: Option<&Path>) {
+    fn prepare(&self, command: &mut Command, spec: &Spec) {
         match spec.p2p {
             P2p::Off => command.env("NCCL_P2P_DISABLE", "1"),
             // a cell with P2P must not inherit that there is none
             P2p::On => command.env_remove("NCCL_P2P_DISABLE"),
         };
-        let asked = |name: &str| spec.env.contains_key(name) || std::env::var_os(name).is_some();
-        let dir = dir.filter(|dir| !dir.to_string_lossy().contains('%'));
-        let Some(dir) = dir.filter(|_| spec.tp > 1 && !spec.link.is_emulated()) else { return };
-        if nccl::DEBUG_VARIABLES.iter().any(|(name, _)| asked(name)) || asked(nccl::DEBUG_FILE) {
-            return;
+        if spec.nvls == Nvls::Off {
+            command.env(nccl::NVLS, "0");
         }
-        command.envs(nccl::DEBUG_VARIABLES).env(nccl::DEBUG_FILE, dir.join(NCCL_LOG));
     }
 
     fn after(&self, job: &Job, environment: &mut Environment) -> Vec<String> {
         if let Some(gpu) = Gpu::list().ok().and_then(|all| all.into_iter().nth(job.ranks.device)) {
             let profile = profile_of(&gpu.name, gpu.memory_bytes);
-            environment.insert("hardware_profile".into(), serde_json::json!(profile));
+            environment.insert("hardware_profile".into(), json!(profile));
         }
-        after_gpus(environment)
+        let warnings = after_gpus(environment);
+        // numbers of a GPU that was slowed down, or of a part of one, are not what the GPU can do
+        let part = |gpu: &Value| gpu["name"].as_str().is_some_and(|name| name.contains(" MIG "));
+        let is_part =
+            environment.get("gpus").and_then(Value::as_array).is_some_and(|all| all.iter().any(part));
+        let parts = is_part.then(|| "the GPU is a part of one (MIG)".to_owned());
+        let ended: Vec<String> = warnings.iter().cloned().chain(parts).collect();
+        if let Some(check) = environment.get_mut("self_check").and_then(Value::as_object_mut)
+            && !ended.is_empty()
+        {
+            check.insert("passed".into(), json!(false));
+            check.insert("ended_by".into(), json!(ended));
+        }
+        warnings
     }
 
     fn suits_generation(&self, _: &Model, dtype: Option<DType>) -> Suits {

@@ -108,7 +108,7 @@ fn measure_one(engine: &Engine, product: &Product) -> Result<ProductTimes> {
 fn time_own(engine: &Engine, product: &Product) -> Result<f64> {
     let &Product { rows, inputs, outputs, logits, multiprocessors, x, out, .. } = product;
     let (function, geometry) =
-        matvec_call(engine.kernels(), multiprocessors, rows, [inputs, outputs], logits)?;
+        matvec_call(engine.kernels().of(false), multiprocessors, rows, [inputs, outputs], logits)?;
     median_us(engine.gpu(), engine.main(), &product.weights, |w| {
         let mut arguments = Arguments::new();
         arguments.pointer(x).pointer(w).pointer(out).u32(inputs).u32(outputs);

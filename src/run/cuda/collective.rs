@@ -4,20 +4,31 @@ use super::transfer::Transfer;
 use crate::base::error::Result;
 use crate::machine::driver::{DevicePtr, Gpu, Memory, Stream};
 use crate::run::comm::EmulatedLink;
-use crate::run::comm::nccl::Communicator;
+use crate::run::comm::nccl::{Chosen, Communicator};
 
-/// Most blocks that NCCL takes for an all-reduce within a node of Hopper GPUs, where nothing else is asked
-/// for. Assumed, not measured, as the next; `LADDERSCOPE_SMS_FOR_COMM` replaces what follows from both for the
-/// kernels beside a collective.
-const NCCL_CTAS: u32 = 24;
+/// Most blocks that NCCL takes for an all-reduce within a node of Hopper GPUs, where nothing else is asked for: assumed.
+const MOST_BLOCKS: u32 = 24;
 
-/// Bytes of a message for each of NCCL's blocks, below which it takes fewer of them: 512 threads of 8
-/// bytes (its low-latency protocols).
-const BYTES_PER_CTA: u64 = 512 * 8;
+/// Threads of a block, each of which sends 8 bytes to every rank's part of a message in NCCL's low-latency ring.
+const BYTES_A_RANK: u64 = 512 * 8;
 
-/// How many blocks NCCL takes for a message.
-pub(super) fn blocks(message_bytes: u64) -> u32 {
-    message_bytes.div_ceil(BYTES_PER_CTA).clamp(1, u64::from(NCCL_CTAS)) as u32
+/// How many blocks NCCL's low-latency ring takes for a message over so many ranks, by the thresholds in the source of
+/// NCCL 2.28.9: one for each 4 KB and rank.
+fn estimate(bytes: u64, ranks: u32) -> u32 {
+    bytes.div_ceil(BYTES_A_RANK * u64::from(ranks.max(1))).clamp(1, u64::from(MOST_BLOCKS)) as u32
+}
+
+/// Blocks of an all-reduce of so many bytes over so many ranks: what NCCL told of such a message or the next larger one,
+/// of the largest where it is larger still; an estimate where it told nothing.
+fn blocks(chosen: Option<&Chosen>, bytes: u64, ranks: u32) -> u32 {
+    let told = chosen.map(|chosen| &chosen.blocks);
+    let told = told.and_then(|told| told.range(bytes..).next().or_else(|| told.iter().next_back()));
+    told.map_or_else(|| estimate(bytes, ranks), |(_, blocks)| (*blocks).max(1))
+}
+
+/// Blocks that stand for a collective over a link that is not there: what its profile says, else what NCCL takes.
+pub(super) fn emulated_blocks(link: &EmulatedLink, bytes: u64, ranks: u32) -> u32 {
+    link.blocks().unwrap_or_else(|| estimate(bytes, ranks))
 }
 
 /// Who sums over the ranks.
@@ -29,8 +40,9 @@ pub enum Collective {
     Loopback,
     /// A kernel that takes what the collective would take over this link; the other ranks do not exist.
     Emulated(EmulatedLink),
-    /// NCCL's collectives over the ranks of this communicator, one of which is this.
-    Nccl(Communicator),
+    /// NCCL's collectives over the ranks of this communicator, one of which is this; and what it chose, where it was
+    /// asked.
+    Nccl(Communicator, Option<Box<Chosen>>),
 }
 
 impl Collective {
@@ -40,18 +52,19 @@ impl Collective {
             Self::None => "none",
             Self::Loopback => "loopback",
             Self::Emulated(_) => "emulated",
-            Self::Nccl(_) => "nccl",
+            Self::Nccl(..) => "nccl",
         }
     }
 }
 
 impl Collective {
-    /// How many multiprocessors an all-reduce of so many bytes takes while it is in flight. Kernels that
+    /// How many multiprocessors an all-reduce of so many bytes over so many ranks takes while it is in flight. Kernels that
     /// run beside it and count on all of them would wait for it with the blocks that find no room.
-    pub fn multiprocessors(&self, message_bytes: u64) -> u32 {
+    pub fn multiprocessors(&self, message_bytes: u64, ranks: u32) -> u32 {
         match self {
             Self::None | Self::Loopback => 0,
-            Self::Emulated(_) | Self::Nccl(_) => blocks(message_bytes),
+            Self::Emulated(link) => emulated_blocks(link, message_bytes, ranks),
+            Self::Nccl(_, chosen) => blocks(chosen.as_deref(), message_bytes, ranks),
         }
     }
 }
@@ -113,9 +126,20 @@ mod tests {
     #[test]
     fn small_messages_take_few_blocks() {
         // 70B: 8192 numbers of 16 bits a row
-        assert_eq!([1, 16_384, 16 * 16_384, 1 << 30].map(blocks), [1, 4, 24, 24]);
-        let link = EmulatedLink { alpha_us: 1.0, gb_s: 1.0 };
-        assert_eq!(Collective::Emulated(link).multiprocessors(16_384), 4);
-        assert_eq!(Collective::Loopback.multiprocessors(16_384), 0);
+        assert_eq!([1, 16_384, 16 * 16_384, 1 << 30].map(|bytes| estimate(bytes, 8)), [1, 1, 8, 24]);
+        assert_eq!(estimate(16_384, 2), 2);
+        let link = EmulatedLink::Formula { alpha_us: 1.0, gb_s: 1.0 };
+        assert_eq!(Collective::Emulated(link).multiprocessors(16_384, 2), 2);
+        assert_eq!(Collective::Loopback.multiprocessors(16_384, 2), 0);
+    }
+
+    #[test]
+    fn what_nccl_told_counts_before_any_estimate() {
+        let mut chosen = Chosen::default();
+        assert_eq!(blocks(None, 16 * 16_384, 8), 8);
+        assert_eq!(blocks(Some(&chosen), 16 * 16_384, 8), 8);
+        chosen.blocks = [(16_384, 2), (1 << 24, 16)].into();
+        let told = |bytes| blocks(Some(&chosen), bytes, 8);
+        assert_eq!([1, 16_384, 16_385, 1 << 30].map(told), [2, 2, 16, 16]);
     }
 }

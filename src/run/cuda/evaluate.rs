@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::collective::Collective;
-use super::engine::{Engine, Local, Programs, Setup};
+use super::engine::{Engine, Local, Programs, Setup, Timing};
 use super::launches::MatvecChoice;
 use super::tuning::Tuning;
 use rayon::prelude::*;
@@ -78,6 +78,7 @@ fn engine(
         all_logits: true,
         variant: Variant { comm_dtype, ..Variant::default() },
         graph: false,
+        comm_sms: 0,
         tuning: Tuning::of_process()?,
         matvec: MatvecChoice::usual(request.dtype),
         timeout: GenerateOptions::default().timeout,
@@ -122,7 +123,7 @@ fn logits(engine: &Engine, tokens: &[u32]) -> Result<Vec<f32>> {
     // what the chunk before was followed by is no part of the text
     engine.forget_tokens(0)?;
     engine.set_prompt(1, tokens)?;
-    let mut step = engine.prefill_step(0, 1, tokens.len() as u32, None)?;
+    let mut step = engine.prefill_step(0, 1, tokens.len() as u32, Timing::None)?;
     engine.run(&mut step)?;
     engine.logits(Phase::Prefill, tokens.len())
 }

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use super::collective::Collective;
-use super::engine::{Engine, Local, Programs, Setup};
+use super::engine::{Engine, Local, Programs, Setup, Timing};
+use super::kernels::geometry;
 use super::launches::MatvecChoice;
 use super::threads::{among_peers, on_threads};
 use super::tuning::Tuning;
@@ -17,6 +18,7 @@ use crate::run::comm::nccl::Nccl;
 use crate::run::generate::{
     CHUNK, GenerateOptions, GenerateRequest, Generated, PromptLogits, Said, Saying,
 };
+use crate::run::sample::Sampling;
 
 /// Decode steps between two looks at what was generated, where somebody wants to know.
 const LOOK_EVERY: u32 = 16;
@@ -48,11 +50,22 @@ pub fn generate(
         all_logits: true,
         variant: request.variant,
         graph: options.graph,
+        comm_sms: 0,
         tuning: Tuning::of_process()?,
         matvec: MatvecChoice::usual(request.dtype),
         timeout: options.timeout,
         progress: Arc::default(),
     };
+    if let Sampling::Random { top_k, .. } = setup.sampling
+        && top_k > geometry::FEW_CANDIDATES as usize
+    {
+        say(Said::Note(&format!(
+            "the {} likeliest tokens are sorted in memory, not in a multiprocessor: each step takes longer than among {} \
+             or fewer (--top-k)",
+            top_k.min(request.model.shape.vocab as usize),
+            geometry::FEW_CANDIDATES
+        )));
+    }
     let programs = Arc::new(Programs::new(&setup)?);
     let gpus = Gpu::count()?;
     if request.tp == 1 || gpus < request.tp as usize {
@@ -83,7 +96,7 @@ fn over_nccl(
 ) -> Result<Generated> {
     let nccl = Nccl::load()?;
     let rank = |peers: &Arc<Peers>, on_token: &mut dyn FnMut(usize), on_phase: &mut dyn FnMut(&str)| {
-        among_peers(nccl, peers.rank(), peers, |gpu, local| {
+        among_peers(nccl, peers.rank(), peers, None, |gpu, local| {
             let watched = Arc::clone(peers);
             let alive = Arc::new(move || watched.check());
             let engine = Engine::new(gpu, setup, Arc::clone(programs), local, alive, on_phase)?;
@@ -116,14 +129,14 @@ fn on_engine(
     let mut generated = Generated::default();
     let steps = request.output_tokens - 1;
     // a first step that is captured is tried before, which leaves traces in the state
-    let mut decode = if steps > 0 { Some(engine.decode_step(None)?) } else { None };
+    let mut decode = if steps > 0 { Some(engine.decode_step(Timing::None)?) } else { None };
     engine.reset()?;
     for (sequence, prompt) in request.prompts.iter().enumerate() {
         let mut seen = PromptLogits::default();
         for first in (0..prompt.len()).step_by(CHUNK) {
             let tokens = &prompt[first..(first + CHUNK).min(prompt.len())];
             engine.set_prompt(1, tokens)?;
-            let mut step = engine.prefill_step(sequence as u32, 1, tokens.len() as u32, None)?;
+            let mut step = engine.prefill_step(sequence as u32, 1, tokens.len() as u32, Timing::None)?;
             engine.run(&mut step)?;
             let what = format!("prefill of prompt {sequence}");
             engine.wait_idle(&what)?;

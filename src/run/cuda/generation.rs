@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::engine::{Engine, Step};
+use super::engine::{Engine, Step, Timing};
 use crate::base::error::Result;
 use crate::machine::driver::Event;
 use crate::run::RunEvent;
@@ -39,8 +39,8 @@ impl Generation {
     pub fn new(engine: &Engine, sequences: u32, prompt: u32, output: u32) -> Result<Self> {
         let ends: Result<Vec<Event>> = (0..output).map(|_| engine.gpu().event(true)).collect();
         Ok(Self {
-            prefill: engine.prefill_step(0, sequences, prompt, None)?,
-            decode: (output > 1).then(|| engine.decode_step(None)).transpose()?,
+            prefill: engine.prefill_step(0, sequences, prompt, Timing::None)?,
+            decode: (output > 1).then(|| engine.decode_step(Timing::None)).transpose()?,
             started: engine.gpu().event(true)?,
             ends: ends?,
             sequences,
@@ -50,6 +50,11 @@ impl Generation {
     /// How many nodes the graph of a decode step has.
     pub fn graph_nodes(&self) -> Option<usize> {
         self.decode.as_ref()?.graph()?.nodes().ok()
+    }
+
+    /// How many edges of the graph of a decode step let a kernel begin early.
+    pub fn programmatic_edges(&self) -> Option<usize> {
+        self.decode.as_ref()?.graph()?.programmatic_edges().ok().flatten()
     }
 
     /// Makes everything ready for [`Generation::run`], and waits for it.

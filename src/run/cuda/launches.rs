@@ -2,7 +2,7 @@
 //! with its arguments and its geometry for a step of a given size.
 
 use super::blas::MatMul;
-use super::kernels::{Kernels, attention, geometry, matvec};
+use super::kernels::{Source, attention, geometry, matvec};
 use super::program::Program;
 use super::rank::{Activations, RankMemory};
 use super::size::StepSize;
@@ -75,7 +75,7 @@ fn own_scale(root: bool, tp: u32) -> f32 {
 /// What launches of one rank are made from.
 #[derive(Clone, Copy)]
 pub(super) struct Binder<'a> {
-    pub kernels: &'a Kernels,
+    pub kernels: Source<'a>,
     pub program: &'a Program,
     pub shape: &'a ModelShape,
     pub rank: &'a RankMemory,
@@ -88,7 +88,10 @@ pub(super) struct Binder<'a> {
     pub batch: u32,
     /// Tokens that each sequence's KV cache has room for.
     pub capacity: u32,
+    /// Those that compute can count on.
     pub multiprocessors: u32,
+    /// Those that the GPU has, on which cuBLASLt counts where nobody tells it.
+    pub whole: u32,
     /// How many multiprocessors a collective takes that is in flight; and for each operation,
     /// whether one may be.
     pub collective: (u32, &'a [bool]),
@@ -339,7 +342,7 @@ impl Binder<'_> {
             );
         }
         let free = self.free_multiprocessors(at);
-        let sm_target = (free < self.multiprocessors).then_some(free);
+        let sm_target = (free < self.whole).then_some(free);
         let shape = matmul_shape(self.program, rows, [inputs, outputs], logits, sm_target);
         Ok(Call::MatMul { shape, x, w: weight, out })
     }
@@ -430,6 +433,7 @@ impl Binder<'_> {
                 let (value, index) = state.best();
                 let parts = state.parts;
                 arguments.pointer(logits).u32(vocab).pointer(value).pointer(index);
+                arguments.pointer(state.not_finite().ptr());
                 let geometry = geometry::sample_part(parts, size.sequences);
                 let part = self.kernel("sample_part", geometry, arguments)?;
                 let mut arguments = Arguments::new();
@@ -452,7 +456,7 @@ impl Binder<'_> {
 
 /// Our own kernel for few rows, and its geometry.
 pub(super) fn matvec_call(
-    kernels: &Kernels,
+    kernels: Source<'_>,
     multiprocessors: u32,
     rows: u32,
     [inputs, outputs]: [u32; 2],

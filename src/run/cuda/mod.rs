@@ -13,12 +13,15 @@
 //! | `size` | how many rows of which sequences a step processes |
 //! | `launches` | from an operation to kernels with arguments and geometry |
 //! | `collective`, `transfer` | who executes collectives: loopback, emulated, NCCL; and what each moves |
+//! | `clock` | how the clock that a GPU's kernels read ticks |
+//! | `check` | whether this program is right on this GPU |
 //! | `choose` | who multiplies few rows by a matrix, as timed |
 //! | `rank`, `load` | a rank's memory, and its weights |
 //! | `backend`, `gpus` | what the rest of the house knows of this backend; the GPUs of this machine |
 //! | `need` | what a rank will need of memory, before any GPU is asked |
 //! | `engine` | steps bound to memory, captured and replayed, or enqueued |
 //! | `tuning` | what can be changed of how steps run, for experiments |
+//! | `probe` | what NCCL chooses, asked in processes of their own |
 //! | `generation` | one timed generation |
 //! | `threads` | ranks over NCCL, each a thread with a GPU of its own |
 //! | `ranks` | the ranks of a run: those of this process, and how they meet |
@@ -30,7 +33,9 @@
 
 mod backend;
 pub mod blas;
+pub mod check;
 mod choose;
+mod clock;
 mod collective;
 pub mod cupti;
 pub mod engine;
@@ -44,6 +49,7 @@ mod launches;
 mod load;
 pub mod measure;
 mod need;
+mod probe;
 pub mod program;
 mod rank;
 mod ranks;
@@ -62,6 +68,7 @@ pub use choose::ProductTimes;
 pub use collective::Collective;
 pub use launches::MatvecChoice;
 pub use need::memory_need;
+pub use probe::{VERB as PROBE, probe_main};
 pub use ranks::Ranks;
 pub use tuning::Tuning;
 

@@ -161,6 +161,7 @@ pub(super) struct State {
     positions: Memory,
     steps: Memory,
     history: Memory,
+    not_finite: Memory,
     best_value: Memory,
     best_index: Memory,
     /// Scratch of random sampling among many candidates; empty elsewhere.
@@ -186,6 +187,7 @@ impl State {
             positions: allocate(batch, "the positions of the sequences")?,
             steps: allocate(batch, "the number of tokens of each sequence")?,
             history: allocate(batch * u64::from(sizes.output_tokens), "the generated tokens")?,
+            not_finite: allocate(1, "the number of odd logits")?,
             best_value: allocate(batch * u64::from(parts), "sampling")?,
             best_index: allocate(batch * u64::from(parts), "sampling")?,
             sorted: gpu.allocate(sorted, "sampling among many tokens")?,
@@ -211,6 +213,11 @@ impl State {
     /// What was generated: `[output tokens, batch]`.
     pub fn history(&self) -> &Memory {
         &self.history
+    }
+
+    /// How many logits of greedy choices were infinite or no numbers: one number.
+    pub fn not_finite(&self) -> &Memory {
+        &self.not_finite
     }
 
     /// Highest logit of each part of the vocabulary, and its index.

@@ -7,13 +7,14 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::blas;
+use super::check;
 use super::choose::{self, ProductTimes};
 use super::collective::Collective;
 use super::cupti;
-use super::engine::{Alive, Engine, Local, Programs, Setup};
+use super::engine::{Alive, Engine, LinkCheck, Local, Programs, Setup};
 use super::generation::Generation;
 use super::instrumented::{self, Context, Traced};
 use super::launches::MatvecChoice;
@@ -22,13 +23,14 @@ use super::tuning::Tuning;
 use crate::base::error::{Error, Result};
 use crate::machine::driver::Gpu;
 use crate::model::Model;
-use crate::run::comm::nccl::{self, Nccl};
+use crate::run::comm::nccl::{self, Chosen, Nccl};
 use crate::run::comm::{EmulatedLink, Peers};
+use crate::run::computed::{Comparison, Computed};
 use crate::run::measure::{self, Times};
 use crate::run::recorder::Clock;
 use crate::run::sample::Sampling;
 use crate::run::{Job, Outcome, RunEvent, RunResult};
-use crate::table::{Environment, Recorder, Sample, Spec};
+use crate::table::{Environment, P2p, Recorder, Sample, Spec};
 use crate::trace::{self, FORMAT_VERSION, Trace, TraceMeta};
 
 /// What all ranks of this process share.
@@ -64,10 +66,10 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let programs = Arc::new(Programs::new(&setup)?);
     let link = measure::emulated_link(spec)?;
     let shared = Shared { job, setup, programs, prompts, link, clock: Clock::start() };
-    let part = match (&job.ranks.peers, link, spec.tp) {
-        (_, Some(_), _) | (None, None, 1) => alone(&shared, emit)?,
-        (Some(peers), None, _) => one_of_many(&shared, peers, emit)?,
-        (None, None, _) => threads(&shared, emit)?,
+    let part = match (&job.ranks.peers, shared.link.is_some(), spec.tp) {
+        (_, true, _) | (None, false, 1) => alone(&shared, emit)?,
+        (Some(peers), false, _) => one_of_many(&shared, peers, emit)?,
+        (None, false, _) => threads(&shared, emit)?,
     };
     let Programs { prefill, decode } = &*shared.programs;
     let plan_hashes = vec![prefill.plan.hash(), decode.plan.hash()];
@@ -130,6 +132,7 @@ fn setup(job: &Job, model: Model) -> Result<Setup> {
         all_logits: false,
         variant: spec.variant(),
         graph: !spec.no_graph,
+        comm_sms: spec.comm_sms,
         tuning: Tuning::of_process()?,
         matvec: MatvecChoice::usual(spec.dtype),
         timeout: job.ranks.timeout,
@@ -140,7 +143,7 @@ fn setup(job: &Job, model: Model) -> Result<Setup> {
 /// One rank on one GPU, and nobody to talk to.
 fn alone(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
     let gpu = Gpu::open(shared.job.ranks.device)?;
-    let collective = match shared.link {
+    let collective = match shared.link.clone() {
         Some(link) if shared.setup.tp > 1 => Collective::Emulated(link),
         _ => Collective::None,
     };
@@ -182,7 +185,10 @@ fn among(
     peers: &Arc<Peers>,
     emit: &mut dyn FnMut(RunEvent),
 ) -> Result<Part> {
-    among_peers(nccl, device, peers, |gpu, local| rank(shared, gpu, local, Some(peers), emit))
+    let messages = shared.programs.messages(&shared.setup);
+    among_peers(nccl, device, peers, Some(&messages), |gpu, local| {
+        rank(shared, gpu, local, Some(peers), emit)
+    })
 }
 
 /// What each rank does.
@@ -209,12 +215,16 @@ fn rank(
         }
         emit(RunEvent::Phase { name: what.to_owned() });
     };
+    // one GPU speaks for all of a node
+    let known = is_first.then(|| check::before_a_run(gpu, &mut on_phase)).flatten();
     let mut engine =
         Engine::new(gpu, &shared.setup, Arc::clone(&shared.programs), local, alive, &mut on_phase)?;
+    let link = engine.check_link()?;
     let products = choose_products(&mut engine, peers, &mut on_phase)?;
     on_phase(if shared.setup.graph { "capturing a decode step" } else { "preparing" });
     let mut generation = Generation::new(&engine, spec.batch, spec.prompt_tokens, spec.output_tokens)?;
     let mut samples = Vec::new();
+    let mut compared = Comparison::new(spec, shared.setup.model.shape.layers);
     for number in 0..spec.warmup + spec.samples {
         let name = measure::phase_name(spec, number);
         if let Some(peers) = peers {
@@ -234,8 +244,12 @@ fn rank(
         let times = generation
             .run(&engine, &name, shared.job.watch && is_first, &mut on_event)
             .map_err(|error| Error::failed(format!("{name}: {error}")))?;
-        let all: Option<Vec<Times>> = gather(peers, "times", times)?;
-        if let (Some(all), Some(index)) = (all, number.checked_sub(spec.warmup)) {
+        let computed = engine.computed(spec.output_tokens)?;
+        let all: Option<Vec<(Times, Computed)>> = gather(peers, "times", (times, computed))?;
+        let Some(all) = all else { continue };
+        let (all, computed): (Vec<Times>, Vec<Computed>) = all.into_iter().unzip();
+        compared.take(&name, &computed)?;
+        if let Some(index) = number.checked_sub(spec.warmup) {
             let sample = measure::combine(&all, &[], spec.tp);
             emit(RunEvent::SampleDone { index, of: spec.samples, sample: sample.clone() });
             samples.push(sample);
@@ -243,7 +257,21 @@ fn rank(
     }
     // before the timed generation, whose graphs and events a plain one does not have
     let memory_bytes = most(peers, engine.memory_per_rank()?)?;
-    let environment = environment(spec, &engine, &generation, &shared.setup, &products);
+    let mut environment =
+        environment(spec, &engine, &generation, &shared.setup, &products, link.as_ref());
+    environment.insert("computed".into(), compared.environment());
+    let is_passed = known.as_deref().is_some_and(check::passed);
+    environment.insert("self_check".into(), json!({ "passed": is_passed, "checks": known }));
+    if let Some(message) = check::warning(known.as_deref()) {
+        emit(RunEvent::Warning { message });
+    }
+    let chosen = match engine.collective() {
+        Collective::Nccl(_, chosen) => chosen.as_deref(),
+        _ => None,
+    };
+    if let (P2p::Off, Some(message)) = (spec.p2p, chosen.and_then(Chosen::switch_without_p2p)) {
+        emit(RunEvent::Warning { message });
+    }
     let traced = match shared.job.record && spec.recorder != Recorder::Off {
         true => {
             let what = "timing operations";
@@ -298,11 +326,14 @@ fn environment(
     generation: &Generation,
     setup: &Setup,
     products: &[ProductTimes],
+    checked: Option<&LinkCheck>,
 ) -> Environment {
     let info = engine.gpu().info();
     let compiled = engine.kernels().compiled();
     let weights = if setup.model.has_weights { "checkpoint" } else { "random, from the seed" };
     let collective = engine.collective();
+    let divided =
+        engine.divided().map(|(compute, comm)| json!({ "compute": compute, "communication": comm }));
     let mut environment = Environment::from([
         ("backend".into(), json!("cuda")),
         ("gpu".into(), json!(info.name)),
@@ -325,6 +356,8 @@ fn environment(
         ("collective".into(), json!(collective.as_str())),
         ("collective_multiprocessors".into(), json!(engine.taken_by_collectives(spec.batch))),
         ("programmatic_launches".into(), json!(engine.programmatic())),
+        ("programmatic_edges".into(), json!(generation.programmatic_edges())),
+        ("multiprocessors_divided".into(), json!(divided)),
         ("prefetch".into(), json!(engine.programmatic() && setup.tuning.prefetch)),
         ("matvec".into(), json!(engine.matvec().describe())),
         ("products".into(), json!(products)),
@@ -334,16 +367,19 @@ fn environment(
         ("parameters".into(), json!(setup.model.shape.parameters())),
     ]);
     match collective {
-        Collective::Nccl(_) => {
+        Collective::Nccl(_, chosen) => {
             environment.insert("nccl".into(), json!(Nccl::load().ok().map(|n| n.version().to_string())));
+            environment.insert("nccl_first_sums_bytes".into(), json!(engine.nccl_bytes()));
             environment.insert("nccl_variables".into(), json!(nccl::variables()));
-            environment.insert("nccl_chosen".into(), json!(nccl::chosen()));
+            environment.insert("nccl_chosen".into(), json!(chosen));
         }
         Collective::Emulated(link) => {
-            environment.insert(
-                "emulated_link".into(),
-                json!({ "alpha_us": link.alpha_us, "gb_s": link.gb_s, "ranks": spec.tp, "executed_ranks": 1 }),
-            );
+            let mut told = link.describe();
+            let more = json!({ "ranks": spec.tp, "executed_ranks": 1, "on_this_gpu": checked });
+            if let (Some(told), Value::Object(more)) = (told.as_object_mut(), more) {
+                told.extend(more);
+            }
+            environment.insert("emulated_link".into(), told);
         }
         Collective::None | Collective::Loopback => {}
     }

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::collective::Collective;
 use super::engine::Local;
+use super::probe;
 use crate::base::error::{Error, Result};
 use crate::machine::driver::Gpu;
 use crate::run::comm::Peers;
@@ -45,20 +46,31 @@ pub(super) fn on_threads<R: Send>(
     })
 }
 
-/// A rank's part on its GPU among peers, which it joins; its end ends all where it is a bad one.
+/// A rank's part on its GPU among peers, which it joins; its end ends all where it is a bad one. `messages`: those
+/// (bytes) of which NCCL is asked before what it chooses; none where nothing is timed.
 pub(super) fn among_peers<R>(
     nccl: &'static Nccl,
     device: usize,
     peers: &Arc<Peers>,
+    messages: Option<&[u64]>,
     part: impl FnOnce(&Gpu, Local) -> Result<R>,
 ) -> Result<R> {
     let result = (|| {
         let gpu = Gpu::open(device)?;
         gpu.bind()?;
+        let chosen = match messages {
+            Some(messages) => {
+                peers.phase("asking what NCCL chooses");
+                probe::chosen(nccl, peers, &gpu, messages)?
+            }
+            None => None,
+        };
         peers.phase("joining NCCL");
-        let communicator = Communicator::join(nccl, peers)?;
+        let on = gpu.clone();
+        let communicator = Communicator::join(nccl, peers, move || on.bind())?;
         let index = peers.rank() as u32;
-        part(&gpu, Local { ranks: index..index + 1, collective: Collective::Nccl(communicator) })
+        let collective = Collective::Nccl(communicator, chosen.map(Box::new));
+        part(&gpu, Local { ranks: index..index + 1, collective })
     })();
     result.inspect_err(|error| peers.abort(&format!("rank {}: {error}", peers.rank())))
 }

@@ -1,7 +1,8 @@
 //! What a collective of the plan moves in a step: operands of the local ranks, numbers, bytes; and the kernels that
 //! execute it where ranks share a device, are emulated, or send messages in 8 bits.
 
-use super::kernels::{Kernels, geometry};
+use super::collective::emulated_blocks;
+use super::kernels::{Source, geometry};
 use super::launches::Call;
 use super::program::Program;
 use super::size::StepSize;
@@ -35,7 +36,7 @@ impl Eight {
     /// `out` = the sum of so many messages, one behind the other.
     pub fn sum(
         self,
-        kernels: &Kernels,
+        kernels: Source<'_>,
         messages: DevicePtr,
         out: DevicePtr,
         ranks: u32,
@@ -96,7 +97,7 @@ impl Transfer {
     /// The kernel that does it for ranks on one device, whose addresses lie in two tables.
     pub fn on_one_device(
         &self,
-        kernels: &Kernels,
+        kernels: Source<'_>,
         [from, to]: [DevicePtr; 2],
         multiprocessors: u32,
     ) -> Result<Vec<Call>> {
@@ -123,7 +124,7 @@ impl Transfer {
     /// What NCCL and a kernel behind it do; messages in 8 bits, which it does not sum, are gathered at `gathered`.
     pub fn over_nccl(
         &self,
-        kernels: &Kernels,
+        kernels: Source<'_>,
         gathered: Option<DevicePtr>,
         ranks: u32,
         multiprocessors: u32,
@@ -153,12 +154,22 @@ impl Transfer {
         ])
     }
 
+    /// How long it takes on a link (ns).
+    pub fn lasts_ns(&self, link: &EmulatedLink) -> u64 {
+        self.exchange.link_ns(link, self.bytes).max(0) as u64
+    }
+
+    /// Bytes of the plan's message.
+    pub fn message_bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// The kernel that takes what the collective would take over a link, with its scratch and its state, and what
-    /// becomes of a message in 8 bits, which lies at `gathered` then.
+    /// becomes of a message in 8 bits, which lies at `gathered` then. `launch_ns`: what its launch takes of that time.
     pub fn emulated(
         &self,
-        kernels: &Kernels,
-        (program, link): (&Program, &EmulatedLink),
+        kernels: Source<'_>,
+        (program, link, launch_ns): (&Program, &EmulatedLink, u64),
         [scratch, state]: [DevicePtr; 2],
         gathered: Option<DevicePtr>,
         multiprocessors: u32,
@@ -180,11 +191,11 @@ impl Transfer {
             Exchange::ReduceScatter { .. } => passed(self.whole),
             Exchange::AllGather => 0,
         };
-        let lasts = link.alpha_us * 1e3 + self.exchange.link_bytes(self.bytes) as f64 / link.gb_s;
+        let lasts = self.lasts_ns(link).saturating_sub(launch_ns);
         let mut arguments = Arguments::new();
         arguments.pointer(send).pointer(to).pointer(scratch).u64(numbers).u32(copies).u64(more);
-        arguments.u64(lasts as u64).pointer(state);
-        let launch = geometry::emulated_collective(super::collective::blocks(self.bytes));
+        arguments.u64(lasts).pointer(state);
+        let launch = geometry::emulated_collective(emulated_blocks(link, self.bytes, ranks));
         let waits = Call::Kernel { function: kernels.get("emulated_collective")?, launch, arguments };
         let said =
             self.eight.map(|eight| eight.sum(kernels, to, receive, 1, self.whole, multiprocessors));

@@ -80,13 +80,10 @@ impl PlanBackend for SimBackend {
 
     fn memory(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> MemoryNeed {
         let target = shared.target(&spec.hardware, &spec.stack, &spec.set);
-        let plans = target.and_then(|target| shared.plans(spec, shape, &target));
-        plans.map_or_else(
+        let kept = target.and_then(|target| shared.memory(spec, shape, &target));
+        kept.map_or_else(
             |_| MemoryNeed::default(),
-            |plans| {
-                let precision = Precision::uniform(spec.dtype);
-                MemoryNeed::of_plans(spec, shape, precision, &plans.prefill, &plans.decode)
-            },
+            |kept| MemoryNeed::of_plans(spec, shape, Precision::uniform(spec.dtype), &kept),
         )
     }
 

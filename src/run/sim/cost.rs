@@ -287,7 +287,23 @@ pub(super) struct Durations<'a> {
     pub(super) comm_loss: f64,
 }
 
+/// What a replay of lanes has to know of a plan's operations.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loads<'a> {
+    /// The duration of each operation, alone on the machine (ns).
+    pub(super) ns: &'a [i64],
+    /// What contention means to each operation; see [`Machine::contention`].
+    pub(super) contention: &'a [f64],
+    /// Share of its rate that a collective loses while compute runs.
+    pub(super) comm_loss: f64,
+}
+
 impl<'a> Durations<'a> {
+    /// What a replay needs of them.
+    pub(super) fn loads(&self) -> Loads<'_> {
+        Loads { ns: &self.ns, contention: &self.contention, comm_loss: self.comm_loss }
+    }
+
     /// The durations of a plan's operations in its first step; later steps let them grow.
     pub(super) fn new(machine: Machine<'a>, plan: &Plan, step: &Step) -> Self {
         let mut classes: Vec<Class> = Vec::new();

@@ -8,6 +8,7 @@
 mod backend;
 mod cost;
 mod lanes;
+mod measured;
 mod overlap;
 mod plans;
 mod predict;
@@ -23,6 +24,7 @@ pub(crate) mod testing;
 mod tests;
 
 pub use backend::SimBackend;
+pub use measured::{Executed, Measured, replay};
 pub use plans::{Plans, lowering};
 pub use predict::{PredictedSpan, PredictedStep, Prediction, predict, predict_step};
 pub use run::{all_reduce_us, simulate, simulate_plans};

@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 use super::run::collective;
 use crate::base::error::{Error, Result};
-use crate::machine::hardware::Target;
-use crate::plan::{Lowering, ModelShape, Phase, Plan, Precision};
+use crate::machine::hardware::{PlanMemory, Target};
+use crate::plan::{DType, Lowering, ModelShape, Phase, Plan, Precision};
 use crate::table::{Collective, Spec};
 
 /// The prefill and the decode plan of a cell as a stack lowers them.
@@ -17,6 +17,8 @@ pub struct Plans {
     pub decode: Plan,
     /// Made when they are first asked for: whether a cell can run is told without them.
     hashes: OnceLock<Vec<String>>,
+    /// Found when it is first asked for.
+    memory: OnceLock<PlanMemory>,
 }
 
 impl Plans {
@@ -30,7 +32,13 @@ impl Plans {
                 .map_err(|error| Error::input(format!("{}: {error}", spec.label())))
         };
         let (prefill, decode) = rayon::join(|| plan(Phase::Prefill), || plan(Phase::Decode));
-        Ok(Self { prefill: prefill?, decode: decode?, hashes: OnceLock::new() })
+        Ok(Self { prefill: prefill?, decode: decode?, hashes: OnceLock::new(), memory: OnceLock::new() })
+    }
+
+    /// What the plans keep in memory; `shape` and `dtype` are those that they were built with.
+    pub fn memory(&self, shape: &ModelShape, dtype: DType) -> &PlanMemory {
+        let precision = Precision::uniform(dtype);
+        self.memory.get_or_init(|| PlanMemory::of(shape, precision, &self.prefill, &self.decode))
     }
 
     /// The hashes of the prefill and of the decode plan, in this order: the first time a millisecond or

@@ -51,7 +51,7 @@ pub fn simulate_plans(
     let replay = Replay { plans, spec, shape, target };
     let (sample, sources, recorder) = replay.run(record)?;
     let precision = Precision::uniform(spec.dtype);
-    let need = MemoryNeed::of_plans(spec, shape, precision, &plans.prefill, &plans.decode);
+    let need = MemoryNeed::of_plans(spec, shape, precision, plans.memory(shape, spec.dtype));
     let outcome = Outcome {
         samples: vec![sample],
         memory_bytes_per_rank: need.total(),

@@ -5,7 +5,7 @@
 //! waiting for a peer contends too; data move once all are there, at the rate that the share of
 //! computing ranks leaves. A collective on the compute lane waits for its peers there. Costs O(ranks) an event, so O(ranks^2 x operations) a step.
 
-use super::cost::Durations;
+use super::cost::{Durations, Loads};
 use super::lanes::{Clock, Event, Wiring};
 use crate::machine::hardware::Skew;
 use crate::plan::{Lane, Plan};
@@ -49,6 +49,8 @@ struct Rank {
     ends: Vec<i64>,
     /// The durations of the current step's operations on this rank (ns).
     durations: Vec<i64>,
+    /// Before which time an operation cannot end on this rank (ns); empty where nothing is known of that.
+    floors: Vec<i64>,
     head: [usize; 2],
     compute: Option<Running>,
     comm: Option<Arrived>,
@@ -86,6 +88,7 @@ impl Skewed {
                     .max(LEAST),
                 ends: vec![i64::MAX; wiring.len()],
                 durations: vec![0; wiring.len()],
+                floors: Vec::new(),
                 head: [0; 2],
                 compute: None,
                 comm: None,
@@ -105,8 +108,29 @@ impl Skewed {
     }
 
     /// Replays one step; tells `visit` every operation of every rank, each lane's in order.
-    pub(super) fn step(&mut self, durations: &Durations<'_>, mut visit: impl FnMut(usize, Event)) {
+    pub(super) fn step(&mut self, durations: &Durations<'_>, visit: impl FnMut(usize, Event)) {
         self.draw(durations);
+        self.replay(durations.loads(), visit);
+    }
+
+    /// Replays one step with the times that each rank was measured to take, and floors, by rank and operation (ns).
+    pub(super) fn measured_step(
+        &mut self,
+        work: &[Vec<i64>],
+        floors: &[Vec<i64>],
+        loads: Loads<'_>,
+        visit: impl FnMut(usize, Event),
+    ) {
+        for ((rank, work), floors) in self.ranks.iter_mut().zip(work).zip(floors) {
+            rank.durations.clone_from(work);
+            rank.floors.clone_from(floors);
+            rank.ends.fill(i64::MAX);
+            rank.head = [0; 2];
+        }
+        self.replay(loads, visit);
+    }
+
+    fn replay(&mut self, durations: Loads<'_>, mut visit: impl FnMut(usize, Event)) {
         // the transfer of the collective under way: when its last rank arrived, and what is left of it
         let mut transfer: Option<(i64, f64)> = None;
         let mut now = self.ranks.iter().map(|rank| rank.clock.tokens).min().unwrap_or(0);
@@ -189,7 +213,7 @@ impl Skewed {
     }
 
     /// Rates at `now` until the next event: what a rank's compute loses, and what the transfer does.
-    fn rates(&self, now: i64, durations: &Durations<'_>) -> (Vec<f64>, f64) {
+    fn rates(&self, now: i64, durations: Loads<'_>) -> (Vec<f64>, f64) {
         let compute = |rank: &Rank| match (rank.compute, rank.comm) {
             (Some(compute), Some(comm)) if comm.start <= now => {
                 1.0 - durations.contention[compute.operation] * durations.contention[comm.operation]
@@ -206,7 +230,7 @@ impl Skewed {
         &self,
         now: i64,
         transfer: Option<(i64, f64)>,
-        durations: &Durations<'_>,
+        durations: Loads<'_>,
     ) -> Option<(i64, Ended)> {
         let (compute_rates, comm_rate) = self.rates(now, durations);
         let mut best: Option<(i64, Ended)> = None;
@@ -235,13 +259,7 @@ impl Skewed {
     }
 
     /// Progress of everything that runs from `now` to `next`.
-    fn advance(
-        &mut self,
-        now: i64,
-        next: i64,
-        transfer: &mut Option<(i64, f64)>,
-        durations: &Durations<'_>,
-    ) {
+    fn advance(&mut self, now: i64, next: i64, transfer: &mut Option<(i64, f64)>, durations: Loads<'_>) {
         let (compute_rates, comm_rate) = self.rates(now, durations);
         let time = (next - now) as f64;
         for (rank, rate) in self.ranks.iter_mut().zip(compute_rates) {
@@ -273,7 +291,8 @@ impl Rank {
         {
             let start = ready.max(self.clock.free[0]);
             if !wiring.inline[operation] {
-                let left = self.durations[operation] as f64;
+                let floor = self.floors.get(operation).map_or(0, |floor| floor.saturating_sub(start));
+                let left = self.durations[operation].max(floor) as f64;
                 self.compute = Some(Running { operation, ready, start, left });
             } else if self.comm.is_none() {
                 self.comm = Some(Arrived { operation, lane: Lane::Compute, ready, start });

@@ -64,8 +64,8 @@ pub fn stretches_table(stretches: &[ExposedStretch]) -> Table {
             ("sample", &|s| s.step.sample.into()),
             ("phase", &|s| Shown::text(s.step.phase.as_str())),
             ("step", &|s| s.step.step.into()),
-            ("collective", &|s| Shown::text(&s.collective)),
-            ("waited", &|s| s.waited.as_ref().map_or(Shown::None, Shown::text)),
+            ("~collective", &|s| Shown::text(&s.collective)),
+            ("~waited", &|s| s.waited.as_ref().map_or(Shown::None, Shown::text)),
         ],
     )
 }

@@ -130,7 +130,7 @@ fn link_us(spec: &Spec, bytes: f64, shared: &Shared) -> Result<(f64, CollectiveS
         return Ok((sim::all_reduce_us(spec, &target, bytes), scale));
     }
     match emulated_link(spec)? {
-        Some(link) => Ok((link.alpha_us + bytes / (link.gb_s * 1e3), CollectiveScale::ALONE)),
+        Some(link) => Ok((link.us(bytes.round() as u64), CollectiveScale::ALONE)),
         None => Err(Error::input_help(
             format!("{}: how long one all-reduce takes on its link is not known", spec.label()),
             "simulated cells and emulated links tell it; choose with --filter 'link:emulated' or backend:sim",
@@ -286,8 +286,9 @@ mod tests {
             groups.iter().flat_map(|g| g.lines.values().flatten().map(|p| p.all_reduce_us)).collect();
         // 64 numbers of 4 bytes at 1 GB/s
         assert!((us[0] - 10.256).abs() < 1e-9, "{us:?}");
-        let (alpha_us, gb_s) = Profile::load("h100_sxm").unwrap().link(P2p::On, 2);
-        assert!((us[1] - alpha_us - 256.0 / (gb_s * 1e3)).abs() < 1e-9, "{us:?}");
+        let h100 = Profile::load("h100_sxm").unwrap();
+        let nccl = h100.collective(Collective::Nccl, P2p::On, 2, CollectiveScale::ALONE).0;
+        assert!((us[1] - nccl.us(256.0).0).abs() < 1e-9, "{us:?}");
     }
 
     #[test]

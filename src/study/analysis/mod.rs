@@ -6,6 +6,8 @@
 //! and [`compare()`] matched pairs with their intervals ([`crate::base::statistics`]); a [`RunTable`] lays
 //! records out for sorting, filtering ([`filter`]) and export.
 
+mod arrivals;
+mod clocks;
 mod compare;
 mod conversion;
 mod critical;
@@ -31,6 +33,8 @@ mod stragglers;
 pub(crate) mod testing;
 mod varied;
 
+pub use arrivals::{ArrivalReport, CollectiveSplit, arrivals};
+pub use clocks::{Clocks, clock_offsets, clocks};
 pub use compare::{
     Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, Flag, Gaps, HeatCell, HeatMap,
     HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, Reasons, Side, UNSET, Verdict, benjamini_hochberg,

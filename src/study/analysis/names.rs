@@ -166,7 +166,7 @@ pub fn names_table(names: &[NameRow]) -> Table {
     Table::of(
         names,
         &[
-            ("name", &|n| Shown::text(&n.name)),
+            ("~name", &|n| Shown::text(&n.name)),
             ("lane", &|n| Shown::text(n.lane)),
             ("count|count, all ranks", &|n| n.count.into()),
             ("total_us", &|n| us(n.total_us)),

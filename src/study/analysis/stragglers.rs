@@ -3,14 +3,15 @@
 //! A rank arrives when its span of the collective starts. The spans of one collective on several ranks
 //! find each other by operation (own traces) or by kind (imported ones), in order: the n-th on one rank
 //! belongs to the n-th on the others, within a step. Where ranks have different numbers of them, the
-//! surplus at the end is left out and counted. Nobody is last where two arrive last at once. Times of
-//! files from several processes are only as comparable as their clocks.
+//! surplus at the end is left out and counted. Nobody is last where two arrive last at once. Clocks of
+//! several files are tied together by the collectives ([`super::clocks`]).
 
 use std::collections::HashMap;
 
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::clocks::clock_offsets;
 use crate::base::statistics::median;
 use crate::trace::overlap::{Class, Run, Runs, StepKey, us};
 
@@ -69,9 +70,9 @@ pub struct Stragglers {
     pub note: Option<&'static str>,
 }
 
-/// Said where ranks come from files whose clocks nobody tied together.
-const CLOCKS: &str = "ranks were recorded by separate profilers: lateness includes what their clocks \
-                      differ by";
+/// Said where ranks come from files of their own.
+const CLOCKS: &str = "ranks were recorded by separate profilers, whose clocks are tied together by the ends of the \
+                      collectives";
 
 /// How many of the worst are listed.
 const WORST: usize = 10;
@@ -104,13 +105,16 @@ pub(super) fn stragglers(runs: &Runs) -> Option<Stragglers> {
         return None;
     }
     let keys = keys(runs);
+    let clocks = clock_offsets(runs.trace);
+    let offsets: Vec<i64> =
+        runs.ranks.iter().map(|rank| clocks.get(rank).copied().unwrap_or(0)).collect();
     let sums = runs
         .by_step()
         .into_par_iter()
         .fold(
             || Sums::new(runs.ranks.len()),
             |mut sums, (key, of_step)| {
-                sums.add_step(runs, key, &of_step, &keys);
+                sums.add_step(runs, key, &of_step, &keys, &offsets);
                 sums
             },
         )
@@ -144,7 +148,7 @@ impl Sums {
         }
     }
 
-    fn add_step(&mut self, runs: &Runs, step: StepKey, of_step: &[&Run], keys: &[u32]) {
+    fn add_step(&mut self, runs: &Runs, step: StepKey, of_step: &[&Run], keys: &[u32], offsets: &[i64]) {
         let mut came: Vec<Came> = Vec::new();
         for of_rank in of_step.chunk_by(|a, b| a.rank == b.rank) {
             let from = came.len();
@@ -152,7 +156,8 @@ impl Sums {
                 if runs.class(span) == Class::Comm
                     && let Some(&key) = keys.get(span.operation as usize)
                 {
-                    let (rank, start) = (of_rank[0].rank, span.start_ns);
+                    let rank = of_rank[0].rank;
+                    let start = span.start_ns.saturating_add(offsets[rank]);
                     came.push(Came { key, nth: 0, rank, start, operation: span.operation });
                 }
             });
@@ -251,7 +256,9 @@ impl Sums {
             unmatched: self.unmatched,
             ranks,
             worst: self.worst.into_iter().map(|(_, arrival)| arrival).collect(),
-            note: runs.trace.meta.import.is_some().then_some(CLOCKS),
+            note: (runs.trace.meta.import.as_ref())
+                .is_some_and(|import| import.files.len() > 1)
+                .then_some(CLOCKS),
         }
     }
 }

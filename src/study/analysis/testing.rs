@@ -112,6 +112,7 @@ fn with(run: &str, spec: Spec, round: u32, samples: &[(f64, f64)]) -> Record {
         samples,
         warnings: Vec::new(),
         instrumented: None,
+        verified: None,
         quality: None,
         spec,
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::doubt::doubt;
+use super::quality::quality;
 use super::question::{MOST_NAMED, Question};
 use crate::base::text::counted;
 use crate::study::analysis::{Axis, Cells, Flag, Varied};
@@ -108,6 +109,7 @@ impl Answer {
                 );
             }
             sentences.extend(question.hidden());
+            sentences.extend(quality(records, &question));
         }
         sentences.extend(question.unclear());
         sentences.extend(warnings(&report.flags));

@@ -1,5 +1,5 @@
 //! What a set of runs answers, in sentences and a small table: who wins, by how much, how much of the
-//! communication was hidden, what P2P changed, what cannot be told from chance and what could not run; before all
+//! communication was hidden, what it costs in quality, what P2P changed, what cannot be told from chance and what could not run; before all
 //! else, whether the numbers can be believed.
 //!
 //! The sentences are made by rules over comparisons, so that they are the same wherever they stand: where a
@@ -8,6 +8,7 @@
 
 mod doubt;
 mod make;
+mod quality;
 mod question;
 #[cfg(test)]
 mod tests;

@@ -14,6 +14,9 @@ const MOST_ROWS: usize = 12;
 /// Things of one kind that a sentence names; others are counted.
 pub(super) const MOST_NAMED: usize = 3;
 
+/// Architectures whose loss without P2P is told: an experiment asks about few, and about any of them.
+const MOST_KEPT: usize = 6;
+
 /// Titles of columns of the table that a narrow window does without, the first to go last.
 const LEAST: [&str; 3] = ["exposed %", "differs", "TPOT ms"];
 
@@ -52,7 +55,7 @@ impl Question<'_> {
     }
 
     /// The value that is fastest in most settings, with its pairs there.
-    fn best(&self) -> Option<(String, Vec<&Comparison>)> {
+    pub fn best(&self) -> Option<(String, Vec<&Comparison>)> {
         let fastest = self.choices().into_iter().filter_map(|(_, pairs)| fastest(&pairs));
         let mut wins: Vec<(String, Vec<&Comparison>)> = Vec::new();
         for pair in fastest {
@@ -219,7 +222,7 @@ impl Question<'_> {
             let inner = Question { settings: &settings, ..*self };
             format!("{architecture} {}", inner.range(pairs, |pair| Some(pair.speedup), times))
         });
-        let kept = listed(kept.collect());
+        let kept = listed_up_to(MOST_KEPT, kept.collect());
         let mut sentences: Vec<String> = kept
             .map(|list| match faster.is_empty() {
                 true => format!("Without P2P each keeps a part of its tokens/s: {list}."),
@@ -367,9 +370,14 @@ fn times(pair: &Comparison) -> String {
 }
 
 /// The first few, separated by commas, and how many more; `None` of none.
-fn listed(mut parts: Vec<String>) -> Option<String> {
-    let more = parts.len().saturating_sub(MOST_NAMED);
-    parts.truncate(MOST_NAMED);
+fn listed(parts: Vec<String>) -> Option<String> {
+    listed_up_to(MOST_NAMED, parts)
+}
+
+/// The first so many, separated by commas, and how many more; `None` of none.
+fn listed_up_to(most: usize, mut parts: Vec<String>) -> Option<String> {
+    let more = parts.len().saturating_sub(most);
+    parts.truncate(most);
     let more = if more > 0 { format!(", and {more} more") } else { String::new() };
     (!parts.is_empty()).then(|| format!("{}{more}", parts.join(", ")))
 }

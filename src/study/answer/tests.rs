@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::plan::Architecture;
 use crate::plan::LayerSet;
-use crate::study::analysis::testing::{record, sim_record};
+use crate::study::analysis::testing::{evaluated, record, sim_record};
 use crate::table::{Collective, Link, P2p, Record, Spec, Status};
 
 const LADDER: Architecture = Architecture::Ladder(LayerSet::All);
@@ -331,4 +331,28 @@ fn noise_and_what_was_asked_for_are_not_doubted() {
     let last = ranks.len() - 1;
     ranks[last].spec.tp = 8;
     assert!(!said(&ranks).doubtful);
+}
+
+#[test]
+fn what_is_fastest_is_told_with_what_it_loses_or_that_nobody_looked() {
+    let records = quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]);
+    let unknown = "What ladder loses in quality was not evaluated";
+    let text = one(&records).sentences.join("\n");
+    assert!(text.contains(unknown), "{text}");
+    let looked_at: Vec<Record> = records
+        .into_iter()
+        .map(|record| match record.spec.architecture == LADDER {
+            true => evaluated(record, 0.25),
+            false => record,
+        })
+        .collect();
+    let text = one(&looked_at).sentences.join("\n");
+    assert!(
+        text.contains("ladder is 0.250 [") && text.contains("(KL) from standard: measured on"),
+        "{text}"
+    );
+    assert!(!text.contains(unknown), "{text}");
+    // where nothing is faster there is nothing to weigh
+    let text = one(&quickstart([25.0, 25.0, 21.0], [35.0, 35.0, 20.0])).sentences.join("\n");
+    assert!(!text.contains("was not evaluated"), "{text}");
 }

@@ -35,6 +35,8 @@ pub struct Report<'a> {
     pub questions: Vec<(String, String)>,
     /// Lanes of one step, by the name of the set, where there is a trace.
     pub overlaps: BTreeMap<String, Figure>,
+    /// The verdict on the trace of a set's run of standard: which run, and the sentences; by the name of the set.
+    pub verdicts: BTreeMap<String, (String, Vec<String>)>,
 }
 
 impl Report<'_> {

@@ -7,6 +7,7 @@ use super::commands::Commands;
 use super::html::Html;
 use super::page::{Compared, Report, badge};
 use crate::base::error::{Error, Result};
+use crate::base::text::shell_command;
 use crate::study::analysis::{
     self, CellSet, ComparisonReport, ParetoPoint, differences_table, pairs_table,
 };
@@ -57,6 +58,9 @@ pub fn section(
     });
     html.raw("</p>\n").element("p class=\"soft\"", &provenance.caption());
     in_short(html, &records);
+    if let Some((run, sentences)) = report.verdicts.get(&set.name) {
+        verdict(html, &report.directory, run, sentences);
+    }
     html.element("h3", "Figures");
     for (kind, drawn) in figures(set, &points, &provenance, by_architecture) {
         match drawn {
@@ -97,6 +101,22 @@ fn in_short(html: &mut Html, records: &[Record]) {
         }
         html.raw("</ul>\n");
     }
+}
+
+/// What the trace of a run of standard says of its communication.
+fn verdict(html: &mut Html, directory: &[String], run: &str, sentences: &[String]) {
+    html.element("h3", &format!("Verdict on standard ({run})"));
+    html.element(
+        "p class=\"soft\"",
+        "From its trace; what remedies would give is simulated with the trace's own times.",
+    );
+    html.raw("<ul>\n");
+    sentences.iter().for_each(|sentence| {
+        html.element("li", sentence);
+    });
+    let words = ["ladderscope", "overlap", run].map(str::to_owned);
+    let words: Vec<String> = words.into_iter().chain(directory.iter().cloned()).collect();
+    html.raw("</ul>\n").command(&shell_command(&words));
 }
 
 /// A figure with its caption and the command that makes it.

@@ -275,8 +275,7 @@ impl Engine {
             spec,
             &ready.shape,
             Precision::uniform(*dtype),
-            &plans.prefill,
-            &plans.decode,
+            plans.memory(&ready.shape, *dtype),
         );
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         if memory.len() >= KEPT {

@@ -50,6 +50,18 @@ words! {
 }
 
 words! {
+    /// Whether NCCL may sum within NVLink's switch, with P2P or without it.
+    #[derive(Default)]
+    Nvls, "nvls" {
+        /// Where NCCL chooses so.
+        #[default]
+        On = "on",
+        /// Nowhere (`NCCL_NVLS_ENABLE=0`).
+        Off = "off",
+    }
+}
+
+words! {
     /// Which all-reduce ranks do.
     #[derive(Default)]
     Collective, "collective" {
@@ -73,8 +85,10 @@ words! {
     /// What records the operations of a run on GPUs.
     #[derive(Default)]
     Recorder, "recorder" {
-        /// CUDA events around operations, on both streams.
+        /// Kernels themselves: each says when it ran.
         #[default]
+        Stamps = "stamps",
+        /// CUDA events around operations, on both streams.
         Events = "events",
         /// Activity records of CUPTI, NVIDIA's profiling library.
         Cupti = "cupti",
@@ -244,8 +258,8 @@ options! {
     }
     later {
         /// What records the operations of a cuda run
-        recorder: Recorder = Recorder::Events, About {
-            default: "events",
+        recorder: Recorder = Recorder::Stamps, About {
+            default: "stamps",
             value_name: "RECORDER",
             label: "recorder-",
             heeded_by: &[Backend::Cuda],
@@ -286,6 +300,26 @@ options! {
         /// Scatter the residual's rows over the ranks: a reduce-scatter, norms of 1/TP of the rows and an all-gather
         sequence_parallel: bool = false, About {
             label: "seqpar",
+            ..PLAIN
+        };
+        /// Whether NCCL may sum within NVLink's switch, which P2P off leaves on
+        nvls: Nvls = Nvls::On, About {
+            default: "on",
+            value_name: "NVLS",
+            label: "nvls-",
+            heeded_by: &[Backend::Cuda],
+            in_workload: true,
+            baseline: Some("on"),
+            ..PLAIN
+        };
+        /// Multiprocessors of a GPU that are set aside for communication, on which nothing else runs; 0: all share all
+        comm_sms: u32 = 0, About {
+            default: "0",
+            value_name: "N",
+            title: Some("comm SMs"),
+            label: "comm-sms",
+            heeded_by: &[Backend::Cuda],
+            in_workload: true,
             ..PLAIN
         };
     }

@@ -10,7 +10,8 @@ struct Driver {
     decltype(&fakeCudaEnqueue) enqueue = nullptr;
     decltype(&fakeCudaDevice) device = nullptr;
     decltype(&fakeCudaHolds) holds = nullptr;
-    explicit operator bool() const { return enqueue && device && holds; }
+    decltype(&fakeCudaTake) take = nullptr;
+    explicit operator bool() const { return enqueue && device && holds && take; }
 };
 
 inline Driver driver() {
@@ -20,6 +21,7 @@ inline Driver driver() {
     found.enqueue = reinterpret_cast<decltype(found.enqueue)>(dlsym(library, "fakeCudaEnqueue"));
     found.device = reinterpret_cast<decltype(found.device)>(dlsym(library, "fakeCudaDevice"));
     found.holds = reinterpret_cast<decltype(found.holds)>(dlsym(library, "fakeCudaHolds"));
+    found.take = reinterpret_cast<decltype(found.take)>(dlsym(library, "fakeCudaTake"));
     return found;
 }
 } // namespace fake

@@ -2,6 +2,8 @@
 //   FAKE_CUDA_FAIL="cuMemAlloc_v2:3=2,cuGraphLaunch:1=719"  the n-th call of a function answers a code
 //   FAKE_CUDA_HANG="rms_norm:5"                             the n-th execution of a kernel never ends
 //   FAKE_CUDA_BREAK="rms_norm:5=700"                        the n-th execution fails, asynchronously
+//   FAKE_CUDA_SPOIL="rms_norm:5=1"                          after the n-th execution of a kernel the first word at its
+//                                                           argument (from 0) is another: its lowest bit is flipped
 #include "state.h"
 
 #include <cstdlib>
@@ -47,6 +49,12 @@ CUresult injected_failure(const char *function) {
     static std::vector<Fault> faults = read("FAKE_CUDA_FAIL");
     const Fault *fault = faults.empty() ? nullptr : due(faults, function);
     return fault ? fault->code : SUCCESS;
+}
+
+int spoils(const std::string &name) {
+    static std::vector<Fault> faults = read("FAKE_CUDA_SPOIL");
+    const Fault *fault = faults.empty() ? nullptr : due(faults, name);
+    return fault ? int(fault->code) : -1;
 }
 
 bool hangs(const std::string &name) {

@@ -75,6 +75,34 @@ EXPORT CUresult cuGraphGetEdges(CUgraph handle, CUgraphNode *from, CUgraphNode *
     return SUCCESS;
 }
 
+namespace {
+struct EdgeData {
+    uint8_t from_port, to_port, type, reserved[5];
+};
+} // namespace
+
+// A kernel that may begin early has such an edge from the kernel that its stream had before it, if nothing came between.
+EXPORT CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode *from, CUgraphNode *to, EdgeData *data, size_t *count) {
+    ENTER(cuGraphGetEdges_v2, Init);
+    auto graph = state().graphs.get(handle);
+    if (!graph || !count) return call.answer(INVALID_VALUE);
+    size_t edges = 0, room = from && to && data ? *count : 0;
+    for (auto &node : graph->nodes)
+        for (size_t before : node.depends_on) {
+            if (edges < room) {
+                auto &earlier = graph->nodes[before];
+                from[edges] = earlier.handle;
+                to[edges] = node.handle;
+                bool early = node.operation->programmatic && node.depends_on.size() == 1 &&
+                             earlier.operation->kind == Operation::Kernel;
+                data[edges] = {0, 0, uint8_t(early), {}};
+            }
+            edges++;
+        }
+    *count = edges;
+    return SUCCESS;
+}
+
 EXPORT CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode handle, CUevent *out) {
     ENTER(cuGraphEventRecordNodeGetEvent, Init);
     auto [graph, node] = node_of(handle);

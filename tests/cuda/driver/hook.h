@@ -33,3 +33,5 @@ extern "C" int fakeCudaEnqueue(void *stream, const FakeWork *work);
 extern "C" int fakeCudaDevice();
 // Whether `bytes` at `address` lie in one allocation of a device.
 extern "C" int fakeCudaHolds(uint64_t address, uint64_t bytes);
+// Takes memory of the current device for the life of the process; 0 or a driver error.
+extern "C" int fakeCudaTake(uint64_t bytes);

@@ -54,6 +54,7 @@ static CUresult load(CUmodule *out, const void *image, Call &call) {
     if (!find(module->set_clock, "shim_clock") || !find(module->set_order, "shim_order") ||
         !find(module->error, "shim_error"))
         return call.answer(INVALID_IMAGE);
+    module->stamped = dlsym(module->library, "shim_stamped") != nullptr;
     auto *sm = static_cast<const int *>(dlsym(module->library, "shim_sm"));
     if (sm && uint64_t(*sm) != setting("FAKE_CUDA_SM", 90)) return call.answer(NO_BINARY_FOR_GPU);
     module->id = state().next_id++;
@@ -141,7 +142,7 @@ EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunct
 }
 
 static CUresult launch(CUfunction handle, const unsigned grid[3], const unsigned block[3], unsigned shared,
-                       CUstream stream_handle, void **arguments, void **extra, Call &call) {
+                       CUstream stream_handle, void **arguments, void **extra, bool programmatic, Call &call) {
     auto function = state().functions.get(handle);
     auto stream = stream_of(call, stream_handle);
     if (!function || !stream) return call.answer(INVALID_HANDLE);
@@ -160,6 +161,8 @@ static CUresult launch(CUfunction handle, const unsigned grid[3], const unsigned
     op->kind = Operation::Kernel;
     op->name = function->name;
     op->function = function;
+    op->programmatic = programmatic;
+    op->multiprocessors = stream->multiprocessors;
     memcpy(op->grid, grid, sizeof op->grid);
     memcpy(op->block, block, sizeof op->block);
     op->shared = shared;
@@ -175,22 +178,24 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, un
                                void **extra) {
     ENTER(cuLaunchKernel, Context);
     const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
-    return launch(function, grid, block, shared, stream, arguments, extra, call);
+    return launch(function, grid, block, shared, stream, arguments, extra, false, call);
 }
 
 EXPORT CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **arguments,
                                  void **extra) {
     ENTER(cuLaunchKernelEx, Context);
     if (!config || (config->count && !config->attributes)) return call.answer(INVALID_VALUE);
+    bool programmatic = false;
     for (unsigned i = 0; i < config->count; i++) {
         unsigned id = config->attributes[i].id;
         // Programmatic launches need compute capability 9.0; other attributes are not offered.
         if (id != 0 && id != ATTRIBUTE_PROGRAMMATIC) return call.answer(NOT_SUPPORTED);
         if (id == ATTRIBUTE_PROGRAMMATIC && setting("FAKE_CUDA_SM", 90) < 90)
             return call.answer(NOT_SUPPORTED);
+        programmatic |= id == ATTRIBUTE_PROGRAMMATIC && config->attributes[i].value.programmatic;
     }
     return launch(function, config->grid, config->block, config->shared, config->stream, arguments, extra,
-                  call);
+                  programmatic, call);
 }
 
 EXPORT CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *user) {

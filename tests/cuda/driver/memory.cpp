@@ -76,6 +76,15 @@ extern "C" __attribute__((visibility("default"))) int fakeCudaHolds(uint64_t add
     return device_holds(address, bytes);
 }
 
+extern "C" __attribute__((visibility("default"))) int fakeCudaTake(uint64_t bytes) {
+    Call call("fakeCudaTake", Call::Context);
+    if (call.refused()) return call.refused();
+    Device *device = call.device();
+    if (device->used + bytes > setting("FAKE_CUDA_MEMORY", 8ull << 30)) return OUT_OF_MEMORY;
+    device->used += bytes;
+    return SUCCESS;
+}
+
 std::string describe_address(uint64_t address) {
     char text[160];
     for (auto &[start, allocation] : state().allocations) {

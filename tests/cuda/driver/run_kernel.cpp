@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <csetjmp>
 #include <csignal>
+#include <cstring>
 
 // The node whose kernel runs: one at a time, under the lock.
 static Node *current = nullptr;
@@ -15,7 +16,8 @@ static struct sigaction before_us[2];
 
 static unsigned long long kernel_clock(void *) {
     current->spent += 8;
-    return current->start + current->spent;
+    static const uint64_t tick = setting("FAKE_CUDA_TICK_NS", 1);
+    return (current->start + current->spent) / tick * tick;
 }
 static void kernel_sleep(void *, unsigned ns) { current->spent += ns; }
 
@@ -50,6 +52,8 @@ CUresult run_kernel(Node &node) {
     module.set_clock(kernel_clock, kernel_sleep, nullptr);
     module.set_order(state().in_order ? 0 : random_below(1u << 30) + 1);
     catch_faults();
+    // A launch takes its time after what comes before it, but where it may begin early.
+    if (!op.programmatic) node.start += setting("FAKE_CUDA_LAUNCH_NS", 0);
     current = &node;
     trace_begin();
     int failed = 0;
@@ -67,10 +71,25 @@ CUresult run_kernel(Node &node) {
         fprintf(stderr, "software CUDA device: kernel %s: %s\n", op.name.c_str(), module.error());
         return LAUNCH_FAILED;
     }
-    // 2 us and another for every wave of blocks; a kernel that waited on the clock takes that long.
+    if (int at = spoils(op.name); at >= 0) {
+        uint64_t address;
+        memcpy(&address, op.arguments.at(size_t(at)).data(), sizeof address);
+        *reinterpret_cast<uint32_t *>(address) ^= 1;
+    }
+    // 2 us and another for every wave of blocks, 0.1 us where one thread does it all; a kernel that waited on the clock
+    // takes that long.
     uint64_t blocks = uint64_t(op.grid[0]) * op.grid[1] * op.grid[2];
     uint64_t threads = uint64_t(op.block[0]) * op.block[1] * op.block[2];
-    uint64_t at_once = setting("FAKE_CUDA_MULTIPROCESSORS", 4) * (2048 / threads);
-    node.end = node.start + std::max<uint64_t>(2000 + 1000 * ((blocks + at_once - 1) / at_once), node.spent);
+    uint64_t multiprocessors = op.multiprocessors ? op.multiprocessors : setting("FAKE_CUDA_MULTIPROCESSORS", 4);
+    uint64_t at_once = multiprocessors * (2048 / threads);
+    uint64_t waves = blocks * threads == 1 ? 100 : 2000 + 1000 * ((blocks + at_once - 1) / at_once);
+    node.end = node.start + std::max<uint64_t>(waves, node.spent);
+    if (module.stamped) {
+        // What the last block would have said, had it run when it did.
+        uint64_t at;
+        memcpy(&at, op.arguments.back().data(), sizeof at);
+        auto *stamps = reinterpret_cast<uint64_t *>(at);
+        stamps[1] = std::max(stamps[1], node.end);
+    }
     return SUCCESS;
 }

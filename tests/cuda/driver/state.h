@@ -38,6 +38,10 @@ struct Operation {
     enum Kind { Kernel, Copy, Fill, Host, Record, Wait, Library, Mark } kind = Mark;
     std::string name;
     std::shared_ptr<struct Function> function;
+    // A kernel that may begin before the one ahead of it in its stream has ended.
+    bool programmatic = false;
+    // Those of its stream; 0: all.
+    unsigned multiprocessors = 0;
     unsigned grid[3] = {1, 1, 1}, block[3] = {1, 1, 1}, shared = 0;
     std::vector<std::vector<uint8_t>> arguments;
     // Copy and Fill: `staged` is what a copy from pageable memory has already read.
@@ -73,6 +77,8 @@ struct Stream {
     Device *device = nullptr;
     int priority = 0;
     unsigned flags = 0;
+    // Those of its green context; 0: all.
+    unsigned multiprocessors = 0;
     NodePtr tail;
     // While capturing: the nodes of the capture's graph that the next one depends on.
     std::shared_ptr<Capture> capture;
@@ -126,6 +132,8 @@ struct Module {
     void (*set_clock)(unsigned long long (*)(void *), void (*)(void *, unsigned), void *) = nullptr;
     void (*set_order)(unsigned long long) = nullptr;
     const char *(*error)() = nullptr;
+    // Its kernels say when they ran, at the address that is their last argument.
+    bool stamped = false;
     ~Module();
 };
 
@@ -249,6 +257,8 @@ NodePtr launch_graph(Stream &stream, GraphExec &exec);
 
 // faults.cpp: what a test asked to go wrong.
 CUresult injected_failure(const char *function);
+// The argument at which a kernel's result is to be spoilt; -1: none.
+int spoils(const std::string &name);
 bool hangs(const std::string &name);
 CUresult breaks(const std::string &name);
 

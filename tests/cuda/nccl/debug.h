@@ -34,6 +34,12 @@ class Debug {
         name.empty() ? fflush(out) : fclose(out);
     }
 
+    // A switch that sums, whatever P2P is.
+    static bool nvls() {
+        const char *there = getenv("FAKE_NCCL_NVLS"), *asked = getenv("NCCL_NVLS_ENABLE");
+        return there && *there == '1' && !(asked && *asked == '0');
+    }
+
   public:
     void warn(const std::string &said) {
         if (getenv("NCCL_DEBUG")) line("WARN", said);
@@ -46,7 +52,8 @@ class Debug {
         if (off) line("INFO", std::string("NCCL_P2P_DISABLE set by environment to ") + off + ".");
         line("INFO", "Using network Socket");
         if (ranks == 1) return;
-        line("INFO", "2 coll channels, 2 collnet channels, 0 nvls channels, 2 p2p channels");
+        line("INFO", std::string("2 coll channels, 2 collnet channels, ") + (nvls() ? "16" : "0") +
+                         " nvls channels, 2 p2p channels");
         int next = (rank + 1) % ranks;
         char text[120];
         snprintf(text, sizeof text, "Channel 00/0 : %d[%d] -> %d[%d] via %s", rank, rank, next, next,
@@ -57,6 +64,6 @@ class Debug {
     // Once for every size.
     void sums(uint64_t bytes) {
         if (!informs() || !sizes.insert(bytes).second) return;
-        line("INFO", "AllReduce: " + std::to_string(bytes) + " Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}");
+        line("INFO", "AllReduce: " + std::to_string(bytes) + " Bytes -> Algo " + (nvls() ? "NVLS proto SIMPLE channel{Lo..Hi}={0..15}" : "RING proto LL channel{Lo..Hi}={0..1}"));
     }
 };

@@ -1,11 +1,15 @@
-// libnccl.so.2 for tests: all-reduces, reduce-scatters and all-gathers on streams of the software device, non-blocking communicators,
-// and what can go wrong with them. Names and numbers are those of NVIDIA's documentation of NCCL.
+// libnccl.so.2 for tests: all-reduces, reduce-scatters and all-gathers on streams of the software device, communicators that block or
+// do not, and what can go wrong with them. Names and numbers are those of NVIDIA's documentation of NCCL.
 //   FAKE_NCCL_FOLDER        where ranks meet (/dev/shm)
 //   FAKE_NCCL_VERSION       22703
 //   FAKE_NCCL_ABSENT=r      rank r never joins
 //   FAKE_NCCL_INIT=code     the initialisation answers this
 //   FAKE_NCCL_HANG=r:n      the n-th sum of rank r never arrives
 //   FAKE_NCCL_ASYNC=r:n=c   from the n-th sum of rank r on its communicator has the asynchronous error c
+//   FAKE_NCCL_SPOIL=r:n=c   rank r gets another n-th sum: negative numbers, or with c = 1 no numbers
+//   FAKE_NCCL_LAZY=n        the first sum takes n bytes of the GPU's memory more
+//   FAKE_NCCL_WAIT=r:n      the n-th sum of rank r is not enqueued before the communicator is aborted: a peer is dead
+//   FAKE_NCCL_NVLS=1        there is a switch that sums
 //   FAKE_NCCL_MOST          most numbers of a sum (1048576)
 #include <cstring>
 #include <memory>
@@ -60,7 +64,8 @@ struct Communicator {
     std::atomic<int> error{SUCCESS};
     // Calls of GetAsyncError that still answer "in progress".
     std::atomic<int> progress{2};
-    uint64_t executed = 0;
+    uint64_t executed = 0, enqueued = 0;
+    bool blocking = true;
     std::string last;
     Debug debug;
 };
@@ -141,6 +146,7 @@ struct Execution {
     Sum sum;
     uint64_t number, now;
     bool hung = false, arrived = false;
+    int spoilt = -1;
 
     int slot() const { return int(number % SLOTS); }
 
@@ -175,6 +181,11 @@ struct Execution {
         else if (sum.type == BF16) take<floats::Bf16>(*comm.group, slot(), sum);
         else if (sum.type == F16) take<floats::F16>(*comm.group, slot(), sum);
         else take<Byte>(*comm.group, slot(), sum);
+        auto *bytes = reinterpret_cast<uint8_t *>(sum.receive);
+        for (uint64_t at = 0, each = width(sum.type); spoilt >= 0 && at < sum.got(); at++) {
+            if (spoilt == 0) bytes[at * each + each - 1] ^= 0x80;
+            else memset(bytes + at * each, 0xff, each);
+        }
         if (++at.left == uint32_t(comm.ranks)) {
             at.arrived = 0;
             at.left = 0;
@@ -208,11 +219,12 @@ struct Execution {
 };
 
 void *begin(void *user, uint64_t now) {
-    static const Fault hang("FAKE_NCCL_HANG"), async("FAKE_NCCL_ASYNC");
+    static const Fault hang("FAKE_NCCL_HANG"), async("FAKE_NCCL_ASYNC"), spoil("FAKE_NCCL_SPOIL");
     auto *sum = static_cast<Sum *>(user);
     Communicator &comm = *sum->comm;
     auto *execution = new Execution{*sum, comm.executed++, now};
     execution->hung = hang.rank == comm.rank && comm.executed == hang.at;
+    if (spoil.rank == comm.rank && comm.executed == spoil.at) execution->spoilt = spoil.code;
     if (async.rank == comm.rank && comm.executed == async.at) {
         comm.last = "NET/Socket : peer has reset the connection";
         comm.error = async.code;
@@ -289,7 +301,8 @@ EXPORT int ncclCommInitRankConfig(void **out, int ranks, UniqueId id, int rank, 
         live.insert({comm.get(), comm});
     }
     *out = comm.get();
-    bool blocking = !config || config->blocking == 1 || config->blocking == UNDEFINED;
+    bool blocking = comm->blocking = !config || config->blocking == 1 || config->blocking == UNDEFINED;
+    if (blocking) comm->progress = 0;
     while (blocking && (comm->absent || !all_joined(*comm))) usleep(100);
     if (blocking) look_for_doubles(*comm);
     return blocking ? comm->error.load() : IN_PROGRESS;
@@ -325,6 +338,14 @@ static int enqueue(Kind kind, const void *send, void *receive, size_t count, int
     if (sum.given() > comm->group->most_numbers())
         return fail(INVALID_ARGUMENT, "more numbers than FAKE_NCCL_MOST");
     comm->debug.sums(bytes);
+    static const Fault wait("FAKE_NCCL_WAIT");
+    if (wait.rank == comm->rank && ++comm->enqueued == wait.at) {
+        while (!comm->aborted) usleep(1000);
+        return fail(INTERNAL, "the communicator was aborted");
+    }
+    if (comm->first)
+        if (const char *lazy = getenv("FAKE_NCCL_LAZY"); lazy && driver.take(strtoull(lazy, nullptr, 10)) != 0)
+            return fail(CUDA_ERROR, "Cuda failure 2 'out of memory'");
     FakeWork work = {};
     static const char *const names[] = {"all_reduce", "reduce_scatter", "all_gather"};
     work.name = names[kind];
@@ -347,7 +368,7 @@ static int enqueue(Kind kind, const void *send, void *receive, size_t count, int
     // The first of its kind connects ranks in the background.
     if (comm->first) comm->progress = 1;
     bool first = std::exchange(comm->first, false);
-    return first ? IN_PROGRESS : SUCCESS;
+    return first && !comm->blocking ? IN_PROGRESS : SUCCESS;
 }
 
 EXPORT int ncclAllReduce(const void *send, void *receive, size_t count, int type, int operation, void *handle,
@@ -393,8 +414,8 @@ static int forget(void *handle) {
 EXPORT int ncclCommFinalize(void *handle) {
     Comm comm = get(handle);
     if (!comm) return fail(INVALID_ARGUMENT, "no such communicator");
-    comm->progress = 1;
-    return IN_PROGRESS;
+    if (!comm->blocking) comm->progress = 1;
+    return comm->blocking ? SUCCESS : IN_PROGRESS;
 }
 EXPORT int ncclCommDestroy(void *handle) { return forget(handle); }
 EXPORT int ncclCommAbort(void *handle) {

@@ -127,6 +127,7 @@ pub fn record(run: &str, spec: Spec, tokens_per_s: f64) -> Record {
         samples: Vec::new(),
         warnings: vec!["clocks throttled in sample 3".into()],
         instrumented: None,
+        verified: None,
         quality: None,
     }
 }

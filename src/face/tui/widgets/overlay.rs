@@ -180,7 +180,9 @@ fn pick(buf: &mut Buffer, cx: &Context, pick: &Pick) {
     pick.field.draw(buf, typed, theme);
     let found = pick.found();
     let instead = pick.literal().map(|text| (text, Role::Text));
-    let nothing = || found.is_empty().then(|| ("nothing matches".to_owned(), Role::Dim));
+    let none =
+        if pick.field.value().is_empty() { "nothing to choose from yet" } else { "nothing matches" };
+    let nothing = || found.is_empty().then(|| (none.to_owned(), Role::Dim));
     if let Some((text, role)) = instead.or_else(nothing) {
         for (row, text) in wrap(&text, usize::from(area.width.saturating_sub(2))).iter().enumerate() {
             put(buf, area, area.x + 1, area.y + 2 + row as u16, text, theme.style(role));

@@ -88,14 +88,22 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut lines = Vec::new();
     for paragraph in text.lines() {
-        let mut current = String::new();
+        // the line and the columns that it takes so far: each word is measured once
+        let (mut current, mut columns) = (String::new(), 0);
         for word in paragraph.split(' ') {
-            if !current.is_empty() && current.width() + 1 + word.width() > width {
+            let takes = word.width();
+            if !current.is_empty() && columns + 1 + takes > width {
                 lines.push(std::mem::take(&mut current));
+                columns = 0;
             } else if !current.is_empty() {
                 current.push(' ');
+                columns += 1;
             }
-            let mut columns = current.width();
+            if columns + takes <= width {
+                current.push_str(word);
+                columns += takes;
+                continue;
+            }
             for c in word.chars() {
                 let wide = c.width().unwrap_or(0);
                 if columns + wide > width {

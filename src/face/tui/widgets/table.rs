@@ -7,7 +7,7 @@ use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
 use super::paint::{put, select};
-use crate::base::text::counted;
+use crate::base::text::{counted, without_middle};
 use crate::face::tui::layout::cut_top;
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::list::List;
@@ -107,6 +107,9 @@ pub fn draw(
 }
 
 fn text(buf: &mut Buffer, at: Rect, content: &str, column: &Column, style: Style) {
+    // what may grow is a name
+    let name = (column.grows > 0).then(|| without_middle(content, at.width.into()));
+    let content = name.as_deref().unwrap_or(content);
     let used = content.width().min(usize::from(at.width)) as u16;
     let shift = if column.right { at.width.min(column.width.max(used)) - used } else { 0 };
     put(buf, at, at.x + shift, at.y, content, style);

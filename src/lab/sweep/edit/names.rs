@@ -86,10 +86,17 @@ pub fn axis_names(spec: Option<&Spec>) -> Vec<AxisName> {
     for value in target.iter().flat_map(Target::described) {
         names.push(AxisName {
             name: format!("set.{}", value.key),
-            about: format!("{}: {}", value.about, value.value),
+            about: format!("{}: {}", value.about, short(&value.value)),
         });
     }
     names
+}
+
+/// A profile's value as it is read: a number of a scale, say, without the digits that rounding left behind.
+fn short(value: &str) -> String {
+    let number = value.parse::<f64>().ok().filter(|_| value.len() > 8);
+    let rounded = number.and_then(|number| format!("{number:.5e}").parse::<f64>().ok());
+    rounded.map_or_else(|| value.to_owned(), |number| number.to_string())
 }
 
 /// A list as people type it: values between blanks or commas, in quotes where they have either. Links

@@ -6,10 +6,13 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// The variables that make NCCL write down what it chooses, where the user has not set them; the file's
+/// The variables that make NCCL write down what it chooses, which takes time: never where something is timed. The file's
 /// name is set with [`DEBUG_FILE`].
 pub const DEBUG_VARIABLES: [(&str, &str); 2] =
     [("NCCL_DEBUG", "INFO"), ("NCCL_DEBUG_SUBSYS", "INIT,ENV,GRAPH,TUNING")];
+
+/// Whether it may sum within NVLink's switch: 0 or 1, or 2 for where it chooses so.
+pub const NVLS: &str = "NCCL_NVLS_ENABLE";
 
 /// Names the file that NCCL's debug lines go to.
 pub const DEBUG_FILE: &str = "NCCL_DEBUG_FILE";
@@ -28,12 +31,45 @@ pub struct Chosen {
     /// Network between hosts: `IB`, `Socket`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
+    /// Whether it could sum within NVLink's switch (NVLS).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvls: Option<bool>,
     /// Algorithm and protocol by size of all-reduces (bytes): `RING LL`.
     pub all_reduce: BTreeMap<u64, String>,
+    /// Channels, each a block of threads, of all-reduces by their size (bytes).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub blocks: BTreeMap<u64, u32>,
     /// Variables that NCCL says it heeded.
     pub heeded: BTreeSet<String>,
     /// The lines that NCCL printed as warnings.
     pub warnings: Vec<String>,
+}
+
+impl Chosen {
+    /// The messages (bytes) of all-reduces that go through NVLink's switch, as far as NCCL told of messages; `None`
+    /// where none do.
+    pub fn through_the_switch(&self) -> Option<Vec<u64>> {
+        let nvls = self.all_reduce.iter().filter(|(_, how)| how.starts_with("NVLS"));
+        let bytes: Vec<u64> = nvls.map(|(bytes, _)| *bytes).collect();
+        let is_told = !self.all_reduce.is_empty();
+        (!bytes.is_empty() || (!is_told && self.nvls == Some(true))).then_some(bytes)
+    }
+
+    /// What to say beside results of runs without P2P, where NCCL sums through NVLink's switch all the same.
+    pub fn switch_without_p2p(&self) -> Option<String> {
+        let bytes = self.through_the_switch()?;
+        let which = match bytes.as_slice() {
+            [] => "it may choose NVLS".to_owned(),
+            bytes => format!(
+                "NVLS for messages of {} bytes",
+                bytes.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
+            ),
+        };
+        Some(format!(
+            "P2P is off, but NCCL sums within NVLink's switch all the same ({which}), at NVLink's speed: nothing ties \
+             the one to the other; --nvls off (NCCL_NVLS_ENABLE=0) takes that away, too"
+        ))
+    }
 }
 
 /// The most warnings that are kept.
@@ -80,6 +116,10 @@ fn information(chosen: &mut Chosen, said: &str) {
         chosen.version.get_or_insert_with(|| first_word(version));
     } else if let Some((channels, _)) = said.split_once(" coll channels") {
         chosen.channels = channels.trim().parse().ok().or(chosen.channels);
+        // versions before 2.17 have no such channels and say nothing of them
+        if let Some(nvls) = said.split(',').find_map(|part| part.trim().strip_suffix(" nvls channels")) {
+            chosen.nvls = nvls.parse::<u32>().ok().map(|channels| channels > 0).or(chosen.nvls);
+        }
     } else if let Some((_, way)) = said.split_once(" via ")
         && said.starts_with("Channel ")
     {
@@ -91,9 +131,10 @@ fn information(chosen: &mut Chosen, said: &str) {
     } else if let Some((bytes, how)) =
         said.strip_prefix("AllReduce: ").and_then(|rest| rest.split_once(" Bytes -> "))
         && let Ok(bytes) = bytes.trim().parse()
-        && let Some(how) = algorithm(how)
+        && let Some(named) = algorithm(how)
     {
-        chosen.all_reduce.insert(bytes, how);
+        chosen.all_reduce.insert(bytes, named);
+        chosen.blocks.extend(channels(how).map(|channels| (bytes, channels)));
     }
 }
 
@@ -104,6 +145,14 @@ fn first_word(text: &str) -> String {
 /// `P2P/CUMEM/read` without how it is used; a network without the number of its card.
 fn transport(way: &str) -> String {
     first_word(way).split('/').take(2).collect::<Vec<_>>().join("/")
+}
+
+/// How many channels `channel{Lo..Hi}={0..1}` are.
+fn channels(how: &str) -> Option<u32> {
+    let (_, range) = how.split_once("channel{Lo..Hi}={")?;
+    let (low, high) = range.split_once('}')?.0.split_once("..")?;
+    let (low, high): (u32, u32) = (low.trim().parse().ok()?, high.trim().parse().ok()?);
+    high.checked_sub(low)?.checked_add(1)
 }
 
 /// `Algo RING proto LL channel{...}`; versions before 2.24 give numbers in place of names.
@@ -147,11 +196,30 @@ no line of NCCL's at all";
         let chosen = parse(text);
         assert_eq!(chosen.version.as_deref(), Some("2.27.3+cuda12.9"));
         assert_eq!((chosen.channels, chosen.network.as_deref()), (Some(24), Some("Socket")));
+        assert_eq!((chosen.nvls, chosen.switch_without_p2p().is_some()), (Some(false), true));
         assert_eq!(chosen.transports, ["NET/IB", "P2P/CUMEM"].map(String::from).into());
         assert_eq!(chosen.heeded, ["NCCL_ALGO", "NCCL_P2P_DISABLE"].map(String::from).into());
         let by_size = [(16_384, "RING LL".to_owned()), (268_435_456, "NVLS_TREE SIMPLE".to_owned())];
         assert_eq!(chosen.all_reduce, by_size.into());
+        assert_eq!(chosen.blocks, [(16_384, 2)].into(), "older versions do not tell");
         assert_eq!(chosen.warnings, ["socketStart: Connect failed"]);
         assert_eq!(parse(""), Chosen::default());
+    }
+
+    #[test]
+    fn sums_within_the_switch_are_told_where_p2p_is_off() {
+        let channels = "a:1:1 [0] NCCL INFO 16 coll channels, 16 collnet channels, 16 nvls channels, 32 p2p channels";
+        let of = |lines: &str| parse(&format!("{channels}\n{lines}")).switch_without_p2p();
+        let (ring, nvls) = (
+            "a:1:1 [0] NCCL INFO AllReduce: 16384 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..1}",
+            "a:1:1 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo NVLS proto SIMPLE channel{Lo..Hi}={0..15}",
+        );
+        assert_eq!(of(ring), None);
+        let said = of(&format!("{ring}\n{nvls}")).unwrap_or_default();
+        assert!(
+            said.contains("NVLS for messages of 1048576 bytes") && said.contains("--nvls off"),
+            "{said}"
+        );
+        assert!(of("").is_some_and(|said| said.contains("it may choose NVLS")));
     }
 }

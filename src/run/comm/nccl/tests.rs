@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use super::communicator::Alive;
 use super::library::Functions;
-use super::types::{Comm, Config, IN_PROGRESS, SUCCESS, Stream};
+use super::types::{Comm, Config, SUCCESS, Stream};
 use super::*;
 use crate::base::error::{Error, Result};
 use crate::plan::DType;
@@ -20,7 +21,7 @@ const FINE: u8 = 0;
 const NEVER_READY: u8 = 1;
 const REFUSES: u8 = 2;
 const FAILS_LATER: u8 = 3;
-const CONNECTS_LATE: u8 = 4;
+const WAITS: u8 = 4;
 const ABORT_HANGS: u8 = 5;
 const FINALIZE_HANGS: u8 = 6;
 
@@ -28,8 +29,6 @@ const FINALIZE_HANGS: u8 = 6;
 #[derive(Default)]
 struct Fake {
     behaviour: u8,
-    /// Answers of "in progress" that are left.
-    progress: AtomicU32,
     failed: AtomicBool,
     sums: AtomicU32,
     finalized: AtomicBool,
@@ -59,23 +58,17 @@ unsafe extern "C" fn init_rank(
     if behaviour == REFUSES {
         return 5;
     }
-    let progress = if matches!(behaviour, NEVER_READY | ABORT_HANGS) { u32::MAX } else { 3 };
-    let fake = Fake { behaviour, progress: progress.into(), ..Fake::default() };
+    while behaviour == NEVER_READY {
+        std::thread::sleep(LONG);
+    }
+    let fake = Fake { behaviour, ..Fake::default() };
     // SAFETY: the caller gives a place for a communicator.
     unsafe { *comm = Box::into_raw(Box::new(fake)).cast() };
-    IN_PROGRESS
+    SUCCESS
 }
 unsafe extern "C" fn async_error(comm: Comm, code: *mut c_int) -> c_int {
     let fake = fake(comm);
-    let left = fake.progress.load(Ordering::SeqCst);
-    let now = if fake.failed.load(Ordering::SeqCst) {
-        6
-    } else if left > 0 {
-        fake.progress.store(left - 1, Ordering::SeqCst);
-        IN_PROGRESS
-    } else {
-        SUCCESS
-    };
+    let now = if fake.failed.load(Ordering::SeqCst) { 6 } else { SUCCESS };
     // SAFETY: the caller gives a place for one int.
     unsafe { *code = now };
     SUCCESS
@@ -91,11 +84,15 @@ unsafe extern "C" fn all_reduce(
 ) -> c_int {
     assert_eq!((dtype, operation), (9, 0));
     let fake = fake(comm);
-    let before = fake.sums.fetch_add(1, Ordering::SeqCst);
+    fake.sums.fetch_add(1, Ordering::SeqCst);
     match fake.behaviour {
-        CONNECTS_LATE if before == 0 => {
-            fake.progress.store(4, Ordering::SeqCst);
-            IN_PROGRESS
+        // for a peer that is dead: nothing but an abort ends it
+        WAITS | ABORT_HANGS => {
+            let began = Instant::now();
+            while !fake.aborted.load(Ordering::SeqCst) && began.elapsed() < LONG {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            3
         }
         FAILS_LATER => {
             fake.failed.store(true, Ordering::SeqCst);
@@ -117,8 +114,10 @@ unsafe extern "C" fn all_gather(
 unsafe extern "C" fn finalize(comm: Comm) -> c_int {
     let fake = fake(comm);
     fake.finalized.store(true, Ordering::SeqCst);
-    fake.progress.store(if fake.behaviour == FINALIZE_HANGS { u32::MAX } else { 2 }, Ordering::SeqCst);
-    IN_PROGRESS
+    while fake.behaviour == FINALIZE_HANGS {
+        std::thread::sleep(LONG);
+    }
+    SUCCESS
 }
 unsafe extern "C" fn destroy(comm: Comm) -> c_int {
     fake(comm).destroyed.store(true, Ordering::SeqCst);
@@ -159,8 +158,12 @@ fn nccl() -> &'static Nccl {
 }
 
 fn join(behaviour: u8, timeout: Duration) -> Result<Communicator> {
+    join_among(behaviour, timeout, Arc::new(|| Ok(())))
+}
+
+fn join_among(behaviour: u8, timeout: Duration, alive: Alive) -> Result<Communicator> {
     let id = UniqueId::from_bytes(&[behaviour; 128]).unwrap();
-    Communicator::join_with(nccl(), id, 1, 4, timeout, &|| Ok(()))
+    Communicator::join_with(nccl(), id, (1, 4), timeout, || Ok(()), alive)
 }
 
 fn sum(communicator: &Communicator) -> Result<()> {
@@ -174,19 +177,58 @@ fn text<T>(result: Result<T>) -> String {
 }
 
 #[test]
-fn a_communicator_is_polled_until_ready_and_ends_in_good_order() {
-    for behaviour in [FINE, CONNECTS_LATE] {
-        let communicator = join(behaviour, LONG).unwrap();
-        let seen = fake(communicator.address());
-        sum(&communicator).unwrap();
-        assert_eq!(seen.progress.load(Ordering::SeqCst), 0, "it waited until that was enqueued");
-        sum(&communicator).unwrap();
-        communicator.check().unwrap();
-        drop(communicator);
-        assert_eq!(seen.sums.load(Ordering::SeqCst), 2);
-        let ended = [&seen.finalized, &seen.destroyed, &seen.aborted].map(|b| b.load(Ordering::SeqCst));
-        assert_eq!(ended, [true, true, false]);
-    }
+fn a_communicator_ends_in_good_order() {
+    let communicator = join(FINE, LONG).unwrap();
+    let seen = fake(communicator.address());
+    sum(&communicator).unwrap();
+    sum(&communicator).unwrap();
+    communicator.check().unwrap();
+    drop(communicator);
+    assert_eq!(seen.sums.load(Ordering::SeqCst), 2);
+    let ended = [&seen.finalized, &seen.destroyed, &seen.aborted].map(|b| b.load(Ordering::SeqCst));
+    assert_eq!(ended, [true, true, false]);
+}
+
+/// A call that waits for a peer that is dead returns, because the watchdog ends the communicator under it: in time,
+/// or as soon as the other ranks know.
+#[test]
+fn a_sum_with_a_dead_peer_ends() {
+    let began = Instant::now();
+    let communicator = join(WAITS, SHORT).unwrap();
+    let seen = fake(communicator.address());
+    let late = text(sum(&communicator));
+    assert!(late.starts_with("rank 1: the all-reduce of 4 numbers was not enqueued within"), "{late}");
+    assert!(seen.aborted.load(Ordering::SeqCst));
+    assert_eq!(text(sum(&communicator)), late, "the reason stays");
+
+    let dead = Arc::new(AtomicBool::new(false));
+    let known = Arc::clone(&dead);
+    let communicator = join_among(
+        WAITS,
+        LONG,
+        Arc::new(move || match known.load(Ordering::SeqCst) {
+            false => Ok(()),
+            true => Err(Error::failed("rank 0 was killed")),
+        }),
+    )
+    .unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(SHORT);
+            dead.store(true, Ordering::SeqCst);
+        });
+        assert_eq!(text(sum(&communicator)), "rank 0 was killed");
+    });
+    // a rank's own thread may end what another one's waits for, too
+    let communicator = join(WAITS, LONG).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(SHORT);
+            communicator.abort("rank 2 ran out of memory");
+        });
+        assert_eq!(text(sum(&communicator)), "rank 2 ran out of memory");
+    });
+    assert!(began.elapsed() < LONG);
 }
 
 #[test]
@@ -194,14 +236,12 @@ fn joining_ends_with_the_time_out_or_with_a_sibling() {
     let began = Instant::now();
     let late = text(join(NEVER_READY, SHORT));
     assert!(late.starts_with("joining rank 1 of 4: NCCL 2.27.3 was not ready within 0 s"), "{late}");
-    let id = UniqueId::from_bytes(&[NEVER_READY; 128]).unwrap();
     let looks = AtomicU32::new(0);
-    let gone = Communicator::join_with(nccl(), id, 0, 2, LONG, &|| match looks
-        .fetch_add(1, Ordering::SeqCst)
-    {
+    let alive = move || match looks.fetch_add(1, Ordering::SeqCst) {
         0..5 => Ok(()),
         _ => Err(Error::failed("rank 1 is gone")),
-    });
+    };
+    let gone = join_among(NEVER_READY, LONG, Arc::new(alive));
     assert_eq!(text(gone), "rank 1 is gone");
     assert!(began.elapsed() < LONG);
 }
@@ -230,7 +270,9 @@ fn what_nccl_says_of_its_failures_is_told() {
 #[test]
 fn an_end_that_hangs_is_left_to_the_end_of_the_process() {
     let began = Instant::now();
-    drop(text(join(ABORT_HANGS, SHORT)));
+    let communicator = join(ABORT_HANGS, LONG).unwrap();
+    communicator.abort("enough");
+    drop(communicator);
     let communicator = join(FINALIZE_HANGS, LONG).unwrap();
     let seen = fake(communicator.address());
     drop(communicator);
@@ -252,7 +294,13 @@ fn ranks_join_through_their_peers_and_fail_together() {
     let nccl = nccl();
     let joined: Vec<_> = Peers::threads(3, LONG)
         .into_iter()
-        .map(|peers| std::thread::spawn(move || Communicator::join(nccl, &peers).map(|_| peers.rank())))
+        .map(|peers| {
+            let join = move || {
+                let peers = Arc::new(peers);
+                Communicator::join(nccl, &peers, || Ok(())).map(|_| peers.rank())
+            };
+            std::thread::spawn(join)
+        })
         .collect();
     let ranks: Vec<usize> = joined.into_iter().map(|rank| rank.join().unwrap().unwrap()).collect();
     assert_eq!(ranks, [0, 1, 2]);
@@ -261,7 +309,7 @@ fn ranks_join_through_their_peers_and_fail_together() {
     let dies = peers.pop().unwrap();
     let waits = peers.pop().unwrap();
     dies.abort("rank 1: no GPU");
-    assert_eq!(text(Communicator::join(nccl, &waits)), "rank 1: no GPU");
+    assert_eq!(text(Communicator::join(nccl, &Arc::new(waits), || Ok(()))), "rank 1: no GPU");
 }
 
 /// With a real library: `LADDERSCOPE_NCCL=/path/libnccl.so.2 cargo test -- --ignored a_real_nccl`.
@@ -273,9 +321,10 @@ fn a_real_nccl_loads_and_joins_or_says_why_not() {
     let nccl = Nccl::load().unwrap();
     assert_eq!(Some(nccl.version()), probed.version);
     assert!(nccl.version().starts_with("2."), "{}", nccl.version());
-    let result = nccl
-        .unique_id()
-        .and_then(|id| Communicator::join_with(nccl, id, 0, 1, Duration::from_secs(20), &|| Ok(())));
+    let result = nccl.unique_id().and_then(|id| {
+        let limit = Duration::from_secs(20);
+        Communicator::join_with(nccl, id, (0, 1), limit, || Ok(()), Arc::new(|| Ok(())))
+    });
     println!("version {} from {:?}: {:?}", nccl.version(), probed.library, result);
     println!("{:?}", chosen());
     if let Err(error) = result {

@@ -72,13 +72,14 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// Nothing blocks; all else as NCCL (or the environment, which overrides this) wants.
-    pub fn non_blocking() -> Self {
+    /// Calls return when they have done what was asked; all else as NCCL (or the environment, which overrides this)
+    /// wants.
+    pub fn blocking() -> Self {
         Self {
             size: size_of::<Self>(),
             magic: 0xcafe_beef,
             version: OLDEST,
-            blocking: 0,
+            blocking: 1,
             cga_cluster_size: UNDEFINED,
             min_ctas: UNDEFINED,
             max_ctas: UNDEFINED,
@@ -129,8 +130,8 @@ mod tests {
             offset_of!(Config, later),
         ];
         assert_eq!(offsets, [8, 12, 16, 20, 24, 28, 32, 40, 44]);
-        let config = Config::non_blocking();
-        assert_eq!((config.size, config.blocking, config.version), (48, 0, 21_800));
+        let config = Config::blocking();
+        assert_eq!((config.size, config.blocking, config.version), (48, 1, 21_800));
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(super) fn api() -> Result<&'static Api> {
         let found = libraries::found(Library::Cupti).map_err(|e| e.to_string())?;
         Api::load(&found.library).map_err(|missing| {
             format!(
-                "CUPTI at {} lacks {}: it is older than CUDA 12; --recorder events needs no CUPTI",
+                "CUPTI at {} lacks {}: it is older than CUDA 12; --recorder stamps needs no CUPTI",
                 found.path.display(),
                 missing.join(", ")
             )
@@ -85,10 +85,10 @@ impl Api {
         let message = format!("CUPTI: {doing}: {text} ({code})");
         Err(match code {
             INSUFFICIENT_PRIVILEGES => Error::failed(format!(
-                "{message}; the driver keeps profiling to root (NVreg_RestrictProfilingToAdminUsers): use --recorder events"
+                "{message}; the driver keeps profiling to root (NVreg_RestrictProfilingToAdminUsers): use --recorder stamps"
             )),
             MULTIPLE_SUBSCRIBERS => Error::failed(format!(
-                "{message}; another profiler (nsys, ncu) is attached: run without it, or with --recorder events"
+                "{message}; another profiler (nsys, ncu) is attached: run without it, or with --recorder stamps"
             )),
             NOT_INITIALIZED => Error::failed(format!("{message}; is there an NVIDIA driver?")),
             _ => Error::failed(message),

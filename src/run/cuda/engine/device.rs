@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::setup::{can_overlap, check_memory, sizes};
+use super::setup::{can_overlap, check_memory, first_sums, sizes};
 use super::step::transfers;
 use super::{Local, Programs, Setup};
 use crate::base::error::{Error, Result};
-use crate::machine::driver::{Gpu, Memory, Priority, Stream};
+use crate::machine::driver::{Divided, Gpu, Memory, Priority, Stream};
 use crate::model::WeightSource;
 use crate::plan::{DType, Element, Kind, Lane, ModelShape, Phase};
+use crate::run::computed::Computed;
 use crate::run::cuda::blas::Blas;
 use crate::run::cuda::choose::Product;
 use crate::run::cuda::collective::{Collective, EmulatedScratch, LoopbackTable};
@@ -46,10 +47,16 @@ pub struct Engine {
     pub(super) kernels: Kernels,
     pub(super) blas: Blas,
     pub(super) streams: HashMap<StreamId, Stream>,
+    /// Multiprocessors of their own for compute and for communication, where they do not share all.
+    divided: Option<Divided>,
     pub(super) layout: Layout,
     pub(super) gpu: Gpu,
     /// Free memory of the GPU before anything was loaded (bytes).
     free_before: u64,
+    /// Memory that NCCL took with its first sums (bytes).
+    nccl_bytes: u64,
+    /// What a launch takes of an emulated collective's time (ns).
+    pub(super) link_launch_ns: u64,
     /// Whether a decode step has run outside of a capture.
     pub(super) tried: Cell<bool>,
     /// Asked while waiting: an error where another rank has ended.
@@ -62,7 +69,7 @@ pub type Alive = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 impl Drop for Engine {
     fn drop(&mut self) {
         // a collective that never ends would let every free wait for ever
-        if let Collective::Nccl(communicator) = &self.collective
+        if let Collective::Nccl(communicator, _) = &self.collective
             && !self.main().is_done().unwrap_or(true)
         {
             communicator.abort("the run has ended");
@@ -96,7 +103,21 @@ impl Engine {
             _ if ranks == 1 => Layout::ONE,
             _ => return Err(Error::failed(format!("{ranks} ranks on one GPU need loopback sums"))),
         };
-        let sizes = sizes(setup, gpu, &programs, &local.collective);
+        // loopback's collectives are kernels like any other
+        let is_divided = setup.comm_sms > 0 && !matches!(local.collective, Collective::Loopback);
+        let divided = is_divided.then(|| gpu.divide(setup.comm_sms)).transpose()?;
+        let for_compute =
+            divided.as_ref().map_or(gpu.info().multiprocessors, |divided| divided.multiprocessors().0);
+        let sizes = sizes(setup, for_compute, &programs, &local.collective);
+        let row = u64::from(shape.hidden) * setup.dtype.bytes();
+        let rows = u64::from(setup.prefill.0) * u64::from(setup.prefill.1);
+        let nccl_bytes = match &local.collective {
+            Collective::Nccl(communicator, _) => {
+                on_phase("first sums over NCCL");
+                first_sums(gpu, communicator, &programs.messages(setup))?
+            }
+            _ => 0,
+        };
         let (free_before, total) = gpu.memory()?;
         check_memory(gpu, setup, &sizes, &programs, ranks, (free_before, total))?;
         on_phase("compiling kernels");
@@ -117,8 +138,12 @@ impl Engine {
         let mut streams = HashMap::new();
         for id in decode_schedule.streams().into_iter().chain(prefill_schedule.streams()) {
             if let std::collections::hash_map::Entry::Vacant(entry) = streams.entry(id) {
-                let priority = if id.lane == Lane::Comm { Priority::High } else { Priority::Normal };
-                let stream = entry.insert(gpu.stream(priority)?);
+                let for_comm = id.lane == Lane::Comm;
+                let priority = if for_comm { Priority::High } else { Priority::Normal };
+                let stream = entry.insert(match &divided {
+                    Some(divided) => divided.stream(for_comm, priority)?,
+                    None => gpu.stream(priority)?,
+                });
                 if id.lane == Lane::Compute {
                     blas.reserve(stream)?;
                 }
@@ -166,12 +191,10 @@ impl Engine {
         };
         let prefill = phase(&programs.prefill, prefill_schedule)?;
         let decode = phase(&programs.decode, decode_schedule)?;
-        let rows = u64::from(setup.prefill.0) * u64::from(setup.prefill.1);
         let emulated = match local.collective {
             Collective::Emulated(_) => {
                 let rows = rows.max(u64::from(setup.sequences));
-                let bytes = rows * u64::from(shape.hidden) * setup.dtype.bytes();
-                Some(EmulatedScratch::new(gpu, main, bytes)?)
+                Some(EmulatedScratch::new(gpu, main, rows * row)?)
             }
             _ => None,
         };
@@ -193,9 +216,12 @@ impl Engine {
             kernels,
             blas,
             streams,
+            divided,
             layout,
             gpu: gpu.clone(),
             free_before,
+            nccl_bytes,
+            link_launch_ns: 0,
             tried: Cell::new(false),
             alive,
         };
@@ -208,6 +234,16 @@ impl Engine {
     /// The first local rank's compute stream, on which every step begins and ends.
     pub fn main(&self) -> &Stream {
         &self.streams[&StreamId { rank: 0, lane: Lane::Compute }]
+    }
+
+    /// Multiprocessors that compute can count on where no collective runs beside it.
+    pub fn multiprocessors(&self) -> u32 {
+        self.divided().map_or(self.gpu.info().multiprocessors, |(compute, _)| compute)
+    }
+
+    /// Multiprocessors of their own for compute and for communication; `None` where they share all.
+    pub fn divided(&self) -> Option<(u32, u32)> {
+        self.divided.as_ref().map(Divided::multiprocessors)
     }
 
     /// The GPU on which it executes.
@@ -259,7 +295,7 @@ impl Engine {
             return Ok(Vec::new());
         };
         let whole = StepSize::decode(self.setup.sequences);
-        let all = self.gpu.info().multiprocessors;
+        let all = self.multiprocessors();
         let mut products: Vec<Product> = Vec::new();
         let matmuls = plan.operations.iter().zip(program.beside_collectives());
         for (operation, beside) in matmuls.filter(|(o, _)| o.kind == Kind::MatMul) {
@@ -311,11 +347,17 @@ impl Engine {
         Ok(self.free_before.saturating_sub(free) / self.ranks.len().max(1) as u64)
     }
 
+    /// Memory that NCCL took with its first sums (bytes), besides what it took when the ranks met.
+    pub fn nccl_bytes(&self) -> u64 {
+        self.nccl_bytes
+    }
+
     /// Forgets what was generated: the next token of each sequence is its first. Enqueued in stream
     /// order, without waiting for it.
     pub fn reset(&self) -> Result<()> {
         for rank in &self.ranks {
-            for memory in [rank.state.positions(), rank.state.steps()] {
+            let state = &rank.state;
+            for memory in [state.positions(), state.steps(), state.not_finite()] {
                 self.main().fill(memory.ptr(), 0, memory.bytes())?;
             }
         }
@@ -363,6 +405,17 @@ impl Engine {
         rank.state.history().download(0, bytemuck::cast_slice_mut(&mut history))?;
         let of = |sequence: usize| history.iter().skip(sequence).step_by(batch).copied().collect();
         Ok((0..batch).map(of).collect())
+    }
+
+    /// What the first local rank computed since the last [`Engine::reset`], `count` tokens a sequence. Waits, and fails,
+    /// like [`Engine::wait_idle`].
+    pub(in crate::run) fn computed(&self, count: u32) -> Result<Computed> {
+        let tokens = self.tokens(count)?;
+        let mut not_finite = [0u32];
+        if let Some(rank) = self.ranks.first() {
+            rank.state.not_finite().download(0, bytemuck::cast_slice_mut(&mut not_finite))?;
+        }
+        Ok(Computed::of(tokens.iter().flatten(), not_finite[0].into()))
     }
 
     /// The first `rows` rows of the first local rank's logits of the last step of a phase, row by row,
@@ -422,13 +475,13 @@ impl Engine {
     pub fn check(&self) -> Result<()> {
         (self.alive)()?;
         match &self.collective {
-            Collective::Nccl(communicator) => communicator.check(),
+            Collective::Nccl(communicator, _) => communicator.check(),
             _ => Ok(()),
         }
     }
 
     fn give_up(&self, why: &str) {
-        if let Collective::Nccl(communicator) = &self.collective {
+        if let Collective::Nccl(communicator, _) = &self.collective {
             communicator.abort(why);
         }
         // where the GPU does not end even so, the driver layer frees nothing of it any more: that would

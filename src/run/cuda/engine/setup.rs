@@ -1,18 +1,20 @@
 //! What an engine is made from, and whether it will fit.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, Result};
-use crate::machine::driver::Gpu;
+use crate::machine::driver::{Gpu, Priority};
 use crate::model::Model;
 use crate::plan::{Architecture, CommDType, DType, Kind, Phase, PlanSpec, Precision, Variant};
-use crate::run::comm::Progress;
+use crate::run::comm::nccl::Communicator;
+use crate::run::comm::{Exchange, Progress};
 use crate::run::cuda::blas;
 use crate::run::cuda::collective::Collective;
 use crate::run::cuda::launches::MatvecChoice;
 use crate::run::cuda::program::Program;
 use crate::run::cuda::rank::Sizes;
+use crate::run::cuda::size::StepSize;
 use crate::run::cuda::tuning::Tuning;
 use crate::run::sample::Sampling;
 
@@ -49,6 +51,8 @@ pub struct Setup {
     pub variant: Variant,
     /// Whether decode steps are captured and replayed; else they are enqueued eagerly.
     pub graph: bool,
+    /// Multiprocessors that communication has for itself; 0: all share all.
+    pub comm_sms: u32,
     /// What can be changed of how steps run.
     pub tuning: Tuning,
     /// Who multiplies few rows by a matrix.
@@ -103,6 +107,23 @@ impl Programs {
         Ok(Self { prefill, decode })
     }
 
+    /// Bytes of the messages of both phases' all-reduces, each once, ascending.
+    pub(in crate::run::cuda) fn messages(&self, setup: &Setup) -> Vec<u64> {
+        let row = u64::from(setup.model.shape.hidden) * setup.dtype.bytes();
+        let (sequences, tokens) = setup.prefill;
+        let prefill = StepSize { first_sequence: 0, sequences, first_token: 0, tokens };
+        let decode = StepSize::decode(setup.sequences);
+        let of = |program: &Program, size: StepSize| {
+            let groups = program.plan.groups;
+            let rows = (0..groups.count).map(move |group| size.of_group(groups, group).rows());
+            rows.map(move |rows| u64::from(rows) * row)
+        };
+        let mut all: Vec<u64> = of(&self.decode, decode).chain(of(&self.prefill, prefill)).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
     /// The plan of the phase asked for.
     pub fn of(&self, phase: Phase) -> &Program {
         match phase {
@@ -119,29 +140,31 @@ pub fn lacks(tp: u32, variant: Variant) -> Option<String> {
         .then(|| format!("the cuda backend has no reduce-scatter of {comm_dtype} messages"))
 }
 
-/// Multiprocessors that a collective of so many rows needs.
-pub(super) fn needed(setup: &Setup, collective: &Collective, rows: u32) -> u32 {
-    let row = u64::from(setup.model.shape.hidden) * setup.dtype.bytes();
-    collective.multiprocessors(u64::from(rows) * row)
-}
-
-/// Multiprocessors that kernels beside a collective of so many rows leave to it.
+/// Multiprocessors that kernels beside a collective of so many rows leave to it: none where it has its own.
 pub(super) fn taken(setup: &Setup, collective: &Collective, rows: u32) -> u32 {
-    match (needed(setup, collective, rows), setup.tuning.sms_for_comm) {
+    let row = u64::from(setup.model.shape.hidden) * setup.dtype.bytes();
+    let needed = collective.multiprocessors(u64::from(rows) * row, setup.tp);
+    match (needed, setup.tuning.sms_for_comm) {
         (0, _) => 0,
+        _ if setup.comm_sms > 0 => 0,
         (_, Some(asked)) => asked,
         (taken, None) => taken,
     }
 }
 
 /// Whether a GPU can start a kernel while the one before it still runs (programmatic dependent
-/// launches: Hopper and later).
+/// launches: Hopper and later), in graphs too, which drivers for CUDA 12.3 and later capture so.
 pub(super) fn can_overlap(gpu: &Gpu) -> bool {
-    gpu.info().sm >= (9, 0)
+    gpu.info().sm >= (9, 0) && gpu.info().driver_api >= 12_030
 }
 
 /// Sizes that follow from a setup on a GPU.
-pub(super) fn sizes(setup: &Setup, gpu: &Gpu, programs: &Programs, collective: &Collective) -> Sizes {
+pub(super) fn sizes(
+    setup: &Setup,
+    multiprocessors: u32,
+    programs: &Programs,
+    collective: &Collective,
+) -> Sizes {
     let decode = &programs.decode;
     let mut operations = decode.plan.operations.iter().zip(decode.beside_collectives());
     // attention beside a collective leaves it room, too
@@ -155,8 +178,45 @@ pub(super) fn sizes(setup: &Setup, gpu: &Gpu, programs: &Programs, collective: &
         output_tokens: setup.output_tokens,
         prefill: setup.prefill,
         sampling: setup.sampling,
-        multiprocessors: gpu.info().multiprocessors.saturating_sub(taken).max(1),
+        multiprocessors: multiprocessors.saturating_sub(taken).max(1),
     }
+}
+
+/// Sums once over NCCL for each size of message (bytes): what it connects and allocates with the first one (buffers of
+/// NVLink's switch take hundreds of MB a rank) is there before memory is looked at. How much of the GPU's memory that
+/// took (bytes). Fails where a rank does not come, or where memory is too small.
+pub(in crate::run::cuda) fn first_sums(
+    gpu: &Gpu,
+    communicator: &Communicator,
+    messages: &[u64],
+) -> Result<u64> {
+    let (before, _) = gpu.memory()?;
+    let stream = gpu.stream(Priority::High)?;
+    for &bytes in messages {
+        let memory = gpu.allocate(bytes, "a first message over NCCL")?;
+        stream.fill(memory.ptr(), 0, bytes)?;
+        let (at, count) = (memory.ptr().0, (bytes / DType::Bf16.bytes()) as usize);
+        // SAFETY: so many numbers lie at that address on the communicator's GPU until the stream is done; so does the
+        // stream.
+        unsafe {
+            let sum = (Exchange::AllReduce, Some(DType::Bf16));
+            communicator.exchange(sum.0, [at, at], count, sum.1, stream.raw().cast())?;
+        }
+        let began = Instant::now();
+        while !stream.is_done()? {
+            communicator.check()?;
+            if began.elapsed() > communicator.timeout() {
+                communicator.abort("the first sum did not end in time");
+                return Err(Error::failed(format!(
+                    "the first all-reduce over NCCL ({bytes} bytes) hangs: it did not end within {:.0} s",
+                    communicator.timeout().as_secs_f64()
+                )));
+            }
+            std::thread::yield_now();
+        }
+    }
+    let (after, _) = gpu.memory()?;
+    Ok(before.saturating_sub(after))
 }
 
 /// An error where it will not fit, before anything is loaded.

@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::setup::{can_overlap, needed, taken};
+use super::setup::{can_overlap, taken};
+use super::stamps::Stamps;
 use super::{Engine, PhaseState};
 use crate::base::error::{Error, Result};
 use crate::machine::driver::{Event, Graph, GraphExec, Memory, Stream};
 use crate::plan::Phase;
 use crate::run::cuda::collective::Collective;
 use crate::run::cuda::cupti;
+use crate::run::cuda::kernels::Source;
 use crate::run::cuda::launches::{Binder, Call};
 use crate::run::cuda::program::Program;
 use crate::run::cuda::rank::Activations;
@@ -31,6 +33,19 @@ pub struct Step {
     /// Timed events, by local rank and mark.
     marks: Vec<Vec<Event>>,
     graph: Option<(Graph, GraphExec)>,
+    /// What keeps the stamps of its kernels, behind all of them.
+    keep: Vec<Call>,
+}
+
+/// How the operations of a step are timed.
+#[derive(Clone, Copy)]
+pub enum Timing<'a> {
+    /// Not at all.
+    None,
+    /// By events before and after operations: so many a local rank.
+    Events(Marks<'a>, u32),
+    /// By what kernels say themselves, of one local rank.
+    Stamps(&'a Stamps),
 }
 
 impl Step {
@@ -65,14 +80,15 @@ impl Step {
 }
 
 impl Engine {
-    /// A decode step: captured, ready to replay, unless graphs are off. With `marks`, a timed one:
-    /// `count` events a local rank. Before the first capture the step is tried, after which nothing that
+    /// A decode step: captured, ready to replay, unless graphs are off. Before the first capture the step is tried, after which nothing that
     /// was generated is left. Fails where a kernel does not compile, or the graph cannot be captured.
-    pub fn decode_step(&self, marks: Option<(Marks<'_>, u32)>) -> Result<Step> {
+    pub fn decode_step(&self, timing: Timing<'_>) -> Result<Step> {
         let size = StepSize::decode(self.setup.sequences);
-        let mut step = self.step(Phase::Decode, &size, marks)?;
+        let mut step = self.step(Phase::Decode, &size, timing)?;
         if self.setup.graph {
-            if !self.tried.replace(true) {
+            // kernels that say when they ran are others than those that were tried before
+            let is_new = matches!(timing, Timing::Stamps(_));
+            if !self.tried.replace(true) || is_new {
                 self.try_out(&mut step)?;
             }
             self.capture(&mut step)?;
@@ -88,7 +104,7 @@ impl Engine {
         first_sequence: u32,
         sequences: u32,
         tokens: u32,
-        marks: Option<(Marks<'_>, u32)>,
+        timing: Timing<'_>,
     ) -> Result<Step> {
         let most = u64::from(self.setup.prefill.0) * u64::from(self.setup.prefill.1);
         let rows = u64::from(sequences) * u64::from(tokens);
@@ -101,11 +117,12 @@ impl Engine {
             )));
         }
         let size = StepSize { first_sequence, sequences, first_token: 0, tokens };
-        self.step(Phase::Prefill, &size, marks)
+        self.step(Phase::Prefill, &size, timing)
     }
 
     /// Binds a step to memory; everything that must not happen during a capture happens here.
-    fn step(&self, phase: Phase, size: &StepSize, marks: Option<(Marks<'_>, u32)>) -> Result<Step> {
+    fn step(&self, phase: Phase, size: &StepSize, timing: Timing<'_>) -> Result<Step> {
+        let kernels = self.kernels.of(matches!(timing, Timing::Stamps(_)));
         let program = self.programs.of(phase);
         let state = self.state(phase);
         let beside = program.beside_collectives();
@@ -116,7 +133,7 @@ impl Engine {
                 Phase::Decode => rank.state.tokens().ptr(),
             };
             let binder = Binder {
-                kernels: &self.kernels,
+                kernels,
                 program,
                 shape: &self.setup.model.shape,
                 rank,
@@ -126,7 +143,8 @@ impl Engine {
                 tokens,
                 batch: self.setup.sequences,
                 capacity: self.setup.capacity,
-                multiprocessors: self.gpu.info().multiprocessors,
+                multiprocessors: self.multiprocessors(),
+                whole: self.gpu.info().multiprocessors,
                 collective: (
                     self.taken_by_collectives(size.of_group(program.plan.groups, 0).rows()),
                     &beside,
@@ -140,20 +158,17 @@ impl Engine {
                 self.blas.prepare(shape)?;
             }
         }
-        let collectives = self.collectives(program, state, size)?;
-        let (schedule, marks) = match marks {
-            None => (state.schedule.clone(), Vec::new()),
-            Some((marks, count)) => {
+        let mut collectives = self.collectives(kernels, program, state, size)?;
+        let (schedule, marks) = match timing {
+            Timing::None | Timing::Stamps(_) => (state.schedule.clone(), Vec::new()),
+            Timing::Events(marks, count) => {
                 let schedule = Schedule::new(&program.plan, &self.layout, Some(marks));
                 let events = || (0..count).map(|_| self.gpu.event(true)).collect::<Result<Vec<_>>>();
                 (schedule, (0..self.ranks.len()).map(|_| events()).collect::<Result<_>>()?)
             }
         };
         let follows = schedule.follows_a_launch();
-        // a collective must find room: what may run beside one starts no sooner than it must
-        let needs_room =
-            needed(&self.setup, &self.collective, size.of_group(program.plan.groups, 0).rows()) > 0;
-        let alone = |operation: usize| !needs_room || !beside[operation];
+        // whether a collective may run beside a kernel or not: all plans are executed the same way
         for (rank, calls) in calls.iter_mut().enumerate() {
             for operation in 0..calls.len() {
                 let lane = program.plan.operations[operation].lane;
@@ -164,13 +179,24 @@ impl Engine {
                     .is_some_and(|before| matches!(before, Call::Kernel { .. }));
                 for (at, call) in calls[operation].iter_mut().enumerate() {
                     if let Call::Kernel { launch, .. } = call {
-                        launch.programmatic &= alone(operation) && (at > 0 || own);
+                        launch.programmatic &= at > 0 || own;
                     }
                 }
             }
         }
+        let mut keep = Vec::new();
+        if let Timing::Stamps(stamps) = timing {
+            let of_rank = calls.iter_mut().flat_map(|calls| calls.iter_mut().enumerate());
+            let all = of_rank.chain(collectives.iter_mut().map(|(at, calls)| (*at, calls)));
+            for (operation, calls) in all {
+                let launched = std::mem::take(calls);
+                *calls = stamps.around(&self.kernels, operation, launched)?;
+            }
+            keep.push(stamps.keep(&self.kernels)?);
+        }
         let events = (0..schedule.events).map(|_| self.gpu.event(false)).collect::<Result<_>>()?;
-        Ok(Step { phase, size: *size, schedule, events, calls, collectives, marks, graph: None })
+        let size = *size;
+        Ok(Step { phase, size, schedule, events, calls, collectives, marks, graph: None, keep })
     }
 
     /// Whether kernels may start before those before them have ended.
@@ -194,11 +220,12 @@ impl Engine {
     /// What is launched for each collective.
     fn collectives(
         &self,
+        kernels: Source<'_>,
         program: &Program,
         state: &PhaseState,
         size: &StepSize,
     ) -> Result<HashMap<usize, Vec<Call>>> {
-        let (kernels, multiprocessors) = (&self.kernels, self.gpu.info().multiprocessors);
+        let multiprocessors = self.gpu.info().multiprocessors;
         let gathered = self.gathered.as_ref().map(Memory::ptr);
         let calls =
             |index: usize, transfer: &Transfer| match (&self.collective, &state.table, &self.emulated) {
@@ -207,7 +234,8 @@ impl Engine {
                 }
                 (Collective::Emulated(link), _, Some(scratch)) => {
                     let places = scratch.places();
-                    transfer.emulated(kernels, (program, link), places, gathered, multiprocessors)
+                    let link = (program, link, self.link_launch_ns);
+                    transfer.emulated(kernels, link, places, gathered, multiprocessors)
                 }
                 _ => transfer.over_nccl(kernels, gathered, self.setup.tp, multiprocessors),
             };
@@ -252,7 +280,7 @@ impl Engine {
 
     /// Enqueues every item of a step on its stream.
     fn enqueue(&self, step: &mut Step) -> Result<()> {
-        let Step { phase, schedule, events, calls, collectives, marks, .. } = step;
+        let Step { phase, schedule, events, calls, collectives, marks, keep, .. } = step;
         let names = Arc::clone(&self.programs.of(*phase).names);
         let plan = &self.programs.of(*phase).plan;
         for item in &schedule.items {
@@ -291,10 +319,11 @@ impl Engine {
                 }
             }
         }
-        Ok(())
+        // every stream has joined this one
+        self.launch(self.main(), keep)
     }
 
-    fn launch(&self, stream: &Stream, calls: &mut [Call]) -> Result<()> {
+    pub(super) fn launch(&self, stream: &Stream, calls: &mut [Call]) -> Result<()> {
         for call in calls {
             match call {
                 Call::Kernel { function, launch, arguments } => {
@@ -302,7 +331,7 @@ impl Engine {
                 }
                 Call::MatMul { shape, x, w, out } => self.blas.matmul(stream, shape, *x, *w, *out)?,
                 Call::Exchange { exchange, send, receive, count, bytes } => {
-                    let Collective::Nccl(communicator) = &self.collective else {
+                    let Collective::Nccl(communicator, _) = &self.collective else {
                         return Err(Error::failed("a collective, and nobody to exchange with"));
                     };
                     let dtype = (!*bytes).then_some(self.setup.dtype);

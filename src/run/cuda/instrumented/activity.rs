@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 
 use super::Context;
 use super::events::wait_for;
-use super::ranks::{RankTimes, StepTimes, triple};
+use super::ranks::{RankTimes, StepTimes, settled};
 use crate::base::error::Result;
 use crate::machine::driver::Event;
 use crate::plan::Phase;
-use crate::run::cuda::cupti::{self, Label, OperationSpan, Session, StepId, assemble, settle};
+use crate::run::cuda::cupti::{self, Label, OperationSpan, Session, StepId, assemble};
+use crate::run::cuda::engine::Timing;
 use crate::run::cuda::generation::step_ends;
 use crate::run::cuda::timing::Skeleton;
 use crate::run::measure::Times;
@@ -30,8 +31,8 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     };
     // nobody captures before it is on
     context.barrier()?;
-    let mut prefill = engine.prefill_step(0, spec.batch, spec.prompt_tokens, None)?;
-    let mut decode = (steps > 0).then(|| engine.decode_step(None)).transpose()?;
+    let mut prefill = engine.prefill_step(0, spec.batch, spec.prompt_tokens, Timing::None)?;
+    let mut decode = (steps > 0).then(|| engine.decode_step(Timing::None)).transpose()?;
     let ends: Vec<Event> = (0..=steps).map(|_| engine.gpu().event(true)).collect::<Result<_>>()?;
     let started = engine.gpu().event(true)?;
     context.prepare()?;
@@ -116,14 +117,13 @@ fn of_step(
         .map(|operation| found.get(&Label { rank: rank as u8, operation }).copied())
         .collect();
     let start = operations.iter().flatten().map(|span| span.start_ns).min()?;
-    let end = operations.iter().flatten().map(|span| span.end_ns).max()?;
-    let times = settle(skeleton, &operations, start);
+    let (length_ns, operations) = settled(skeleton, &operations, start);
     Some(StepTimes {
         phase: if step == StepId(0) { Phase::Prefill } else { Phase::Decode },
         step: step.0.saturating_sub(1),
         rank,
         start_ns: Some(0),
-        length_ns: end - start,
-        operations: times.iter().map(|time| time.as_ref().map(triple)).collect(),
+        length_ns,
+        operations,
     })
 }

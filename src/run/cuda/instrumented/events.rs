@@ -8,7 +8,7 @@ use super::ranks::{RankTimes, StepTimes, triple};
 use crate::base::error::{Error, Result};
 use crate::machine::driver::Event;
 use crate::plan::Phase;
-use crate::run::cuda::engine::{Engine, Step};
+use crate::run::cuda::engine::{Engine, Step, Timing};
 use crate::run::cuda::generation::{ns, step_ends};
 use crate::run::cuda::program::Program;
 use crate::run::cuda::schedule::Schedule;
@@ -80,14 +80,14 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     let all = Windows::split(&lanes(&programs.prefill), 1);
     let mut prefill = Instruments::new(engine, &programs.prefill, all, 1, |marks| {
         let of = |operation: usize| [marks.before(operation), marks.after(operation)];
-        engine.prefill_step(0, spec.batch, spec.prompt_tokens, Some((&of, marks.count() as u32)))
+        engine.prefill_step(0, spec.batch, spec.prompt_tokens, Timing::Events(&of, marks.count() as u32))
     })?;
     let windows = Windows::new(&lanes(&programs.decode), spec.coverage, steps);
     let mut decode = match steps {
         0 => None,
         _ => Some(Instruments::new(engine, &programs.decode, windows, 2, |marks| {
             let of = |operation: usize| [marks.before(operation), marks.after(operation)];
-            engine.decode_step(Some((&of, marks.count() as u32)))
+            engine.decode_step(Timing::Events(&of, marks.count() as u32))
         })?),
     };
     let ends: Vec<Event> = (0..=steps).map(|_| engine.gpu().event(true)).collect::<Result<_>>()?;

@@ -82,7 +82,10 @@ pub(super) fn gather(
         overlap,
         ..Instrumented::default()
     };
-    let warnings = ranks.iter().filter_map(|rank| rank.report.as_ref()?.warning()).collect();
+    let of_cupti = ranks.iter().filter_map(|rank| rank.report.as_ref()?.warning());
+    let mut warnings: Vec<String> =
+        of_cupti.chain(ranks.iter().flat_map(|rank| rank.warnings.clone())).collect();
+    warnings.dedup();
     let environment = environment(&name, &ranks, &seams, windows, decode_steps, offsets);
     let clock = clock(spec.recorder, &ranks, offsets, windows);
     Ok(Some(Traced { instrumented, spans, ranks: executed, clock, environment, warnings }))
@@ -175,6 +178,8 @@ fn environment(
                 "replays_a_step": windows,
                 "steps": steps,
                 "events_a_step": ranks.first().map(|rank| rank.events_per_step),
+                "tick_ns": ranks.first().map(|rank| rank.tick_ns).filter(|ns| *ns > 0.0),
+                "stamp_us": ranks.first().map(|rank| rank.stamp_us).filter(|us| *us > 0.0),
                 "stretch": seams.stretch(),
                 "clipped_us": us(seams.clipped_ns),
                 "moved_seams": seams.moved,
@@ -197,6 +202,7 @@ fn clock(recorder: Recorder, ranks: &[RankTimes], offsets: &[Tie], windows: usiz
         .unwrap_or_default();
     let source = match recorder {
         Recorder::Cupti => "CUPTI's time stamps",
+        Recorder::Stamps => "the kernels' own stamps of %globaltimer",
         _ => "CUDA events, each step's counted from its own first (f32 ms)",
     };
     let mut text = format!(

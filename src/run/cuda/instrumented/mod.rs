@@ -9,5 +9,6 @@ mod events;
 mod gather;
 mod pass;
 mod ranks;
+mod stamps;
 
 pub(super) use pass::{Context, Traced, run};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ranks::RankTimes;
-use super::{activity, events, gather};
+use super::{activity, events, gather, stamps};
 use crate::base::error::Result;
 use crate::run::comm::Peers;
 use crate::run::cuda::engine::Engine;
@@ -44,6 +44,7 @@ pub(in crate::run::cuda) struct Traced {
 pub(in crate::run::cuda) fn run(context: &Context<'_>) -> Result<Option<Traced>> {
     let timed: fn(&Context<'_>) -> Result<(Times, RankTimes)> = match context.spec.recorder {
         Recorder::Off => return Ok(None),
+        Recorder::Stamps => stamps::run,
         Recorder::Events => events::run,
         Recorder::Cupti => activity::run,
     };

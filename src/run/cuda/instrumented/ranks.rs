@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Phase;
-use crate::run::cuda::cupti::Report;
-use crate::run::cuda::timing::{OperationTime, Replayed, Seams};
+use crate::run::cuda::cupti::{OperationSpan, Report, settle};
+use crate::run::cuda::timing::{OperationTime, Replayed, Seams, Skeleton};
 
 /// One step of one rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +42,23 @@ pub(super) struct RankTimes {
     pub duration_ns: i64,
     /// How complete CUPTI's records are.
     pub report: Option<Report>,
+    /// How the GPU's clock ticks (ns), and what a stamp takes of a stream's time (us), where kernels stamped.
+    pub tick_ns: f64,
+    pub stamp_us: f64,
+    /// What the user should know of these times.
+    pub warnings: Vec<String>,
+}
+
+/// A step's length from its start (ns), and its operations' times, from when they ran on the host's clock: every lane does
+/// one thing at a time.
+pub(super) fn settled(
+    skeleton: &Skeleton,
+    found: &[Option<OperationSpan>],
+    start_ns: i64,
+) -> (i64, Vec<Option<[i64; 3]>>) {
+    let end = found.iter().flatten().map(|span| span.end_ns).max().unwrap_or(start_ns);
+    let times = settle(skeleton, found, start_ns);
+    (end - start_ns, times.iter().map(|time| time.as_ref().map(triple)).collect())
 }
 
 impl RankTimes {

@@ -13,16 +13,13 @@ const PART: u32 = 128;
 /// Logits of a part, for [`sample_parts`].
 const LOGITS: u32 = 2048;
 /// Candidates that [`sample_random`] sorts in shared memory.
-const FEW_CANDIDATES: u32 = 1024;
-
-/// Rows that fill a GPU by themselves: two for each multiprocessor of an H100.
-const MANY_ROWS: u32 = 2 * 132;
+pub const FEW_CANDIDATES: u32 = 1024;
 
 /// `embed`, `select_last`, `rms_norm`, `add_norm`: a block a row, if possible a thread for 16 bytes of it.
-/// Where rows alone fill a GPU, smaller blocks wait less at their barriers, and two packs a thread still fit
-/// into a norm's registers.
+/// Smaller blocks wait less at their barriers, and one that begins early finds room beside what still runs; two packs a
+/// thread still fit into a norm's registers.
 pub fn rows(rows: u32, columns: u32) -> Launch {
-    let most = if rows < MANY_ROWS || columns > 2 * 512 * PACK { 1024 } else { 512 };
+    let most = if columns > 2 * 512 * PACK { 1024 } else { 512 };
     let threads = columns.div_ceil(PACK).next_multiple_of(WARP).clamp(WARP, most);
     Launch::flat(rows, threads)
 }
@@ -101,7 +98,8 @@ mod tests {
 
     #[test]
     fn a_row_has_a_thread_for_each_16_bytes() {
-        assert_eq!(rows(1, 8192).block, [1024, 1, 1]);
+        assert_eq!(rows(1, 8192).block, [512, 1, 1]);
+        assert_eq!(rows(1, 16_384).block, [1024, 1, 1]);
         assert_eq!(rows(1, 4096).block, [512, 1, 1]);
         assert_eq!(rows(4096, 8192).block, [512, 1, 1]);
         assert_eq!(rows(3, 1).block, [32, 1, 1]);

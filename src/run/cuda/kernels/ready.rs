@@ -5,11 +5,11 @@ use std::collections::hash_map::Entry;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::cache::Cache;
 use super::compile::{Defines, cubin, options_for};
 use super::{Nvrtc, cache, compile, sources};
+use crate::base::cache::Cache;
 use crate::base::error::{Error, Result};
-use crate::machine::driver::{Function, Gpu};
+use crate::machine::driver::{Function, Gpu, version_text};
 use crate::plan::DType;
 
 /// What kernels are compiled for, besides the GPU.
@@ -32,6 +32,32 @@ impl Default for KernelOptions {
     /// For kernels that have nothing to do with a model.
     fn default() -> Self {
         Self { dtype: DType::Bf16, head_dim: 128, group: 1, programmatic: false, prefetch: true }
+    }
+}
+
+/// The kernels of one GPU, all of them compiled to say when they ran, or none.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    kernels: &'a Kernels,
+    stamped: bool,
+}
+
+impl Source<'_> {
+    /// The kernel of this name, as [`Kernels::get`] gives it.
+    pub fn get(&self, name: &str) -> Result<Function> {
+        self.get_with(name, &[])
+    }
+
+    /// The kernel of this name with these constants, as [`Kernels::get_with`] gives it.
+    pub fn get_with(&self, name: &str, constants: &[(&str, u32)]) -> Result<Function> {
+        let stamped = self.stamped.then_some(("STAMPED", 1));
+        let constants: Vec<_> = constants.iter().copied().chain(stamped).collect();
+        self.kernels.get_with(name, &constants)
+    }
+
+    /// The options that the kernels are compiled with.
+    pub fn options(&self) -> &KernelOptions {
+        &self.kernels.options
     }
 }
 
@@ -82,7 +108,7 @@ impl Kernels {
             gpu: gpu.clone(),
             options: *options,
             nvrtc: Nvrtc::get()?,
-            cache: Cache::of_user(),
+            cache: Cache::of_user("kernels"),
             ready: Mutex::default(),
         })
     }
@@ -118,7 +144,7 @@ impl Kernels {
                     }
                     None => {
                         let bytes = cubin(self.nvrtc, unit, &options)?.bytes;
-                        let module = self.gpu.load(&bytes)?;
+                        let module = self.gpu.load(&bytes).map_err(|error| self.refused(&error))?;
                         if let Some(cache) = &self.cache {
                             cache.store(&key, &bytes);
                         }
@@ -133,6 +159,33 @@ impl Kernels {
         };
         let found = functions.iter().find(|function| function.name() == name).cloned();
         found.ok_or_else(|| Error::failed(format!("{} has no kernel '{name}'", unit.name)))
+    }
+
+    /// Why the driver takes no machine code of this compiler, where that is likely to be it: one of a later major version.
+    fn refused(&self, error: &Error) -> Error {
+        let driver = self.gpu.info().driver_api;
+        let (major, _) = self.nvrtc.version();
+        if major <= driver / 1000 {
+            return Error::failed(error.to_string());
+        }
+        Error::input_help(
+            format!(
+                "{error}: the compiler is NVRTC {}, and the driver is for CUDA {}",
+                self.compiler(),
+                version_text(driver)
+            ),
+            format!(
+                "an NVRTC of the driver's major version (pip install nvidia-cuda-nvrtc-cu{}; LADDERSCOPE_NVRTC names its \
+                 file), or a newer driver",
+                driver / 1000
+            ),
+        )
+    }
+
+    /// Kernels that compute and no more, or that say when they ran too: those take the address of their two times as one
+    /// argument more.
+    pub fn of(&self, stamped: bool) -> Source<'_> {
+        Source { kernels: self, stamped }
     }
 
     /// What getting the kernels ready took so far.

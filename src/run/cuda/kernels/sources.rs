@@ -54,6 +54,7 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("eight.cu", ["quantize", "sum_eight", "loopback_eight"], []),
     unit!("random.cu", ["random_fill"], []),
     unit!("measure.cu", ["read_bandwidth", "clock_probe"], []),
+    unit!("stamp.cu", ["stamp", "keep_stamps"], []),
 ];
 
 /// All headers: name and text.
@@ -104,6 +105,15 @@ mod tests {
                     unit.name
                 );
             }
+        }
+    }
+
+    /// A kernel that did not would have no times in a trace.
+    #[test]
+    fn every_kernel_can_say_when_it_ran() {
+        for unit in UNITS {
+            let said = unit.source.matches("    SAY_WHEN();").count();
+            assert_eq!(said, unit.kernels.len(), "{}: each kernel begins with SAY_WHEN();", unit.name);
         }
     }
 

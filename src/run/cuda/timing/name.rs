@@ -7,6 +7,7 @@ pub fn recorder_name(recorder: Recorder, coverage: Coverage, windows: usize) -> 
     match (recorder, coverage) {
         (Recorder::Off, _) => "off".into(),
         (Recorder::Cupti, _) => "cupti".into(),
+        (Recorder::Stamps, _) => "stamps".into(),
         (Recorder::Events, Coverage::Full) => "cuda events, full".into(),
         (Recorder::Events, Coverage::Rotating) => format!("cuda events, rotating K={windows}"),
     }

@@ -39,11 +39,13 @@ impl Axis {
         }
         let named = |key: &str| (!key.is_empty()).then(|| key.to_owned());
         let capitals = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
-        let env = match name.strip_prefix("env:") {
+        // filters and experiment files write a point
+        let prefixed = |with: [&str; 2]| with.iter().find_map(|prefix| name.strip_prefix(prefix));
+        let env = match prefixed(["env:", "env."]) {
             None if name.chars().all(capitals) => named(name),
             rest => rest.and_then(named),
         };
-        let set = match name.strip_prefix("set:") {
+        let set = match prefixed(["set:", "set."]) {
             None if name.contains('.') => named(name),
             rest => rest.and_then(named),
         };
@@ -124,6 +126,8 @@ mod tests {
             assert_eq!(Axis::parse(name).unwrap().to_string(), name);
         }
         assert_eq!(Axis::parse("env:NCCL_ALGO").unwrap(), Axis::Env("NCCL_ALGO".into()));
+        assert_eq!(Axis::parse("env.NCCL_ALGO").unwrap(), Axis::Env("NCCL_ALGO".into()));
+        assert_eq!(Axis::parse("set.link.alpha_us").unwrap(), Axis::Set("link.alpha_us".into()));
         for wrong in ["", "env:", "set:", "archtecture", "nccl_algo"] {
             assert_eq!(Axis::parse(wrong).unwrap_err().exit_code(), 2, "{wrong}");
         }

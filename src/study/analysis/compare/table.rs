@@ -43,7 +43,7 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
     Table::of(
         &report.pairs,
         &[
-            ("matched|cell", &|p| Shown::text(&p.matched)),
+            ("~matched|cell", &|p| Shown::text(&p.matched)),
             ("by|", &|_| Shown::text(&report.by)),
             ("baseline", &|p| Shown::text(&p.baseline)),
             ("value", &|p| Shown::text(&p.value)),
@@ -125,7 +125,7 @@ pub fn told_table(told: &[Told<'_>]) -> Table {
     Table::of(
         told,
         &[
-            ("cell", &|told| Shown::some(told.0)),
+            ("~cell", &|told| Shown::some(told.0)),
             ("difference", &|told| Shown::text(&told.1)),
             ("decode_ms|decode ms", &|told| Shown::Number(told.2.decode_ms, 2)),
             ("transfer_ms|transfer", &|told| Shown::Number(told.2.transfer_ms, 2)),

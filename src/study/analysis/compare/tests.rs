@@ -214,6 +214,8 @@ fn every_axis_finds_its_pair_and_names_its_values() {
             "micro_batches" => s.micro_batches = 2,
             "comm_dtype" => s.comm_dtype = crate::plan::CommDType::F8,
             "sequence_parallel" => s.sequence_parallel = true,
+            "nvls" => s.nvls = crate::table::Nvls::Off,
+            "comm_sms" => s.comm_sms = 8,
             _ => s.collective = crate::table::Collective::OneShot,
         }
     };
@@ -225,7 +227,9 @@ fn every_axis_finds_its_pair_and_names_its_values() {
             serde_json::Value::String(text) => text.clone(),
             // written where it is not the default
             serde_json::Value::Null => match axis {
-                "recorder" => "events".into(),
+                "recorder" => "stamps".into(),
+                "nvls" => "on".into(),
+                "comm_sms" => "0".into(),
                 "coverage" => "rotating".into(),
                 "micro_batches" => "1".into(),
                 "comm_dtype" => "activations".into(),

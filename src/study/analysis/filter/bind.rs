@@ -57,9 +57,8 @@ struct WordTest {
 /// A number that is asked for.
 #[derive(Clone, Debug)]
 enum Wanted {
-    /// This one, or for `:` what rounds to it: its half unit in the last place.
-    Number(f64, f64),
-    /// From the one to the other.
+    /// From the one to the other, both included: whatever the operator, two comparisons a row. NaN, which is nothing,
+    /// is in none.
     Range(f64, f64),
     /// A number whose digits contain these.
     Digits(String),
@@ -178,24 +177,36 @@ impl Wanted {
             return Ok(Self::Range(from, end(to, f64::INFINITY).ok_or_else(wrong)?));
         }
         let value = number(text, unit).ok_or_else(wrong)?;
-        // what a screen shows as 5.2 is found by :5.2
-        let digits =
-            text.split_once('.').map_or(0, |(_, d)| d.chars().take_while(char::is_ascii_digit).count());
-        let plain = text.parse::<f64>().is_ok();
-        let half = if plain && digits > 0 { 0.5 * 0.1_f64.powi(digits as i32) } else { 0.0 };
-        Ok(Self::Number(value, half))
+        Ok(match operator {
+            Operator::Has => {
+                // what a screen shows as 5.2 is found by :5.2: what rounds to it in its last place
+                let plain = text.parse::<f64>().is_ok();
+                let decimals =
+                    text.split_once('.').filter(|_| plain).map_or("", |(_, decimals)| decimals);
+                let digits = decimals.chars().take_while(char::is_ascii_digit).count();
+                let half = if digits > 0 { 0.5 * 0.1_f64.powi(digits as i32) } else { 0.0 };
+                Self::Range(value - half, value + half)
+            }
+            Operator::Below => Self::Range(f64::NEG_INFINITY, value.next_down()),
+            Operator::AtMost => Self::Range(f64::NEG_INFINITY, value),
+            Operator::Above => Self::Range(value.next_up(), f64::INFINITY),
+            Operator::AtLeast => Self::Range(value, f64::INFINITY),
+            Operator::Is | Operator::IsNot | Operator::Contains => Self::Range(value, value),
+        })
     }
 
-    fn met(&self, value: f64, operator: Operator) -> bool {
-        match (self, operator) {
-            (Self::Digits(digits), _) => value.to_string().contains(digits.as_str()),
-            (Self::Range(from, to), _) => *from <= value && value <= *to,
-            (Self::Number(wanted, half), Operator::Has) => (value - wanted).abs() <= *half,
-            (Self::Number(wanted, _), Operator::Is | Operator::IsNot) => value == *wanted,
-            (Self::Number(wanted, _), Operator::Below) => value < *wanted,
-            (Self::Number(wanted, _), Operator::AtMost) => value <= *wanted,
-            (Self::Number(wanted, _), Operator::Above) => value > *wanted,
-            (Self::Number(wanted, _), _) => value >= *wanted,
+    /// Adds the rows whose number is this one.
+    fn find(&self, numbers: &[f64], found: &mut [bool]) {
+        let rows = found.iter_mut().zip(numbers);
+        match self {
+            Self::Range(from, to) => {
+                rows.for_each(|(found, value)| *found |= from <= value && value <= to)
+            }
+            Self::Digits(digits) => {
+                rows.filter(|(_, value)| !value.is_nan()).for_each(|(found, value)| {
+                    *found |= value.to_string().contains(digits.as_str());
+                })
+            }
         }
     }
 }
@@ -305,10 +316,11 @@ impl BoundTerm {
                 let Some(Values::Number(numbers)) = columns.get(*column).map(|c| &c.values) else {
                     return;
                 };
-                let not = *operator == Operator::IsNot;
-                for (keep, value) in keep.iter_mut().zip(numbers) {
-                    let any = !value.is_nan() && values.iter().any(|w| w.met(*value, *operator));
-                    *keep &= (any != not) != self.negated;
+                let mut found = vec![false; keep.len()];
+                values.iter().for_each(|value| value.find(numbers, &mut found));
+                let not = (*operator == Operator::IsNot) != self.negated;
+                for (keep, found) in keep.iter_mut().zip(found) {
+                    *keep &= found != not;
                 }
             }
             BoundTest::Any { column } => {

@@ -82,16 +82,18 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair: &Comp
     let wide = inner.width >= 100;
     let row = |cells: [&str; 7]| {
         let [name, tpot, comm, exposed, of_tpot, overlap, hidden] = cells;
-        let lanes = if wide { format!(" {comm:>8} {exposed:>8}") } else { String::new() };
+        let lanes = if wide { format!(" {comm:>10} {exposed:>8}") } else { String::new() };
         format!("{name:<12} {tpot:>20}{lanes} {of_tpot:>8} {overlap:>8} {hidden:>20}")
     };
     let exposed = if wide { "of TPOT" } else { "exposed" };
     let hidden = "hidden share [95%]";
-    let head = row(["", "TPOT ms [95%]", "comm ms", "exposed", exposed, "overlap", hidden]);
+    let head = row(["", "TPOT ms [95%]", "of it comm", "exposed", exposed, "overlap", hidden]);
     put(buf, inner, inner.x, inner.y + 2, &head, title);
     for (index, (value, side)) in sides.iter().enumerate() {
         let y = inner.y + 3 + index as u16;
-        let ms = |value: Option<f64>| value.map_or_else(|| "-".into(), digits);
+        // a step's, as TPOT is; the bars are of all steps
+        let steps = f64::from(side.spec.output_tokens.saturating_sub(1).max(1));
+        let ms = |value: Option<f64>| value.map_or_else(|| "-".into(), |ms| digits(ms / steps));
         let name = cut(value, 12);
         let tpot = format!("{}{}", digits(tpots[index]), interval(side.tpot_ms_ci95));
         let mut row = row([

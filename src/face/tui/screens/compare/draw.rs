@@ -143,7 +143,7 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
     let (shown, differ) = (counts.pairs, counts.differ);
     let made = match report.pairs.len() {
         all if shown < all => {
-            format!(": {shown} of {}, {differ} of them differ; ", counted(all, "comparison"))
+            format!(": {shown} of {}, {differ} differ; ", counted(all, "comparison"))
         }
         _ => format!(": {}, {} differ; ", counted(report.comparisons, "comparison"), report.differ),
     };
@@ -244,7 +244,7 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
         row.map_or_else(Default::default, |row| content(compare, compared, row, kept[column], theme))
     });
     if compare.shown.is_empty() {
-        empty(buf, area, "no pair matches the filter", theme);
+        empty(buf, area, "no pair matches the filter: Esc drops it", theme);
     }
 }
 

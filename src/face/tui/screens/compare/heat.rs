@@ -12,6 +12,9 @@ use crate::study::analysis::{HeatCell, HeatMap, HeatValue};
 /// Shades from least to most.
 const SHADES: [&str; 5] = ["··", "░░", "▒▒", "▓▓", "██"];
 
+/// The share of TPOT (%) up to which the scale of exposed communication reaches at least.
+const LEAST_PERCENT: f64 = 5.0;
+
 /// Columns of a cell, and of the TPs before it.
 const CELL: u16 = 10;
 const LABELS: u16 = 7;
@@ -24,8 +27,15 @@ const HEAD: u16 = 3;
 fn shade_of(value: HeatValue, number: f64, range: [f64; 2]) -> usize {
     match value {
         HeatValue::Speedup => shade(distance(number), [0.0, farthest(range)]),
-        _ => shade(number, range),
+        _ => shade(number, scale(value, range)),
     }
+}
+
+/// The ends of the scale of a share: from nothing on, and not finer than is worth a shade, so that what is little
+/// everywhere is not shown as much somewhere.
+fn scale(value: HeatValue, [low, high]: [f64; 2]) -> [f64; 2] {
+    let least = if value == HeatValue::ExposedPct { LEAST_PERCENT } else { 1.0 };
+    [low.min(0.0), high.max(least)]
 }
 
 /// Whether the numbers of a map are the same as it shows them: then there is no least and no most, and no shade.
@@ -151,6 +161,7 @@ fn legend(value: HeatValue, range: Option<[f64; 2]>, slice: usize, slices: usize
         }
         return words + " times, up or down; ( ) not shown";
     }
+    let [low, high] = scale(value, [low, high]);
     for (index, shade) in SHADES.iter().enumerate() {
         let from = low + (high - low) * index as f64 / 5.0;
         words += &format!(" {} {from:.decimals$}", &shade[..shade.len() / 2]);
@@ -171,6 +182,10 @@ mod tests {
         assert!(alike(HeatValue::ExposedPct, 5.0) && alike(HeatValue::Speedup, 2.0));
         assert!(!is_one(HeatValue::HiddenShare, [0.5, 0.52]));
         assert_eq!(legend(HeatValue::Speedup, Some([2.0, 2.0]), 1, 1), " 1 of 1  2.00 everywhere");
+        // a fifth of a percent is nothing, also where it is the most
+        let shown = [0.0, 0.2, 27.0].map(|v| shade_of(HeatValue::ExposedPct, v, [0.0, v.max(0.2)]));
+        assert_eq!(shown, [0, 0, 4]);
+        assert_eq!(shade_of(HeatValue::HiddenShare, 0.5, [0.4, 0.5]), 2, "half of all");
         // half as fast is as far from 1 as twice as fast
         let ratios = [0.5, 0.96, 1.04, 2.0].map(|v| shade_of(HeatValue::Speedup, v, [0.5, 2.0]));
         assert_eq!(ratios, [4, 0, 0, 4]);

@@ -390,7 +390,7 @@ fn the_map_and_the_counts_are_of_what_the_filter_leaves() {
     let mut driver = on(grid().to_vec(), (120, 40));
     press(&mut driver, "/arch:upper-bound p2p:off tp:4");
     enter(&mut driver);
-    assert!(driver.screen().contains(": 4 of 48 comparisons, 4 of them differ"), "{}", driver.screen());
+    assert!(driver.screen().contains(": 4 of 48 comparisons, 4 differ"), "{}", driver.screen());
     press(&mut driver, "t");
     let map = driver.screen();
     assert!(map.contains("upper-bound / standard") && map.contains("p2p-off"), "{map}");
@@ -421,7 +421,7 @@ fn flags_are_of_what_the_filter_leaves() {
     press(&mut driver, "f");
     let screen = driver.screen();
     for (said, is_said) in [
-        ("0 of them differ; the filter leaves none", true),
+        ("0 differ; the filter leaves none", true),
         ("the filter leaves none of 1 flag", true),
         ("no p-values", false),
         ("nothing looks wrong", false),

@@ -29,8 +29,12 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
     let list = frame(buf, left, "experiments", theme);
     match &experiments.entries {
         None => {
-            for (y, name) in (list.y..list.bottom()).zip(&experiments.names) {
-                put(buf, list, list.x, y, &format!("… {name}"), theme.style(Role::Dim));
+            for (row, y) in experiments.list.rows(experiments.names.len(), list) {
+                let name = format!("… {}", experiments.names[row]);
+                put(buf, list, list.x, y, &name, theme.style(Role::Dim));
+                if row == experiments.list.selected {
+                    select(buf, list, y, theme);
+                }
             }
         }
         Some(entries) => {

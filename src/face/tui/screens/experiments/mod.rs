@@ -109,7 +109,7 @@ impl Experiments {
             let dir = dir.clone();
             let names = move |_: &_| Ok(entries::names(&dir));
             cx.follow("names", &self.readings, names, |screen: &mut Self, names, cx| {
-                screen.names = cx.told(names).unwrap_or_default();
+                screen.list_names(cx.told(names).unwrap_or_default());
             });
         }
         cx.follow(

@@ -32,6 +32,10 @@ pub struct Experiments {
     pub discard: bool,
     /// How often the files were to be read.
     pub readings: u64,
+    /// The row that was selected when the names were listed.
+    listed_at: usize,
+    /// The user has selected another one by its name, before the files were read.
+    moved: bool,
     /// The entry on which the screen came up, until another was selected: nobody has asked for that one.
     came_up_on: Option<String>,
     /// The entry to select once it was read.
@@ -57,8 +61,14 @@ impl Experiments {
         self.entries.as_ref()?.get(self.list.selected)
     }
 
-    /// Takes note of whether the user has selected something.
+    /// Takes note of whether the user has selected something, also by its name alone.
     pub fn notice(&mut self) {
+        if self.entries.is_none() {
+            self.moved |= self.list.selected != self.listed_at;
+            let selected = self.names.get(self.list.selected).filter(|_| self.moved);
+            self.wanted = selected.or(self.wanted.as_ref()).cloned();
+            return;
+        }
         if self.selected().is_some_and(|selected| self.came_up_on.as_ref() != Some(&selected.name)) {
             self.came_up_on = None;
         }
@@ -88,9 +98,20 @@ impl Experiments {
         checked.cells.first().map(|cell| &cell.spec)
     }
 
-    /// How many experiments are listed; 0 until their files are read.
+    /// How many experiments are listed, by their names alone until their files are read.
     pub fn len(&self) -> usize {
-        self.entries.as_ref().map_or(0, Vec::len)
+        self.entries.as_ref().map_or(self.names.len(), Vec::len)
+    }
+
+    /// Lists experiments by their names until their files are read; what was selected when the workbench was left, or
+    /// has been since it began, is selected among them.
+    pub fn list_names(&mut self, names: Vec<String>) {
+        let wanted = self.wanted.as_ref().and_then(|wanted| names.iter().position(|n| n == wanted));
+        if !self.moved {
+            self.listed_at = wanted.unwrap_or(0);
+            self.list.selected = self.listed_at;
+        }
+        self.names = names;
     }
 
     /// Names of experiments with edits that are not saved.
@@ -139,7 +160,7 @@ impl Experiments {
         }
         let at = name.and_then(|name| entries.iter().position(|e| e.name == name));
         self.list.selected = at.unwrap_or(0);
-        if is_first {
+        if is_first && !self.moved {
             self.came_up_on = entries.get(self.list.selected).map(|entry| entry.name.clone());
         }
         self.entries = Some(entries);

@@ -16,6 +16,7 @@ use crate::face::tui::format::{digits, ns, percent, si};
 use crate::face::tui::layout::{cut_bottom, cut_top};
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::{bar, frame, line, put, wrap};
+use crate::face::tui::widgets::shade::{self, Shares};
 use crate::run::StepLanes;
 
 /// Rows that the log gets at least.
@@ -133,7 +134,7 @@ fn draw_lanes(buf: &mut Buffer, area: Rect, lanes: &[StepLanes], what: &str, the
         percent(overlap)
     );
     line(buf, area, 0, &[(&head, text)]);
-    let key = "█ compute ▓ comm hidden ╱ exposed ";
+    let key = "▓▒ hidden ▖▚▜╱ exposed ";
     let x = area.right().saturating_sub(key.width() as u16);
     if area.x + (head.width() as u16) < x {
         put(buf, area, x, area.y, key, dim);
@@ -155,19 +156,18 @@ fn draw_lanes(buf: &mut Buffer, area: Rect, lanes: &[StepLanes], what: &str, the
         let bare = coverage(&exposed(lanes), end, columns);
         for column in 0..columns {
             let x = area.x + width + column as u16;
-            let glyph = match compute[column] {
-                share if share >= 0.75 => "█",
-                share if share >= 0.25 => "▌",
-                share if share > 0.01 => "▏",
-                _ => "·",
+            let shares = Shares {
+                compute: compute[column],
+                comm: comm[column],
+                exposed: bare[column],
+                ..Shares::default()
             };
-            let role = if glyph == "·" { Role::Dim } else { Role::Text };
+            let (glyph, role) = match shade::eighths(shares.compute) {
+                0 => ("·", Role::Dim),
+                eighths => (shade::BELOW[eighths], Role::Text),
+            };
             put(buf, area, x, area.y + row, glyph, theme.style(role));
-            let (glyph, role) = match (comm[column], bare[column]) {
-                (busy, _) if busy < 0.05 => ("·", Role::Dim),
-                (busy, bare) if bare >= busy / 2.0 => ("╱", Role::Exposed),
-                _ => ("▓", Role::Comm),
-            };
+            let (glyph, role) = shade::comm(shares).unwrap_or(("·", Role::Dim));
             put(buf, area, x, area.y + row + 1, glyph, theme.style(role));
         }
     }

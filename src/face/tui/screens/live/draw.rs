@@ -36,6 +36,9 @@ const COLUMNS: [Column; 9] = [
     Column::text("note", 12, 7),
 ];
 
+/// The column of intervals of TPOT.
+const INTERVAL: usize = 5;
+
 /// The column that is left out where all cells have the same provenance: it is said once, above them.
 const PROVENANCE: usize = 7;
 
@@ -54,8 +57,14 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
     };
     header(buf, areas.top, live, cx, name);
     let rows = Rows { list: &live.list, len: live.cells.len(), mark: None, scrolled: None };
-    let told = common_provenance(live).is_some();
-    let kept: Vec<usize> = (0..COLUMNS.len()).filter(|at| !(told && *at == PROVENANCE)).collect();
+    let common = common_provenance(live);
+    // a prediction has no interval
+    let empty = |at: usize| match common {
+        Some(Provenance::Simulated) => [PROVENANCE, INTERVAL].contains(&at),
+        Some(_) => at == PROVENANCE,
+        None => false,
+    };
+    let kept: Vec<usize> = (0..COLUMNS.len()).filter(|at| !empty(*at)).collect();
     let columns: Vec<Column> = kept.iter().map(|at| COLUMNS[*at]).collect();
     table::draw(buf, areas.table, theme, &columns, rows, |row, column| {
         live.cells

@@ -124,7 +124,7 @@ fn lines(answers: &[Answer], width: usize) -> Vec<(String, Role)> {
             let role = if doubts { Role::Warn } else { Role::Text };
             lines.extend(wrap(sentence, width).into_iter().map(|words| (words, role)));
         }
-        let (table, _) = answer.table.fitted(width);
+        let table = answer.table.fitted(width).text;
         lines.extend(table.lines().map(|line| (line.to_owned(), Role::Text)));
         if answer.left_out > 0 {
             let compare = Tab::Compare.title();

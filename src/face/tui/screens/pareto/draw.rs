@@ -12,6 +12,7 @@ use super::layout::{Areas, areas, legend, plot};
 use super::state::series::{glyph, letter};
 use super::state::{Panel, Pareto};
 use super::{Act, info, picture};
+use crate::base::text::counted;
 use crate::face::tui::context::Context;
 use crate::face::tui::layout::centered;
 use crate::face::tui::theme::Role;
@@ -81,7 +82,17 @@ fn draw_header(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
     let (dim, title) = (theme.style(Role::Dim), theme.style(Role::Title));
     if pareto.filter.typing || !pareto.filter.value().is_empty() {
         let all = pareto.counts.get(pareto.group).copied().unwrap_or(0);
-        let count = format!(" {} of {all} points  ", pareto.shown.len());
+        // what the filter leaves of other groups is on other plots
+        let others =
+            || pareto.left.iter().enumerate().filter(|(at, left)| *at != pareto.group && **left > 0);
+        let others = match (others().count(), others().map(|(_, left)| left).sum::<usize>()) {
+            (0, _) => String::new(),
+            (groups, points) => {
+                let key = cx.key::<Pareto>(Act::Group);
+                format!(", {points} in {} ({key})", counted(groups, "other group"))
+            }
+        };
+        let count = format!(" {} of {all} points{others}  ", pareto.shown.len());
         let x = put(buf, header, header.x, header.y, &count, title);
         let rest = Rect { x, width: header.right().saturating_sub(x), ..header };
         let hint = " words, tp:4,8 arch:ladder batch>=16";
@@ -278,12 +289,20 @@ fn draw_panel(
     let theme = cx.theme;
     let (title, lines): (&str, Vec<(String, Style)>) = match panel {
         Panel::Groups => {
-            let group = |(i, (name, points)): (usize, (&String, &usize))| {
+            let filtered = pareto.left != pareto.counts;
+            let group = |(i, name): (usize, &String)| {
                 let mark = if i == pareto.group { "●" } else { " " };
-                (format!("{mark} {points:>4}  {name}"), theme.style(Role::Text))
+                let of = |counts: &[usize]| counts.get(i).copied().unwrap_or(0);
+                let (left, all) = (of(&pareto.left), of(&pareto.counts));
+                let points =
+                    if filtered { format!("{left:>4} of {all:>4}") } else { format!("{all:>4}") };
+                (format!("{mark} {points}  {name}"), theme.style(Role::Text))
             };
-            let lines = pareto.titles.iter().zip(&pareto.counts).enumerate().map(group).collect();
-            ("groups: points, then what they have in common; Enter shows", lines)
+            let lines = pareto.titles.iter().enumerate().map(group).collect();
+            match filtered {
+                true => ("groups: points that the filter leaves, what they share; Enter shows", lines),
+                false => ("groups: points, then what they have in common; Enter shows", lines),
+            }
         }
         Panel::Legend => {
             let entry = |e: &super::state::series::Entry| {

@@ -48,7 +48,11 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> String {
     }
     let own = if point.on_series_frontier { ": on its own frontier, " } else { ": " };
     match point.dominated_by.as_ref().and_then(|run| pareto.point(run)) {
-        Some(by) => format!("{own}dominated by {}", by.spec.label()),
+        Some(by) => {
+            let hidden =
+                if pareto.visible().any(|p| p.run == by.run) { "" } else { ", which is not shown" };
+            format!("{own}dominated by {}{hidden}", by.spec.label())
+        }
         None => format!("{own}dominated"),
     }
 }
@@ -83,11 +87,15 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
     format!("{text}, run {}", point.run)
 }
 
+/// Matched cells from which on an area is told.
+const LEAST_OF_AREA: usize = 3;
+
 /// The area gained in one line, with its reference point, scales, provenance.
 fn gained(pareto: &Pareto, a: &AreaGained) -> String {
-    if a.cells < 2 {
+    // of two cells the area is that of one step, as large as the distance between them happens to be
+    if a.cells < LEAST_OF_AREA {
         return format!(
-            "area of {} over {} (P2P {}): two matched cells make one, and there is {}",
+            "area of {} over {} (P2P {}): told from {LEAST_OF_AREA} matched cells on, here {}",
             a.architecture,
             a.baseline,
             a.p2p.as_str(),

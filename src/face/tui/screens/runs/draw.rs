@@ -40,7 +40,10 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     }
     let (top, area, details) = runs.areas(body);
     let shown = columns::lay_out(runs, &stored.table, area);
-    draw_top(buf, top, runs, cx, stored, &shown);
+    // a list that is longer than the window says where in it one is
+    let rows = usize::from(area.height.saturating_sub(1));
+    let place = (runs.lines.len() > rows).then_some(runs.list.selected + 1);
+    draw_top(buf, top, runs, cx, (stored, place), &shown);
     draw_table(buf, area, theme, runs, stored, &shown);
     if runs.lines.is_empty() {
         let text = match runs.only_marked {
@@ -58,9 +61,17 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     }
 }
 
-fn draw_top(buf: &mut Buffer, top: Rect, runs: &Runs, cx: &Context, stored: &Snapshot, shown: &Shown) {
+fn draw_top(
+    buf: &mut Buffer,
+    top: Rect,
+    runs: &Runs,
+    cx: &Context,
+    (stored, place): (&Snapshot, Option<usize>),
+    shown: &Shown,
+) {
     let theme = cx.theme;
     let mut count = format!(" {} of {}", runs.count, counted(stored.records.len(), "run"));
+    count.extend(place.map(|place| format!(", row {place}")));
     if stored.running > 0 {
         count += &format!(", {} ▶ running", stored.running);
     }

@@ -1,18 +1,20 @@
 //! What the timeline's actions do, and what lines that are typed there ask for.
 
+use std::sync::Arc;
+
 use super::state::panel::{Panel, Stretches};
-use super::state::prediction::Prediction;
+use super::state::prediction::{Prediction, Rewired};
 use super::state::scope::Scope;
 use super::state::target::{FORMS, Target};
 use super::state::{Line, Timeline, View};
-use super::{Act, ask, stretch};
+use super::{Act, ask, lists, stretch};
 use crate::desk::offers;
 use crate::face::tui::context::{Context, Opening};
 use crate::face::tui::message::Effect;
 use crate::face::tui::overlay::Completing;
 
 /// Why a trace has no prediction.
-const UNKNOWN: &str = "an imported trace does not tell what was run: nothing can be predicted";
+const UNKNOWN: &str = "an imported trace does not tell what was run: nothing can be predicted; name an architecture to rewire it as";
 
 /// Does what was asked for.
 pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
@@ -25,18 +27,31 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         return;
     };
     match act {
+        Act::Verdict => match &view.panel {
+            Some(Panel::Verdict { .. }) => view.panel = None,
+            _ => {
+                let width = cx.body().width.saturating_sub(4);
+                let known = view.panes[0].verdict.as_ref();
+                let lines = known.map(|verdict| lists::verdict_lines(verdict, width));
+                let (lines, list) = (lines.unwrap_or_default(), Default::default());
+                view.panel = Some(Panel::Verdict { lines, list });
+            }
+        },
         Act::GoTo => cx.prompt("go to", FORMS, "", go_to),
         Act::Ghost if view.has_ghost() => {
             view.remove();
         }
-        Act::Ghost => match proposed(view) {
-            Ok((text, hint)) => {
-                let names = ["hardware", "stack"].into_iter().flat_map(offers::axis_values).collect();
-                let names = Completing::Words(names);
-                cx.prompt_completing(names, "simulate this run on", hint, text, predict);
-            }
-            Err(why) => cx.inform(why),
-        },
+        Act::Ghost => {
+            let (title, text, hint) = proposed(view);
+            // of a run of our own a simulation is proposed, of any trace a rewiring can be asked for
+            let names: &[&str] = match view.panes[0].index.trace.meta.spec {
+                Some(_) => &["hardware", "stack", "architecture", "collective"],
+                None => &["architecture", "collective"],
+            };
+            let names =
+                Completing::Words(names.iter().flat_map(|name| offers::axis_values(name)).collect());
+            cx.prompt_completing(names, title, hint, text, beneath);
+        }
         Act::CopyNumbers => match stretch::text(view) {
             Some(text) => {
                 cx.inform(format!("copied: {text}"));
@@ -103,16 +118,21 @@ fn name(view: &View) -> Option<String> {
     }
 }
 
-/// What a run is simulated on unless another thing is typed, and why.
-fn proposed(view: &View) -> Result<(String, String), String> {
-    let spec = view.panes[0].index.trace.meta.spec.as_ref().ok_or(UNKNOWN)?;
+/// What is asked for beneath a trace, what it is unless another thing is typed, and why.
+fn proposed(view: &View) -> (&'static str, String, String) {
+    let Some(spec) = view.panes[0].index.trace.meta.spec.as_ref() else {
+        let hint = "an architecture, and an all-reduce where it is another one: ladder fused";
+        return ("rewire this trace as", "ladder".into(), hint.into());
+    };
     let on = Prediction::proposed(spec);
     let why = match on.hardware == spec.hardware {
         true => "the run's own hardware".into(),
         false => format!("'{}', on which it ran, has no profile: this one stands in", spec.hardware),
     };
-    let hint = format!("a hardware profile and a stack, names or files. Proposed: {why}");
-    Ok((format!("{} {}", on.hardware, on.stack), hint))
+    let hint = format!(
+        "an architecture to rewire it as, or a hardware profile and a stack, names or files. Proposed: {why}"
+    );
+    ("simulate this run on", format!("{} {}", on.hardware, on.stack), hint)
 }
 
 /// Goes where a typed line says; why that cannot be.
@@ -124,13 +144,19 @@ fn go_to(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), St
     Ok(())
 }
 
-/// Simulates what the run should have taken on what a typed line names; why that cannot be.
-fn predict(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), String> {
+/// Shows beneath the trace what a typed line names: the trace in another wiring, or what the run should have taken on a
+/// machine; why that cannot be.
+fn beneath(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), String> {
     let view = timeline.view.as_ref().ok_or("no trace is open")?;
     let pane = &view.panes[0];
-    let step = pane.step_key(view.time, view.focus == 0).map_or(0, |key| key.step);
+    let key = pane.step_key(view.time, view.focus == 0);
+    if let Some(rewired) = Rewired::parse(text)? {
+        let (index, at) = (Arc::clone(&pane.index), pane.own(view.time));
+        ask::rewire(rewired, index, (key, at), cx);
+        return Ok(());
+    }
     let run = pane.index.trace.meta.spec.clone().ok_or(UNKNOWN)?;
-    ask::predict(Prediction::parse(text)?, run, step, cx);
+    ask::predict(Prediction::parse(text)?, run, key.map_or(0, |key| key.step), cx);
     Ok(())
 }
 
@@ -238,7 +264,7 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::CloseBeneath => return done(view.remove(), ""),
         // asked for a line, or done before
         Act::TypeBeneath | Act::GoTo | Act::Ghost | Act::CopyNumbers => {}
-        Act::Operations | Act::Stretches | Act::CopyName => {}
+        Act::Operations | Act::Stretches | Act::CopyName | Act::Verdict => {}
     }
     Ok(())
 }

@@ -3,22 +3,23 @@
 
 use std::sync::Arc;
 
-use super::Timeline;
 use super::state::measure::Measured;
 use super::state::overview::Overview;
 use super::state::pane::OverlapOf;
 use super::state::panel::Panel;
 use super::state::path::CriticalPath;
-use super::state::prediction::Prediction;
+use super::state::prediction::{Prediction, Rewired};
 use super::state::scope::{Counted, Part, Scope};
 use super::state::{Matches, Pane, TraceIndex, View};
+use super::{Timeline, lists};
+use crate::desk;
 use crate::face::tui::context::Context;
 use crate::face::tui::task::Stop;
 use crate::plan::Phase;
 use crate::study::analysis;
 use crate::table::Spec;
 use crate::trace::import;
-use crate::trace::overlap::{Selection, overlap};
+use crate::trace::overlap::{Selection, StepKey, overlap};
 
 /// The slot in which a prediction is asked for.
 pub const PREDICTION: &str = "prediction";
@@ -30,7 +31,8 @@ pub const OPERATIONS: &str = "operations";
 pub const STRETCHES: &str = "stretches";
 
 /// The slots of questions about a trace, which are numbered by panes.
-const OF_A_PANE: [&str; 7] = ["overview", "numbers", "path", "overlap", "search", "totals", "kernel"];
+const OF_A_PANE: [&str; 8] =
+    ["overview", "numbers", "path", "overlap", "search", "totals", "kernel", "verdict"];
 
 /// Other traces are shown than those about which something was asked.
 pub fn forget(cx: &mut Context) {
@@ -72,6 +74,7 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
             });
         }
     }
+    judge(view, cx);
     count(view, cx);
     if let (Some(Panel::Differences { .. }), [a, b]) = (&view.panel, &view.panes[..])
         && let Ok(steps) = view.steps_to_compare()
@@ -89,6 +92,33 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
             },
         );
     }
+}
+
+/// Spans of the largest trace on which a verdict is asked for before anybody wants it: a few seconds of one core.
+const JUDGED: usize = 1 << 20;
+
+/// Asks for the verdict on the upper trace.
+fn judge(view: &View, cx: &mut Context) {
+    let pane = &view.panes[0];
+    let is_wanted = matches!(view.panel, Some(Panel::Verdict { .. }));
+    if pane.verdict.is_some() || !is_wanted && pane.index.trace.spans.len() > JUDGED {
+        return;
+    }
+    let index = Arc::clone(&pane.index);
+    let work = move |_: &Stop| {
+        let phase = index.trace.meta.spec.as_ref().map(|_| Phase::Decode);
+        let selection = Selection { phase, ..Selection::default() };
+        let report = analysis::trace_report(&index.trace, &selection);
+        Ok(desk::verdict_of(&index.trace, &report, &selection))
+    };
+    cx.follow(("verdict", 0), &(), work, |timeline: &mut Timeline, verdict, cx| {
+        let width = cx.body().width.saturating_sub(4);
+        let Some((view, verdict)) = timeline.view.as_mut().zip(cx.told(verdict)) else { return };
+        if let Some(Panel::Verdict { lines, .. }) = &mut view.panel {
+            *lines = lists::verdict_lines(&verdict, width);
+        }
+        view.panes[0].verdict = Some(Arc::new(verdict));
+    });
 }
 
 /// Asks for the table beneath the lanes, and for the totals of what is searched for.
@@ -201,6 +231,20 @@ pub fn predict(on: Prediction, run: Spec, step: u32, cx: &mut Context) {
     cx.ask(
         PREDICTION,
         move |_| on.simulate(&run, step),
+        |timeline: &mut Timeline, ghost, cx| {
+            if let Some((view, (index, on))) = timeline.view.as_mut().zip(cx.told(ghost)) {
+                view.add_ghost(index, on);
+                forget(cx);
+            }
+        },
+    );
+}
+
+/// Rewires the step of a trace that is looked at (its key, and a time of the trace in ns), to show it beneath.
+pub fn rewire(as_what: Rewired, index: Arc<TraceIndex>, step: (Option<StepKey>, i64), cx: &mut Context) {
+    cx.ask(
+        PREDICTION,
+        move |_| as_what.step(&index, step),
         |timeline: &mut Timeline, ghost, cx| {
             if let Some((view, (index, on))) = timeline.view.as_mut().zip(cx.told(ghost)) {
                 view.add_ghost(index, on);

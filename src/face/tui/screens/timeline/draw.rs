@@ -24,6 +24,7 @@ use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::lanes::{self, Canvas, ticks};
 use crate::face::tui::widgets::paint::{empty, line, put};
 use crate::plan::Lane;
+use crate::study::analysis::Varied;
 
 /// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
@@ -116,12 +117,19 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
         let aligned = format!(" aligned: {} over {}{follows}", step(first), step(second));
         line(buf, area, 1, &[(&aligned, theme.style(Role::Title)), ("   ", text), (&window, dim)]);
     } else {
-        line(
-            buf,
-            area,
-            1,
-            &[(" ", text), (&overlap(pane, view.time, true), text), ("  ", text), (&window, dim)],
-        );
+        let told = overlap(pane, view.time, true);
+        line(buf, area, 1, &[(" ", text), (&told, text), ("  ", text), (&window, dim)]);
+        verdict(buf, area, pane, told.width() + window.width() + 6, theme);
+    }
+}
+
+/// The verdict in a few words at the right end, where what stands there already (so many columns) leaves room.
+fn verdict(buf: &mut Buffer, area: Rect, pane: &Pane, taken: usize, theme: Theme) {
+    let Some(verdict) = &pane.verdict else { return };
+    let words = format!("{} ", verdict.headline);
+    if taken + words.width() <= usize::from(area.width) {
+        let x = area.right() - words.width() as u16;
+        put(buf, area, x, area.y + 1, &words, theme.style(Role::Title));
     }
 }
 
@@ -143,14 +151,37 @@ fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
         None => format!("[{provenance}]"),
     };
     let (text, bold) = (theme.style(Role::Text), theme.style(Role::Title));
-    let pieces =
-        [(" ", text), (&label, theme.provenance(provenance)), (" ", text), (&pane.index.title, bold)];
+    let overlap = format!("  {} ", overlap(pane, view.time, at == view.focus));
+    let taken = label.width() + 2 + if pane.aligned.is_some() { overlap.width() } else { 0 };
+    let apart = apart(view, at, area.width.saturating_sub(taken as u16));
+    let pieces = [
+        (" ", text),
+        (&*label, theme.provenance(provenance)),
+        (" ", text),
+        (&*apart, theme.style(Role::Key)),
+        (&*pane.index.title, bold),
+    ];
     line(buf, area, 0, &pieces);
     // the overlap stands on the right, where there is room for it or another trace takes its row
     if pane.aligned.is_some() {
-        let overlap = format!("  {} ", overlap(pane, view.time, at == view.focus));
         let x = area.right().saturating_sub(overlap.width() as u16);
         put(buf, area, x, area.y, &overlap, text);
+    }
+}
+
+/// What sets the run of a pane apart from that of the other one, where their titles read alike in so many columns:
+/// `p2p-off: `; empty where nothing is known to.
+fn apart(view: &View, at: usize, room: u16) -> String {
+    let [upper, lower] = &view.panes[..] else { return String::new() };
+    let titles = [upper, lower].map(|pane| cut(&pane.index.title, room));
+    let spec = |pane: &'_ Pane| pane.index.trace.meta.spec.clone();
+    let (Some(upper), Some(lower), true) = (spec(upper), spec(lower), titles[0] == titles[1]) else {
+        return String::new();
+    };
+    let specs = [upper, lower];
+    match Varied::of(specs.iter()).words(&specs[at.min(1)]) {
+        words if words.is_empty() => words,
+        words => format!("{words}: "),
     }
 }
 

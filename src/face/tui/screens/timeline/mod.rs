@@ -60,6 +60,7 @@ acts! {
     WholeName: "whole-name", "W", "the whole name of the table's operation, or not", None;
     LookUp: "look-up", "i", "look into large imported files, too, for a kernel's grid, block and operator", None;
     CopyName: "copy-name", "K", "copy the whole name of the operation", None;
+    Verdict: "verdict", "V", "the verdict: what is exposed, why, and what each remedy would give", Some("verdict");
     Legend: "legend", "L", "what the marks and colours mean", Some("legend");
     CopyNumbers: "copy-numbers", "y", "copy the numbers of the selection, or from A to B", None;
     Path: "critical-path", "p", "light up the critical path of the step, or not", Some("critical path");
@@ -73,7 +74,7 @@ acts! {
     ToggleRanks: "toggle-ranks", "C", "collapse or open all ranks", None;
     FoldRanks: "fold-ranks", "F", "show ranks that did the same once, or each of them", None;
     TypeBeneath: "open-beneath", "b", "open another run or trace beneath this one", Some("beneath");
-    Ghost: "predict", "g", "simulate what this run should have taken, as a ghost beneath", Some("ghost");
+    Ghost: "predict", "g", "a ghost beneath: the trace rewired as another architecture, or what a run should have taken, simulated", Some("ghost");
     Compare: "compare-operations", "c", "list differences by operation, over layers: by time, then by what was exposed", None;
     SwitchTrace: "switch-trace", "w", "go to the other trace", None;
     AlignHere: "align-here", "a", "align both traces at the step under the cursor", None;

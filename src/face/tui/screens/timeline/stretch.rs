@@ -57,8 +57,10 @@ fn one(measured: &Measured) -> Vec<String> {
     let (all, ranks) = (&measured.report.all, measured.ranks());
     let us = |value: f64| format!("{} us", digits(value / ranks));
     let list = |list: &[(String, f64)]| {
+        // what no module is known of has no name
+        let named = list.iter().filter(|(name, _)| !name.is_empty());
         let part = |(name, us): &(String, f64)| format!("{name} {} us", digits(*us));
-        list.iter().map(part).collect::<Vec<_>>().join(" · ")
+        named.map(part).collect::<Vec<_>>().join(" · ")
     };
     vec![
         format!(
@@ -76,7 +78,10 @@ fn one(measured: &Measured) -> Vec<String> {
         ),
         format!("{} operations   {}", measured.count, steps(measured)),
         format!("kinds: {}", list(&measured.kinds)),
-        format!("modules: {}", list(&measured.modules)),
+        match list(&measured.modules) {
+            modules if modules.is_empty() => "modules: not known of these operations".into(),
+            modules => format!("modules: {modules}"),
+        },
     ]
 }
 

@@ -145,7 +145,9 @@ fn looks() {
         keys(&mut driver, "L");
         insta::assert_snapshot!(name("legend"), driver.screen());
         let mut driver = with(vec![measured()], size);
-        keys(&mut driver, "g");
+        keys(&mut driver, "V");
+        insta::assert_snapshot!(name("verdict"), driver.screen());
+        keys(&mut driver, "Vg");
         insta::assert_snapshot!(name("ghost_asked"), driver.screen());
         press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
         insta::assert_snapshot!(name("ghost"), driver.screen());
@@ -483,7 +485,39 @@ fn the_prediction_is_a_ghost_that_says_what_it_is() {
     press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
     let mut driver = with(vec![imported()], (120, 40));
     keys(&mut driver, "g");
-    assert!(driver.screen().contains("nothing can be predicted"));
+    assert!(driver.screen().contains("rewire this trace as"), "{}", driver.screen());
+    press(&mut driver, KeyCode::Esc, KeyModifiers::NONE);
+    type_line(&mut driver, "g", "h100_sxm native");
+    assert!(driver.screen().contains("nothing can be predicted"), "{}", driver.screen());
+}
+
+#[test]
+fn a_trace_rewired_lies_under_the_original_and_the_verdict_says_what_it_gives() {
+    let mut driver = with(vec![simulated(|_| {})], (200, 60));
+    let header = driver.screen().lines().nth(2).unwrap_or_default().to_string();
+    let headline = view(&driver).panes[0].verdict.clone().expect("it is judged").headline.clone();
+    assert!(headline.contains("exposed communication") && headline.contains("ladder"), "{headline}");
+    assert!(driver.screen().contains(&headline), "{header}");
+    keys(&mut driver, "V");
+    let shown = driver.screen();
+    for part in ["verdict [simulated]", "of the time is exposed communication", "two micro-batches"] {
+        assert!(shown.contains(part), "'{part}' is missing in {shown}");
+    }
+    keys(&mut driver, "V");
+    keys(&mut driver, "]");
+    type_line(&mut driver, "g", "ladder");
+    let shown = driver.screen();
+    assert!(
+        shown.contains("step 1 rewired: ladder") && shown.contains("[simulated] ghost on"),
+        "{shown}"
+    );
+    assert!(shown.contains("aligned: step 1 over step 1"), "{shown}");
+    keys(&mut driver, "g");
+    assert_eq!(view(&driver).panes.len(), 1, "once more, and it is gone");
+    // a trace of which no steps can be found says why
+    let mut driver = with(vec![imported()], (120, 40));
+    type_line(&mut driver, "g", "ladder");
+    assert!(driver.screen().contains("--layers N"), "{}", driver.screen());
 }
 
 #[test]

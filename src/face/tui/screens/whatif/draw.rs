@@ -16,6 +16,7 @@ use crate::face::tui::screens::whatif::Act;
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::{line, put, select, wrap};
 use crate::face::tui::widgets::scatter::{Plot, mark};
+use crate::face::tui::widgets::shade;
 use crate::study::analysis::XAxis;
 use crate::study::plot::look_numbers;
 use crate::study::whatif::{Answer, Crossing, Over, Row, Slider};
@@ -217,12 +218,15 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
             }
         };
         let of = |ms: f64| ms / most * columns as f64;
-        let exposed = of(n.exposed_ms).round() as usize;
-        // what is there is seen
-        let exposed = if n.exposed_ms > 0.0 { exposed.max(1) } else { 0 };
+        // what is there is seen, and less than half a column is marked as the lanes mark it
+        let little = shade::exposed(of(n.exposed_ms)).0;
+        let (exposed, hatch) = match of(n.exposed_ms).round() as usize {
+            0 if n.exposed_ms > 0.0 => (1, little),
+            columns => (columns, "╱"),
+        };
         let all = (of(n.tpot_ms).round() as usize).max(exposed);
         let x = put(buf, area, area.x + 13, y, &"█".repeat(all - exposed), theme.style(Role::Series(0)));
-        put(buf, area, x, y, &"╱".repeat(exposed), theme.style(Role::Exposed));
+        put(buf, area, x, y, &hatch.repeat(exposed), theme.style(Role::Exposed));
         let base = whatif.base_answer.as_ref().and_then(|base| tpot(base, row));
         let mut words = format!(" {:>6} {:>7}", digits(n.tpot_ms), delta(n.tpot_ms, base));
         if wide {

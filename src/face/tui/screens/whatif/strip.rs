@@ -7,6 +7,7 @@ use ratatui::layout::Rect;
 use crate::face::tui::format::{cut, ns};
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::put;
+use crate::face::tui::widgets::shade::{self, Shares};
 use crate::plan::Lane;
 use crate::study::whatif::Strip;
 
@@ -26,13 +27,14 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], whole_
     };
     let x = put(buf, area, area.x, area.y, &what, theme.style(Role::Title));
     // the lane of computation has its name; what a narrow window must say is the lane below
+    let narrow = area.width < 60;
     let legend = [
         ("█", "compute", Role::Series(0)),
-        ("▓", "hidden", Role::Comm),
-        ("╱", "exposed", Role::Exposed),
+        (if narrow { "▓" } else { "▓▒" }, "hidden", Role::Comm),
+        (if narrow { "╱" } else { "▖▚▜╱" }, "exposed", Role::Exposed),
     ];
     let mut x = x + 1;
-    for (glyph, words, role) in legend.into_iter().skip(usize::from(area.width < 60)) {
+    for (glyph, words, role) in legend.into_iter().skip(usize::from(narrow)) {
         x = put(buf, area, x, area.y, glyph, theme.style(role));
         x = put(buf, area, x + 1, area.y, words, theme.style(Role::Dim)) + 1;
     }
@@ -64,20 +66,15 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], whole_
             }
             let x = area.x + LABELS + column;
             let share = |cover: &Cover| cover.of(from, to) as f64 / (to - from) as f64;
-            let (busy, moved, bare) = (share(&compute), share(&comm), share(&exposed));
-            let glyph = match busy {
-                _ if busy > 0.66 => "█",
-                _ if busy > 0.33 => "▌",
-                _ if busy > 0.0 => "▏",
-                _ => " ",
+            let shares = Shares {
+                compute: share(&compute),
+                comm: share(&comm),
+                exposed: share(&exposed),
+                ..Shares::default()
             };
-            put(buf, area, x, y, glyph, theme.style(Role::Series(0)));
-            let (glyph, role) = match moved {
-                _ if bare > 0.5 * moved && bare > 0.05 => ("╱", Role::Exposed),
-                _ if moved > 0.5 => ("▓", Role::Comm),
-                _ if moved > 0.05 => ("▒", Role::Comm),
-                _ => (" ", Role::Text),
-            };
+            let block = shade::BELOW[shade::eighths(shares.compute)];
+            put(buf, area, x, y, block, theme.style(Role::Series(0)));
+            let (glyph, role) = shade::comm(shares).unwrap_or((" ", Role::Text));
             put(buf, area, x, y + 1, glyph, theme.style(role));
         }
     }

@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use super::{DTYPES, skip, toolchain_is_required};
 use crate::machine::driver::libraries::{self, Library};
+use crate::plan::DType;
 use crate::run::cuda::kernels::compile::{cubin, defines, options_for};
 use crate::run::cuda::kernels::matvec::matvec_geometry;
 use crate::run::cuda::kernels::sources::{Constant, HEADERS, UNITS, Unit};
@@ -15,7 +16,7 @@ use crate::run::cuda::kernels::{KernelOptions, Nvrtc};
 /// Bytes a thread that ptxas may move to memory: a word or a few outside of loops cost nothing to speak of.
 const MOST_SPILLED: u32 = 16;
 
-pub(super) const ARCHITECTURES: [(u32, u32); 3] = [(8, 0), (9, 0), (10, 0)];
+pub(super) const ARCHITECTURES: [(u32, u32); 4] = [(8, 0), (9, 0), (10, 0), (10, 3)];
 
 /// NVRTC, where it is there; says why not, and fails where it must be there.
 pub(super) fn nvrtc() -> Option<&'static Nvrtc> {
@@ -62,7 +63,16 @@ fn variants(unit: &'static Unit) -> Vec<Variant> {
             }
         }
     }
-    all
+    // such as say when they ran, too
+    let of_16_bits = all.iter().filter(|variant| variant.options.dtype == DType::Bf16);
+    let stamped: Vec<Variant> = of_16_bits
+        .map(|Variant { unit, options, constants }| Variant {
+            unit,
+            options: *options,
+            constants: constants.iter().copied().chain([("STAMPED", 1)]).collect(),
+        })
+        .collect();
+    all.into_iter().chain(stamped).collect()
 }
 
 /// Compiles a variant; its kernels with their registers.

@@ -7,7 +7,8 @@
 use std::collections::HashSet;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use crate::run::cuda::kernels::cache::{self, Cache};
+use crate::base::cache::Cache;
+use crate::run::cuda::kernels::cache;
 use crate::run::cuda::kernels::compile::{cubin, defines, options_for};
 use crate::run::cuda::kernels::sources::Unit;
 use crate::run::cuda::kernels::{KernelOptions, Nvrtc};
@@ -30,7 +31,7 @@ pub(super) fn compile_for_gpu(
     static DONE: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
     let Some(sm) = architecture()? else { return Ok(()) };
     let nvrtc = Nvrtc::get().map_err(|error| error.to_string())?;
-    let cache = Cache::of_user().ok_or("there is no home to cache kernels in")?;
+    let cache = Cache::of_user("kernels").ok_or("there is no home to cache kernels in")?;
     for programmatic in [false, true] {
         let options = KernelOptions { programmatic, ..*options };
         let with = options_for(&defines(unit, &options, constants, sm), sm);

@@ -25,6 +25,7 @@ mod rope;
 mod rows;
 mod sample;
 mod shim;
+mod stamp;
 mod watch;
 
 pub(super) use bench::{Argument, Bench, Handle};

@@ -73,8 +73,12 @@ fn greedy_takes_the_cpu_backends_tokens(bench: &mut Bench<'_>) {
         let logits = bench.input(&rows.concat());
         let value = bench.output::<f32>(batch * parts as usize);
         let index = bench.output::<u32>(batch * parts as usize);
-        let arguments = [logits.into(), (vocab as u32).into(), value.into(), index.into()];
+        let not_finite = bench.state(&[3u32]);
+        let arguments =
+            [logits.into(), (vocab as u32).into(), value.into(), index.into(), not_finite.into()];
         bench.launch("sample_part", &geometry::sample_part(parts, batch as u32), &arguments);
+        let odd = rows.iter().flatten().filter(|logit| !logit.is_finite()).count() as u32;
+        assert_eq!(bench.read::<u32>(not_finite), [3 + odd], "vocabulary of {vocab}");
         let state = State::new(bench, batch);
         let arguments = [
             value.into(),

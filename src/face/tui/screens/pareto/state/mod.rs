@@ -124,6 +124,8 @@ pub struct Pareto {
     pub titles: Vec<String>,
     /// How many points each of them has.
     pub counts: Vec<usize>,
+    /// How many of these the filter leaves.
+    pub left: Vec<usize>,
     /// Which group is shown.
     pub group: usize,
     /// The group was chosen from the list: it stays, whatever is stored.
@@ -246,6 +248,14 @@ impl Pareto {
         let of_group = |p: &&ParetoPoint| group.is_some_and(|g| *g == p.group);
         self.first = points.iter().position(|point| of_group(&point));
         let left = |p: &&ParetoPoint| chosen.as_ref().is_none_or(|runs| runs.contains(p.run.as_str()));
+        self.left = match &chosen {
+            None => self.counts.clone(),
+            Some(_) => {
+                let mut by_group: HashMap<&str, usize> = HashMap::new();
+                points.iter().filter(left).for_each(|p| *by_group.entry(&p.group).or_default() += 1);
+                self.groups.iter().map(|g| by_group.get(g.as_str()).copied().unwrap_or(0)).collect()
+            }
+        };
         self.entries = series::entries(points.iter().filter(of_group), &self.hidden);
         // marks are of the group, the legend is of what the filter leaves of it
         let series: BTreeSet<Series> =
@@ -275,13 +285,7 @@ impl Pareto {
         if !self.shown.is_empty() || self.filter.value().trim().is_empty() {
             return;
         }
-        let Some(chosen) = self.chosen() else { return };
-        let points = self.points.as_deref().unwrap_or_default();
-        let left = |group: &String| {
-            points.iter().filter(|p| p.group == *group && chosen.contains(&p.run)).count()
-        };
-        let counts: Vec<usize> = self.groups.iter().map(left).collect();
-        let most = counts.iter().enumerate().rev().max_by_key(|(_, count)| **count);
+        let most = self.left.iter().enumerate().rev().max_by_key(|(_, count)| **count);
         if let Some((group, _)) = most.filter(|(_, count)| **count > 0) {
             // the filter chose, not the user: what is newest shows again once nothing is filtered
             let held = self.chosen;

@@ -1,11 +1,12 @@
 //! Draws the lists beneath the lanes: dependencies, differences of two traces, operations, exposed stretches,
-//! and what the marks mean.
+//! the verdict, and what the marks mean.
 
 mod dependencies;
 pub mod differences;
 pub mod legend;
 mod operations;
 mod stretches;
+mod verdict;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -19,12 +20,14 @@ use crate::face::tui::layout::{cut_bottom, cut_top, inside};
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::paint::put;
 
+pub use verdict::lines as verdict_lines;
+
 /// Rows of lists, without their frame and header, and without what a table shows beneath them.
 pub fn rows(area: Rect, view: &View) -> Rect {
     let rows = cut_top(inside(area), 1).1;
     match &view.panel {
         Some(Panel::Operations(table)) => cut_bottom(rows, operations::beneath(table, rows)).0,
-        Some(Panel::Legend(_)) => inside(area),
+        Some(Panel::Legend(_) | Panel::Verdict { .. }) => inside(area),
         _ => rows,
     }
 }
@@ -41,6 +44,9 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
         }
         Some(Panel::Operations(table)) => operations::draw(buf, (area, rows), view, table, cx),
         Some(Panel::Stretches(shown)) => stretches::draw(buf, (area, rows), view, shown, cx),
+        Some(Panel::Verdict { lines, list }) => {
+            verdict::draw(buf, (area, rows), view, (lines, list), theme);
+        }
         Some(Panel::Legend(list)) => legend::draw(buf, (area, rows), list, theme),
         None => {}
     }

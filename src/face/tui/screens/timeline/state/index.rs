@@ -15,6 +15,9 @@ use crate::table::Provenance;
 pub use crate::trace::overlap::StepKey;
 use crate::trace::{Range, Span, Trace};
 
+/// Spans of two ranks that are compared before other cores are woken for the rest.
+const FIRST: usize = 64;
+
 /// A step and the time it takes over all ranks and lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepRange {
@@ -202,12 +205,16 @@ impl TraceIndex {
         let plain = a.ranges.is_empty() && b.ranges.is_empty();
         let bare = |span: &Span| Span { rank: 0, stream: 0, ..*span };
         let same = |(a, b): (&Row, &Row)| {
+            let same = |place: usize| {
+                let span = |row: &Row| row.span(place).map(|at| bare(&self.trace.spans[at]));
+                span(a) == span(b)
+            };
+            // ranks that differ do so at once, as a rule: cores are woken only where the first spans are alike
+            let first = a.len().min(FIRST);
             a.label == b.label
                 && a.len() == b.len()
-                && (0..a.len()).into_par_iter().with_min_len(4_096).all(|place| {
-                    let span = |row: &Row| row.span(place).map(|at| bare(&self.trace.spans[at]));
-                    span(a) == span(b)
-                })
+                && (0..first).all(same)
+                && (first..a.len()).into_par_iter().with_min_len(4_096).all(same)
         };
         plain && a.rows.len() == b.rows.len() && rows(a).zip(rows(b)).all(same)
     }

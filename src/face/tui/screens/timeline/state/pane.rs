@@ -11,6 +11,7 @@ use super::search::Matches;
 use crate::face::tui::screens::timeline::state::window::Window;
 use crate::plan::Phase;
 use crate::study::analysis::LaneTotal;
+use crate::study::verdict::Verdict;
 use crate::trace::Span;
 use crate::trace::import::Kernel;
 
@@ -48,6 +49,8 @@ pub struct Pane {
     pub kernel: Option<(usize, Result<Option<Kernel>, String>)>,
     /// What the simulator predicts, for the run above it, and not a run: on what it was simulated.
     pub ghost: Option<String>,
+    /// How much of it is exposed communication, why, and what would help.
+    pub verdict: Option<Arc<Verdict>>,
     /// The whole trace in a row.
     pub overview: Option<Overview>,
     /// Numbers of a stretch: of the one that is wanted, or of the one that was wanted before.
@@ -75,6 +78,7 @@ impl Pane {
             totals: None,
             kernel: None,
             ghost: None,
+            verdict: None,
             overview: None,
             measured: None,
             path: None,

@@ -33,6 +33,13 @@ pub enum Panel {
     Operations(Box<Operations>),
     /// The longest stretches of exposed communication.
     Stretches(Stretches),
+    /// How much of the upper trace is exposed communication, why, and what would help.
+    Verdict {
+        /// The verdict in lines, as wide as the window was; none while it is not known.
+        lines: Vec<String>,
+        /// Which of them are seen.
+        list: List,
+    },
     /// What the marks and colours of the lanes mean.
     Legend(List),
 }
@@ -97,6 +104,7 @@ impl Panel {
             }
             Self::Operations(operations) => operations.order.len(),
             Self::Stretches(stretches) => stretches.all().len(),
+            Self::Verdict { lines, .. } => lines.len().max(1),
             Self::Legend(_) => MARKS.len(),
         }
     }
@@ -104,9 +112,10 @@ impl Panel {
     /// The selection of its list.
     pub fn list(&mut self) -> &mut List {
         match self {
-            Self::Dependencies { list, .. } | Self::Differences { list, .. } | Self::Legend(list) => {
-                list
-            }
+            Self::Dependencies { list, .. }
+            | Self::Differences { list, .. }
+            | Self::Verdict { list, .. }
+            | Self::Legend(list) => list,
             Self::Operations(operations) => &mut operations.list,
             Self::Stretches(stretches) => &mut stretches.list,
         }

@@ -1,12 +1,16 @@
-//! What the simulator says of a run that is shown: on what it is simulated, and the trace that comes of it.
+//! What the simulator says of a trace that is shown: of a run, on what it is simulated; of any trace, as which
+//! architecture it is rewired; and the trace that comes of it.
 
 use std::sync::Arc;
 
 use super::index::TraceIndex;
 use crate::base::error::Result;
-use crate::desk::resimulate;
+use crate::desk::{Engine, machine_of, resimulate};
 use crate::machine::hardware::{Profile, STACKS};
-use crate::table::{Backend, Spec};
+use crate::plan::Architecture;
+use crate::study::rewire::{Asked, Choice, Rewiring, Setting, beneath};
+use crate::table::{Backend, Collective, Spec};
+use crate::trace::overlap::StepKey;
 
 /// The profile that stands in where the run's hardware has none.
 const STAND_IN: &str = "h100_sxm";
@@ -62,5 +66,42 @@ impl Prediction {
         }
         let title = format!("{} {} {}", spec.model, spec.label(), spec.link);
         Ok((Arc::new(TraceIndex::new(title, trace)), said))
+    }
+}
+
+/// As what a trace is rewired.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rewired(Choice);
+
+impl Rewired {
+    /// What was typed: an architecture, and an all-reduce; `None` where the first word is no architecture.
+    pub fn parse(text: &str) -> std::result::Result<Option<Self>, String> {
+        let mut words = text.split_whitespace();
+        let Some(Ok(architecture)) = words.next().map(str::parse::<Architecture>) else {
+            return Ok(None);
+        };
+        let collective = match (words.next(), words.next()) {
+            (None, _) => None,
+            (Some(word), None) => Some(word.parse::<Collective>().map_err(|error| error.to_string())?),
+            (Some(_), Some(_)) => return Err("type an architecture, and at most an all-reduce".into()),
+        };
+        Ok(Some(Self(Choice { collective, ..Choice::of(architecture) })))
+    }
+
+    /// The step of a trace (its key, or a time of the trace in ns) in another wiring: its trace, and what it is in words.
+    pub fn step(
+        &self,
+        index: &TraceIndex,
+        (key, at): (Option<StepKey>, i64),
+    ) -> Result<(Arc<TraceIndex>, String)> {
+        let trace = &index.trace;
+        let (target, on) = machine_of(trace, &Engine::default())?;
+        let with = if target.is_some() { on } else { "no contention: no profile is known".into() };
+        let asked = Asked { phase: key.map(|key| key.phase), key, ..Asked::default() };
+        let rewiring = Rewiring::of(trace, &asked, &Setting { target, ..Setting::default() })?;
+        let number = rewiring.step_at(key, at);
+        let rewired = beneath(trace, &rewiring, &self.0, number)?;
+        let title = format!("step {number} rewired: {}", self.0.label());
+        Ok((Arc::new(TraceIndex::new(title, rewired)), format!("the measured times, {with}")))
     }
 }

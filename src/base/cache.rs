@@ -1,0 +1,80 @@
+//! What can be made anew, kept on disk: `$XDG_CACHE_HOME/ladderscope/KIND/KEY`, each file with a checksum of itself. A key
+//! is a hash of everything that the content follows from, so nothing there is ever out of date.
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use super::atomic;
+
+/// Bytes of the checksum at a file's end.
+const CHECKSUM: usize = 32;
+
+/// A folder of files that only save time: what cannot be read or written is made anew.
+#[derive(Debug)]
+pub struct Cache {
+    folder: PathBuf,
+}
+
+impl Cache {
+    /// The user's, of what this kind names; `None` where there is no home.
+    pub fn of_user(kind: &str) -> Option<Self> {
+        let set =
+            |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let base = set("XDG_CACHE_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache")))?;
+        Some(Self::new(&base.join("ladderscope").join(kind)))
+    }
+
+    /// One in this folder, which need not be there.
+    pub fn new(folder: &Path) -> Self {
+        Self { folder: folder.to_path_buf() }
+    }
+
+    /// What lies under this key (a file's name), if it is there and whole.
+    pub fn load(&self, key: &str) -> Option<Vec<u8>> {
+        let mut bytes = std::fs::read(self.folder.join(key)).ok()?;
+        let (content, checksum) = bytes.split_at_checked(bytes.len().checked_sub(CHECKSUM)?)?;
+        if content.is_empty() || Sha256::digest(content)[..] != *checksum {
+            return None;
+        }
+        bytes.truncate(bytes.len() - CHECKSUM);
+        Some(bytes)
+    }
+
+    /// Writes it in one step: nobody sees half a file.
+    pub fn store(&self, key: &str, content: &[u8]) {
+        // a full or read-only disk costs making it again the next time, no more
+        let _ = atomic::write(&self.folder.join(key), &[content, &Sha256::digest(content)].concat());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_is_found_and_what_is_broken_is_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cache = Cache::new(&folder.path().join("deep/kernels"));
+        assert_eq!(cache.load("a"), None);
+        cache.store("a", b"code");
+        assert_eq!(cache.load("a").as_deref(), Some(b"code".as_slice()));
+        assert_eq!(cache.load("b"), None);
+        let file = folder.path().join("deep/kernels/a");
+        let whole = std::fs::read(&file).expect("the file");
+        for broken in [&whole[..whole.len() - 1], &whole[1..], b"", &[0; 40]] {
+            std::fs::write(&file, broken).expect("written");
+            assert_eq!(cache.load("a"), None);
+        }
+        cache.store("a", b"code");
+        assert!(cache.load("a").is_some());
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_no_error() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let cache = Cache::new(&file.path().join("kernels"));
+        cache.store("a", b"code");
+        assert_eq!(cache.load("a"), None);
+    }
+}

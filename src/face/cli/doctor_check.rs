@@ -1,0 +1,66 @@
+//! `ladderscope doctor --check`: whether this program is right on the GPUs of this machine.
+
+use serde_json::{Value, json};
+
+use super::output::{self, Format};
+use super::report;
+use crate::base::error::Result;
+use crate::machine::driver::Gpu;
+use crate::run::cuda::check::{self, CHECKS, Checked, Found};
+use crate::run::cuda::usable;
+use crate::table::render::{Shown, Table};
+
+/// Checks every GPU, keeps what was found for the runs to come, and prints it; the exit status: 0 where nothing failed,
+/// 1 where something did, 2 without a GPU.
+pub(super) fn run(format: Format) -> Result<u8> {
+    let gpus = match usable::gpus() {
+        Ok(gpus) if !gpus.is_empty() => gpus,
+        Ok(_) => return nothing_to_check("no GPU", format),
+        Err(why) => return nothing_to_check(&why.to_string(), format),
+    };
+    let mut all = Vec::new();
+    for info in &gpus {
+        let gpu = Gpu::open(info.index)?;
+        let checked =
+            check::check(&gpu, &mut |what| report::note(&format!("GPU {}: {what}", info.index)));
+        check::keep(&gpu, &checked);
+        all.push((format!("{} ({})", info.index, info.name), checked));
+    }
+    let is_good = all.iter().all(|(_, checked)| check::passed(checked));
+    print(&all, format)?;
+    Ok(u8::from(!is_good))
+}
+
+/// What would be checked, where there is nothing to check.
+fn nothing_to_check(why: &str, format: Format) -> Result<u8> {
+    let all: Vec<Checked> = CHECKS
+        .iter()
+        .map(|(name, asks)| Checked {
+            name: (*name).into(),
+            found: Found::NotDone,
+            said: format!("would check that {asks}"),
+        })
+        .collect();
+    print(&[("none".into(), all)], format)?;
+    report::warn(&format!("nothing was checked: {why}"));
+    Ok(2)
+}
+
+fn print(all: &[(String, Vec<Checked>)], format: Format) -> Result<()> {
+    if format == Format::Json {
+        let gpu = |(name, checks): &(String, Vec<Checked>)| {
+            let is_any = checks.iter().any(|check| check.found == Found::Passed);
+            json!({ "gpu": name, "passed": is_any && check::passed(checks), "checks": checks })
+        };
+        let gpus: Vec<Value> = all.iter().map(gpu).collect();
+        return output::json(&json!({ "gpus": gpus }));
+    }
+    let mut table = Table::new(["gpu", "check", "found", "what was seen"]);
+    for (gpu, checks) in all {
+        for check in checks {
+            let row = [gpu.as_str(), &check.name, check.found.as_str(), &check.said];
+            table.push(row.into_iter().map(Shown::text).collect());
+        }
+    }
+    output::emit(&if format == Format::Csv { table.csv() } else { table.aligned() })
+}

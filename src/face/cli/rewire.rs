@@ -1,0 +1,263 @@
+//! `ladderscope rewire RUN|TRACE`: what the engine of a trace, on its machine, would take with another architecture, a
+//! faster all-reduce, or another P2P setting.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use serde_json::{Value, json};
+
+use super::filter::FilterArgs;
+use super::output::{self, Format, FormatArgs};
+use super::report;
+use super::rules::RulesArgs;
+use crate::base::error::{Error, Result};
+use crate::base::text::{counted, fitting_name};
+use crate::desk::{self, Engine};
+use crate::lab::store::Store;
+use crate::plan::{Architecture, Phase};
+use crate::study::rewire::{Answer, Asked, Choice, Rewiring, Setting, Times, answers_table};
+use crate::table::{Collective, P2p};
+
+/// Longest name of an all-reduce; kernels' names are whole signatures.
+const NAME: usize = 56;
+
+/// The command line's arguments of `ladderscope rewire`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// A stored run of standard (id, prefix, 'last'), a trace file, or a directory of them (a file a rank)
+    #[arg(value_name = "RUN|TRACE", required_unless_present = "filter")]
+    pub source: Option<String>,
+    /// Architectures to wire it as, for example ladder,parallel,sync-drop:40,upper-bound
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        default_value = "ladder,parallel,upper-bound"
+    )]
+    pub architecture: Vec<Architecture>,
+    /// Other all-reduces, by the hardware profile: nccl, symmetric, one-shot, two-shot, multimem, fused [default: as measured]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub collective: Vec<Collective>,
+    /// GPUs talk directly, or through the host, by the hardware profile: on, off [default: as measured]
+    #[arg(long, value_name = "P2P")]
+    pub p2p: Option<P2p>,
+    /// Divide the batch into so many groups; their kernels take between a whole batch's time and their share of it
+    #[arg(long, value_name = "M", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub micro_batches: u32,
+    /// As if nothing waited for the host's launches (a CUDA graph)
+    #[arg(long)]
+    pub no_launches: bool,
+    /// Layers of the model, where the trace leaves that open
+    #[arg(long, value_name = "N")]
+    pub layers: Option<u32>,
+    /// Of a run of our own: the phase that is rewired: prefill, decode
+    #[arg(
+        long,
+        value_enum,
+        value_name = "PHASE",
+        hide_possible_values = true,
+        default_value = "decode"
+    )]
+    pub phase: PhaseArg,
+    /// Only this step, from 0
+    #[arg(long, value_name = "N")]
+    pub step: Option<u32>,
+    /// The machine, for contention and other all-reduces: a profile or a TOML file [default: the trace's GPU]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub hardware: Option<String>,
+    /// The software stack, for contention: a built-in name, or a TOML file [default: the run's; native]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub stack: Option<String>,
+    /// A value of the hardware or the stack
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Ranks of the model, where the trace does not tell
+    #[arg(long, value_name = "N")]
+    pub tp: Option<u32>,
+    /// Bytes of an all-reduce's message [default: the run's; else those that take as long by the profile]
+    #[arg(long, value_name = "N")]
+    pub message_bytes: Option<u64>,
+    #[command(flatten)]
+    pub filter: FilterArgs,
+    #[command(flatten)]
+    pub rules: RulesArgs,
+    #[command(flatten)]
+    pub output: FormatArgs,
+}
+
+/// Which steps of a run of our own are rewired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PhaseArg {
+    /// The prompt
+    Prefill,
+    /// The decode steps
+    Decode,
+}
+
+/// Prints what each architecture and all-reduce would take.
+pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let source = args.filter.one(args.source.as_ref(), &dir)?;
+    let opened = desk::open(&source, &Store::open(dir), args.rules.named(), args.step)?;
+    report::part(&opened);
+    let engine =
+        Engine { hardware: args.hardware.clone(), stack: args.stack.clone(), set: args.set.clone() };
+    let (target, machine) = desk::machine_of(&opened.trace, &engine)?;
+    let asked = Asked {
+        layers: args.layers,
+        phase: Some(match args.phase {
+            PhaseArg::Prefill => Phase::Prefill,
+            PhaseArg::Decode => Phase::Decode,
+        }),
+        step: args.step,
+        key: None,
+    };
+    let setting =
+        Setting { target, tp: args.tp, message_bytes: args.message_bytes.map(|bytes| bytes as f64) };
+    let rewiring = Rewiring::of(&opened.trace, &asked, &setting)?;
+    let answers = answers(&rewiring, &choices(args))?;
+    match args.output.format {
+        Format::Json => output::json(&object(&rewiring, &answers, &machine))?,
+        Format::Csv => output::emit(&answers_table(&rewiring, &answers).csv())?,
+        Format::Table => output::emit(&text(&rewiring, &answers, &machine))?,
+    }
+    Ok(0)
+}
+
+/// Every architecture with every all-reduce, with the trace's own first.
+fn choices(args: &Args) -> Vec<Choice> {
+    let own = args.p2p.is_none() && args.micro_batches == 1 && !args.no_launches;
+    let changed = |architecture: &Architecture, collective| Choice {
+        collective,
+        p2p: args.p2p,
+        host: !args.no_launches,
+        ..Choice::of(architecture.clone())
+    };
+    let mut choices: Vec<Choice> = Vec::new();
+    let standard = Architecture::Standard;
+    for collective in std::iter::once(None).chain(args.collective.iter().copied().map(Some)) {
+        let is_measured = collective.is_none() && own;
+        let first = (!is_measured).then_some(&standard);
+        let others = args.architecture.iter().filter(|other| **other != standard);
+        choices.extend(first.into_iter().chain(others).map(|one| changed(one, collective)));
+    }
+    if args.micro_batches > 1 {
+        let groups = args.micro_batches;
+        let in_groups = |choice: Choice| {
+            [1.0, 1.0 / f64::from(groups)].map(|share| Choice {
+                micro_batches: groups,
+                share,
+                ..choice.clone()
+            })
+        };
+        return choices.into_iter().flat_map(in_groups).collect();
+    }
+    choices
+}
+
+/// The answers; what a collective's profile does not know is said, and an error only where nothing is left.
+fn answers(rewiring: &Rewiring, choices: &[Choice]) -> Result<Vec<Answer>> {
+    let mut answers = Vec::new();
+    let mut failed: Option<Error> = None;
+    for choice in choices {
+        match rewiring.answer(choice) {
+            Ok(answer) => answers.push(answer),
+            Err(error) => {
+                if failed.is_some() || choices.len() > 1 {
+                    report::note(&format!("{}: {error}", choice.label()));
+                }
+                failed.get_or_insert(error);
+            }
+        }
+    }
+    match failed {
+        Some(error) if answers.is_empty() => Err(error),
+        _ => Ok(answers),
+    }
+}
+
+fn object(rewiring: &Rewiring, answers: &[Answer], machine: &str) -> Value {
+    let steps = &rewiring.steps;
+    let message = rewiring.message();
+    let answers: Vec<Value> = answers.iter().map(|answer| one(answer)).collect();
+    json!({
+        "layers": steps.layers,
+        "ranks": steps.ranks,
+        "tp": rewiring.tp,
+        "phase": steps.phase.as_str(),
+        "steps": steps.len(),
+        "rewired_steps": rewiring.rewired_steps(),
+        "all_reduce": steps.all_reduce,
+        "collective": rewiring.collective(),
+        "message_bytes": message.map(|(bytes, _)| bytes.round()),
+        "message_bytes_estimated": message.map(|(_, is_estimate)| is_estimate),
+        "machine": machine,
+        "host_share": steps.host_share(),
+        "notes": steps.notes,
+        "measured": rewiring.measured(),
+        "all_reduce_us": rewiring.all_reduce_us(),
+        "answers": answers,
+    })
+}
+
+/// One answer; `contended` is null without a hardware profile.
+fn one(answer: &Answer) -> Value {
+    let choice = &answer.choice;
+    let of = |times: &Times| json!(times);
+    json!({
+        "architecture": choice.architecture,
+        "collective": choice.collective,
+        "p2p": choice.p2p,
+        "micro_batches": choice.micro_batches,
+        "share": choice.share,
+        "launches": choice.host,
+        "alone": of(&answer.alone),
+        "contended": answer.contended.as_ref().map(of),
+    })
+}
+
+fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str) -> String {
+    let steps = &rewiring.steps;
+    let rewired = match rewiring.rewired_steps() {
+        some if some < steps.len() => format!(", {some} of them rewired, evenly spread"),
+        _ => String::new(),
+    };
+    let found = format!(
+        "{} of {} with {}, {}{rewired}; the all-reduce is {}",
+        counted(steps.len(), "step"),
+        counted(steps.layers as usize, "layer"),
+        counted(2 * steps.layers as usize, "all-reduce"),
+        counted(steps.ranks as usize, "rank"),
+        fitting_name(&steps.all_reduce, NAME),
+    );
+    let mut text = output::wrapped("found     ", &found, 10);
+    let profile = match rewiring.message() {
+        Some((bytes, is_estimate)) => format!(
+            "{machine}; messages of {}{}",
+            output::bytes(bytes.round() as u64),
+            if is_estimate { ", by what they took" } else { "" }
+        ),
+        None => format!("none: {machine}; contention and other all-reduces are not predicted"),
+    };
+    text += &output::wrapped("profile   ", &profile, 10);
+    for note in &steps.notes {
+        text += &output::wrapped("note      ", note, 10);
+    }
+    if steps.host_share() > 0.01 {
+        let share = 100.0 * steps.host_share();
+        let said = format!(
+            "{share:.0} % of a step the GPU waits for the host's launches, which rewiring leaves as they are \
+             (--no-launches for a CUDA graph)"
+        );
+        text += &output::wrapped("note      ", &said, 10);
+    }
+    text += "\n";
+    text += &output::aligned(&answers_table(rewiring, answers));
+    text += "\n";
+    text += &output::wrapped(
+        "",
+        "times of kernels and all-reduces are the trace's; what another wiring makes of them is simulated. \"from\" and \
+         \"to\": between which speed-ups 95 % of the steps lie",
+        0,
+    );
+    text
+}

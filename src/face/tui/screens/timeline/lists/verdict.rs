@@ -1,0 +1,33 @@
+//! The verdict on the upper trace, in sentences.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::face::tui::screens::timeline::state::View;
+use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::widgets::list::List;
+use crate::face::tui::widgets::paint::{frame, put, wrap};
+use crate::study::verdict::Verdict;
+
+/// A verdict in lines of at most so many columns.
+pub fn lines(verdict: &Verdict, width: u16) -> Vec<String> {
+    verdict.sentences.iter().flat_map(|sentence| wrap(sentence, usize::from(width.max(20)))).collect()
+}
+
+/// Draws it in its frame.
+pub fn draw(
+    buf: &mut Buffer,
+    (area, rows): (Rect, Rect),
+    view: &View,
+    (lines, list): (&[String], &List),
+    theme: Theme,
+) {
+    let provenance = view.panes[0].index.provenance();
+    frame(buf, area, &format!("verdict [{provenance}]; what remedies give is simulated"), theme);
+    if lines.is_empty() {
+        put(buf, rows, rows.x + 1, rows.y, "looking…", theme.style(Role::Dim));
+    }
+    for (row, y) in list.rows(lines.len(), rows) {
+        put(buf, rows, rows.x + 1, y, &lines[row], theme.style(Role::Text));
+    }
+}

@@ -1,0 +1,297 @@
+//! The checks themselves: short generations of one GPU, each with an outcome that is known.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{CHECKS, Checked, Found, concluded};
+use crate::base::error::Result;
+use crate::base::statistics::median;
+use crate::machine::driver::{Arguments, DevicePtr, Gpu};
+use crate::model::Model;
+use crate::plan::{Architecture, DType, Phase, Tensor, Variant};
+use crate::run::comm::EmulatedLink;
+use crate::run::cuda::clock::Tick;
+use crate::run::cuda::collective::Collective;
+use crate::run::cuda::engine::{Engine, Local, Programs, Setup, Stamps};
+use crate::run::cuda::generation::Generation;
+use crate::run::cuda::kernels::matvec;
+use crate::run::cuda::launches::{MatvecChoice, matmul_shape, matvec_call};
+use crate::run::cuda::measure::read_bandwidth;
+use crate::run::cuda::stopwatch::median_us;
+use crate::run::cuda::tuning::Tuning;
+use crate::run::sample::Sampling;
+
+/// Tokens of the prompt, and new ones.
+const PROMPT: u32 = 16;
+const TOKENS: u32 = 21;
+
+/// A GPU with fewer multiprocessors is checked with a model that any machine decodes at once.
+const SMALL: u32 = 16;
+
+/// Shares of the read bandwidth above which a number is wrong, and below which it is odd.
+const BANDWIDTH: [f64; 2] = [1.02, 0.50];
+
+/// What a generation is made of; the others are as in any run.
+#[derive(Clone)]
+struct Case {
+    architecture: &'static str,
+    tp: u32,
+    link: Option<EmulatedLink>,
+    graph: bool,
+    programmatic: bool,
+}
+
+const PLAIN: Case =
+    Case { architecture: "standard", tp: 1, link: None, graph: true, programmatic: true };
+
+/// What a generation computed, and how long a step of it took.
+struct Ran {
+    engine: Engine,
+    edges: Option<usize>,
+    tokens: Vec<Vec<u32>>,
+    logits: Vec<u32>,
+    tpot_us: f64,
+}
+
+/// Checks this GPU, one thing after the other; `say` is told what goes on.
+pub fn check(gpu: &Gpu, say: &mut dyn FnMut(&str)) -> Vec<Checked> {
+    let name = if gpu.info().multiprocessors < SMALL { "tiny" } else { "llama-3.2-1b" };
+    let checks: [fn(&Gpu, &str) -> Result<(Found, String)>; CHECKS.len()] =
+        [products, graph, early_starts, bandwidth, overlap, link, stamps, nccl];
+    let all = CHECKS.iter().zip(checks);
+    all.map(|((what, asks), check)| {
+        say(&format!("checking this GPU: {asks}"));
+        concluded(what, check(gpu, name))
+    })
+    .collect()
+}
+
+fn engine(gpu: &Gpu, model: &str, case: &Case) -> Result<Engine> {
+    let setup = Setup {
+        model: Model::resolve(model)?,
+        architecture: case.architecture.parse::<Architecture>()?,
+        dtype: DType::Bf16,
+        tp: case.tp,
+        seed: 1,
+        sampling: Sampling::Greedy,
+        sequences: 1,
+        capacity: PROMPT + TOKENS,
+        output_tokens: TOKENS,
+        prefill: (1, PROMPT),
+        all_logits: false,
+        variant: Variant::default(),
+        graph: case.graph,
+        comm_sms: 0,
+        tuning: Tuning { programmatic: case.programmatic, ..Tuning::default() },
+        matvec: MatvecChoice::usual(DType::Bf16),
+        timeout: Duration::from_secs(60),
+        progress: Arc::default(),
+    };
+    let programs = Arc::new(Programs::new(&setup)?);
+    let collective = match &case.link {
+        Some(link) => Collective::Emulated(link.clone()),
+        None => Collective::None,
+    };
+    let local = Local { ranks: 0..1, collective };
+    Engine::new(gpu, &setup, programs, local, Arc::new(|| Ok(())), &mut |_| ())
+}
+
+fn ran(gpu: &Gpu, model: &str, case: &Case) -> Result<Ran> {
+    let mut engine = engine(gpu, model, case)?;
+    engine.check_link()?;
+    let mut generation = Generation::new(&engine, 1, PROMPT, TOKENS)?;
+    let prompt: Vec<u32> = (1..=PROMPT).collect();
+    let mut steps = Vec::new();
+    // the first one warms up
+    for round in 0..3 {
+        generation.prepare(&engine, &prompt)?;
+        let times = generation.run(&engine, "a check", false, &mut |_| ())?;
+        let ends = [&[times.prefill_end][..], &times.step_ends].concat();
+        let took = ends.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e3);
+        if round > 0 {
+            steps.extend(took);
+        }
+    }
+    let tokens = engine.tokens(TOKENS)?;
+    let logits = engine.logits(Phase::Decode, 1)?.into_iter().map(f32::to_bits).collect();
+    let edges = generation.programmatic_edges();
+    let tpot_us = median(&steps).unwrap_or_default();
+    Ok(Ran { engine, edges, tokens, logits, tpot_us })
+}
+
+fn verdict(good: bool, said: String) -> Result<(Found, String)> {
+    Ok((if good { Found::Passed } else { Found::Failed }, said))
+}
+
+fn products(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
+    let engine = engine(gpu, model, &PLAIN)?;
+    let (mut worst, mut count) = (0.0f64, 0);
+    for product in engine.products()? {
+        let [rows, inputs, outputs] = [product.rows, product.inputs, product.outputs];
+        if rows > matvec::most_rows(DType::Bf16, inputs) {
+            continue;
+        }
+        let numbers = rows as usize * inputs as usize;
+        let mut random = fastrand::Rng::with_seed(7);
+        let x: Vec<half::bf16> =
+            (0..numbers).map(|_| half::bf16::from_f32(random.f32() * 2.0 - 1.0)).collect();
+        let from = gpu.allocate(2 * numbers as u64, "an input")?;
+        from.upload(0, bytemuck::cast_slice(&x))?;
+        let bytes = if product.logits { 4 } else { 2 };
+        let size = u64::from(rows) * u64::from(outputs) * bytes;
+        let (own, theirs) = (gpu.allocate(size, "a product")?, gpu.allocate(size, "a product")?);
+        let w = product.weights.first().copied().unwrap_or(DevicePtr(0));
+        let all = gpu.info().multiprocessors;
+        let (function, geometry) =
+            matvec_call(engine.kernels().of(false), all, rows, [inputs, outputs], product.logits)?;
+        let mut arguments = Arguments::new();
+        arguments.pointer(from.ptr()).pointer(w).pointer(own.ptr()).u32(inputs).u32(outputs);
+        engine.main().launch(&function, &geometry, &mut arguments)?;
+        let decode = &engine.programs().decode;
+        let shape = matmul_shape(decode, rows, [inputs, outputs], product.logits, None);
+        engine.blas().matmul(engine.main(), &shape, from.ptr(), w, theirs.ptr())?;
+        engine.wait_idle("a check of products")?;
+        let read = |memory: &crate::machine::driver::Memory| -> Result<Vec<f32>> {
+            let mut bytes = vec![0u8; size as usize];
+            memory.download(0, &mut bytes)?;
+            Ok(match product.logits {
+                true => bytemuck::pod_collect_to_vec(&bytes),
+                false => {
+                    let numbers: Vec<half::bf16> = bytemuck::pod_collect_to_vec(&bytes);
+                    numbers.into_iter().map(half::bf16::to_f32).collect()
+                }
+            })
+        };
+        let (own, theirs) = (read(&own)?, read(&theirs)?);
+        let largest = theirs.iter().fold(0.0f32, |most, x| most.max(x.abs())).max(f32::MIN_POSITIVE);
+        let off = own.iter().zip(&theirs).map(|(a, b)| f64::from((a - b).abs() / largest));
+        // what is no number is as wrong as can be
+        let off = off.fold(0.0, |most: f64, x| if x.is_nan() { f64::INFINITY } else { most.max(x) });
+        (worst, count) = (worst.max(off), count + 1);
+    }
+    verdict(
+        count > 0 && worst < 0.01,
+        format!("{count} shapes, off by {worst:.1e} of the largest number at most"),
+    )
+}
+
+fn graph(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
+    let eager = ran(gpu, model, &Case { graph: false, programmatic: false, ..PLAIN })?;
+    let (tokens, logits) = (eager.tokens, eager.logits);
+    drop(eager.engine);
+    let graph = ran(gpu, model, &PLAIN)?;
+    let differing = logits.iter().zip(&graph.logits).filter(|(a, b)| a != b).count();
+    verdict(
+        tokens == graph.tokens && differing == 0 && logits.len() == graph.logits.len(),
+        format!("{} steps, {differing} of {} logits differ in any bit", TOKENS - 1, logits.len()),
+    )
+}
+
+fn early_starts(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
+    let with = ran(gpu, model, &PLAIN)?;
+    if !with.engine.programmatic() {
+        let why =
+            "this GPU or its driver cannot (compute capability 9.0 and a driver for CUDA 12.3 can)";
+        return Ok((Found::NotDone, why.into()));
+    }
+    let Some(edges) = with.edges else {
+        return Ok((Found::NotDone, "the driver does not tell of edges".into()));
+    };
+    let with_us = with.tpot_us;
+    drop(with.engine);
+    let without_us = ran(gpu, model, &Case { programmatic: false, ..PLAIN })?.tpot_us;
+    let said = format!("{edges} edges, {with_us:.1} us a step with them and {without_us:.1} us without");
+    Ok((
+        match (edges, with_us < without_us) {
+            (0, _) => Found::Failed,
+            (_, true) => Found::Passed,
+            (_, false) => Found::Warned,
+        },
+        said,
+    ))
+}
+
+fn bandwidth(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
+    let ran = ran(gpu, model, &PLAIN)?;
+    let read = read_bandwidth(gpu, &ran.engine.kernels().get("read_bandwidth")?)?;
+    let weights = ran.engine.programs().decode.plan.weights.iter();
+    // of the embedding a step reads a row
+    let weights = weights.filter(|weight| weight.parts.iter().all(|p| p.tensor != Tensor::Embedding));
+    let bytes: u64 = weights.map(|w| 2 * u64::from(w.inputs) * u64::from(w.outputs)).sum();
+    let gb_s = bytes as f64 / ran.tpot_us / 1e3;
+    let share = gb_s / read.gb_s;
+    let said = format!("{gb_s:.0} GB/s of {:.0} GB/s: {:.0} %", read.gb_s, 100.0 * share);
+    Ok((
+        match share {
+            share if share > BANDWIDTH[0] => Found::Failed,
+            share if share < BANDWIDTH[1] => Found::Warned,
+            _ => Found::Passed,
+        },
+        said,
+    ))
+}
+
+fn overlap(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
+    let over = |architecture, alpha_us| {
+        let link = Some(EmulatedLink::Formula { alpha_us, gb_s: 1000.0 });
+        ran(gpu, model, &Case { architecture, tp: 4, link, ..PLAIN }).map(|ran| ran.tpot_us)
+    };
+    let compute = over("upper-bound", 1.0)?;
+    let layers = Model::resolve(model)?.shape.layers;
+    // half of what compute takes, in all
+    let comm = compute / 2.0;
+    let alpha_us = comm / f64::from(2 * layers);
+    let (standard, ladder) = (over("standard", alpha_us)?, over("ladder", alpha_us)?);
+    let said = format!(
+        "{compute:.1} us of compute and {comm:.1} us of communication a step: {standard:.1} us one after the other, \
+         {ladder:.1} us beside each other"
+    );
+    Ok((
+        match (standard > 1.3 * compute, ladder < 1.15 * compute) {
+            // what is to be waited for was not
+            (false, _) => Found::Failed,
+            (true, true) => Found::Passed,
+            (true, false) => Found::Warned,
+        },
+        said,
+    ))
+}
+
+fn link(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
+    let link = Some(EmulatedLink::Formula { alpha_us: 25.0, gb_s: 200.0 });
+    let mut engine = engine(gpu, model, &Case { architecture: "ladder", tp: 4, link, ..PLAIN })?;
+    let Some(checked) = engine.check_link()? else {
+        return Ok((Found::NotDone, "nothing was emulated".into()));
+    };
+    let tick_us = checked.tick.longest_ns.max(500.0) / 1e3;
+    let off = checked.checked.iter().map(|size| (size.took_us - size.target_us).abs());
+    let off = off.fold(0.0, f64::max);
+    let launch = checked.launch_us;
+    verdict(
+        off <= tick_us,
+        format!(
+            "off by {off:.2} us at most, where a tick is {tick_us:.2} us and a launch {launch:.2} us"
+        ),
+    )
+}
+
+fn stamps(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
+    let engine = engine(gpu, model, &PLAIN)?;
+    let tick = Tick::measure(gpu, engine.main(), &engine.kernels().get("clock_probe")?)?;
+    let stamp_us = Stamps::new(gpu, 1, 1)?.cost_us(gpu, engine.kernels(), engine.main())?;
+    let event = gpu.event(true)?;
+    let event_us = median_us(gpu, engine.main(), &[DevicePtr(0)], |_| engine.main().record(&event))?;
+    let said = format!(
+        "the clock ticks every {:.0} ns; a stamp takes {stamp_us:.2} us, an event {event_us:.2} us",
+        tick.ns
+    );
+    Ok((if tick.ns <= 2_100.0 { Found::Passed } else { Found::Warned }, said))
+}
+
+fn nccl(_: &Gpu, _: &str) -> Result<(Found, String)> {
+    let gpus = Gpu::count()?;
+    if gpus < 2 {
+        return Ok((Found::NotDone, format!("{gpus} GPU: there is nobody to sum with")));
+    }
+    super::sums::exact(gpus)
+}

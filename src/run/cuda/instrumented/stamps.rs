@@ -1,0 +1,141 @@
+//! Operations timed by what kernels say themselves: every step is one replay, all of it timed, by one clock.
+
+use std::time::Duration;
+
+use super::Context;
+use super::events::wait_for;
+use super::ranks::{RankTimes, StepTimes, settled};
+use crate::base::error::{Error, Result};
+use crate::machine::driver::Event;
+use crate::plan::Phase;
+use crate::run::cuda::clock::Tick;
+use crate::run::cuda::cupti::OperationSpan;
+use crate::run::cuda::engine::{Stamps, Step, Timing};
+use crate::run::cuda::generation::step_ends;
+use crate::run::cuda::program::Program;
+use crate::run::cuda::timing::{RoundTrip, Skeleton, Tie, Timeline};
+use crate::run::measure::Times;
+use crate::run::recorder::range;
+
+/// Looks at the clock of which the quickest ties it to the host's.
+const LOOKS: usize = 32;
+
+/// Decode steps that are enqueued before their ends are looked at.
+const AHEAD: usize = 64;
+
+/// A tick that is longer than this says little of kernels of a decode step.
+const COARSE: Duration = Duration::from_nanos(2_100);
+
+/// Times one generation of this rank.
+pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
+    let (engine, spec) = (context.engine, context.spec);
+    let (programs, steps) = (engine.programs(), context.steps());
+    let room =
+        |program: &Program, steps| Stamps::new(engine.gpu(), program.plan.operations.len(), steps);
+    let (of_prefill, of_decode) = (room(&programs.prefill, 1)?, room(&programs.decode, steps)?);
+    let stamped = Timing::Stamps(&of_prefill);
+    let mut prefill = engine.prefill_step(0, spec.batch, spec.prompt_tokens, stamped)?;
+    let stamped = Timing::Stamps(&of_decode);
+    let mut decode = (steps > 0).then(|| engine.decode_step(stamped)).transpose()?;
+    let ends: Vec<Event> = (0..=steps).map(|_| engine.gpu().event(true)).collect::<Result<_>>()?;
+    let started = engine.gpu().event(true)?;
+    let probe = engine.kernels().get("clock_probe")?;
+    let tick = Tick::measure(engine.gpu(), engine.main(), &probe)?;
+    let stamp_us = of_prefill.cost_us(engine.gpu(), engine.kernels(), engine.main())?;
+
+    context.prepare()?;
+    let (first, start_tie) = tie(context, &of_prefill)?;
+    for stamps in [&of_prefill, &of_decode] {
+        stamps.reset(engine.main())?;
+    }
+    context.barrier()?;
+    engine.main().record(&started)?;
+    {
+        let _range = range("prefill, stamped");
+        engine.run(&mut prefill)?;
+        engine.main().record(&ends[0])?;
+    }
+    if let Some(decode) = &mut decode {
+        for step in 0..steps {
+            if step > AHEAD {
+                wait_for(engine, &ends[step - AHEAD], || {
+                    format!("stamped decode step {step} of {steps}")
+                })?;
+            }
+            let _range = range("decode step, stamped");
+            engine.run(decode)?;
+            engine.main().record(&ends[step + 1])?;
+        }
+    }
+    wait_for(engine, &ends[steps], || "a stamped generation".into())?;
+    let mut found = vec![(Phase::Prefill, 0, of_prefill.step(0)?)];
+    for step in 0..steps {
+        found.push((Phase::Decode, step as u32, of_decode.step(step)?));
+    }
+    let (last, end_tie) = tie(context, &of_prefill)?;
+    let duration_ns = last as i64 - first as i64;
+    let timeline = Timeline::between(start_tie, end_tie, duration_ns);
+    let host = |at: u64| timeline.host_ns(at as i64 - first as i64);
+
+    let rank = context.rank();
+    let mut of_rank = RankTimes {
+        rank,
+        windows: 1,
+        uncertainty_ns: timeline.uncertainty_ns() + tick.longest_ns as i64,
+        drift_ns: timeline.drift_ns(),
+        duration_ns,
+        tick_ns: tick.ns,
+        stamp_us,
+        ..RankTimes::default()
+    };
+    if tick.ns > COARSE.as_nanos() as f64 {
+        of_rank.warnings.push(format!(
+            "the GPU's clock ticks every {:.1} us: stamps say little of short kernels; --recorder cupti has a finer \
+             clock",
+            tick.ns / 1e3
+        ));
+    }
+    let skeletons = [&programs.prefill, &programs.decode].map(|program| Skeleton::of(&program.plan));
+    for (phase, step, times) in found {
+        let (skeleton, launched) = match phase {
+            Phase::Prefill => (&skeletons[0], Some(&prefill)),
+            Phase::Decode => (&skeletons[1], decode.as_ref()),
+        };
+        silent(launched, &times)?;
+        let span = |times: [u64; 2]| OperationSpan { start_ns: host(times[0]), end_ns: host(times[1]) };
+        let spans: Vec<Option<OperationSpan>> = times.iter().map(|times| times.map(span)).collect();
+        let start = spans.iter().flatten().map(|span| span.start_ns).min();
+        of_rank.steps.extend(start.map(|start| {
+            let (length_ns, operations) = settled(skeleton, &spans, start);
+            StepTimes { rank, phase, step, start_ns: Some(0), length_ns, operations }
+        }));
+    }
+    Ok((step_ends(&started, &ends)?, of_rank))
+}
+
+/// An error where an operation was launched and none of its kernels has said when it ran.
+fn silent(step: Option<&Step>, times: &[Option<[u64; 2]>]) -> Result<()> {
+    let launched = step.map(|step| step.launches(0)).unwrap_or_default();
+    let silent = launched.iter().filter(|at| times.get(**at as usize).is_none_or(Option::is_none));
+    match silent.count() {
+        0 => Ok(()),
+        count => Err(Error::failed(format!(
+            "{count} operations of a step were launched and did not say when they ran; --recorder events or cupti does \
+             without their word"
+        ))),
+    }
+}
+
+/// The GPU's clock at a moment, and when that was on the host's: the quickest of several looks.
+fn tie(context: &Context<'_>, stamps: &Stamps) -> Result<(u64, Tie)> {
+    let engine = context.engine;
+    let mut looks = Vec::with_capacity(LOOKS);
+    let mut trips = Vec::with_capacity(LOOKS);
+    for _ in 0..LOOKS {
+        let before_ns = context.clock.now();
+        looks.push(stamps.clock(engine.kernels(), engine.main())?);
+        trips.push(RoundTrip { before_ns, after_ns: context.clock.now() });
+    }
+    let best = RoundTrip::best(&trips).and_then(|(at, tie)| Some((*looks.get(at)?, tie)));
+    best.ok_or_else(|| Error::failed("no look at the GPU's clock"))
+}

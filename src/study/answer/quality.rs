@@ -1,0 +1,30 @@
+//! What the fastest architecture costs in quality: it is another network than `standard`, and a result that speaks of
+//! speed alone would be half of one.
+
+use super::question::Question;
+use crate::table::{Record, RunQuality};
+
+/// How far what is fastest is from `standard` on the text that these runs' models were evaluated on; or that nobody
+/// looked. `None` where nothing is faster than `standard`.
+pub(super) fn quality(records: &[Record], question: &Question) -> Option<String> {
+    let (value, _) = question.best()?;
+    let of = records.iter().filter(|record| question.axis.label(&record.spec) == value);
+    let mut found: Vec<&RunQuality> = of.filter_map(|record| record.quality.as_deref()).collect();
+    found.sort_by(|a, b| a.quality.kl.total_cmp(&b.quality.kl));
+    found.dedup_by(|a, b| a.quality.kl == b.quality.kl);
+    let kl = |quality: &RunQuality| {
+        let ci = quality.quality.kl_ci95;
+        let ci = ci.map_or(String::new(), |[low, high]| format!(" [{low:.3}, {high:.3}]"));
+        format!("{:.3}{ci}", quality.quality.kl)
+    };
+    Some(match found.as_slice() {
+        [] => format!("What {value} loses in quality was not evaluated (`ladderscope evaluate`)."),
+        [one] => format!("{value} is {} nats a token (KL) from standard: {}.", kl(one), one.told()),
+        [least, .., most] => format!(
+            "{value} is {} to {} nats a token (KL) from standard: {}.",
+            kl(least),
+            kl(most),
+            most.basis()
+        ),
+    })
+}

@@ -1,0 +1,337 @@
+//! Every step of a trace rewired: what it would take, with which interval, and what is gained.
+
+use rayon::prelude::*;
+
+use super::collective::{Instead, Known, instead, known};
+use super::steps::{Asked, Step, Steps, spread};
+use super::wire::{Assigned, Losses, Wired, middle, plan};
+use crate::base::error::{Error, Result};
+use crate::base::statistics::{interval95, median};
+use crate::machine::hardware::{CollectiveScale, Target};
+use crate::plan::{Architecture, Lane, Phase};
+use crate::run::sim::{Executed, replay};
+use crate::table::{Collective, Link, P2p};
+use crate::trace::Trace;
+use crate::trace::overlap::StepKey;
+use crate::trace::overlap::intervals::{difference, length, union};
+
+/// Steps without which the variation between them tells nothing.
+const LEAST_STEPS: usize = 6;
+
+/// On what a trace is rewired.
+#[derive(Clone, Debug, Default)]
+pub struct Setting {
+    /// The machine and the engine, for contention and for other collectives.
+    pub target: Option<Target>,
+    /// Ranks of the model, where the trace does not tell.
+    pub tp: Option<u32>,
+    /// Bytes of an all-reduce's message, where the trace does not tell.
+    pub message_bytes: Option<f64>,
+}
+
+/// What is changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// When outputs join the residual, and when they are reduced.
+    pub architecture: Architecture,
+    /// Another all-reduce; `None`: as it was measured.
+    pub collective: Option<Collective>,
+    /// Whether GPUs talk directly; `None`: as it was measured.
+    pub p2p: Option<P2p>,
+    /// Groups into which the batch is divided; 1: as it was.
+    pub micro_batches: u32,
+    /// What a group's operations take of the whole batch's (0 to 1).
+    pub share: f64,
+    /// Whether kernels wait for their launches as they did; `false`: as if a CUDA graph launched them.
+    pub host: bool,
+}
+
+impl Choice {
+    /// An architecture with nothing else changed.
+    pub fn of(architecture: Architecture) -> Self {
+        Self { architecture, collective: None, p2p: None, micro_batches: 1, share: 1.0, host: true }
+    }
+
+    /// Its name in tables: the architecture, and what else is changed.
+    pub fn label(&self) -> String {
+        let mut words = vec![self.architecture.to_string()];
+        words.extend(self.collective.map(|collective| collective.to_string()));
+        words.extend(self.p2p.map(|p2p| format!("P2P {p2p}")));
+        if self.micro_batches > 1 {
+            words.push(format!("{} micro-batches", self.micro_batches));
+        }
+        if !self.host {
+            words.push("no launches".into());
+        }
+        words.join(", ")
+    }
+}
+
+/// What a step takes, over the steps of a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Times {
+    /// The median (us).
+    pub step_us: f64,
+    /// From the 2.5th to the 97.5th percentile of the steps (us); null of fewer than 6.
+    pub step_us_95: Option<[f64; 2]>,
+    /// The measured step over this one: the median.
+    pub speedup: f64,
+    /// Its 2.5th to 97.5th percentile over the steps.
+    pub speedup_95: Option<[f64; 2]>,
+    /// Communication beside which a rank computes nothing: the median over steps, averaged over ranks (us).
+    pub exposed_us: f64,
+}
+
+/// What a choice would take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// What is changed.
+    pub choice: Choice,
+    /// Where lanes do not slow each other down.
+    pub alone: Times,
+    /// Where they do as the profile says; `None` without a profile.
+    pub contended: Option<Times>,
+}
+
+/// A trace ready to be rewired.
+#[derive(Clone, Debug)]
+pub struct Rewiring {
+    /// What was found in the trace.
+    pub steps: Steps,
+    /// The machine and the engine.
+    pub target: Option<Target>,
+    /// Ranks of the model, where they are known.
+    pub tp: Option<u32>,
+    known: Option<Known>,
+    p2p: P2p,
+    chosen: Vec<usize>,
+}
+
+impl Rewiring {
+    /// Finds the steps of a trace, and what a profile knows of its all-reduces.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Steps::of`].
+    pub fn of(trace: &Trace, asked: &Asked, setting: &Setting) -> Result<Self> {
+        let steps = Steps::of(trace, asked)?;
+        let spec = trace.meta.spec.as_ref();
+        let world = trace.meta.environment.get("world_size").and_then(serde_json::Value::as_u64);
+        let tp = setting
+            .tp
+            .or(spec.map(|spec| spec.tp))
+            .or((steps.ranks > 1).then_some(steps.ranks))
+            .or(world.and_then(|world| u32::try_from(world).ok()))
+            .filter(|tp| *tp > 1);
+        let own = spec.filter(|spec| !matches!(spec.link, Link::Emulated { .. }));
+        let bytes = setting.message_bytes.or_else(|| message_bytes(trace, steps.phase));
+        let known = setting
+            .target
+            .as_ref()
+            .zip(tp)
+            .map(|(target, tp)| known(&steps, target, tp, bytes, own.map(|spec| spec.collective)));
+        let chosen = spread(&(0..steps.steps.len()).collect::<Vec<_>>());
+        let p2p = spec.map_or(P2p::On, |spec| spec.p2p);
+        Ok(Self { steps, target: setting.target.clone(), tp, known, p2p, chosen })
+    }
+
+    /// The step that a time of the trace (ns) lies in, or else one of this key, or else the first: its number.
+    pub fn step_at(&self, key: Option<StepKey>, at_ns: i64) -> u32 {
+        let steps = &self.steps.steps;
+        let within = steps.iter().find(|step| step.time.0 <= at_ns && at_ns < step.time.1);
+        let found = within.or_else(|| steps.iter().find(|step| Some(step.key) == key));
+        found.or(steps.first()).map_or(0, |step| step.number)
+    }
+
+    /// How many steps are rewired.
+    pub fn rewired_steps(&self) -> usize {
+        self.chosen.len()
+    }
+
+    /// The message of an all-reduce in bytes, and whether it is an estimate from the time that it took.
+    pub fn message(&self) -> Option<(f64, bool)> {
+        self.known.map(|known| (known.bytes, known.is_estimate))
+    }
+
+    /// Which collective the trace has, where its name tells.
+    pub fn collective(&self) -> Option<Collective> {
+        self.known.and_then(|known| known.collective)
+    }
+
+    /// The steps as they were measured.
+    pub fn measured(&self) -> Times {
+        let lengths: Vec<f64> = self.chosen.iter().map(|at| self.length(*at)).collect();
+        let exposed: Vec<f64> = self.chosen.iter().map(|at| self.communication(*at)).collect();
+        times(&lengths, &vec![1.0; lengths.len()], &exposed)
+    }
+
+    /// What the trace's all-reduces take a rank in a step, waiting for the last rank included: the median (us).
+    pub fn all_reduce_us(&self) -> f64 {
+        let each: Vec<f64> = self.chosen.iter().map(|at| self.communication(*at)).collect();
+        median(&each).unwrap_or(0.0)
+    }
+
+    fn length(&self, at: usize) -> f64 {
+        let step = &self.steps.steps[at];
+        (step.time.1 - step.time.0) as f64 / 1e3
+    }
+
+    fn communication(&self, at: usize) -> f64 {
+        let reduces = self.steps.steps[at].reduces.iter();
+        reduces.map(|reduced| reduced.transfer + reduced.waited).sum::<i64>() as f64 / 1e3
+    }
+
+    /// What the steps would take with a choice.
+    ///
+    /// # Errors
+    ///
+    /// Input errors for layers that the model has not, and for a collective that no profile knows.
+    pub fn answer(&self, choice: &Choice) -> Result<Answer> {
+        let ready = Ready::new(self, choice)?;
+        let alone = self.over_steps(&ready, choice, Losses::default());
+        let contended = self.losses(choice).map(|losses| self.over_steps(&ready, choice, losses));
+        Ok(Answer { choice: choice.clone(), alone, contended })
+    }
+
+    /// What one step executes with a choice: with contention where a profile says how much. And its place among the steps.
+    pub(super) fn executed(
+        &self,
+        choice: &Choice,
+        number: u32,
+    ) -> Result<(Assigned, Vec<Executed>, &Step)> {
+        let ready = Ready::new(self, choice)?;
+        let step = self.steps.steps.iter().find(|step| step.number == number);
+        let step = step.ok_or_else(|| Error::input(format!("there is no step {number}")))?;
+        let losses = self.losses(choice).unwrap_or_default();
+        let (executed, _) = ready.replay(step, losses, choice.host);
+        Ok((ready.assigned, executed, step))
+    }
+
+    fn over_steps(&self, ready: &Ready, choice: &Choice, losses: Losses) -> Times {
+        let each: Vec<(f64, f64, f64)> = self
+            .chosen
+            .par_iter()
+            .map(|&at| {
+                let step = &self.steps.steps[at];
+                let (_, before) = ready.standard.replay(step, Losses::default(), true);
+                let (executed, after) = ready.replay(step, losses, choice.host);
+                // what a replay does not have, such as the host between steps, stays as it was measured
+                let length = self.length(at);
+                let rewired = (length + (after - before) as f64 / 1e3).max(f64::MIN_POSITIVE);
+                (rewired, length / rewired, exposed_us(&executed, self.steps.ranks))
+            })
+            .collect();
+        let column = |of: fn(&(f64, f64, f64)) -> f64| each.iter().map(of).collect::<Vec<_>>();
+        times(&column(|one| one.0), &column(|one| one.1), &column(|one| one.2))
+    }
+
+    /// What the lanes lose to each other, by the profile.
+    fn losses(&self, choice: &Choice) -> Option<Losses> {
+        let (target, tp, known) = (self.target.as_ref()?, self.tp?, self.known?);
+        let contention = &target.stack.contention;
+        let collective = choice.collective.or(known.collective).unwrap_or_default();
+        let p2p = choice.p2p.unwrap_or(self.p2p);
+        let (cost, _) = target.profile.collective(collective, p2p, tp, CollectiveScale::ALONE);
+        let rate = match self.steps.phase {
+            Phase::Prefill => contention.arithmetic,
+            Phase::Decode => contention.memory,
+        };
+        let intensity = contention.intensity(known.bytes, cost.ctas());
+        Some(Losses { compute: rate * intensity, comm: contention.comm })
+    }
+
+    fn instead(&self, choice: &Choice) -> Result<Instead> {
+        if choice.collective.is_none() && choice.p2p.is_none() {
+            return Ok(Instead::Times(1.0));
+        }
+        let (Some(target), Some(tp), Some(known)) = (&self.target, self.tp, &self.known) else {
+            return Err(Error::input_help(
+                "another all-reduce is predicted by a hardware profile, and none fits the trace",
+                "name the machine with --hardware and, where the trace does not tell, the ranks with --tp",
+            ));
+        };
+        let wanted = choice.collective.or(known.collective).unwrap_or_default();
+        instead(known, target, tp, wanted, (self.p2p, choice.p2p.unwrap_or(self.p2p)))
+    }
+}
+
+/// Plans ready to be given the times of steps.
+struct Ready {
+    standard: Plain,
+    assigned: Assigned,
+    wired: Wired,
+    instead: Instead,
+}
+
+/// The wiring that the trace has.
+struct Plain {
+    assigned: Assigned,
+    wired: Wired,
+}
+
+impl Plain {
+    fn replay(&self, step: &Step, losses: Losses, host: bool) -> (Vec<Executed>, i64) {
+        let transfers: Vec<i64> = step.reduces.iter().map(|reduced| reduced.transfer).collect();
+        replay(&self.assigned.plan, &self.assigned.times(step, &self.wired, &transfers, losses, host))
+    }
+}
+
+impl Ready {
+    fn new(rewiring: &Rewiring, choice: &Choice) -> Result<Self> {
+        let steps = &rewiring.steps;
+        let wired = Wired {
+            architecture: choice.architecture.clone(),
+            fused: choice.collective == Some(Collective::Fused),
+            micro_batches: choice.micro_batches.max(1),
+            share: choice.share,
+        };
+        let plain = Wired::plain(Architecture::Standard);
+        Ok(Self {
+            standard: Plain { assigned: Assigned::new(plan(steps, &plain)?), wired: plain },
+            assigned: Assigned::new(plan(steps, &wired)?),
+            wired,
+            instead: rewiring.instead(choice)?,
+        })
+    }
+
+    fn replay(&self, step: &Step, losses: Losses, host: bool) -> (Vec<Executed>, i64) {
+        let of = |reduced: &super::Reduced| self.instead.of(reduced.transfer);
+        let transfers: Vec<i64> = step.reduces.iter().map(of).collect();
+        replay(&self.assigned.plan, &self.assigned.times(step, &self.wired, &transfers, losses, host))
+    }
+}
+
+/// Communication beside which a rank computes nothing, averaged over ranks (us).
+fn exposed_us(executed: &[Executed], ranks: u32) -> f64 {
+    let exposed = |rank: u32| {
+        let lane = |lane: Lane| {
+            let of = executed.iter().filter(move |one| one.rank == rank && one.lane == lane);
+            union(of.filter(|one| one.end > one.start).map(|one| (one.start, one.end)))
+        };
+        length(&difference(&lane(Lane::Comm), &lane(Lane::Compute)))
+    };
+    (0..ranks).map(exposed).sum::<i64>() as f64 / 1e3 / f64::from(ranks.max(1))
+}
+
+fn times(lengths: &[f64], speedups: &[f64], exposed: &[f64]) -> Times {
+    let interval = |values: &[f64]| interval95(values.to_vec()).filter(|_| values.len() >= LEAST_STEPS);
+    Times {
+        step_us: median(lengths).unwrap_or(0.0),
+        step_us_95: interval(lengths),
+        speedup: median(speedups).unwrap_or(0.0),
+        speedup_95: interval(speedups),
+        exposed_us: median(exposed).unwrap_or(0.0),
+    }
+}
+
+/// Bytes of an all-reduce's message in a run of our own: of a decode step in the middle, or of the prefill.
+fn message_bytes(trace: &Trace, phase: Phase) -> Option<f64> {
+    trace.meta.spec.as_ref()?;
+    let sizes = trace.spans.iter().filter(|span| span.phase == phase).filter_map(|span| {
+        let operation = trace.operations.get(span.operation as usize)?;
+        let step = trace.step(span)?;
+        (operation.kind == "all_reduce").then(|| operation.cost.message_bytes.at(&step))
+    });
+    let bytes = middle(sizes.take(4096).filter_map(|bytes| i64::try_from(bytes).ok()));
+    (bytes > 0).then_some(bytes as f64)
+}

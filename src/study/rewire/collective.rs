@@ -1,0 +1,119 @@
+//! What another all-reduce, or another way between GPUs, would make of the all-reduces of a trace.
+//!
+//! A hardware profile says how long a message takes by each collective. What was measured is scaled by the ratio of both,
+//! so that what the engine adds to every all-reduce stays; where the profile does not know the trace's own, the other
+//! one's time is taken as it is.
+
+use super::steps::Steps;
+use crate::base::error::{Error, Result};
+use crate::machine::hardware::{CollectiveScale, Target};
+use crate::table::{Collective, P2p};
+
+/// What an all-reduce of a trace is, as far as a profile knows it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Known {
+    /// Which collective the trace has; `None` where its kernel's name does not tell.
+    pub collective: Option<Collective>,
+    /// The bytes of a message.
+    pub bytes: f64,
+    /// Whether the bytes follow from the time, and not from the model.
+    pub is_estimate: bool,
+}
+
+/// Which all-reduce a kernel is, by its name.
+pub(super) fn by_name(name: &str) -> Option<Collective> {
+    let name = name.to_ascii_lowercase();
+    let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
+    if has(&["multimem"]) {
+        Some(Collective::Multimem)
+    } else if has(&["ncclsym"]) {
+        Some(Collective::Symmetric)
+    } else if has(&["nccl", "rccl"]) {
+        Some(Collective::Nccl)
+    } else if has(&["1stage", "one_shot", "oneshot"]) {
+        Some(Collective::OneShot)
+    } else if has(&["2stage", "two_shot", "twoshot"]) {
+        Some(Collective::TwoShot)
+    } else {
+        None
+    }
+}
+
+/// How long a message takes by a collective in a profile (us).
+fn us(target: &Target, collective: Collective, p2p: P2p, tp: u32, bytes: f64) -> Result<f64> {
+    let scale: CollectiveScale = target.stack.collective;
+    let (cost, used) = target.profile.collective(collective, p2p, tp, scale);
+    if used != collective {
+        return Err(Error::input_help(
+            format!(
+                "{} has no {collective} for {tp} ranks with P2P {p2p}: {used} would step in",
+                target.profile.name
+            ),
+            "name another collective, or a profile that has it with --hardware",
+        ));
+    }
+    Ok(cost.us(bytes).0)
+}
+
+/// The message that takes so long (us) by a collective of a profile; the least one where all take longer.
+fn bytes_of(target: &Target, collective: Collective, tp: u32, time_us: f64) -> f64 {
+    let (mut low, mut high) = (256.0_f64, f64::from(1 << 30));
+    for _ in 0..60 {
+        let middle = (low * high).sqrt();
+        match us(target, collective, P2p::On, tp, middle) {
+            Ok(time) if time < time_us => low = middle,
+            _ => high = middle,
+        }
+    }
+    high
+}
+
+/// What is known of the all-reduces of a trace.
+pub(super) fn known(
+    steps: &Steps,
+    target: &Target,
+    tp: u32,
+    bytes: Option<f64>,
+    own: Option<Collective>,
+) -> Known {
+    let collective = own.or_else(|| by_name(&steps.all_reduce));
+    if let Some(bytes) = bytes {
+        return Known { collective, bytes, is_estimate: false };
+    }
+    let time_us = steps.usual_transfer() as f64 / 1e3;
+    let like = collective.unwrap_or_default();
+    Known { collective, bytes: bytes_of(target, like, tp, time_us), is_estimate: true }
+}
+
+/// By how much the trace's all-reduces are multiplied, or what they take instead (ns).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Instead {
+    Times(f64),
+    Takes(i64),
+}
+
+impl Instead {
+    /// What an all-reduce takes then (ns).
+    pub fn of(self, transfer: i64) -> i64 {
+        match self {
+            Self::Times(ratio) => (transfer as f64 * ratio).round() as i64,
+            Self::Takes(ns) => ns,
+        }
+    }
+}
+
+/// What becomes of the trace's all-reduces with another collective, or with P2P on or off.
+pub(super) fn instead(
+    known: &Known,
+    target: &Target,
+    tp: u32,
+    wanted: Collective,
+    p2p: (P2p, P2p),
+) -> Result<Instead> {
+    let then = us(target, wanted, p2p.1, tp, known.bytes)?;
+    let before = known.collective.map(|own| us(target, own, p2p.0, tp, known.bytes));
+    Ok(match before {
+        Some(Ok(before)) if before > 0.0 => Instead::Times(then / before),
+        _ => Instead::Takes((then * 1e3).round() as i64),
+    })
+}

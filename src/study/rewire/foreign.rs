@@ -1,0 +1,190 @@
+//! Steps of a trace that does not tell them: its all-reduces are looked at, which repeat with the layers.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::period::{self, Repeat};
+use super::steps::{Asked, Spans, Step, Steps, assembled, follow, ranks, step, unlike};
+use crate::base::error::{Error, Result};
+use crate::base::text::counted;
+use crate::plan::Phase;
+use crate::study::analysis::clock_offsets;
+use crate::trace::Trace;
+
+/// The steps of a foreign trace, from what repeats in it.
+pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
+    let offsets = clock_offsets(trace);
+    let mut ranks = ranks(trace, &trace.spans, &offsets);
+    let mut notes = Vec::new();
+    ranks.retain(|rank| !rank.reduces.is_empty());
+    let Some(first) = ranks.first() else {
+        return Err(Error::input_help(
+            "the trace has no all-reduce: there is nothing to rewire",
+            "`ladderscope overlap TRACE` lists what it has; --rules says what counts as an all-reduce",
+        ));
+    };
+    let count = first.reduces.len();
+    if ranks.iter().any(|rank| rank.reduces.len() != count) {
+        notes.push(format!(
+            "ranks have different numbers of all-reduces: rank {} alone is looked at",
+            first.rank
+        ));
+        ranks.truncate(1);
+    } else if offsets.len() > 1 {
+        notes.push("clocks of the ranks are aligned by the ends of the all-reduces".into());
+    }
+    let first = &ranks[0];
+    let gaps = signatures(first);
+    let found = first.within_profiled(period::steps(&gaps));
+    let usual = period::usual(&found);
+    let layers = layers(asked.layers, usual, &found, &gaps)?;
+    let extra = usual - 2 * layers as usize;
+    if extra > 0 {
+        notes.push(format!(
+            "{} before the first layer (an embedding that is sharded) stay as they were",
+            counted(extra, "all-reduce")
+        ));
+    }
+    let whole: Vec<Range<usize>> = found.iter().filter(|step| step.len() == usual).cloned().collect();
+    let whole = alike(whole, &gaps, found.len(), &mut notes);
+    let mut steps: Vec<Step> = whole
+        .par_iter()
+        .enumerate()
+        .filter_map(|(at, step_of)| {
+            let places: Vec<Range<usize>> =
+                ranks.iter().map(|rank| rank.places(step_of, count)).collect();
+            step(trace, &ranks, &places, at as u32, layers)
+        })
+        .collect();
+    follow(&mut steps, |a, b| whole[a.number as usize].end == whole[b.number as usize].start);
+    if steps.is_empty() {
+        return Err(unlike(layers, count));
+    }
+    let overlapped = overlapped(&ranks[0]);
+    if overlapped > 0.05 {
+        notes.push(format!(
+            "{:.0} % of the all-reduces' time lies beside kernels already: the trace may be of another architecture \
+             than standard",
+            100.0 * overlapped
+        ));
+    }
+    Ok(Steps { notes, ..assembled(trace, &ranks, steps, layers, Phase::Decode) })
+}
+
+/// How many layers a step of so many all-reduces has.
+fn layers(asked: Option<u32>, usual: usize, found: &[Range<usize>], gaps: &[u64]) -> Result<u32> {
+    let told = |why: String| {
+        Error::input_help(
+            format!("layers cannot be told: {why}"),
+            "write --layers N with the model's number of layers",
+        )
+    };
+    let step = found.iter().find(|step| step.len() == usual).cloned().unwrap_or(0..0);
+    let has =
+        format!("{} found, most with {}", counted(found.len(), "step"), counted(usual, "all-reduce"));
+    if let Some(layers) = asked {
+        return match 2 * layers as usize {
+            need if layers > 0 && need <= usual && usual - need < 4 => Ok(layers),
+            _ if layers as usize == usual => Err(Error::input(format!(
+                "--layers {layers}: {has}: one a layer, as `parallel` has; rewiring begins with standard's two"
+            ))),
+            need => {
+                Err(Error::input(format!("--layers {layers} needs {need} all-reduces a step: {has}")))
+            }
+        };
+    }
+    match period::repeat(&gaps[step]) {
+        Repeat::Two if usual >= 4 => Ok(usual as u32 / 2),
+        Repeat::One => Err(told(format!("{has}, and the kernels before each are the same"))),
+        _ => Err(told(format!("{has}, and the kernels between them do not repeat as layers do"))),
+    }
+}
+
+/// Of whole steps those that execute what most of them do: a prefill has other kernels than decode.
+fn alike(
+    whole: Vec<Range<usize>>,
+    gaps: &[u64],
+    found: usize,
+    notes: &mut Vec<String>,
+) -> Vec<Range<usize>> {
+    // what comes before the first layer varies with the requests
+    let inner = |step: &Range<usize>| gaps[(step.start + 2).min(step.end)..step.end].to_vec();
+    let mut counts: HashMap<Vec<u64>, usize> = HashMap::new();
+    whole.iter().for_each(|step| *counts.entry(inner(step)).or_default() += 1);
+    let first = |of: &Vec<u64>| whole.iter().position(|step| inner(step) == *of).unwrap_or(0);
+    let most = counts.iter().max_by_key(|(of, count)| (**count, std::cmp::Reverse(first(of))));
+    let Some(most) = most.map(|(of, _)| of.clone()) else { return whole };
+    let kept: Vec<Range<usize>> = whole.into_iter().filter(|step| inner(step) == most).collect();
+    if kept.len() < found {
+        notes.push(format!(
+            "{} of {found} steps have the same kernels and number of all-reduces; the others are left out",
+            kept.len()
+        ));
+    }
+    kept
+}
+
+/// The share of all-reduces' time in which kernels of the same rank ran.
+fn overlapped(rank: &Spans<'_>) -> f64 {
+    let (mut all, mut beside) = (0i64, 0i64);
+    for &at in &rank.reduces {
+        let reduce = rank.spans[at];
+        all += reduce.end_ns - reduce.start_ns;
+        let near = rank.spans[at + 1..].iter().take_while(|span| span.start_ns < reduce.end_ns);
+        beside += near.map(|span| span.end_ns.min(reduce.end_ns) - span.start_ns).sum::<i64>();
+    }
+    if all > 0 { beside as f64 / all as f64 } else { 0.0 }
+}
+
+/// Of the kernels before each all-reduce a number that is the same where their names are.
+fn signatures(rank: &Spans<'_>) -> Vec<u64> {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut from = 0;
+    rank.reduces
+        .iter()
+        .map(|&at| {
+            let mut hasher = DefaultHasher::new();
+            rank.spans[from..at].iter().for_each(|span| span.operation.hash(&mut hasher));
+            from = at + 1;
+            hasher.finish()
+        })
+        .collect()
+}
+
+impl Spans<'_> {
+    /// Steps cut where the profiler's steps begin, where those all have as many all-reduces: an engine that marks its steps
+    /// knows better than any signature.
+    fn within_profiled(&self, found: Vec<Range<usize>>) -> Vec<Range<usize>> {
+        let step = |reduce: &usize| self.spans[*reduce].step;
+        let counts: Vec<usize> =
+            self.reduces.chunk_by(|a, b| step(a) == step(b)).map(<[usize]>::len).collect();
+        if counts.len() < 2 || counts.iter().any(|count| *count != counts[0]) {
+            return found;
+        }
+        let mut begins: Vec<usize> = found.iter().map(|step| step.start).collect();
+        begins.extend((0..counts.len()).map(|at| at * counts[0]));
+        begins.sort_unstable();
+        begins.dedup();
+        let ends = begins.iter().copied().skip(1).chain([self.reduces.len()]);
+        begins.iter().copied().zip(ends).map(|(from, to)| from..to).collect()
+    }
+
+    /// The places of a step's spans, from its all-reduces: a step begins behind the kernels that follow the last all-reduce
+    /// of the step before it, at the longest gap in which nothing ran; and so ends.
+    fn places(&self, step: &Range<usize>, count: usize) -> Range<usize> {
+        let begin = |reduce: usize| -> usize {
+            if reduce == 0 {
+                return 0;
+            }
+            if reduce == count {
+                return self.spans.len();
+            }
+            let (from, to) = (self.reduces[reduce - 1] + 1, self.reduces[reduce]);
+            let gap = |at: &usize| self.spans[*at].start_ns - self.spans[at - 1].end_ns;
+            (from..=to).max_by_key(|at| (gap(at), std::cmp::Reverse(*at))).unwrap_or(from)
+        };
+        begin(step.start)..begin(step.end)
+    }
+}

@@ -1,0 +1,422 @@
+//! The steps of a trace as modules between all-reduces, with the times that were measured on every rank.
+//!
+//! A trace of our own says which operations are of which step and layer. Of a foreign one the all-reduces are looked at:
+//! they repeat with the layers, and what lies between two of them is a module.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::foreign::foreign;
+use super::stretch::{Kernel, Stretch, releases};
+use super::wire::middle;
+use crate::base::error::{Error, Result};
+use crate::base::text::counted;
+use crate::plan::{Architecture, Lane, Phase};
+use crate::trace::overlap::StepKey;
+use crate::trace::{Span, Trace};
+
+/// What is looked at of a trace.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked {
+    /// Layers of the model, where the trace leaves that open.
+    pub layers: Option<u32>,
+    /// The phase of a run of our own; decode where nothing is said.
+    pub phase: Option<Phase>,
+    /// This step alone, from 0, in the order in which they were found.
+    pub step: Option<u32>,
+    /// Of a run of our own: the step of this key alone.
+    pub key: Option<StepKey>,
+}
+
+/// One all-reduce of a step, over all ranks (ns).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reduced {
+    /// From its last rank's arrival to its end.
+    pub transfer: i64,
+    /// How long the ranks waited for the last one, in the mean.
+    pub waited: i64,
+}
+
+/// What one rank did in a step.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct OfRank {
+    /// When it began, after the step's beginning (ns).
+    pub begin: i64,
+    /// What comes before the first module, where an all-reduce lies between: an embedding that is sharded.
+    pub lead: Stretch,
+    /// Attention and MLP of every layer in turn, each up to its all-reduce.
+    pub modules: Vec<Stretch>,
+    /// What follows the last all-reduce.
+    pub head: Stretch,
+}
+
+/// One step of a trace.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Step {
+    /// Its place among the steps that were found, from 0.
+    pub number: u32,
+    /// The step that its first span belongs to.
+    pub key: StepKey,
+    /// When it began, and when the next one did or, of the last, when it ended (ns of the trace).
+    pub time: (i64, i64),
+    /// From the end of the last operation to the beginning of the next step (ns).
+    pub tail: i64,
+    /// What each rank did, ascending by rank.
+    pub ranks: Vec<OfRank>,
+    /// The all-reduces of attention and MLP of every layer in turn.
+    pub reduces: Vec<Reduced>,
+}
+
+impl Step {
+    /// Lets the step end where the next one begins (ns of the trace).
+    fn end_at(&mut self, begins: i64) {
+        self.tail = (begins - self.time.1).max(0);
+        self.time.1 = begins;
+    }
+}
+
+/// The steps of a trace, ready to be wired in another way.
+#[derive(Clone, Debug)]
+pub struct Steps {
+    /// Layers of the model.
+    pub layers: u32,
+    /// Ranks of which there are spans.
+    pub ranks: u32,
+    /// Whether prefill was looked at.
+    pub phase: Phase,
+    /// The name of the all-reduce, as the trace has it.
+    pub all_reduce: String,
+    /// Sentences about what was taken for granted, or left out.
+    pub notes: Vec<String>,
+    /// How many steps were found; of more than 64 as many are looked at.
+    pub(super) found: usize,
+    pub(super) steps: Vec<Step>,
+}
+
+/// One rank's spans of the part that is looked at, in order of their starts.
+pub(super) struct Spans<'a> {
+    pub rank: u32,
+    pub spans: Vec<&'a Span>,
+    /// Places of the all-reduces among them.
+    pub reduces: Vec<usize>,
+    /// What a launch takes to arrive, where launches are known (ns).
+    delay: Option<i64>,
+    /// What to add to the rank's times (ns).
+    offset: i64,
+}
+
+impl Steps {
+    /// Finds the steps of a trace.
+    ///
+    /// # Errors
+    ///
+    /// Input errors, with what was found: no all-reduce, nothing that repeats, another number of layers than asked for, one
+    /// all-reduce a layer, a run of another architecture than standard.
+    pub fn of(trace: &Trace, asked: &Asked) -> Result<Self> {
+        let mut steps = match &trace.meta.spec {
+            Some(_) => own(trace, asked)?,
+            None => foreign(trace, asked)?,
+        };
+        if let Some(wanted) = asked.step {
+            let found = steps.found;
+            steps.steps.retain(|step| step.number == wanted);
+            if steps.steps.is_empty() {
+                return Err(no_step(wanted, found));
+            }
+        }
+        Ok(steps)
+    }
+
+    /// How many steps were found.
+    pub fn len(&self) -> usize {
+        self.found
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// What an all-reduce takes from its last rank's arrival on: the median (ns).
+    pub(super) fn usual_transfer(&self) -> i64 {
+        middle(self.steps.iter().flat_map(|step| &step.reduces).map(|reduced| reduced.transfer))
+    }
+
+    /// The share of the steps' time in which a rank waited for the host (0 to 1).
+    pub fn host_share(&self) -> f64 {
+        let (mut host, mut all) = (0i64, 0i64);
+        for step in &self.steps {
+            for rank in &step.ranks {
+                let of = [&rank.lead, &rank.head].into_iter().chain(&rank.modules);
+                host += of.map(|stretch| stretch.host).sum::<i64>();
+                all += step.time.1 - step.time.0;
+            }
+        }
+        if all > 0 { host as f64 / all as f64 } else { 0.0 }
+    }
+}
+
+fn is_all_reduce(trace: &Trace, span: &Span) -> bool {
+    let operation = trace.operations.get(span.operation as usize);
+    span.lane == Lane::Comm && operation.is_some_and(|operation| operation.kind == "all_reduce")
+}
+
+/// Whether an operation belongs to what joins a sum to the residual and norms it.
+fn leads(trace: &Trace, span: &Span) -> bool {
+    let Some(operation) = trace.operations.get(span.operation as usize) else { return false };
+    match trace.meta.spec {
+        Some(_) => matches!(operation.kind.as_str(), "add" | "norm" | "add_norm" | "select_last"),
+        // copies out of a collective's buffer, sums, norms; the first product ends it
+        None => {
+            let name = operation.name.to_ascii_lowercase();
+            span.lane == Lane::Compute
+                && ["memcpy", "norm", "add"].iter().any(|word| name.contains(word))
+                && !["gemm", "nvjet", "cutlass", "matmul"].iter().any(|word| name.contains(word))
+        }
+    }
+}
+
+/// The steps of a run of our own, whose operations say where they belong.
+fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
+    let Some(spec) = &trace.meta.spec else { return Err(Error::failed("the trace has no spec")) };
+    if spec.architecture != Architecture::Standard || spec.micro_batches > 1 || spec.sequence_parallel {
+        return Err(Error::input_help(
+            format!("the run is of {}: rewiring begins with standard", spec.label()),
+            "run the same cell with --architecture standard and record its trace",
+        ));
+    }
+    if spec.tp < 2 {
+        return Err(Error::input("the run has one rank: there is no communication to rewire"));
+    }
+    let phase = asked.phase.unwrap_or(Phase::Decode);
+    let layers = trace.operations.iter().filter_map(|operation| operation.layer).max();
+    let layers = layers.map_or(0, |last| last + 1);
+    if let Some(wanted) = asked.layers.filter(|wanted| *wanted != layers) {
+        return Err(Error::input(format!("--layers {wanted}: the run has {layers}")));
+    }
+    let places = steps_of(trace, phase);
+    let found = places.len();
+    let wanted = |(at, (key, _)): &(usize, &(StepKey, Range<usize>))| {
+        asked.key.is_none_or(|asked| asked == *key) && asked.step.is_none_or(|step| step as usize == *at)
+    };
+    let chosen: Vec<usize> = places.iter().enumerate().filter(wanted).map(|(at, _)| at).collect();
+    let begin = |range: &Range<usize>| trace.spans[range.clone()].iter().map(|s| s.start_ns).min();
+    let of = |range: &Range<usize>| ranks(trace, &trace.spans[range.clone()], &HashMap::new());
+    let one = |at: usize| -> Option<Step> {
+        let (key, range) = &places[at];
+        let ranks = of(range);
+        let whole: Vec<Range<usize>> = ranks.iter().map(|rank| 0..rank.spans.len()).collect();
+        let mut step = step(trace, &ranks, &whole, at as u32, layers)?;
+        // a step ends where the next one of its generation begins
+        let next = places.get(at + 1).filter(|(next, _)| next.sample == key.sample);
+        if let Some(begins) = next.and_then(|(_, range)| begin(range)) {
+            step.end_at(begins);
+        }
+        Some(step)
+    };
+    if let (true, Some(step)) = (chosen.is_empty(), asked.step) {
+        return Err(no_step(step, found));
+    }
+    let steps: Vec<Step> = spread(&chosen).into_par_iter().filter_map(one).collect();
+    let Some(first) = steps.first() else { return Err(unlike(layers, 0)) };
+    let ranks = of(&places[first.number as usize].1);
+    Ok(Steps { found, ..assembled(trace, &ranks, steps, layers, phase) })
+}
+
+/// A step was asked for that there is not.
+fn no_step(wanted: u32, found: usize) -> Error {
+    Error::input(format!("there is no step {wanted}: {} found, counted from 0", counted(found, "step")))
+}
+
+/// Steps that are rewired of a trace that has more: as many, evenly spread.
+const MOST_STEPS: usize = 64;
+
+/// As many of some steps as are rewired, evenly spread.
+pub(super) fn spread(chosen: &[usize]) -> Vec<usize> {
+    let count = chosen.len();
+    match count {
+        0..=MOST_STEPS => chosen.to_vec(),
+        _ => (0..MOST_STEPS).map(|at| chosen[at * count / MOST_STEPS]).collect(),
+    }
+}
+
+/// The steps of a phase of a trace of our own, with the places of their spans: one look-up a step.
+fn steps_of(trace: &Trace, phase: Phase) -> Vec<(StepKey, Range<usize>)> {
+    let (mut steps, mut from) = (Vec::new(), 0);
+    while let Some(first) = trace.spans.get(from) {
+        let key = StepKey::of(first);
+        let range = key.spans(trace);
+        from = range.end.max(from + 1);
+        if key.phase == phase {
+            steps.push((key, range));
+        }
+    }
+    steps
+}
+
+/// No step has two all-reduces a layer.
+pub(super) fn unlike(layers: u32, found: usize) -> Error {
+    Error::input_help(
+        format!(
+            "no step with {} was found: a standard model of {layers} layers has two a layer, and rank 0 has {} in all",
+            counted(2 * layers as usize, "all-reduce"),
+            counted(found, "all-reduce"),
+        ),
+        "an all-reduce that is fused with a norm, or a reduce-scatter and an all-gather, cannot be rewired",
+    )
+}
+
+pub(super) fn assembled(
+    trace: &Trace,
+    ranks: &[Spans<'_>],
+    steps: Vec<Step>,
+    layers: u32,
+    phase: Phase,
+) -> Steps {
+    let first = &ranks[0];
+    let reduce = first.reduces.last().map(|at| first.spans[*at]);
+    let name = reduce.and_then(|span| trace.operations.get(span.operation as usize));
+    Steps {
+        layers,
+        ranks: ranks.len() as u32,
+        phase,
+        all_reduce: name.map_or(String::new(), |operation| match trace.meta.spec {
+            Some(_) => operation.kind.clone(),
+            None => operation.name.clone(),
+        }),
+        notes: Vec::new(),
+        found: steps.len(),
+        steps,
+    }
+}
+
+/// Every rank's spans of some of a trace's, in order of their starts.
+pub(super) fn ranks<'a>(
+    trace: &'a Trace,
+    spans: &'a [Span],
+    offsets: &HashMap<u32, i64>,
+) -> Vec<Spans<'a>> {
+    let mut by_rank: HashMap<u32, Vec<&Span>> = HashMap::new();
+    spans.iter().for_each(|span| by_rank.entry(span.rank).or_default().push(span));
+    let is_own = trace.meta.spec.is_some();
+    let mut ranks: Vec<Spans<'_>> = by_rank
+        .into_par_iter()
+        .map(|(rank, mut spans)| {
+            spans.sort_by_key(|span| (span.start_ns, span.end_ns));
+            let reduces = (0..spans.len()).filter(|at| is_all_reduce(trace, spans[*at])).collect();
+            let delay = if is_own { None } else { releases(&spans) };
+            Spans { rank, spans, reduces, delay, offset: offsets.get(&rank).copied().unwrap_or(0) }
+        })
+        .collect();
+    ranks.sort_by_key(|rank| rank.rank);
+    ranks
+}
+
+impl Spans<'_> {
+    fn kernel(&self, trace: &Trace, span: &Span) -> Kernel {
+        Kernel {
+            start: span.start_ns + self.offset,
+            end: span.end_ns.max(span.start_ns) + self.offset,
+            released: self.released(span),
+            leads: leads(trace, span),
+        }
+    }
+
+    fn released(&self, span: &Span) -> Option<i64> {
+        self.delay.map(|delay| (span.ready_ns + delay).min(span.start_ns) + self.offset)
+    }
+}
+
+/// One step of all ranks; `None` where it has too few all-reduces.
+pub(super) fn step(
+    trace: &Trace,
+    ranks: &[Spans<'_>],
+    places: &[Range<usize>],
+    number: u32,
+    layers: u32,
+) -> Option<Step> {
+    let modules = 2 * layers as usize;
+    let of_step = |(rank, places): (&Spans<'_>, &Range<usize>)| -> Option<Vec<usize>> {
+        let from = rank.reduces.partition_point(|at| *at < places.start);
+        let to = rank.reduces.partition_point(|at| *at < places.end);
+        (to - from >= modules).then(|| rank.reduces[from..to].to_vec())
+    };
+    let reduces: Vec<Vec<usize>> = ranks.iter().zip(places).map(of_step).collect::<Option<_>>()?;
+    let first = |(rank, places): (&Spans<'_>, &Range<usize>)| {
+        rank.spans[places.clone()].first().map(|span| span.start_ns + rank.offset)
+    };
+    let begins: Vec<i64> = ranks.iter().zip(places).map(first).collect::<Option<_>>()?;
+    let begin = begins.iter().copied().min()?;
+    let key = StepKey::of(ranks.first()?.spans[places.first()?.start]);
+    let end = ranks
+        .iter()
+        .zip(places)
+        .flat_map(|(rank, places)| {
+            rank.spans[places.clone()].iter().map(|span| span.end_ns + rank.offset)
+        })
+        .max()?;
+    let mut of_ranks = Vec::with_capacity(ranks.len());
+    for (((rank, places), reduces), begun) in ranks.iter().zip(places).zip(&reduces).zip(&begins) {
+        let kernels = |from: usize, to: usize| {
+            rank.spans[from..to].iter().map(|span| rank.kernel(trace, span)).collect::<Vec<_>>()
+        };
+        let extra = reduces.len() - modules;
+        let (mut from, mut at) = (places.start, *begun);
+        let mut lead = Stretch::default();
+        if let Some(last) = extra.checked_sub(1).map(|last| reduces[last]) {
+            let end = rank.spans[last].end_ns + rank.offset;
+            lead = Stretch::of(kernels(from, last + 1), (at, end), None, begin);
+            (from, at) = (last + 1, end);
+        }
+        let mut stretches = Vec::with_capacity(modules);
+        for &reduce in &reduces[extra..] {
+            let span = rank.spans[reduce];
+            let to = span.start_ns + rank.offset;
+            stretches.push(Stretch::of(kernels(from, reduce), (at, to), rank.released(span), begin));
+            (from, at) = (reduce + 1, span.end_ns + rank.offset);
+        }
+        let rest = kernels(from, places.end);
+        let last = rest.iter().map(|kernel| kernel.end).max().unwrap_or(at).max(at);
+        let head = Stretch::of(rest, (at, last), None, begin);
+        of_ranks.push(OfRank { begin: begun - begin, lead, modules: stretches, head });
+    }
+    let reduced = |nth: usize| {
+        let spans = || {
+            let of = ranks.iter().zip(&reduces);
+            of.map(|(rank, of)| (rank.spans[of[of.len() - modules + nth]], rank.offset))
+        };
+        let arrived = spans().map(|(span, offset)| span.start_ns + offset).max().unwrap_or(0);
+        let recorded = spans().map(|(span, offset)| span.last_arrival_ns.saturating_add(offset));
+        let arrived = match trace.meta.spec {
+            // what the backend recorded: an emulated link begins when the last one is there
+            Some(_) => recorded.max().filter(|at| *at >= 0).unwrap_or(arrived),
+            None => arrived,
+        };
+        let mean = |sum: i64| sum / ranks.len() as i64;
+        let ended = mean(spans().map(|(span, offset)| span.end_ns + offset).sum());
+        let waited = mean(spans().map(|(span, offset)| (arrived - span.start_ns - offset).max(0)).sum());
+        Reduced { transfer: (ended - arrived).max(0), waited }
+    };
+    Some(Step {
+        number,
+        key,
+        time: (begin, end),
+        tail: 0,
+        reduces: (0..modules).map(reduced).collect(),
+        ranks: of_ranks,
+    })
+}
+
+/// Lets every step end where the next one begins, where that is the next one of the trace.
+pub(super) fn follow(steps: &mut [Step], follows: impl Fn(&Step, &Step) -> bool) {
+    for at in 1..steps.len() {
+        let (before, next) = (&steps[at - 1], &steps[at]);
+        if next.number == before.number + 1 && next.time.0 >= before.time.0 && follows(before, next) {
+            let begins = next.time.0;
+            let step = &mut steps[at - 1];
+            step.end_at(begins);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What a rank did between two all-reduces: how long its kernels took, and how long the host kept them waiting.
+
+use crate::trace::Span;
+
+/// Kernels of one rank between two all-reduces, one after the other (ns).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stretch {
+    /// The kernels with the gaps between them, but for what the host caused.
+    pub work: i64,
+    /// Before which time of the step the last of them could not have ended, because the host launched it no earlier.
+    pub floor: Option<i64>,
+    /// The part of the work that joins the last sum to the residual and norms it.
+    pub lead: i64,
+    /// How many kernels that part has.
+    pub lead_kernels: u32,
+    /// Gaps that the host caused: nothing was launched.
+    pub host: i64,
+}
+
+/// A kernel of a stretch (ns).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kernel {
+    pub start: i64,
+    pub end: i64,
+    /// From when on it could have started as far as the host is concerned; `None` where that is not known.
+    pub released: Option<i64>,
+    /// Whether it joins the last sum to the residual, or norms it.
+    pub leads: bool,
+}
+
+impl Stretch {
+    /// The kernels that started between `from` and `to` (ns), in order, and the gap before `to`. Times of the floor count
+    /// from `origin`. `released`: when the all-reduce at the end could have started.
+    pub fn of(
+        kernels: impl IntoIterator<Item = Kernel>,
+        (from, to): (i64, i64),
+        released: Option<i64>,
+        origin: i64,
+    ) -> Self {
+        let mut stretch = Self::default();
+        let mut at = from;
+        let mut leads = true;
+        for kernel in kernels {
+            leads &= kernel.leads;
+            let took = stretch.add(at, kernel);
+            if leads {
+                stretch.lead += took;
+                stretch.lead_kernels += 1;
+            }
+            at = at.max(kernel.end);
+        }
+        stretch.add(at, Kernel { start: to, end: to, released, leads: false });
+        stretch.floor = stretch.floor.map(|floor| floor - origin);
+        stretch
+    }
+
+    /// Adds a kernel that follows at time `at`; how much work it is.
+    fn add(&mut self, at: i64, kernel: Kernel) -> i64 {
+        let start = kernel.start.max(at);
+        let released = kernel.released.map(|time| time.min(start));
+        let base = released.map_or(at, |time| time.max(at));
+        self.host += base - at;
+        let took = (start - base) + (kernel.end - start).max(0);
+        self.work += took;
+        // (max, +): a kernel ends after what came before it, or after its launch
+        self.floor = self.floor.max(released).map(|floor| floor + took);
+        took
+    }
+
+    /// One stretch behind another, without the other's leading part.
+    pub fn then(self, next: Self) -> Self {
+        let added = next.work - next.lead;
+        Self {
+            work: self.work + added,
+            floor: self.floor.map(|floor| floor + added).max(next.floor.map(|floor| floor - next.lead)),
+            host: self.host + next.host,
+            ..self
+        }
+    }
+}
+
+/// When each span could have started as far as the host is concerned, from what the profiler knows of its launch: the
+/// launch, and what the quickest launch takes to arrive. `None` where launches are not known.
+pub(super) fn releases(spans: &[&Span]) -> Option<i64> {
+    let mut delays: Vec<i64> =
+        spans.iter().map(|span| span.start_ns - span.ready_ns).filter(|delay| *delay > 0).collect();
+    // a span of which the launch is not known is as ready as it started
+    if 2 * delays.len() < spans.len() {
+        return None;
+    }
+    let at = delays.len() / 20;
+    Some(*delays.select_nth_unstable(at).1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn kernel(start: i64, end: i64, released: Option<i64>) -> Kernel {
+        Kernel { start, end, released, leads: false }
+    }
+
+    #[test]
+    fn gaps_are_work_unless_the_host_caused_them() {
+        // launched long before: the gap of 5 is the device's
+        let own = Stretch::of([kernel(10, 30, Some(2)), kernel(35, 50, Some(3))], (10, 60), Some(4), 0);
+        assert_eq!((own.work, own.host), (50, 0));
+        // the second was launched at 34: the device waited from 30 on
+        let late =
+            Stretch::of([kernel(10, 30, Some(2)), kernel(35, 50, Some(34))], (10, 50), Some(4), 0);
+        assert_eq!((late.work, late.host, late.floor), (36, 4, Some(50)));
+        // unknown launches: every gap is the device's
+        let unknown = Stretch::of([kernel(10, 30, None), kernel(35, 50, None)], (10, 60), None, 0);
+        assert_eq!((unknown.work, unknown.host, unknown.floor), (50, 0, None));
+    }
+
+    proptest! {
+        /// Begun when it was measured to begin, a stretch ends when it was measured to end.
+        #[test]
+        fn a_stretch_lasts_as_long_as_it_was_measured(
+            steps in prop::collection::vec((0i64..50, 1i64..80, 0i64..90), 0..20),
+            tail in 0i64..30,
+            known: bool,
+        ) {
+            let (mut at, mut kernels) = (1_000, Vec::new());
+            for (gap, length, before) in steps {
+                let start = at + gap;
+                kernels.push(kernel(start, start + length, known.then_some(start - before)));
+                at = start + length;
+            }
+            let to = at + tail;
+            let stretch = Stretch::of(kernels, (1_000, to), known.then_some(to - 5), 1_000);
+            let end = stretch.work.max(stretch.floor.unwrap_or(i64::MIN));
+            prop_assert_eq!(end, to - 1_000);
+            prop_assert_eq!(stretch.work + stretch.host, to - 1_000);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! A measured step in another wiring: the plan of an architecture with the times of the trace.
+//!
+//! What waits for what is the plan's, as every backend executes it ([`Architecture::wiring`] through [`Plan::new`]). A
+//! module of the plan takes what the same module of the trace took: all of its kernels on the operation that first reads
+//! the residual, the others nothing. What the trace has no kernel for (a second addition, the mean of `desync`) takes as
+//! long as the kernels that join a sum to the residual and norm it, which read and write at least as much.
+
+use super::steps::{Step, Steps};
+use super::stretch::Stretch;
+use crate::base::error::{Error, Result};
+use crate::base::statistics::median;
+use crate::plan::{
+    Architecture, DType, HeadStep, Kind, Lane, Lowering, ModelShape, Module, Operation, Phase, Plan,
+    PlanSpec, Precision, Rope, Variant,
+};
+use crate::run::sim::Measured;
+
+/// How a step is wired.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wired {
+    /// When outputs join the residual, and when they are reduced.
+    pub architecture: Architecture,
+    /// Whether one operation reduces, joins the residual and norms it.
+    pub fused: bool,
+    /// Groups into which the batch is divided.
+    pub micro_batches: u32,
+    /// What a group's kernels and all-reduces take of the whole batch's: 1 where they take as long for a part (weights are
+    /// read all the same), 1 / groups where they take their share.
+    pub share: f64,
+}
+
+impl Wired {
+    /// An architecture with nothing else changed.
+    pub fn plain(architecture: Architecture) -> Self {
+        Self { architecture, fused: false, micro_batches: 1, share: 1.0 }
+    }
+}
+
+/// What both lanes lose while both are busy.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Losses {
+    /// Share of its speed that compute loses to the trace's all-reduce.
+    pub compute: f64,
+    /// Share of its speed that an all-reduce loses to compute.
+    pub comm: f64,
+}
+
+/// The plan of a wiring for the layers of a trace. Of the model's widths nothing depends on it.
+///
+/// # Errors
+///
+/// Input errors where the architecture names layers that the model has not.
+pub(super) fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
+    let tp = steps.ranks.max(2);
+    let shape = ModelShape {
+        layers: steps.layers,
+        hidden: 8 * tp,
+        heads: tp,
+        kv_heads: tp,
+        head_dim: 8,
+        qkv: HeadStep::Plain,
+        intermediate: 8 * tp,
+        vocab: 8 * tp,
+        rope: Rope { theta: 1e4, scaling: None },
+        norm_eps: 1e-5,
+        tied_embeddings: false,
+    };
+    let spec = PlanSpec {
+        shape,
+        architecture: wired.architecture.clone(),
+        tp,
+        // groups of a prompt's tokens wait for one another's caches, those of sequences do not
+        phase: Phase::Decode,
+        precision: Precision::uniform(DType::Bf16),
+        lowering: Lowering { fuse_add_norm: true, fuse_all_reduce: wired.fused, ..Lowering::default() },
+        variant: Variant { micro_batches: wired.micro_batches, ..Variant::default() },
+        batch: wired.micro_batches,
+    };
+    Plan::new(&spec).map_err(|error| Error::input(format!("{}: {error}", wired.architecture)))
+}
+
+/// Where an operation's time comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// What comes before the first module.
+    Lead,
+    /// All kernels of a module, or of the module and the one before it.
+    Module { at: usize, block: bool, joins: bool },
+    /// What follows the last all-reduce.
+    Head { joins: bool },
+    /// An operation of which the trace has none.
+    Extra,
+    /// An all-reduce: that of a module, or one beyond the layers.
+    Reduce(Option<usize>),
+    /// It is part of what another operation takes.
+    Nothing,
+}
+
+/// A plan with the place of each operation's time.
+pub(super) struct Assigned {
+    pub plan: Plan,
+    sources: Vec<Source>,
+}
+
+/// The place of a module in [`super::steps::Step::reduces`].
+fn place(module: Module, layer: Option<u32>) -> Option<usize> {
+    let first = 2 * layer? as usize;
+    match module {
+        Module::Attn => Some(first),
+        Module::Mlp | Module::Block => Some(first + 1),
+        _ => None,
+    }
+}
+
+impl Assigned {
+    pub fn new(plan: Plan) -> Self {
+        let norms = |o: &Operation| matches!(o.kind, Kind::Norm | Kind::AddNorm | Kind::JoinNorm { .. });
+        let mut sources: Vec<Source> = Vec::with_capacity(plan.operations.len());
+        for (at, operation) in plan.operations.iter().enumerate() {
+            let is_first = |is_it: &dyn Fn(&Operation) -> bool| {
+                is_it(operation)
+                    && !plan.operations[..at]
+                        .iter()
+                        .rev()
+                        .any(|other| same_part(other, operation) && is_it(other))
+            };
+            // the norm carries the module's time; where an all-reduce has taken it over, the first product does
+            let has_norm =
+                plan.operations.iter().any(|other| same_part(other, operation) && norms(other));
+            let carries = match has_norm {
+                true => is_first(&norms),
+                false => is_first(&|o: &Operation| o.kind == Kind::MatMul),
+            };
+            sources.push(match (operation.module, &operation.kind) {
+                (_, kind) if kind.is_collective() => {
+                    Source::Reduce(place(operation.module, operation.layer))
+                }
+                (Module::Embed, _) if operation.kind == Kind::Embed => Source::Lead,
+                (Module::Head, _) if carries => Source::Head { joins: has_norm },
+                (module, _) if carries => match place(module, operation.layer) {
+                    Some(at) => Source::Module { at, block: module == Module::Block, joins: has_norm },
+                    None => Source::Nothing,
+                },
+                (_, Kind::Add | Kind::AddMean | Kind::Join { .. } | Kind::MeanShare) => Source::Extra,
+                _ => Source::Nothing,
+            });
+        }
+        Self { plan, sources }
+    }
+
+    /// The plan's operations with the times of a step. `transfers`: what each of the step's all-reduces takes (ns).
+    /// `host`: whether kernels wait for their launches as they did.
+    pub fn times(
+        &self,
+        step: &Step,
+        wired: &Wired,
+        transfers: &[i64],
+        losses: Losses,
+        host: bool,
+    ) -> Measured {
+        let share = if wired.micro_batches > 1 { wired.share } else { 1.0 };
+        let of_share = |ns: i64| (ns as f64 * share).round() as i64;
+        let usual = middle(transfers.iter().copied());
+        let operations = &self.plan.operations;
+        let is_last_group = |operation: &Operation| operation.group + 1 == self.plan.groups.count;
+        let (mut work, mut floors) = (Vec::new(), Vec::new());
+        for rank in &step.ranks {
+            let leads = || rank.modules.iter().filter(|module| module.lead_kernels > 0);
+            let join = middle(leads().map(|module| module.lead / i64::from(module.lead_kernels)));
+            let of = |source: &Source| -> Stretch {
+                match *source {
+                    Source::Lead => rank.lead,
+                    Source::Module { at, block, joins } => {
+                        let own = rank.modules.get(at).copied().unwrap_or_default();
+                        let first = at.checked_sub(1).and_then(|at| rank.modules.get(at));
+                        let whole = match first.filter(|_| block) {
+                            Some(first) => first.then(own),
+                            None => own,
+                        };
+                        if joins { whole } else { whole.without_lead() }
+                    }
+                    Source::Head { joins } => {
+                        if joins {
+                            rank.head
+                        } else {
+                            rank.head.without_lead()
+                        }
+                    }
+                    Source::Extra => Stretch { work: join, ..Stretch::default() },
+                    Source::Reduce(_) | Source::Nothing => Stretch::default(),
+                }
+            };
+            let taken: Vec<Stretch> = self.sources.iter().map(of).collect();
+            work.push(taken.iter().map(|stretch| of_share(stretch.work)).collect());
+            let floor = |(stretch, operation): (&Stretch, &Operation)| {
+                stretch.floor.filter(|_| is_last_group(operation)).unwrap_or(i64::MIN)
+            };
+            floors.push(match host {
+                true => taken.iter().zip(operations).map(floor).collect(),
+                false => Vec::new(),
+            });
+        }
+        let transfer = |source: &Source| match source {
+            Source::Reduce(place) => {
+                of_share(place.and_then(|at| transfers.get(at)).copied().unwrap_or(usual))
+            }
+            _ => 0,
+        };
+        let contention = |operation: &Operation| match operation.lane {
+            Lane::Compute if operation.kind.is_collective() => 1.0,
+            Lane::Compute => losses.compute,
+            Lane::Comm => 1.0,
+        };
+        Measured {
+            begin: step.ranks.iter().map(|rank| rank.begin).collect(),
+            work,
+            floors,
+            transfer: self.sources.iter().map(transfer).collect(),
+            contention: operations.iter().map(contention).collect(),
+            comm_loss: losses.comm,
+        }
+    }
+}
+
+/// Whether two operations belong to the same module of the same group.
+fn same_part(a: &Operation, b: &Operation) -> bool {
+    (a.module, a.layer, a.group) == (b.module, b.layer, b.group) && !a.kind.is_collective()
+}
+
+/// The median of times (ns); 0 of none.
+pub(super) fn middle(times: impl Iterator<Item = i64>) -> i64 {
+    let times: Vec<f64> = times.map(|ns| ns as f64).collect();
+    median(&times).map_or(0, |ns| ns.round() as i64)
+}
+
+impl Stretch {
+    /// What is left where an all-reduce joins its sum to the residual and norms it itself.
+    fn without_lead(self) -> Self {
+        Self {
+            work: self.work - self.lead,
+            floor: self.floor.map(|floor| floor - self.lead),
+            lead: 0,
+            lead_kernels: 0,
+            ..self
+        }
+    }
+}

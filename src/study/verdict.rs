@@ -1,0 +1,386 @@
+//! A verdict on a trace, in words: how much of its time is exposed communication, in which collectives, whether they
+//! transfer or wait for slower ranks, on one stream or two, and what each remedy would give.
+//!
+//! The rules stand here and nowhere else; `overlap`, the timeline and the report show what they say. Remedies are what
+//! [`super::rewire`] makes of the trace's own times.
+
+use serde::Serialize;
+
+use super::analysis::{CollectiveSplit, NameRow, TraceReport, arrivals};
+use super::rewire::{Asked, Choice, Rewiring, Setting, Times};
+use crate::base::text::fitting_name;
+use crate::plan::{Architecture, Lane, LayerSet};
+use crate::table::Collective;
+use crate::trace::Trace;
+use crate::trace::overlap::Selection;
+
+/// From this share of a collective's time on, what lies in it decides its cause.
+const DOMINATES: f64 = 2.0 / 3.0;
+
+/// Below this share of the time exposed communication is not worth a remedy.
+const LITTLE: f64 = 0.02;
+
+/// From this share of the time on that a GPU waits for its host, launches are the first thing to mend.
+const HOST: f64 = 0.2;
+
+/// Collectives that a verdict names.
+const NAMED: usize = 3;
+
+/// Longest name of a collective in a sentence.
+const NAME: usize = 48;
+
+/// What a collective's time is spent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// Two thirds and more move data.
+    TransferDominated,
+    /// Two thirds and more wait for the last rank.
+    SkewDominated,
+    /// Neither has two thirds.
+    Mixed,
+    /// The trace does not tell.
+    Inconclusive,
+}
+
+impl Cause {
+    /// In words, as sentences say it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::TransferDominated => "transfer-dominated",
+            Self::SkewDominated => "skew-dominated",
+            Self::Mixed => "mixed",
+            Self::Inconclusive => "inconclusive",
+        }
+    }
+
+    fn of(transfer_us: f64, waited_us: f64) -> Self {
+        let all = transfer_us + waited_us;
+        match () {
+            () if all <= 0.0 => Self::Inconclusive,
+            () if transfer_us >= DOMINATES * all => Self::TransferDominated,
+            () if waited_us >= DOMINATES * all => Self::SkewDominated,
+            () => Self::Mixed,
+        }
+    }
+}
+
+/// What is said of one collective.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct CollectiveVerdict {
+    /// Its name; of our own plans with `L*` for the layer.
+    pub name: String,
+    /// Its share of all exposed communication (0 to 1).
+    pub share: f64,
+    /// Executions a rank.
+    pub count: u64,
+    /// Exposed communication a rank (us).
+    pub exposed_us: f64,
+    /// What its time is spent on.
+    pub cause: Cause,
+    /// The part of its time that moves data (0 to 1); null where that is not known.
+    pub transfer_share: Option<f64>,
+}
+
+/// What a remedy would give.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct Remedy {
+    /// What is changed.
+    pub name: String,
+    /// The measured step over the one with the remedy, with contention where a profile says how much.
+    pub speedup: f64,
+    /// Between which 95 % of the steps lie; null of fewer than 6.
+    pub speedup_95: Option<[f64; 2]>,
+    /// The speed-up without contention, where the other one has it.
+    pub without_contention: Option<f64>,
+    /// The speed-up at best, where kernels of a part of the batch take their share of the whole's time; the other one is
+    /// where they take as long.
+    pub at_best: Option<f64>,
+}
+
+/// A verdict on a trace.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct Verdict {
+    /// Exposed communication over the time, averaged over ranks (0 to 1).
+    pub exposed_share: f64,
+    /// Exposed communication a rank (us).
+    pub exposed_us: f64,
+    /// What of the communication is hidden (%); null without any.
+    pub overlap_pct: Option<f64>,
+    /// The share of the time in which the GPU waited for its host (0 to 1).
+    pub host_share: f64,
+    /// What the exposed communication is spent on.
+    pub cause: Cause,
+    /// The collectives with the most exposed time, the worst first.
+    pub collectives: Vec<CollectiveVerdict>,
+    /// Whether communication has a stream that computes nothing; null without communication.
+    pub own_stream: Option<bool>,
+    /// How much ranks differ, as values of the simulator (`skew.rank_pct`, `skew.operation_pct`); null of one rank.
+    pub skew: Option<[f64; 2]>,
+    /// What remedies would give, as far as the trace can be rewired.
+    pub remedies: Vec<Remedy>,
+    /// Why there are no remedies.
+    pub not_rewired: Option<String>,
+    /// What data would tell more.
+    pub needs: Vec<String>,
+    /// The verdict in a few words.
+    pub headline: String,
+    /// The verdict in sentences.
+    pub sentences: Vec<String>,
+}
+
+/// The verdict on the selected part of a trace, of which `report` was made; remedies are of the whole trace's steps.
+pub fn verdict(
+    trace: &Trace,
+    report: &TraceReport,
+    selection: &Selection,
+    setting: &Setting,
+) -> Verdict {
+    let (all, ranks) = (&report.overlap.all, report.overlap.ranks.len().max(1) as f64);
+    let share = |us: f64| if all.span_us > 0.0 { us / all.span_us } else { 0.0 };
+    let host_us: f64 = report.idle.iter().map(|rank| rank.host_us).sum();
+    let is_imported = trace.meta.import.is_some();
+    let split = arrivals(trace, selection);
+    let splits = split.as_ref().map_or(&[][..], |found| &found.collectives);
+    let collectives = collectives(report, splits);
+    let cause = match splits {
+        [] => Cause::Inconclusive,
+        splits => Cause::of(
+            splits.iter().map(|split| split.transfer_us).sum(),
+            splits.iter().map(|split| split.waited_us).sum(),
+        ),
+    };
+    let mut verdict = Verdict {
+        exposed_share: share(all.exposed_comm_us),
+        exposed_us: all.exposed_comm_us / ranks,
+        overlap_pct: all.overlap_pct,
+        // in our own traces what is ready waits for nobody else
+        host_share: if is_imported { share(host_us) } else { 0.0 },
+        cause,
+        own_stream: own_stream(trace),
+        skew: split.as_ref().map(|found| [found.rank_pct, found.operation_pct]),
+        collectives,
+        remedies: Vec::new(),
+        not_rewired: None,
+        needs: Vec::new(),
+        headline: String::new(),
+        sentences: Vec::new(),
+    };
+    if all.comm_us > 0.0 {
+        match remedies(trace, selection, setting) {
+            Ok((remedies, needs)) => {
+                verdict.remedies = remedies;
+                verdict.needs.extend(needs);
+            }
+            Err(why) => verdict.not_rewired = Some(why),
+        }
+        if splits.is_empty() {
+            verdict.needs.insert(0, needed(report));
+        }
+    }
+    verdict.headline = verdict.in_a_few_words();
+    verdict.sentences = verdict.in_sentences(&report.overlap.ranks.len());
+    verdict
+}
+
+/// What would tell transfer from waiting.
+fn needed(report: &TraceReport) -> String {
+    match report.overlap.ranks.len() {
+        0 | 1 => "traces of all ranks (`overlap DIR`, a file a rank) tell transfer from waiting for slower ranks".into(),
+        _ => "the ranks do not have the same collectives: traces of the same steps of all ranks tell transfer from waiting"
+            .into(),
+    }
+}
+
+/// The collectives by what of them is exposed.
+fn collectives(report: &TraceReport, splits: &[CollectiveSplit]) -> Vec<CollectiveVerdict> {
+    let comm = || report.names.iter().filter(|row| row.lane == "comm");
+    let all: f64 = comm().map(|row| row.exposed_us).sum();
+    let ranks = report.overlap.ranks.len().max(1) as u64;
+    let of = |row: &NameRow| {
+        let split = splits.iter().find(|split| split.name == row.name);
+        let time = split.map(|split| split.transfer_us + split.waited_us).filter(|time| *time > 0.0);
+        CollectiveVerdict {
+            name: row.name.clone(),
+            share: if all > 0.0 { row.exposed_us / all } else { 0.0 },
+            count: row.count / ranks,
+            exposed_us: row.exposed_us,
+            cause: split
+                .map_or(Cause::Inconclusive, |split| Cause::of(split.transfer_us, split.waited_us)),
+            transfer_share: split.zip(time).map(|(split, time)| split.transfer_us / time),
+        }
+    };
+    let mut rows: Vec<CollectiveVerdict> = comm().map(of).collect();
+    rows.sort_by(|a, b| b.exposed_us.total_cmp(&a.exposed_us));
+    rows.truncate(NAMED);
+    rows
+}
+
+/// Whether communication has a stream on which nothing computes; `None` without communication.
+fn own_stream(trace: &Trace) -> Option<bool> {
+    let mut computes = vec![false; trace.meta.streams.len().max(1)];
+    for span in trace.spans.iter().filter(|span| span.lane == Lane::Compute) {
+        if let Some(stream) = computes.get_mut(usize::from(span.stream)) {
+            *stream = true;
+        }
+    }
+    let mut comm = trace.spans.iter().filter(|span| span.lane == Lane::Comm).peekable();
+    comm.peek()?;
+    // of our own traces each lane is a stream
+    let own = trace.meta.streams.is_empty();
+    Some(own || comm.any(|span| !computes.get(usize::from(span.stream)).copied().unwrap_or(false)))
+}
+
+/// What remedies would give, and what data would tell more; why nothing can be said.
+fn remedies(
+    trace: &Trace,
+    selection: &Selection,
+    setting: &Setting,
+) -> Result<(Vec<Remedy>, Option<String>), String> {
+    let asked = Asked { phase: selection.phase, ..Asked::default() };
+    let rewiring = Rewiring::of(trace, &asked, setting).map_err(|error| error.to_string())?;
+    // where the host holds everything up, nothing else helps until that is mended
+    let host = rewiring.steps.host_share() < HOST;
+    let plain = |architecture| Choice { host, ..Choice::of(architecture) };
+    let mut choices: Vec<(&str, Choice)> = Vec::new();
+    if !host {
+        choices.push(("no waiting for launches (a CUDA graph)", plain(Architecture::Standard)));
+    }
+    let fused = Choice { collective: Some(Collective::Fused), ..plain(Architecture::Standard) };
+    choices.push(("fused all-reduce", fused));
+    choices.push(("ladder", plain(Architecture::Ladder(LayerSet::All))));
+    choices.push(("two micro-batches", Choice { micro_batches: 2, ..plain(Architecture::Standard) }));
+    choices.push(("no communication at all", plain(Architecture::UpperBound)));
+    let mut remedies = Vec::new();
+    let mut needs = None;
+    for (name, choice) in choices {
+        let answer = match rewiring.answer(&choice) {
+            Ok(answer) => answer,
+            Err(error) if choice.collective.is_some() => {
+                needs = Some(format!("a fused all-reduce is not predicted: {error}"));
+                continue;
+            }
+            Err(error) => return Err(error.to_string()),
+        };
+        let told: Times = answer.contended.unwrap_or(answer.alone);
+        let half = (choice.micro_batches > 1)
+            .then(|| rewiring.answer(&Choice { share: 0.5, ..choice.clone() }).ok())
+            .flatten();
+        remedies.push(Remedy {
+            name: match host || remedies.is_empty() {
+                true => name.into(),
+                false => format!("with that {name}"),
+            },
+            speedup: told.speedup,
+            speedup_95: told.speedup_95,
+            without_contention: answer.contended.map(|_| answer.alone.speedup),
+            at_best: half.map(|half| half.contended.unwrap_or(half.alone).speedup),
+        });
+    }
+    Ok((remedies, needs))
+}
+
+fn percent(share: f64) -> String {
+    let pct = 100.0 * share;
+    if pct > 0.0 && pct < 0.95 { format!("{pct:.1} %") } else { format!("{pct:.0} %") }
+}
+
+impl Verdict {
+    fn in_a_few_words(&self) -> String {
+        let Some(worst) = self.collectives.first() else { return "no communication".into() };
+        let mut words = vec![format!("{} exposed communication", percent(self.exposed_share))];
+        if self.exposed_share >= LITTLE {
+            words.push(self.cause.as_str().to_owned());
+        }
+        if self.host_share >= HOST {
+            words.push(format!("{} waiting for the host", percent(self.host_share)));
+        } else if let Some(ladder) = self.remedies.iter().find(|remedy| remedy.name == "ladder") {
+            words.push(format!("ladder {:.2}x", ladder.speedup));
+        } else if self.exposed_share >= LITTLE {
+            words.push(format!("most in {}", fitting_name(&worst.name, NAME)));
+        }
+        words.join(", ")
+    }
+
+    fn in_sentences(&self, ranks: &usize) -> Vec<String> {
+        if self.collectives.is_empty() {
+            return vec!["There is no communication in what was selected.".into()];
+        }
+        let mut sentences = Vec::new();
+        let hidden = self.overlap_pct.map_or(String::new(), |pct| {
+            format!("; {} of the communication is hidden", percent(pct / 100.0))
+        });
+        sentences.push(format!(
+            "{} of the time is exposed communication ({:.1} us a rank{hidden}).",
+            percent(self.exposed_share),
+            self.exposed_us
+        ));
+        let named = self.collectives.iter().filter(|row| row.share >= 0.05).map(|row| {
+            let transfer = row
+                .transfer_share
+                .map_or(String::new(), |share| format!(" ({} of it moves data)", percent(share)));
+            format!(
+                "{} in {} ({} a rank): {}{transfer}",
+                percent(row.share),
+                fitting_name(&row.name, NAME),
+                row.count,
+                row.cause.as_str()
+            )
+        });
+        let named: Vec<String> = named.collect();
+        if !named.is_empty() {
+            sentences.push(format!("Of it {}.", named.join("; ")));
+        }
+        match self.own_stream {
+            Some(true) => {
+                sentences.push("Communication has a stream of its own: it can run beside kernels.".into())
+            }
+            Some(false) => sentences.push(
+                "Communication and kernels share one stream: nothing of it can be hidden until it gets its own.".into(),
+            ),
+            None => {}
+        }
+        if self.host_share >= HOST {
+            sentences.push(format!(
+                "{} of the time the GPU waits for the host's launches: fewer of them, or a CUDA graph, come before anything \
+                 that hides communication.",
+                percent(self.host_share)
+            ));
+        }
+        let differ = |skew: &[f64; 2]| skew.iter().any(|pct| *pct >= 0.005);
+        if let Some([rank, operation]) = self.skew.filter(|skew| *ranks > 1 && differ(skew)) {
+            sentences.push(format!(
+                "Ranks differ by {rank:.2} % in speed and {operation:.2} % from operation to operation (--set \
+                 skew.rank_pct={rank:.2} --set skew.operation_pct={operation:.2} simulates that)."
+            ));
+        }
+        if !self.remedies.is_empty() {
+            let told: Vec<String> = self.remedies.iter().map(Remedy::told).collect();
+            sentences.push(format!("Rewired, the steps would run: {}.", told.join("; ")));
+        }
+        if let Some(why) = &self.not_rewired {
+            sentences.push(format!("Remedies are not predicted: {why}."));
+        }
+        sentences.extend(self.needs.iter().map(|need| format!("More data: {need}.")));
+        sentences
+    }
+}
+
+impl Remedy {
+    fn told(&self) -> String {
+        let interval = self
+            .speedup_95
+            .filter(|[low, high]| format!("{low:.2}") != format!("{high:.2}"))
+            .map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
+        let range = self.at_best.filter(|best| format!("{best:.2}") != format!("{:.2}", self.speedup));
+        let range = range.map_or(String::new(), |best| {
+            format!(" to {best:.2}x, as kernels take as long for a part of the batch or their share")
+        });
+        let alone = self
+            .without_contention
+            .filter(|alone| format!("{alone:.2}") != format!("{:.2}", self.speedup))
+            .filter(|_| range.is_empty())
+            .map_or(String::new(), |alone| format!(" ({alone:.2}x without contention)"));
+        format!("{} {:.2}x{interval}{range}{alone}", self.name, self.speedup)
+    }
+}
