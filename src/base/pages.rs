@@ -3,8 +3,8 @@
 
 use std::io::Cursor;
 
-use polars::prelude::PolarsResult;
 use polars_buffer::Buffer;
+use polars_core::prelude::PolarsResult;
 use polars_parquet::read::{ColumnChunkMetadata, PageReader};
 use polars_parquet::write::CompressedPage;
 

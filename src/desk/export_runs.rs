@@ -4,9 +4,8 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use polars::prelude::{
-    Column as Series, DataFrame, KeyValueMetadata, ParquetCompression, ParquetWriter, PolarsError,
-};
+use polars_core::prelude::{Column as Series, DataFrame, PolarsError};
+use polars_io::prelude::{KeyValueMetadata, ParquetCompression, ParquetWriter};
 use serde_json::{Map, Value, json};
 
 use crate::base::atomic::AtomicFile;
@@ -103,7 +102,7 @@ fn told(column: &Column) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use polars::prelude::{ParquetReader, SerReader as _};
+    use polars_io::prelude::{ParquetReader, SerReader as _};
 
     use super::*;
     use crate::lab::store::Annotations;

@@ -8,7 +8,7 @@ use super::evaluate_cells::evaluate_cells;
 use crate::base::error::{Error, Result};
 use crate::lab::launch::{Cancel, Leader, ProcessExecutor};
 use crate::lab::store::Store;
-use crate::lab::sweep::{self, Choice, Experiment, SweepEvent, SweepOutcome};
+use crate::lab::sweep::{self, Choice, Experiment, OnSlurm, SlurmOptions, SweepEvent, SweepOutcome};
 use crate::run::TIMEOUT;
 use crate::table::{Record, Spec, Status};
 use crate::trace;
@@ -57,6 +57,31 @@ impl Start {
             }
         }
         Ok(outcome)
+    }
+
+    /// Runs an experiment in jobs of Slurm ([`sweep::execute_on_slurm`]); `None` where nobody waits for them. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// A failure where Slurm refuses the jobs, or the store cannot be read or written.
+    pub fn on_slurm(
+        &self,
+        experiment: &Experiment,
+        choice: Choice,
+        options: SlurmOptions,
+        detach: bool,
+        emit: &mut dyn FnMut(SweepEvent),
+    ) -> Result<Option<SweepOutcome>> {
+        let executor = self.executor(None)?;
+        let how = OnSlurm { options, binary: executor.binary.clone(), detach, timeout: self.timeout };
+        if experiment.evaluate.is_some() {
+            emit(SweepEvent::Note(
+                "quality is not evaluated by Slurm's tasks: the same sweep without --slurm evaluates it, and finds the \
+                 runs stored"
+                    .into(),
+            ));
+        }
+        sweep::execute_on_slurm(experiment, &self.store, &executor, choice, &self.cancel, &how, emit)
     }
 
     /// Runs one cell `rounds` times, each in a fresh process where it is measured, and writes the trace of

@@ -22,7 +22,7 @@ use crate::base::error::{Error, Result};
 const MOST_LINKS: u32 = 18;
 
 /// What NVML says of a GPU at one moment; `None` where it does not say.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct State {
     /// Clock of the multiprocessors now (MHz).
     pub sm_clock_mhz: Option<u32>,
@@ -60,7 +60,7 @@ pub struct State {
 }
 
 /// An NVLink of a GPU.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Link {
     /// The number of the link, as the GPU counts its own.
     pub link: u32,

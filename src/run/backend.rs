@@ -150,6 +150,11 @@ pub trait PlanBackend: Sync {
         false
     }
 
+    /// How many GPUs a cell takes.
+    fn gpus(&self, _: &Spec) -> u32 {
+        0
+    }
+
     /// Whether a cell is executed by a process a rank where a launcher started several.
     fn takes_processes(&self, _: &Spec) -> bool {
         false

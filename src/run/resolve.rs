@@ -69,6 +69,12 @@ impl CellOptions {
         {
             return Ok((predicts, "no model is named, and what nobody named is not decoded".into()));
         }
+        if shared.is_elsewhere() {
+            return Err(Error::input_help(
+                "backend auto looks at the machine that it is asked on, and the cells run on another",
+                "name the backend: backend = \"cuda\" or backend = \"cpu\"",
+            ));
+        }
         let mut said = Vec::new();
         for backend in BACKENDS.into_iter().rev() {
             if let Some(why) = self.collective.and_then(|collective| backend.lacks(collective)) {

@@ -8,6 +8,7 @@ use std::hash::Hash;
 use std::sync::{Arc, RwLock};
 
 use crate::base::error::Result;
+use crate::machine::environment::available_memory;
 use crate::machine::hardware::{MemoryNeed, PlanMemory, Profile, Stack, Target};
 use crate::model::Model;
 use crate::plan::ModelShape;
@@ -36,9 +37,26 @@ pub struct Shared {
     gpus: Option<Gpus>,
     /// Of ranks on GPUs, by all that they follow from.
     on_gpu: Table<String, MemoryNeed>,
+    /// Whether cells run on another machine than this one.
+    elsewhere: bool,
 }
 
 impl Shared {
+    /// For cells that run on another machine: neither the GPUs nor the memory of this one decide whether they can.
+    pub fn elsewhere() -> Self {
+        Self { elsewhere: true, ..Self::default() }
+    }
+
+    /// Whether cells run on another machine, of which nothing is known.
+    pub fn is_elsewhere(&self) -> bool {
+        self.elsewhere
+    }
+
+    /// The memory that cells on CPUs may take; `None` where it is not known.
+    pub fn available_memory(&self) -> Option<u64> {
+        if self.elsewhere { None } else { available_memory() }
+    }
+
     /// The model that [`Model::resolve`] finds for a name or directory, kept for the next cell. Fails
     /// where that does, each time that it is asked.
     pub fn model(&self, name_or_dir: &str) -> Result<Arc<Model>> {

@@ -30,7 +30,7 @@ const NAMED: usize = 3;
 const NAME: usize = 48;
 
 /// What a collective's time is spent on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
     /// Two thirds and more move data.
@@ -66,7 +66,7 @@ impl Cause {
 }
 
 /// What is said of one collective.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct CollectiveVerdict {
     /// Its name; of our own plans with `L*` for the layer.
     pub name: String,
@@ -83,7 +83,7 @@ pub struct CollectiveVerdict {
 }
 
 /// What a remedy would give.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Remedy {
     /// What is changed.
     pub name: String,
@@ -99,7 +99,7 @@ pub struct Remedy {
 }
 
 /// A verdict on a trace.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Verdict {
     /// Exposed communication over the time, averaged over ranks (0 to 1).
     pub exposed_share: f64,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use polars::prelude::{Column, DataFrame, DataType, Schema};
+use polars_core::prelude::{Column, DataFrame, DataType, Schema};
 
 use super::Environment;
 use super::options::{Kind, OPTIONS, OptionEntry};
@@ -183,7 +183,7 @@ pub(crate) fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, Str
 /// A column of texts.
 pub(crate) struct Texts {
     name: &'static str,
-    values: polars::prelude::StringChunked,
+    values: polars_core::prelude::StringChunked,
 }
 
 impl Texts {
@@ -226,9 +226,9 @@ pub(crate) struct Numbers {
 }
 
 enum NumberColumn {
-    Count(polars::prelude::UInt32Chunked),
-    Large(polars::prelude::UInt64Chunked),
-    Number(polars::prelude::Float64Chunked),
+    Count(polars_core::prelude::UInt32Chunked),
+    Large(polars_core::prelude::UInt64Chunked),
+    Number(polars_core::prelude::Float64Chunked),
 }
 
 impl Numbers {

@@ -72,7 +72,7 @@ pub struct Range {
 }
 
 /// What an importer read, used and left, in words.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ImportReport {
     /// Format of the files: `Kineto JSON`, `Nsight Systems SQLite`.
     pub format: String,

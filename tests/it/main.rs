@@ -30,6 +30,8 @@ mod nvtx;
 mod pipelines;
 mod pty;
 mod running;
+mod schemas;
+mod slurm;
 mod stored;
 mod support;
 mod terminal;

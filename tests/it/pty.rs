@@ -85,6 +85,12 @@ impl Workbench {
         self.raw.lock().expect("no reader panics").len()
     }
 
+    /// What it has written beyond so many bytes.
+    pub fn written_since(&self, bytes: usize) -> Vec<u8> {
+        let raw = self.raw.lock().expect("no reader panics");
+        raw.get(bytes..).unwrap_or_default().to_vec()
+    }
+
     /// Waits until a text is shown.
     pub fn wait_for(&self, text: &str) {
         self.wait(text, true);

@@ -122,7 +122,7 @@ fn a_constant_of_the_machine_is_written_into_its_profile() {
 }
 
 /// What nccl-tests prints over so many GPUs where each message takes so many times the latency of the built-in profile.
-fn all_reduce_perf(ranks: u32, times: f64) -> String {
+pub fn all_reduce_perf(ranks: u32, times: f64) -> String {
     let mut text =
         String::from("# nThread 1 nGpus 1 minBytes 8 maxBytes 268435456 step: 2(factor) graph: 1\n");
     for rank in 0..ranks {

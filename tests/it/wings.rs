@@ -16,6 +16,7 @@ pub const ORDER: &[&str] = &[
     "run/recorder",
     "run/comm",
     "run",
+    "lab/slurm",
     "lab/store",
     "lab/launch",
     "lab/sweep",

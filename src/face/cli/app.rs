@@ -38,6 +38,9 @@ macro_rules! verbs {
             /// Execute the job on standard input (what a run's process does)
             #[command(name = "__run", hide = true)]
             Child,
+            /// Run the cells that were submitted to Slurm for the task within which this is called
+            #[command(name = "__task", hide = true)]
+            Task(crate::face::cli::task::Args),
         }
 
         impl Verb {
@@ -48,6 +51,7 @@ macro_rules! verbs {
                         $run
                     })*
                     Self::Child => Ok(0),
+                    Self::Task(arguments) => crate::face::cli::task::run(&arguments, dir),
                 }
             }
         }

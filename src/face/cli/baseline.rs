@@ -48,8 +48,8 @@ pub enum What {
 }
 
 /// A line of the list.
-#[derive(serde::Serialize)]
-struct Listed {
+#[derive(serde::Serialize, schemars::JsonSchema)]
+pub struct Listed {
     name: String,
     created: String,
     runs: usize,

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
 use toml_edit::{DocumentMut, Item, Value};
 
 use super::filter::FilterArgs;
@@ -11,7 +10,7 @@ use super::report;
 use crate::base::atomic;
 use crate::base::error::{Error, Result};
 use crate::base::text::counted;
-use crate::machine::hardware::{Profile, Stack, Target};
+use crate::machine::hardware::{LinkTable, Profile, Stack, Target};
 use crate::study::calibrate::{self, Constant, Errors, Fit, Held, PARAMETERS, Point, Residual};
 use crate::table::P2p;
 use crate::table::render::{Shown, Table};
@@ -87,7 +86,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     };
     let report = Report { fit: &fit, residuals: &residuals, held: &held };
     match args.output.format {
-        Format::Json => output::json(&report.json())?,
+        Format::Json => output::json(&report.printed())?,
         Format::Csv => output::emit(&report.residual_rows().csv())?,
         Format::Table => output::emit(&report.text())?,
     }
@@ -97,6 +96,31 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(0)
 }
 
+/// What JSON has of a fit.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct Printed<'a> {
+    constants: Vec<PrintedConstant>,
+    /// Mean absolute errors; null without points.
+    errors_pct: Option<Errors>,
+    /// Errors on what was left out of a fit, where that was asked for.
+    held_out: &'a [Held],
+    residuals: &'a [Residual],
+    /// The link without P2P, as fitted.
+    link_p2p_off: &'a LinkTable,
+}
+
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+struct PrintedConstant {
+    key: &'static str,
+    value: f64,
+    /// Null where the data do not determine it.
+    interval95: Option<(f64, f64)>,
+    unit: &'static str,
+    /// The lowest and the highest value that physics allows.
+    bounds: (f64, f64),
+    meaning: &'static str,
+}
+
 struct Report<'a> {
     fit: &'a Fit,
     residuals: &'a [Residual],
@@ -104,21 +128,22 @@ struct Report<'a> {
 }
 
 impl Report<'_> {
-    fn json(&self) -> serde_json::Value {
-        let constant = |c: &Constant| {
-            let p = c.parameter;
-            json!({
-                "key": p.key, "value": c.value, "interval95": c.interval, "unit": p.unit,
-                "bounds": p.bounds, "meaning": p.meaning,
-            })
+    fn printed(&self) -> Printed<'_> {
+        let constant = |c: &Constant| PrintedConstant {
+            key: c.parameter.key,
+            value: c.value,
+            interval95: c.interval,
+            unit: c.parameter.unit,
+            bounds: c.parameter.bounds,
+            meaning: c.parameter.meaning,
         };
-        json!({
-            "constants": self.fit.constants.iter().map(constant).collect::<Vec<_>>(),
-            "errors_pct": calibrate::errors(self.residuals),
-            "held_out": self.held,
-            "residuals": self.residuals,
-            "link_p2p_off": self.fit.target.profile.link.p2p_off,
-        })
+        Printed {
+            constants: self.fit.constants.iter().map(constant).collect(),
+            errors_pct: calibrate::errors(self.residuals),
+            held_out: self.held,
+            residuals: self.residuals,
+            link_p2p_off: &self.fit.target.profile.link.p2p_off,
+        }
     }
 
     fn text(&self) -> String {

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use serde_json::json;
 use toml_edit::{Item, Table as TomlTable, Value};
 
 use super::calibrate::{Args, profile_document, rounded, save, set};
@@ -40,12 +39,12 @@ pub fn run(args: &Args) -> Result<u8> {
         P2p::Off => &profile.link.p2p_off,
     };
     match args.output.format {
-        Format::Json => output::json(&json!({
-            "profile": profile.name,
-            "p2p": args.p2p,
-            "tp": all.iter().map(|measured| as_json(measured, before)).collect::<Vec<_>>(),
-            "assumed": assumed(args, &profile, &all),
-        }))?,
+        Format::Json => output::json(&Printed {
+            profile: &profile.name,
+            p2p: args.p2p,
+            tp: all.iter().map(|measured| PrintedTp::of(measured, before)).collect(),
+            assumed: assumed(args, &profile, &all),
+        })?,
         Format::Csv => output::emit(&rows(&all, before).csv())?,
         Format::Table => {
             output::emit(&output::aligned(&rows(&all, before)))?;
@@ -137,15 +136,56 @@ fn alone(ranks: u32, link: &LinkPoint) -> LinkTable {
     LinkTable { note: None, tp: [(ranks, link.clone())].into() }
 }
 
-fn as_json(Measured { file, test, link }: &Measured<'_>, before: &LinkTable) -> serde_json::Value {
-    let profile_us = |bytes: u64| before.alone_us(test.ranks, bytes as f64);
-    json!({
-        "tp": test.ranks, "file": file, "gpu": test.gpu, "nccl": test.version, "graph": test.in_graph,
-        "alpha_us": link.alpha_us, "gb_s": link.gb_s,
-        "points": test.points.iter().map(|(bytes, us)| json!({
-            "bytes": bytes, "us": us, "profile_us": profile_us(*bytes),
-        })).collect::<Vec<_>>(),
-    })
+/// What JSON has of measured all-reduces.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct Printed<'a> {
+    profile: &'a str,
+    p2p: P2p,
+    tp: Vec<PrintedTp<'a>>,
+    /// What the profile still takes from elsewhere, in words.
+    assumed: Vec<String>,
+}
+
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+struct PrintedTp<'a> {
+    tp: u32,
+    file: String,
+    gpu: Option<&'a str>,
+    /// NCCL's version.
+    nccl: Option<&'a str>,
+    /// Whether all-reduces were launched in a CUDA graph.
+    graph: bool,
+    alpha_us: f64,
+    gb_s: f64,
+    points: Vec<PrintedTime>,
+}
+
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+struct PrintedTime {
+    bytes: u64,
+    us: f64,
+    /// What the profile said before.
+    profile_us: f64,
+}
+
+impl<'a> PrintedTp<'a> {
+    fn of(Measured { file, test, link }: &'a Measured<'a>, before: &LinkTable) -> Self {
+        let time = |&(bytes, us): &(u64, f64)| PrintedTime {
+            bytes,
+            us,
+            profile_us: before.alone_us(test.ranks, bytes as f64),
+        };
+        Self {
+            tp: test.ranks,
+            file: file.display().to_string(),
+            gpu: test.gpu.as_deref(),
+            nccl: test.version.as_deref(),
+            graph: test.in_graph,
+            alpha_us: link.alpha_us,
+            gb_s: link.gb_s,
+            points: test.points.iter().map(time).collect(),
+        }
+    }
 }
 
 /// What the profile still takes from elsewhere, in words.

@@ -131,7 +131,7 @@ fn search(args: &Args, model: &Model, target: Spec, dir: PathBuf) -> Result<Conv
         draws: args.random,
     };
     let cancel = Cancel::default();
-    interrupt::cancel_on_signals(&cancel)?;
+    interrupt::cancel_on_signals(&cancel, true)?;
     let mut shown = evaluate::Shower::new();
     let found = convert(&wanted, backend, &Store::open(dir), &cancel, &mut |p| shown.show(p));
     shown.finish();

@@ -32,8 +32,8 @@ pub struct Args {
 }
 
 /// Everything doctor finds out.
-#[derive(Debug, Serialize)]
-struct Report {
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub struct Report {
     version: &'static str,
     cpu: Cpu,
     memory: Memory,
@@ -49,7 +49,7 @@ struct Report {
 }
 
 /// Whether a tool listens to NVTX ranges.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 struct Nvtx {
     attached: bool,
     /// The library that listens, or how to attach one.
@@ -57,7 +57,7 @@ struct Nvtx {
 }
 
 /// Whether a backend can be used here.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 struct BackendState {
     name: &'static str,
     available: bool,

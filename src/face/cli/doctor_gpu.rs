@@ -11,7 +11,7 @@ use crate::run::cuda::kernels::{KernelOptions, Kernels, Nvrtc};
 use crate::run::cuda::measure::{self, GemmRate, ReadBandwidth};
 
 /// What the CUDA driver answers.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, schemars::JsonSchema)]
 pub struct Gpus {
     /// The CUDA version the driver supports: `13.0`.
     pub driver_api: Option<String>,
@@ -30,7 +30,7 @@ pub struct Gpus {
 }
 
 /// What is known of one GPU, asked or measured.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Gpu {
     /// CUDA's number of it.
     pub index: usize,
@@ -67,7 +67,7 @@ pub struct Gpu {
 }
 
 /// A library of NVIDIA's.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct LibraryState {
     /// The library's name for people: `NVRTC`.
     pub name: &'static str,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 /// The processor, as `/proc` and `/sys` describe it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Cpu {
     /// The name that its maker gave it.
     pub model: String,
@@ -23,7 +23,7 @@ pub struct Cpu {
 }
 
 /// Memory of the machine, or of the control group where that has less.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Memory {
     /// All memory that the machine or the control group has.
     pub total_bytes: u64,
@@ -32,7 +32,7 @@ pub struct Memory {
 }
 
 /// Clocks, on which spans and the emulated link depend.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Timer {
     /// The smallest step of the clock.
     pub resolution_ns: u64,
@@ -47,7 +47,7 @@ pub struct Timer {
 }
 
 /// The terminal that standard output may be.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Terminal {
     /// Whether standard output is one.
     pub is_terminal: bool,
@@ -62,7 +62,7 @@ pub struct Terminal {
 }
 
 /// The disk of the runs directory.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Disk {
     /// The runs directory, as it was given.
     pub path: String,

@@ -16,7 +16,7 @@ const DEFAULT_BUFFER: u64 = 256 << 20;
 const LARGEST_BUFFER: u64 = 1 << 30;
 
 /// The read bandwidth that was measured, by one thread and by all.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Bandwidth {
     /// One thread (1e9 bytes a second).
     pub one_thread_gb_s: f64,

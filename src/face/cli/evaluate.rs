@@ -43,7 +43,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let architectures = args.architecture.clone();
     let asked = args.on.asked(args.on.model()?, backend, architectures, args.comm_dtype)?;
     let cancel = Cancel::default();
-    interrupt::cancel_on_signals(&cancel)?;
+    interrupt::cancel_on_signals(&cancel, true)?;
     let mut shown = Shower::new();
     let evaluated = evaluate(
         &asked,
@@ -122,8 +122,8 @@ impl Shower {
 }
 
 /// What `--format json` has of an evaluation.
-#[derive(Serialize)]
-struct Printed<'a> {
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct Printed<'a> {
     backend: Backend,
     context: usize,
     tokens: usize,
@@ -132,8 +132,9 @@ struct Printed<'a> {
     cases: Vec<PrintedCase<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, schemars::JsonSchema)]
 struct PrintedCase<'a> {
+    #[schemars(with = "String")]
     architecture: &'a Architecture,
     tp: u32,
     #[serde(flatten)]

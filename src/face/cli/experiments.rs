@@ -3,8 +3,6 @@
 
 use std::path::Path;
 
-use serde_json::json;
-
 use super::output::{self, Format, FormatArgs};
 use super::report;
 use crate::base::error::Result;
@@ -28,20 +26,7 @@ pub fn run(args: &FormatArgs) -> Result<u8> {
     }
     match args.format {
         Format::Json => {
-            let list: Vec<_> = experiments
-                .iter()
-                .map(|experiment| {
-                    json!({
-                        "name": experiment.name,
-                        "path": experiment.path,
-                        "question": experiment.question,
-                        "axes": experiment.axes,
-                        "cells": experiment.cells.len(),
-                        "can_run": can_run(experiment),
-                        "rounds": experiment.rounds,
-                    })
-                })
-                .collect();
+            let list: Vec<Printed<'_>> = experiments.iter().map(Printed::of).collect();
             output::json(&list)?;
         }
         Format::Csv => output::emit(&rows(&experiments).csv())?,
@@ -74,4 +59,34 @@ fn rows(experiments: &[Experiment]) -> Table {
             ("question", &|e| e.question.as_deref().into()),
         ],
     )
+}
+
+/// An experiment as JSON has it.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct Printed<'a> {
+    name: &'a str,
+    path: &'a std::path::Path,
+    question: Option<&'a str>,
+    /// Names of the grid's axes, in file order.
+    axes: &'a [String],
+    /// Cells of the grid.
+    cells: usize,
+    /// Those of them that can run here.
+    can_run: usize,
+    /// Passes over the cells.
+    rounds: u32,
+}
+
+impl<'a> Printed<'a> {
+    fn of(experiment: &'a Experiment) -> Self {
+        Self {
+            name: &experiment.name,
+            path: &experiment.path,
+            question: experiment.question.as_deref(),
+            axes: &experiment.axes,
+            cells: experiment.cells.len(),
+            can_run: can_run(experiment),
+            rounds: experiment.rounds,
+        }
+    }
 }

@@ -4,7 +4,6 @@
 use std::path::{Path, PathBuf};
 
 use indicatif::ProgressBar;
-use serde_json::json;
 
 use super::output::{self, Format, FormatArgs};
 use super::patience::Patience;
@@ -211,6 +210,21 @@ fn prompts(args: &Args, model: &Model, tokenizer: Option<&Tokenizer>) -> Result<
         .collect()
 }
 
+/// What JSON has: of each an entry a prompt.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct Printed<'a> {
+    /// The prompts' token ids.
+    prompt_tokens: &'a [Vec<u32>],
+    /// The new tokens' ids.
+    tokens: &'a [Vec<u32>],
+    /// The new tokens as text; empty where there is no tokenizer.
+    text: &'a [String],
+    /// The five likeliest tokens after the prompt, each with its logit.
+    top_logits: Vec<&'a [(u32, f32)]>,
+    /// Mean negative log-likelihood of the prompt's own tokens (nats a token); null for prompts of one token.
+    nll: &'a [Option<f64>],
+}
+
 fn print(
     request: &GenerateRequest,
     generated: &Generated,
@@ -218,13 +232,13 @@ fn print(
     format: Format,
 ) -> Result<()> {
     match format {
-        Format::Json => output::json_line(&json!({
-            "prompt_tokens": request.prompts,
-            "tokens": generated.tokens,
-            "text": text,
-            "top_logits": generated.top_logits.iter().map(|top| &top[..top.len().min(5)]).collect::<Vec<_>>(),
-            "nll": generated.nll,
-        })),
+        Format::Json => output::json_line(&Printed {
+            prompt_tokens: &request.prompts,
+            tokens: &generated.tokens,
+            text,
+            top_logits: generated.top_logits.iter().map(|top| &top[..top.len().min(5)]).collect(),
+            nll: &generated.nll,
+        }),
         Format::Csv | Format::Table => {
             let mut rows = Table::new(["prompt", "prompt_tokens", "nll", "tokens", "text"]);
             for (index, tokens) in generated.tokens.iter().enumerate() {

@@ -1,7 +1,5 @@
 //! `ladderscope hardware [NAME|FILE]`: built-in hardware profiles, or one of any kind.
 
-use serde_json::json;
-
 use super::output::{self, Format, FormatArgs, bytes};
 use crate::base::error::{Error, Result};
 use crate::machine::hardware::{Profile, STACKS, Stack};
@@ -39,7 +37,7 @@ pub fn run(args: &Args) -> Result<u8> {
         None => Profile::built_in(),
     };
     match args.output.format {
-        Format::Json => output::json(&profiles.iter().map(to_json).collect::<Result<Vec<_>>>()?)?,
+        Format::Json => output::json(&profiles.iter().map(Printed::of).collect::<Vec<_>>())?,
         Format::Csv => output::emit(&links(&profiles).csv())?,
         Format::Table => output::emit(&text(&profiles))?,
     }
@@ -47,16 +45,33 @@ pub fn run(args: &Args) -> Result<u8> {
 }
 
 /// The profile as its file has it, and its links as runs would see them.
-fn to_json(profile: &Profile) -> Result<serde_json::Value> {
-    let mut value = serde_json::to_value(profile).map_err(|e| Error::failed(e.to_string()))?;
-    let link =
-        |(p2p, tp, alpha_us, gb_s)| json!({"p2p": p2p, "tp": tp, "alpha_us": alpha_us, "gb_s": gb_s});
-    let links: Vec<_> = links_of(profile).map(link).collect();
-    if let Some(object) = value.as_object_mut() {
-        object.insert("memory_bytes".into(), profile.memory_bytes.into());
-        object.insert("links".into(), links.into());
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct Printed<'a> {
+    #[serde(flatten)]
+    profile: &'a Profile,
+    /// Memory of a GPU.
+    memory_bytes: u64,
+    links: Vec<PrintedLink>,
+}
+
+/// An all-reduce takes `alpha_us + message bytes / (gb_s x 1e9)`.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+struct PrintedLink {
+    p2p: P2p,
+    tp: u32,
+    alpha_us: f64,
+    gb_s: f64,
+}
+
+impl<'a> Printed<'a> {
+    fn of(profile: &'a Profile) -> Self {
+        let link = |(p2p, tp, alpha_us, gb_s)| PrintedLink { p2p, tp, alpha_us, gb_s };
+        Self {
+            profile,
+            memory_bytes: profile.memory_bytes,
+            links: links_of(profile).map(link).collect(),
+        }
     }
-    Ok(value)
 }
 
 /// The profiles, their links, and where the numbers come from.

@@ -12,14 +12,14 @@ pub const INTERRUPTED: u8 = 130;
 
 /// From now on the first of these signals cancels, the second exits at once with 130. A run's
 /// process ends when this one does, and a run that began stays listed as interrupted. Under `nohup` the
-/// terminal may go away.
+/// terminal may go away; without `hang_up` that ends this process at once.
 ///
 /// # Errors
 ///
 /// A failure where the system takes no handler.
-pub fn cancel_on_signals(cancel: &Cancel) -> Result<()> {
+pub fn cancel_on_signals(cancel: &Cancel, hang_up: bool) -> Result<()> {
     let mut handled = vec![SIGINT, SIGTERM, SIGQUIT];
-    if !is_ignored(SIGHUP) {
+    if hang_up && !is_ignored(SIGHUP) {
         handled.push(SIGHUP);
     }
     let mut signals =

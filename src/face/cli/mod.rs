@@ -53,6 +53,7 @@ mod select;
 mod show;
 mod summary;
 mod sweep;
+mod task;
 mod timeline;
 mod trace;
 mod validate;

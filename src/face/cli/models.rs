@@ -1,7 +1,5 @@
 //! `ladderscope models`: built-in model shapes.
 
-use serde_json::json;
-
 use super::output::{self, Format, FormatArgs};
 use crate::base::error::Result;
 use crate::model::Model;
@@ -12,26 +10,7 @@ pub fn run(args: &FormatArgs) -> Result<u8> {
     let models = Model::built_in();
     match args.format {
         Format::Json => {
-            let list: Vec<_> = models
-                .iter()
-                .map(|model| {
-                    json!({
-                        "name": model.name,
-                        "layers": model.shape.layers,
-                        "hidden": model.shape.hidden,
-                        "heads": model.shape.heads,
-                        "kv_heads": model.shape.kv_heads,
-                        "head_dim": model.shape.head_dim,
-                        "mlp": model.shape.intermediate,
-                        "vocabulary": model.shape.vocab,
-                        "rope_theta": model.shape.rope.theta,
-                        "norm_eps": model.shape.norm_eps,
-                        "tied_embeddings": model.shape.tied_embeddings,
-                        "parameters": model.shape.parameters(),
-                        "note": model.note,
-                    })
-                })
-                .collect();
+            let list: Vec<Printed<'_>> = models.iter().map(Printed::of).collect();
             output::json(&list)?;
         }
         Format::Csv => output::emit(&rows(&models, Shown::Whole).csv())?,
@@ -65,4 +44,46 @@ fn rows(models: &[Model], parameters: fn(u64) -> Shown) -> Table {
             ("note", &|m| m.note.into()),
         ],
     )
+}
+
+/// A model as JSON has it.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct Printed<'a> {
+    name: &'a str,
+    layers: u32,
+    hidden: u32,
+    heads: u32,
+    kv_heads: u32,
+    head_dim: u32,
+    /// The width of the MLP.
+    mlp: u32,
+    /// Entries of the vocabulary.
+    vocabulary: u32,
+    rope_theta: f64,
+    norm_eps: f64,
+    tied_embeddings: bool,
+    parameters: u64,
+    /// Where the shape differs from the released model's.
+    note: Option<&'a str>,
+}
+
+impl<'a> Printed<'a> {
+    fn of(model: &'a Model) -> Self {
+        let shape = &model.shape;
+        Self {
+            name: &model.name,
+            layers: shape.layers,
+            hidden: shape.hidden,
+            heads: shape.heads,
+            kv_heads: shape.kv_heads,
+            head_dim: shape.head_dim,
+            mlp: shape.intermediate,
+            vocabulary: shape.vocab,
+            rope_theta: shape.rope.theta.into(),
+            norm_eps: shape.norm_eps.into(),
+            tied_embeddings: shape.tied_embeddings,
+            parameters: shape.parameters(),
+            note: model.note.as_deref(),
+        }
+    }
 }

@@ -88,33 +88,50 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(0)
 }
 
+/// What JSON has of a trace.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct Printed<'a> {
+    #[serde(flatten)]
+    report: &'a TraceReport,
+    /// What it comes to, in words and numbers.
+    verdict: &'a Verdict,
+    /// What the rules took operations for; absent of own traces, whose plan says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rules: Option<&'a RuleReport>,
+    selection: PrintedSelection,
+}
+
+/// What of the trace was looked at; null: all of it.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+struct PrintedSelection {
+    phase: Option<&'static str>,
+    step: Option<u32>,
+    from_us: Option<f64>,
+    to_us: Option<f64>,
+}
+
 fn json(
     report: &TraceReport,
     verdict: &Verdict,
     rules: &RuleReport,
     selection: &Selection,
 ) -> Result<()> {
-    let mut value = serde_json::to_value(report).map_err(|e| Error::failed(e.to_string()))?;
+    let us = |ns: i64| ns as f64 / 1e3;
+    let printed = Printed {
+        report,
+        verdict,
+        rules: Some(rules).filter(|rules| !rules.is_empty()),
+        selection: PrintedSelection {
+            phase: selection.phase.map(|phase| phase.as_str()),
+            step: selection.step,
+            from_us: selection.from_ns.map(us),
+            to_us: selection.to_ns.map(us),
+        },
+    };
+    let mut value = serde_json::to_value(printed).map_err(|e| Error::failed(e.to_string()))?;
     // The sum over ranks is of no rank.
     if let Some(all) = value.get_mut("all").and_then(|all| all.as_object_mut()) {
         all.remove("rank");
-    }
-    if let Some(object) = value.as_object_mut() {
-        let verdict = serde_json::to_value(verdict).map_err(|e| Error::failed(e.to_string()))?;
-        object.insert("verdict".into(), verdict);
-        if !rules.is_empty() {
-            let rules = serde_json::to_value(rules).map_err(|e| Error::failed(e.to_string()))?;
-            object.insert("rules".into(), rules);
-        }
-        object.insert(
-            "selection".into(),
-            serde_json::json!({
-                "phase": selection.phase.map(|p| p.as_str()),
-                "step": selection.step,
-                "from_us": selection.from_ns.map(|ns| ns as f64 / 1e3),
-                "to_us": selection.to_ns.map(|ns| ns as f64 / 1e3),
-            }),
-        );
     }
     output::json(&value)
 }

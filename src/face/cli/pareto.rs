@@ -107,8 +107,8 @@ fn positive(text: &str) -> Result<f64> {
 }
 
 /// What is printed as JSON where more than points is asked for.
-#[derive(Debug, Serialize)]
-struct Answer<'a> {
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+pub struct Answer<'a> {
     axes: Axes,
     points: &'a [ParetoPoint],
     /// null where not asked for.

@@ -22,8 +22,23 @@ impl Patience {
     /// Runs `start` on the store in `dir`, with this time-out and cancelled by signals. A process that a
     /// launcher started for another rank than 0 follows rank 0 instead. Returns the exit status.
     pub fn lead(&self, dir: PathBuf, start: impl FnOnce(Start) -> Result<u8>) -> Result<u8> {
+        self.lead_until(dir, true, start)
+    }
+
+    /// Like [`Patience::lead`], but a terminal that goes away ends this process at once, and nothing that it started
+    /// elsewhere.
+    pub fn lead_deaf(&self, dir: PathBuf, start: impl FnOnce(Start) -> Result<u8>) -> Result<u8> {
+        self.lead_until(dir, false, start)
+    }
+
+    fn lead_until(
+        &self,
+        dir: PathBuf,
+        hang_up: bool,
+        start: impl FnOnce(Start) -> Result<u8>,
+    ) -> Result<u8> {
         let cancel = Cancel::default();
-        interrupt::cancel_on_signals(&cancel)?;
+        interrupt::cancel_on_signals(&cancel, hang_up)?;
         let timeout = self.timeout();
         launch::lead_or_follow(timeout, &cancel, |leader| {
             start(Start { timeout, leader, ..Start::new(Store::open(dir), cancel.clone()) })

@@ -12,6 +12,33 @@ use crate::table::{Record, measure};
 /// The record as the contract's JSON object. The samples, which may be many thousand numbers, are
 /// left to `show --format json`.
 pub fn contract_object(record: &Record) -> Value {
+    without_samples(record)
+}
+
+/// A record with what people wrote of its run.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct Annotated<'a> {
+    #[serde(flatten)]
+    record: &'a Record,
+    tags: Vec<&'a str>,
+    note: Option<&'a str>,
+}
+
+impl<'a> Annotated<'a> {
+    /// The record with its tags and its note, where it has any.
+    pub fn of(record: &'a Record, annotation: Option<&'a Annotation>) -> Self {
+        let tags = annotation.map(|a| &a.tags).into_iter().flatten();
+        let note = annotation.map(|a| a.note.as_str()).filter(|note| !note.is_empty());
+        Self { record, tags: tags.map(String::as_str).collect(), note }
+    }
+
+    /// The object of the record as `run` prints it, with tags and note.
+    pub fn object(&self) -> Value {
+        without_samples(self)
+    }
+}
+
+fn without_samples(record: &impl serde::Serialize) -> Value {
     let mut value = serde_json::to_value(record).unwrap_or_default();
     if let Some(object) = value.as_object_mut() {
         object.remove("samples");
@@ -128,14 +155,6 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) 
     let pooled = rounds
         .map(|rounds| format!("up to {rounds} rounds are pooled in a row, whose run is one of them"));
     (common.into_iter().chain(pooled).collect::<Vec<_>>().join("\n"), rows)
-}
-
-/// Adds a run's tags and note to its JSON object.
-pub fn add_annotation(object: &mut serde_json::Map<String, Value>, annotation: Option<&Annotation>) {
-    let tags = annotation.map(|a| &a.tags).into_iter().flatten();
-    object.insert("tags".into(), tags.map(String::as_str).collect());
-    let note = annotation.map(|a| a.note.as_str()).filter(|note| !note.is_empty());
-    object.insert("note".into(), note.into());
 }
 
 /// Every number of these records, a record a row.

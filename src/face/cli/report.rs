@@ -32,6 +32,15 @@ pub fn heed_format(arguments: &[String]) {
     JSON.store(asked, Ordering::Relaxed);
 }
 
+/// An error as JSON has it.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct Printed {
+    /// What is wrong.
+    error: String,
+    /// What would be right; null where that cannot be said.
+    help: Option<String>,
+}
+
 /// An error as `{"error": "...", "help": "..."}` in a line; `help` is null where there is none.
 fn as_json(error: &Error) -> String {
     let help = match error {
@@ -47,7 +56,8 @@ fn as_json(error: &Error) -> String {
         }
         other => other.to_string(),
     };
-    serde_json::json!({ "error": message, "help": help }).to_string()
+    let printed = Printed { error: message, help: help.map(str::to_owned) };
+    serde_json::to_string(&printed).unwrap_or_default()
 }
 
 /// Prints an error with its place in the file and what would be right.

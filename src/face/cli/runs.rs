@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use super::filter::{self, FilterArgs};
 use super::output::{self, Format, FormatArgs};
 use super::record_printer::RecordPrinter;
+use super::record_table::Annotated;
+use super::report;
 use super::runs_edit::Edit;
-use super::{record_table, report};
 use crate::base::error::{Error, Result};
 use crate::desk::{self, Selection};
 use crate::lab::store::{BatchSummary, Store};
@@ -73,11 +74,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         (Format::Json, _) => output::json_list(|print| {
             let records = desk::picked(records, &rows);
             Store::open(&dir).complete(records, |record| {
-                let mut object = record_table::contract_object(&record);
-                if let Some(object) = object.as_object_mut() {
-                    record_table::add_annotation(object, annotations.of(&record.run));
-                }
-                print(object)
+                print(Annotated::of(&record, annotations.of(&record.run)).object())
             })
         })?,
         (Format::Table, _) if rows.is_empty() => {

@@ -1,36 +1,146 @@
-//! `ladderscope schema KIND`: the JSON schema of a kind of file.
+//! `ladderscope schema KIND`: the JSON schema of a kind of file, or of what a verb prints with `--format json`. Schemas
+//! of outputs are made from the types that are printed.
 
 use clap::ValueEnum;
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
+use serde_json::Value;
 
 use super::output;
-use crate::base::error::Result;
+use super::record_table::Annotated;
+use super::{
+    baseline, calibrate, calibrate_collectives, doctor, evaluate, experiments, generate, hardware,
+    models, overlap, pareto, report, show, trace, validate, whatif,
+};
+use crate::base::error::{Error, Result};
+use crate::lab::store::Trash;
+use crate::study::analysis::{ComparisonReport, ConversionReport, GateReport, HeatMap, ParetoPoint};
 use crate::table::Record;
 
 /// The command line's arguments of `ladderscope schema`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The kind of file: record, experiment, hardware
-    #[arg(value_enum, hide_possible_values = true)]
+    /// The kind of file or output
+    #[arg(value_enum)]
     pub kind: Kind,
 }
 
-/// Kinds of files that have a schema.
+/// Kinds of files and outputs that have a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
-    /// A run's record, as `run --format json` prints it
+    /// A run's record: its file, what run prints, and a line of what sweep prints
     Record,
     /// An experiment file
     Experiment,
-    /// A hardware profile
+    /// A hardware profile's file
     Hardware,
+    /// What runs prints: records with tags and notes
+    Runs,
+    /// What runs trash prints
+    Trash,
+    /// What show prints
+    Show,
+    /// What overlap prints
+    Overlap,
+    /// What pareto prints: points
+    Pareto,
+    /// What pareto prints with --at, --area or --overlay
+    ParetoMore,
+    /// What compare prints
+    Compare,
+    /// What compare --heatmap prints
+    CompareHeatmap,
+    /// What compare --baseline and a gate of sweep print
+    Gate,
+    /// What baseline list prints
+    Baselines,
+    /// What whatif prints
+    Whatif,
+    /// What validate prints
+    Validate,
+    /// What calibrate prints
+    Calibrate,
+    /// What calibrate --collectives prints
+    CalibrateCollectives,
+    /// What generate prints
+    Generate,
+    /// What evaluate prints
+    Evaluate,
+    /// What convert prints
+    Convert,
+    /// What trace convert prints
+    TraceConvert,
+    /// What models prints
+    Models,
+    /// What hardware prints: profiles with their links
+    HardwareList,
+    /// What experiments prints
+    Experiments,
+    /// What doctor prints
+    Doctor,
+    /// An error, the last line on standard error
+    Error,
 }
 
 /// Prints the schema of the kind asked for, as JSON.
 pub fn run(args: &Args) -> Result<u8> {
-    match args.kind {
-        Kind::Record => output::json(&schemars::schema_for!(Record))?,
-        Kind::Experiment => output::json(&crate::lab::sweep::experiment_schema())?,
-        Kind::Hardware => output::json(&schemars::schema_for!(crate::machine::hardware::Profile))?,
-    }
+    output::json(&schema(args.kind)?)?;
     Ok(0)
+}
+
+fn schema(kind: Kind) -> Result<Value> {
+    let schema = match kind {
+        // as files are read: what older ones lack is not required
+        Kind::Record => schemars::schema_for!(Record),
+        Kind::Experiment => return Ok(crate::lab::sweep::experiment_schema()),
+        Kind::Hardware => schemars::schema_for!(crate::machine::hardware::Profile),
+        Kind::Runs => of::<Vec<Annotated<'_>>>(),
+        Kind::Trash => of::<Trash>(),
+        Kind::Show => of::<show::Printed<'_>>(),
+        Kind::Overlap => of::<overlap::Printed<'_>>(),
+        Kind::Pareto => of::<Vec<ParetoPoint>>(),
+        Kind::ParetoMore => of::<pareto::Answer<'_>>(),
+        Kind::Compare => of::<ComparisonReport>(),
+        Kind::CompareHeatmap => of::<Vec<HeatMap>>(),
+        Kind::Gate => of::<GateReport>(),
+        Kind::Baselines => of::<Vec<baseline::Listed>>(),
+        Kind::Whatif => of::<whatif::Printed<'_>>(),
+        Kind::Validate => of::<validate::Printed<'_>>(),
+        Kind::Calibrate => of::<calibrate::Printed<'_>>(),
+        Kind::CalibrateCollectives => of::<calibrate_collectives::Printed<'_>>(),
+        Kind::Generate => of::<generate::Printed<'_>>(),
+        Kind::Evaluate => of::<evaluate::Printed<'_>>(),
+        Kind::Convert => of::<ConversionReport>(),
+        Kind::TraceConvert => of::<trace::Converted>(),
+        Kind::Models => of::<Vec<models::Printed<'_>>>(),
+        Kind::HardwareList => of::<Vec<hardware::Printed<'_>>>(),
+        Kind::Experiments => of::<Vec<experiments::Printed<'_>>>(),
+        Kind::Doctor => of::<doctor::Report>(),
+        Kind::Error => of::<report::Printed>(),
+    };
+    let mut schema =
+        serde_json::to_value(schema).map_err(|e| Error::failed(format!("a schema: {e}")))?;
+    if matches!(kind, Kind::Runs) {
+        // single timings stay in the store
+        let run = &mut schema["$defs"];
+        may_lack(run, "Annotated", "samples");
+        may_lack(run, "InstrumentedPass", "steps_ms");
+    }
+    if matches!(kind, Kind::Overlap) {
+        // the sum over ranks is of none
+        may_lack(&mut schema["$defs"], "RankOverlap", "rank");
+    }
+    Ok(schema)
+}
+
+/// The schema of what a type is printed as.
+fn of<T: JsonSchema>() -> Schema {
+    SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
+}
+
+/// A member that is left out of what is printed.
+fn may_lack(definitions: &mut Value, of: &str, member: &str) {
+    if let Some(required) = definitions[of]["required"].as_array_mut() {
+        required.retain(|name| name != member);
+    }
 }

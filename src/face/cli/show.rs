@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use super::filter::FilterArgs;
 use super::output::{self, Format, FormatArgs};
-use super::{record_table, report};
+use super::record_table::{self, Annotated};
+use super::report;
 use crate::base::error::{Error, Result};
 use crate::desk::{self, Named, Part};
 use crate::lab::store::Store;
@@ -48,19 +49,27 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         Format::Table => output::emit(&text(&record, &store))?,
         Format::Csv => output::emit(&record_table::csv(std::slice::from_ref(&*record)))?,
         Format::Json => {
-            let mut value = serde_json::to_value(&record).map_err(|e| Error::failed(e.to_string()))?;
-            if let Some(object) = value.as_object_mut() {
-                let rows = breakdown(&record, &store).map(|(rows, part)| {
-                    part.into_iter().for_each(|part| report::note(&format!("breakdown of the {part}")));
-                    rows
-                });
-                record_table::add_annotation(object, store.annotations().of(&record.run));
-                object.insert("breakdown".into(), serde_json::to_value(rows).unwrap_or_default());
-            }
-            output::json(&value)?;
+            let annotations = store.annotations();
+            let breakdown = breakdown(&record, &store).map(|(rows, part)| {
+                part.into_iter().for_each(|part| report::note(&format!("breakdown of the {part}")));
+                rows
+            });
+            output::json(&Printed {
+                run: Annotated::of(&record, annotations.of(&record.run)),
+                breakdown,
+            })?;
         }
     }
     Ok(0)
+}
+
+/// What JSON has of a run.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct Printed<'a> {
+    #[serde(flatten)]
+    run: Annotated<'a>,
+    /// Where the time of the decode phase went; null without a trace.
+    breakdown: Option<Vec<BreakdownRow>>,
 }
 
 /// Where the time of the decode phase went, from the run's trace; `None` without one.

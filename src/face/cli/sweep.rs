@@ -14,7 +14,7 @@ use crate::base::error::{Error, Result};
 use crate::base::text::{counted, shell_command};
 use crate::desk::{Gathered, Selection, Start};
 use crate::lab::store::Baseline;
-use crate::lab::sweep::{Choice, Experiment, SweepEvent};
+use crate::lab::sweep::{Choice, Experiment, SlurmOptions, SweepEvent};
 use crate::study::analysis::Gate;
 use crate::study::analysis::filter::Filter;
 use crate::study::answer::Answer;
@@ -45,6 +45,13 @@ pub struct Args {
     /// where a change is shown to be larger
     #[arg(long, value_name = "GATE", requires = "baseline")]
     pub gate: Vec<Gate>,
+    /// Run the cells as job arrays of Slurm, submitted with these options of sbatch: '-p gpu --time 2:00:00'. Nodes, tasks,
+    /// CPUs and GPUs follow from TP. Ctrl-C cancels the jobs; the same command follows those that are still queued
+    #[arg(long, value_name = "SBATCH OPTIONS", allow_hyphen_values = true)]
+    pub slurm: Option<SlurmOptions>,
+    /// Submit the jobs and do not wait for them
+    #[arg(long, requires = "slurm", conflicts_with = "gate")]
+    pub detach: bool,
     #[command(flatten)]
     pub patience: Patience,
     #[command(flatten)]
@@ -64,11 +71,18 @@ impl Args {
 /// Runs the experiment and prints one record a cell, in file order, as soon as it is there (a table
 /// when all are, or a thousand, and what they answer). As another rank's process of a launcher, takes part in its runs.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    args.patience.lead(dir, |start| lead(args, &start))
+    match args.slurm {
+        // tasks of Slurm outlive the terminal
+        Some(_) => args.patience.lead_deaf(dir, |start| lead(args, &start)),
+        None => args.patience.lead(dir, |start| lead(args, &start)),
+    }
 }
 
 fn lead(args: &Args, start: &Start) -> Result<u8> {
-    let experiment = Experiment::open_with(&args.file, args.model.as_deref())?;
+    let experiment = match args.slurm {
+        Some(_) => Experiment::open_elsewhere(&args.file, args.model.as_deref())?,
+        None => Experiment::open_with(&args.file, args.model.as_deref())?,
+    };
     // what cannot be judged in the end is told before anything runs
     let baseline = baseline(args, start, &experiment)?;
     if let Some(question) = &experiment.question {
@@ -82,16 +96,25 @@ fn lead(args: &Args, start: &Start) -> Result<u8> {
     let mut printed = Ok(());
     // other formats are for programs, which read the records
     let mut gathered = (args.output.format == Format::Table).then(Gathered::default);
-    let outcome = start.experiment(&experiment, args.choice(), &mut |event| {
+    let mut tell = |event| {
         progress.event(&event);
         gathered.iter_mut().for_each(|gathered| gathered.event(&event));
         if let (SweepEvent::CellDone { record, .. }, Ok(())) = (event, &printed) {
             // whoever read our output may be gone: the sweep goes on, and is stored
             printed = printer.print(*record);
         }
-    });
+    };
+    let outcome = match &args.slurm {
+        None => start.experiment(&experiment, args.choice(), &mut tell).map(Some),
+        Some(options) => {
+            start.on_slurm(&experiment, args.choice(), options.clone(), args.detach, &mut tell)
+        }
+    };
     progress.finish();
-    let outcome = outcome?;
+    let Some(outcome) = outcome? else {
+        report::line(&format!("submitted; to follow: {}", again(args, start)));
+        return Ok(0);
+    };
     printed.and_then(|()| printer.finish())?;
     for answer in gathered.into_iter().flat_map(Gathered::answers) {
         output::emit(&told(&answer, &experiment.name, start.store.dir()))?;
@@ -134,6 +157,8 @@ fn again(args: &Args, start: &Start) -> String {
     words.extend(args.model.iter().flat_map(|model| ["--model", model]));
     words.extend(args.baseline.iter().flat_map(|baseline| ["--baseline", baseline]));
     words.extend(args.gate.iter().flat_map(|gate| ["--gate", &gate.text]));
+    let options = args.slurm.as_ref().map(|options| shell_command(&options.words));
+    words.extend(options.iter().flat_map(|options| ["--slurm", options]));
     shell_command(words)
 }
 

@@ -1,9 +1,8 @@
 //! `ladderscope trace convert IN OUT`: what the file is follows from its content, what becomes of it from
 //! the output's name.
 
-use std::path::{Path, PathBuf};
-
-use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use super::output::{self, Format, FormatArgs};
 use super::report;
@@ -64,16 +63,14 @@ fn convert(args: &ConvertArgs) -> Result<u8> {
             vec![path.clone()]
         }
     };
-    let report = report(args, &trace, &target, &files);
+    let converted = report(args, &trace, &target, &files);
     match args.report.format {
-        Format::Json => output::json(&report)?,
-        Format::Csv => output::emit(&rows(&report).csv())?,
-        Format::Table => output::emit(&output::aligned(&rows(&report)))?,
+        Format::Json => output::json(&converted)?,
+        Format::Csv => output::emit(&rows(&converted).csv())?,
+        Format::Table => output::emit(&output::aligned(&rows(&converted)))?,
     }
     if args.report.format != Format::Json {
-        for warning in report["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            report::warn(warning);
-        }
+        converted.warnings.iter().for_each(|warning| report::warn(warning));
     }
     Ok(0)
 }
@@ -129,66 +126,110 @@ impl Target {
 }
 
 /// What was read, used, left and written.
-fn report(args: &ConvertArgs, trace: &Trace, target: &Target, files: &[PathBuf]) -> Value {
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct Converted {
+    read: ReadFile,
+    written: Written,
+    /// Where the numbers come from.
+    provenance: &'static str,
+    /// What was missing, odd or left out, a sentence each.
+    warnings: Vec<String>,
+}
+
+/// The file or directory that was imported.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+struct ReadFile {
+    file: String,
+    format: String,
+    /// Events of any kind.
+    events: u64,
+    /// Those used, by what they became.
+    used: BTreeMap<String, u64>,
+    /// Those ignored, by the reason.
+    ignored: BTreeMap<String, u64>,
+}
+
+/// What was exported.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+struct Written {
+    format: &'static str,
+    files: Vec<WrittenFile>,
+    spans: usize,
+    ranges: usize,
+    operations: usize,
+    ranks: u32,
+}
+
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+struct WrittenFile {
+    file: String,
+    /// Null where the file is gone already.
+    bytes: Option<u64>,
+}
+
+fn report(args: &ConvertArgs, trace: &Trace, target: &Target, files: &[PathBuf]) -> Converted {
     let (spans, ranges) = (trace.spans.len(), trace.ranges.len());
     let meta = &trace.meta;
-    let shown = |path: &Path| path.display().to_string();
-    let written: Vec<Value> = files
-        .iter()
-        .map(|path| {
-            let bytes = std::fs::metadata(path).map(|meta| meta.len()).ok();
-            json!({ "file": shown(path), "bytes": bytes })
-        })
-        .collect();
-    let mut read = json!({
-        "file": shown(&args.input),
-        "format": format!("Ladderscope trace, version {}", meta.version),
-        "events": spans + ranges,
-        "used": { "span": spans, "range": ranges },
-        "ignored": {},
-    });
+    let file = args.input.display().to_string();
     let mut warnings: Vec<String> = Vec::new();
-    if let Some(import) = &meta.import {
-        read["format"] = json!(import.format);
-        read["events"] = json!(import.events);
-        read["used"] = json!(import.used);
-        read["ignored"] = json!(import.ignored);
-        warnings.extend(import.warnings.iter().cloned());
-    }
+    let read = match &meta.import {
+        Some(import) => {
+            warnings.extend(import.warnings.iter().cloned());
+            ReadFile {
+                file,
+                format: import.format.clone(),
+                events: import.events,
+                used: import.used.clone(),
+                ignored: import.ignored.clone(),
+            }
+        }
+        None => ReadFile {
+            file,
+            format: format!("Ladderscope trace, version {}", meta.version),
+            events: (spans + ranges) as u64,
+            used: [("span".into(), spans as u64), ("range".into(), ranges as u64)].into(),
+            ignored: BTreeMap::new(),
+        },
+    };
     if matches!(target, Target::File(_, export::Format::Csv)) && ranges > 0 {
         warnings.push(format!("CSV has a row a span: {ranges} ranges were left out"));
     }
-    json!({
-        "read": read,
-        "written": { "format": target.format(), "files": written, "spans": spans, "ranges": ranges,
-                     "operations": trace.operations.len(), "ranks": meta.ranks },
-        "provenance": meta.provenance.as_str(),
-        "warnings": warnings,
-    })
+    let written = files.iter().map(|path| WrittenFile {
+        file: path.display().to_string(),
+        bytes: std::fs::metadata(path).map(|meta| meta.len()).ok(),
+    });
+    Converted {
+        read,
+        written: Written {
+            format: target.format(),
+            files: written.collect(),
+            spans,
+            ranges,
+            operations: trace.operations.len(),
+            ranks: meta.ranks,
+        },
+        provenance: meta.provenance.as_str(),
+        warnings,
+    }
 }
 
 /// The report for people: what was read, used and left, a line each.
-fn rows(report: &Value) -> Table {
+fn rows(report: &Converted) -> Table {
     let mut rows = Table::new(["what", "events", "note"]);
-    let text = |value: &Value| Shown::text(value.as_str().unwrap_or_default());
-    let count = |value: &Value| value.as_u64().map_or(Shown::None, Shown::Whole);
-    let (read, written) = (&report["read"], &report["written"]);
-    rows.push(vec![Shown::text("read"), count(&read["events"]), text(&read["format"])]);
-    for (fate, map) in [("used", &read["used"]), ("ignored", &read["ignored"])] {
-        for (why, number) in map.as_object().into_iter().flatten().filter(|(_, n)| n.as_u64() != Some(0))
-        {
-            rows.push(vec![Shown::text(fate), count(number), Shown::text(why)]);
+    let (read, written) = (&report.read, &report.written);
+    rows.push(vec![Shown::text("read"), Shown::Whole(read.events), Shown::text(&read.format)]);
+    for (fate, map) in [("used", &read.used), ("ignored", &read.ignored)] {
+        for (why, number) in map.iter().filter(|(_, number)| **number != 0) {
+            rows.push(vec![Shown::text(fate), Shown::Whole(*number), Shown::text(why)]);
         }
     }
-    for what in ["spans", "ranges"] {
-        let note = format!("{what}, {}", report["provenance"].as_str().unwrap_or_default());
-        rows.push(vec![Shown::text("written"), count(&written[what]), Shown::text(note)]);
+    for (what, count) in [("spans", written.spans), ("ranges", written.ranges)] {
+        let note = format!("{what}, {}", report.provenance);
+        rows.push(vec![Shown::text("written"), Shown::Whole(count as u64), Shown::text(note)]);
     }
-    for file in written["files"].as_array().into_iter().flatten() {
-        let bytes = file["bytes"].as_u64().map(output::bytes).unwrap_or_default();
-        let name = file["file"].as_str().unwrap_or_default();
-        let format = written["format"].as_str().unwrap_or_default();
-        let note = format!("{name} ({format}, {bytes})");
+    for file in &written.files {
+        let bytes = file.bytes.map(output::bytes).unwrap_or_default();
+        let note = format!("{} ({}, {bytes})", file.file, written.format);
         rows.push(vec![Shown::text("file"), Shown::None, Shown::text(note)]);
     }
     rows

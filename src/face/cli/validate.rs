@@ -1,8 +1,7 @@
 //! `ladderscope validate`: the simulator against published data: how far off each number is, and in the mean.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-
-use serde_json::{Map, Value, json};
 
 use super::figure::LookArgs;
 use super::output::{self, Format, FormatArgs};
@@ -10,7 +9,7 @@ use super::report;
 use crate::base::error::Result;
 use crate::base::text::counted;
 use crate::study::plot::{check_format, validation_figure};
-use crate::study::validate::{DataSet, Measure, Overrides, Residual, Score, card};
+use crate::study::validate::{DataSet, Measure, NotRun, Overrides, Residual, Score, card};
 use crate::table::render::{Shown, Table};
 
 /// The command line's arguments of `ladderscope validate`.
@@ -55,7 +54,7 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     match args.output.format {
         Format::Json => {
-            output::json(&json!({"sets": scores.iter().map(object).collect::<Vec<_>>()}))?;
+            output::json(&Printed { sets: scores.iter().map(PrintedSet::of).collect() })?;
         }
         Format::Csv => output::emit(&residuals(&scores).csv())?,
         Format::Table => output::emit(&text(&scores))?,
@@ -73,33 +72,74 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// One object a set; the errors of a measure that no row has are null, and so is what was fitted
-/// where that is not known.
-fn object(score: &Score) -> Value {
-    let (share, others) = (Measure::CommunicationShare, &Measure::ALL[..4]);
-    let of = |which: fn((f64, f64)) -> f64| -> Map<String, Value> {
-        let value = |measure: &Measure| json!(score.errors(*measure).map(which));
-        others.iter().map(|measure| (measure.key().to_owned(), value(measure))).collect()
-    };
-    let set = &score.set;
-    json!({
-        "name": set.name,
-        "rows": score.rows,
-        "not_run": score.not_run.len(),
-        "mean_abs_pct": of(|(mean, _)| mean),
-        "max_abs_pct": of(|(_, max)| max),
-        "communication_share_points": score.errors(share).map(|(mean, max)| json!({"mean": mean, "max": max})),
-        "about": set.about,
-        "source": set.source,
-        "hardware": score.hardware,
-        "stack": score.stack,
-        "set": score.values,
-        "published": score.is_published,
-        "fitted": score.fitted,
-        "unknown": set.unknown,
-        "reasons": score.not_run,
-        "residuals": score.residuals,
-    })
+/// What JSON has of all sets.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct Printed<'a> {
+    sets: Vec<PrintedSet<'a>>,
+}
+
+/// How far off a set's numbers are. Errors of a measure that no row has are null.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+struct PrintedSet<'a> {
+    name: &'a str,
+    rows: usize,
+    /// How many rows could not be predicted.
+    not_run: usize,
+    /// Mean errors by measure (percent).
+    mean_abs_pct: BTreeMap<&'static str, Option<f64>>,
+    /// The largest errors by measure (percent).
+    max_abs_pct: BTreeMap<&'static str, Option<f64>>,
+    /// Errors of the share of communication, in points.
+    communication_share_points: Option<MeanAndMax>,
+    about: &'a str,
+    source: &'a str,
+    hardware: &'a str,
+    stack: &'a str,
+    /// Values of hardware and stack that are others, as `KEY=VALUE`.
+    set: &'a [String],
+    /// Whether the rows are the set's own, which were published.
+    published: bool,
+    /// Constants that were fitted to the rows; null where that is not known.
+    fitted: Option<&'a [String]>,
+    /// What is not known of the set.
+    unknown: &'a [String],
+    /// Rows without a prediction, and why.
+    reasons: &'a [NotRun],
+    residuals: &'a [Residual],
+}
+
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+struct MeanAndMax {
+    mean: f64,
+    max: f64,
+}
+
+impl<'a> PrintedSet<'a> {
+    fn of(score: &'a Score) -> Self {
+        let (share, others) = (Measure::CommunicationShare, &Measure::ALL[..4]);
+        let of = |which: fn((f64, f64)) -> f64| {
+            others.iter().map(|measure| (measure.key(), score.errors(*measure).map(which))).collect()
+        };
+        let set = &score.set;
+        Self {
+            name: &set.name,
+            rows: score.rows,
+            not_run: score.not_run.len(),
+            mean_abs_pct: of(|(mean, _)| mean),
+            max_abs_pct: of(|(_, max)| max),
+            communication_share_points: score.errors(share).map(|(mean, max)| MeanAndMax { mean, max }),
+            about: &set.about,
+            source: &set.source,
+            hardware: &score.hardware,
+            stack: &score.stack,
+            set: &score.values,
+            published: score.is_published,
+            fitted: score.fitted.as_deref(),
+            unknown: &set.unknown,
+            reasons: &score.not_run,
+            residuals: &score.residuals,
+        }
+    }
 }
 
 /// The scorecard: a line a set and measure; then what the numbers rest on.
@@ -156,7 +196,7 @@ mod tests {
         let of = |overrides: &Overrides| Score::of(&set, &set.runs(overrides).unwrap()).unwrap();
         let fitted = of(&Overrides::default());
         assert!(text(std::slice::from_ref(&fitted)).contains("\n  fitted    a100_mesh: matvec_scale"));
-        assert_eq!(object(&fitted)["fitted"][0], set.fitted[0].as_str());
+        assert_eq!(PrintedSet::of(&fitted).fitted.unwrap()[0], set.fitted[0]);
         let nothing = Score { fitted: Some(Vec::new()), ..fitted };
         assert!(text(&[nothing]).contains("\n  fitted    nothing\n"));
         for overrides in [
@@ -167,7 +207,7 @@ mod tests {
             let other = of(&overrides);
             let shown = text(std::slice::from_ref(&other));
             assert!(shown.contains("\n  fitted    not known of"), "{shown}");
-            assert!(object(&other)["fitted"].is_null() && other.is_published);
+            assert!(PrintedSet::of(&other).fitted.is_none() && other.is_published);
             assert_eq!(other.values, overrides.set);
             assert!(overrides.set.iter().all(|pair| shown.contains(pair)), "{shown}");
         }

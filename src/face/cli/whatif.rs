@@ -1,15 +1,16 @@
 //! `ladderscope whatif`: one simulated cell over a range of link latencies, bandwidths or contention, and
 //! up to where each keeps its communication hidden.
 
-use serde_json::json;
+use std::collections::BTreeMap;
 
 use super::output::{self, Format, FormatArgs};
 use super::report;
 use crate::base::error::{Error, Result};
 use crate::base::text::shell_command;
+use crate::plan::Architecture;
 use crate::study::whatif::{Answer, BreakEven, Crossing, Engine, HIDDEN_PCT, Numbers, Over, Variant};
 use crate::table::render::{Shown, Table};
-use crate::table::{Backend, CellOptions, Spec};
+use crate::table::{Backend, CellOptions, Provenance, Spec};
 
 /// The command line's arguments of `ladderscope whatif`.
 #[derive(Debug, clap::Args)]
@@ -170,35 +171,76 @@ fn in_words(found: &BreakEven) -> String {
     format!("overlaps {}% of its communication {where_}", found.hidden_pct)
 }
 
-fn object(
-    slider: &str,
+/// What JSON has of all positions of the slider.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct Printed<'a> {
+    /// What is varied.
+    over: &'a str,
+    /// Where all numbers come from.
+    provenance: Provenance,
+    points: Vec<PrintedPoint>,
+    break_even: Vec<PrintedBreakEven<'a>>,
+}
+
+/// An architecture at a position of the slider.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+struct PrintedPoint {
+    /// The position; null where nothing is varied.
+    value: Option<f64>,
+    #[schemars(with = "String")]
+    architecture: Architecture,
+    /// The command that runs the chosen cell; null of those it is compared with.
+    command: Option<String>,
+    /// The architecture, and what sets its cell apart from a plain one.
+    label: String,
+    /// Why it has no numbers; null where it has some.
+    reason: Option<String>,
+    /// Times in ms, tokens/s, overlap in percent, hidden share; absent where it has none.
+    #[serde(flatten)]
+    numbers: BTreeMap<&'static str, Option<f64>>,
+}
+
+/// Up to where an architecture hides its communication.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+struct PrintedBreakEven<'a> {
+    #[schemars(with = "String")]
+    architecture: &'a Architecture,
+    label: String,
+    break_even: &'a BreakEven,
+}
+
+fn object<'a>(
+    slider: &'a str,
     points: &[(Option<f64>, Answer)],
-    found: &[(Spec, BreakEven)],
-) -> serde_json::Value {
-    let rows: Vec<serde_json::Value> = points
+    found: &'a [(Spec, BreakEven)],
+) -> Printed<'a> {
+    let points = points
         .iter()
         .flat_map(|(value, answer)| answer.rows.iter().map(move |row| (value, answer, row)))
         .map(|(value, answer, row)| {
             let chosen = answer.is_chosen(row);
-            let command = chosen.then(|| format!("ladderscope {}", shell_command(&answer.arguments)));
-            let mut point = json!({
-                "value": value, "architecture": row.architecture, "command": command,
-                "label": answer.label(row), "reason": row.numbers.as_ref().err(),
-            });
-            if let Ok(numbers) = &row.numbers {
-                Numbers::NAMES.iter().for_each(|name| point[name] = numbers.of(name).into());
+            let numbers = row.numbers.iter();
+            let named = |numbers: &Numbers| Numbers::NAMES.map(|name| (name, numbers.of(name)));
+            PrintedPoint {
+                value: *value,
+                architecture: row.architecture.clone(),
+                command: chosen.then(|| format!("ladderscope {}", shell_command(&answer.arguments))),
+                label: answer.label(row),
+                reason: row.numbers.as_ref().err().cloned(),
+                numbers: numbers.flat_map(named).collect(),
             }
-            point
-        })
-        .collect();
-    let found: Vec<serde_json::Value> = found
-        .iter()
-        .map(|(cell, found)| {
-            let label = cell.architecture_label();
-            json!({ "architecture": cell.architecture, "label": label, "break_even": found })
-        })
-        .collect();
-    json!({ "over": slider, "provenance": "simulated", "points": rows, "break_even": found })
+        });
+    let break_even = found.iter().map(|(cell, found)| PrintedBreakEven {
+        architecture: &cell.architecture,
+        label: cell.architecture_label(),
+        break_even: found,
+    });
+    Printed {
+        over: slider,
+        provenance: Provenance::Simulated,
+        points: points.collect(),
+        break_even: break_even.collect(),
+    }
 }
 
 fn rows(slider: &str, points: &[(Option<f64>, Answer)]) -> Table {

@@ -329,7 +329,8 @@ impl Store {
         };
         let (process, since) = (&started.process, &started.created);
         let pid = process.pid;
-        let on = process.host.as_ref().map_or(String::new(), |host| format!(" on {host}"));
+        let task = process.slurm.as_ref().map_or(String::new(), |task| format!(", Slurm job {task}"));
+        let on = process.host.as_ref().map_or(String::new(), |host| format!(" on {host}")) + &task;
         let (status, reason) = match process.liveness() {
             Liveness::Alive => (Status::Running, format!("since {since}, by process {pid}{on}")),
             Liveness::Gone => {

@@ -130,6 +130,21 @@ impl Store {
         Ok(ended.finished.get(&(key.to_owned(), round)).cloned())
     }
 
+    /// Runs outside batches that `ended` does not know yet, also of other processes, and whether each left its record: one
+    /// that did is told once, one that did not each time. Fails where the directory cannot be read.
+    pub fn new_runs(&self, ended: &mut Ended) -> Result<Vec<(Record, bool)>> {
+        let mut new = Vec::new();
+        for id in self.run_ids()?.into_iter().filter(|id| !ended.known.contains(id)).collect::<Vec<_>>()
+        {
+            let (has_ended, listing) = self.read_run(&id);
+            new.extend(listing.records.into_iter().map(|record| (record, has_ended)));
+            if has_ended {
+                ended.known.insert(id);
+            }
+        }
+        Ok(new)
+    }
+
     /// Whether a run or a batch is stored, or in the trash.
     pub fn has(&self, id: &str) -> bool {
         self.dir().join(id).join("record.json").exists()

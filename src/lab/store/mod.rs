@@ -15,6 +15,7 @@
 //! runs/conversions/KEY.json      what converting layers of a checkpoint costs on a text and gives on a target
 //! runs/.trash/ID/                deleted runs, until the trash is emptied
 //! runs/.claims/CELL-ROUND        which process runs a cell just now
+//! runs/.slurm/NAME/              what a sweep submitted to Slurm, and what its tasks wrote
 //! ```
 //!
 //! The directories are the truth. Every file is written beside its place and renamed into it, so

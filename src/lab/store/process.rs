@@ -4,6 +4,8 @@
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::lab::slurm;
+
 /// A process, so that it can be recognised later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Process {
@@ -18,6 +20,9 @@ pub(super) struct Process {
     /// The name of the host on which it runs; processes of other hosts cannot be looked up.
     #[serde(default)]
     pub host: Option<String>,
+    /// The task of Slurm within which it runs (`1234_5`), so that other hosts can ask whether it still does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm: Option<String>,
 }
 
 /// Whether a process runs.
@@ -35,15 +40,26 @@ impl Process {
     /// This process, as the operating system describes it.
     pub fn current() -> Self {
         let pid = std::process::id() as i32;
-        Self { pid, start_ticks: stat(pid).map(|(_, start)| start), boot: boot(), host: host() }
+        Self {
+            pid,
+            start_ticks: stat(pid).map(|(_, start)| start),
+            boot: boot(),
+            host: host(),
+            slurm: slurm::current(),
+        }
     }
 
-    /// Whether the process still runs, as far as this host can tell.
+    /// Whether the process still runs, as far as this host, or Slurm, can tell.
     pub fn liveness(&self) -> Liveness {
         // a container that was started anew keeps boot id and may keep its name; start time tells
         match (&self.host, host()) {
             (Some(there), Some(here)) if *there != here && self.boot != boot() => {
-                return Liveness::Elsewhere(there.clone());
+                // Slurm knows of all its nodes
+                return match self.slurm.as_deref().and_then(slurm::is_under_way) {
+                    Some(true) => Liveness::Alive,
+                    Some(false) => Liveness::Gone,
+                    None => Liveness::Elsewhere(there.clone()),
+                };
             }
             _ => {}
         }

@@ -318,7 +318,8 @@ fn batches_of_the_first_version_are_read() {
     let (_dir, store) = store();
     let record = ok(Spec { backend: Backend::Sim, ..spec("ladder") }, 2.5);
     let json = serde_json::to_string(&record).unwrap();
-    use polars::prelude::*;
+    use polars_core::prelude::*;
+    use polars_io::prelude::*;
     let mut frame = df!(
         "row" => [0_u32, 1], "status" => ["ok", "ok"], "created" => ["a", "b"], "round" => [0_u32, 0],
         "key" => [record.spec.key(), record.spec.key()], "record" => [json.as_str(), "{}"],

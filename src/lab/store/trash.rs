@@ -19,7 +19,7 @@ use crate::base::regular;
 const TRASH: &str = ".trash";
 
 /// What the trash holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct Trash {
     /// Deleted runs, oldest first.
     pub runs: Vec<String>,

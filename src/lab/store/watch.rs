@@ -69,6 +69,11 @@ impl Store {
         }
     }
 
+    /// Whether other hosts may change the directory, so that what they did is seen here only after a while.
+    pub fn is_of_a_network(&self) -> bool {
+        is_of_a_network(self.dir())
+    }
+
     /// Listens to the kernel until the directory is gone (true) or nobody wants to know any more (false).
     fn listen(&self, changed: &mut dyn FnMut() -> bool) -> bool {
         let Ok(inotify) = inotify::init(CreateFlags::CLOEXEC) else {

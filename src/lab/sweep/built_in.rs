@@ -5,6 +5,7 @@ use std::path::Path;
 use super::Experiment;
 use crate::base::error::{Error, Result, nearest};
 use crate::base::text::same_name;
+use crate::run::Shared;
 
 /// Name and text of each, quickstart first.
 pub const BUILT_IN: [(&str, &str); 14] = [
@@ -34,11 +35,21 @@ impl Experiment {
     /// Like [`Experiment::open`], with all cells of this model in place of the file's, where one is named. Fails for a
     /// model that is neither built in nor a directory, too.
     pub fn open_with(path_or_name: &Path, model: Option<&str>) -> Result<Self> {
+        Self::open_on(path_or_name, model, &Shared::default())
+    }
+
+    /// Like [`Experiment::open_with`], for cells that run on another machine than this one: neither its GPUs nor its
+    /// memory decide what can run. Fails for cells whose backend is `auto`, too.
+    pub fn open_elsewhere(path_or_name: &Path, model: Option<&str>) -> Result<Self> {
+        Self::open_on(path_or_name, model, &Shared::elsewhere())
+    }
+
+    fn open_on(path_or_name: &Path, model: Option<&str>, shared: &Shared) -> Result<Self> {
         let word = path_or_name.to_str().unwrap_or_default();
         let named = BUILT_IN.iter().find(|(name, _)| same_name(name, word));
         match named {
             Some((name, text)) if !path_or_name.exists() => {
-                Self::of_model(text, Path::new(&format!("{name}.toml")), model)
+                Self::of_model(text, Path::new(&format!("{name}.toml")), model, shared)
             }
             // a word that is no file is taken for a name
             _ if !path_or_name.exists() && is_word(path_or_name) => {
@@ -47,7 +58,7 @@ impl Experiment {
                 Err(Error::unknown("experiment, or file,", &wrong, names))
             }
             _ if !path_or_name.exists() => Err(no_file(path_or_name)),
-            _ => Self::of_model(&super::experiment::read(path_or_name)?, path_or_name, model),
+            _ => Self::of_model(&super::experiment::read(path_or_name)?, path_or_name, model, shared),
         }
     }
 }

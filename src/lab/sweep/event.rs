@@ -1,5 +1,7 @@
 //! The cells of a sweep, which of their runs are executed, and what happens meanwhile.
 
+use serde::{Deserialize, Serialize};
+
 use crate::run::{Feasibility, RunEvent};
 use crate::table::{Record, Spec, Status};
 
@@ -69,7 +71,7 @@ pub enum SweepEvent {
         /// Windows times architectures in the whole evaluation.
         of: usize,
     },
-    /// Something to be told of the evaluation: what it found, who is left out and why.
+    /// Something to be told that is of no one cell: what an evaluation found, who is left out and why, what is queued.
     Note(String),
     /// The sweep is paused: no run goes on, and none is started until it is resumed.
     Paused,
@@ -84,8 +86,25 @@ pub enum SweepEvent {
     },
 }
 
+impl SweepEvent {
+    /// The same of a grid in which the cell has another number.
+    pub(super) fn of_cell(mut self, number: impl Fn(usize) -> usize) -> Self {
+        match &mut self {
+            Self::CellSettled { cell, .. }
+            | Self::RunStarted { cell, .. }
+            | Self::Run { cell, .. }
+            | Self::Log { cell, .. }
+            | Self::RunEnded { cell, .. }
+            | Self::CellDone { cell, .. } => *cell = number(*cell),
+            Self::Evaluating { .. } | Self::Note(_) | Self::Paused | Self::Resumed => {}
+        }
+        self
+    }
+}
+
 /// Which runs of a grid are executed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Choice {
     /// The runs that are not finished: what a sweep that stopped goes on with.
     #[default]

@@ -55,19 +55,24 @@ impl Experiment {
     ///
     /// An input error with line and column of what is wrong, and with the nearest valid name.
     pub fn from_str(text: &str, path: &Path) -> Result<Self> {
-        Self::of_model(text, path, None)
+        Self::of_model(text, path, None, &Shared::default())
     }
 
-    /// Like [`Experiment::from_str`], with all cells of another model than the text says, where one is named.
-    pub(super) fn of_model(text: &str, path: &Path, model: Option<&str>) -> Result<Self> {
+    /// Like [`Experiment::from_str`], with all cells of another model than the text says, where one is named, and for
+    /// the machine that `shared` is about.
+    pub(super) fn of_model(
+        text: &str,
+        path: &Path,
+        model: Option<&str>,
+        shared: &Shared,
+    ) -> Result<Self> {
         let draft = parse(text, path, model)?;
-        let shared = Shared::default();
         let cells: Vec<Cell> = (0..draft.count())
             .into_par_iter()
             .map(|index| {
-                let (spec, _) = resolve(&draft, index, path, &shared)?;
+                let (spec, _) = resolve(&draft, index, path, shared)?;
                 let feasibility =
-                    feasibility::of_with(&spec, &shared).map_err(|e| in_cell(path, &spec.label(), e))?;
+                    feasibility::of_with(&spec, shared).map_err(|e| in_cell(path, &spec.label(), e))?;
                 Ok(Cell { spec, feasibility })
             })
             .collect::<Result<_>>()?;

@@ -13,6 +13,7 @@ mod position;
 mod quality;
 mod schema;
 mod simulate;
+mod slurm;
 
 pub use built_in::BUILT_IN;
 pub use event::{Cell, Choice, SweepEvent, SweepOutcome};
@@ -21,6 +22,7 @@ pub use experiment::Experiment;
 pub use quality::{CONTEXT, Evaluate, OWN_TEXT, Text};
 pub use schema::experiment_schema;
 pub use simulate::simulate_cells;
+pub use slurm::{OnSlurm, SlurmOptions, TaskCells, execute_on_slurm};
 
 #[cfg(test)]
 mod file_tests;

@@ -260,7 +260,7 @@ fn attribute(api: &'static Api, device: sys::CUdevice, attribute: Attribute) -> 
 }
 
 /// Which GPUs reach each other's memory, and how well.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct Peer {
     /// Whether the one can read and write the other's memory.
     pub access: bool,

@@ -47,7 +47,7 @@ impl PlanBackend for CpuBackend {
             )));
         }
         let spec = resolve::fill(options, model, self, shared)?;
-        Ok(match fits(&spec, &self.memory(&spec, &model.shape, shared), available_memory()) {
+        Ok(match fits(&spec, &self.memory(&spec, &model.shape, shared), shared.available_memory()) {
             Feasibility::Oom(arithmetic) => Err(format!("not cpu: {arithmetic}")),
             _ => Ok(format!("{} has {billions:.2}e9 parameters and fits in memory", model.name)),
         })
@@ -58,7 +58,7 @@ impl PlanBackend for CpuBackend {
             let why = "the cpu backend computes in f32 or bf16, not in f16";
             return Ok(Feasibility::Skipped(why.into()));
         }
-        Ok(fits(spec, &self.memory(spec, shape, shared), available_memory()))
+        Ok(fits(spec, &self.memory(spec, shape, shared), shared.available_memory()))
     }
 
     fn precision(&self, dtype: DType) -> Precision {

@@ -92,6 +92,9 @@ impl PlanBackend for CudaBackend {
         if let Some(why) = super::engine::lacks(spec.tp, spec.variant()) {
             return Ok(Feasibility::Skipped(why));
         }
+        if shared.is_elsewhere() {
+            return Ok(Feasibility::Runs);
+        }
         Ok(on_gpus(spec, shape, shared.gpus(), shared))
     }
 
@@ -105,6 +108,11 @@ impl PlanBackend for CudaBackend {
 
     fn is_supervised(&self) -> bool {
         true
+    }
+
+    fn gpus(&self, spec: &Spec) -> u32 {
+        // over an emulated link one GPU has one rank's shard
+        if self.takes_processes(spec) { spec.tp } else { 1 }
     }
 
     fn takes_processes(&self, spec: &Spec) -> bool {

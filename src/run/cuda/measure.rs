@@ -24,7 +24,7 @@ const PASSES: usize = 21;
 const WARM_UP: Duration = Duration::from_millis(200);
 
 /// How fast a GPU reads its memory.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ReadBandwidth {
     /// Bytes a second over 1e9.
     pub gb_s: f64,
@@ -37,7 +37,7 @@ pub struct ReadBandwidth {
 }
 
 /// How fast a GPU multiplies matrices of bf16, with sums in f32.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct GemmRate {
     /// Floating-point operations a second over 1e12.
     pub tflops: f64,

@@ -57,7 +57,7 @@ pub struct Chosen {
 }
 
 /// A set of layers with what it costs and gives.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ConversionPoint {
     /// Its number among the points, from 1.
     pub number: usize,
@@ -66,6 +66,7 @@ pub struct ConversionPoint {
     /// How the set was chosen.
     pub series: SetSeries,
     /// The wiring of the checkpoint.
+    #[schemars(with = "String")]
     pub architecture: Architecture,
     /// The layers of the checkpoint that are converted, ascending.
     pub layers: Vec<u32>,
@@ -73,6 +74,7 @@ pub struct ConversionPoint {
     #[serde(flatten)]
     pub quality: Quality,
     /// The wiring of the model whose speed is predicted.
+    #[schemars(with = "String")]
     pub target_architecture: Architecture,
     /// Tokens/s on the target, simulated.
     pub tokens_per_s: f64,
@@ -83,7 +85,7 @@ pub struct ConversionPoint {
 }
 
 /// Quality and predicted speed of the unconverted model.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Unconverted {
     /// Its quality on the text, measured.
     #[serde(flatten)]
@@ -95,7 +97,7 @@ pub struct Unconverted {
 }
 
 /// Where the numbers come from.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Origins {
     /// Of likelihood, divergence and agreement.
     pub quality: Provenance,
@@ -104,7 +106,7 @@ pub struct Origins {
 }
 
 /// What converting layers of a checkpoint costs on a text and gives on a target.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ConversionReport {
     /// The version of this format.
     pub version: u32,
@@ -125,6 +127,7 @@ pub struct ConversionReport {
     /// Ranks with which the quality was measured.
     pub tp: u32,
     /// Format of the weights with which the quality was measured.
+    #[schemars(with = "String")]
     pub dtype: DType,
     /// The cell whose speed is predicted, with `standard`.
     pub target: Spec,

@@ -18,7 +18,7 @@ use crate::trace::overlap::{Runs, StepKey, us};
 use crate::trace::{Span, Trace};
 
 /// How the critical path came to a span.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
     /// It ends last: here the walk began.
@@ -32,7 +32,7 @@ pub enum Why {
 }
 
 /// A span of the critical path. The steps of a path follow one another in time without holes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct PathStep {
     /// Index into the trace's spans.
     pub span: usize,
@@ -199,7 +199,7 @@ impl<'a> Walk<'a> {
 const ENOUGH: usize = 1 << 20;
 
 /// What critical paths consist of, over the selected steps. Averages a step.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct PathSummary {
     /// How many steps were walked from their end to their beginning.
     pub steps: u64,
@@ -223,7 +223,7 @@ pub struct PathSummary {
 }
 
 /// A module and kind of operation on critical paths.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct PathPart {
     /// `attn`, `mlp`, `head` ...
     pub module: String,

@@ -7,7 +7,7 @@ use crate::table::Overlap;
 
 /// One run's decode phase less another's, by where it lies (ms of one sample, per rank, averaged over
 /// ranks). The parts sum to `decode_ms`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Difference {
     /// The whole difference of the decode phase.
     pub decode_ms: f64,

@@ -13,7 +13,7 @@ use crate::trace::{Span, Trace};
 const MOST: usize = 1_000;
 
 /// A stretch of exposed communication.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ExposedStretch {
     /// The ranks that have this very stretch, ascending; what follows is of the first.
     pub ranks: Vec<u32>,
@@ -37,7 +37,7 @@ pub struct ExposedStretch {
 }
 
 /// The longest stretches of exposed communication of a part of a trace.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ExposedStretches {
     /// How many there are; one that several ranks have counts once.
     pub count: u64,

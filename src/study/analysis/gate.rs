@@ -101,15 +101,17 @@ impl Gate {
 }
 
 /// What a gate says of a cell.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct GateRow {
     /// The cell's key, which stays the same from version to version.
     pub key: String,
     /// The cell in words.
     pub cell: String,
     /// The gate that the row answers.
+    #[schemars(with = "String")]
     pub gate: Gate,
     /// The measure that is held.
+    #[schemars(with = "String")]
     pub measure: &'static Measure,
     /// Its value in the baseline.
     pub baseline: f64,
@@ -136,7 +138,7 @@ pub struct GateRow {
 }
 
 /// What gates say of all cells of a baseline.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct GateReport {
     /// The baseline's name, as it was given to `baseline set`.
     pub baseline: String,

@@ -23,7 +23,7 @@ use crate::trace::overlap::intervals::{Interval, seek};
 use crate::trace::overlap::{Class, Lanes, Runs, us};
 
 /// Idle time of one rank, by what it waited for.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct IdleSplit {
     /// The rank whose lanes were idle, from 0.
     pub rank: u32,

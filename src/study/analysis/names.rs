@@ -12,7 +12,7 @@ use crate::trace::overlap::{Cell, Lanes, Runs, Selection, Tally, is_memory, us};
 use crate::trace::{OperationInfo, Trace};
 
 /// Operations of one name: a kernel, or an operation of a plan in all of its layers.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct NameRow {
     /// The name, whole; of a plan with `L*` for the layer.
     pub name: String,

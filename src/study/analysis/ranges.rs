@@ -14,7 +14,7 @@ use crate::trace::overlap::intervals::{Coverage, Interval, clip, difference, uni
 use crate::trace::overlap::{Lanes, Runs, us};
 
 /// What happened within ranges of one name, or of one layer. Times a rank, averaged over ranks (us).
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct RangeRow {
     /// Name of the ranges.
     pub name: String,

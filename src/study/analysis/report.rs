@@ -13,7 +13,7 @@ use crate::trace::overlap::{Cell, Lanes, OverlapReport, Runs, Selection, Tally, 
 use crate::trace::{ImportReport, Trace};
 
 /// All that is known of the selected part of a trace.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct TraceReport {
     /// Overlap by rank and in all, breakdown by module and kind.
     #[serde(flatten)]
@@ -43,7 +43,7 @@ pub struct TraceReport {
 }
 
 /// Operations that have something in common. Sums of durations a rank, averaged over ranks.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct GroupRow {
     /// The operation's name, or its kind.
     pub name: String,
@@ -60,7 +60,7 @@ pub struct GroupRow {
 }
 
 /// A layer. Times a rank, averaged over ranks (us).
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct LayerRow {
     /// The layer, from 0; null for what belongs to none.
     pub layer: Option<u32>,

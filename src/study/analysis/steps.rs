@@ -9,7 +9,7 @@ use crate::trace::Trace;
 use crate::trace::overlap::{Lanes, Nanoseconds, Run, Runs, Selection, StepKey, us};
 
 /// A prefill or a decode step of one sample.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct StepSummary {
     /// Which timed generation of the run, from 0.
     pub sample: u32,

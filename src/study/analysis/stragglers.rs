@@ -16,7 +16,7 @@ use crate::base::statistics::median;
 use crate::trace::overlap::{Class, Run, Runs, StepKey, us};
 
 /// A collective at which the ranks did not arrive together.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Arrival {
     /// Which timed generation of the run, from 0.
     pub sample: u32,
@@ -37,7 +37,7 @@ pub struct Arrival {
 }
 
 /// How a rank behaved at collectives.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct RankArrivals {
     /// The rank that arrived, from 0.
     pub rank: u32,
@@ -56,7 +56,7 @@ pub struct RankArrivals {
 }
 
 /// Who arrived last, at all collectives of a selection.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Stragglers {
     /// Collectives found on at least two ranks.
     pub matched: u64,

@@ -11,7 +11,7 @@ use crate::machine::hardware::Target;
 use crate::plan::Architecture;
 
 /// A prediction against the measurement of one point.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Residual {
     /// The cell of the point, in words: `llama-3-70b ladder tp8 b1 p2p-on`.
     pub cell: String,
@@ -30,7 +30,7 @@ pub struct Residual {
 }
 
 /// Mean absolute errors (percent).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Errors {
     /// How many points the means are over.
     pub points: usize,
@@ -46,7 +46,7 @@ pub struct Errors {
 }
 
 /// Errors on a part of the data by a fit to the rest.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Held {
     /// What was left out of the fit: `tp 8`, `batch 16`.
     pub held_out: String,

@@ -14,13 +14,14 @@ use crate::run::sim::{Plans, Prediction, predict};
 use crate::table::Spec;
 
 /// A prediction against a measurement.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Residual {
     /// The line of its row in the file.
     pub line: usize,
     /// What was run, in words.
     pub cell: String,
     /// The measure that is compared, with its unit.
+    #[schemars(with = "String")]
     pub measure: Measure,
     /// What was measured: tokens/s, ms, a ratio, percent.
     pub measured: f64,
@@ -31,7 +32,7 @@ pub struct Residual {
 }
 
 /// A row that could not be predicted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct NotRun {
     /// Its line in the file.
     pub line: usize,

@@ -28,7 +28,9 @@ const BUILT_IN: [(&str, &str); 4] = [
 const SHAPE: [&str; 6] = ["layers", "hidden", "heads", "kv_heads", "mlp", "vocabulary"];
 
 /// A measure of a published row that a prediction can be compared with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
     /// batch x output tokens / completion latency (tokens/s).

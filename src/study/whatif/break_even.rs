@@ -13,7 +13,7 @@ use crate::table::Spec;
 pub const HIDDEN_PCT: f64 = 95.0;
 
 /// What is searched over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Over {
     /// Latency of an all-reduce (us): hidden up to some.
@@ -23,7 +23,7 @@ pub enum Over {
 }
 
 /// Where communication stops to be hidden.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Crossing {
     /// It stops to be hidden at this value of what was searched over.
@@ -35,7 +35,7 @@ pub enum Crossing {
 }
 
 /// The break-even of a variant's architecture, all else as it is.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct BreakEven {
     /// What was searched over.
     pub over: Over,

@@ -7,7 +7,7 @@
 //! A row is a span, or a range where `range` is true; then `stream` is its thread, `step` its depth and
 //! `operation` its name. A row group has rows of one sort only.
 
-use polars::prelude::{ArrowDataType, ArrowField, ArrowSchema, DataType};
+use polars_core::prelude::{ArrowDataType, ArrowField, ArrowSchema, DataType};
 
 use crate::plan::{Lane, Phase};
 use crate::trace::{Range, Span};

@@ -1,7 +1,7 @@
 //! A row group's bytes to spans or ranges, in one pass over its columns.
 
-use polars::prelude::{ArrayRef, PlSmallStr, Series};
 use polars_buffer::Buffer;
+use polars_core::prelude::{ArrayRef, PlSmallStr, Series};
 use polars_parquet::read::{BasicDecompressor, column_iter_to_arrays};
 
 use super::columns::Limits;

@@ -5,8 +5,7 @@
 //! hardly change at all, so that they cost next to nothing, in bytes as in time. Zstandard then finds
 //! nothing in packed times but noise, and is spent on the other columns only.
 
-use polars::polars_utils::compression::ZstdLevel;
-use polars::prelude::{
+use polars_core::prelude::{
     ArrayRef, BooleanChunked, CompatLevel, Int64Chunked, IntoSeries, PlSmallStr, PolarsError,
     PolarsResult, Series, UInt32Chunked,
 };
@@ -15,6 +14,7 @@ use polars_parquet::write::{
     FallibleStreamingIterator, RowGroupIterColumns, SchemaDescriptor, StatisticsOptions, Version,
     WriteOptions, array_to_columns, compress,
 };
+use polars_utils::compression::ZstdLevel;
 
 use super::columns::Rows;
 

@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use polars::prelude::{ArrowSchema, DataType};
+use polars_core::prelude::{ArrowSchema, DataType};
 use polars_parquet::read::{FileMetadata, RowGroupMetadata, infer_schema};
 
 use super::columns;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use polars::prelude::PolarsError;
+use polars_core::prelude::PolarsError;
 
 use crate::base::error::Error;
 use crate::base::panic::contained;

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use polars::prelude::{Column, DataFrame, ParquetWriter};
+use polars_core::prelude::{Column, DataFrame};
+use polars_io::prelude::ParquetWriter;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -274,7 +275,7 @@ fn all_columns() -> Vec<Column> {
     super::columns::schema()
         .into_iter()
         .map(|column| {
-            Column::new_scalar(column.name.into(), polars::prelude::Scalar::null(column.dtype), 1)
+            Column::new_scalar(column.name.into(), polars_core::prelude::Scalar::null(column.dtype), 1)
         })
         .collect()
 }
@@ -302,7 +303,7 @@ fn of_format(version: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut frame = DataFrame::new_infer_height(vec![Column::new("sample".into(), [1_u64])]).unwrap();
     ParquetWriter::new(&mut bytes)
-        .with_key_value_metadata(Some(polars::prelude::KeyValueMetadata::from_static(entries)))
+        .with_key_value_metadata(Some(polars_io::prelude::KeyValueMetadata::from_static(entries)))
         .finish(&mut frame)
         .unwrap();
     bytes
@@ -347,7 +348,7 @@ fn the_parquet_of_others_is_never_decoded_even_if_it_looks_like_a_trace() {
     let mut frame = DataFrame::new_infer_height(all_columns()).unwrap();
     let mut bytes = Vec::new();
     ParquetWriter::new(&mut bytes)
-        .with_key_value_metadata(Some(polars::prelude::KeyValueMetadata::from_static(entries)))
+        .with_key_value_metadata(Some(polars_io::prelude::KeyValueMetadata::from_static(entries)))
         .finish(&mut frame)
         .unwrap();
     assert!(refused(&bytes).contains("its footer has no entry ladderscope.groups"));

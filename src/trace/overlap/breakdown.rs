@@ -13,7 +13,7 @@ use crate::plan::Lane;
 use crate::trace::{OperationInfo, Trace};
 
 /// A row of the breakdown: where the lanes' time went.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct BreakdownRow {
     /// The part of the model: `attn`, `mlp`, `head`; of an imported trace, empty.
     pub module: String,

@@ -17,7 +17,7 @@ use crate::table::{Overlap, Provenance, overlap_pct};
 use crate::trace::{Span, Trace};
 
 /// Overlap of one rank, as `ladderscope overlap --format json` prints it: microseconds, unions of intervals.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct RankOverlap {
     /// The rank whose lanes were looked at, from 0.
     pub rank: u32,
@@ -47,7 +47,7 @@ pub struct RankOverlap {
 }
 
 /// The numbers of [`RankOverlap`] as they were summed: whole nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Nanoseconds {
     /// Time in which the comm lane was busy.
     pub comm_ns: i64,
@@ -106,7 +106,7 @@ impl RankOverlap {
 
 /// What `overlap TRACE --format json` prints: overlap by rank and over all ranks, and where the
 /// lanes' time went (us).
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct OverlapReport {
     /// One entry for each rank, ascending.
     pub ranks: Vec<RankOverlap>,

@@ -55,7 +55,9 @@ impl Selection {
 }
 
 /// A prefill or a decode step of one sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, schemars::JsonSchema,
+)]
 pub struct StepKey {
     /// Which timed generation of the run, from 0.
     pub sample: u32,

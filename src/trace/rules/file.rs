@@ -20,7 +20,19 @@ pub const BUILT_IN: [(&str, &str); 3] = [
 const LONGEST: u64 = 4 << 20;
 
 /// What an operation is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
     /// It moves data between ranks: a collective, a send or a receive.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::What;
 
 /// Outcome of classifying a trace. Empty for own traces, whose plan says what everything is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RuleReport {
     /// The rules: `default`, `nccl-name`, `hta`, or the file's path.
     pub rules: String,
@@ -17,7 +17,7 @@ pub struct RuleReport {
 }
 
 /// What a rule matched.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RuleMatches {
     /// The name of the rule in its file.
     pub rule: String,
@@ -28,7 +28,7 @@ pub struct RuleMatches {
 }
 
 /// An operation, over all ranks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Matched {
     /// The kernel's name as the rules saw it.
     pub name: String,
@@ -39,7 +39,7 @@ pub struct Matched {
 }
 
 /// An operation that might be communication.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Unsure {
     /// The operation, with how often and how long it ran.
     #[serde(flatten)]

@@ -5,9 +5,8 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use polars::prelude::{
-    DataFrame, ParallelStrategy, ParquetReader, PolarsResult, Schema, SchemaExt, SerReader,
-};
+use polars_core::prelude::{DataFrame, PolarsResult, Schema, SchemaExt};
+use polars_io::prelude::{ParallelStrategy, ParquetReader, SerReader};
 use polars_parquet::read::{FileMetadata, infer_schema};
 use rayon::prelude::*;
 

@@ -7,8 +7,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use polars::prelude::PolarsResult;
 use polars_buffer::Buffer;
+use polars_core::prelude::PolarsResult;
 use polars_parquet::read::{FileMetadata, read_metadata};
 use sha2::{Digest, Sha256};
 

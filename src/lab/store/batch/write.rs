@@ -8,10 +8,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use polars::polars_utils::compression::ZstdLevel;
-use polars::prelude::{
-    DataFrame, KeyValueMetadata, ParquetCompression, ParquetWriter, PolarsError, StatisticsOptions,
-};
+use polars_core::prelude::{DataFrame, PolarsError};
+use polars_io::prelude::{KeyValueMetadata, ParquetCompression, ParquetWriter, StatisticsOptions};
+use polars_utils::compression::ZstdLevel;
 
 use super::{PARTS, ROWS, SEAL_KEY, VERSION, VERSION_KEY, parts, read, seal};
 use crate::base::atomic::{AtomicFile, UNFINISHED};

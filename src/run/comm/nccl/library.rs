@@ -112,7 +112,7 @@ unsafe fn text(pointer: *const c_char) -> Option<String> {
 }
 
 /// The NCCL that would be used.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default, Serialize, schemars::JsonSchema)]
 pub struct Probe {
     /// The version as people write it: `2.27.3`; `None` where no NCCL was found.
     pub version: Option<String>,

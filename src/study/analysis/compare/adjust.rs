@@ -12,7 +12,7 @@ use serde::Serialize;
 pub const LEVEL: f64 = 0.05;
 
 /// What remains of the differences when their number is taken into account.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Adjusted {
     /// The name of the adjustment, `Benjamini-Hochberg`, for output.
     pub method: &'static str,

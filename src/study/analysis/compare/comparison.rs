@@ -10,7 +10,7 @@ use crate::table::render::Shown;
 use crate::table::{Measure, Provenance, Spec, Split};
 
 /// A matched pair in a comparison.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Comparison {
     /// What both have in common, for people: `tiny tp2 b1 p2p-on cpu emulated:...`.
     pub matched: String,
@@ -123,9 +123,10 @@ impl Comparison {
 }
 
 /// What both cells of a pair have of a measure.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Measured {
     /// The measure, which JSON has by its name.
+    #[schemars(with = "String")]
     pub measure: &'static Measure,
     /// Its value in the baseline and in the compared cell.
     pub values: [Option<f64>; 2],
@@ -135,7 +136,7 @@ pub struct Measured {
 
 /// One cell of a pair: what was run, and what communication costs in it. Times of the lanes are of the
 /// decode phase of one sample, per rank, averaged over ranks (ms); null where nothing was recorded.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Side {
     /// The cell that was run, with all its options.
     #[serde(skip)]
@@ -202,7 +203,7 @@ impl Side {
 }
 
 /// Something that looks wrong, and the cells that it is about.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(transparent)]
 pub struct Flag {
     /// What looks wrong, in words.
@@ -222,7 +223,7 @@ impl Flag {
 }
 
 /// All pairs that differ only along `axis`, and what looks wrong.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ComparisonReport {
     /// The name of the axis along which the pairs differ.
     pub by: String,

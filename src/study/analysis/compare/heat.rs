@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Comparison, ComparisonReport, Verdict};
 
 /// What a map holds fixed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct HeatSlice {
     /// The axis's value of the baseline.
     pub baseline: String,
@@ -24,7 +24,7 @@ pub struct HeatSlice {
 }
 
 /// A map: rows are TPs, columns batches, each ascending.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct HeatMap {
     /// The name of the axis by which cells were compared.
     pub by: String,
@@ -40,7 +40,7 @@ pub struct HeatMap {
 }
 
 /// A cell of the map.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct HeatCell {
     /// The TP of the compared run: its row.
     pub tp: u32,
@@ -61,7 +61,7 @@ pub struct HeatCell {
 }
 
 /// Which number of a cell a map shows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HeatValue {
     /// Tokens/s over the baseline's.

@@ -37,15 +37,17 @@ pub struct AreaOptions {
 }
 
 /// What an architecture's frontier gains over `standard`, same group, P2P and setting.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct AreaGained {
     /// The group (model, workload, hardware, provenance).
     pub group: String,
     /// Where the numbers come from.
     pub provenance: Provenance,
     /// The architecture whose frontier gains the area.
+    #[schemars(with = "String")]
     pub architecture: Architecture,
     /// The architecture over whose frontier it gains, `standard`.
+    #[schemars(with = "String")]
     pub baseline: Architecture,
     /// Whether GPUs talk directly.
     pub p2p: P2p,

@@ -39,11 +39,13 @@ pub enum YAxis {
 }
 
 /// What a plot has on both its axes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
 pub struct Axes {
     /// What is on the horizontal axis.
+    #[schemars(with = "String")]
     pub x: XAxis,
     /// What is on the vertical axis.
+    #[schemars(with = "String")]
     pub y: YAxis,
 }
 

@@ -10,13 +10,14 @@ use crate::plan::Architecture;
 use crate::table::{P2p, Provenance};
 
 /// The best that one series reaches within one limit.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct AtLimit {
     /// The group (model, workload, hardware, provenance).
     pub group: String,
     /// Where the numbers come from.
     pub provenance: Provenance,
     /// The architecture of the runs.
+    #[schemars(with = "String")]
     pub architecture: Architecture,
     /// Whether GPUs talk directly.
     pub p2p: P2p,
@@ -29,7 +30,7 @@ pub struct AtLimit {
 }
 
 /// The run of a series with the highest y within a limit.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct BestAtLimit {
     /// The id of the run that is best.
     pub run: String,

@@ -44,7 +44,7 @@ pub const OVERLAY_COLUMNS: [&str; 20] = [
 
 /// A point from elsewhere. What its table does not say is `None`; what follows from
 /// the rest is computed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct OverlayPoint {
     /// Where it comes from: `published (arXiv 2501.06589)`, or the file's name; with its provenance where
     /// its table says one: `points.csv (simulated)`.

@@ -16,7 +16,7 @@ use crate::table::{
 };
 
 /// A point of a Pareto plot.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ParetoPoint {
     /// The run (or aggregated cell's last run).
     pub run: String,

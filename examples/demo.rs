@@ -1,0 +1,189 @@
+//! Records the demo: a shell in a pseudo terminal, in which commands are typed and the workbench is used, as a file that
+//! `asciinema play` and web players show (asciicast version 2). Everything in it is computed while it is recorded.
+//!
+//! `cargo build --release && cargo run --release --example demo [-- FILE.cast]`
+
+#[path = "../tests/it/pty.rs"]
+mod pty;
+
+use std::error::Error;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use pty::Workbench;
+
+/// The window: columns and rows.
+const WINDOW: (u16, u16) = (120, 36);
+/// Between two letters that are typed.
+const LETTER: Duration = Duration::from_millis(45);
+/// How often it is looked what the terminal shows.
+const LOOK: Duration = Duration::from_millis(20);
+/// Nothing happens for so long at most: who looks at it does not wait for a slow machine.
+const IDLE: Duration = Duration::from_millis(1500);
+
+/// What is done in the demo.
+enum Act {
+    /// A command is typed and runs until the prompt is back.
+    Command(&'static str),
+    /// A program is started that stays until a text is seen.
+    Start(&'static str, &'static str),
+    /// Keys are pressed, and a text is seen then.
+    Keys(&'static [&'static str], &'static str),
+}
+
+use Act::{Command, Keys, Start};
+
+const ACTS: &[Act] = &[
+    Command("ladderscope sweep paper-70b --dir paper | head -n 12"),
+    Command("ladderscope compare --dir paper --by architecture --filter 'tp:8 batch:16 p2p:off'"),
+    Start("ladderscope --dir paper", "paper-70b"),
+    Keys(&["3", "/", "arch:ladder tp:8 p2p:off", "\r"], "runs"),
+    // its last run: every lane, and the critical path
+    Keys(&["G", "\r", "]", "]", "+", "+", "+", "+", "+", "p"], "critical"),
+    Keys(&["5", "\x1b"], "tokens/s/GPU"),
+    Keys(&["6"], "comparisons"),
+    Keys(&["7", "j", "j", "j", "l", "l", "l"], "break-even"),
+    Keys(&["q"], "$ "),
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let into =
+        std::env::args().nth(1).map_or_else(|| PathBuf::from("examples/demo.cast"), PathBuf::from);
+    // target/release/examples/demo
+    let own = std::env::current_exe()?;
+    let folder = own.ancestors().nth(2).filter(|dir| dir.join("ladderscope").exists());
+    let folder = folder.ok_or("build the program first: cargo build --release")?;
+    let place = tempfile::tempdir()?;
+    let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap_or_default());
+    let environment = [("PATH", path.as_str()), ("PS1", "$ "), ("LC_ALL", "C.UTF-8")];
+    let shell = Workbench::open_with(Path::new("/bin/sh"), place.path(), &["-i"], &environment, WINDOW);
+    let mut recorder = Recorder::new(shell);
+    recorder.wait_for("$ ");
+    for act in ACTS {
+        match act {
+            Command(command) => {
+                recorder.type_line(command);
+                // the prompt of the next line
+                recorder.wait_until(|screen| screen.trim_end().ends_with("\n$"));
+                recorder.rest(3 * IDLE);
+            }
+            Start(command, shows) => {
+                recorder.type_line(command);
+                recorder.wait_for(shows);
+                recorder.rest(2 * IDLE);
+            }
+            Keys(keys, shows) => {
+                for key in *keys {
+                    for letter in letters(key) {
+                        recorder.terminal.press(letter);
+                        recorder.rest(6 * LETTER);
+                    }
+                }
+                recorder.wait_for(shows);
+                recorder.rest(2 * IDLE);
+            }
+        }
+    }
+    recorder.terminal.press("exit\r");
+    let (events, terminal) = (recorder.events, recorder.terminal);
+    terminal.ended();
+    write(&into, &events)?;
+    println!("{}: {} events, {:.0} s", into.display(), events.len(), events.last().map_or(0.0, |e| e.0));
+    Ok(())
+}
+
+/// Keys one by one; an escape sequence is one of them.
+fn letters(keys: &str) -> Vec<&str> {
+    if keys.starts_with('\x1b') {
+        return vec![keys];
+    }
+    keys.split_inclusive(|_: char| true).collect()
+}
+
+/// What the terminal wrote, and when.
+struct Recorder {
+    terminal: Workbench,
+    /// Bytes that were recorded.
+    read: usize,
+    /// Bytes of a character whose end has not come yet.
+    begun: Vec<u8>,
+    /// Seconds since the beginning, without what was waited for, and what was written then.
+    events: Vec<(f64, String)>,
+    /// The time of the last event in the recording, and outside.
+    last: (f64, Instant),
+}
+
+impl Recorder {
+    fn new(terminal: Workbench) -> Self {
+        Self { terminal, read: 0, begun: Vec::new(), events: Vec::new(), last: (0.0, Instant::now()) }
+    }
+
+    /// Records what has come.
+    fn look(&mut self) {
+        let new = self.terminal.written_since(self.read);
+        if new.is_empty() {
+            return;
+        }
+        self.read += new.len();
+        self.begun.extend(new);
+        let whole = match std::str::from_utf8(&self.begun) {
+            Ok(text) => text.len(),
+            Err(e) => e.valid_up_to(),
+        };
+        let rest = self.begun.split_off(whole);
+        let text = String::from_utf8_lossy(&std::mem::replace(&mut self.begun, rest)).into_owned();
+        let passed = self.last.1.elapsed().min(IDLE).as_secs_f64();
+        self.last = (self.last.0 + passed, Instant::now());
+        self.events.push((self.last.0, text));
+    }
+
+    /// Lets it be looked at.
+    fn rest(&mut self, time: Duration) {
+        let began = Instant::now();
+        while began.elapsed() < time {
+            self.look();
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn type_line(&mut self, text: &str) {
+        for letter in letters(text) {
+            self.terminal.press(letter);
+            self.rest(LETTER);
+        }
+        self.rest(10 * LETTER);
+        self.terminal.press("\r");
+        self.rest(4 * LETTER);
+    }
+
+    fn wait_for(&mut self, text: &str) {
+        self.wait_until(|screen| screen.contains(text));
+    }
+
+    fn wait_until(&mut self, seen: impl Fn(&str) -> bool) {
+        let began = Instant::now();
+        while !seen(&self.terminal.contents()) {
+            assert!(began.elapsed() < pty::PATIENCE, "waited in vain:\n{}", self.terminal.contents());
+            self.look();
+            std::thread::sleep(LOOK);
+        }
+        self.look();
+    }
+}
+
+/// Writes the recording: a line of JSON that describes it, and one for each event.
+fn write(path: &Path, events: &[(f64, String)]) -> Result<(), Box<dyn Error>> {
+    let mut text = Vec::new();
+    let header = serde_json::json!({
+        "version": 2, "width": WINDOW.0, "height": WINDOW.1, "title": "Ladderscope",
+        "env": { "TERM": "xterm-256color", "SHELL": "/bin/sh" },
+    });
+    writeln!(text, "{header}")?;
+    for (time, written) in events {
+        let time = (time * 1e3).round() / 1e3;
+        writeln!(text, "{}", serde_json::json!([time, "o", written]))?;
+    }
+    std::fs::write(path, text)?;
+    Ok(())
+}

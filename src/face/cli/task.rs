@@ -1,0 +1,50 @@
+//! What a task of Slurm does (`__task`): the cells that `sweep --slurm` gave it, into the shared store.
+
+use std::path::PathBuf;
+
+use super::interrupt::{self, INTERRUPTED};
+use super::progress::Progress;
+use super::report;
+use crate::base::error::{Error, Result};
+use crate::desk::Start;
+use crate::lab::launch::{self, Cancel};
+use crate::lab::store::Store;
+use crate::lab::sweep::TaskCells;
+
+/// The variable in which Slurm tells a task its number.
+const TASK: &str = "SLURM_ARRAY_TASK_ID";
+
+/// The arguments that the batch script has.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The file with all cells that were submitted
+    file: PathBuf,
+    /// The number of this task's array
+    array: usize,
+}
+
+/// Runs the cells and writes their progress to standard error, which Slurm keeps. Failed runs are stored, and no failure
+/// of the task.
+pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let number = std::env::var(TASK).ok().and_then(|number| number.parse().ok());
+    let number = number.ok_or_else(|| {
+        Error::input_help(
+            format!("{TASK} is not set: this is no task of a job array"),
+            "`ladderscope sweep FILE --slurm OPTIONS` submits job arrays",
+        )
+    })?;
+    let TaskCells { experiment, choice, timeout } = TaskCells::open(&args.file, args.array, number)?;
+    let cancel = Cancel::default();
+    interrupt::cancel_on_signals(&cancel, true)?;
+    launch::lead_or_follow(timeout, &cancel, |leader| {
+        let start = Start { timeout, leader, ..Start::new(Store::open(dir), cancel.clone()) };
+        let mut progress = Progress::new(&experiment.cells, experiment.rounds);
+        let outcome = start.experiment(&experiment, choice, &mut |event| progress.event(&event));
+        progress.finish();
+        if outcome?.interrupted || cancel.is_all() {
+            report::print(&Error::Interrupted);
+            return Ok(INTERRUPTED);
+        }
+        Ok(0)
+    })
+}

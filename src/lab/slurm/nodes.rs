@@ -1,0 +1,86 @@
+//! How large the nodes of a partition are: what `sinfo` says.
+
+use std::process::Command;
+use std::time::Duration;
+
+use super::command::answer;
+use crate::base::error::Result;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The largest node of those that may be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nodes {
+    /// The GPUs of the node that has most; 0 where Slurm knows of none.
+    pub gpus: u32,
+    /// The CPUs of the node that has most, as Slurm counts them.
+    pub cpus: u32,
+}
+
+/// What the nodes of a partition have, or of all where none is named.
+///
+/// # Errors
+///
+/// A failure with what `sinfo` said.
+pub fn nodes(partition: Option<&str>) -> Result<Nodes> {
+    let mut command = Command::new("sinfo");
+    command.args(["--noheader", "--format=%c|%G"]);
+    command.args(partition.map(|name| format!("--partition={name}")));
+    Ok(read(&answer(&mut command, PATIENCE)?))
+}
+
+fn read(said: &str) -> Nodes {
+    let mut nodes = Nodes { gpus: 0, cpus: 1 };
+    for line in said.lines() {
+        let (cpus, resources) = line.split_once('|').unwrap_or((line, ""));
+        // `64+` stands for nodes of several sizes
+        let cpus = cpus.trim().trim_end_matches('+').parse().unwrap_or(1);
+        nodes = Nodes { gpus: nodes.gpus.max(gpus(resources)), cpus: nodes.cpus.max(cpus) };
+    }
+    nodes
+}
+
+/// The GPUs in a list of generic resources: `gpu:h100:8(S:0-1),gpu:2,nic:1` has ten.
+fn gpus(resources: &str) -> u32 {
+    let mut text = String::new();
+    let mut depth = 0_u32;
+    for c in resources.chars() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            c if depth == 0 => text.push(c),
+            _ => {}
+        }
+    }
+    let of_gpus = text.split(',').map(str::trim).filter(|one| *one == "gpu" || one.starts_with("gpu:"));
+    let counts = of_gpus.map(|one| one.rsplit(':').next().and_then(|n| n.parse().ok()).unwrap_or(1));
+    counts.fold(0, u32::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_largest_node_counts() {
+        let said = "64+|gpu:h100:8(S:0-1)\n32|(null)\n128|gpu:a100:4(S:0,1),gpu:1g.5gb:2,nic:1\n";
+        assert_eq!(read(said), Nodes { gpus: 8, cpus: 128 });
+        assert_eq!(read("2|(null)"), Nodes { gpus: 0, cpus: 2 });
+        assert_eq!(gpus("gpu"), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_sinfo_says_is_read(said in ".{0,80}") {
+            let nodes = read(&said);
+            prop_assert!(nodes.cpus >= 1);
+        }
+
+        #[test]
+        fn counts_are_found_whatever_stands_around_them(n in 1_u32..64, cpus in 1_u32..1024, kind in "[a-z0-9.]{1,8}") {
+            prop_assert_eq!(read(&format!("{cpus}+|nic:2,gpu:{kind}:{n}(S:0,1)")), Nodes { gpus: n, cpus });
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! From Slurm's queue and the shared store to the events of a sweep: what tasks begin and end is found in the store,
+//! what becomes of the tasks themselves in the queue.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::options::SlurmOptions;
+use super::plan::Submitted;
+use super::queue::Queue;
+use super::submit::submit;
+use crate::base::error::Result;
+use crate::lab::launch::{Cancel, Executor};
+use crate::lab::slurm;
+use crate::lab::store::{Ended, Store};
+use crate::lab::sweep::conclude::{Conclusion, impossible, not_run};
+use crate::lab::sweep::{Choice, Experiment, SweepEvent, SweepOutcome};
+use crate::run::Feasibility;
+use crate::table::{Record, Status};
+
+/// How often the store is looked at.
+const STORE: Duration = Duration::from_secs(1);
+/// Tasks that were cancelled have so long to store what they have: Slurm's `KillWait`, and some more.
+const CANCELLING: Duration = Duration::from_secs(90);
+/// How often it is looked whether the sweep is cancelled.
+const POLL: Duration = Duration::from_millis(50);
+
+/// How cells are given to Slurm.
+#[derive(Clone, Debug)]
+pub struct OnSlurm {
+    /// What the user gives to `sbatch`.
+    pub options: SlurmOptions,
+    /// This program's file, as it is named on all nodes.
+    pub binary: PathBuf,
+    /// Whether nobody waits for the tasks.
+    pub detach: bool,
+    /// How long a rank may show no progress.
+    pub timeout: Duration,
+}
+
+/// Runs an experiment on Slurm: simulated cells here, the others in tasks of job arrays. Tasks of an earlier call that
+/// are still queued or running are followed, and not submitted again. Blocks until all tasks have ended; `None` where
+/// nobody waits for them.
+///
+/// # Errors
+///
+/// A failure where Slurm refuses the jobs or the store cannot be read or written; tasks that fail are no error, but
+/// failed runs.
+pub fn execute_on_slurm(
+    experiment: &Experiment,
+    store: &Store,
+    executor: &dyn Executor,
+    choice: Choice,
+    cancel: &Cancel,
+    how: &OnSlurm,
+    emit: &mut dyn FnMut(SweepEvent),
+) -> Result<Option<SweepOutcome>> {
+    store.prepare()?;
+    let mut known = Ended::default();
+    let before = store.new_runs(&mut known)?;
+    let is_old = |(record, _): &&(Record, bool)| record.status != Status::Running;
+    let old: HashSet<String> =
+        before.iter().filter(is_old).map(|(record, _)| record.run.clone()).collect();
+
+    let keys: Vec<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
+    let wanted: HashSet<&str> = keys.iter().map(String::as_str).collect();
+    let mut finished = match choice {
+        Choice::All => Default::default(),
+        Choice::Missing | Choice::Failed => store.finished_of(&wanted)?,
+    };
+    let failed = match choice {
+        Choice::Failed => Some(store.failed_of(&wanted)?),
+        Choice::All | Choice::Missing => None,
+    };
+    let (mut expected, mut found) = (BTreeSet::new(), Vec::new());
+    let name = Some(experiment.name.as_str());
+    for (cell, planned) in experiment.cells.iter().enumerate() {
+        if let Some(record) = impossible(planned, name, store) {
+            emit(SweepEvent::CellSettled { cell, round: 0, record: Box::new(record) });
+        } else if !planned.spec.backend.is_simulated() {
+            for round in 0..experiment.rounds {
+                let is_chosen = |failed: &HashSet<_>| failed.contains(&(keys[cell].clone(), round));
+                match finished.get(&keys[cell], round) {
+                    Some(record) => found.push((cell, round, record)),
+                    None if failed.as_ref().is_none_or(is_chosen) => {
+                        expected.insert((cell, round));
+                    }
+                    None => {}
+                }
+            }
+        }
+    }
+    let chosen_cells: BTreeSet<usize> = expected.iter().map(|(cell, _)| *cell).collect();
+    let chosen = |cell: usize| chosen_cells.contains(&cell);
+    let mut follower = Follower {
+        experiment,
+        store,
+        by_key: HashMap::new(),
+        expected,
+        ended: BTreeMap::new(),
+        unfinished: HashMap::new(),
+        lost: 0,
+        cells: Conclusion::new(&experiment.cells, experiment.rounds, name, store, &chosen),
+        stored: BTreeSet::new(),
+    };
+    for (cell, key) in keys.iter().enumerate() {
+        follower.by_key.entry(key).or_default().push(cell);
+    }
+    let others: Vec<String> = found
+        .iter()
+        .filter(|(_, _, record)| record.experiment.as_deref() != name)
+        .map(|(_, _, record)| record.run.clone())
+        .collect();
+    for (cell, round, record) in found {
+        emit(SweepEvent::CellSettled { cell, round, record: Box::new(record.clone()) });
+        follower.has_ended(cell, round, record, false, emit);
+    }
+    store.found_by(&others, &experiment.name)?;
+    follower.simulate(executor, choice, cancel, emit)?;
+
+    let cells: Vec<usize> = chosen_cells.iter().copied().collect();
+    let sweeps = match cells.is_empty() || cancel.is_all() {
+        true => Vec::new(),
+        false => submit(experiment, &cells, store, choice, cancel, how, &mut |text| {
+            emit(SweepEvent::Note(text));
+        })?,
+    };
+    if how.detach && !cancel.is_all() {
+        return Ok(None);
+    }
+    let mut queue = Queue::new(&sweeps, &keys, store);
+    follower.follow(&mut queue, &mut known, &old, cancel, emit)?;
+    let failed = follower.lost;
+    let stored = follower.stored.len();
+    let mut outcome =
+        SweepOutcome { interrupted: cancel.is_all(), stored, ..follower.cells.finish(emit) };
+    outcome.failed = outcome.failed.max(failed);
+    let logs = |sweep: &&Submitted| sweep.experiment == experiment.name;
+    match outcome.failed {
+        0 if !outcome.interrupted => sweeps.iter().filter(logs).for_each(Submitted::remove),
+        0 => {}
+        _ => emit(SweepEvent::Note(format!(
+            "what the tasks wrote stays until the next sweep: {}",
+            sweeps.iter().map(|s| s.folder.display().to_string()).collect::<Vec<_>>().join(", ")
+        ))),
+    }
+    Ok(Some(outcome))
+}
+
+/// What is still expected, and what came.
+struct Follower<'a> {
+    experiment: &'a Experiment,
+    store: &'a Store,
+    /// Cells by their keys.
+    by_key: HashMap<&'a str, Vec<usize>>,
+    /// Runs (cell and round) of which tasks are to leave a record.
+    expected: BTreeSet<(usize, u32)>,
+    /// Records of cells of which others are still expected: told in the order of their rounds.
+    ended: BTreeMap<usize, BTreeMap<u32, (Record, bool)>>,
+    /// Runs that have begun and not ended, as they were last seen.
+    unfinished: HashMap<(usize, u32), Record>,
+    /// How many runs of tasks did not come to an end of their own.
+    lost: usize,
+    cells: Conclusion<'a>,
+    /// Runs that were stored meanwhile.
+    stored: BTreeSet<String>,
+}
+
+impl Follower<'_> {
+    /// Simulated cells take seconds: they run in this process, as in any sweep.
+    fn simulate(
+        &mut self,
+        executor: &dyn Executor,
+        choice: Choice,
+        cancel: &Cancel,
+        emit: &mut dyn FnMut(SweepEvent),
+    ) -> Result<()> {
+        let all = &self.experiment.cells;
+        let is_simulated = |cell: &usize| {
+            all[*cell].feasibility == Feasibility::Runs && all[*cell].spec.backend.is_simulated()
+        };
+        let simulated: Vec<usize> = (0..all.len()).filter(is_simulated).collect();
+        if simulated.is_empty() {
+            return Ok(());
+        }
+        let cells = simulated.iter().map(|cell| all[*cell].clone()).collect();
+        let experiment = Experiment { cells, ..self.experiment.clone() };
+        let mut records = Vec::new();
+        crate::lab::sweep::execute(&experiment, self.store, executor, choice, cancel, &mut |event| {
+            if let SweepEvent::CellSettled { cell, round, record } = &event {
+                records.push((simulated[*cell], *round, (**record).clone(), false));
+            }
+            if let SweepEvent::RunEnded { cell, round, record } = &event {
+                records.push((simulated[*cell], *round, (**record).clone(), true));
+            }
+            if !matches!(event, SweepEvent::CellDone { .. }) {
+                emit(event.of_cell(|cell| simulated[cell]));
+            }
+        })?;
+        for (cell, round, record, ran) in records {
+            self.has_ended(cell, round, record, ran, emit);
+        }
+        Ok(())
+    }
+
+    /// A run has a record: its cell is concluded when all its rounds have.
+    fn has_ended(
+        &mut self,
+        cell: usize,
+        round: u32,
+        record: Record,
+        ran: bool,
+        emit: &mut dyn FnMut(SweepEvent),
+    ) {
+        self.expected.remove(&(cell, round));
+        if ran {
+            self.stored.insert(record.run.clone());
+        }
+        self.ended.entry(cell).or_default().insert(round, (record, ran));
+        if self.expected.range((cell, 0)..=(cell, u32::MAX)).next().is_some() {
+            return;
+        }
+        let rounds = self.ended.remove(&cell).unwrap_or_default();
+        // further rounds of simulated cells may come: a cell is concluded by its last
+        for (round, (record, ran)) in rounds {
+            match ran {
+                true => self.cells.ran(cell, round, record, emit),
+                false => self.cells.ended(cell, round, record, emit),
+            }
+        }
+    }
+
+    fn follow(
+        &mut self,
+        queue: &mut Queue<'_>,
+        known: &mut Ended,
+        old: &HashSet<String>,
+        cancel: &Cancel,
+        emit: &mut dyn FnMut(SweepEvent),
+    ) -> Result<()> {
+        let mut cancelled: Option<Instant> = None;
+        loop {
+            self.look_at_store(known, old, emit)?;
+            if self.expected.is_empty() {
+                return Ok(());
+            }
+            queue.look(emit);
+            for at in queue.over() {
+                self.conclude(queue, at, cancelled.is_some(), emit)?;
+            }
+            if queue.is_all_over() {
+                return Ok(());
+            }
+            match cancelled {
+                None if cancel.is_all() => {
+                    slurm::cancel(&queue.names)?;
+                    queue.looked = None;
+                    cancelled = Some(Instant::now());
+                }
+                Some(since) if since.elapsed() > CANCELLING => return Ok(()),
+                _ => {}
+            }
+            let until = Instant::now() + STORE;
+            while Instant::now() < until && (cancelled.is_some() || !cancel.is_all()) {
+                std::thread::sleep(POLL);
+            }
+        }
+    }
+
+    /// Tells what tasks began and ended.
+    fn look_at_store(
+        &mut self,
+        known: &mut Ended,
+        old: &HashSet<String>,
+        emit: &mut dyn FnMut(SweepEvent),
+    ) -> Result<()> {
+        for (record, has_ended) in self.store.new_runs(known)? {
+            if old.contains(&record.run) && !has_ended {
+                continue;
+            }
+            let round = record.round;
+            let cells = self.by_key.get(record.spec.key().as_str()).cloned().unwrap_or_default();
+            for cell in cells
+                .into_iter()
+                .filter(|cell| self.expected.contains(&(*cell, round)))
+                .collect::<Vec<_>>()
+            {
+                let seen = self.unfinished.get(&(cell, round)).is_some_and(|r| r.run == record.run);
+                if !seen {
+                    emit(SweepEvent::RunStarted { cell, round, run: record.run.clone() });
+                }
+                if has_ended {
+                    self.unfinished.remove(&(cell, round));
+                    emit(SweepEvent::RunEnded { cell, round, record: Box::new(record.clone()) });
+                    self.has_ended(cell, round, record.clone(), true, emit);
+                } else {
+                    self.unfinished.insert((cell, round), record.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Says of what a task left without a record why there is none.
+    fn conclude(
+        &mut self,
+        queue: &Queue<'_>,
+        at: usize,
+        cancelled: bool,
+        emit: &mut dyn FnMut(SweepEvent),
+    ) -> Result<()> {
+        let followed = &queue.tasks[at];
+        let over = followed.over();
+        for settled in over.impossible() {
+            for cell in self.by_key.get(settled.key.as_str()).cloned().unwrap_or_default() {
+                for round in 0..self.experiment.rounds {
+                    if self.expected.contains(&(cell, round)) {
+                        let record = Record {
+                            run: format!("{}-{}", settled.status.as_str(), settled.key),
+                            experiment: Some(self.experiment.name.clone()),
+                            created: self.store.now(),
+                            ..self.without_run(cell, round, settled.status, settled.reason.clone())
+                        };
+                        emit(SweepEvent::CellSettled { cell, round, record: Box::new(record.clone()) });
+                        self.has_ended(cell, round, record, false, emit);
+                    }
+                }
+            }
+        }
+        for cell in followed.cells.iter().copied() {
+            for round in 0..self.experiment.rounds {
+                if !self.expected.contains(&(cell, round)) {
+                    continue;
+                }
+                let begun = self.unfinished.remove(&(cell, round));
+                let status = if cancelled { Status::Interrupted } else { over.status() };
+                let reason = over.reason(begun.is_some());
+                let record = match begun {
+                    Some(record) => {
+                        let record = Record { status, reason: Some(reason), ..record };
+                        self.store.finish(&record)?;
+                        record
+                    }
+                    // what a user cancelled before it ran is told as in any sweep
+                    None if cancelled => continue,
+                    None => self.without_run(cell, round, status, reason),
+                };
+                self.lost += usize::from(!cancelled);
+                emit(SweepEvent::RunEnded { cell, round, record: Box::new(record.clone()) });
+                self.has_ended(cell, round, record, true, emit);
+            }
+        }
+        Ok(())
+    }
+
+    fn without_run(&self, cell: usize, round: u32, status: Status, reason: String) -> Record {
+        let spec = &self.experiment.cells[cell].spec;
+        let experiment = Some(self.experiment.name.clone());
+        Record { round, status, experiment, reason: Some(reason), ..not_run(spec, self.store) }
+    }
+}

@@ -1,0 +1,121 @@
+//! What is said of cells that a task of Slurm left without a record: they cannot run on its node, or the task, its
+//! process or its node came to an end before they did.
+
+use std::path::Path;
+
+use super::plan::Submitted;
+use super::task::Impossible;
+use crate::base::regular;
+use crate::base::text::printable;
+use crate::lab::slurm::{State, Task};
+use crate::table::Status;
+
+/// So many bytes of a log are looked at for its last words.
+const TAIL: usize = 4096;
+
+/// A task that has ended, or is not known to Slurm any more.
+#[derive(Debug)]
+pub(super) struct Over<'a> {
+    pub sweep: &'a Submitted,
+    pub array: usize,
+    pub task: usize,
+    /// What Slurm said of it last; `None` where it never did.
+    pub last: Option<&'a Task>,
+}
+
+impl Over<'_> {
+    /// The cells that cannot run on the task's node.
+    pub fn impossible(&self) -> Vec<Impossible> {
+        let path = self.sweep.impossible(self.array, self.task);
+        regular::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    }
+
+    /// How the cell under way, or one that was to come, ended: by Slurm's word for the task.
+    pub fn status(&self) -> Status {
+        match self.last.map(|task| task.state) {
+            Some(State::Stopped) => Status::Interrupted,
+            _ => Status::Failed,
+        }
+    }
+
+    /// Why there is no record.
+    pub fn reason(&self, began: bool) -> String {
+        let name = || format!("{}_{}", self.sweep.name(self.array), self.task);
+        let job = self.last.map_or_else(name, Task::id);
+        let on = self.last.map(|task| task.nodes.as_str()).filter(|nodes| !nodes.is_empty());
+        let on = on.map_or(String::new(), |nodes| format!(" on {nodes}"));
+        let when = if began { "while it ran" } else { "before it ran" };
+        let word = self.last.filter(|task| task.state.is_over()).map(|task| task.word.as_str());
+        let what = match word {
+            Some("NODE_FAIL") => format!("its node failed {when} (Slurm job {job}{on}: NODE_FAIL)"),
+            Some("TIMEOUT") => format!(
+                "its time was up {when} (Slurm job {job}{on}: TIMEOUT); --slurm '--time HH:MM:SS' asks for more"
+            ),
+            Some("OUT_OF_MEMORY") => format!(
+                "Slurm ended it {when} for its memory (job {job}{on}: OUT_OF_MEMORY); --slurm '--mem SIZE' asks for more"
+            ),
+            Some("CANCELLED") => format!("cancelled {when} (Slurm job {job}{on})"),
+            Some("COMPLETED") => format!(
+                "Slurm job {job}{on} ended well and left no record here: is the runs directory the same on all nodes?"
+            ),
+            Some(word) => format!("Slurm job {job}{on} ended {when}: {word}"),
+            None => format!("Slurm knows nothing any more of job {job}{on}, which ended {when}"),
+        };
+        match last_words(&self.sweep.log(self.array, self.task)) {
+            // what a task that was stopped said last is not why
+            Some(said) if self.status() == Status::Failed && word != Some("NODE_FAIL") => {
+                format!("{what}; its log ends: {said}")
+            }
+            _ => what,
+        }
+    }
+}
+
+/// The last line of a log that says something.
+fn last_words(log: &Path) -> Option<String> {
+    let bytes = regular::read(log).ok()?;
+    let tail = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL)..]).into_owned();
+    let line = tail.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+    Some(printable(line).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_says_which_job_where_how_and_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("ladderscope-x-1");
+        std::fs::create_dir(&folder).unwrap();
+        let sweep = Submitted { folder, ..Submitted::default() };
+        std::fs::write(sweep.log(0, 3), "starting\nerror: no GPU\n\n").unwrap();
+        let said = |state, word: &str, began| {
+            let task = Task {
+                name: "x".into(),
+                job: 12,
+                index: 3,
+                state,
+                word: word.into(),
+                nodes: "gpu7".into(),
+                reason: None,
+            };
+            let over = Over { sweep: &sweep, array: 0, task: 3, last: Some(&task) };
+            (over.status(), over.reason(began))
+        };
+        let (status, why) = said(State::Failed, "NODE_FAIL", true);
+        assert_eq!(status, Status::Failed);
+        assert_eq!(why, "its node failed while it ran (Slurm job 12_3 on gpu7: NODE_FAIL)");
+        let (status, why) = said(State::Stopped, "TIMEOUT", false);
+        assert_eq!(status, Status::Interrupted);
+        assert!(why.contains("before it ran") && why.contains("--time HH:MM:SS"), "{why}");
+        let (_, why) = said(State::Failed, "FAILED", false);
+        assert_eq!(
+            why,
+            "Slurm job 12_3 on gpu7 ended before it ran: FAILED; its log ends: error: no GPU"
+        );
+        let unknown = Over { sweep: &sweep, array: 1, task: 0, last: None };
+        let (status, why) = (unknown.status(), unknown.reason(false));
+        assert!(status == Status::Failed && why.contains("ladderscope-x-1.1_0"), "{why}");
+    }
+}

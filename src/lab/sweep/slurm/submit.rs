@@ -1,0 +1,128 @@
+//! What is queued already, and what is to be queued: a sweep that is started again follows its tasks that are still
+//! under way, and submits only cells that no task has.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::follow::OnSlurm;
+use super::needs;
+use super::plan::{Array, Submitted};
+use crate::base::error::{Error, Result};
+use crate::base::text::counted;
+use crate::lab::launch::Cancel;
+use crate::lab::slurm::{self, Job};
+use crate::lab::store::{Claimed, Store};
+use crate::lab::sweep::{Choice, Experiment};
+
+/// How often it is asked whether another process has ended submitting.
+const POLL: Duration = Duration::from_millis(200);
+
+/// Puts tasks for cells into the queue where none is there. Gives the sweeps whose tasks have cells of this one, and
+/// tells what was queued or found. Fails where Slurm refuses, and then has cancelled what it took before.
+pub(super) fn submit(
+    experiment: &Experiment,
+    cells: &[usize],
+    store: &Store,
+    choice: Choice,
+    cancel: &Cancel,
+    how: &OnSlurm,
+    note: &mut dyn FnMut(String),
+) -> Result<Vec<Submitted>> {
+    // two that submit at once would both find nothing in the queue
+    let _only = loop {
+        match store.claim("slurm")? {
+            Claimed::Ours(claim) => break claim,
+            Claimed::By(_) if cancel.is_all() => return Err(Error::Interrupted),
+            Claimed::By(_) => std::thread::sleep(POLL),
+        }
+    };
+    let mut followed = Vec::new();
+    let mut queued: HashSet<String> = HashSet::new();
+    let keys: HashSet<String> = cells.iter().map(|cell| experiment.cells[*cell].spec.key()).collect();
+    let earlier = Submitted::all(store);
+    let names: Vec<String> = earlier.iter().flat_map(Submitted::names).collect();
+    let there = slurm::queue(&names)?;
+    for sweep in earlier {
+        let mut of_ours = HashSet::new();
+        let mut is_alive = false;
+        for (number, array) in sweep.arrays.iter().enumerate() {
+            let name = sweep.name(number);
+            for task in there.iter().filter(|task| task.name == name && !task.state.is_over()) {
+                is_alive = true;
+                let cells = array.tasks.get(task.index as usize).into_iter().flatten();
+                let keys = cells.map(|cell| sweep.cells[*cell].key()).filter(|key| keys.contains(key));
+                of_ours.extend(keys);
+            }
+        }
+        if !of_ours.is_empty() {
+            note(format!(
+                "{} still queued or running since an earlier sweep: followed, not submitted again",
+                counted(of_ours.len(), "cell")
+            ));
+            queued.extend(of_ours);
+            followed.push(sweep);
+        } else if !is_alive && sweep.experiment == experiment.name {
+            // all that it ran is stored, and its logs were told of
+            sweep.remove();
+        }
+    }
+    let left =
+        cells.iter().copied().filter(|cell| !queued.contains(&experiment.cells[*cell].spec.key()));
+    let left: Vec<usize> = left.collect();
+    if !left.is_empty() && !cancel.is_all() {
+        followed.push(queue(experiment, &left, store, choice, how, note)?);
+    }
+    Ok(followed)
+}
+
+fn queue(
+    experiment: &Experiment,
+    cells: &[usize],
+    store: &Store,
+    choice: Choice,
+    how: &OnSlurm,
+    note: &mut dyn FnMut(String),
+) -> Result<Submitted> {
+    let largest = slurm::nodes(how.options.partition())?;
+    let specs = cells.iter().map(|cell| &experiment.cells[*cell].spec);
+    let arrays = needs::arrays(specs.clone().enumerate(), largest);
+    let mut sweep = Submitted {
+        experiment: experiment.name.clone(),
+        rounds: experiment.rounds,
+        choice,
+        timeout_s: how.timeout.as_secs(),
+        cells: specs.cloned().collect(),
+        arrays: arrays.into_iter().map(|(needs, tasks)| Array { needs, tasks }).collect(),
+        ..Submitted::default()
+    };
+    // nodes may have another working directory
+    let dir = std::path::absolute(store.dir()).map_err(Error::io(store.dir()))?;
+    sweep.write(&Store::open(&dir), &how.binary, &dir)?;
+    for (number, array) in sweep.arrays.iter().enumerate() {
+        let script: PathBuf = sweep.script(number);
+        let job = Job {
+            name: sweep.name(number),
+            script: &script,
+            logs: &sweep.folder,
+            tasks: array.tasks.len(),
+            needs: array.needs.options(),
+            options: &how.options.words,
+        };
+        match slurm::submit(&job) {
+            Ok(id) => note(format!(
+                "Slurm job {id}: {} of {}, {}",
+                counted(array.tasks.len(), "task"),
+                array.needs.words(),
+                counted(array.tasks.iter().map(Vec::len).sum(), "cell"),
+            )),
+            Err(e) => {
+                // all of it or nothing
+                let _ = slurm::cancel(&sweep.names());
+                sweep.remove();
+                return Err(e);
+            }
+        }
+    }
+    Ok(sweep)
+}
