@@ -282,7 +282,9 @@ fn remedies(
 
 fn percent(share: f64) -> String {
     let pct = 100.0 * share;
-    if pct > 0.0 && pct < 0.95 { format!("{pct:.1} %") } else { format!("{pct:.0} %") }
+    // neither nothing nor all where it is not quite that
+    let nearly = (pct > 0.0 && pct < 0.95) || (pct > 99.05 && pct < 99.95);
+    if nearly { format!("{pct:.1} %") } else { format!("{pct:.0} %") }
 }
 
 impl Verdict {
@@ -382,5 +384,56 @@ impl Remedy {
             .filter(|_| range.is_empty())
             .map_or(String::new(), |alone| format!(" ({alone:.2}x without contention)"));
         format!("{} {:.2}x{interval}{range}{alone}", self.name, self.speedup)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Phase;
+    use crate::study::analysis::testing::{span, trace};
+    use crate::study::analysis::trace_report;
+
+    fn judged(spans: Vec<crate::trace::Span>) -> Verdict {
+        let trace = trace(spans);
+        let decode = Selection { phase: Some(Phase::Decode), ..Selection::default() };
+        verdict(&trace, &trace_report(&trace, &decode), &decode, &Setting::default())
+    }
+
+    /// Two ranks that compute for so long, and then reduce until 100 us.
+    fn ranks(first: i64, second: i64) -> Vec<crate::trace::Span> {
+        let of = |rank, at| [span(rank, Lane::Compute, 0, at), span(rank, Lane::Comm, at, 100_000)];
+        of(0, first).into_iter().chain(of(1, second)).collect()
+    }
+
+    #[test]
+    fn transfer_is_told_from_waiting_by_the_last_rank_to_arrive() {
+        for (second, cause) in [
+            (40_000, Cause::TransferDominated),
+            (60_000, Cause::TransferDominated),
+            (78_000, Cause::Mixed),
+            (98_000, Cause::SkewDominated),
+        ] {
+            let found = judged(ranks(40_000, second));
+            assert_eq!(found.cause, cause, "{second}: {:?}", found.collectives);
+            assert_eq!(found.collectives[0].cause, cause);
+            assert!(found.sentences.iter().any(|said| said.contains(cause.as_str())), "{found:?}");
+        }
+        let alone = judged(vec![span(0, Lane::Compute, 0, 40), span(0, Lane::Comm, 40, 100)]);
+        assert_eq!((alone.cause, alone.skew), (Cause::Inconclusive, None));
+        assert!(alone.needs[0].contains("all ranks"), "{:?}", alone.needs);
+    }
+
+    #[test]
+    fn what_does_not_communicate_has_nothing_to_mend() {
+        let found = judged(vec![span(0, Lane::Compute, 0, 40)]);
+        assert_eq!(found.headline, "no communication");
+        assert!(found.remedies.is_empty() && found.not_rewired.is_none() && found.needs.is_empty());
+    }
+
+    #[test]
+    fn shares_are_neither_nothing_nor_all_where_they_are_not() {
+        let told = |share: f64| percent(share);
+        assert_eq!([0.0, 0.004, 0.05, 0.995, 1.0].map(told), ["0 %", "0.4 %", "5 %", "99.5 %", "100 %"]);
     }
 }
