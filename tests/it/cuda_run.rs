@@ -180,7 +180,7 @@ fn an_emulated_link_takes_the_profiles_own_time_and_no_launch_more() {
     let cost = [("FAKE_CUDA_LAUNCH_NS", "4000"), ("FAKE_CUDA_TICK_NS", "250")];
     // events see a collective with its launch, as what was measured of the link does
     let link = ["--tp", "4", "--link", "p2p-off", "--hardware", "h100_sxm"];
-    let more = [&link[..], &["--recorder", "events"]].concat();
+    let more = [&link[..], &["--recorder", "events", "--coverage", "full"]].concat();
     let record = run(device, &Place::new(), &more, &cost).exits(0).json();
     let link = &record["environment"]["emulated_link"];
     assert_eq!((&link["profile"], &link["p2p"]), (&"h100_sxm".into(), &"off".into()), "{link}");
@@ -215,9 +215,9 @@ fn kernels_may_begin_early_in_every_architecture_alike() {
         (number(&environment["programmatic_edges"]), environment["multiprocessors_divided"].clone())
     };
     let of = ["standard", "ladder", "upper-bound"].map(|architecture| edges(architecture, &[]).0);
-    assert!(of[0] > 20.0, "{of:?}");
+    assert!(of[0] > 5.0, "{of:?}");
     // a kernel that waits for a collective has no such edge, and ladder waits as often as standard
-    assert!((of[1] - of[0]).abs() <= 4.0 && of[2] >= of[0], "{of:?}");
+    assert!((of[1] - of[0]).abs() <= 2.0 && of[2] >= of[0], "{of:?}");
     // with multiprocessors of their own for collectives, too
     for architecture in ["standard", "ladder", "upper-bound"] {
         let (own, divided) = edges(architecture, &["--comm-sms", "1"]);
@@ -261,13 +261,15 @@ fn what_was_computed_is_looked_at() {
     fails(
         device,
         &[],
-        &[("FAKE_CUDA_SPOIL", "sample_greedy:7=3")],
+        &[("FAKE_CUDA_SPOIL", "sample_greedy:7=4")],
         &["rank 0 chose other tokens than in"],
     );
-    // 8 all-reduces a step: of the step that is tried first, of the prefill, of a decode step
-    let spoilt = |how: &'static str| [gpus, ("FAKE_NCCL_SPOIL", how)];
-    fails(device, &TWO, &spoilt("1:22"), &["sample 1/2: rank 1 chose other tokens than rank 0"]);
-    fails(device, &TWO, &spoilt("1:22=1"), &["sample 1/2", "are infinite or no numbers"]);
+    // of one rank's first decode step: both ranks try a step, and sample behind the prefill
+    let spoilt = [gpus, ("FAKE_CUDA_SPOIL", "sample_greedy:5=4")];
+    fails(device, &TWO, &spoilt, &["sample 1/2: rank 1 chose other tokens than rank 0"]);
+    // 8 all-reduces a step, behind two that are the first ones: of the step that is tried, of the prefill
+    let spoilt = [gpus, ("FAKE_NCCL_SPOIL", "1:22=1")];
+    fails(device, &TWO, &spoilt, &["sample 1/2", "are infinite or no numbers"]);
     // ranks that have residuals of their own need not agree, but they do what they did before
     let alone = ["--tp", "2", "--architecture", "upper-bound"];
     run(device, &Place::new(), &alone, &[gpus]).exits(0);
@@ -341,7 +343,7 @@ fn memory_that_nccl_takes_late_counts_before_anything_is_loaded() {
     let record = run(device, &Place::new(), &TWO, &memory("1000000000")).exits(0).json();
     let took = number(&record["environment"]["nccl_first_sums_bytes"]);
     assert!(took >= 60e6, "{took}");
-    fails(device, &TWO, &memory("100000000"), &["out of memory on GPU", "are free"]);
+    fails(device, &TWO, &memory("90000000"), &["out of memory on GPU", "are free"]);
 }
 
 #[test]

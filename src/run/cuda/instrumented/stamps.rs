@@ -102,13 +102,15 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
             Phase::Decode => (&skeletons[1], decode.as_ref()),
         };
         silent(launched, &times)?;
-        let span = |times: [u64; 2]| OperationSpan { start_ns: host(times[0]), end_ns: host(times[1]) };
+        // within a step by the GPU's clock alone, and its start on the host's
+        let Some(start) = times.iter().flatten().map(|times| times[0]).min() else { continue };
+        let since = |at: u64| at.saturating_sub(start) as i64;
+        let span =
+            |times: [u64; 2]| OperationSpan { start_ns: since(times[0]), end_ns: since(times[1]) };
         let spans: Vec<Option<OperationSpan>> = times.iter().map(|times| times.map(span)).collect();
-        let start = spans.iter().flatten().map(|span| span.start_ns).min();
-        of_rank.steps.extend(start.map(|start| {
-            let (length_ns, operations) = settled(skeleton, &spans, start);
-            StepTimes { rank, phase, step, start_ns: Some(0), length_ns, operations }
-        }));
+        let (length_ns, operations) = settled(skeleton, &spans, 0);
+        let start_ns = Some(host(start));
+        of_rank.steps.push(StepTimes { rank, phase, step, start_ns, length_ns, operations });
     }
     Ok((step_ends(&started, &ends)?, of_rank))
 }
