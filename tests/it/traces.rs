@@ -154,11 +154,11 @@ fn what_cannot_be_rewired_exits_with_2_and_says_why() {
     let (standard, ladder) = (of("cpu-standard-tp2-600us.parquet"), of("cpu-ladder-tp2-600us.parquet"));
     for (arguments, part) in [
         (vec![ladder.as_str()], "rewiring begins with standard"),
-        (vec![&standard, "--layers", "80"], "the run has 12"),
-        (vec![&standard, "--architecture", "sync-drop:99"], "the last 99 layers"),
-        (vec![&standard, "--architecture", "laddr"], "ladder"),
-        (vec![&standard, "--architecture", "standard", "--collective", "fused"], "hardware"),
-        (vec![&standard, "--step", "999"], "no step 999"),
+        (vec![standard.as_str(), "--layers", "80"], "the run has 12"),
+        (vec![standard.as_str(), "--architecture", "sync-drop:99"], "the last 99 layers"),
+        (vec![standard.as_str(), "--architecture", "laddr"], "ladder"),
+        (vec![standard.as_str(), "--architecture", "standard", "--collective", "fused"], "hardware"),
+        (vec![standard.as_str(), "--step", "999"], "no step 999"),
     ] {
         let output = rewire(&arguments);
         let told = String::from_utf8_lossy(&output.stderr).replace("\n", " ");
