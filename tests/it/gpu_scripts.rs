@@ -170,7 +170,7 @@ fn a_node_is_measured_over_nccl_with_and_without_p2p_and_the_switch() {
     let checked = std::fs::read_to_string(place.path().join("results/parts/self_check.json"));
     let checked: Value = serde_json::from_str(&checked.expect("a check")).expect("JSON");
     assert_eq!(checked["gpus"].as_array().map(Vec::len), Some(2), "{checked}");
-    place.run(&["report", "--dir", "results/runs", "--out", "report"]).exits(0);
+    place.run(&["report", "--dir", "results/runs", "-o", "report.html"]).exits(0);
 }
 
 #[test]
