@@ -1,6 +1,8 @@
 //! Two ratios, each measured within one run because machines drift: decode's read rate over the
 //! machine's read bandwidth, and TPOT with recording over TPOT without (arms alternate).
 //!
+//! Beside other programs: `benches/peers`.
+//!
 //! Not criterion: what is compared are whole generations in pairs, not calls.
 
 use ladderscope::base::statistics::{median, percentile};
@@ -18,6 +20,8 @@ fn options(dtype: DType, tp: u32) -> CellOptions {
         backend: Some(ladderscope::table::Backend::Cpu),
         dtype: Some(dtype),
         tp: Some(tp),
+        // each weight is read once, the head's too
+        shard_head: Some(tp > 1),
         prompt_tokens: Some(8),
         output_tokens: Some(33),
         samples: Some(3),
@@ -46,7 +50,7 @@ fn weight_bytes(dtype: DType, tp: u32) -> f64 {
         tp,
         phase: Phase::Decode,
         precision,
-        lowering: Lowering::default(),
+        lowering: Lowering { shard_head: tp > 1, ..Lowering::default() },
         shape: shape.clone(),
         variant: ladderscope::plan::Variant::default(),
         batch: 1,

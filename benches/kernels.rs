@@ -1,9 +1,11 @@
 //! Matrix-vector products against the machine's read bandwidth: bytes of weights a second.
 
+use std::sync::Arc;
+
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use half::bf16;
 use ladderscope::model::{Matrix, MatrixData};
-use ladderscope::run::cpu::Kernels;
+use ladderscope::run::cpu::{Kernels, Panels};
 
 /// 128 MB of f32: four times the largest cache of common server CPUs' share.
 const OUTPUTS: usize = 16384;
@@ -16,9 +18,9 @@ fn matvec(criterion: &mut Criterion) {
     let narrow = MatrixData::Bf16(numbers.iter().map(|n| bf16::from_f32(*n)).collect());
     let formats = [("bf16", 2, narrow), ("f32", 4, MatrixData::F32(numbers))];
     for (name, bytes, data) in formats {
-        let matrix = Matrix { outputs: OUTPUTS, inputs: INPUTS, data };
+        let matrix = Arc::new(Panels::of(&Matrix { outputs: OUTPUTS, inputs: INPUTS, data }));
         group.throughput(Throughput::Bytes((OUTPUTS * INPUTS * bytes) as u64));
-        for rows in [1, 2, 4, 8] {
+        for rows in [1, 2, 4, 8, 16] {
             let x = vec![0.25; rows * INPUTS];
             let mut y = vec![0.0; rows * OUTPUTS];
             let mut kernels = Kernels::default();

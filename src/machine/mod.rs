@@ -4,3 +4,4 @@ pub mod driver;
 pub mod environment;
 pub mod hardware;
 pub mod nvml;
+pub mod pages;

@@ -8,6 +8,7 @@ pub const ORDER: &[&str] = &[
     "plan",
     "model",
     "table",
+    "machine/pages",
     "machine/hardware",
     "machine/driver",
     "machine/nvml",

@@ -6,6 +6,8 @@ use std::time::Instant;
 use pulp::{Arch, Simd, WithSimd};
 use serde::Serialize;
 
+use crate::machine::pages::with_large_pages;
+
 /// Last-level caches that fit into the buffer: virtual machines may not tell of all they have.
 const CACHES: u64 = 16;
 /// Timed passes over the buffer.
@@ -62,7 +64,9 @@ fn read_bandwidth_over(threads: usize, bytes: u64) -> f64 {
     // each reader times its own passes: a thread that only watched would compete with them for cores
     let read_all = || -> Vec<(Instant, Instant)> {
         // Each thread touches its own part first: on several sockets it lies near its reader.
-        let part = vec![1.0_f32; floats];
+        // On large pages, as weights lie.
+        let mut part = with_large_pages(floats);
+        part.resize(floats, 1.0_f32);
         let arch = Arch::new();
         // One pass more than is timed, to warm up.
         (0..=PASSES)

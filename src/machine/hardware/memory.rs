@@ -120,7 +120,8 @@ impl MemoryNeed {
     /// model): such a cell cannot run for that reason, not for want of memory.
     pub fn of(spec: &Spec, shape: &ModelShape, precision: Precision) -> Self {
         let plan = |phase| {
-            let lowering = lowering(&spec.stack).unwrap_or_default();
+            let mut lowering = lowering(&spec.stack).unwrap_or_default();
+            lowering.shard_head |= spec.shard_head && spec.backend.computes_on_cores();
             Plan::new(&spec.plan(shape, phase, precision, lowering))
         };
         match (plan(Phase::Prefill), plan(Phase::Decode)) {
@@ -218,7 +219,9 @@ fn weight_bytes(shape: &ModelShape, decode: &Plan, precision: Precision) -> u64 
         .filter(is_head)
         .map(|w| u64::from(w.inputs) * u64::from(w.outputs) * precision.weights.bytes())
         .sum();
-    if shape.tied_embeddings { all - head } else { all }
+    // a rank's part of the head is a copy of its own
+    let is_whole = decode.weights.iter().filter(is_head).all(crate::plan::Weight::is_whole);
+    if shape.tied_embeddings && is_whole { all - head } else { all }
 }
 
 /// One unit for all terms of a sum, so that they can be added by eye.

@@ -1,14 +1,18 @@
 //! Collectives and barrier between the ranks of one process.
 //!
-//! Buffers change hands instead of being shared: a rank's comm thread gives its summand away and
-//! gets a buffer with the sum back, so there is nothing to race on. The last rank to arrive sums in
-//! rank order (so results are the same bits in every run and on every rank) and wakes the others:
-//! one hand-over per all-reduce. Cost: `(2 tp - 1) x bytes` read and as many written by one thread,
-//! about 1 us for a decode step's message.
+//! A collective is two calls: [`Group::give`] hands in a rank's buffer and returns at once, [`Group::take`] waits for
+//! the result. Between them a rank computes, as it would while a network works. Buffers change hands instead of being
+//! shared, so there is nothing to race on. The last rank to arrive sums in rank order, so results are the same bits in
+//! every run and on every rank. Cost: `(2 tp - 1) x bytes` read and as many written by that rank, of a
+//! decode step's few kilobytes; nobody else does anything, and no thread is woken where ranks have cores of their own
+//! ([`Patience`]).
 
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::link::{EmulatedLink, Occupancy};
+use super::patience::Patience;
 use crate::plan::Rows;
 use crate::run::recorder::Clock;
 
@@ -87,6 +91,8 @@ pub struct Exchanged {
     pub buffer: Vec<f32>,
     /// When the last rank arrived (ns).
     pub last_arrival: i64,
+    /// When the result was there: summed, and the link's time over (ns).
+    pub end: i64,
 }
 
 /// The ranks of one process.
@@ -97,89 +103,166 @@ pub struct Group {
     link: Option<EmulatedLink>,
     /// How much earlier than the link's completion a sleep must end to be in time (ns).
     early_ns: i64,
+    patience: Patience,
     state: Mutex<State>,
+    /// Counts what a rank may wait for: results, barriers, and the end.
+    news: AtomicU64,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the ranks have given to the collective under way, by rank.
-    given: Vec<Option<Vec<f32>>>,
-    arrived: usize,
-    /// How many collectives have completed so far.
-    completed: u64,
-    /// When the last rank arrived at the last collective that completed (ns).
-    last_arrival: i64,
-    complete_at: i64,
-    /// Results not yet fetched, by rank.
-    results: Vec<Option<Vec<f32>>>,
+    /// Collectives that not all ranks have fetched the result of, in order, and how many came before them.
+    rounds: VecDeque<Round>,
+    before: u64,
+    /// How many collectives each rank has given to, and taken from.
+    given: Vec<u64>,
+    taken: Vec<u64>,
     occupancy: Occupancy,
     barrier_arrived: usize,
     barriers: u64,
+    /// How many wait without spinning.
+    sleeping: usize,
     broken: Option<Broken>,
+}
+
+/// A collective.
+#[derive(Debug)]
+struct Round {
+    /// What ranks gave, and when all have and it is done, what they get.
+    buffers: Vec<Vec<f32>>,
+    arrived: usize,
+    fetched: usize,
+    done: bool,
+    /// When the last rank arrived (ns).
+    last_arrival: i64,
+    /// When the result is there (ns).
+    end: i64,
 }
 
 impl Group {
     /// A group of `ranks` ranks; with a link, every collective takes at least the link's time.
-    pub fn new(ranks: usize, link: Option<EmulatedLink>, clock: Clock) -> Self {
-        let empty = || (0..ranks).map(|_| None).collect();
-        let state = State { given: empty(), results: empty(), ..State::default() };
+    pub fn new(ranks: usize, link: Option<EmulatedLink>, patience: Patience, clock: Clock) -> Self {
+        let state = State { given: vec![0; ranks], taken: vec![0; ranks], ..State::default() };
         let early_ns = if link.is_some() { clock.sleep_overshoot() } else { 0 };
-        Self { ranks, clock, link, early_ns, state: Mutex::new(state), changed: Condvar::new() }
+        let (state, news, changed) = (Mutex::new(state), AtomicU64::new(0), Condvar::new());
+        Self { ranks, clock, link, early_ns, patience, state, news, changed }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Exchanges `buffer`, whose message has so many bytes, with the other ranks; blocks until all have arrived and
-    /// the link's time is over. Every rank must call with the same exchange and message, in the same order, and where
+    /// There is something for whoever waits. A call to the system is made only where somebody sleeps.
+    fn tell(&self, state: MutexGuard<'_, State>) {
+        self.news.fetch_add(1, Ordering::Release);
+        let somebody_sleeps = state.sleeping > 0;
+        drop(state);
+        if somebody_sleeps {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Hands in a rank's buffer for its next collective, whose message has so many bytes; does not wait. The last rank
+    /// to come makes the result. Every rank must call with the same exchange and message, in the same order, and where
     /// sums are made with buffers of the same length. [`Broken`] where a rank has left, so that nothing can come of it.
-    pub fn exchange(
+    pub fn give(
         &self,
         rank: usize,
         exchange: Exchange,
         message_bytes: u64,
         buffer: Vec<f32>,
-    ) -> Result<Exchanged, Broken> {
+    ) -> Result<(), Broken> {
         let mut state = self.lock();
         if let Some(broken) = &state.broken {
             return Err(broken.clone());
         }
-        let mine = state.completed;
-        state.given[rank] = Some(buffer);
-        state.arrived += 1;
-        if state.arrived == self.ranks {
-            let arrived = self.clock.now();
-            let mut buffers: Vec<Vec<f32>> =
-                state.given.iter_mut().map(|given| given.take().unwrap_or_default()).collect();
-            exchange.apply(&mut buffers);
-            for (result, buffer) in state.results.iter_mut().zip(buffers) {
-                *result = Some(buffer);
-            }
-            state.complete_at = match &self.link {
-                Some(link) => state.occupancy.issue(arrived, exchange.link_ns(link, message_bytes)),
-                None => arrived,
-            };
-            state.last_arrival = arrived;
-            state.arrived = 0;
-            state.completed += 1;
-            self.changed.notify_all();
-        } else {
-            while state.completed == mine {
-                if let Some(broken) = &state.broken {
-                    return Err(broken.clone());
-                }
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
+        let number = state.given[rank];
+        state.given[rank] += 1;
+        let at = (number - state.before) as usize;
+        if at == state.rounds.len() {
+            let buffers = vec![Vec::new(); self.ranks];
+            let (arrived, fetched, done, last_arrival, end) = (0, 0, false, 0, 0);
+            state.rounds.push_back(Round { buffers, arrived, fetched, done, last_arrival, end });
         }
-        let (last_arrival, complete_at) = (state.last_arrival, state.complete_at);
-        let buffer = state.results[rank].take().unwrap_or_default();
+        let round = &mut state.rounds[at];
+        round.buffers[rank] = buffer;
+        round.arrived += 1;
+        if round.arrived < self.ranks {
+            return Ok(());
+        }
+        let arrived = self.clock.now();
+        let mut buffers = std::mem::take(&mut round.buffers);
+        let complete_at = match &self.link {
+            Some(link) => state.occupancy.issue(arrived, exchange.link_ns(link, message_bytes)),
+            None => arrived,
+        };
+        // a large sum must not keep others from giving to the next
         drop(state);
+        exchange.apply(&mut buffers);
+        let mut state = self.lock();
+        let at = (number - state.before) as usize;
+        let round = &mut state.rounds[at];
+        (round.buffers, round.done) = (buffers, true);
+        (round.last_arrival, round.end) = (arrived, complete_at.max(self.clock.now()));
+        self.tell(state);
+        Ok(())
+    }
+
+    /// The result of the oldest collective that the rank has given to and not taken from; blocks until all ranks have
+    /// arrived and the link's time is over. [`Broken`] where a rank has left, so that nothing can come of it.
+    pub fn take(&self, rank: usize) -> Result<Exchanged, Broken> {
+        let mut exchanged = None;
+        self.until(|state| {
+            let at = (state.taken[rank] - state.before) as usize;
+            let Some(round) = state.rounds.get_mut(at).filter(|round| round.done) else {
+                return false;
+            };
+            let buffer = std::mem::take(&mut round.buffers[rank]);
+            round.fetched += 1;
+            exchanged = Some(Exchanged { buffer, last_arrival: round.last_arrival, end: round.end });
+            state.taken[rank] += 1;
+            while state.rounds.front().is_some_and(|round| round.fetched == self.ranks) {
+                state.rounds.pop_front();
+                state.before += 1;
+            }
+            true
+        })?;
+        let Some(exchanged) = exchanged else { return Err(Broken("nothing was exchanged".into())) };
         if self.link.is_some() {
-            self.clock.sleep_until(complete_at, self.early_ns);
+            self.clock.sleep_until(exchanged.end, self.early_ns);
         }
-        Ok(Exchanged { buffer, last_arrival })
+        Ok(exchanged)
+    }
+
+    /// Waits until `done` says so of the state; as long as patience lasts without the lock.
+    fn until(&self, mut done: impl FnMut(&mut State) -> bool) -> Result<(), Broken> {
+        let mut look = || {
+            let seen = self.news.load(Ordering::Acquire);
+            let mut state = self.lock();
+            if done(&mut state) {
+                return Some(Ok(()));
+            }
+            if let Some(broken) = &state.broken {
+                return Some(Err(broken.clone()));
+            }
+            drop(state);
+            let there = self.patience.spins(|| self.news.load(Ordering::Acquire) != seen);
+            if !there {
+                let mut state = self.lock();
+                state.sleeping += 1;
+                while self.news.load(Ordering::Acquire) == seen {
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                state.sleeping -= 1;
+            }
+            None
+        };
+        loop {
+            if let Some(ended) = look() {
+                return ended;
+            }
+        }
     }
 
     /// Blocks until every rank of the group has called it. [`Broken`] where a rank has left, so that not
@@ -191,15 +274,11 @@ impl Group {
         if state.barrier_arrived == self.ranks {
             state.barrier_arrived = 0;
             state.barriers += 1;
-            self.changed.notify_all();
+            self.tell(state);
+        } else {
+            drop(state);
         }
-        while state.barriers == mine {
-            if let Some(broken) = &state.broken {
-                return Err(broken.clone());
-            }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        Ok(())
+        self.until(|state| state.barriers != mine)
     }
 
     /// Tells every rank that one of them is gone: all present and future waits end with an error.
@@ -208,7 +287,7 @@ impl Group {
         if state.broken.is_none() {
             state.broken = Some(Broken(why.into()));
         }
-        self.changed.notify_all();
+        self.tell(state);
     }
 }
 
@@ -218,8 +297,15 @@ mod tests {
 
     use super::*;
 
-    fn run(ranks: usize, link: Option<EmulatedLink>, rounds: usize) -> Vec<Vec<Vec<f32>>> {
-        let group = Group::new(ranks, link, Clock::start());
+    /// Gives and takes at once.
+    fn exchange(group: &Group, rank: usize, bytes: u64, buffer: Vec<f32>) -> Result<Exchanged, Broken> {
+        group.give(rank, Exchange::AllReduce, bytes, buffer)?;
+        group.take(rank)
+    }
+
+    fn run(ranks: usize, patience: Patience, rounds: usize) -> Vec<Vec<Vec<f32>>> {
+        let link = None;
+        let group = Group::new(ranks, link, patience, Clock::start());
         let group = &group;
         thread::scope(|scope| {
             let handles: Vec<_> = (0..ranks)
@@ -228,7 +314,7 @@ mod tests {
                         (0..rounds)
                             .map(|round| {
                                 let mine = vec![(rank * 10 + round) as f32 + 0.1; 5];
-                                group.exchange(rank, Exchange::AllReduce, 4, mine).unwrap().buffer
+                                exchange(group, rank, 4, mine).unwrap().buffer
                             })
                             .collect::<Vec<_>>()
                     })
@@ -240,16 +326,36 @@ mod tests {
 
     #[test]
     fn every_rank_gets_the_same_sum_round_after_round() {
-        let results = run(4, None, 50);
-        for round in 0..50 {
-            let mut wanted = 0.1 + round as f32;
-            for rank in 1..4 {
-                wanted += (rank * 10 + round) as f32 + 0.1;
-            }
-            for rank in &results {
-                assert_eq!(rank[round], vec![wanted; 5]);
+        for patience in [Patience::default(), Patience::of_own_core()] {
+            let results = run(4, patience, 50);
+            for round in 0..50 {
+                let mut wanted = 0.1 + round as f32;
+                for rank in 1..4 {
+                    wanted += (rank * 10 + round) as f32 + 0.1;
+                }
+                for rank in &results {
+                    assert_eq!(rank[round], vec![wanted; 5]);
+                }
             }
         }
+    }
+
+    /// A rank may be several collectives ahead of another, and gets their results in order.
+    #[test]
+    fn a_rank_gives_to_several_before_it_takes_from_the_first() {
+        let group = Group::new(2, None, Patience::default(), Clock::start());
+        for round in 0..5 {
+            group.give(0, Exchange::AllReduce, 4, vec![round as f32]).unwrap();
+        }
+        for round in 0..5 {
+            let there = exchange(&group, 1, 4, vec![0.5]).unwrap();
+            assert_eq!(there.buffer, [round as f32 + 0.5]);
+            assert!(there.end >= there.last_arrival);
+        }
+        for round in 0..5 {
+            assert_eq!(group.take(0).unwrap().buffer, [round as f32 + 0.5]);
+        }
+        assert!(group.lock().rounds.is_empty());
     }
 
     #[test]
@@ -282,23 +388,28 @@ mod tests {
     #[test]
     fn an_emulated_link_delays_completion() {
         let clock = Clock::start();
-        let group = Group::new(1, Some(EmulatedLink::Formula { alpha_us: 2_000.0, gb_s: 1.0 }), clock);
+        let group = Group::new(
+            1,
+            Some(EmulatedLink { alpha_us: 2_000.0, gb_s: 1.0 }),
+            Patience::default(),
+            clock,
+        );
         let before = clock.now();
-        let reduced = group.exchange(0, Exchange::AllReduce, 32, vec![1.0; 8]).unwrap();
+        let reduced = exchange(&group, 0, 32, vec![1.0; 8]).unwrap();
         assert!(clock.now() - before >= 2_000_000);
         assert!(reduced.last_arrival - before < 2_000_000);
     }
 
     #[test]
     fn a_dead_rank_ends_the_others_waits() {
-        let group = Group::new(2, None, Clock::start());
+        let group = Group::new(2, None, Patience::default(), Clock::start());
         thread::scope(|scope| {
-            let waits = scope.spawn(|| group.exchange(0, Exchange::AllReduce, 4, vec![1.0]));
+            let waits = scope.spawn(|| exchange(&group, 0, 4, vec![1.0]));
             let waits_too = scope.spawn(|| group.barrier());
             group.abort("rank 1 panicked");
             assert_eq!(waits.join().unwrap().unwrap_err(), Broken("rank 1 panicked".into()));
             assert!(waits_too.join().unwrap().is_err());
         });
-        assert!(group.exchange(1, Exchange::AllReduce, 4, vec![1.0]).is_err());
+        assert!(exchange(&group, 1, 4, vec![1.0]).is_err());
     }
 }

@@ -4,11 +4,13 @@
 mod group;
 mod link;
 pub mod nccl;
+mod patience;
 mod peers;
 mod progress;
 
 pub use group::{Broken, Exchange, Exchanged, Group};
 pub use link::EmulatedLink;
+pub use patience::Patience;
 #[cfg(fuzzing)]
 pub use peers::read_any_message;
 pub use peers::{Meeting, Peers, PingPong, Secret};

@@ -1,5 +1,6 @@
 //! The cpu backend: which cells fit it, and what it fills in.
 
+use super::product::InstructionSet;
 use crate::base::error::Result;
 use crate::machine::environment::available_memory;
 use crate::machine::hardware::MemoryNeed;
@@ -14,7 +15,7 @@ use crate::table::{Backend, CellOptions, Spec};
 /// Beyond so many parameters decoding takes too long to be chosen unasked.
 const MOST_PARAMETERS: u64 = 1_500_000_000;
 
-/// Real decoding on CPU threads, one and a communication thread a rank.
+/// Real decoding on CPU threads, each rank one or several.
 #[derive(Debug)]
 pub struct CpuBackend;
 
@@ -26,9 +27,7 @@ impl PlanBackend for CpuBackend {
     fn available(&self) -> std::result::Result<String, String> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let memory = available_memory().map_or("memory".into(), |m| format!("{:.1} GB", gb(m)));
-        Ok(format!(
-            "models that fit in {memory}; a core for each rank up to TP {threads}; comm threads mostly sleep"
-        ))
+        Ok(format!("models that fit in {memory}; a core for each rank up to TP {threads}"))
     }
 
     fn defaults(&self, model: &Model) -> Spec {
@@ -57,6 +56,12 @@ impl PlanBackend for CpuBackend {
         if spec.dtype == DType::F16 {
             let why = "the cpu backend computes in f32 or bf16, not in f16";
             return Ok(Feasibility::Skipped(why.into()));
+        }
+        if let Some(why) = threads_problem(spec).or_else(|| head_problem(spec, shape)) {
+            return Ok(Feasibility::Skipped(why));
+        }
+        if let Some(problem) = InstructionSet::problem() {
+            return Ok(Feasibility::Skipped(problem));
         }
         Ok(fits(spec, &self.memory(spec, shape, shared), shared.available_memory()))
     }
@@ -109,6 +114,21 @@ fn gb(bytes: u64) -> f64 {
     bytes as f64 / 1e9
 }
 
+/// Why threads cannot be divided over the ranks.
+fn threads_problem(spec: &Spec) -> Option<String> {
+    let Spec { threads, tp, .. } = *spec;
+    (!threads.is_multiple_of(tp.max(1))).then(|| {
+        format!("{tp} ranks cannot share {threads} threads evenly; threads must be a multiple of TP")
+    })
+}
+
+/// Why the head cannot be divided over the ranks.
+fn head_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
+    let (tp, vocab) = (spec.tp.max(1), shape.vocab);
+    (spec.shard_head && !vocab.is_multiple_of(tp))
+        .then(|| format!("TP {tp} does not divide the vocabulary of {vocab} that a sharded head needs"))
+}
+
 /// Whether all ranks together fit in so much memory. Where nobody knows how much there is, running is
 /// how to find out.
 fn fits(spec: &Spec, need: &MemoryNeed, capacity: Option<u64>) -> Feasibility {
@@ -129,6 +149,29 @@ fn fits(spec: &Spec, need: &MemoryNeed, capacity: Option<u64>) -> Feasibility {
 mod tests {
     use super::*;
     use crate::run::sim::testing::{shape_70b, spec};
+
+    #[test]
+    fn threads_and_a_head_that_ranks_cannot_share_are_told_with_the_arithmetic() {
+        let cell = |tp, threads, shard_head| {
+            let plain = Spec { tp, threads, shard_head, ..spec("ladder", "stories-110m") };
+            let cell = Spec { backend: Backend::Cpu, dtype: DType::F32, ..plain };
+            match crate::run::feasibility::of(&cell).unwrap() {
+                Feasibility::Skipped(why) => why,
+                found => format!("{found:?}"),
+            }
+        };
+        assert_eq!(cell(2, 4, true), "Runs");
+        assert_eq!(cell(2, 0, false), "Runs");
+        assert!(
+            cell(2, 3, false).starts_with("2 ranks cannot share 3 threads"),
+            "{}",
+            cell(2, 3, false)
+        );
+        let shape = ModelShape { vocab: 32_001, ..shape_70b() };
+        let sharded = Spec { tp: 2, shard_head: true, ..spec("ladder", "llama-3-70b") };
+        let why = head_problem(&sharded, &shape).unwrap();
+        assert!(why.contains("TP 2 does not divide the vocabulary of 32001"), "{why}");
+    }
 
     #[test]
     fn a_cell_that_all_ranks_together_have_no_memory_for_is_told_with_the_arithmetic() {

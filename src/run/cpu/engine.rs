@@ -1,5 +1,4 @@
-//! Starts one compute and one communication thread a rank, runs the same body on each, and ends all
-//! of them when one dies.
+//! Starts each rank's threads, runs the same body on each rank, and ends all of them when one dies.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,16 +6,17 @@ use crossbeam_channel::unbounded;
 
 use super::attention::{Attention, KvCache, RopeTable};
 use super::kernels::Kernels;
-use super::lane;
+use super::lane::CommLane;
 use super::placement::Placement;
 use super::program::{Program, Weights};
 use super::rank::{Bound, Rank};
+use super::team::Team;
 use crate::base::error::{Error, Result};
 use crate::base::panic::caught;
 use crate::model::{Model, WeightSource};
 use crate::plan::{Architecture, DType, Lane, Lowering, Phase, Plan, PlanSpec, Precision, Variant};
 use crate::run::comm::{Broken, EmulatedLink, Group};
-use crate::run::recorder::{Clock, SpanRecorder, name_thread};
+use crate::run::recorder::{Clock, SpanRecorder, name_thread, precise_sleep};
 use crate::run::sample::Sampling;
 
 /// What the ranks are made from.
@@ -26,6 +26,10 @@ pub(super) struct Setup<'a> {
     pub architecture: &'a Architecture,
     pub dtype: DType,
     pub tp: u32,
+    /// Compute threads of each rank.
+    pub threads: u32,
+    /// Whether each rank has its part of the vocabulary's rows of the head.
+    pub shard_head: bool,
     pub seed: u64,
     pub link: Option<EmulatedLink>,
     pub sampling: Sampling,
@@ -95,7 +99,7 @@ impl<'a> Loaded<'a> {
 pub(super) struct Shared {
     pub prefill: Program,
     pub decode: Program,
-    pub group: Group,
+    pub group: Arc<Group>,
     pub clock: Clock,
     pub placement: Placement,
 }
@@ -110,7 +114,7 @@ pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
             tp: setup.tp,
             phase,
             precision: Precision::cpu(setup.dtype),
-            lowering: Lowering { all_logits, ..Lowering::default() },
+            lowering: Lowering { all_logits, shard_head: setup.shard_head, ..Lowering::default() },
             variant: if phase == Phase::Prefill { setup.prefill_variant } else { setup.variant },
             batch: setup.sequences as u32,
         };
@@ -118,8 +122,9 @@ pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
     };
     let prefill = program(Phase::Prefill, setup.all_logits, 0)?;
     let decode = program(Phase::Decode, false, prefill.plan.operations.len() as u32)?;
-    let group = Group::new(setup.tp as usize, setup.link.clone(), clock);
-    Ok(Shared { prefill, decode, group, clock, placement: Placement::here(setup.tp as usize) })
+    let placement = Placement::here(setup.tp as usize, setup.threads);
+    let group = Arc::new(Group::new(setup.tp as usize, setup.link.clone(), placement.patience(), clock));
+    Ok(Shared { prefill, decode, group, clock, placement })
 }
 
 /// Runs `body` on every rank's compute thread, and `main` on this thread meanwhile; results in rank
@@ -149,20 +154,12 @@ pub(super) fn run_ranks_with<T: Send, E: Send>(
     std::thread::scope(|scope| {
         let ranks: Vec<_> = (0..setup.tp)
             .map(|index| {
-                let (asks, asked) = unbounded();
-                let (answers, answered) = unbounded();
-                let comm = SpanRecorder::new(index, Lane::Comm);
                 let events = events.clone();
-                std::thread::Builder::new()
-                    .name(format!("rank{index}-comm"))
-                    .spawn_scoped(scope, move || {
-                        shared.placement.comm(index);
-                        lane::serve(index, &shared.group, shared.clock, comm, &asked, &answers);
-                    })
-                    .map_err(|e| Error::failed(format!("cannot start a thread: {e}")))?;
                 let compute = move || -> Result<T> {
                     name_thread(&format!("rank {index} compute"));
-                    shared.placement.compute(index);
+                    shared.placement.compute(index, 0);
+                    precise_sleep();
+                    let team = Team::start(index, setup.threads, &shared.placement)?;
                     let weights = loaded.rank(index)?;
                     let shape = &setup.model.shape;
                     let heads = Rank::heads(shape, setup.tp);
@@ -172,16 +169,14 @@ pub(super) fn run_ranks_with<T: Send, E: Send>(
                             index,
                             tp: setup.tp,
                             shape: shape.clone(),
-                            kernels: Kernels::default(),
+                            kernels: Kernels::with(team),
                             attention: Attention::default(),
                             cache: KvCache::new(heads, layers, setup.sequences, setup.capacity),
                             rope: Arc::clone(&loaded.rope),
                             sampling: setup.sampling,
                             clock: shared.clock,
-                            steps_aside: shared.placement.shares_cores(),
-                            recorder: SpanRecorder::new(index, Lane::Compute),
-                            asks,
-                            answers: answered,
+                            compute: SpanRecorder::new(index, Lane::Compute),
+                            comm: CommLane::new(index, Arc::clone(&shared.group)),
                             not_finite: 0,
                         },
                         prefill: Bound::new(&shared.prefill, weights.of_plan(&shared.prefill.plan)?),

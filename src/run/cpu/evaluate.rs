@@ -67,6 +67,9 @@ pub fn evaluate(
         architecture: &standard,
         dtype: request.dtype,
         tp: request.tp,
+        threads: 1,
+        // logits are made in slices of the whole head
+        shard_head: false,
         seed: request.seed,
         link: None,
         sampling: Sampling::Greedy,
@@ -216,7 +219,7 @@ fn on_rank(
     group: usize,
     parts: &Sender<Part>,
 ) -> Result<(), Broken> {
-    let head = worker.prefill.matrix(Tensor::Head).ok_or_else(|| Broken("no head was loaded".into()))?;
+    let head = worker.prefill.panels(Tensor::Head).ok_or_else(|| Broken("no head was loaded".into()))?;
     let (mut loss, mut turn) = (Loss::default(), 0);
     while let Some(at) = work.queue.take(group, &mut turn) {
         let window = &work.request.windows[at];

@@ -1,20 +1,5 @@
 //! The one way to the `gemm` crate: products of matrices in slices, bounds checked.
 
-/// `y[.., first..first + outputs of w] = x W^T` for many rows, through the `gemm` crate.
-pub(super) fn gemm_wt(
-    x: &[f32],
-    w: &[f32],
-    inputs: usize,
-    y: &mut [f32],
-    y_columns: usize,
-    first: usize,
-) {
-    let rows = x.len() / inputs;
-    let outputs = w.len() / inputs;
-    let (lhs, rhs) = (View::rows(x, 0, inputs), View::rows(w, 0, inputs).transposed());
-    gemm(rows, outputs, inputs, lhs, rhs, y, first, y_columns);
-}
-
 /// A matrix in a slice: where it starts and how far rows and columns are apart.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {

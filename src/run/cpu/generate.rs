@@ -4,6 +4,7 @@ use super::attention::{RowRun, StepRows};
 use super::engine::{self, Setup, Worker};
 use super::rank::Place;
 use crate::base::error::Result;
+use crate::plan::Architecture;
 use crate::run::comm::Broken;
 use crate::run::generate::{CHUNK, GenerateRequest, Generated, PromptLogits};
 
@@ -22,6 +23,8 @@ pub fn generate(request: &GenerateRequest, on_token: &mut dyn FnMut(usize)) -> R
         architecture: &request.architecture,
         dtype: request.dtype,
         tp: request.tp,
+        threads: 1,
+        shard_head: shards_head(request),
         seed: request.seed,
         link: None,
         sampling: request.sampling(),
@@ -42,6 +45,14 @@ pub fn generate(request: &GenerateRequest, on_token: &mut dyn FnMut(usize)) -> R
     })?;
     // ranks agree where the architecture lets them; where it does not, rank 0 speaks
     Ok(ranks.swap_remove(0))
+}
+
+/// Whether ranks divide the head: nothing is compared here with a paper's replicated one. Where their residuals may
+/// differ, each needs all of it.
+fn shards_head(request: &GenerateRequest) -> bool {
+    let shape = &request.model.shape;
+    let agree = !request.architecture.wiring(shape.layers).may_diverge();
+    agree && request.architecture != Architecture::UpperBound && shape.vocab.is_multiple_of(request.tp)
 }
 
 fn on_rank(

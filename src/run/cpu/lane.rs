@@ -1,74 +1,78 @@
-//! The comm lane: a thread of its own for each rank, so that an all-reduce and compute overlap.
+//! The comm lane of a rank: collectives under way, in order, and when each was on its way.
+//!
+//! No thread of its own stands behind it: a collective is handed in and goes on by itself
+//! ([`crate::run::comm::Group`]), as one that a network's processor executes; the rank looks for the result where it
+//! needs it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, Sender};
-
-use crate::plan::Phase;
+use crate::plan::Lane;
 use crate::run::comm::{Broken, Exchange, Group};
-use crate::run::recorder::{Clock, SpanRecorder, name_thread, precise_sleep, range};
-use crate::trace::Span;
+use crate::run::recorder::SpanRecorder;
 
-/// What the compute thread asks of its comm thread, in lane order.
+/// Collectives of one rank.
 #[derive(Debug)]
-pub(super) enum Ask {
-    /// The next operations belong here.
-    Enter { on: bool, sample: u32, phase: Phase, step: u32, base: u32, names: Arc<[String]> },
-    /// Exchange this buffer, a message of so many bytes, with the other ranks.
-    Exchange { operation: u32, ready: i64, exchange: Exchange, bytes: u64, buffer: Vec<f32> },
-    /// Hand over the spans recorded so far.
-    Spans,
-    /// Show the spans of the current step.
-    StepSpans,
+pub(super) struct CommLane {
+    rank: usize,
+    group: Arc<Group>,
+    under_way: VecDeque<Posted>,
+    /// When the lane is free again: the end of the last collective (ns).
+    free_at: i64,
+    pub recorder: SpanRecorder,
 }
 
-/// What the comm thread answers.
+/// A collective under way.
 #[derive(Debug)]
-pub(super) enum Answer {
-    /// A collective has completed, or could not: its operation, when it ended (ns), and its result.
-    Exchanged { operation: u32, end: i64, result: Result<Vec<f32>, Broken> },
-    /// The spans recorded so far.
-    Spans(Vec<Span>),
+struct Posted {
+    operation: u32,
+    /// When its operand was there, and when it was handed in (ns).
+    ready: i64,
+    posted: i64,
 }
 
-/// The comm thread of one rank; ends when its compute thread drops the channel.
-pub(super) fn serve(
-    rank: u32,
-    group: &Group,
-    clock: Clock,
-    recorder: SpanRecorder,
-    asks: &Receiver<Ask>,
-    answers: &Sender<Answer>,
-) {
-    let mut recorder = recorder;
-    let mut names: Arc<[String]> = Arc::new([]);
-    name_thread(&format!("rank {rank} comm"));
-    precise_sleep();
-    for ask in asks {
-        let answer = match ask {
-            Ask::Enter { on, sample, phase, step, base, names: new } => {
-                recorder.enter(on, sample, phase, step, base);
-                names = new;
-                continue;
-            }
-            Ask::Exchange { operation, ready, exchange, bytes, buffer } => {
-                let start = clock.now();
-                let span = recorder.is_on().then(|| range(&names[operation as usize]));
-                let exchanged = group.exchange(rank as usize, exchange, bytes, buffer);
-                drop(span);
-                let end = clock.now();
-                let (arrival, result) = match exchanged {
-                    Ok(exchanged) => (exchanged.last_arrival, Ok(exchanged.buffer)),
-                    Err(broken) => (start, Err(broken)),
-                };
-                recorder.record(operation, ready, start, end, arrival.max(start));
-                Answer::Exchanged { operation, end, result }
-            }
-            Ask::Spans => Answer::Spans(recorder.take()),
-            Ask::StepSpans => Answer::Spans(recorder.of_step().to_vec()),
+/// A collective that has completed.
+#[derive(Debug)]
+pub(super) struct Completed {
+    /// Index of its operation in the plan.
+    pub operation: u32,
+    /// When it ended (ns).
+    pub end: i64,
+    /// Its result.
+    pub buffer: Vec<f32>,
+}
+
+impl CommLane {
+    /// The lane of a rank, with nothing under way.
+    pub fn new(rank: u32, group: Arc<Group>) -> Self {
+        let recorder = SpanRecorder::new(rank, Lane::Comm);
+        Self { rank: rank as usize, group, under_way: VecDeque::new(), free_at: 0, recorder }
+    }
+
+    /// Hands in a buffer, a message of so many bytes, whose numbers were there at `ready`; now is `posted` (ns).
+    pub fn post(
+        &mut self,
+        operation: u32,
+        [ready, posted]: [i64; 2],
+        exchange: Exchange,
+        bytes: u64,
+        buffer: Vec<f32>,
+    ) -> Result<(), Broken> {
+        self.under_way.push_back(Posted { operation, ready, posted });
+        self.group.give(self.rank, exchange, bytes, buffer)
+    }
+
+    /// Waits for the first collective that is under way.
+    pub fn complete(&mut self) -> Result<Completed, Broken> {
+        let exchanged = self.group.take(self.rank)?;
+        let Some(Posted { operation, ready, posted }) = self.under_way.pop_front() else {
+            return Err(Broken("no collective is under way".into()));
         };
-        if answers.send(answer).is_err() {
-            return;
-        }
+        // one at a time: the lane takes it up when it has ended the one before
+        let start = posted.max(self.free_at);
+        let end = exchanged.end.max(start);
+        self.recorder.record(operation, ready, start, end, exchanged.last_arrival.max(start));
+        self.free_at = end;
+        Ok(Completed { operation, end, buffer: exchanged.buffer })
     }
 }

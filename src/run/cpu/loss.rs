@@ -4,11 +4,13 @@
 //! take a few megabytes whatever the vocabulary, the context and the number of architectures. Of each position the
 //! greatest logit so far and sums relative to it are kept, and rescaled where a greater one comes.
 
+use std::sync::Arc;
+
 use pulp::{Simd, WithSimd};
 
 use super::exponential::{exponentials, max, sum_of_exponentials, weighted_difference};
 use super::kernels::Kernels;
-use crate::model::Matrix;
+use super::product::Panels;
 use crate::run::evaluate::WindowQuality;
 
 /// Positions whose logits are computed at a time.
@@ -71,7 +73,7 @@ impl Loss {
     pub fn of(
         &mut self,
         kernels: &mut Kernels,
-        head: &Matrix,
+        head: &Arc<Panels>,
         reference: &[f32],
         others: &[&[f32]],
         following: &[u32],
@@ -93,7 +95,7 @@ impl Loss {
     fn slice(
         &mut self,
         kernels: &mut Kernels,
-        head: &Matrix,
+        head: &Arc<Panels>,
         reference: &[f32],
         others: &[&[f32]],
         following: &[u32],
@@ -224,7 +226,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::MatrixData;
+    use crate::model::{Matrix, MatrixData};
 
     fn numbers(count: usize, scale: f32, seed: u64) -> Vec<f32> {
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -262,7 +264,8 @@ mod tests {
             let head = numbers(vocab * width, 2.0, seed);
             let normed = [1, 2].map(|n| numbers(rows * width, scale, seed ^ n));
             let following: Vec<u32> = (0..rows).map(|row| (seed as usize / (row + 1) % vocab) as u32).collect();
-            let matrix = Matrix { outputs: vocab, inputs: width, data: MatrixData::F32(head.clone()) };
+            let data = MatrixData::F32(head.clone());
+            let matrix = Arc::new(Panels::of(&Matrix { outputs: vocab, inputs: width, data }));
             let mut loss = Loss::default();
             let found = loss.of(&mut Kernels::default(), &matrix, &normed[0], &[&normed[1], &normed[0]], &following);
             let [p, q] = [0, 1].map(|at| logits(&normed[at], &head, width));

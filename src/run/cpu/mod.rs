@@ -1,14 +1,15 @@
-//! The cpu backend: real decoding, one compute and one communication thread a rank.
+//! The cpu backend: real decoding, each rank a thread, or several.
 //!
 //! | file | what it is for |
 //! |---|---|
 //! | `backend` | what the rest of the house knows of this backend |
 //! | `engine` | starts the ranks' threads, hands each its weights, ends all when one dies |
 //! | `rank` | executes a plan's operations on one rank |
-//! | `lane` | the communication thread |
+//! | `lane` | the comm lane: collectives under way |
+//! | `team` | the other threads of a rank |
 //! | `placement` | which core each thread runs on |
 //! | `program` | a plan made ready: buffers, waits, weights |
-//! | `kernels`, `gemm`, `attention`, `quantize` | the arithmetic |
+//! | `kernels`, `product`, `gemm`, `attention`, `quantize` | the arithmetic |
 //! | `run` | timed samples for a record and a trace |
 //! | `generate` | tokens from a checkpoint |
 //! | `evaluate`, `evaluate_work` | quality of architectures on a text, and what groups of ranks take of it |
@@ -26,15 +27,18 @@ pub(super) mod kernels;
 mod lane;
 mod loss;
 mod placement;
+pub(super) mod product;
 mod program;
 mod quantize;
 mod rank;
 mod run;
+mod team;
 mod watch;
 
 pub(in crate::run) use attention::RopeTable;
 pub use backend::CpuBackend;
-pub use kernels::{FEW_ROWS, Kernels};
+pub use kernels::Kernels;
+pub use product::{InstructionSet, Panels};
 #[cfg(test)]
 pub(in crate::run) use quantize::quantize;
 

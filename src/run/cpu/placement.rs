@@ -1,22 +1,22 @@
 //! Which core each thread runs on.
 //!
-//! Threads are pinned, so that runs can be compared and a rank's two threads do not chase each other.
-//! With two cores a rank, compute and communication have one each; with fewer, a rank's threads share
-//! one, and the compute thread steps aside for a moment whenever it posts a collective (the kernel
-//! may otherwise let the communication thread wait for a whole time slice). With fewer cores than
-//! ranks nothing is pinned.
+//! Threads are pinned, so that runs can be compared, and spin for a moment before they sleep where they wait for one
+//! another. With fewer cores than threads nothing is pinned, and whoever waits sleeps at once: it keeps nobody from
+//! computing, and waking it takes tens of microseconds for each collective.
+
+use crate::run::comm::Patience;
 
 /// The cores of all ranks' threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Placement {
-    /// For each rank its compute thread's and its communication thread's core; empty: not pinned.
-    cores: Vec<(usize, usize)>,
+    /// For each rank its threads' cores; empty: not pinned.
+    cores: Vec<Vec<usize>>,
 }
 
 impl Placement {
-    /// For `ranks` ranks on the cores that this process may use.
-    pub fn here(ranks: usize) -> Self {
-        Self::on(&allowed(), ranks)
+    /// For `ranks` ranks of so many threads on the cores that this process may use.
+    pub fn here(ranks: usize, threads: u32) -> Self {
+        Self::on(&allowed(), ranks, threads)
     }
 
     /// Threads go where the system puts them: for several groups of ranks at once, of which nobody measures one.
@@ -24,43 +24,39 @@ impl Placement {
         Self { cores: Vec::new() }
     }
 
-    fn on(cores: &[usize], ranks: usize) -> Self {
-        let cores = match cores.len() {
-            n if n >= 2 * ranks => (0..ranks).map(|r| (cores[2 * r], cores[2 * r + 1])).collect(),
-            n if n >= ranks => (0..ranks).map(|r| (cores[r], cores[r])).collect(),
-            _ => Vec::new(),
+    pub(super) fn on(cores: &[usize], ranks: usize, threads: u32) -> Self {
+        let threads = threads as usize;
+        let cores = match cores.len() >= ranks * threads {
+            true => cores.chunks_exact(threads.max(1)).take(ranks).map(<[usize]>::to_vec).collect(),
+            false => Vec::new(),
         };
         Self { cores }
     }
 
-    /// Pins the calling compute thread.
-    pub fn compute(&self, rank: u32) {
-        if let Some((core, _)) = self.cores.get(rank as usize) {
+    /// Pins the calling thread, one of a rank's.
+    pub fn compute(&self, rank: u32, number: u32) {
+        if let Some(core) = self.cores.get(rank as usize).and_then(|cores| cores.get(number as usize)) {
             pin(*core);
         }
     }
 
-    /// Pins the calling communication thread.
-    pub fn comm(&self, rank: u32) {
-        if let Some((_, core)) = self.cores.get(rank as usize) {
-            pin(*core);
-        }
-    }
-
-    /// Whether a rank's compute thread must step aside for its communication thread.
-    pub fn shares_cores(&self) -> bool {
-        self.cores.iter().all(|(compute, comm)| compute == comm)
+    /// How long threads that wait for one another spin.
+    pub fn patience(&self) -> Patience {
+        if self.cores.is_empty() { Patience::default() } else { Patience::of_own_core() }
     }
 
     /// The placement in words, for the record's environment.
     pub fn describe(&self) -> String {
         if self.cores.is_empty() {
-            return "not pinned: fewer cores than ranks".into();
+            return "not pinned: fewer cores than threads, which sleep where they wait for one another"
+                .into();
         }
         let ranks = self.cores.iter().enumerate();
         let text: Vec<String> = ranks
-            .map(|(rank, (compute, comm))| {
-                format!("rank {rank}: compute on core {compute}, comm on {comm}")
+            .map(|(rank, cores)| {
+                let numbers: Vec<String> = cores.iter().map(ToString::to_string).collect();
+                let cores = if cores.len() == 1 { "core" } else { "cores" };
+                format!("rank {rank}: compute on {cores} {}", numbers.join(", "))
             })
             .collect();
         text.join("; ")
@@ -95,12 +91,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cores_are_shared_only_where_they_are_few() {
-        assert_eq!(Placement::on(&[0, 1, 2, 5], 2).cores, [(0, 1), (2, 5)]);
-        assert_eq!(Placement::on(&[3, 7, 9], 2).cores, [(3, 3), (7, 7)]);
-        assert!(Placement::on(&[3, 7, 9], 2).shares_cores());
-        assert_eq!(Placement::on(&[0], 2).cores, []);
-        assert!(Placement::on(&[0], 2).shares_cores());
-        assert!(!Placement::on(&[0, 1], 1).shares_cores());
+    fn threads_are_pinned_and_spin_where_each_has_a_core() {
+        assert_eq!(Placement::on(&[0, 1, 2, 5], 2, 1).cores, [[0], [1]]);
+        assert_eq!(Placement::on(&[0, 1, 2, 5], 2, 2).cores, [[0, 1], [2, 5]]);
+        let few = Placement::on(&[3, 7, 9], 2, 2);
+        assert!(few.cores.is_empty() && few.patience() == Patience::default());
+        assert_eq!(Placement::on(&[0, 1], 1, 2).patience(), Patience::of_own_core());
+        assert_eq!(Placement::on(&[0, 1], 1, 2).describe(), "rank 0: compute on cores 0, 1");
     }
 }

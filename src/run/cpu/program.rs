@@ -1,11 +1,12 @@
 //! A plan made ready for the cpu: buffers assigned, names formatted, waits resolved, weights shared.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::product::Panels;
 use crate::base::error::{Error, Result};
 use crate::model::{Matrix, MatrixData, Model, WeightSource};
-use crate::plan::{Buffer, BufferId, DType, Lane, Plan, PlanSpec, Tensor};
+use crate::plan::{Buffer, BufferId, DType, Kind, Lane, Plan, PlanSpec, Tensor, Weight};
 
 /// A plan and what all ranks can share about it.
 #[derive(Debug)]
@@ -70,31 +71,79 @@ impl Program {
     }
 }
 
+/// A weight in memory: what is multiplied with (and the embedding, which the head may be too) in panels, norms and
+/// biases as they are.
+#[derive(Clone, Debug)]
+pub(super) enum Held {
+    Panels(Arc<Panels>),
+    Rows(Arc<Matrix>),
+}
+
+impl Held {
+    pub fn panels(&self) -> Option<&Arc<Panels>> {
+        match self {
+            Self::Panels(panels) => Some(panels),
+            Self::Rows(_) => None,
+        }
+    }
+
+    pub fn rows(&self) -> Option<&Matrix> {
+        match self {
+            Self::Rows(matrix) => Some(matrix),
+            Self::Panels(_) => None,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Panels(panels) => panels.bytes(),
+            Self::Rows(matrix) => match &matrix.data {
+                MatrixData::F32(data) => size_of_val(data.as_slice()) as u64,
+                MatrixData::Bf16(data) => size_of_val(data.as_slice()) as u64,
+            },
+        }
+    }
+
+    fn address(&self) -> *const u8 {
+        match self {
+            Self::Panels(panels) => Arc::as_ptr(panels).cast(),
+            Self::Rows(matrix) => Arc::as_ptr(matrix).cast(),
+        }
+    }
+}
+
 /// One rank's weights by name. Whole tensors (norms, embedding, head) are shared between ranks.
 #[derive(Clone, Debug, Default)]
 pub struct Weights {
-    by_name: HashMap<String, Arc<Matrix>>,
+    by_name: HashMap<String, Held>,
+}
+
+/// A plan's weights, each with whether it is read in panels.
+fn weights_of(plan: &Plan) -> impl Iterator<Item = (&Weight, bool)> {
+    let in_panels = move |at: usize| {
+        let mut readers =
+            plan.operations.iter().filter(move |o| o.weight.is_some_and(|w| w.index() == at));
+        readers.any(|operation| matches!(operation.kind, Kind::MatMul | Kind::Embed))
+    };
+    plan.weights.iter().enumerate().map(move |(at, weight)| (weight, in_panels(at)))
 }
 
 impl Weights {
     /// Loads what every rank holds whole for these plans: norms, embedding and head, once for all ranks.
     pub fn shared(source: &WeightSource, model: &Model, plans: &[&Plan], dtype: DType) -> Result<Self> {
         let mut weights = Self::default();
-        let mut embedding: Option<Arc<Matrix>> = None;
-        let all = plans.iter().flat_map(|plan| &plan.weights);
-        for weight in all.filter(|weight| weight.is_whole()) {
-            if weights.by_name.contains_key(&weight.name) {
-                continue;
+        let tied = |tensor: Tensor| tensor == Tensor::Head && model.shape.tied_embeddings;
+        let whole = || plans.iter().flat_map(|plan| weights_of(plan)).filter(|(w, _)| w.is_whole());
+        let own = whole().filter(|(weight, _)| !tied(weight.parts[0].tensor));
+        weights.load(own.collect(), dtype, |weight| source.load(weight, 0, 1, dtype))?;
+        for (weight, in_panels) in whole().filter(|(weight, _)| tied(weight.parts[0].tensor)) {
+            let embedding = whole().find(|(other, _)| other.parts[0].tensor == Tensor::Embedding);
+            match embedding.and_then(|(embedding, _)| weights.by_name.get(&embedding.name)).cloned() {
+                Some(embedding) => drop(weights.by_name.insert(weight.name.clone(), embedding)),
+                None => {
+                    weights.load(vec![(weight, in_panels)], dtype, |w| source.load(w, 0, 1, dtype))?
+                }
             }
-            let first = weight.parts[0].tensor;
-            let matrix = match (first, &embedding) {
-                (Tensor::Head, Some(embedding)) if model.shape.tied_embeddings => Arc::clone(embedding),
-                _ => Arc::new(source.load(weight, 0, 1, dtype)?),
-            };
-            if first == Tensor::Embedding {
-                embedding = Some(Arc::clone(&matrix));
-            }
-            weights.by_name.insert(weight.name.clone(), matrix);
         }
         Ok(weights)
     }
@@ -108,19 +157,35 @@ impl Weights {
         dtype: DType,
     ) -> Result<Self> {
         for plan in plans {
-            for weight in plan.weights.iter().filter(|weight| !weight.is_whole()) {
-                if self.by_name.contains_key(&weight.name) {
-                    continue;
-                }
-                let matrix = source.load(weight, rank, plan.tp, dtype)?;
-                self.by_name.insert(weight.name.clone(), Arc::new(matrix));
-            }
+            let own = weights_of(plan).filter(|(weight, _)| !weight.is_whole());
+            self.load(own.collect(), dtype, |weight| source.load(weight, rank, plan.tp, dtype))?;
         }
         Ok(self)
     }
 
+    /// Loads those of these weights that are not there yet; those in panels lie in one piece of memory.
+    fn load(
+        &mut self,
+        mut wanted: Vec<(&Weight, bool)>,
+        dtype: DType,
+        load: impl Fn(&Weight) -> Result<Matrix>,
+    ) -> Result<()> {
+        let mut seen = HashSet::new();
+        wanted.retain(|(w, _)| !self.by_name.contains_key(&w.name) && seen.insert(w.name.as_str()));
+        for (weight, _) in wanted.iter().filter(|(_, in_panels)| !in_panels) {
+            self.by_name.insert(weight.name.clone(), Held::Rows(Arc::new(load(weight)?)));
+        }
+        let in_panels = || wanted.iter().filter(|(_, in_panels)| *in_panels).map(|(weight, _)| *weight);
+        let sizes = in_panels().map(|weight| (weight.outputs as usize, weight.inputs as usize));
+        let all = Panels::of_all(sizes, dtype, in_panels().map(load))?;
+        for (weight, panels) in in_panels().zip(all) {
+            self.by_name.insert(weight.name.clone(), Held::Panels(Arc::new(panels)));
+        }
+        Ok(())
+    }
+
     /// The plan's weights, by its indices.
-    pub fn of_plan(&self, plan: &Plan) -> Result<Vec<Arc<Matrix>>> {
+    pub(super) fn of_plan(&self, plan: &Plan) -> Result<Vec<Held>> {
         plan.weights
             .iter()
             .map(|weight| {
@@ -134,18 +199,7 @@ impl Weights {
 
     /// Bytes of all weights, tied ones once.
     pub fn bytes(&self) -> u64 {
-        let mut seen = std::collections::HashSet::new();
-        self.by_name
-            .values()
-            .filter(|matrix| seen.insert(Arc::as_ptr(matrix)))
-            .map(|matrix| bytes(matrix))
-            .sum()
-    }
-}
-
-fn bytes(matrix: &Matrix) -> u64 {
-    match &matrix.data {
-        MatrixData::F32(data) => size_of_val(data.as_slice()) as u64,
-        MatrixData::Bf16(data) => size_of_val(data.as_slice()) as u64,
+        let mut seen = HashSet::new();
+        self.by_name.values().filter(|held| seen.insert(held.address())).map(Held::bytes).sum()
     }
 }

@@ -1,6 +1,6 @@
 //! One rank: its weights, its KV cache, its buffers, and the loop that executes a plan's operations.
 //!
-//! The compute thread executes compute operations in order and posts collectives to the comm thread;
+//! The rank executes compute operations in order and hands collectives to its comm lane;
 //! it waits only where an operation reads what a collective still owes it. A collective's buffer
 //! leaves the rank while it is in flight, so using it too early is an error, not a race; where its operand is
 //! read again (`delayed`), a copy leaves.
@@ -8,14 +8,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crossbeam_channel::{Receiver, Sender};
-
 use super::attention::{Attention, Before, Heads, KvCache, Projected, RopeTable, StepPart, StepRows};
 use super::kernels::Kernels;
-use super::lane::{Answer, Ask};
-use super::program::Program;
+use super::lane::{CommLane, Completed};
+use super::product::Panels;
+use super::program::{Held, Program};
 use super::quantize::quantize;
-use crate::model::{Matrix, MatrixData};
+use crate::model::Matrix;
 use crate::plan::{Kind, Lane, ModelShape, Operation, Rows, Tensor, ValueId};
 use crate::run::comm::{Broken, Exchange};
 use crate::run::recorder::{Clock, SpanRecorder, range};
@@ -37,7 +36,7 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Bound<'a> {
     pub program: &'a Program,
-    weights: Vec<Arc<Matrix>>,
+    weights: Vec<Held>,
     slots: Vec<Vec<f32>>,
     /// How many numbers each buffer holds in the present step.
     sizes: Vec<usize>,
@@ -49,7 +48,7 @@ pub(super) struct Bound<'a> {
 
 impl<'a> Bound<'a> {
     /// Binds a program to a rank's weights; buffers grow when a step needs them.
-    pub fn new(program: &'a Program, weights: Vec<Arc<Matrix>>) -> Self {
+    pub fn new(program: &'a Program, weights: Vec<Held>) -> Self {
         Self {
             weights,
             slots: program.buffers.iter().map(|_| Vec::new()).collect(),
@@ -74,11 +73,11 @@ impl<'a> Bound<'a> {
     }
 
     /// The weight of one tensor, where the program reads it alone.
-    pub fn matrix(&self, tensor: Tensor) -> Option<Arc<Matrix>> {
+    pub fn panels(&self, tensor: Tensor) -> Option<Arc<Panels>> {
         let weights = self.program.plan.weights.iter().zip(&self.weights);
         let mut alone =
             weights.filter(|(weight, _)| weight.parts.iter().all(|part| part.tensor == tensor));
-        alone.next().map(|(_, matrix)| Arc::clone(matrix))
+        alone.find_map(|(_, held)| held.panels().cloned())
     }
 
     /// Copies of values of the step.
@@ -101,6 +100,12 @@ impl<'a> Bound<'a> {
 
     fn slot(&self, value: ValueId) -> usize {
         self.program.buffer_of[value.index()].0 as usize
+    }
+
+    /// How many columns each rank gives to an all-gather; `None` where it gives rows.
+    fn gathers(&self, operation: &Operation) -> Option<usize> {
+        let (own, all) = (self.columns(operation.reads[0]), self.columns(operation.writes[0]));
+        (own < all).then_some(own)
     }
 
     fn columns(&self, value: ValueId) -> usize {
@@ -139,11 +144,9 @@ pub(super) struct Rank {
     pub rope: Arc<RopeTable>,
     pub sampling: Sampling,
     pub clock: Clock,
-    /// Whether it shares a core with its communication thread.
-    pub steps_aside: bool,
-    pub recorder: SpanRecorder,
-    pub asks: Sender<Ask>,
-    pub answers: Receiver<Answer>,
+    /// Spans of the compute lane.
+    pub compute: SpanRecorder,
+    pub comm: CommLane,
     /// Logits that were infinite or no numbers where tokens were chosen, so far.
     pub not_finite: u64,
 }
@@ -180,15 +183,9 @@ impl Rank {
         let plan = &program.plan;
         let parts = rows.parts(plan.groups, tokens);
         bound.fit(&parts, self.index);
-        self.recorder.enter(place.on, place.sample, plan.phase, place.step, program.base);
-        self.ask(Ask::Enter {
-            on: place.on,
-            sample: place.sample,
-            phase: plan.phase,
-            step: place.step,
-            base: program.base,
-            names: Arc::clone(&program.names),
-        })?;
+        for recorder in [&mut self.compute, &mut self.comm.recorder] {
+            recorder.enter(place.on, place.sample, plan.phase, place.step, program.base);
+        }
         let mut next = Vec::new();
         let mut now = self.clock.now();
         for tokens in &plan.tokens {
@@ -217,11 +214,9 @@ impl Rank {
                     _ => Exchange::AllReduce,
                 };
                 let bytes = parts[operation.group as usize].bytes(&operation.cost.message_bytes);
-                self.ask(Ask::Exchange { operation: at, ready, exchange, bytes, buffer })?;
-                if self.steps_aside {
-                    std::thread::yield_now();
-                    now = self.clock.now();
-                }
+                // the last rank to come sums: that is of the collective's time, and not of what is computed next
+                self.comm.post(at, [ready, now], exchange, bytes, buffer)?;
+                now = self.clock.now();
                 continue;
             }
             if let Some(wanted) = program.awaits[index]
@@ -236,7 +231,7 @@ impl Rank {
             let end = self.clock.now();
             if place.on {
                 let ready = operation.reads.iter().map(|v| bound.ready[v.index()]).max().unwrap_or(now);
-                self.recorder.record(at, ready, now, end, -1);
+                self.compute.record(at, ready, now, end, -1);
             }
             for value in &operation.writes {
                 bound.ready[value.index()] = end;
@@ -250,41 +245,30 @@ impl Rank {
     }
 
     /// The spans that both lanes recorded so far.
-    pub fn take_spans(&mut self) -> Result<Vec<Span>, Broken> {
-        let mut spans = self.recorder.take();
-        self.ask(Ask::Spans)?;
-        match self.answers.recv() {
-            Ok(Answer::Spans(comm)) => spans.extend(comm),
-            _ => return Err(gone()),
-        }
-        Ok(spans)
+    pub fn take_spans(&mut self) -> Vec<Span> {
+        let mut spans = self.compute.take();
+        spans.extend(self.comm.recorder.take());
+        spans
     }
 
     /// What both lanes recorded of the step that has just ended.
-    pub fn step_spans(&self) -> Result<Vec<Span>, Broken> {
-        let mut spans = self.recorder.of_step().to_vec();
-        self.ask(Ask::StepSpans)?;
-        match self.answers.recv() {
-            Ok(Answer::Spans(comm)) => spans.extend(comm),
-            _ => return Err(gone()),
-        }
-        Ok(spans)
+    pub fn step_spans(&self) -> Vec<Span> {
+        [self.compute.of_step(), self.comm.recorder.of_step()].concat()
     }
 
-    fn ask(&self, ask: Ask) -> Result<(), Broken> {
-        self.asks.send(ask).map_err(|_| gone())
-    }
-
-    /// Receives completed collectives up to operation `wanted`; puts their results into place.
-    fn wait_for(&self, bound: &mut Bound<'_>, wanted: u32) -> Result<u32, Broken> {
+    /// Waits for collectives up to operation `wanted`; puts their results into place.
+    fn wait_for(&mut self, bound: &mut Bound<'_>, wanted: u32) -> Result<u32, Broken> {
+        let _span = self.compute.is_on().then(|| range(&bound.program.names[wanted as usize]));
         loop {
-            let Ok(Answer::Exchanged { operation, end, result }) = self.answers.recv() else {
-                return Err(gone());
-            };
+            let Completed { operation, end, buffer } = self.comm.complete()?;
             let done = &bound.program.plan.operations[operation as usize];
             let (from, to) = (bound.slot(done.reads[0]), bound.slot(done.writes[0]));
             // the operand's buffer, or its copy, comes back as the result's; the result's old one takes its place
-            let mut freed = std::mem::replace(&mut bound.slots[to], result?);
+            let buffer = match bound.gathers(done) {
+                Some(columns) => side_by_side(buffer, columns, bound.columns(done.writes[0])),
+                None => buffer,
+            };
+            let mut freed = std::mem::replace(&mut bound.slots[to], buffer);
             match bound.program.keeps[operation as usize] {
                 true => bound.spare.push(freed),
                 false => {
@@ -321,20 +305,20 @@ impl Rank {
         let to = bound.slot(operation.writes[0]);
         let mut out = std::mem::take(&mut bound.slots[to]);
         let read = |i: usize| bound.slots[bound.slot(operation.reads[i])].as_slice();
-        let weight = operation.weight.map(|w| &*bound.weights[w.index()]);
+        let weight = operation.weight.map(|w| &bound.weights[w.index()]);
         let layer = operation.layer.unwrap_or(0) as usize;
         match (&operation.kind, weight) {
-            (Kind::Embed, Some(table)) => {
+            (Kind::Embed, Some(Held::Panels(table))) => {
                 let own = match bound.program.plan.values[operation.writes[0].index()].rows {
                     Rows::Share => &tokens[Rows::share(tokens.len(), self.index, self.tp)],
                     Rows::Tokens | Rows::Sequences => tokens,
                 };
                 embed(table, own, &mut out);
             }
-            (Kind::Norm, Some(weight)) => {
+            (Kind::Norm, Some(Held::Rows(weight))) => {
                 self.kernels.norm(read(0), weight, self.shape.norm_eps as f32, &mut out);
             }
-            (Kind::MatMul, Some(weight)) => self.kernels.matmul(read(0), weight, &mut out),
+            (Kind::MatMul, Some(Held::Panels(weight))) => self.kernels.matmul(read(0), weight, &mut out),
             (Kind::Add, _) => self.kernels.add(read(0), read(1), &mut out),
             (Kind::AddMean, _) => {
                 self.kernels.add_scaled(read(0), 1.0 / self.tp as f32, read(1), &mut out);
@@ -350,7 +334,7 @@ impl Rank {
             }
             (Kind::MeanShare, _) => self.kernels.scale(read(0), 1.0 / self.tp as f32, &mut out),
             (kind @ (Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend), weight) => {
-                let weight = weight.map(Matrix::numbers);
+                let weight = weight.and_then(Held::rows).map(Matrix::numbers);
                 let before = match (kind, &weight) {
                     (Kind::BiasRopeAppend, Some(bias)) => Before::Bias(bias),
                     (Kind::NormRopeAppend, Some(norms)) => {
@@ -380,24 +364,26 @@ impl Rank {
     }
 }
 
-fn gone() -> Broken {
-    Broken("the communication thread is gone".into())
+/// Rows of the embedding.
+fn embed(table: &Panels, tokens: &[u32], out: &mut [f32]) {
+    for (token, out) in tokens.iter().zip(out.chunks_exact_mut(table.inputs)) {
+        table.row(*token as usize, out);
+    }
 }
 
-/// Rows of the embedding.
-fn embed(table: &Matrix, tokens: &[u32], out: &mut [f32]) {
-    let width = table.inputs;
-    for (token, out) in tokens.iter().zip(out.chunks_exact_mut(width)) {
-        let at = *token as usize * width;
-        match &table.data {
-            MatrixData::F32(data) => out.copy_from_slice(&data[at..at + width]),
-            MatrixData::Bf16(data) => {
-                for (out, number) in out.iter_mut().zip(&data[at..at + width]) {
-                    *out = number.to_f32();
-                }
-            }
+/// Rows of which each rank gave so many of all columns, from one rank's after another's.
+fn side_by_side(gathered: Vec<f32>, columns: usize, all_columns: usize) -> Vec<f32> {
+    let rows = gathered.len() / all_columns;
+    if rows == 1 {
+        return gathered;
+    }
+    let mut out = Vec::with_capacity(gathered.len());
+    for row in 0..rows {
+        for of_rank in gathered.chunks_exact(rows * columns) {
+            out.extend_from_slice(&of_rank[row * columns..][..columns]);
         }
     }
+    out
 }
 
 /// The last row of each run.

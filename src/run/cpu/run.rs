@@ -12,7 +12,7 @@ use super::placement::Placement;
 use super::rank::{Place, Rank};
 use super::watch::{Gather, Note, Pace, Watch};
 use crate::model::Model;
-use crate::run::comm::{Broken, Group};
+use crate::run::comm::{Broken, Group, Patience};
 use crate::run::computed::{Comparison, Computed};
 use crate::run::measure::{Times, combine, emulated_link, phase_name, prompts};
 use crate::run::recorder::range;
@@ -52,6 +52,8 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
         architecture: &spec.architecture,
         dtype: spec.dtype,
         tp: spec.tp,
+        threads: threads(spec),
+        shard_head: spec.shard_head,
         seed: spec.seed,
         link: emulated_link(spec)?,
         sampling: Sampling::Greedy,
@@ -64,7 +66,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let shared = engine::prepare(&setup)?;
     emit(RunEvent::Phase { name: "loading weights".into() });
     // ranks and main thread meet here before every generation
-    let gate = Group::new(spec.tp as usize + 1, None, shared.clock);
+    let gate = Group::new(spec.tp as usize + 1, None, Patience::default(), shared.clock);
     let generations = spec.warmup + spec.samples;
     let prompts = prompts(spec, model.shape.vocab);
     let watch = job.watch.then(Watch::default);
@@ -170,6 +172,11 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     Ok((outcome, trace))
 }
 
+/// Compute threads of each rank.
+pub(super) fn threads(spec: &Spec) -> u32 {
+    (spec.threads / spec.tp.max(1)).max(1)
+}
+
 /// Who is told of a generation's decode steps.
 #[derive(Clone, Copy)]
 struct Watched<'a> {
@@ -207,7 +214,7 @@ impl Watched<'_> {
             _ => Note { generation: self.generation, done, steps: 0, took_ns: 0, spans: None },
         };
         if recorded {
-            note.spans = Some(rank.step_spans()?);
+            note.spans = Some(rank.step_spans());
         }
         let _ = self.to_main.send(Message::Step(note));
         Ok(())
@@ -256,7 +263,7 @@ fn generate_once(
         }
     }
     drop(decode);
-    let spans = if place.on { rank.take_spans()? } else { Vec::new() };
+    let spans = if place.on { rank.take_spans() } else { Vec::new() };
     let memory_bytes =
         worker.weight_bytes + rank.cache.bytes() + worker.prefill.bytes() + worker.decode.bytes();
     let computed = Computed::of(&chosen, rank.not_finite);
@@ -275,8 +282,9 @@ fn environment(
     Environment::from([
         ("backend".into(), json!("cpu")),
         ("instruction_set".into(), json!(instruction_sets.first())),
-        ("compute_threads".into(), json!(spec.tp)),
-        ("comm_threads".into(), json!(spec.tp)),
+        ("compute_threads".into(), json!(spec.tp * threads(spec))),
+        ("collectives".into(), json!("by the rank that arrives last; no thread of their own")),
+        ("head".into(), json!(if spec.shard_head && spec.tp > 1 { "sharded" } else { "replicated" })),
         ("thread_placement".into(), json!(placement.describe())),
         ("weights".into(), json!(weights)),
         ("activations".into(), json!("f32")),

@@ -42,6 +42,18 @@ fn step(
 /// Logits of every position of `batch` prompts and of the decode steps after them, as rank 0 has them. Tokens
 /// are given, so that a rounding decides nothing but itself.
 fn logits(architecture: &str, tp: u32, batch: usize, variant: Variant) -> Logits {
+    logits_with(architecture, tp, batch, variant, 1, false)
+}
+
+/// The same with so many threads a rank, and with a head that the ranks divide.
+fn logits_with(
+    architecture: &str,
+    tp: u32,
+    batch: usize,
+    variant: Variant,
+    threads: u32,
+    shard_head: bool,
+) -> Logits {
     let model = Model::resolve("tiny").unwrap();
     let architecture = architecture.parse().unwrap();
     let setup = Setup {
@@ -49,6 +61,8 @@ fn logits(architecture: &str, tp: u32, batch: usize, variant: Variant) -> Logits
         architecture: &architecture,
         dtype: DType::F32,
         tp,
+        threads,
+        shard_head,
         seed: 3,
         link: None,
         sampling: Sampling::Greedy,
@@ -113,6 +127,25 @@ fn micro_batches_change_no_logits() {
                 let off = farthest(&divided, &whole);
                 assert!(off < 1e-4, "{architecture} tp{tp} {batch} in {groups}: {off}");
             }
+        }
+    }
+}
+
+/// Neither threads of a rank nor a head that ranks divide change what is computed; a divided head gives every rank
+/// all of the logits, of several rows too.
+#[test]
+fn threads_and_a_sharded_head_change_no_logits() {
+    for architecture in ["standard", "ladder", "desync:2"] {
+        let whole = logits(architecture, 1, 3, Variant::default());
+        for (tp, threads, shard_head) in [(1, 2, false), (2, 1, true), (2, 2, false), (4, 1, true)] {
+            if architecture == "desync:2" && tp > 1 {
+                continue; // more ranks compute something else
+            }
+            let found = logits_with(architecture, tp, 3, Variant::default(), threads, shard_head);
+            let widths = |logits: &Logits| logits.iter().map(|(_, row)| row.len()).collect::<Vec<_>>();
+            assert_eq!(widths(&found), widths(&whole));
+            let off = farthest(&found, &whole);
+            assert!(off < 1e-4, "{architecture} tp{tp} {threads} threads, {shard_head}: {off}");
         }
     }
 }

@@ -322,5 +322,21 @@ options! {
             in_workload: true,
             ..PLAIN
         };
+        /// Compute threads of all ranks together, which they divide; 0: one a rank
+        threads: u32 = 0, About {
+            default: "one a rank",
+            value_name: "N",
+            label: "threads",
+            heeded_by: &[Backend::Cpu],
+            in_workload: true,
+            ..PLAIN
+        };
+        /// Divide the head by vocabulary over the ranks: one more collective a step, named head
+        shard_head: bool = false, About {
+            label: "sharded-head",
+            heeded_by: &[Backend::Cpu],
+            in_workload: true,
+            ..PLAIN
+        };
     }
 }

@@ -4,7 +4,7 @@ use super::compile::{ARCHITECTURES, nvrtc, registers};
 use super::{Bench, DTYPES, assert_close, checks, random};
 use crate::model::{Matrix, MatrixData};
 use crate::plan::DType;
-use crate::run::cpu::kernels::Kernels;
+use crate::run::cpu::{Kernels, Panels};
 use crate::run::cuda::kernels::KernelOptions;
 use crate::run::cuda::kernels::compile::{cubin, defines, options_for};
 use crate::run::cuda::kernels::matvec::{MOST_ROWS, matvec_geometry, most_rows};
@@ -109,6 +109,7 @@ fn one(bench: &mut Bench<'_>, dtype: DType, rows: u32, inputs: u32, outputs: u32
         data: MatrixData::F32(bench.read_numbers(w)),
     };
     let mut wanted = vec![0.0; (rows * outputs) as usize];
+    let weights = std::sync::Arc::new(Panels::of(&weights));
     Kernels::default().matmul(&bench.read_numbers(x), &weights, &mut wanted);
 
     let out = bench.output_numbers(wanted.len());

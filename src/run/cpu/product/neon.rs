@@ -1,0 +1,81 @@
+//! NEON: four registers.
+
+use std::arch::aarch64::*;
+
+use super::lanes::Lanes;
+use super::panels::{Line, WIDE};
+
+/// NEON, which every 64-bit Arm processor has.
+#[derive(Clone, Copy)]
+pub(super) struct Neon;
+
+impl Lanes for Neon {
+    type V = [float32x4_t; 4];
+
+    #[inline(always)]
+    fn zero(self) -> Self::V {
+        // SAFETY: NEON is part of this architecture; so of all that follow
+        unsafe { [vdupq_n_f32(0.0); 4] }
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[f32; WIDE]) -> Self::V {
+        let from = from.as_ptr();
+        // SAFETY: as above; four quarters of sixteen numbers
+        unsafe {
+            [vld1q_f32(from), vld1q_f32(from.add(4)), vld1q_f32(from.add(8)), vld1q_f32(from.add(12))]
+        }
+    }
+
+    #[inline(always)]
+    fn store(self, numbers: Self::V, to: &mut [f32; WIDE]) {
+        for (numbers, to) in numbers.into_iter().zip(to.as_chunks_mut::<4>().0) {
+            // SAFETY: as above; four numbers are written
+            unsafe { vst1q_f32(to.as_mut_ptr(), numbers) }
+        }
+    }
+
+    #[inline(always)]
+    fn add(self, mut a: Self::V, b: Self::V) -> Self::V {
+        for (a, b) in a.iter_mut().zip(b) {
+            // SAFETY: as above
+            *a = unsafe { vaddq_f32(*a, b) };
+        }
+        a
+    }
+
+    #[inline(always)]
+    fn multiply_add(self, mut sum: Self::V, w: Self::V, x: f32) -> Self::V {
+        for (sum, w) in sum.iter_mut().zip(w) {
+            // SAFETY: as above
+            *sum = unsafe { vfmaq_n_f32(*sum, w, x) };
+        }
+        sum
+    }
+
+    #[inline(always)]
+    fn line(self, from: &Line) -> Self::V {
+        let from = from.0.as_ptr().cast::<f32>();
+        // SAFETY: as above; four quarters of a line, whose u32 are f32 of the same bits
+        unsafe {
+            [vld1q_f32(from), vld1q_f32(from.add(4)), vld1q_f32(from.add(8)), vld1q_f32(from.add(12))]
+        }
+    }
+
+    #[inline(always)]
+    fn pairs(self, from: &Line) -> [Self::V; 2] {
+        let mut wide = [self.zero(); 2];
+        for (at, four) in from.0.as_chunks::<4>().0.iter().enumerate() {
+            // SAFETY: as above; four pairs are read
+            unsafe {
+                let pairs = vld1q_u32(four.as_ptr());
+                wide[0][at] = vreinterpretq_f32_u32(vshlq_n_u32::<16>(pairs));
+                wide[1][at] = vreinterpretq_f32_u32(vandq_u32(pairs, vdupq_n_u32(0xFFFF_0000)));
+            }
+        }
+        wide
+    }
+
+    #[inline(always)]
+    fn prefetch(self, _: *const Line) {}
+}

@@ -1,0 +1,200 @@
+//! Weights as products read them: panels of sixteen outputs, whose numbers for one input lie side by side.
+//!
+//! A panel is one stream of memory, read from its first byte to its last, whatever the width of registers is and
+//! however many rows the product has; sums need no addition across a register. It is made once, when weights are
+//! loaded, and all of a rank lie in one piece of memory, so that small ones are on large pages too: where a page ends
+//! the processor's prefetching does.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use half::bf16;
+
+use crate::machine::pages::with_large_pages;
+use crate::model::{Matrix, MatrixData};
+use crate::plan::DType;
+
+/// Outputs of a panel.
+pub const WIDE: usize = 16;
+
+/// 64 bytes of a panel, a cache line: sixteen f32 of one input, or sixteen pairs of bf16 of two, of which the first is
+/// the low half of its u32.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(C, align(64))]
+pub(super) struct Line(pub [u32; WIDE]);
+
+/// The format of a panel's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    F32,
+    Bf16,
+}
+
+impl Format {
+    fn of(matrix: &Matrix) -> Self {
+        match &matrix.data {
+            MatrixData::F32(_) => Self::F32,
+            MatrixData::Bf16(_) => Self::Bf16,
+        }
+    }
+
+    /// Inputs of a line.
+    pub fn inputs(self) -> usize {
+        match self {
+            Self::F32 => 1,
+            Self::Bf16 => 2,
+        }
+    }
+}
+
+/// A matrix of weights in panels: `[outputs / 16][inputs][16]` in f32, `[outputs / 16][inputs / 2][16][2]` in bf16.
+/// What is missing of the last panel and of an odd last input is 0.
+#[derive(Clone, Debug)]
+pub struct Panels {
+    /// Rows of the matrix: outputs of the product.
+    pub outputs: usize,
+    /// Columns of the matrix: inputs of the product.
+    pub inputs: usize,
+    pub(super) format: Format,
+    /// Lines of a panel.
+    pub(super) depth: usize,
+    /// Where its lines begin in the memory that it shares with others.
+    first: usize,
+    memory: Arc<Vec<Line>>,
+}
+
+impl Panels {
+    /// The panels of a matrix; its numbers are copied.
+    pub fn of(matrix: &Matrix) -> Self {
+        let lines = lines_of(matrix.outputs, matrix.inputs, Format::of(matrix));
+        let mut memory = with_large_pages(lines);
+        let (depth, format) = fill(&mut memory, matrix);
+        let (outputs, inputs) = (matrix.outputs, matrix.inputs);
+        Self { outputs, inputs, format, depth, first: 0, memory: Arc::new(memory) }
+    }
+
+    /// The panels of several matrices in one piece of memory, of which each is dropped when it is copied.
+    ///
+    /// # Errors
+    ///
+    /// The first that a matrix fails with.
+    pub fn of_all<E>(
+        sizes: impl Iterator<Item = (usize, usize)>,
+        dtype: DType,
+        matrices: impl Iterator<Item = Result<Matrix, E>>,
+    ) -> Result<Vec<Self>, E> {
+        let format = if dtype == DType::F32 { Format::F32 } else { Format::Bf16 };
+        let lines = sizes.map(|(outputs, inputs)| lines_of(outputs, inputs, format)).sum();
+        let mut memory = with_large_pages(lines);
+        let mut made = Vec::new();
+        for matrix in matrices {
+            let matrix = matrix?;
+            let first = memory.len();
+            let (depth, format) = fill(&mut memory, &matrix);
+            made.push((matrix.outputs, matrix.inputs, format, depth, first));
+        }
+        let memory = Arc::new(memory);
+        let made = made.into_iter().map(|(outputs, inputs, format, depth, first)| {
+            let memory = Arc::clone(&memory);
+            Self { outputs, inputs, format, depth, first, memory }
+        });
+        Ok(made.collect())
+    }
+
+    /// Some lines of a panel.
+    pub(super) fn lines(&self, panel: usize, lines: Range<usize>) -> &[Line] {
+        let first = self.first + panel * self.depth;
+        &self.memory[first + lines.start..first + lines.end]
+    }
+
+    /// Bytes of a panel.
+    pub(in crate::run::cpu) fn panel_bytes(&self) -> usize {
+        self.depth * size_of::<Line>()
+    }
+
+    /// Writes one row of the matrix, widened: an embedding's.
+    pub fn row(&self, row: usize, out: &mut [f32]) {
+        let (panel, lane) = (row / WIDE, row % WIDE);
+        let lines = self.lines(panel, 0..self.depth);
+        match self.format {
+            Format::F32 => {
+                for (out, line) in out[..self.inputs].iter_mut().zip(lines) {
+                    *out = f32::from_bits(line.0[lane]);
+                }
+            }
+            Format::Bf16 => {
+                for (out, line) in out[..self.inputs].chunks_mut(2).zip(lines) {
+                    let pair = line.0[lane];
+                    for (out, bits) in out.iter_mut().zip([pair << 16, pair & 0xFFFF_0000]) {
+                        *out = f32::from_bits(bits);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Bytes of the numbers, padding included.
+    pub fn bytes(&self) -> u64 {
+        (self.outputs.div_ceil(WIDE) * self.panel_bytes()) as u64
+    }
+}
+
+/// How many lines a matrix takes.
+fn lines_of(outputs: usize, inputs: usize, format: Format) -> usize {
+    outputs.div_ceil(WIDE) * inputs.div_ceil(format.inputs())
+}
+
+/// Appends the lines of a matrix; how many a panel has, and in which format.
+fn fill(memory: &mut Vec<Line>, matrix: &Matrix) -> (usize, Format) {
+    let (outputs, inputs, format) = (matrix.outputs, matrix.inputs, Format::of(matrix));
+    let depth = inputs.div_ceil(format.inputs());
+    let start = memory.len();
+    memory.resize(start + lines_of(outputs, inputs, format), Line([0; WIDE]));
+    let panels = memory[start..].chunks_exact_mut(depth.max(1));
+    for (first, panel) in (0..outputs).step_by(WIDE).zip(panels) {
+        let rows = first..(first + WIDE).min(outputs);
+        match &matrix.data {
+            MatrixData::F32(data) => {
+                for (lane, row) in rows.enumerate() {
+                    for (line, number) in panel.iter_mut().zip(&data[row * inputs..][..inputs]) {
+                        line.0[lane] = number.to_bits();
+                    }
+                }
+            }
+            MatrixData::Bf16(data) => {
+                let bits = |number: &bf16| u32::from(number.to_bits());
+                for (lane, row) in rows.enumerate() {
+                    let pairs = data[row * inputs..][..inputs].chunks(2);
+                    for (line, pair) in panel.iter_mut().zip(pairs) {
+                        line.0[lane] = bits(&pair[0]) | pair.get(1).map_or(0, bits) << 16;
+                    }
+                }
+            }
+        }
+    }
+    (depth, format)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn rows_come_back_as_they_were(outputs in 1usize..70, inputs in 1usize..40, seed: u64) {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let narrow: Vec<bf16> = (0..outputs * inputs).map(|_| bf16::from_f32(rng.f32() - 0.5)).collect();
+            let wide: Vec<f32> = narrow.iter().map(|number| number.to_f32()).collect();
+            for data in [MatrixData::Bf16(narrow), MatrixData::F32(wide.clone())] {
+                let panels = Panels::of(&Matrix { outputs, inputs, data });
+                let mut row = vec![f32::NAN; inputs];
+                for (at, wanted) in wide.chunks_exact(inputs).enumerate() {
+                    panels.row(at, &mut row);
+                    prop_assert_eq!(&row[..], wanted);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Every instruction set that this machine has, against f64.
+
+use half::bf16;
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::{Matrix, MatrixData};
+
+fn numbers(count: usize, seed: u64) -> Vec<f32> {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    (0..count).map(|_| rng.f32() - 0.5).collect()
+}
+
+/// Each product, and the sum of its terms' sizes, by which its error is measured.
+fn naive(x: &[f32], w: &[f64], inputs: usize) -> Vec<(f64, f64)> {
+    let mut all = Vec::new();
+    for x in x.chunks_exact(inputs) {
+        for w in w.chunks_exact(inputs) {
+            let terms = x.iter().zip(w).map(|(a, b)| f64::from(*a) * b);
+            all.push(terms.fold((0.0, 0.0), |(sum, size), term| (sum + term, size + term.abs())));
+        }
+    }
+    all
+}
+
+fn agrees(rows: usize, inputs: usize, outputs: usize, seed: u64) -> Result<(), TestCaseError> {
+    let x = numbers(rows * inputs, seed);
+    let w = numbers(outputs * inputs, seed ^ 1);
+    let narrow: Vec<bf16> = w.iter().map(|w| bf16::from_f32(*w)).collect();
+    for (data, exact) in [
+        (MatrixData::F32(w.clone()), w.iter().map(|w| f64::from(*w)).collect::<Vec<_>>()),
+        (MatrixData::Bf16(narrow.clone()), narrow.iter().map(|w| w.to_f64()).collect()),
+    ] {
+        let panels = Panels::of(&Matrix { outputs, inputs, data });
+        let wanted = naive(&x, &exact, inputs);
+        for set in InstructionSet::here() {
+            let mut arranged = Arranged::default();
+            arranged.fill(&x, &panels, set.most_rows(&panels));
+            let mut y = vec![f32::NAN; rows * outputs];
+            let onto = Onto { y: &mut y, columns: outputs };
+            set.product(&arranged, &panels, 0..outputs.div_ceil(WIDE), onto);
+            for (at, (y, (wanted, size))) in y.iter().zip(&wanted).enumerate() {
+                let error = (f64::from(*y) - wanted).abs();
+                prop_assert!(error <= 1e-6 * size + 1e-9, "{set} at {at}: {y} {wanted}");
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    /// Few rows and many, panels that are whole and that are not, inputs even and odd.
+    #[test]
+    fn products_agree_with_f64(rows in 1usize..40, inputs in 1usize..80, outputs in 1usize..100, seed: u64) {
+        agrees(rows, inputs, outputs, seed)?;
+    }
+}
+
+#[test]
+fn wide_inputs_and_many_rows_are_divided_into_blocks() {
+    for (rows, inputs, outputs) in
+        [(1, 1031, 33), (7, 777, 32), (17, 1200, 17), (40, 513, 16), (530, 600, 16)]
+    {
+        agrees(rows, inputs, outputs, 3).unwrap();
+    }
+}

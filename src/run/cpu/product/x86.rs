@@ -1,0 +1,159 @@
+//! AVX2 with FMA, and AVX-512.
+
+use std::arch::x86_64::*;
+
+use super::lanes::Lanes;
+use super::panels::{Line, WIDE};
+
+/// The high half of each u32.
+const HIGH: i32 = 0xFFFF_0000_u32.cast_signed();
+
+/// AVX2 and FMA: two registers.
+#[derive(Clone, Copy)]
+pub(super) struct Avx2(());
+
+impl Avx2 {
+    /// Where the processor has it.
+    pub fn new() -> Option<Self> {
+        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(Self(()))
+    }
+}
+
+impl Lanes for Avx2 {
+    type V = [__m256; 2];
+
+    #[inline(always)]
+    fn zero(self) -> Self::V {
+        // SAFETY: a value of this type is made only where the processor has AVX2 and FMA; so of all that follow
+        unsafe { [_mm256_setzero_ps(); 2] }
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[f32; WIDE]) -> Self::V {
+        // SAFETY: as above; both halves are within the sixteen numbers
+        unsafe { [_mm256_loadu_ps(from.as_ptr()), _mm256_loadu_ps(from.as_ptr().add(8))] }
+    }
+
+    #[inline(always)]
+    fn store(self, numbers: Self::V, to: &mut [f32; WIDE]) {
+        // SAFETY: as above; both halves are within the sixteen numbers
+        unsafe {
+            _mm256_storeu_ps(to.as_mut_ptr(), numbers[0]);
+            _mm256_storeu_ps(to.as_mut_ptr().add(8), numbers[1]);
+        }
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: as above
+        unsafe { [_mm256_add_ps(a[0], b[0]), _mm256_add_ps(a[1], b[1])] }
+    }
+
+    #[inline(always)]
+    fn multiply_add(self, sum: Self::V, w: Self::V, x: f32) -> Self::V {
+        // SAFETY: as above
+        unsafe {
+            let x = _mm256_set1_ps(x);
+            [_mm256_fmadd_ps(w[0], x, sum[0]), _mm256_fmadd_ps(w[1], x, sum[1])]
+        }
+    }
+
+    #[inline(always)]
+    fn line(self, from: &Line) -> Self::V {
+        // SAFETY: as above; a line is aligned to 64 bytes and has sixteen numbers
+        unsafe {
+            let from = from.0.as_ptr().cast::<f32>();
+            [_mm256_load_ps(from), _mm256_load_ps(from.add(8))]
+        }
+    }
+
+    #[inline(always)]
+    fn pairs(self, from: &Line) -> [Self::V; 2] {
+        // SAFETY: as above; a line is aligned to 64 bytes and has sixteen pairs
+        unsafe {
+            let from = from.0.as_ptr().cast::<__m256i>();
+            let (a, b) = (_mm256_load_si256(from), _mm256_load_si256(from.add(1)));
+            let high = _mm256_set1_epi32(HIGH);
+            let first = [_mm256_slli_epi32::<16>(a), _mm256_slli_epi32::<16>(b)];
+            let second = [_mm256_and_si256(a, high), _mm256_and_si256(b, high)];
+            [
+                [_mm256_castsi256_ps(first[0]), _mm256_castsi256_ps(first[1])],
+                [_mm256_castsi256_ps(second[0]), _mm256_castsi256_ps(second[1])],
+            ]
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, at: *const Line) {
+        // SAFETY: a prefetch reads nothing that a program could see, at whatever address
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+}
+
+/// AVX-512: one register.
+#[derive(Clone, Copy)]
+pub(super) struct Avx512(());
+
+impl Avx512 {
+    /// Where the processor has its foundation.
+    pub fn new() -> Option<Self> {
+        is_x86_feature_detected!("avx512f").then_some(Self(()))
+    }
+}
+
+impl Lanes for Avx512 {
+    type V = __m512;
+
+    #[inline(always)]
+    fn zero(self) -> Self::V {
+        // SAFETY: a value of this type is made only where the processor has AVX-512 F; so of all that follow
+        unsafe { _mm512_setzero_ps() }
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[f32; WIDE]) -> Self::V {
+        // SAFETY: as above; sixteen numbers are read
+        unsafe { _mm512_loadu_ps(from.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn store(self, numbers: Self::V, to: &mut [f32; WIDE]) {
+        // SAFETY: as above; sixteen numbers are written
+        unsafe { _mm512_storeu_ps(to.as_mut_ptr(), numbers) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        // SAFETY: as above
+        unsafe { _mm512_add_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn multiply_add(self, sum: Self::V, w: Self::V, x: f32) -> Self::V {
+        // SAFETY: as above
+        unsafe { _mm512_fmadd_ps(w, _mm512_set1_ps(x), sum) }
+    }
+
+    #[inline(always)]
+    fn line(self, from: &Line) -> Self::V {
+        // SAFETY: as above; a line is aligned to 64 bytes and has sixteen numbers
+        unsafe { _mm512_load_ps(from.0.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn pairs(self, from: &Line) -> [Self::V; 2] {
+        // SAFETY: as above; a line is aligned to 64 bytes and has sixteen pairs
+        unsafe {
+            let pairs = _mm512_load_si512(from.0.as_ptr().cast());
+            let first = _mm512_slli_epi32::<16>(pairs);
+            let second = _mm512_and_si512(pairs, _mm512_set1_epi32(HIGH));
+            [_mm512_castsi512_ps(first), _mm512_castsi512_ps(second)]
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, at: *const Line) {
+        // SAFETY: a prefetch reads nothing that a program could see, at whatever address
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+}

@@ -1,0 +1,225 @@
+//! The compute threads of a rank beside its own: each takes its part of a product's panels.
+//!
+//! Products follow one another within microseconds, so a thread that waits for the next one spins for a moment
+//! before it sleeps, where there is a core for each ([`super::placement`]). What it needs is shared or handed over,
+//! and its part of the result copied: a few kilobytes beside the megabytes of weights.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{JoinHandle, Thread};
+
+use super::placement::Placement;
+use super::product::{Arranged, InstructionSet, Onto, Panels, WIDE};
+use crate::base::error::{Error, Result};
+use crate::run::comm::Patience;
+use crate::run::recorder::name_thread;
+
+/// Products of fewer lines of weights than this (256 KB) are not worth dividing.
+const LEAST_BYTES: usize = 256 * 1024;
+
+/// The threads that a rank has beside its own; none of them by default.
+#[derive(Debug, Default)]
+pub(super) struct Team {
+    mates: Vec<Mate>,
+    patience: Patience,
+}
+
+/// One of them.
+#[derive(Debug)]
+struct Mate {
+    desk: Arc<Desk>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a thread and the rank's own hand each other.
+#[derive(Debug, Default)]
+struct Desk {
+    state: AtomicU32,
+    work: Mutex<Work>,
+}
+
+/// Nothing to do.
+const IDLE: u32 = 0;
+/// A part is to be done.
+const ASKED: u32 = 1;
+/// It is done.
+const DONE: u32 = 2;
+/// The thread is to end.
+const LEAVE: u32 = 3;
+/// The thread has ended, of its own accord or by a panic.
+const GONE: u32 = 4;
+
+#[derive(Debug, Default)]
+struct Work {
+    part: Option<Part>,
+    /// `[rows, panels of the part x 16]`.
+    y: Vec<f32>,
+}
+
+#[derive(Debug)]
+struct Part {
+    set: InstructionSet,
+    x: Arc<Arranged>,
+    w: Arc<Panels>,
+    panels: Range<usize>,
+    asker: Thread,
+}
+
+impl Desk {
+    fn work(&self) -> MutexGuard<'_, Work> {
+        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is(&self, state: u32) -> bool {
+        self.state.load(Ordering::Acquire) == state
+    }
+}
+
+impl Team {
+    /// Starts the `threads - 1` other threads of a rank.
+    pub fn start(rank: u32, threads: u32, placement: &Placement) -> Result<Self> {
+        let patience = placement.patience();
+        let mates = (1..threads).map(|number| -> Result<Mate> {
+            let desk = Arc::new(Desk::default());
+            let (own, placement) = (Arc::clone(&desk), placement.clone());
+            let thread = std::thread::Builder::new()
+                .name(format!("rank{rank}-{number}"))
+                .spawn(move || {
+                    name_thread(&format!("rank {rank} compute {number}"));
+                    placement.compute(rank, number);
+                    serve(&own, patience);
+                })
+                .map_err(|e| Error::failed(format!("cannot start a thread: {e}")))?;
+            Ok(Mate { desk, thread: Some(thread) })
+        });
+        Ok(Self { mates: mates.collect::<Result<_>>()?, patience })
+    }
+
+    /// `y = x W^T` for some panels, of which each thread takes its part.
+    pub fn product(
+        &self,
+        set: InstructionSet,
+        x: &Arc<Arranged>,
+        w: &Arc<Panels>,
+        panels: Range<usize>,
+        onto: Onto<'_>,
+    ) {
+        let threads = self.mates.len() + 1;
+        let is_small = panels.len() * w.panel_bytes() * x.rows() < LEAST_BYTES;
+        if threads == 1 || panels.len() < threads || is_small {
+            return set.product(x, w, panels, onto);
+        }
+        let part = |thread: usize| {
+            panels.start + panels.len() * thread / threads
+                ..panels.start + panels.len() * (thread + 1) / threads
+        };
+        let asker = std::thread::current();
+        for (number, mate) in self.mates.iter().enumerate() {
+            mate.desk.work().part = Some(Part {
+                set,
+                x: Arc::clone(x),
+                w: Arc::clone(w),
+                panels: part(number + 1),
+                asker: asker.clone(),
+            });
+            mate.desk.state.store(ASKED, Ordering::Release);
+            if let Some(thread) = &mate.thread {
+                thread.thread().unpark();
+            }
+        }
+        let Onto { y, columns } = onto;
+        set.product(x, w, part(0), Onto { y: &mut *y, columns });
+        for (number, mate) in self.mates.iter().enumerate() {
+            self.patience.wait(|| !mate.desk.is(ASKED), std::thread::park);
+            assert!(mate.desk.is(DONE), "a thread of the rank has ended");
+            mate.desk.state.store(IDLE, Ordering::Relaxed);
+            let (first, own) = (part(number + 1).start - panels.start, part(number + 1).len() * WIDE);
+            let first = first * WIDE;
+            let count = own.min(columns - first);
+            let work = mate.desk.work();
+            for (y, part) in y.chunks_exact_mut(columns).zip(work.y.chunks_exact(own)) {
+                y[first..first + count].copy_from_slice(&part[..count]);
+            }
+        }
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        for mate in &mut self.mates {
+            mate.desk.state.store(LEAVE, Ordering::Release);
+            if let Some(thread) = mate.thread.take() {
+                thread.thread().unpark();
+                // one that panicked has said so
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// What a thread beside the rank's own does until it is told to leave.
+fn serve(desk: &Desk, patience: Patience) {
+    /// Whoever waits for a thread that panics must hear of it.
+    struct Leaves<'a>(&'a Desk);
+    impl Drop for Leaves<'_> {
+        fn drop(&mut self) {
+            self.0.state.store(GONE, Ordering::Release);
+            if let Some(part) = self.0.work().part.take() {
+                part.asker.unpark();
+            }
+        }
+    }
+    let _leaves = Leaves(desk);
+    loop {
+        patience.wait(|| desk.is(ASKED) || desk.is(LEAVE), std::thread::park);
+        if desk.is(LEAVE) {
+            return;
+        }
+        let mut work = desk.work();
+        let Work { part, y } = &mut *work;
+        let Some(Part { set, x, w, panels, .. }) = part else { continue };
+        let columns = panels.len() * WIDE;
+        y.resize(x.rows() * columns, 0.0);
+        set.product(x, w, panels.clone(), Onto { y, columns });
+        // the shared rows are let go before the asker goes on, who writes them again
+        let asker = part.take().map(|part| part.asker);
+        drop(work);
+        desk.state.store(DONE, Ordering::Release);
+        if let Some(asker) = asker {
+            asker.unpark();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Matrix, MatrixData};
+
+    #[test]
+    fn threads_give_what_one_gives_alone() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let (inputs, outputs) = (96, 2003);
+        let numbers: Vec<f32> = (0..inputs * outputs).map(|_| rng.f32() - 0.5).collect();
+        let w = Arc::new(Panels::of(&Matrix { outputs, inputs, data: MatrixData::F32(numbers) }));
+        for (threads, cores) in [(2, 2), (3, 3), (4, 1)] {
+            let placement = Placement::on(&(0..cores).collect::<Vec<_>>(), 1, threads);
+            let team = Team::start(0, threads, &placement).unwrap();
+            for rows in [1, 5, 40] {
+                let x: Vec<f32> = (0..rows * inputs).map(|_| rng.f32() - 0.5).collect();
+                let set = InstructionSet::chosen();
+                let mut arranged = Arranged::default();
+                arranged.fill(&x, &w, set.most_rows(&w));
+                let arranged = Arc::new(arranged);
+                let panels = 0..outputs.div_ceil(WIDE);
+                let mut y = vec![vec![f32::NAN; rows * outputs]; 2];
+                let [alone, together] = &mut y[..] else { unreachable!() };
+                set.product(&arranged, &w, panels.clone(), Onto { y: alone, columns: outputs });
+                team.product(set, &arranged, &w, panels, Onto { y: together, columns: outputs });
+                assert_eq!(alone, together, "{threads} threads, {rows} rows");
+                assert_eq!(Arc::strong_count(&arranged), 1, "nobody keeps the rows");
+            }
+        }
+    }
+}
