@@ -298,7 +298,7 @@ mod tests {
             .into();
         points[0].1.arguments.extend(["--model".into(), "my models/one".into()]);
         let found = break_evens(&engine, &variant, 95.0);
-        let object = object("alpha_us", &points, &found);
+        let object = serde_json::to_value(object("alpha_us", &points, &found)).unwrap();
         assert_eq!(object["provenance"], "simulated");
         assert_eq!(object["points"].as_array().map(Vec::len), Some(16));
         let commands = object["points"].as_array().unwrap().iter().filter_map(|p| p["command"].as_str());
