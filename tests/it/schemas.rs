@@ -91,9 +91,10 @@ fn records_and_what_is_made_of_them() {
     holds("pareto-more", &json(&place, "pareto --at --area --overlay published"));
     holds("compare", &json(&place, "compare --by architecture"));
     holds("compare-heatmap", &json(&place, "compare --by architecture --heatmap"));
-    place.run(&["baseline", "set", "main"]).exits(0);
+    place.run(&["baseline", "set", "main", "--filter", "experiment:s"]).exits(0);
+    place.run(&["sweep", "s.toml", "--again"]).exits(0);
     holds("baselines", &json(&place, "baseline list"));
-    holds("gate", &json(&place, "compare runs --baseline main --gate tpot<+3%"));
+    holds("gate", &json(&place, "compare --baseline main --gate tpot<+3%"));
     place.run(&["runs", "delete", id]).exits(0);
     holds("trash", &json(&place, "runs trash"));
     holds("experiments", &json(&runs(), "experiments"));
