@@ -122,13 +122,12 @@ fn schema(kind: Kind) -> Result<Value> {
         serde_json::to_value(schema).map_err(|e| Error::failed(format!("a schema: {e}")))?;
     if matches!(kind, Kind::Runs) {
         // single timings stay in the store
-        let run = &mut schema["$defs"];
-        may_lack(run, "Annotated", "samples");
-        may_lack(run, "InstrumentedPass", "steps_ms");
+        may_lack(&mut schema, "Annotated", "samples");
+        may_lack(&mut schema, "Instrumented", "steps_ms");
     }
     if matches!(kind, Kind::Overlap) {
         // the sum over ranks is of none
-        may_lack(&mut schema["$defs"], "RankOverlap", "rank");
+        may_lack(&mut schema, "RankOverlap", "rank");
     }
     Ok(schema)
 }
@@ -139,8 +138,9 @@ fn of<T: JsonSchema>() -> Schema {
 }
 
 /// A member that is left out of what is printed.
-fn may_lack(definitions: &mut Value, of: &str, member: &str) {
-    if let Some(required) = definitions[of]["required"].as_array_mut() {
+fn may_lack(schema: &mut Value, of: &str, member: &str) {
+    let required = schema.pointer_mut(&format!("/$defs/{of}/required"));
+    if let Some(required) = required.and_then(Value::as_array_mut) {
         required.retain(|name| name != member);
     }
 }

@@ -95,6 +95,7 @@ pub fn execute_on_slurm(
     let mut follower = Follower {
         experiment,
         store,
+        choice,
         by_key: HashMap::new(),
         expected,
         ended: BTreeMap::new(),
@@ -151,6 +152,8 @@ pub fn execute_on_slurm(
 struct Follower<'a> {
     experiment: &'a Experiment,
     store: &'a Store,
+    /// Which runs are executed.
+    choice: Choice,
     /// Cells by their keys.
     by_key: HashMap<&'a str, Vec<usize>>,
     /// Runs (cell and round) of which tasks are to leave a record.
@@ -327,9 +330,22 @@ impl Follower<'_> {
                 }
             }
         }
-        for cell in followed.cells.iter().copied() {
+        // a run of an earlier task may have ended well after its end was waited for, and this task found it stored
+        let keys: Vec<String> =
+            followed.cells.iter().map(|cell| self.experiment.cells[*cell].spec.key()).collect();
+        let wanted: HashSet<&str> = keys.iter().map(String::as_str).collect();
+        let mut finished = match self.choice {
+            Choice::All => Default::default(),
+            Choice::Missing | Choice::Failed => self.store.finished_of(&wanted)?,
+        };
+        for (cell, key) in followed.cells.iter().copied().zip(&keys) {
             for round in 0..self.experiment.rounds {
                 if !self.expected.contains(&(cell, round)) {
+                    continue;
+                }
+                if let Some(record) = finished.get(key, round) {
+                    emit(SweepEvent::CellSettled { cell, round, record: Box::new(record.clone()) });
+                    self.has_ended(cell, round, record, false, emit);
                     continue;
                 }
                 let begun = self.unfinished.remove(&(cell, round));
