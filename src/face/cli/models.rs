@@ -79,11 +79,11 @@ impl<'a> Printed<'a> {
             head_dim: shape.head_dim,
             mlp: shape.intermediate,
             vocabulary: shape.vocab,
-            rope_theta: shape.rope.theta.into(),
-            norm_eps: shape.norm_eps.into(),
+            rope_theta: shape.rope.theta,
+            norm_eps: shape.norm_eps,
             tied_embeddings: shape.tied_embeddings,
             parameters: shape.parameters(),
-            note: model.note.as_deref(),
+            note: model.note,
         }
     }
 }

@@ -178,7 +178,7 @@ fn answers(rewiring: &Rewiring, choices: &[Choice]) -> Result<Vec<Answer>> {
 fn object(rewiring: &Rewiring, answers: &[Answer], machine: &str) -> Value {
     let steps = &rewiring.steps;
     let message = rewiring.message();
-    let answers: Vec<Value> = answers.iter().map(|answer| one(answer)).collect();
+    let answers: Vec<Value> = answers.iter().map(one).collect();
     json!({
         "layers": steps.layers,
         "ranks": steps.ranks,

@@ -122,10 +122,13 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.len() < 20 && text.bytes().all(|b| b.is_ascii_digit())
 }
 
+/// What Slurm said of tasks and jobs, and when.
+type Known = HashMap<String, (Instant, Option<bool>)>;
+
 /// Whether a task (`1234_5`) or job is still under way, as far as Slurm answers here within a few seconds. An answer
 /// is kept for some seconds: a listing asks of every run.
 pub(in crate::lab) fn is_under_way(id: &str) -> Option<bool> {
-    static KNOWN: Mutex<Option<HashMap<String, (Instant, Option<bool>)>>> = Mutex::new(None);
+    static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
     // what stands in a file is not given to a command as it is
     if !id.split('_').all(is_number) || id.split('_').count() > 2 {
         return None;
@@ -133,8 +136,7 @@ pub(in crate::lab) fn is_under_way(id: &str) -> Option<bool> {
     // held while Slurm is asked: many threads list at once, and one question is enough
     let mut known = KNOWN.lock().ok()?;
     let known = known.get_or_insert_default();
-    if let Some((asked, answer)) = known.get(id).filter(|(asked, _)| asked.elapsed() < FRESH) {
-        let _ = asked;
+    if let Some((_, answer)) = known.get(id).filter(|(asked, _)| asked.elapsed() < FRESH) {
         return *answer;
     }
     let answer = ask(id);

@@ -390,7 +390,7 @@ mod tests {
         let clock = Clock::start();
         let group = Group::new(
             1,
-            Some(EmulatedLink { alpha_us: 2_000.0, gb_s: 1.0 }),
+            Some(EmulatedLink::Formula { alpha_us: 2_000.0, gb_s: 1.0 }),
             Patience::default(),
             clock,
         );

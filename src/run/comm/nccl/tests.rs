@@ -58,8 +58,10 @@ unsafe extern "C" fn init_rank(
     if behaviour == REFUSES {
         return 5;
     }
-    while behaviour == NEVER_READY {
-        std::thread::sleep(LONG);
+    if behaviour == NEVER_READY {
+        loop {
+            std::thread::sleep(LONG);
+        }
     }
     let fake = Fake { behaviour, ..Fake::default() };
     // SAFETY: the caller gives a place for a communicator.
@@ -114,8 +116,10 @@ unsafe extern "C" fn all_gather(
 unsafe extern "C" fn finalize(comm: Comm) -> c_int {
     let fake = fake(comm);
     fake.finalized.store(true, Ordering::SeqCst);
-    while fake.behaviour == FINALIZE_HANGS {
-        std::thread::sleep(LONG);
+    if fake.behaviour == FINALIZE_HANGS {
+        loop {
+            std::thread::sleep(LONG);
+        }
     }
     SUCCESS
 }

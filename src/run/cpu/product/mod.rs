@@ -65,7 +65,7 @@ impl InstructionSet {
         all
     }
 
-    /// The best of this machine, or the one that [`VARIABLE`] names where this machine has it.
+    /// The best of this machine, or the one that `LADDERSCOPE_INSTRUCTION_SET` names where this machine has it.
     pub fn chosen() -> Self {
         static CHOSEN: OnceLock<InstructionSet> = OnceLock::new();
         *CHOSEN.get_or_init(|| {
@@ -75,7 +75,7 @@ impl InstructionSet {
         })
     }
 
-    /// Why [`VARIABLE`] cannot be heeded, if it cannot.
+    /// Why `LADDERSCOPE_INSTRUCTION_SET` cannot be heeded, if it cannot.
     pub fn problem() -> Option<String> {
         let name = std::env::var(VARIABLE).ok()?;
         let here = Self::here();

@@ -53,10 +53,13 @@ struct Ran {
     tpot_us: f64,
 }
 
+/// Checks one thing of a GPU with the model of this name: what was found, in a word and in words.
+type Check = fn(&Gpu, &str) -> Result<(Found, String)>;
+
 /// Checks this GPU, one thing after the other; `say` is told what goes on.
 pub fn check(gpu: &Gpu, say: &mut dyn FnMut(&str)) -> Vec<Checked> {
     let name = if gpu.info().multiprocessors < SMALL { "tiny" } else { "llama-3.2-1b" };
-    let checks: [fn(&Gpu, &str) -> Result<(Found, String)>; CHECKS.len()] =
+    let checks: [Check; CHECKS.len()] =
         [products, graph, early_starts, bandwidth, overlap, link, stamps, nccl];
     let all = CHECKS.iter().zip(checks);
     all.map(|((what, asks), check)| {
