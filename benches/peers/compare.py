@@ -38,14 +38,14 @@ def name(case):
     return f"{model} {dtype}, {threads} threads, TP {tp}: {what}"
 
 
-def ours(binary, model, case, repeats):
+def ours(binary, model, case, repeats, shard_head=True):
     _, dtype, threads, tp, batch, prompt, steps = case
     given = dict(model=model, dtype=dtype, tp=tp, batch=batch, samples=repeats, warmup=1, backend="cpu")
     given |= {"prompt-tokens": prompt, "output-tokens": steps + 1}
     if threads > tp:
         given["threads"] = threads
     options = [word for key, value in given.items() for word in (f"--{key}", str(value))]
-    if tp > 1 and os.environ.get("PEERS_SHARD_HEAD", "1") == "1":
+    if tp > 1 and shard_head:
         options.append("--shard-head")
     with tempfile.TemporaryDirectory() as runs:
         command = [binary, "run", *options, "--dir", runs, "--format", "json"]
@@ -85,7 +85,7 @@ def main():
         model = models.make(case[0], case[1], args.dir / "models")
         runs = {"ours": lambda: ours(args.binary, model, case, args.repeats)}
         if args.before:
-            runs["before"] = lambda: ours(args.before, model, case, args.repeats)
+            runs["before"] = lambda: ours(args.before, model, case, args.repeats, shard_head=False)
         for engine in filter(None, args.engines.split(",")):
             runs[engine] = lambda engine=engine: theirs(args.dir, engine, model, case, args.repeats)
         found = {engine: [] for engine in runs}
