@@ -216,6 +216,8 @@ fn every_axis_finds_its_pair_and_names_its_values() {
             "sequence_parallel" => s.sequence_parallel = true,
             "nvls" => s.nvls = crate::table::Nvls::Off,
             "comm_sms" => s.comm_sms = 8,
+            "threads" => s.threads = 2,
+            "shard_head" => s.shard_head = true,
             _ => s.collective = crate::table::Collective::OneShot,
         }
     };
@@ -229,7 +231,7 @@ fn every_axis_finds_its_pair_and_names_its_values() {
             serde_json::Value::Null => match axis {
                 "recorder" => "stamps".into(),
                 "nvls" => "on".into(),
-                "comm_sms" => "0".into(),
+                "comm_sms" | "threads" => "0".into(),
                 "coverage" => "rotating".into(),
                 "micro_batches" => "1".into(),
                 "comm_dtype" => "activations".into(),
