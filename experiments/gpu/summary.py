@@ -234,7 +234,9 @@ class Summary:
         arguments = ["--backend", "sim", "--hardware", self.simulate_on, "--format", "json"]
         for name in ("model", "dtype", "tp", "batch", "prompt_tokens", "output_tokens", "architecture"):
             arguments += [f"--{name.replace('_', '-')}", str(spec[name])]
-        arguments += ["--link", f"emulated:alpha_us={link['alpha_us']},gb_s={link['gb_s']}"]
+        # a link of one latency and bandwidth, or what a profile says of each message
+        formula = "alpha_us" in link
+        arguments += ["--link", f"emulated:alpha_us={link['alpha_us']},gb_s={link['gb_s']}" if formula else spec["link"]]
         arguments += ["--dir", str(self.out / "simulated")]
         result = self.call("run", *arguments)
         if not ok(result):

@@ -1,6 +1,6 @@
 //! Proof that NVTX ranges are emitted: a run with an injection library that logs the calls.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -31,7 +31,8 @@ fn every_operation_and_phase_is_an_nvtx_range_on_its_lane() {
     let text = std::fs::read_to_string(&log).unwrap();
     let mut names: HashMap<&str, &str> = HashMap::new();
     let mut open: HashMap<&str, Vec<&str>> = HashMap::new();
-    // (thread name, range) -> how often
+    let mut under_way: HashSet<&str> = HashSet::new();
+    // (name of thread or lane, range) -> how often
     let mut ranges: HashMap<(String, String), usize> = HashMap::new();
     for line in text.lines() {
         let mut words = line.splitn(3, ' ');
@@ -45,10 +46,19 @@ fn every_operation_and_phase_is_an_nvtx_range_on_its_lane() {
                 open.entry(thread).or_default().push(name);
                 *ranges.entry((names[thread].into(), name.into())).or_default() += 1;
             }
+            // a collective is under way on its own lane, which its name begins with
+            "start" => {
+                let (id, name) = words.next().unwrap().split_once(' ').unwrap();
+                let (lane, name) = name.split_once(": ").unwrap();
+                assert!(under_way.insert(id), "{id} started twice");
+                *ranges.entry((lane.into(), name.into())).or_default() += 1;
+            }
+            "end" => assert!(under_way.remove(words.next().unwrap()), "end without start"),
             _ => assert!(open.get_mut(thread).and_then(Vec::pop).is_some(), "pop without push"),
         }
     }
     assert!(open.values().all(Vec::is_empty), "ranges left open: {open:?}");
+    assert!(under_way.is_empty(), "collectives left under way: {under_way:?}");
     let count =
         |thread: &str, range: &str| ranges.get(&(thread.into(), range.into())).copied().unwrap_or(0);
     for rank in ["rank 0", "rank 1"] {

@@ -1,5 +1,6 @@
 /* An NVTX injection library for tests: logs every range push, pop and thread name to the file named
- * by LADDERSCOPE_NVTX_LOG, one line each: `<thread> push <name>`, `<thread> pop`, `<thread> name <name>`.
+ * by LADDERSCOPE_NVTX_LOG, one line each: `<thread> push <name>`, `<thread> pop`, `<thread> start <id> <name>`,
+ * `<thread> end <id>`, `<thread> name <name>`.
  * Table and callback numbers are those of NVIDIA's nvtxTypes.h (NVTX v3). */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -15,7 +16,7 @@ typedef struct {
 } callbacks;
 typedef const void *(*get_export_table)(uint32_t id);
 
-enum { EXPORT_CALLBACKS = 1, MODULE_CORE = 1, RANGE_PUSH_A = 9, RANGE_POP = 11, NAME_OS_THREAD_A = 14 };
+enum { EXPORT_CALLBACKS = 1, MODULE_CORE = 1, RANGE_START_A = 5, RANGE_END = 7, RANGE_PUSH_A = 9, RANGE_POP = 11, NAME_OS_THREAD_A = 14 };
 
 static FILE *out;
 
@@ -25,6 +26,15 @@ static int push(const char *name) {
     fprintf(out, "%ld push %s\n", thread(), name);
     return 0;
 }
+
+static uint64_t start(const char *name) {
+    static uint64_t last;
+    uint64_t id = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+    fprintf(out, "%ld start %llu %s\n", thread(), (unsigned long long)id, name);
+    return id;
+}
+
+static void end(uint64_t id) { fprintf(out, "%ld end %llu\n", thread(), (unsigned long long)id); }
 
 static int pop(void) {
     fprintf(out, "%ld pop\n", thread());
@@ -45,6 +55,8 @@ int InitializeInjectionNvtx2(get_export_table export_table) {
     if (!out || !calls || !calls->get_module_function_table(MODULE_CORE, &table, &size)) return 0;
     setvbuf(out, NULL, _IOLBF, 0);
     *table[RANGE_PUSH_A] = (function)push;
+    *table[RANGE_START_A] = (function)start;
+    *table[RANGE_END] = (function)end;
     *table[RANGE_POP] = (function)pop;
     *table[NAME_OS_THREAD_A] = (function)name_thread;
     return 1;

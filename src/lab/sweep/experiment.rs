@@ -101,15 +101,19 @@ impl Experiment {
             .map(|index| Ok(resolve(&draft, index, &self.path, &shared)?.1))
             .collect::<Result<_>>()?;
         let mut seen = HashSet::new();
-        let alike = self.sets_both_links().map(|key| {
-            let name = key.trim_start_matches("link.");
-            format!(
-                "{key} sets the links of P2P on and off alike, so that off may seem no slower; \
-                 link.p2p_on.{name} or link.p2p_off.{name} names one"
-            )
-        });
-        let notes = notes.into_iter().flatten().chain(alike);
+        let notes = notes.into_iter().flatten().chain(self.links_alike());
         Ok(notes.filter(|note| seen.insert(note.clone())).collect())
+    }
+
+    /// That a profile value is set for the links of P2P on and off alike where both are run, if one is; how to name one
+    /// of the links.
+    pub fn links_alike(&self) -> Option<String> {
+        let key = self.sets_both_links()?;
+        let name = key.trim_start_matches("link.");
+        Some(format!(
+            "{key} sets the links of P2P on and off alike, so that off may seem no slower; \
+             link.p2p_on.{name} or link.p2p_off.{name} names one"
+        ))
     }
 
     /// A profile value that is set for all links where P2P is compared.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::plan::Lane;
 use crate::run::comm::{Broken, Exchange, Group};
-use crate::run::recorder::SpanRecorder;
+use crate::run::recorder::{SpanRecorder, Started, start};
 
 /// Collectives of one rank.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub(super) struct CommLane {
     rank: usize,
     group: Arc<Group>,
     under_way: VecDeque<Posted>,
+    /// What profilers call the lane: `rank 0 comm`.
+    name: String,
     /// When the lane is free again: the end of the last collective (ns).
     free_at: i64,
     pub recorder: SpanRecorder,
@@ -29,6 +31,8 @@ struct Posted {
     /// When its operand was there, and when it was handed in (ns).
     ready: i64,
     posted: i64,
+    /// The collective for profilers, where it is recorded; it ends as the collective is taken out of the lane.
+    _range: Option<Started>,
 }
 
 /// A collective that has completed.
@@ -46,26 +50,29 @@ impl CommLane {
     /// The lane of a rank, with nothing under way.
     pub fn new(rank: u32, group: Arc<Group>) -> Self {
         let recorder = SpanRecorder::new(rank, Lane::Comm);
-        Self { rank: rank as usize, group, under_way: VecDeque::new(), free_at: 0, recorder }
+        let (name, under_way) = (format!("rank {rank} comm"), VecDeque::new());
+        Self { rank: rank as usize, group, under_way, name, free_at: 0, recorder }
     }
 
     /// Hands in a buffer, a message of so many bytes, whose numbers were there at `ready`; now is `posted` (ns).
+    /// `named`: the operation's name, where it is recorded.
     pub fn post(
         &mut self,
-        operation: u32,
+        (operation, named): (u32, Option<&str>),
         [ready, posted]: [i64; 2],
         exchange: Exchange,
         bytes: u64,
         buffer: Vec<f32>,
     ) -> Result<(), Broken> {
-        self.under_way.push_back(Posted { operation, ready, posted });
+        let _range = named.map(|named| start(&self.name, named));
+        self.under_way.push_back(Posted { operation, ready, posted, _range });
         self.group.give(self.rank, exchange, bytes, buffer)
     }
 
     /// Waits for the first collective that is under way.
     pub fn complete(&mut self) -> Result<Completed, Broken> {
         let exchanged = self.group.take(self.rank)?;
-        let Some(Posted { operation, ready, posted }) = self.under_way.pop_front() else {
+        let Some(Posted { operation, ready, posted, .. }) = self.under_way.pop_front() else {
             return Err(Broken("no collective is under way".into()));
         };
         // one at a time: the lane takes it up when it has ended the one before

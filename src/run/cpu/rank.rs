@@ -215,7 +215,8 @@ impl Rank {
                 };
                 let bytes = parts[operation.group as usize].bytes(&operation.cost.message_bytes);
                 // the last rank to come sums: that is of the collective's time, and not of what is computed next
-                self.comm.post(at, [ready, now], exchange, bytes, buffer)?;
+                let named = place.on.then(|| &*program.names[index]);
+                self.comm.post((at, named), [ready, now], exchange, bytes, buffer)?;
                 now = self.clock.now();
                 continue;
             }

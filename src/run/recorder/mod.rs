@@ -5,5 +5,5 @@ mod nvtx;
 mod spans;
 
 pub use clock::{Clock, precise_sleep};
-pub use nvtx::{name_thread, range};
+pub use nvtx::{Started, name_thread, range, start};
 pub use spans::SpanRecorder;

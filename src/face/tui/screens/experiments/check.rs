@@ -27,10 +27,12 @@ pub fn check(
             let history = stored.map(|stored| history(&experiment, stored)).unwrap_or_default();
             let forecast = forecast(&experiment, &history, stop);
             let answers = stored.map(|stored| answers(&experiment, stored)).unwrap_or_default();
-            Checked { serial, experiment: Ok(Arc::new(experiment)), forecast, answers }
+            let note = experiment.links_alike();
+            Checked { serial, experiment: Ok(Arc::new(experiment)), forecast, answers, note }
         }
         Err(error) => {
-            Checked { serial, experiment: Err(said(&error)), forecast: None, answers: Vec::new() }
+            let (experiment, answers) = (Err(said(&error)), Vec::new());
+            Checked { serial, experiment, forecast: None, answers, note: None }
         }
     }
 }
@@ -78,4 +80,30 @@ fn history(experiment: &Experiment, stored: &Snapshot) -> History {
         .take(EXECUTED)
         .collect();
     History { cells, executed }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_of_both_links_is_told_before_it_is_run() {
+        let text = |p2p: &str| {
+            format!(
+                "backend = \"sim\"\nhardware = \"h100_sxm\"\n[model]\nname = \"tiny\"\n[grid]\np2p = {p2p}\n\
+                 \"set.link.alpha_us\" = [5, 20]\n"
+            )
+        };
+        let note = |p2p: &str| {
+            let checked = check(1, &text(p2p), Path::new("e.toml"), None, &|| false);
+            assert!(checked.experiment.is_ok(), "{:?}", checked.experiment.err());
+            checked.note
+        };
+        let both = note("[\"on\", \"off\"]").expect("a note");
+        assert!(
+            both.contains("P2P on and off alike") && both.contains("link.p2p_off.alpha_us"),
+            "{both}"
+        );
+        assert_eq!(note("[\"on\"]"), None, "there is one link");
+    }
 }

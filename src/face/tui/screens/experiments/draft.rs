@@ -91,6 +91,8 @@ pub struct Checked {
     pub forecast: Option<Forecast>,
     /// What its stored runs answer.
     pub answers: Vec<Answer>,
+    /// What should be known of it before it is run.
+    pub note: Option<String>,
 }
 
 /// What stands behind the name of an experiment whose edits were run and not saved, before what tells these

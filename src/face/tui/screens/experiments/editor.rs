@@ -301,6 +301,9 @@ fn said(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, Style)> {
                     lines.extend(time(forecast).map(|line| (line, text)));
                 }
                 lines.extend(provenances(experiment, theme));
+                lines.extend(
+                    checked.note.iter().map(|note| (format!("! {note}"), theme.style(Role::Warn))),
+                );
                 for unable in checked.forecast.iter().flat_map(|forecast| &forecast.unable) {
                     let (glyph, word) = (unable.status.glyph(), unable.status.as_str());
                     let cells = counted(unable.cells, "cell");
