@@ -259,7 +259,6 @@ impl Rank {
 
     /// Waits for collectives up to operation `wanted`; puts their results into place.
     fn wait_for(&mut self, bound: &mut Bound<'_>, wanted: u32) -> Result<u32, Broken> {
-        let _span = self.compute.is_on().then(|| range(&bound.program.names[wanted as usize]));
         loop {
             let Completed { operation, end, buffer } = self.comm.complete()?;
             let done = &bound.program.plan.operations[operation as usize];
