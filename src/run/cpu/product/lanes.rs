@@ -6,6 +6,8 @@ use super::panels::{Line, WIDE};
 pub(super) trait Lanes: Copy {
     /// Sixteen f32.
     type V: Copy;
+    /// Rows of a tile up to which the registers hold two sums of each product: shorter chains round less.
+    const TWO_SUMS: usize = 3;
 
     fn zero(self) -> Self::V;
     fn load(self, from: &[f32; WIDE]) -> Self::V;

@@ -183,6 +183,9 @@ fn one_tile<L: Lanes, U: Unit<L>>(lanes: L, lines: &[Line], x: &[f32], rows: usi
             }
         };
     }
+    if (4..=L::TWO_SUMS).contains(&rows) {
+        return by_rows!(4 in 2, 5 in 2, 6 in 2, 7 in 2, 8 in 2, 9 in 2, 10 in 2, 11 in 2, 12 in 2);
+    }
     // few rows have several sums each: one alone would wait for the adder's latency
     by_rows!(
         1 in 4, 2 in 2, 3 in 2, 4 in 1, 5 in 1, 6 in 1, 7 in 1, 8 in 1, 9 in 1, 10 in 1, 11 in 1, 12 in 1,

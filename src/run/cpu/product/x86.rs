@@ -103,6 +103,7 @@ impl Avx512 {
 
 impl Lanes for Avx512 {
     type V = __m512;
+    const TWO_SUMS: usize = 12;
 
     #[inline(always)]
     fn zero(self) -> Self::V {
