@@ -25,7 +25,7 @@ pub struct Engine {
 ///
 /// # Errors
 ///
-/// Those of [`Target::of`].
+/// An input error where a profile or stack cannot be read, as of [`Target::of`].
 pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, String)> {
     let spec = trace.meta.spec.as_ref();
     let gpu = trace.meta.environment.get("gpus").and_then(|gpus| gpus[0]["name"].as_str());

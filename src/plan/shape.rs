@@ -83,7 +83,7 @@ impl Rope {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeadStep {
-    /// Nothing: Llama, Mistral.
+    /// They stay as projected: Llama, Mistral.
     #[default]
     Plain,
     /// Each gets a bias: Qwen2 and 2.5.

@@ -54,8 +54,8 @@ pub struct Evaluated {
 /// Who is told of the results of an evaluation, as they come. An error ends it.
 pub type Emit<'a> = dyn FnMut(Evaluated) -> Result<()> + 'a;
 
-/// The plan that an evaluation executes: all positions of a window at once, lowered as the backend asks
-/// ([`crate::run::PlanBackend::evaluation_lowering`]).
+/// The plan that an evaluation executes: all positions of a window at once,
+/// lowered as the backend asks ([`crate::run::PlanBackend::evaluation_lowering`]).
 ///
 /// # Errors
 ///

@@ -72,7 +72,7 @@ pub struct CollectiveVerdict {
     pub name: String,
     /// Its share of all exposed communication (0 to 1).
     pub share: f64,
-    /// Executions a rank.
+    /// How often each rank executed it.
     pub count: u64,
     /// Exposed communication a rank (us).
     pub exposed_us: f64,
@@ -85,7 +85,7 @@ pub struct CollectiveVerdict {
 /// What a remedy would give.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Remedy {
-    /// What is changed.
+    /// The architecture, and what else is changed.
     pub name: String,
     /// The measured step over the one with the remedy, with contention where a profile says how much.
     pub speedup: f64,

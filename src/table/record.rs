@@ -171,8 +171,8 @@ pub struct Record {
     pub spec: Spec,
     /// Where the numbers come from.
     pub provenance: Provenance,
-    /// Whether the program had passed its check of itself on this GPU, driver and set of libraries (cuda); null of other
-    /// backends.
+    /// Whether the program had passed its check of itself on this GPU, driver and set of
+    /// libraries (cuda); null of other backends.
     #[serde(default)]
     pub verified: Option<bool>,
     /// Numbers; null where status is not ok.

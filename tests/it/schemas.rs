@@ -84,9 +84,17 @@ fn records_and_what_is_made_of_them() {
     }
     holds("show", &json(&place, &format!("show {id}")));
     holds("overlap", &json(&place, &format!("overlap {id}")));
-    let simulated =
-        listed.as_array().unwrap().iter().find(|run| run["provenance"] == "simulated").unwrap();
+    let simulated = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|run| run["provenance"] == "simulated" && run["spec"]["architecture"] == "standard")
+        .unwrap();
     holds("overlap", &json(&place, &format!("overlap {}", simulated["run"].as_str().unwrap())));
+    holds(
+        "rewire",
+        &json(&place, &format!("rewire {} --architecture ladder", simulated["run"].as_str().unwrap())),
+    );
     holds("pareto", &json(&place, "pareto"));
     holds("pareto-more", &json(&place, "pareto --at --area --overlay published"));
     holds("compare", &json(&place, "compare --by architecture"));
@@ -118,6 +126,8 @@ fn what_needs_no_runs() {
     // an imported trace has rules, too
     holds("overlap", &json(&place, "overlap out.json"));
     holds("trace-convert", &json(&place, "trace convert out.json back.parquet"));
+    // without a GPU it says what it would check, and exits with 2
+    holds("doctor-check", &place.run(&["doctor", "--check", "--format", "json"]).json());
     let refused = place.run(&["run", "--model", "nothing", "--format", "json"]).exits(2).stderr;
     holds("error", &serde_json::from_str(refused.lines().last().unwrap()).unwrap());
 }

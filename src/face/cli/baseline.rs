@@ -34,14 +34,14 @@ pub enum What {
         #[command(flatten)]
         filter: FilterArgs,
     },
-    /// List baselines
+    /// List baselines with their cells
     List {
         #[command(flatten)]
         output: FormatArgs,
     },
     /// Delete a baseline; its file stays in baselines/.replaced
     Delete {
-        /// Its name
+        /// The name of the baseline
         #[arg(value_name = "BASELINE")]
         name: String,
     },

@@ -151,7 +151,7 @@ struct PrintedTp<'a> {
     tp: u32,
     file: String,
     gpu: Option<&'a str>,
-    /// NCCL's version.
+    /// NCCL's version, where the output says it.
     nccl: Option<&'a str>,
     /// Whether all-reduces were launched in a CUDA graph.
     graph: bool,

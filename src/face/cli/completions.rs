@@ -11,7 +11,7 @@ use crate::base::error::{Error, Result};
 #[derive(Debug, clap::Args)]
 #[command(after_help = SWITCH_ON)]
 pub struct Args {
-    /// The shell
+    /// The shell that completes words
     #[arg(value_enum)]
     pub shell: Shell,
 }

@@ -1,7 +1,5 @@
 //! `ladderscope doctor --check`: whether this program is right on the GPUs of this machine.
 
-use serde_json::{Value, json};
-
 use super::output::{self, Format};
 use super::report;
 use crate::base::error::Result;
@@ -46,14 +44,28 @@ fn nothing_to_check(why: &str, format: Format) -> Result<u8> {
     Ok(2)
 }
 
+/// What JSON has of the checks.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct Printed<'a> {
+    gpus: Vec<PrintedGpu<'a>>,
+}
+
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+struct PrintedGpu<'a> {
+    /// Its number and name; `none` where there is no GPU.
+    gpu: &'a str,
+    /// Whether checks were made and none failed.
+    passed: bool,
+    checks: &'a [Checked],
+}
+
 fn print(all: &[(String, Vec<Checked>)], format: Format) -> Result<()> {
     if format == Format::Json {
-        let gpu = |(name, checks): &(String, Vec<Checked>)| {
+        let gpus = all.iter().map(|(gpu, checks)| {
             let is_any = checks.iter().any(|check| check.found == Found::Passed);
-            json!({ "gpu": name, "passed": is_any && check::passed(checks), "checks": checks })
-        };
-        let gpus: Vec<Value> = all.iter().map(gpu).collect();
-        return output::json(&json!({ "gpus": gpus }));
+            PrintedGpu { gpu, passed: is_any && check::passed(checks), checks }
+        });
+        return output::json(&Printed { gpus: gpus.collect() });
     }
     let mut table = Table::new(["gpu", "check", "found", "what was seen"]);
     for (gpu, checks) in all {

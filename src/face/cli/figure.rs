@@ -16,7 +16,7 @@ use crate::trace::Trace;
 /// The command line's arguments of `ladderscope figure`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What it shows
+    /// What the figure shows
     #[arg(value_enum, value_name = "KIND")]
     pub kind: Kind,
     /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all of --dir]; for overlap also traces,
@@ -36,7 +36,7 @@ pub struct Args {
     /// pareto: horizontal axis, as of `ladderscope pareto`
     #[arg(long, value_name = "AXIS", default_value_t)]
     pub x: XAxis,
-    /// pareto: vertical axis
+    /// pareto: vertical axis, as of `ladderscope pareto`
     #[arg(long, value_name = "AXIS", default_value_t)]
     pub y: YAxis,
     /// pareto: points of others beside: published (the 70B points of arXiv 2501.06589) or a CSV file
@@ -48,7 +48,7 @@ pub struct Args {
     /// overlap: how many layers, from the middle of the model
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub layers: u32,
-    /// overlap: whose lanes
+    /// overlap: the rank whose lanes are drawn
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub rank: u32,
 }

@@ -65,9 +65,9 @@ pub use doctor_memory::read_bandwidth;
 app::verbs! {
     /// Run an experiment's cells; resume where an interrupted sweep stopped
     Sweep(sweep::Args): |args, dir| sweep::run(&args, dir);
-    /// Run one cell
+    /// Run one cell and store its record
     Run(Box<run::Args>): |args, dir| run::run(&args, dir);
-    /// List stored runs
+    /// List, tag and delete stored runs
     Runs(runs::Args): |args, dir| runs::run(&args, dir);
     /// One run: spec, metrics with intervals, overlap, breakdown by module and kind
     Show(show::Args): |args, dir| show::run(&args, dir);
@@ -103,9 +103,9 @@ app::verbs! {
     Calibrate(calibrate::Args): |args, dir| calibrate::run(&args, dir);
     /// The simulator against published data: errors of every set that comes with the program
     Validate(validate::Args): |args, _| validate::run(&args);
-    /// Built-in model shapes
+    /// Built-in model shapes with their sizes
     Models(output::FormatArgs): |args, _| models::run(&args);
-    /// Built-in hardware profiles
+    /// Built-in hardware profiles with their links
     Hardware(hardware::Args): |args, _| hardware::run(&args);
     /// Experiment files at hand
     Experiments(output::FormatArgs): |args, _| experiments::run(&args);

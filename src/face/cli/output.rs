@@ -14,12 +14,12 @@ use crate::table::render::{Fitted, Table};
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people
+    /// Aligned columns, for people
     #[default]
     Table,
-    /// For programs
+    /// JSON with stable keys, for programs
     Json,
-    /// For spreadsheets
+    /// Comma-separated values, for spreadsheets
     Csv,
 }
 

@@ -43,9 +43,9 @@ pub struct Args {
 pub enum By {
     /// Prefill and each decode step, or each profiler step
     Step,
-    /// Each layer
+    /// Each layer of the model
     Layer,
-    /// Each collective operation
+    /// Each collective operation of the plan
     Collective,
     /// Each name of NVTX ranges and annotations
     Range,

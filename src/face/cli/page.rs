@@ -21,7 +21,7 @@ pub struct Args {
     /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all of --dir]
     #[arg(value_name = "RUNS|DIR")]
     pub runs: Vec<String>,
-    /// The page
+    /// The file of the page
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     pub output: PathBuf,
     #[command(flatten)]
@@ -115,8 +115,8 @@ fn questions(records: &[Record]) -> Vec<(String, String)> {
 /// Figures, and verdicts with their runs, by the name of the set.
 type OfTraces = (BTreeMap<String, Figure>, BTreeMap<String, (String, Vec<String>)>);
 
-/// Of the largest set standard over ladder, and the verdict on standard, where the lanes of both are known: recorded, or
-/// simulated again.
+/// Of the largest set standard over ladder, and the verdict on standard, where the lanes of both
+/// are known: recorded, or simulated again.
 fn traces(ok: &[Record], stores: &Stores) -> OfTraces {
     let mut sets = analysis::comparable(ok);
     sets.sort_by_key(|set| std::cmp::Reverse(set.cells.len()));

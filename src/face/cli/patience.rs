@@ -25,8 +25,8 @@ impl Patience {
         self.lead_until(dir, true, start)
     }
 
-    /// Like [`Patience::lead`], but a terminal that goes away ends this process at once, and nothing that it started
-    /// elsewhere.
+    /// Like [`Patience::lead`], but a terminal that goes away ends this process at once,
+    /// and nothing that it started elsewhere.
     pub fn lead_deaf(&self, dir: PathBuf, start: impl FnOnce(Start) -> Result<u8>) -> Result<u8> {
         self.lead_until(dir, false, start)
     }

@@ -96,8 +96,8 @@ const LEAST: [&str; 14] = [
 /// What is said once, above, where all rows have the same.
 const SAID_ONCE: [&str; 8] = ["tp", "batch", "p2p", "link", "model", "dtype", "tokens", "on"];
 
-/// A record a row under the columns of [`NARROW`], and before it in words what all rows have in common and therefore
-/// no column.
+/// A record a row under the columns of [`NARROW`], and before it in words what all rows have
+/// in common and therefore no column.
 pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) {
     // what has a column here
     let told =

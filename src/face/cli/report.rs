@@ -35,7 +35,7 @@ pub fn heed_format(arguments: &[String]) {
 /// An error as JSON has it.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Printed {
-    /// What is wrong.
+    /// What is wrong, with the value that is.
     error: String,
     /// What would be right; null where that cannot be said.
     help: Option<String>,

@@ -4,7 +4,6 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use serde_json::{Value, json};
 
 use super::filter::FilterArgs;
 use super::output::{self, Format, FormatArgs};
@@ -88,9 +87,9 @@ pub struct Args {
 /// Which steps of a run of our own are rewired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PhaseArg {
-    /// The prompt
+    /// The pass over the prompt
     Prefill,
-    /// The decode steps
+    /// The decode steps alone
     Decode,
 }
 
@@ -116,7 +115,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let rewiring = Rewiring::of(&opened.trace, &asked, &setting)?;
     let answers = answers(&rewiring, &choices(args))?;
     match args.output.format {
-        Format::Json => output::json(&object(&rewiring, &answers, &machine))?,
+        Format::Json => output::json(&printed(&rewiring, &answers, &machine))?,
         Format::Csv => output::emit(&answers_table(&rewiring, &answers).csv())?,
         Format::Table => output::emit(&text(&rewiring, &answers, &machine))?,
     }
@@ -175,44 +174,98 @@ fn answers(rewiring: &Rewiring, choices: &[Choice]) -> Result<Vec<Answer>> {
     }
 }
 
-fn object(rewiring: &Rewiring, answers: &[Answer], machine: &str) -> Value {
-    let steps = &rewiring.steps;
-    let message = rewiring.message();
-    let answers: Vec<Value> = answers.iter().map(one).collect();
-    json!({
-        "layers": steps.layers,
-        "ranks": steps.ranks,
-        "tp": rewiring.tp,
-        "phase": steps.phase.as_str(),
-        "steps": steps.len(),
-        "rewired_steps": rewiring.rewired_steps(),
-        "all_reduce": steps.all_reduce,
-        "collective": rewiring.collective(),
-        "message_bytes": message.map(|(bytes, _)| bytes.round()),
-        "message_bytes_estimated": message.map(|(_, is_estimate)| is_estimate),
-        "machine": machine,
-        "host_share": steps.host_share(),
-        "notes": steps.notes,
-        "measured": rewiring.measured(),
-        "all_reduce_us": rewiring.all_reduce_us(),
-        "answers": answers,
-    })
+/// What JSON has of a trace that is rewired.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub struct Printed<'a> {
+    /// Layers of the model.
+    layers: u32,
+    /// Ranks that were traced.
+    ranks: u32,
+    /// Ranks of the model; null where they are not known.
+    tp: Option<u32>,
+    /// `prefill` or `decode`.
+    phase: &'a str,
+    /// Steps that were found.
+    steps: usize,
+    /// How many of them are rewired, evenly spread.
+    rewired_steps: usize,
+    /// The name of the operation that reduces.
+    all_reduce: &'a str,
+    /// Which all-reduce that is; null where its name does not tell.
+    collective: Option<Collective>,
+    /// Bytes of its message; null without a profile.
+    message_bytes: Option<f64>,
+    /// Whether the bytes are an estimate from the time that it took.
+    message_bytes_estimated: Option<bool>,
+    /// The profile and the stack, and why these.
+    machine: &'a str,
+    /// Share of a step in which the GPU waits for launches (0 to 1).
+    host_share: f64,
+    /// What is uncertain about the steps.
+    notes: &'a [String],
+    /// The steps as they were measured.
+    measured: Times,
+    /// What all-reduces take a rank in a step, waiting for the last rank included: the median (us).
+    all_reduce_us: f64,
+    answers: Vec<PrintedAnswer<'a>>,
 }
 
-/// One answer; `contended` is null without a hardware profile.
-fn one(answer: &Answer) -> Value {
-    let choice = &answer.choice;
-    let of = |times: &Times| json!(times);
-    json!({
-        "architecture": choice.architecture,
-        "collective": choice.collective,
-        "p2p": choice.p2p,
-        "micro_batches": choice.micro_batches,
-        "share": choice.share,
-        "launches": choice.host,
-        "alone": of(&answer.alone),
-        "contended": answer.contended.as_ref().map(of),
-    })
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+struct PrintedAnswer<'a> {
+    #[schemars(with = "String")]
+    architecture: &'a Architecture,
+    /// Another all-reduce; null: as it was measured.
+    collective: Option<Collective>,
+    /// Another P2P setting; null: as it was measured.
+    p2p: Option<P2p>,
+    micro_batches: u32,
+    /// What a group's operations take of the whole batch's (0 to 1).
+    share: f64,
+    /// Whether kernels wait for their launches as they did.
+    launches: bool,
+    /// Where lanes do not slow each other down.
+    alone: Times,
+    /// Where they do as the profile says; null without a profile.
+    contended: Option<Times>,
+}
+
+fn printed<'a>(rewiring: &'a Rewiring, answers: &'a [Answer], machine: &'a str) -> Printed<'a> {
+    let steps = &rewiring.steps;
+    let message = rewiring.message();
+    Printed {
+        layers: steps.layers,
+        ranks: steps.ranks,
+        tp: rewiring.tp,
+        phase: steps.phase.as_str(),
+        steps: steps.len(),
+        rewired_steps: rewiring.rewired_steps(),
+        all_reduce: &steps.all_reduce,
+        collective: rewiring.collective(),
+        message_bytes: message.map(|(bytes, _)| bytes.round()),
+        message_bytes_estimated: message.map(|(_, is_estimate)| is_estimate),
+        machine,
+        host_share: steps.host_share(),
+        notes: &steps.notes,
+        measured: rewiring.measured(),
+        all_reduce_us: rewiring.all_reduce_us(),
+        answers: answers.iter().map(PrintedAnswer::of).collect(),
+    }
+}
+
+impl<'a> PrintedAnswer<'a> {
+    fn of(answer: &'a Answer) -> Self {
+        let choice = &answer.choice;
+        Self {
+            architecture: &choice.architecture,
+            collective: choice.collective,
+            p2p: choice.p2p,
+            micro_batches: choice.micro_batches,
+            share: choice.share,
+            launches: choice.host,
+            alone: answer.alone,
+            contended: answer.contended,
+        }
+    }
 }
 
 fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str) -> String {

@@ -28,7 +28,7 @@ pub enum Edit {
     },
     /// Write a note on runs, instead of the one they have; '' takes it away
     Note {
-        /// The text
+        /// The text of the note
         #[arg(value_name = "TEXT", allow_hyphen_values = true)]
         text: String,
         #[command(flatten)]

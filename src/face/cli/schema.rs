@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::output;
 use super::record_table::Annotated;
 use super::{
-    baseline, calibrate, calibrate_collectives, doctor, evaluate, experiments, generate, hardware,
-    models, overlap, pareto, report, show, trace, validate, whatif,
+    baseline, calibrate, calibrate_collectives, doctor, doctor_check, evaluate, experiments, generate,
+    hardware, models, overlap, pareto, report, rewire, show, trace, validate, whatif,
 };
 use crate::base::error::{Error, Result};
 use crate::lab::store::Trash;
@@ -30,7 +30,7 @@ pub struct Args {
 pub enum Kind {
     /// A run's record: its file, what run prints, and a line of what sweep prints
     Record,
-    /// An experiment file
+    /// An experiment file, as `sweep` takes it
     Experiment,
     /// A hardware profile's file
     Hardware,
@@ -38,15 +38,15 @@ pub enum Kind {
     Runs,
     /// What runs trash prints
     Trash,
-    /// What show prints
+    /// What `show --format json` prints
     Show,
-    /// What overlap prints
+    /// What `overlap --format json` prints
     Overlap,
     /// What pareto prints: points
     Pareto,
     /// What pareto prints with --at, --area or --overlay
     ParetoMore,
-    /// What compare prints
+    /// What `compare --format json` prints
     Compare,
     /// What compare --heatmap prints
     CompareHeatmap,
@@ -54,30 +54,34 @@ pub enum Kind {
     Gate,
     /// What baseline list prints
     Baselines,
-    /// What whatif prints
+    /// What `whatif --format json` prints
     Whatif,
-    /// What validate prints
+    /// What `rewire --format json` prints
+    Rewire,
+    /// What `validate --format json` prints
     Validate,
-    /// What calibrate prints
+    /// What `calibrate --format json` prints
     Calibrate,
     /// What calibrate --collectives prints
     CalibrateCollectives,
-    /// What generate prints
+    /// What `generate --format json` prints
     Generate,
-    /// What evaluate prints
+    /// What `evaluate --format json` prints
     Evaluate,
-    /// What convert prints
+    /// What `convert --format json` prints
     Convert,
     /// What trace convert prints
     TraceConvert,
-    /// What models prints
+    /// What `models --format json` prints
     Models,
     /// What hardware prints: profiles with their links
     HardwareList,
-    /// What experiments prints
+    /// What `experiments --format json` prints
     Experiments,
-    /// What doctor prints
+    /// What `doctor --format json` prints
     Doctor,
+    /// What `doctor --check --format json` prints
+    DoctorCheck,
     /// An error, the last line on standard error
     Error,
 }
@@ -105,6 +109,7 @@ fn schema(kind: Kind) -> Result<Value> {
         Kind::Gate => of::<GateReport>(),
         Kind::Baselines => of::<Vec<baseline::Listed>>(),
         Kind::Whatif => of::<whatif::Printed<'_>>(),
+        Kind::Rewire => of::<rewire::Printed<'_>>(),
         Kind::Validate => of::<validate::Printed<'_>>(),
         Kind::Calibrate => of::<calibrate::Printed<'_>>(),
         Kind::CalibrateCollectives => of::<calibrate_collectives::Printed<'_>>(),
@@ -116,6 +121,7 @@ fn schema(kind: Kind) -> Result<Value> {
         Kind::HardwareList => of::<Vec<hardware::Printed<'_>>>(),
         Kind::Experiments => of::<Vec<experiments::Printed<'_>>>(),
         Kind::Doctor => of::<doctor::Report>(),
+        Kind::DoctorCheck => of::<doctor_check::Printed<'_>>(),
         Kind::Error => of::<report::Printed>(),
     };
     let mut schema =

@@ -28,11 +28,11 @@ pub struct SelectArgs {
 /// A phase, or all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PhaseArg {
-    /// The prompt
+    /// The pass over the prompt
     Prefill,
-    /// The decode steps
+    /// The decode steps alone
     Decode,
-    /// Everything
+    /// Prefill and the decode steps
     All,
 }
 

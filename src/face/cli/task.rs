@@ -23,8 +23,8 @@ pub struct Args {
     array: usize,
 }
 
-/// Runs the cells and writes their progress to standard error, which Slurm keeps. Failed runs are stored, and no failure
-/// of the task.
+/// Runs the cells and writes their progress to standard error, which Slurm keeps. Failed runs are stored,
+/// and no failure of the task.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let number = std::env::var(TASK).ok().and_then(|number| number.parse().ok());
     let number = number.ok_or_else(|| {

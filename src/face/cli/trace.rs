@@ -149,7 +149,7 @@ struct ReadFile {
     ignored: BTreeMap<String, u64>,
 }
 
-/// What was exported.
+/// What was exported, and into which files.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 struct Written {
     format: &'static str,

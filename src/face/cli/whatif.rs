@@ -174,7 +174,7 @@ fn in_words(found: &BreakEven) -> String {
 /// What JSON has of all positions of the slider.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Printed<'a> {
-    /// What is varied.
+    /// The name of the value that is varied.
     over: &'a str,
     /// Where all numbers come from.
     provenance: Provenance,

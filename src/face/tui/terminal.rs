@@ -78,15 +78,15 @@ pub fn copy(text: &str) -> io::Result<()> {
     out.flush()?;
     if std::env::var_os("TMUX").is_some_and(|socket| !socket.is_empty()) {
         // without tmux at hand the sequence is all that can be done
-        let _ = to_tmux(text);
+        let _ = to_tmux("tmux", text);
     }
     Ok(())
 }
 
 /// Hands text to tmux, which is ended where it does not take it at once.
-fn to_tmux(text: &str) -> io::Result<()> {
+fn to_tmux(program: &str, text: &str) -> io::Result<()> {
     const PATIENCE: Duration = Duration::from_millis(500);
-    let mut tmux = Command::new("tmux")
+    let mut tmux = Command::new(program)
         .args(["load-buffer", "-w", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -121,4 +121,35 @@ fn restore_on_panic(owner: ThreadId) {
             previous(info);
         }
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn tmux_gets_the_text_for_its_paste_buffer_and_the_terminal() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (program, told) = (dir.path().join("tmux"), dir.path().join("told"));
+        let script =
+            format!("#!/bin/sh\n{{ echo \"$@\"; cat; }} > {0}.new\nmv {0}.new {0}\n", told.display());
+        std::fs::write(&program, script).expect("it is written");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("it may run");
+        let name = "void cutlass::gemm_kernel<128, 64>(int)\nµ";
+        // a thread of another test that forks while the script is open for writing makes it busy for a moment
+        while let Err(error) = to_tmux(&program.to_string_lossy(), name) {
+            assert_eq!(error.kind(), io::ErrorKind::ExecutableFileBusy, "{error}");
+        }
+        while !told.exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(
+            std::fs::read_to_string(told).expect("it was told"),
+            format!("load-buffer -w -\n{name}")
+        );
+        let nowhere = dir.path().join("no tmux");
+        assert!(to_tmux(&nowhere.to_string_lossy(), name).is_err(), "the sequence has to do");
+    }
 }

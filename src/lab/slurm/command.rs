@@ -18,7 +18,7 @@ const POLL: Duration = Duration::from_millis(10);
 pub struct Job<'a> {
     /// The name by which `squeue` finds it again.
     pub name: String,
-    /// The batch script.
+    /// The batch script that every task of the array runs.
     pub script: &'a Path,
     /// The directory in which the tasks' output is written, `ARRAY_TASK.log` each.
     pub logs: &'a Path,

@@ -93,8 +93,8 @@ impl Edit {
         Self { experiment: vec![experiment.to_owned()], ..Self::default() }
     }
 
-    /// The edit that brings back the tags and the note that a run had before this one; experiments that found it
-    /// stay known.
+    /// The edit that brings back the tags and the note that a run had before this one;
+    /// experiments that found it stay known.
     pub fn inverse(&self, before: Option<&Annotation>) -> Self {
         let had = |tag: &&String| before.is_some_and(|before| before.tags.contains(*tag));
         let note = || before.map_or_else(String::new, |before| before.note.clone());

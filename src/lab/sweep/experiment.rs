@@ -105,8 +105,8 @@ impl Experiment {
         Ok(notes.filter(|note| seen.insert(note.clone())).collect())
     }
 
-    /// That a profile value is set for the links of P2P on and off alike where both are run, if one is; how to name one
-    /// of the links.
+    /// That a profile value is set for the links of P2P on and off alike where both are run, if one is; how
+    /// to name one of the links.
     pub fn links_alike(&self) -> Option<String> {
         let key = self.sets_both_links()?;
         let name = key.trim_start_matches("link.");

@@ -167,7 +167,7 @@ impl Gpu {
         self.check(code, || "waiting for its work".into())
     }
 
-    /// The driver's handle.
+    /// The driver's handle of this GPU.
     pub(super) fn device(&self) -> sys::CUdevice {
         self.inner.device
     }

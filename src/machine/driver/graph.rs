@@ -56,7 +56,7 @@ impl Graph {
             *mut sys::CUgraphEdgeData,
             *mut usize,
         ) -> u32;
-        /// `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`.
+        /// `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`: the next kernel may start before this one has ended.
         const PROGRAMMATIC: u8 = 1;
         let library = open(Library::Driver)?;
         // SAFETY: this is the symbol's type in cuda.h, from 12.3 on.

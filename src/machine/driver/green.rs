@@ -43,7 +43,7 @@ struct Resource {
 
 const NOTHING: Resource = Resource { kind: 0, padding: [0; 92], multiprocessors: 0, later: [0; 156] };
 
-/// `CU_DEV_RESOURCE_TYPE_SM`.
+/// `CU_DEV_RESOURCE_TYPE_SM`: a set of multiprocessors.
 const MULTIPROCESSORS: c_uint = 1;
 /// `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`: parts may be smaller than what a cluster of blocks needs.
 const FINE: c_uint = 1;

@@ -40,9 +40,9 @@ pub struct PlanMemory {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Kept {
     groups: Groups,
-    /// Of all buffers.
+    /// The columns of all buffers.
     buffers: Vec<Columns>,
-    /// Of the logits alone.
+    /// The columns of the logits alone.
     logits: Vec<Columns>,
 }
 

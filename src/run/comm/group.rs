@@ -45,8 +45,8 @@ impl Exchange {
         }
     }
 
-    /// How long it takes on a link (ns), of a message of so many bytes: reduce-scatter and all-gather are the two halves
-    /// of an all-reduce.
+    /// How long it takes on a link (ns), of a message of so many bytes: reduce-scatter and all-gather are
+    /// the two halves of an all-reduce.
     pub fn link_ns(self, link: &EmulatedLink, message: u64) -> i64 {
         let us = match self {
             Self::AllReduce => link.us(message),
@@ -126,7 +126,7 @@ struct State {
     broken: Option<Broken>,
 }
 
-/// A collective.
+/// A collective under way, in which ranks arrive one by one.
 #[derive(Debug)]
 struct Round {
     /// What ranks gave, and when all have and it is done, what they get.

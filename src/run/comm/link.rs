@@ -23,7 +23,7 @@ pub enum EmulatedLink {
     },
     /// NCCL's all-reduce on the hardware of a profile.
     Profile {
-        /// The hardware.
+        /// The profile whose links are emulated.
         profile: Arc<Profile>,
         /// Whether its GPUs talk directly.
         p2p: P2p,

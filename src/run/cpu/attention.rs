@@ -235,8 +235,8 @@ impl KvCache {
         (self.keys[layer], self.values[layer]) = (keys, values);
     }
 
-    /// Rotates queries and keys of the step's rows, appends keys and values of `layer`, and writes the
-    /// queries.
+    /// Rotates queries and keys of the step's rows, appends keys and values
+    /// of `layer`, and writes the queries.
     pub fn append(
         &mut self,
         layer: usize,

@@ -15,8 +15,8 @@ use super::product::{Arranged, InstructionSet, Onto, Panels, WIDE};
 use super::team::Team;
 use crate::model::{Matrix, MatrixData};
 
-/// What kernels need from the thread they run on: the detected instruction set, scratch memory, and the other threads
-/// of the rank.
+/// What kernels need from the thread they run on: the detected instruction set, scratch memory, and
+/// the other threads of the rank.
 #[derive(Debug)]
 pub struct Kernels {
     arch: Arch,

@@ -42,7 +42,7 @@ pub(super) struct Completed {
     pub operation: u32,
     /// When it ended (ns).
     pub end: i64,
-    /// Its result.
+    /// Its result: the sum over all ranks.
     pub buffer: Vec<f32>,
 }
 

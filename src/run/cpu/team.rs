@@ -25,7 +25,7 @@ pub(super) struct Team {
     patience: Patience,
 }
 
-/// One of them.
+/// A thread beside the rank's own.
 #[derive(Debug)]
 struct Mate {
     desk: Arc<Desk>,
@@ -39,11 +39,11 @@ struct Desk {
     work: Mutex<Work>,
 }
 
-/// Nothing to do.
+/// The thread has nothing to do.
 const IDLE: u32 = 0;
 /// A part is to be done.
 const ASKED: u32 = 1;
-/// It is done.
+/// The part is done; the rank's own thread may read it.
 const DONE: u32 = 2;
 /// The thread is to end.
 const LEAVE: u32 = 3;

@@ -40,8 +40,8 @@ pub enum Collective {
     Loopback,
     /// A kernel that takes what the collective would take over this link; the other ranks do not exist.
     Emulated(EmulatedLink),
-    /// NCCL's collectives over the ranks of this communicator, one of which is this; and what it chose, where it was
-    /// asked.
+    /// NCCL's collectives over the ranks of this communicator, one of which is this; and what
+    /// it chose, where it was asked.
     Nccl(Communicator, Option<Box<Chosen>>),
 }
 

@@ -115,8 +115,8 @@ impl Program {
         (self.plan.values[part.index()].element == Element::Eight).then_some(part)
     }
 
-    /// Bytes of each buffer in a step of this size; 0 for tokens, which the step's state holds. The last one is
-    /// [`Program::own_part`].
+    /// Bytes of each buffer in a step of this size; 0 for tokens, which the step's state
+    /// holds. The last one is [`Program::own_part`].
     pub(super) fn buffer_bytes(&self, size: &StepSize) -> Vec<u64> {
         // a collective takes equal shares of all ranks, and gives them
         let shares = if self.buffers.iter().any(|b| b.rows == Rows::Share) { self.plan.tp } else { 1 };

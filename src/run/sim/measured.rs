@@ -43,7 +43,7 @@ pub struct Executed {
     pub start: i64,
     /// Of a collective, when the last rank arrived; its start elsewhere.
     pub arrival: i64,
-    /// When it ended.
+    /// When it ended: nothing that waits for it starts earlier.
     pub end: i64,
 }
 

@@ -127,8 +127,8 @@ fn family(trace: &Trace, span: &Span) -> String {
     }
 }
 
-/// The parts of every collective that all ranks took part in: the n-th of a kind in a step on one rank is the n-th on the
-/// others.
+/// The parts of every collective that all ranks took part in: the n-th of a kind in a step on one rank
+/// is the n-th on the others.
 fn together<'a>(runs: &Runs<'a>) -> Vec<Vec<Part<'a>>> {
     let own = runs.trace.meta.import.is_none();
     let mut kinds: HashMap<&str, u32> = HashMap::new();
@@ -199,7 +199,7 @@ impl Stretches {
         self.each.push((times, effective / parts.len() as f64));
     }
 
-    /// (rank_pct, operation_pct).
+    /// The profile's (`skew.rank_pct`, `skew.operation_pct`) that these times have.
     fn skew(&self) -> (f64, f64) {
         let ranks = self.of_rank.len() as f64;
         let mean = self.of_rank.iter().sum::<f64>() / ranks;

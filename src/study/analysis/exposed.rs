@@ -41,6 +41,8 @@ pub struct ExposedStretch {
 pub struct ExposedStretches {
     /// How many there are; one that several ranks have counts once.
     pub count: u64,
+    /// Their sum per rank, averaged over ranks (us).
+    pub total_us: f64,
     /// The longest of them, the longest first; at most 1000.
     pub longest: Vec<ExposedStretch>,
 }
@@ -86,6 +88,8 @@ pub(super) fn exposed(runs: &Runs, lanes: &[Lanes]) -> ExposedStretches {
     };
     let mut all: Vec<Bare> = lanes.par_iter().enumerate().map(of_rank).flatten_iter().collect();
     let length = |(start, end): Interval| end.saturating_sub(start);
+    let sum: i64 = all.iter().map(|bare| length(bare.interval)).sum();
+    let total_us = sum as f64 / 1e3 / lanes.len().max(1) as f64;
     all.par_sort_unstable_by_key(|bare| {
         (std::cmp::Reverse(length(bare.interval)), bare.interval.0, bare.rank)
     });
@@ -101,7 +105,7 @@ pub(super) fn exposed(runs: &Runs, lanes: &[Lanes]) -> ExposedStretches {
         })
         .collect();
     longest.sort_by_key(|s| (std::cmp::Reverse(length(s.interval)), s.interval.0, s.ranks.clone()));
-    ExposedStretches { count, longest }
+    ExposedStretches { count, total_us, longest }
 }
 
 /// What filled the stretches of a rank, and what waited.

@@ -25,8 +25,8 @@ pub struct GainPoint {
 pub struct GainGroup {
     /// What the points have in common: `llama-3-70b tp8 b1`, and what else tells the group from others.
     pub name: String,
-    /// By architecture, and by what its cells change in any plan (`micro2`, else nothing), the points, the fastest link
-    /// first.
+    /// By architecture, and by what its cells change in any plan (`micro2`, else nothing),
+    /// the points, the fastest link first.
     pub lines: BTreeMap<(Architecture, String), Vec<GainPoint>>,
     /// What all-reduces of the same message take on built-in machines, the fastest first.
     pub marks: Vec<GainMark>,

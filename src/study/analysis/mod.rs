@@ -55,7 +55,9 @@ pub use exposed::{ExposedStretch, ExposedStretches, exposed_stretches, stretches
 pub use gain::{GainGroup, GainMark, GainPoint, gains};
 pub use gate::{Gate, GateReport, GateRow, gate_table, judge};
 pub use idle::IdleSplit;
-pub use names::{LaneTotal, NameRow, OperationTable, lane_totals, names_table, operation_table};
+pub use names::{
+    LaneTotal, NameRow, OperationTable, lane_totals, names_table, operation_table, totals_of,
+};
 pub use operations::{Family, OperationDifference, OperationDifferences, Share, operation_differences};
 pub use pareto::{
     AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, OVERLAY_COLUMNS, OverlayPoint, PUBLISHED,

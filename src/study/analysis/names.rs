@@ -69,7 +69,7 @@ pub fn operation_table(
     let tally = Tally::of(&runs, &Lanes::of(&runs));
     let rows = names(&runs, &tally, &wanted);
     let longest = longest(&runs, &rows, &wanted);
-    let lanes = totals(&rows);
+    let lanes = totals_of(&rows);
     OperationTable { rows, longest, lanes }
 }
 
@@ -81,12 +81,13 @@ pub fn lane_totals(
     wanted: impl Fn(&OperationInfo) -> bool,
 ) -> Vec<LaneTotal> {
     let runs = Runs::new(trace, selection);
-    totals(&names(&runs, &Tally::of(&runs, &Lanes::of(&runs)), wanted))
+    totals_of(&names(&runs, &Tally::of(&runs, &Lanes::of(&runs)), wanted))
 }
 
-fn totals(rows: &[NameRow]) -> Vec<LaneTotal> {
+/// What these rows took together: at most one entry a lane, of those that have any.
+pub fn totals_of<'a>(rows: impl IntoIterator<Item = &'a NameRow> + Clone) -> Vec<LaneTotal> {
     let of_lane = |lane: &'static str| {
-        let rows = || rows.iter().filter(|row| row.lane == lane);
+        let rows = || rows.clone().into_iter().filter(|row| row.lane == lane);
         let sum = |of: fn(&NameRow) -> f64| rows().map(of).sum();
         rows().next().map(|_| LaneTotal {
             lane,

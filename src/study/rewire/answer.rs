@@ -29,7 +29,7 @@ pub struct Setting {
     pub message_bytes: Option<f64>,
 }
 
-/// What is changed.
+/// What is changed against the engine that was traced.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     /// When outputs join the residual, and when they are reduced.
@@ -68,9 +68,9 @@ impl Choice {
 }
 
 /// What a step takes, over the steps of a trace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, schemars::JsonSchema)]
 pub struct Times {
-    /// The median (us).
+    /// The median over the steps (us).
     pub step_us: f64,
     /// From the 2.5th to the 97.5th percentile of the steps (us); null of fewer than 6.
     pub step_us_95: Option<[f64; 2]>,
@@ -85,7 +85,7 @@ pub struct Times {
 /// What a choice would take.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// What is changed.
+    /// The change whose times these are.
     pub choice: Choice,
     /// Where lanes do not slow each other down.
     pub alone: Times,
@@ -112,7 +112,7 @@ impl Rewiring {
     ///
     /// # Errors
     ///
-    /// Those of [`Steps::of`].
+    /// An input error where no steps are found, as of [`Steps::of`].
     pub fn of(trace: &Trace, asked: &Asked, setting: &Setting) -> Result<Self> {
         let steps = Steps::of(trace, asked)?;
         let spec = trace.meta.spec.as_ref();

@@ -22,7 +22,7 @@ pub(super) enum Repeat {
     One,
     /// Gaps of two kinds alternate: attention and MLP.
     Two,
-    /// Nothing repeats.
+    /// Gaps do not repeat: there are no layers to be seen.
     Nothing,
 }
 

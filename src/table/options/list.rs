@@ -56,7 +56,7 @@ words! {
         /// Where NCCL chooses so.
         #[default]
         On = "on",
-        /// Nowhere (`NCCL_NVLS_ENABLE=0`).
+        /// In no collective (`NCCL_NVLS_ENABLE=0`).
         Off = "off",
     }
 }
@@ -186,13 +186,13 @@ options! {
             baseline: Some("on"),
             ..PLAIN
         };
-        /// Who runs it
+        /// What runs the cell
         backend: Backend = Backend::Sim, About {
             default: "auto",
             value_name: "BACKEND",
             ..PLAIN
         };
-        /// Link of all-reduces
+        /// The link that all-reduces take
         link: Link = Link::Native, About {
             values: &["native", "p2p-on", "p2p-off", "emulated:alpha_us=20,gb_s=50"],
             meanings: &[
@@ -223,7 +223,7 @@ options! {
             heeded_by: &[Backend::Sim],
             ..PLAIN
         };
-        /// All-reduce
+        /// Which all-reduce sums over ranks
         #[serde(default)]
         collective: Collective = Collective::Nccl, About {
             default: "nccl",

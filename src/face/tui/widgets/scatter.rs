@@ -246,8 +246,8 @@ impl Plot {
         self.draw_dashed(buf, style, points, Dash::default());
     }
 
-    /// Draws the line of a series by the number of its look: in its colour, or in dashes of its own where no colours
-    /// tell series apart.
+    /// Draws the line of a series by the number of its look: in its colour, or in dashes of its own
+    /// where no colours tell series apart.
     pub fn draw_series(&self, buf: &mut Buffer, theme: Theme, look: usize, points: &[(f64, f64)]) {
         let dash = if theme.tells_series() { Dash::default() } else { Dash::of_look(look) };
         self.draw_dashed(buf, theme.style(Role::Architecture(look)), points, dash);

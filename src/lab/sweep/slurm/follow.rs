@@ -44,8 +44,8 @@ pub struct OnSlurm {
 ///
 /// # Errors
 ///
-/// A failure where Slurm refuses the jobs or the store cannot be read or written; tasks that fail are no error, but
-/// failed runs.
+/// A failure where Slurm refuses the jobs or the store cannot be read or written; tasks that fail
+/// are no error, but failed runs.
 pub fn execute_on_slurm(
     experiment: &Experiment,
     store: &Store,

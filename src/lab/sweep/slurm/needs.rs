@@ -18,7 +18,7 @@ const GPUS: u32 = 8;
 /// What a task needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Needs {
-    /// How many nodes.
+    /// How many nodes the task takes.
     pub nodes: u32,
     /// Processes on each node: one that has all ranks as threads, or over several nodes one a rank.
     pub processes: u32,

@@ -39,7 +39,7 @@ pub(super) struct Submitted {
     pub folder: PathBuf,
 }
 
-/// A job array.
+/// A job array: tasks that need the same of a node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Array {
     pub needs: Needs,
@@ -141,8 +141,8 @@ fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
 }
 
-/// The batch script of an array. `exec` hands Slurm's signals to the program itself; over several nodes `srun` starts a
-/// process a rank.
+/// The batch script of an array. `exec` hands Slurm's signals to the program itself; over several nodes
+/// `srun` starts a process a rank.
 fn script(
     experiment: &str,
     number: usize,

@@ -17,7 +17,7 @@ use crate::table::Status;
 pub(super) struct Impossible {
     /// The key of its spec.
     pub key: String,
-    /// Skipped or oom.
+    /// `Skipped` or `Oom`; nothing else leaves no record.
     pub status: Status,
     pub reason: String,
 }

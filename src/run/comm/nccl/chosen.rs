@@ -46,8 +46,8 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// The messages (bytes) of all-reduces that go through NVLink's switch, as far as NCCL told of messages; `None`
-    /// where none do.
+    /// The messages (bytes) of all-reduces that go through NVLink's switch, as far as NCCL told
+    /// of messages; `None` where none do.
     pub fn through_the_switch(&self) -> Option<Vec<u64>> {
         let nvls = self.all_reduce.iter().filter(|(_, how)| how.starts_with("NVLS"));
         let bytes: Vec<u64> = nvls.map(|(bytes, _)| *bytes).collect();

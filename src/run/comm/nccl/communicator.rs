@@ -154,8 +154,8 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// A failure with NCCL's reason, and its last debug line where it printed one; or why the communicator was ended
-    /// meanwhile.
+    /// A failure with NCCL's reason, and its last debug line where it printed one; or
+    /// why the communicator was ended meanwhile.
     pub unsafe fn exchange(
         &self,
         exchange: Exchange,

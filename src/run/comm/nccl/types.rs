@@ -72,8 +72,8 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// Calls return when they have done what was asked; all else as NCCL (or the environment, which overrides this)
-    /// wants.
+    /// Calls return when they have done what was asked; all else as NCCL (or
+    /// the environment, which overrides this) wants.
     pub fn blocking() -> Self {
         Self {
             size: size_of::<Self>(),

@@ -4,7 +4,7 @@ use super::panels::{Line, WIDE};
 
 /// An instruction set. A value of it exists only where the processor has it.
 pub(super) trait Lanes: Copy {
-    /// Sixteen f32.
+    /// Sixteen f32 in as many registers as they take.
     type V: Copy;
     /// Rows of a tile up to which the registers hold two sums of each product: shorter chains round less.
     const TWO_SUMS: usize = 3;

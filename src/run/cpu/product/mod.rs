@@ -41,11 +41,11 @@ words! {
     InstructionSet, "instruction set" {
         /// What the compiler makes of plain loops.
         Portable = "portable",
-        /// AVX2 and FMA.
+        /// AVX2 with FMA: two registers hold sixteen numbers.
         Avx2 = "avx2",
-        /// AVX-512.
+        /// AVX-512: one register holds sixteen numbers.
         Avx512 = "avx512",
-        /// NEON.
+        /// NEON of 64-bit ARM: four registers hold sixteen numbers.
         Neon = "neon",
     }
 }

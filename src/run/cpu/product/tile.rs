@@ -9,12 +9,12 @@ use super::panels::{Line, Panels, WIDE};
 /// Lines of a panel that several tiles of rows share while they are in the first-level cache: 16 KB.
 const BLOCK: usize = 256;
 
-/// Rows of x that are multiplied with all panels before the next: with a block of inputs they stay in the second-level
-/// cache.
+/// Rows of x that are multiplied with all panels before the next: with a block of inputs
+/// they stay in the second-level cache.
 const MANY: usize = 512;
 
-/// How many lines ahead a panel is asked for; measured. Many rows take long for a line, and the processor's own
-/// prefetching sleeps meanwhile.
+/// How many lines ahead a panel is asked for; measured. Many rows take long for a line, and
+/// the processor's own prefetching sleeps meanwhile.
 const fn ahead(rows: usize) -> usize {
     if rows < 8 { 8 } else { 32 }
 }
@@ -28,7 +28,7 @@ pub(super) trait Unit<L: Lanes> {
     fn accumulate<const M: usize>(lanes: L, line: &Line, x: &[[f32; M]], sums: &mut [L::V; M]);
 }
 
-/// Weights in f32.
+/// Weights in f32, multiplied as they are stored.
 pub(super) struct Single;
 
 impl<L: Lanes> Unit<L> for Single {
@@ -66,7 +66,7 @@ impl<L: Lanes> Unit<L> for Widened {
 pub(in crate::run::cpu) struct Arranged {
     rows: usize,
     most_rows: usize,
-    /// Inputs with padding.
+    /// Inputs of a row, padded to whole lines.
     inputs: usize,
     numbers: Vec<f32>,
 }

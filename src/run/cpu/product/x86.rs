@@ -90,7 +90,7 @@ impl Lanes for Avx2 {
     }
 }
 
-/// AVX-512: one register.
+/// Sixteen f32 in one register of AVX-512.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512(());
 

@@ -51,17 +51,17 @@ words! {
 }
 
 /// A check with what it found.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Checked {
     /// Its name in [`CHECKS`].
     pub name: String,
-    /// What it found.
+    /// Whether the check holds, warns or fails.
     pub found: Found,
     /// What it saw, in words with numbers.
     pub said: String,
 }
 
-/// Whether nothing failed.
+/// Whether checks were made and none of them failed.
 pub fn passed(all: &[Checked]) -> bool {
     !all.is_empty() && all.iter().all(|check| check.found != Found::Failed)
 }

@@ -407,8 +407,8 @@ impl Engine {
         Ok((0..batch).map(of).collect())
     }
 
-    /// What the first local rank computed since the last [`Engine::reset`], `count` tokens a sequence. Waits, and fails,
-    /// like [`Engine::wait_idle`].
+    /// What the first local rank computed since the last [`Engine::reset`], `count` tokens a
+    /// sequence. Waits, and fails, like [`Engine::wait_idle`].
     pub(in crate::run) fn computed(&self, count: u32) -> Result<Computed> {
         let tokens = self.tokens(count)?;
         let mut not_finite = [0u32];

@@ -21,7 +21,7 @@ const THREADS: u32 = 256;
 pub struct Stamps {
     /// `[operation][began, ended]` of the step under way, in ns.
     now: Memory,
-    /// `[step][operation][began, ended]`.
+    /// `[step][operation][began, ended]` of the steps before, in ns.
     kept: Memory,
     /// How many steps there were.
     count: Memory,

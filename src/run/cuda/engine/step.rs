@@ -40,7 +40,7 @@ pub struct Step {
 /// How the operations of a step are timed.
 #[derive(Clone, Copy)]
 pub enum Timing<'a> {
-    /// Not at all.
+    /// Operations are not timed at all.
     None,
     /// By events before and after operations: so many a local rank.
     Events(Marks<'a>, u32),

@@ -182,8 +182,8 @@ impl Kernels {
         )
     }
 
-    /// Kernels that compute and no more, or that say when they ran too: those take the address of their two times as one
-    /// argument more.
+    /// Kernels that compute and no more, or that say when they ran too: those take the address of their
+    /// two times as one argument more.
     pub fn of(&self, stamped: bool) -> Source<'_> {
         Source { kernels: self, stamped }
     }

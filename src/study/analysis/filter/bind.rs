@@ -57,8 +57,8 @@ struct WordTest {
 /// A number that is asked for.
 #[derive(Clone, Debug)]
 enum Wanted {
-    /// From the one to the other, both included: whatever the operator, two comparisons a row. NaN, which is nothing,
-    /// is in none.
+    /// From the one to the other, both included: whatever the operator, two comparisons a row. NaN,
+    /// which is nothing, is in none.
     Range(f64, f64),
     /// A number whose digits contain these.
     Digits(String),

@@ -316,8 +316,8 @@ impl Compare {
         left
     }
 
-    /// Shows the map of the chosen slice, or of another where the filter leaves none of it; its cursor is on a cell
-    /// that exists.
+    /// Shows the map of the chosen slice, or of another where the filter leaves none of it; its cursor
+    /// is on a cell that exists.
     pub fn open_map(&mut self) {
         let shown: HashSet<usize> = self.shown.iter().flat_map(Row::all).collect();
         let slices = self.slices_shown();

@@ -95,8 +95,8 @@ pub struct Checked {
     pub note: Option<String>,
 }
 
-/// What stands behind the name of an experiment whose edits were run and not saved, before what tells these
-/// edits from others.
+/// What stands behind the name of an experiment whose edits were run and not saved, before
+/// what tells these edits from others.
 const EDITED: &str = "-edited-";
 
 /// The name under which runs of an edited text that nobody saved are stored: `NAME-edited-3f2a91`. The same text has

@@ -239,3 +239,36 @@ fn stored(entry: &Entry, snapshot: Option<&Snapshot>) -> Stored {
     }
     result
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::face::tui::tests::fixtures;
+
+    fn selected(experiments: &Experiments) -> Option<&str> {
+        experiments.selected().map(|entry| entry.name.as_str())
+    }
+
+    #[test]
+    fn what_is_selected_by_its_name_stays_selected_when_the_files_are_read() {
+        let names = || vec!["quickstart".to_owned(), "broken".to_owned()];
+        let mut experiments = Experiments::default();
+        experiments.list_names(names());
+        assert_eq!((experiments.len(), selected(&experiments)), (2, None), "names alone");
+        experiments.list.selected = 1;
+        experiments.notice();
+        // names that are listed again, in another order, take nothing away from it
+        experiments.list_names(names());
+        let mut entries = fixtures::entries();
+        entries.reverse();
+        experiments.set(entries, None);
+        assert_eq!((experiments.list.selected, selected(&experiments)), (0, Some("broken")));
+
+        let mut untouched = Experiments::default();
+        untouched.list_names(names());
+        untouched.notice();
+        untouched.set(fixtures::entries(), None);
+        assert_eq!(selected(&untouched), Some("quickstart"), "the first, where nothing was selected");
+        assert_eq!(untouched.looked_at(), None, "and nothing opens on it");
+    }
+}

@@ -204,9 +204,9 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         }
         Act::LookUp => view.looks = !view.looks,
         Act::Legend => {
-            view.panel = match view.panel {
-                Some(Panel::Legend(_)) => None,
-                _ => Some(Panel::Legend(Default::default())),
+            view.panel = match view.panel.take() {
+                Some(Panel::Legend(_, covered)) => covered.map(|covered| *covered),
+                other => Some(Panel::Legend(Default::default(), other.map(Box::new))),
             };
         }
         Act::MatchNext | Act::MatchPrevious => {

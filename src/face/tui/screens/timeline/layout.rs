@@ -146,7 +146,7 @@ pub fn open(timeline: &Timeline, body: Rect) -> Option<TimelineAreas> {
     let (stretch, width) = (view.stretch().is_some(), body.width);
     let rows = |lines: &[String], width: u16| info::rows_of(lines, width) + 2;
     let wanted = match &view.panel {
-        Some(Panel::Legend(_)) => MARKS.len() + 2,
+        Some(Panel::Legend(..)) => MARKS.len() + 2,
         Some(Panel::Verdict { lines, .. }) => lines.len().max(1) + 2,
         // a list has a header
         Some(panel) => panel.rows(view.differences.as_deref()) + 3,
@@ -165,7 +165,7 @@ pub fn open(timeline: &Timeline, body: Rect) -> Option<TimelineAreas> {
         wanted,
         panel: view.panel.as_ref().map(|panel| match panel {
             // who reads it looks at nothing else
-            Panel::Legend(_) | Panel::Verdict { .. } => usize::from(body.height) * 4 / 5,
+            Panel::Legend(..) | Panel::Verdict { .. } => usize::from(body.height) * 4 / 5,
             _ => usize::from(body.height) * 2 / 5,
         }),
     };

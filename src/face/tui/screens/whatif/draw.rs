@@ -39,8 +39,8 @@ pub struct Areas {
 /// Rows under the sliders from which what is said of them stands there, not cut to a line each.
 const NOTES: u16 = 6;
 
-/// Where things are in a body, with or without a strip, where a table has so many architectures and so many variants
-/// are kept.
+/// Where things are in a body, with or without a strip, where a table has so many architectures
+/// and so many variants are kept.
 pub fn areas(body: Rect, strip: bool, architectures: usize, kept: usize) -> Areas {
     let (header, rest) = cut_top(body, 1);
     let large = body.height >= 34;

@@ -29,9 +29,9 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], whole_
     // the lane of computation has its name; what a narrow window must say is the lane below
     let narrow = area.width < 60;
     let legend = [
-        ("█", "compute", Role::Series(0)),
-        (if narrow { "▓" } else { "▓▒" }, "hidden", Role::Comm),
-        (if narrow { "╱" } else { "▖▚▜╱" }, "exposed", Role::Exposed),
+        ("▂█", "compute", Role::Series(0)),
+        (if narrow { "▓" } else { "▒▓" }, "hidden", Role::Comm),
+        (if narrow { "╱" } else { "╌▖▚▜╱" }, "exposed", Role::Exposed),
     ];
     let mut x = x + 1;
     for (glyph, words, role) in legend.into_iter().skip(usize::from(narrow)) {

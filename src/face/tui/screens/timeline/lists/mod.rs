@@ -27,7 +27,7 @@ pub fn rows(area: Rect, view: &View) -> Rect {
     let rows = cut_top(inside(area), 1).1;
     match &view.panel {
         Some(Panel::Operations(table)) => cut_bottom(rows, operations::beneath(table, rows)).0,
-        Some(Panel::Legend(_) | Panel::Verdict { .. }) => inside(area),
+        Some(Panel::Legend(..) | Panel::Verdict { .. }) => inside(area),
         _ => rows,
     }
 }
@@ -47,7 +47,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
         Some(Panel::Verdict { lines, list }) => {
             verdict::draw(buf, (area, rows), view, (lines, list), theme);
         }
-        Some(Panel::Legend(list)) => legend::draw(buf, (area, rows), list, theme),
+        Some(Panel::Legend(list, _)) => legend::draw(buf, (area, rows), list, theme),
         None => {}
     }
 }

@@ -15,12 +15,13 @@ use crate::face::tui::screens::timeline::state::View;
 use crate::face::tui::screens::timeline::state::table::{Column, Operations};
 use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::paint::{frame, line, put, wrap};
-use crate::study::analysis::NameRow;
+use crate::face::tui::widgets::shade::{self, Mark, Shares};
+use crate::study::analysis::{LaneTotal, NameRow, totals_of};
 
-/// Rows beneath the table: the whole name of the selected operation, where that is wanted.
+/// Rows beneath the table: the totals of its lanes, and the whole name of the selected operation where that is wanted.
 pub fn beneath(table: &Operations, rows: Rect) -> u16 {
     let name = table.row().filter(|_| table.whole).map(|(row, _)| row.name.as_str());
-    let lines = name.map_or(0, |name| whole(name, rows).len() as u16);
+    let lines = name.map_or(0, |name| whole(name, rows).len() as u16) + u16::from(table.row().is_some());
     // the table itself keeps a row
     lines.min(rows.height.saturating_sub(1))
 }
@@ -70,7 +71,7 @@ pub fn draw(
         };
         let selected = row.0 == table.list.selected;
         let (mark, role) = match row_of.lane {
-            "comm" => ("▓", Role::Comm),
+            "comm" => collective(row_of),
             "memory" => ("▬", Role::Series(2)),
             _ => ("█", Role::Series(0)),
         };
@@ -81,17 +82,11 @@ pub fn draw(
         let x = put(buf, rows, x, y, mark, if selected { style } else { theme.style(role) });
         put(buf, rows, x, y, &format!(" {}", fitting_name(&row_of.name, room)), style);
     }
-    if let Some((row, _)) = table.row().filter(|_| table.whole) {
-        let under =
-            Rect { y: rows.bottom(), height: inner.bottom().saturating_sub(rows.bottom()), ..rows };
-        for (at, words) in whole(&row.name, rows).iter().enumerate() {
-            line(
-                buf,
-                under,
-                at as u16,
-                &[(" ", theme.style(Role::Text)), (words, theme.style(Role::Key))],
-            );
-        }
+    let name = table.row().filter(|_| table.whole).map(|(row, _)| whole(&row.name, rows));
+    let under = Rect { y: rows.bottom(), height: inner.bottom().saturating_sub(rows.bottom()), ..rows };
+    let words = name.unwrap_or_default().into_iter().map(|words| (words, Role::Key));
+    for (at, (words, role)) in words.chain(totals(table).map(|words| (words, Role::Dim))).enumerate() {
+        line(buf, under, at as u16, &[(" ", theme.style(Role::Text)), (&words, theme.style(role))]);
     }
     let key = |act| cx.key::<Timeline>(act);
     let keys = format!(
@@ -102,6 +97,27 @@ pub fn draw(
         key(Act::WholeName)
     );
     note(buf, area, &keys, theme);
+}
+
+/// The mark of a collective by the part of its time that is exposed, as the lanes have it.
+fn collective(row: &NameRow) -> Mark {
+    let exposed = if row.total_us > 0.0 { row.exposed_us / row.total_us } else { 0.0 };
+    shade::comm(Shares { comm: 1.0, exposed, ..Shares::default() }).unwrap_or(("▓", Role::Comm))
+}
+
+/// What the operations that are shown took together, lane by lane; nothing where none is shown.
+fn totals(table: &Operations) -> Option<String> {
+    let rows = &table.counted.as_ref()?.table.rows;
+    let lane = |lane: LaneTotal| {
+        let exposed = match lane.lane {
+            "comm" => format!(", exposed {}", digits(lane.exposed_us)),
+            _ => String::new(),
+        };
+        format!("{} {} ({:.0}%){exposed}", lane.lane, digits(lane.total_us), lane.share_pct)
+    };
+    let lanes: Vec<String> =
+        totals_of(table.order.iter().filter_map(|at| rows.get(*at))).into_iter().map(lane).collect();
+    (!lanes.is_empty()).then(|| format!("in all: {}", lanes.join("  ")))
 }
 
 /// What is seen: of each its place among those shown and in the table, and its row of the window.

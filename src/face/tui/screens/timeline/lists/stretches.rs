@@ -14,12 +14,18 @@ use crate::face::tui::screens::timeline::state::View;
 use crate::face::tui::screens::timeline::state::panel::Stretches;
 use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::paint::{frame, line, put};
+use crate::study::analysis::ExposedStretches;
 
 /// Draws the stretches in their frame.
 pub fn draw(buf: &mut Buffer, (area, rows): (Rect, Rect), view: &View, shown: &Stretches, cx: &Context) {
     let theme = cx.theme;
     let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
     let part = shown.scope.part(view).label();
+    let told =
+        |table: &ExposedStretches| format!(", {} a rank", ns((table.total_us * 1e3).round() as i64));
+    let sum = counted
+        .filter(|counted| counted.table.count > 0)
+        .map_or(String::new(), |counted| told(&counted.table));
     let many = match counted.map(|counted| &counted.table) {
         None => "looking…".into(),
         Some(table) if table.count == 0 => "no communication is exposed".into(),
@@ -29,7 +35,7 @@ pub fn draw(buf: &mut Buffer, (area, rows): (Rect, Rect), view: &View, shown: &S
         Some(table) if table.count == 1 => "1 stretch".into(),
         Some(table) => format!("{} stretches", table.count),
     };
-    let title = format!("exposed communication: {}{part} · {many}", which(view));
+    let title = format!("exposed communication: {}{part} · {many}{sum}", which(view));
     let inner = frame(buf, area, &title, theme);
     let half = usize::from(inner.width).saturating_sub(FIXED) / 2;
     let header = format!(

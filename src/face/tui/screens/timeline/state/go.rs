@@ -264,7 +264,7 @@ impl View {
                     self.jump_closely(pane, stretch.span);
                 }
             }
-            Some(Panel::Legend(_) | Panel::Verdict { .. }) | None => {}
+            Some(Panel::Legend(..) | Panel::Verdict { .. }) | None => {}
         }
         self.panel = panel;
     }

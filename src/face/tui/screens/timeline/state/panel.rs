@@ -40,8 +40,8 @@ pub enum Panel {
         /// Which of them are seen.
         list: List,
     },
-    /// What the marks and colours of the lanes mean.
-    Legend(List),
+    /// What the marks and colours of the lanes mean, and the list that it covers.
+    Legend(List, Option<Box<Self>>),
 }
 
 /// The longest stretches of exposed communication, as they are listed.
@@ -105,7 +105,7 @@ impl Panel {
             Self::Operations(operations) => operations.order.len(),
             Self::Stretches(stretches) => stretches.all().len(),
             Self::Verdict { lines, .. } => lines.len().max(1),
-            Self::Legend(_) => MARKS.len(),
+            Self::Legend(..) => MARKS.len(),
         }
     }
 
@@ -115,7 +115,7 @@ impl Panel {
             Self::Dependencies { list, .. }
             | Self::Differences { list, .. }
             | Self::Verdict { list, .. }
-            | Self::Legend(list) => list,
+            | Self::Legend(list, _) => list,
             Self::Operations(operations) => &mut operations.list,
             Self::Stretches(stretches) => &mut stretches.list,
         }

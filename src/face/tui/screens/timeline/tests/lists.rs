@@ -15,8 +15,12 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
         "{shown}"
     );
     // six executions of each kind a rank, and the name without its templates
-    assert!(shown.contains("gemm_kernel<>") && shown.contains("▓ ncclDevKernel_AllReduce"), "{shown}");
+    assert!(shown.contains("gemm_kernel<>"), "{shown}");
     assert!(shown.contains("▾total"), "{shown}");
+    // five eighths of the all-reduces' time are exposed
+    assert!(shown.contains("▜ ncclDevKernel_AllReduce"), "{shown}");
+    let all = "in all: compute 150 (100%)  comm 120 (100%), exposed 75.0  memory 18.0 (100%)";
+    assert!(shown.contains(all), "{shown}");
     let rows = |driver: &Driver| {
         let Some(Panel::Operations(table)) = &view(driver).panel else { panic!("the table is open") };
         table
@@ -49,6 +53,7 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     assert!(max.windows(2).all(|pair| pair[0] <= pair[1]), "{max:?}");
     keys(&mut driver, "/nccl");
     assert!(driver.screen().contains("1 operation"), "{}", driver.screen());
+    assert!(driver.screen().contains("in all: comm "), "of what is shown: {}", driver.screen());
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     let on = view(&driver).span().copied().expect("on a span");
@@ -179,6 +184,13 @@ fn the_legend_has_every_mark_of_the_lanes() {
     }
     keys(&mut driver, "L");
     assert!(view(&driver).panel.is_none());
+    keys(&mut driver, "O/reduce");
+    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    let table = driver.screen();
+    keys(&mut driver, "L");
+    assert!(matches!(view(&driver).panel, Some(Panel::Legend(..))));
+    keys(&mut driver, "L");
+    assert_eq!(driver.screen(), table, "the list that it covered is there again, narrowed as it was");
 }
 
 #[test]

@@ -54,3 +54,20 @@ fn the_header_calls_no_step_of_an_imported_trace_decoding_and_zero_is_not_negati
     let told = [-1, -1_000, 0, 1_500].map(|ns| super::super::draw::seconds(ns, 6));
     assert_eq!(told, ["0.000000", "-0.000001", "0.000000", "0.000001"]);
 }
+
+#[test]
+fn titles_that_read_alike_begin_with_what_sets_their_runs_apart() {
+    let pair = |titles: [&str; 2]| {
+        let traces = titles.into_iter().zip([P2p::On, P2p::Off]).map(|(title, p2p)| {
+            let mut trace = trace().trace.clone();
+            trace.meta.spec.as_mut().expect("a run of our own").p2p = p2p;
+            TraceIndex::new(title.into(), trace)
+        });
+        let driver = with(traces.collect(), (80, 24));
+        driver.screen()
+    };
+    let shown = pair(["ladder llama-3-70b tp8", "ladder llama-3-70b tp8"]);
+    assert!(shown.contains("p2p-off: ladder") && shown.contains("p2p-on: ladder"), "{shown}");
+    let shown = pair(["ladder llama-3-70b p2p-on", "ladder llama-3-70b p2p-off"]);
+    assert!(!shown.contains("p2p-off: "), "they say it themselves: {shown}");
+}
