@@ -18,11 +18,32 @@ pub fn put(buf: &mut Buffer, area: Rect, x: u16, y: u16, text: &str, style: Styl
         return x;
     }
     let room = area.right() - x;
+    if let Some(behind) = put_plain(buf, (x, y), room, text, style) {
+        return behind;
+    }
     let is_cut = text.len() > room.into() && text.trim_end_matches([' ', '─']).width() > room.into();
     match is_cut {
         true => buf.set_stringn(x, y, cut(text, room), room.into(), style).0,
         false => buf.set_stringn(x, y, text, room.into(), style).0,
     }
+}
+
+/// Writes text that needs no looking for the bounds of letters: printable ASCII, a byte a column, all of which has room
+/// (blanks at its end need none). Most of what a page writes is that. `None` for any other text.
+fn put_plain(buf: &mut Buffer, at: (u16, u16), room: u16, text: &str, style: Style) -> Option<u16> {
+    if !text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        return None;
+    }
+    let columns = text.len().min(room.into());
+    if !text.as_bytes()[columns..].iter().all(|byte| *byte == b' ') {
+        return None;
+    }
+    let first = buf.index_of(at.0, at.1);
+    for (cell, place) in buf.content[first..first + columns].iter_mut().zip(0..) {
+        cell.set_symbol(&text[place..=place]).set_style(style);
+    }
+    // at most as many as the room, which is a `u16`
+    Some(at.0 + columns as u16)
 }
 
 /// Puts one glyph, a column wide, at a place of the window, if that lies within the area: what lanes are drawn
@@ -158,6 +179,24 @@ mod tests {
         assert_eq!(shown("── a ──────", 7), "── a ──", "nor is a rule");
         assert_eq!(shown("日本語", 5), "日 本 …", "a letter of two columns is there or not");
         assert_eq!(shown("日本語", 4), "日 …");
+    }
+
+    #[test]
+    fn plain_text_is_written_as_any_other() {
+        let style = Style::new().add_modifier(ratatui::style::Modifier::BOLD);
+        for text in ["", " ", "ladder", "ladder  ", "ladder tp8", "12.9 ms  ~{}!", "\tno", "é"] {
+            for (x, width) in [(0, 8), (3, 8), (0, 6), (7, 8)] {
+                let whole = Rect::new(0, 0, 8, 2);
+                let (mut ours, mut theirs) = (Buffer::empty(whole), Buffer::empty(whole));
+                let area = Rect { width, ..whole };
+                let end = put(&mut ours, area, x, 1, text, style);
+                let room = area.right().saturating_sub(x);
+                let text =
+                    if text.trim_end().width() > room.into() { cut(text, room) } else { text.into() };
+                let other = theirs.set_stringn(x, 1, text, room.into(), style).0;
+                assert_eq!((end, ours), (other, theirs));
+            }
+        }
     }
 
     #[test]

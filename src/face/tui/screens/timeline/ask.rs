@@ -97,11 +97,15 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
 /// Spans of the largest trace on which a verdict is asked for before anybody wants it: a few seconds of one core.
 const JUDGED: usize = 1 << 20;
 
+/// Columns of the narrowest window whose header has room for a verdict; in others nobody sees it before it is wanted.
+const ROOM: u16 = 120;
+
 /// Asks for the verdict on the upper trace.
 fn judge(view: &View, cx: &mut Context) {
     let pane = &view.panes[0];
     let is_wanted = matches!(view.panel, Some(Panel::Verdict { .. }));
-    if pane.verdict.is_some() || !is_wanted && pane.index.trace.spans.len() > JUDGED {
+    let is_shown = cx.body().width >= ROOM && pane.index.trace.spans.len() <= JUDGED;
+    if pane.verdict.is_some() || !is_wanted && !is_shown {
         return;
     }
     let index = Arc::clone(&pane.index);
