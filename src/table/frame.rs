@@ -79,8 +79,14 @@ pub(crate) fn without_record(schema: &Schema) -> Vec<String> {
     names.filter(|name| name != RECORD && name != "key").collect()
 }
 
-/// The values of an option, as its kind is kept.
-enum Asked {
+/// The values of an option, as its kind is kept, and in which rows they are others than in the row before: rows of a sweep
+/// differ in little, and what stays need not be read again.
+struct Asked {
+    values: AskedValues,
+    changes: Vec<bool>,
+}
+
+enum AskedValues {
     Texts(Texts),
     Numbers(Numbers),
 }
@@ -91,23 +97,48 @@ impl Asked {
         if frame.column(option.name).is_err() && !option.is_required {
             return Ok(None);
         }
-        Ok(Some(match option.kind {
-            Kind::Count | Kind::Large => Self::Numbers(Numbers::new(frame, option.name)?),
-            _ => Self::Texts(Texts::new(frame, option.name)?),
-        }))
+        let (values, changes) = match option.kind {
+            Kind::Count | Kind::Large => {
+                let numbers = Numbers::new(frame, option.name)?;
+                let changes = numbers.changes();
+                (AskedValues::Numbers(numbers), changes)
+            }
+            _ => {
+                let texts = Texts::new(frame, option.name)?;
+                let changes = changes(texts.values.iter());
+                (AskedValues::Texts(texts), changes)
+            }
+        };
+        Ok(Some(Self { values, changes }))
     }
 
+    /// Puts the value of a row into a spec that has the values of the row before.
+
     fn put(&self, option: &OptionEntry, at: usize, spec: &mut Spec) -> Result<(), String> {
-        match self {
-            Self::Texts(texts) => option
+        if !self.changes[at] {
+            return Ok(());
+        }
+        match &self.values {
+            AskedValues::Texts(texts) => option
                 .read(spec, texts.some(at)?)
                 .map_err(|e| format!("column {}, row {at}: {e}", option.name)),
-            Self::Numbers(numbers) => match option.put(spec, numbers.large(at)?) {
+            AskedValues::Numbers(numbers) => match option.put(spec, numbers.large(at)?) {
                 true => Ok(()),
                 false => Err(numbers.nothing(at)),
             },
         }
     }
+}
+
+/// Of each value, whether it is another one than the value before it; of the first it is.
+fn changes<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<bool> {
+    let mut before = None;
+    let mut changed = |value: T| {
+        let changed = before.as_ref() != Some(&value);
+        before = Some(value);
+        changed
+    };
+    values.map(&mut changed).collect()
 }
 
 /// The column of a measure, also under a name that it had before; `None` where the batch is older.
@@ -135,12 +166,10 @@ pub(crate) fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, Str
     let (reason, provenance, created) = (texts("reason")?, texts("provenance")?, texts("created")?);
     let (experiment, warnings) = (texts("experiment")?, texts("warnings")?);
     let mut records = Vec::with_capacity(frame.height());
+    let mut spec = Spec::default();
     for at in 0..frame.height() {
-        let mut spec = Spec {
-            env: env.json(at)?.unwrap_or_default(),
-            set: set.json(at)?.unwrap_or_default(),
-            ..Spec::default()
-        };
+        spec.env = env.json(at)?.unwrap_or_default();
+        spec.set = set.json(at)?.unwrap_or_default();
         for (option, asked) in &options {
             asked.put(option, at, &mut spec)?;
         }
@@ -163,7 +192,7 @@ pub(crate) fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, Str
             instrumented: None,
             verified: None,
             quality: None,
-            spec,
+            spec: spec.clone(),
         };
         for (measure, numbers) in &measures {
             if let Some(value) = numbers.get(at) {
@@ -226,9 +255,8 @@ pub(crate) struct Numbers {
 }
 
 enum NumberColumn {
-    Count(polars_core::prelude::UInt32Chunked),
-    Large(polars_core::prelude::UInt64Chunked),
-    Number(polars_core::prelude::Float64Chunked),
+    Whole(Vec<Option<u64>>),
+    Number(Vec<Option<f64>>),
 }
 
 impl Numbers {
@@ -236,13 +264,21 @@ impl Numbers {
         let column = frame.column(name).map_err(|e| e.to_string())?;
         let wrong = |e| format!("column {name}: {e}");
         let column = match column.dtype() {
-            DataType::UInt64 => NumberColumn::Large(column.u64().map_err(wrong)?.rechunk().into_owned()),
-            DataType::Float64 => {
-                NumberColumn::Number(column.f64().map_err(wrong)?.rechunk().into_owned())
+            DataType::UInt64 => NumberColumn::Whole(column.u64().map_err(wrong)?.iter().collect()),
+            DataType::Float64 => NumberColumn::Number(column.f64().map_err(wrong)?.iter().collect()),
+            _ => {
+                let counts = column.u32().map_err(wrong)?.iter();
+                NumberColumn::Whole(counts.map(|count| count.map(u64::from)).collect())
             }
-            _ => NumberColumn::Count(column.u32().map_err(wrong)?.rechunk().into_owned()),
         };
         Ok(Self { name, column })
+    }
+
+    fn changes(&self) -> Vec<bool> {
+        match &self.column {
+            NumberColumn::Whole(values) => changes(values.iter()),
+            NumberColumn::Number(values) => changes(values.iter()),
+        }
     }
 
     fn nothing(&self, at: usize) -> String {
@@ -255,8 +291,7 @@ impl Numbers {
 
     fn large(&self, at: usize) -> Result<u64, String> {
         let value = match &self.column {
-            NumberColumn::Count(values) => values.get(at).map(u64::from),
-            NumberColumn::Large(values) => values.get(at),
+            NumberColumn::Whole(values) => values.get(at).copied().flatten(),
             NumberColumn::Number(_) => None,
         };
         value.ok_or_else(|| self.nothing(at))
@@ -265,9 +300,8 @@ impl Numbers {
     /// A number, if there is one.
     fn get(&self, at: usize) -> Option<f64> {
         match &self.column {
-            NumberColumn::Count(values) => values.get(at).map(f64::from),
-            NumberColumn::Large(values) => values.get(at).map(|value| value as f64),
-            NumberColumn::Number(values) => values.get(at),
+            NumberColumn::Whole(values) => values.get(at).copied().flatten().map(|value| value as f64),
+            NumberColumn::Number(values) => values.get(at).copied().flatten(),
         }
     }
 }

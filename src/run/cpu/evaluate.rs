@@ -17,10 +17,11 @@ use super::engine::{self, Loaded, Setup, Worker};
 use super::evaluate_work::{Plans, Queue, REFERENCE, Work};
 use super::loss::Loss;
 use super::placement::Placement;
+use super::product::{InstructionSet, VARIABLE};
 use super::rank::{Bound, Kept, Place};
 use crate::base::error::{Error, Result};
 use crate::machine::environment::available_memory;
-use crate::plan::{Architecture, Plan, Tensor, Variant, Weight};
+use crate::plan::{Architecture, DType, Plan, Tensor, Variant, Weight};
 use crate::run::comm::Broken;
 use crate::run::evaluate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality};
 use crate::run::sample::Sampling;
@@ -55,6 +56,14 @@ pub fn evaluate(
 ) -> Result<()> {
     request.check()?;
     super::refuse_f16(request.dtype)?;
+    if InstructionSet::chosen() == InstructionSet::Avx512Bf16 && request.dtype == DType::Bf16 {
+        return Err(Error::input_help(
+            format!(
+                "{VARIABLE} is avx512_bf16, which rounds what is multiplied: quality is not evaluated so"
+            ),
+            format!("unset {VARIABLE}"),
+        ));
+    }
     let context = request.context();
     if context == 0 {
         return Ok(());

@@ -52,7 +52,7 @@ impl Kernels {
     pub fn matmul_part(&mut self, x: &[f32], w: &Arc<Panels>, part: Range<usize>, y: &mut [f32]) {
         assert!(part.start.is_multiple_of(WIDE), "a part begins with a panel");
         let arranged = Arc::make_mut(&mut self.arranged);
-        arranged.fill(x, w, self.set.most_rows(w));
+        arranged.fill(x, w, self.set);
         let panels = part.start / WIDE..part.end.div_ceil(WIDE);
         self.team.product(self.set, &self.arranged, w, panels, Onto { y, columns: part.len() });
     }

@@ -210,7 +210,7 @@ mod tests {
                 let x: Vec<f32> = (0..rows * inputs).map(|_| rng.f32() - 0.5).collect();
                 let set = InstructionSet::chosen();
                 let mut arranged = Arranged::default();
-                arranged.fill(&x, &w, set.most_rows(&w));
+                arranged.fill(&x, &w, set);
                 let arranged = Arc::new(arranged);
                 let panels = 0..outputs.div_ceil(WIDE);
                 let mut y = vec![vec![f32::NAN; rows * outputs]; 2];

@@ -8,7 +8,7 @@ use super::question::{MOST_NAMED, Question};
 use crate::base::text::counted;
 use crate::study::analysis::{Axis, Cells, Flag, Varied};
 use crate::table::render::Table;
-use crate::table::{Provenance, Record, Status, aggregate, host};
+use crate::table::{Link, P2p, Provenance, Record, Status, aggregate, host};
 
 /// Runs that are answered in sentences, at most: a larger grid is for comparisons and the report.
 pub const MOST_RUNS: usize = 10_000;
@@ -125,8 +125,9 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
     let samples = match (least, most) {
         // a prediction is the same each time
         _ if records.iter().all(|record| record.provenance == Provenance::Simulated) => String::new(),
-        (Some(least), Some(most)) if least == most => format!(", {} each", counted(most, "sample")),
-        (Some(least), Some(most)) => format!(", {least} to {most} samples each"),
+        (Some(1), Some(1)) => ", 1 sample each".into(),
+        (Some(least), Some(most)) if least == most => format!(", {most} samples each, [95 % intervals]"),
+        (Some(least), Some(most)) => format!(", {least} to {most} samples each, [95 % intervals]"),
         _ => String::new(),
     };
     let common = records.first().map(|record| varied.common(&record.spec)).unwrap_or_default();
@@ -143,7 +144,27 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
         let stack = stack.map_or(String::new(), |stack| format!(" with the stack {stack}"));
         format!(", predicted for {}{stack}", record.spec.hardware)
     });
-    format!("{provenance}: {}{samples}; {common}{machine}", counted(cells.specs().count(), "cell"))
+    let links = links(cells);
+    format!(
+        "{provenance}: {}{samples}; {common}{machine}{links}",
+        counted(cells.specs().count(), "cell")
+    )
+}
+
+/// What stands for P2P on and off, where both links are emulated; nothing where one link is all that there is.
+fn links(cells: &Cells) -> String {
+    let mut links: Vec<(P2p, Link)> = Vec::new();
+    for spec in cells.specs().filter(|spec| matches!(spec.link, Link::Emulated { .. })) {
+        if !links.contains(&(spec.p2p, spec.link)) {
+            links.push((spec.p2p, spec.link));
+        }
+    }
+    let [(P2p::On, on), (P2p::Off, off)] = &links[..] else { return String::new() };
+    let told = |link: &Link| match link {
+        Link::Emulated { alpha_us, gb_s } => format!("{alpha_us} us + bytes / {gb_s} GB/s"),
+        other => other.to_string(),
+    };
+    format!("; an all-reduce takes {} p2p-on, {} p2p-off", told(on), told(off))
 }
 
 /// Cells that cannot be compared with one another: what each took.

@@ -190,7 +190,9 @@ impl Question<'_> {
             beyond += "; more than 100 % is real where collectives take over norms, which upper-bound has to compute";
         }
         if rest.iter().any(|pair| pair.provenance != Provenance::Simulated) {
-            beyond += "; more than 100 % is noise: nothing hides more than all";
+            beyond += &format!(
+                "; more than 100 % is noise: {value} and upper-bound cannot be told apart there"
+            );
         }
         let of = "of the time that communication costs standard (the hidden share)";
         Some(format!("{value} won back {shares} {of}{nothing}{beyond}."))

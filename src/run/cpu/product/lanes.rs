@@ -23,6 +23,16 @@ pub(super) trait Lanes: Copy {
     fn prefetch(self, at: *const Line);
 }
 
+/// An instruction set that adds the products of two bf16 with two bf16 to an f32 at once.
+pub(super) trait Dots: Lanes {
+    /// A line of sixteen pairs of bf16.
+    type Pairs: Copy;
+
+    fn pairs_of(self, from: &Line) -> Self::Pairs;
+    /// `sum + w.0 x.0 + w.1 x.1`; the first of x in the low half.
+    fn dot(self, sum: Self::V, w: Self::Pairs, x: u32) -> Self::V;
+}
+
 /// No instruction set in particular: whatever the compiler makes of loops over sixteen numbers.
 #[derive(Clone, Copy)]
 pub(super) struct Portable;

@@ -10,9 +10,9 @@
 //! | `tile` | the kernel and the loops around it |
 //! | `lanes`, `x86`, `neon` | sixteen numbers in the registers of an instruction set |
 //!
-//! Measured and not taken: products of bf16 with `avx512_bf16`. Rows would have to be rounded to bf16, with errors that
-//! are as large as what architectures are compared by; rows in two halves of bf16 are as exact as this needs, and
-//! not faster than widened weights (104 against 107 GFLOP/s a core on Zen 4, 16 rows).
+//! `avx512_bf16` multiplies pairs of bf16 at once, and is taken only where it is asked for: rows have to be rounded to bf16
+//! (as PyTorch's are), with errors that are as large as what architectures are compared by. Rows in two halves of bf16
+//! are as exact as this needs, and not faster than widened weights (104 against 107 GFLOP/s a core on Zen 4, 16 rows).
 
 mod lanes;
 #[cfg(target_arch = "aarch64")]
@@ -28,6 +28,8 @@ use std::sync::OnceLock;
 use lanes::Portable;
 use panels::Format;
 pub use panels::{Panels, WIDE};
+#[cfg(target_arch = "x86_64")]
+use tile::Dotted;
 pub(super) use tile::{Arranged, Onto};
 use tile::{Single, Widened, product};
 
@@ -45,13 +47,15 @@ words! {
         Avx2 = "avx2",
         /// AVX-512: one register holds sixteen numbers.
         Avx512 = "avx512",
+        /// AVX-512 with products of bf16: rows are rounded to bf16 where weights are that.
+        Avx512Bf16 = "avx512_bf16",
         /// NEON of 64-bit ARM: four registers hold sixteen numbers.
         Neon = "neon",
     }
 }
 
 impl InstructionSet {
-    /// Those that this machine has, the best first.
+    /// Those that this machine has and that round no rows, the best first.
     pub fn here() -> Vec<Self> {
         let mut all = Vec::new();
         #[cfg(target_arch = "x86_64")]
@@ -65,31 +69,43 @@ impl InstructionSet {
         all
     }
 
+    /// Those that can be named on this machine.
+    pub fn named() -> Vec<Self> {
+        let mut all = Self::here();
+        #[cfg(target_arch = "x86_64")]
+        all.extend(x86::Avx512Bf16::new().map(|_| Self::Avx512Bf16));
+        all
+    }
+
+    /// Whether it rounds rows to bf16 before they are multiplied with these weights.
+    pub(super) fn rounds(self, w: &Panels) -> bool {
+        self == Self::Avx512Bf16 && matches!(w.format, Format::Bf16)
+    }
+
     /// The best of this machine, or the one that `LADDERSCOPE_INSTRUCTION_SET` names where this machine has it.
     pub fn chosen() -> Self {
         static CHOSEN: OnceLock<InstructionSet> = OnceLock::new();
         *CHOSEN.get_or_init(|| {
-            let here = Self::here();
             let named = std::env::var(VARIABLE).ok().and_then(|name| name.parse().ok());
-            named.filter(|named| here.contains(named)).unwrap_or(here[0])
+            named.filter(|named| Self::named().contains(named)).unwrap_or(Self::here()[0])
         })
     }
 
     /// Why `LADDERSCOPE_INSTRUCTION_SET` cannot be heeded, if it cannot.
     pub fn problem() -> Option<String> {
         let name = std::env::var(VARIABLE).ok()?;
-        let here = Self::here();
-        if name.parse::<Self>().is_ok_and(|named| here.contains(&named)) {
+        let known = Self::named();
+        if name.parse::<Self>().is_ok_and(|named| known.contains(&named)) {
             return None;
         }
-        let names: Vec<&str> = here.iter().map(|set| set.as_str()).collect();
+        let names: Vec<&str> = known.iter().map(|set| set.as_str()).collect();
         Some(format!("{VARIABLE} is {name:?}, and this machine has {}", names.join(", ")))
     }
 
     /// Rows whose sums its registers hold, beside what is multiplied: widened bf16 take twice as many as f32.
     pub(super) fn most_rows(self, w: &Panels) -> usize {
         match (self, w.format) {
-            (Self::Avx512, _) => 16,
+            (Self::Avx512 | Self::Avx512Bf16, _) => 16,
             (Self::Avx2, Format::F32) => 6,
             (Self::Avx2, Format::Bf16) | (Self::Neon, _) => 5,
             (Self::Portable, _) => 2,
@@ -104,6 +120,12 @@ impl InstructionSet {
                 if let Some(lanes) = x86::Avx512::new() {
                     // SAFETY: the value is there, so the processor has the instructions
                     return unsafe { with_avx512(lanes, x, w, panels, onto) };
+                }
+            }
+            Self::Avx512Bf16 => {
+                if let Some(lanes) = x86::Avx512Bf16::new() {
+                    // SAFETY: the value is there, so the processor has the instructions
+                    return unsafe { with_avx512_bf16(lanes, x, w, panels, onto) };
                 }
             }
             Self::Avx2 => {
@@ -126,6 +148,21 @@ impl InstructionSet {
 #[target_feature(enable = "avx512f")]
 fn with_avx512(lanes: x86::Avx512, x: &Arranged, w: &Panels, panels: Range<usize>, onto: Onto<'_>) {
     either(lanes, x, w, panels, onto);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bf16")]
+fn with_avx512_bf16(
+    lanes: x86::Avx512Bf16,
+    x: &Arranged,
+    w: &Panels,
+    panels: Range<usize>,
+    onto: Onto<'_>,
+) {
+    match w.format {
+        Format::F32 => product::<_, Single>(lanes, x, w, panels, onto),
+        Format::Bf16 => product::<_, Dotted>(lanes, x, w, panels, onto),
+    }
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -3,7 +3,10 @@
 
 use std::ops::Range;
 
-use super::lanes::Lanes;
+use half::bf16;
+
+use super::InstructionSet;
+use super::lanes::{Dots, Lanes};
 use super::panels::{Line, Panels, WIDE};
 
 /// Lines of a panel that several tiles of rows share while they are in the first-level cache: 16 KB.
@@ -61,6 +64,28 @@ impl<L: Lanes> Unit<L> for Widened {
     }
 }
 
+/// Weights in bf16, multiplied with rows that are rounded to bf16, two inputs at once.
+pub(super) struct Dotted;
+
+impl<L: Dots> Unit<L> for Dotted {
+    /// Each number of a row stands for two, rounded.
+    const INPUTS: usize = 1;
+
+    #[inline(always)]
+    fn accumulate<const M: usize>(lanes: L, line: &Line, x: &[[f32; M]], sums: &mut [L::V; M]) {
+        let w = lanes.pairs_of(line);
+        for (sum, x) in sums.iter_mut().zip(&x[0]) {
+            *sum = lanes.dot(*sum, w, x.to_bits());
+        }
+    }
+}
+
+/// The bits of two numbers as bf16, the first in the low half; of one alone the other is 0.
+fn pair(numbers: &[f32]) -> f32 {
+    let bits = |at: usize| numbers.get(at).map_or(0, |x| u32::from(bf16::from_f32(*x).to_bits()));
+    f32::from_bits(bits(0) | bits(1) << 16)
+}
+
 /// Rows of x, rearranged for panels: tiles of rows one after the other, `[depth x inputs of a line][rows of the tile]`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::run::cpu) struct Arranged {
@@ -72,16 +97,26 @@ pub(in crate::run::cpu) struct Arranged {
 }
 
 impl Arranged {
-    /// Takes in the rows of x.
-    pub fn fill(&mut self, x: &[f32], w: &Panels, most_rows: usize) {
-        (self.rows, self.most_rows) = (x.len() / w.inputs, most_rows);
-        self.inputs = w.depth * w.format.inputs();
+    /// Takes in the rows of x, as the instruction set multiplies them with these weights.
+    pub fn fill(&mut self, x: &[f32], w: &Panels, set: InstructionSet) {
+        (self.rows, self.most_rows) = (x.len() / w.inputs, set.most_rows(w));
+        let rounds = set.rounds(w);
+        self.inputs = w.depth * if rounds { 1 } else { w.format.inputs() };
         self.numbers.clear();
         self.numbers.resize(self.rows * self.inputs, 0.0);
         for tile in 0..self.tiles() {
             let rows = self.rows_of(tile);
             let count = rows.len();
             let to = &mut self.numbers[rows.start * self.inputs..][..count * self.inputs];
+            if rounds {
+                for (at, row) in rows.enumerate() {
+                    let x = &x[row * w.inputs..][..w.inputs];
+                    for (to, x) in to.chunks_exact_mut(count).zip(x.chunks(2)) {
+                        to[at] = pair(x);
+                    }
+                }
+                continue;
+            }
             if count == 1 {
                 to[..w.inputs].copy_from_slice(&x[rows.start * w.inputs..][..w.inputs]);
                 continue;

@@ -1,8 +1,8 @@
-//! AVX2 with FMA, and AVX-512.
+//! AVX2 with FMA, AVX-512, and AVX-512 with its products of bf16.
 
 use std::arch::x86_64::*;
 
-use super::lanes::Lanes;
+use super::lanes::{Dots, Lanes};
 use super::panels::{Line, WIDE};
 
 /// The high half of each u32.
@@ -156,5 +156,81 @@ impl Lanes for Avx512 {
     fn prefetch(self, at: *const Line) {
         // SAFETY: a prefetch reads nothing that a program could see, at whatever address
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+    }
+}
+
+/// Sixteen f32 in one register of AVX-512, and products of pairs of bf16.
+#[derive(Clone, Copy)]
+pub(super) struct Avx512Bf16(Avx512);
+
+impl Avx512Bf16 {
+    /// Where the processor has both.
+    pub fn new() -> Option<Self> {
+        Avx512::new().filter(|_| is_x86_feature_detected!("avx512bf16")).map(Self)
+    }
+}
+
+impl Lanes for Avx512Bf16 {
+    type V = __m512;
+    const TWO_SUMS: usize = Avx512::TWO_SUMS;
+
+    #[inline(always)]
+    fn zero(self) -> Self::V {
+        self.0.zero()
+    }
+
+    #[inline(always)]
+    fn load(self, from: &[f32; WIDE]) -> Self::V {
+        self.0.load(from)
+    }
+
+    #[inline(always)]
+    fn store(self, numbers: Self::V, to: &mut [f32; WIDE]) {
+        self.0.store(numbers, to);
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::V, b: Self::V) -> Self::V {
+        self.0.add(a, b)
+    }
+
+    #[inline(always)]
+    fn multiply_add(self, sum: Self::V, w: Self::V, x: f32) -> Self::V {
+        self.0.multiply_add(sum, w, x)
+    }
+
+    #[inline(always)]
+    fn line(self, from: &Line) -> Self::V {
+        self.0.line(from)
+    }
+
+    #[inline(always)]
+    fn pairs(self, from: &Line) -> [Self::V; 2] {
+        self.0.pairs(from)
+    }
+
+    #[inline(always)]
+    fn prefetch(self, at: *const Line) {
+        self.0.prefetch(at);
+    }
+}
+
+impl Dots for Avx512Bf16 {
+    type Pairs = __m512bh;
+
+    #[inline(always)]
+    fn pairs_of(self, from: &Line) -> Self::Pairs {
+        // SAFETY: a value of this type is made only where the processor has AVX-512 F and BF16; a line is aligned to 64
+        // bytes and has sixteen pairs, and both types are 64 bytes of any content
+        unsafe { std::mem::transmute::<__m512i, __m512bh>(_mm512_load_si512(from.0.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn dot(self, sum: Self::V, w: Self::Pairs, x: u32) -> Self::V {
+        // SAFETY: as above
+        unsafe {
+            let x = _mm512_set1_epi32(x.cast_signed());
+            _mm512_dpbf16_ps(sum, w, std::mem::transmute::<__m512i, __m512bh>(x))
+        }
     }
 }

@@ -19,7 +19,7 @@ use crate::face::tui::widgets::scatter::{Plot, mark};
 use crate::face::tui::widgets::shade;
 use crate::study::analysis::XAxis;
 use crate::study::plot::look_numbers;
-use crate::study::whatif::{Answer, Crossing, Over, Row, Slider};
+use crate::study::whatif::{Answer, Crossing, Numbers, Over, Row, Slider};
 use crate::table::P2p;
 
 /// Where the parts of the screen lie.
@@ -50,7 +50,7 @@ pub fn areas(body: Rect, strip: bool, architectures: usize, kept: usize) -> Area
     let beside = rest.height.saturating_sub(pins + 1 + all) >= NOTES;
     let (rest, below) = cut_bottom(rest, if beside { 0 } else { 2 });
     let (rest, pins) = cut_bottom(rest, pins);
-    let (left, right) = cut_left(rest, if body.width >= 110 { 50 } else { 40 });
+    let (left, right) = cut_left(rest, if body.width >= 110 { 50 } else { 36 });
     let (_, right) = cut_left(right, 1);
     let (bars, right) = cut_top(right, architectures as u16 + if large { 2 } else { 1 });
     let (strip, right) = cut_top(right, if strip { 5 } else { 0 });
@@ -176,21 +176,23 @@ fn delta(now: f64, base: Option<f64>) -> String {
 
 fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<Answer>) {
     let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
-    let wide = area.width >= 62;
     let widest = area.width >= 96;
-    let fixed = 13 + 7 + 8 + 7 + if wide { 11 } else { 0 } + if widest { 24 } else { 0 };
-    let columns = usize::from(area.width.saturating_sub(fixed)).max(4);
-    // what a narrow window has no room to say the strip below says: ╱ is exposed
+    let names: u16 = 12;
+    let fixed = names + 7 + 8 + 8 + 7 + if widest { 24 } else { 0 };
+    // numbers come before bars, which need some columns to be read, and one that sets them off
+    let (names, columns) = match usize::from(area.width.saturating_sub(fixed)) {
+        0..9 => (names, 0),
+        columns => (names + 1, columns - 1),
+    };
+    let first = area.x + names;
     let told = match columns {
         11.. => "█ ╱ exposed",
         9.. => "╱ exposed",
         _ => "",
     };
-    let mut title = format!("{:<13}{told:<columns$} {:>6} {:>7}", "TPOT ms", "", "to base");
-    if wide {
-        title += &format!("{:>9}", "overlap");
-    }
-    title += &format!("{:>7}", "hidden");
+    let mut title =
+        format!("{:<w$}{told:<columns$}{:>7} {:>7}", "", "TPOT ms", "to base", w = usize::from(names));
+    title += &format!("{:>8}{:>7}", "overlap", "hidden");
     if widest {
         title += &format!("{:>12}{:>12}", "completion", "tok/s/GPU");
     }
@@ -213,31 +215,40 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
         let n = match &row.numbers {
             Ok(numbers) => numbers,
             Err(why) => {
-                put(buf, area, area.x + 13, y, why, theme.style(Role::Warn));
+                put(buf, area, first, y, why, theme.style(Role::Warn));
                 continue;
             }
         };
-        let of = |ms: f64| ms / most * columns as f64;
-        // what is there is seen, and less than half a column is marked as the lanes mark it
-        let little = shade::exposed(of(n.exposed_ms)).0;
-        let (exposed, hatch) = match of(n.exposed_ms).round() as usize {
-            0 if n.exposed_ms > 0.0 => (1, little),
-            columns => (columns, "╱"),
-        };
-        let all = (of(n.tpot_ms).round() as usize).max(exposed);
-        let x = put(buf, area, area.x + 13, y, &"█".repeat(all - exposed), theme.style(Role::Series(0)));
-        put(buf, area, x, y, &hatch.repeat(exposed), theme.style(Role::Exposed));
+        if columns > 0 {
+            bar(buf, (area, first, y), theme, (n, most, columns));
+        }
         let base = whatif.base_answer.as_ref().and_then(|base| tpot(base, row));
         let mut words = format!(" {:>6} {:>7}", digits(n.tpot_ms), delta(n.tpot_ms, base));
-        if wide {
-            words += &format!("{:>9}", percent(n.overlap_pct));
-        }
-        words += &format!("{:>7}", n.hidden_share.map_or_else(|| "-".into(), |v| format!("{v:.2}")));
+        let hidden = n.hidden_share.map_or_else(|| "-".into(), |v| format!("{v:.2}"));
+        words += &format!("{:>8}{hidden:>7}", percent(n.overlap_pct));
         if widest {
             words += &format!("{:>9} ms{:>12}", digits(n.completion_ms), digits(n.tokens_per_s_per_gpu));
         }
-        put(buf, area, area.x + 13 + columns as u16, y, &words, if chosen { style } else { dim });
+        put(buf, area, first + columns as u16, y, &words, if chosen { style } else { dim });
     }
+}
+
+/// A bar of so many columns for the longest TPOT, at a column and row of the area: what is exposed of it is hatched.
+fn bar(
+    buf: &mut Buffer,
+    (area, x, y): (Rect, u16, u16),
+    theme: Theme,
+    (n, most, columns): (&Numbers, f64, usize),
+) {
+    let of = |ms: f64| ms / most * columns as f64;
+    // what is there is seen, and less than half a column is marked as the lanes mark it
+    let (exposed, hatch) = match of(n.exposed_ms).round() as usize {
+        0 if n.exposed_ms > 0.0 => (1, shade::exposed(of(n.exposed_ms)).0),
+        columns => (columns, "╱"),
+    };
+    let all = (of(n.tpot_ms).round() as usize).max(exposed);
+    let x = put(buf, area, x, y, &"█".repeat(all - exposed), theme.style(Role::Series(0)));
+    put(buf, area, x, y, &hatch.repeat(exposed), theme.style(Role::Exposed));
 }
 
 /// TPOT of the same architecture and micro-batches in the base.
