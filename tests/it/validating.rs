@@ -183,3 +183,37 @@ fn measured_all_reduces_become_a_profile_that_predicts_with_them() {
         "{other:?}"
     );
 }
+
+#[test]
+fn all_reduces_of_a_trace_become_points_of_a_profile() {
+    let place = Place::new();
+    let cell = "run --model tiny --backend cpu --tp 2 --prompt-tokens 16 --output-tokens 6 --samples 1 --warmup 0 --format json";
+    let run = |more: &str| {
+        let words: Vec<&str> = cell.split(' ').chain(more.split_whitespace()).collect();
+        place.run(&words).exits(0).json()["run"].as_str().unwrap().to_owned()
+    };
+    let standard = run("--architecture standard");
+    let given = |what: &str| {
+        let words = format!("calibrate --collectives {what} --hardware h100_sxm --format json");
+        place.run(&words.split(' ').collect::<Vec<_>>())
+    };
+    let told = given(&format!("{standard} --write mine")).exits(0).json();
+    // a decode step's message and the prefill's, sixteen times as large
+    let points = told["tp"][0]["points"].as_array().unwrap();
+    assert_eq!((told["tp"][0]["tp"].as_u64(), points.len()), (Some(2), 2), "{told}");
+    let bytes = |at: usize| points[at]["bytes"].as_u64().unwrap();
+    assert_eq!(bytes(1), 16 * bytes(0));
+    let profile = std::fs::read_to_string(place.path().join("mine/h100_sxm.toml")).unwrap();
+    assert!(profile.contains("TP 2: a trace, "), "{profile}");
+    let emulated = run("--architecture standard --link emulated:alpha_us=50,gb_s=5");
+    let refused = given(&emulated).exits(2).stderr;
+    assert!(refused.contains("is emulated-link: its all-reduces take what was asked for"), "{refused}");
+    // of another engine the user knows the message
+    let trace = format!("runs/{standard}/trace.parquet");
+    place.run(&["trace", "convert", &trace, "out.json"]).exits(0);
+    let unknown = given("out.json").exits(2).stderr;
+    assert!(unknown.contains("does not tell how large its messages are"), "{unknown}");
+    let told = given("out.json --message-bytes 512").exits(0).json();
+    assert_eq!(told["tp"][0]["points"].as_array().unwrap().len(), 1, "{told}");
+    assert!(told["assumed"][0].as_str().unwrap().starts_with("the bandwidth at TP 2"), "{told}");
+}

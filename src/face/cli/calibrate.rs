@@ -23,13 +23,16 @@ pub struct Args {
     /// stored runs that were executed, not simulated]
     #[arg(long, value_name = "FILE.csv")]
     pub data: Option<PathBuf>,
-    /// Instead of fitting, take measured all-reduces into the profile: what `all_reduce_perf` of nccl-tests printed, a
-    /// file for each number of GPUs
+    /// Instead of fitting, take measured all-reduces into the profile: what `all_reduce_perf` of nccl-tests printed, or
+    /// a trace of all ranks (a stored run, a file, a directory); one for each number of GPUs
     #[arg(long, value_name = "FILE,...", value_delimiter = ',', conflicts_with_all = ["data", "filter", "fit", "stack", "no_cross_validation"])]
     pub collectives: Vec<PathBuf>,
     /// Whether GPUs talked directly while they were measured (off: NCCL_P2P_DISABLE=1)
     #[arg(long, value_name = "on|off", default_value = "on", requires = "collectives")]
     pub p2p: P2p,
+    /// Bytes of an all-reduce's message in a trace of another engine: batch x hidden size x bytes of a number
+    #[arg(long, value_name = "BYTES", requires = "collectives", value_parser = clap::value_parser!(u64).range(1..))]
+    pub message_bytes: Option<u64>,
     #[command(flatten)]
     pub filter: FilterArgs,
     /// Hardware profile that they ran on: a built-in name, or a TOML file; --collectives know it by the GPU's name
@@ -59,7 +62,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         return Err(Error::unknown("constant", unknown, PARAMETERS.iter().map(|p| p.key)));
     }
     if !args.collectives.is_empty() {
-        return super::calibrate_collectives::run(args);
+        return super::calibrate_collectives::run(args, &dir);
     }
     let hardware = args.hardware.as_deref().unwrap_or_default();
     let target = Target { profile: Profile::load(hardware)?, stack: Stack::load(&args.stack)? };

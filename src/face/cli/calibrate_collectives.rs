@@ -1,6 +1,7 @@
-//! `ladderscope calibrate --collectives`: all-reduces that nccl-tests measured become points of a hardware profile.
+//! `ladderscope calibrate --collectives`: all-reduces that nccl-tests or a trace measured become points of a hardware
+//! profile.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml_edit::{Item, Table as TomlTable, Value};
 
@@ -9,26 +10,34 @@ use super::output::{self, Format};
 use super::report;
 use crate::base::error::{Error, Result};
 use crate::base::text::counted;
+use crate::desk;
+use crate::lab::store::Store;
 use crate::machine::hardware::{LinkPoint, LinkTable, Profile, profile_named};
-use crate::study::calibrate::NcclTest;
+use crate::study::calibrate::{AllReduces, all_reduces_of};
 use crate::table::P2p;
 use crate::table::render::{Shown, Table};
 
 /// A file's all-reduces: where they were read, what was read, what they are as a link.
 struct Measured<'a> {
     file: &'a Path,
-    test: NcclTest,
+    test: AllReduces,
     link: LinkPoint,
 }
 
 /// Reads, compares with the profile, prints, writes.
-pub fn run(args: &Args) -> Result<u8> {
-    let mut all = args.collectives.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?;
-    all.sort_by_key(|measured| measured.test.ranks);
-    if let Some(pair) = all.windows(2).find(|pair| pair[0].test.ranks == pair[1].test.ranks) {
-        let [a, b] = [&pair[0], &pair[1]].map(|measured| measured.file.display());
+pub fn run(args: &Args, dir: &Path) -> Result<u8> {
+    let read = |file| Ok((file, read(file, args, dir)?));
+    let mut all: Vec<(&Path, AllReduces)> =
+        args.collectives.iter().map(PathBuf::as_path).map(read).collect::<Result<_>>()?;
+    all.sort_by_key(|(_, test)| test.ranks);
+    if let Some([(a, test), (b, _)]) = all.array_windows().find(|[(_, a), (_, b)]| a.ranks == b.ranks) {
         return Err(Error::input_help(
-            format!("{a} and {b} are both over {}", counted(pair[0].test.ranks as usize, "GPU")),
+            format!(
+                "{} and {} are both over {}",
+                a.display(),
+                b.display(),
+                counted(test.ranks as usize, "GPU")
+            ),
             "give one file for each number of GPUs",
         ));
     }
@@ -38,6 +47,8 @@ pub fn run(args: &Args) -> Result<u8> {
         P2p::On => &profile.link.p2p_on,
         P2p::Off => &profile.link.p2p_off,
     };
+    let link = |(file, test)| Ok(Measured { file, link: link(file, &test, before)?, test });
+    let all = all.into_iter().map(link).collect::<Result<Vec<_>>>()?;
     match args.output.format {
         Format::Json => output::json(&Printed {
             profile: &profile.name,
@@ -58,7 +69,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let eager: Vec<u32> = all.iter().filter(|m| !m.test.in_graph).map(|m| m.test.ranks).collect();
     if !eager.is_empty() {
         report::note(&format!(
-            "TP {}: measured without CUDA graphs, so that small messages contain what a launch costs; decoding replays graphs (`all_reduce_perf -G 1`)",
+            "TP {}: measured without CUDA graphs, or not known: small messages may contain what a launch costs; decoding replays graphs (`all_reduce_perf -G 1`)",
             eager.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
         ));
     }
@@ -68,25 +79,41 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-fn read(file: &Path) -> Result<Measured<'_>> {
-    let text = std::fs::read_to_string(file).map_err(Error::io(file))?;
+/// What nccl-tests printed, or else the all-reduces of a trace or a stored run.
+fn read(file: &Path, args: &Args, dir: &Path) -> Result<AllReduces> {
     let name = file.display().to_string();
-    let test = NcclTest::parse(&name, &text)?;
-    let link = LinkPoint::of_points(test.points.clone()).ok_or_else(|| {
+    let text = std::fs::read_to_string(file).ok();
+    if let Some(text) = text.filter(|text| !text.trim_start().starts_with(['{', '['])) {
+        return AllReduces::parse(&name, &text);
+    }
+    let opened = desk::open(&name, &Store::open(dir), None, None)?;
+    all_reduces_of(&name, &opened.trace, args.message_bytes)
+}
+
+/// The link that points make; messages of one size leave the profile's bandwidth.
+fn link(file: &Path, test: &AllReduces, before: &LinkTable) -> Result<LinkPoint> {
+    if let [(bytes, us)] = test.points[..] {
+        let (_, gb_s) = before.at(test.ranks);
+        let alpha_us = (us - bytes as f64 / gb_s / 1e3).max(0.0);
+        return Ok(LinkPoint { points: test.points.clone(), ..LinkPoint::formula(alpha_us, gb_s) });
+    }
+    LinkPoint::of_points(test.points.clone()).ok_or_else(|| {
         Error::input_help(
-            format!("{name}: the largest messages are not slower, and tell nothing of the bandwidth"),
+            format!(
+                "{}: the largest messages are not slower, and tell nothing of the bandwidth",
+                file.display()
+            ),
             "measure up to 512 MB: `all_reduce_perf -b 8 -e 512M -f 2`",
         )
-    })?;
-    Ok(Measured { file, test, link })
+    })
 }
 
 /// The profile that is meant: the one that was named, else that of the GPU which the files name.
-fn hardware(args: &Args, all: &[Measured<'_>]) -> Result<String> {
+fn hardware(args: &Args, all: &[(&Path, AllReduces)]) -> Result<String> {
     if let Some(name) = &args.hardware {
         return Ok(name.clone());
     }
-    let mut gpus: Vec<&str> = all.iter().filter_map(|measured| measured.test.gpu.as_deref()).collect();
+    let mut gpus: Vec<&str> = all.iter().filter_map(|(_, test)| test.gpu.as_deref()).collect();
     gpus.dedup();
     if let [one, other, ..] = gpus.as_slice() {
         return Err(Error::input_help(
@@ -199,6 +226,9 @@ fn assumed(args: &Args, profile: &Profile, all: &[Measured<'_>]) -> Vec<String> 
         .map(u32::to_string)
         .collect();
     let mut told = Vec::new();
+    for measured in all.iter().filter(|measured| measured.test.points.len() == 1) {
+        told.push(format!("the bandwidth at TP {}, where one size was measured", measured.test.ranks));
+    }
     if !others.is_empty() {
         told.push(format!("{} at TP {}", link(args.p2p), others.join(", ")));
     }
@@ -228,8 +258,9 @@ fn write(
     let name = if args.p2p == P2p::On { "p2p_on" } else { "p2p_off" };
     for Measured { file: source, test, link } in all {
         let source = format!(
-            "link.{name}, TP {}: nccl-tests, {}{}{}",
+            "link.{name}, TP {}: {}, {}{}{}",
             test.ranks,
+            test.origin,
             source.file_name().unwrap_or(source.as_os_str()).to_string_lossy(),
             test.version.as_ref().map(|version| format!(", NCCL {version}")).unwrap_or_default(),
             if test.in_graph { ", in CUDA graphs" } else { ", without CUDA graphs" },

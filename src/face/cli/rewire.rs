@@ -305,11 +305,17 @@ fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str) -> String {
     }
     text += "\n";
     text += &output::aligned(&answers_table(rewiring, answers));
+    let has_intervals = answers.iter().any(|answer| answer.alone.speedup_95.is_some());
+    let between = match has_intervals {
+        true => ". \"from\" and \"to\": between which speed-ups 95 % of the steps lie",
+        false => "",
+    };
     text += "\n";
     text += &output::wrapped(
         "",
-        "times of kernels and all-reduces are the trace's; what another wiring makes of them is simulated. \"from\" and \
-         \"to\": between which speed-ups 95 % of the steps lie",
+        &format!(
+            "times of kernels and all-reduces are the trace's; what another wiring makes of them is simulated{between}"
+        ),
         0,
     );
     text

@@ -8,12 +8,14 @@ mod data;
 mod fit;
 mod nccl_tests;
 mod parameters;
+mod traced;
 mod validate;
 
 pub use data::{Point, of_records, read_csv};
 pub use fit::{Constant, Fit, fit};
-pub use nccl_tests::NcclTest;
+pub use nccl_tests::AllReduces;
 pub use parameters::{PARAMETERS, Parameter};
+pub use traced::all_reduces_of;
 pub use validate::{Errors, Held, Residual, cross_validate, errors, residuals};
 
 #[cfg(test)]

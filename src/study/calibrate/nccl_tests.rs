@@ -12,9 +12,11 @@ const ROUNDING: f64 = 0.05;
 /// From which bandwidth on (GB/s) two decimals tell the ratio of two of them.
 const TELLING: f64 = 1.0;
 
-/// One output of `all_reduce_perf`.
+/// Measured all-reduces over so many ranks, by message.
 #[derive(Clone, Debug, PartialEq)]
-pub struct NcclTest {
+pub struct AllReduces {
+    /// What measured them: `nccl-tests`, `a trace`.
+    pub origin: &'static str,
     /// Ranks that took part.
     pub ranks: u32,
     /// The GPU, as its driver names it, where the heading tells it.
@@ -27,8 +29,8 @@ pub struct NcclTest {
     pub points: Vec<(u64, f64)>,
 }
 
-impl NcclTest {
-    /// Reads what the program printed; `file` is its name in errors.
+impl AllReduces {
+    /// Reads what `all_reduce_perf` printed; `file` is its name in errors.
     ///
     /// # Errors
     ///
@@ -91,7 +93,7 @@ impl NcclTest {
             return Err(wrong(at, problem));
         }
         let Heading { gpu, in_graph, version, .. } = heading;
-        Ok(Self { ranks, gpu, in_graph, version, points })
+        Ok(Self { origin: "nccl-tests", ranks, gpu, in_graph, version, points })
     }
 }
 
@@ -192,20 +194,20 @@ mod tests {
 
     #[test]
     fn in_place_times_ranks_gpu_and_version_are_read() {
-        let test = NcclTest::parse("a.txt", &output(8, 1, 1.75, &ROWS)).unwrap();
+        let test = AllReduces::parse("a.txt", &output(8, 1, 1.75, &ROWS)).unwrap();
         assert_eq!(test.points, ROWS);
         assert_eq!((test.ranks, test.in_graph), (8, true));
         assert_eq!(
             (test.gpu.as_deref(), test.version.as_deref()),
             (Some("NVIDIA H100 80GB HBM3"), Some("2.28.8"))
         );
-        assert!(!NcclTest::parse("a.txt", &output(8, 0, 1.75, &ROWS)).unwrap().in_graph);
+        assert!(!AllReduces::parse("a.txt", &output(8, 0, 1.75, &ROWS)).unwrap().in_graph);
     }
 
     #[test]
     fn what_is_no_all_reduce_of_a_node_is_refused_with_the_reason() {
         let problem = |text: &str| {
-            let error = NcclTest::parse("a.txt", text).unwrap_err();
+            let error = AllReduces::parse("a.txt", text).unwrap_err();
             assert_eq!(error.exit_code(), 2);
             error.to_string()
         };
@@ -232,7 +234,7 @@ mod tests {
             let at = at.min(text.len());
             text.splice(at..(at + cut).min(text.len()), with.chars());
             let text: String = text.into_iter().collect();
-            if let Ok(test) = NcclTest::parse("a.txt", &text) {
+            if let Ok(test) = AllReduces::parse("a.txt", &text) {
                 prop_assert!(test.points.is_sorted_by(|a, b| a.0 < b.0));
                 prop_assert!(test.points.iter().all(|(bytes, us)| *bytes > 0 && *us > 0.0));
             }
