@@ -1,5 +1,7 @@
 //! Collecting the environment of a run: every key, and which variables are recorded.
 
+use std::ops::Range;
+
 use serde_json::{Value, json};
 
 use super::{gpu, machine, software};
@@ -46,10 +48,13 @@ pub fn collect() -> Environment {
 }
 
 /// Adds to the environment of a run on GPUs, once it has ended, what they were like then (`gpus_after`:
-/// clocks, power, throttling). Gives a warning for each GPU whose clocks were lowered meanwhile.
-pub fn after_gpus(environment: &mut Environment) -> Vec<String> {
+/// clocks, power, throttling, processes). Gives a warning for each GPU whose clocks were lowered meanwhile, and for each of
+/// those that this process used on which others computed, too.
+pub fn after_gpus(environment: &mut Environment, used: Range<usize>) -> Vec<String> {
     let after = gpu::states();
-    let warnings = gpu::throttling(environment.get("gpus").unwrap_or(&Value::Null), &after);
+    let before = environment.get("gpus").unwrap_or(&Value::Null);
+    let mut warnings = gpu::throttling(before, &after);
+    warnings.extend(gpu::others(before, &after, used));
     environment.insert("gpus_after".into(), after);
     warnings
 }

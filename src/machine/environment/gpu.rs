@@ -1,5 +1,7 @@
 //! GPUs and their driver, where there are any: what they are, and their clocks before and after a run.
 
+use std::ops::Range;
+
 use serde_json::{Value, json};
 
 use crate::machine::driver::{self, Gpu, GpuInfo};
@@ -59,9 +61,39 @@ pub(super) fn throttling(before: &Value, after: &Value) -> Vec<String> {
     found
 }
 
+/// Which of the GPUs that this process used had other processes on them, before it began or when it has ended: there it is
+/// one itself.
+pub(super) fn others(before: &Value, after: &Value, used: Range<usize>) -> Vec<String> {
+    let told = |gpu: usize| {
+        let before = before[gpu]["state"]["processes"].as_u64().unwrap_or(0);
+        let others = before.max(after[gpu]["processes"].as_u64().unwrap_or(0).saturating_sub(1));
+        let who = match others {
+            0 => return None,
+            1 => "another process".to_owned(),
+            several => format!("{several} other processes"),
+        };
+        Some(format!("GPU {gpu}: {who} computed on it beside this run"))
+    };
+    used.filter_map(told).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_else_computes_on_a_gpu_that_was_used_is_told() {
+        let before = json!([{"state": {"processes": 0}}, {"state": {"processes": 2}}, {"state": null}]);
+        let after = json!([{"processes": 1}, {"processes": 1}, {"processes": 2}]);
+        assert_eq!(others(&before, &after, 0..1), Vec::<String>::new(), "this run alone");
+        assert_eq!(
+            others(&before, &after, 0..4),
+            [
+                "GPU 1: 2 other processes computed on it beside this run",
+                "GPU 2: another process computed on it beside this run"
+            ]
+        );
+    }
 
     #[test]
     fn counters_that_grew_are_told() {

@@ -135,8 +135,10 @@ impl PlanBackend for CudaBackend {
             let profile = profile_of(&gpu.name, gpu.memory_bytes);
             environment.insert("hardware_profile".into(), json!(profile));
         }
-        let warnings = after_gpus(environment);
-        // numbers of a GPU that was slowed down, or of a part of one, are not what the GPU can do
+        // where ranks are processes, each has a GPU
+        let count = if job.ranks.peers.is_some() { 1 } else { self.gpus(&job.spec) as usize };
+        let warnings = after_gpus(environment, job.ranks.device..job.ranks.device + count);
+        // numbers of a GPU that was slowed down or shared, or of a part of one, are not what the GPU can do
         let part = |gpu: &Value| gpu["name"].as_str().is_some_and(|name| name.contains(" MIG "));
         let is_part =
             environment.get("gpus").and_then(Value::as_array).is_some_and(|all| all.iter().any(part));
