@@ -2,8 +2,10 @@
 //! keep, under its name, and what a record says beside them. Batches are such frames.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use polars_core::prelude::{Column, DataFrame, DataType, Schema};
+use rayon::prelude::*;
 
 use super::Environment;
 use super::options::{Kind, OPTIONS, OptionEntry};
@@ -73,6 +75,9 @@ fn word_list(words: &[String]) -> String {
     serde_json::to_string(words).unwrap_or_default()
 }
 
+/// Rows that are made into records by one core, of those that there are.
+const PART: usize = 1024;
+
 /// The columns that [`records`] needs, in the order of [`frame`]'s.
 pub(crate) fn without_record(schema: &Schema) -> Vec<String> {
     let names = schema.iter_names().map(|name| name.to_string());
@@ -112,12 +117,8 @@ impl Asked {
         Ok(Some(Self { values, changes }))
     }
 
-    /// Puts the value of a row into a spec that has the values of the row before.
-
+    /// Puts the value of a row into a spec.
     fn put(&self, option: &OptionEntry, at: usize, spec: &mut Spec) -> Result<(), String> {
-        if !self.changes[at] {
-            return Ok(());
-        }
         match &self.values {
             AskedValues::Texts(texts) => option
                 .read(spec, texts.some(at)?)
@@ -165,48 +166,56 @@ pub(crate) fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, Str
     let (env, set, status) = (texts("env")?, texts("set")?, texts("status")?);
     let (reason, provenance, created) = (texts("reason")?, texts("provenance")?, texts("created")?);
     let (experiment, warnings) = (texts("experiment")?, texts("warnings")?);
-    let mut records = Vec::with_capacity(frame.height());
-    let mut spec = Spec::default();
-    for at in 0..frame.height() {
-        spec.env = env.json(at)?.unwrap_or_default();
-        spec.set = set.json(at)?.unwrap_or_default();
-        for (option, asked) in &options {
-            asked.put(option, at, &mut spec)?;
-        }
-        let mut record = Record {
-            schema: SCHEMA,
-            run: format!("{batch}:{}", row.count(at)?),
-            status: status.word(at)?,
-            reason: reason.get(at).map(str::to_owned),
-            provenance: provenance.word(at)?,
-            samples: Vec::new(),
-            metrics: None,
-            overlap: None,
-            environment: Environment::new(),
-            trace: None,
-            created: created.text(at)?,
-            round: round.count(at)?,
-            experiment: experiment.get(at).map(str::to_owned),
-            runs: Vec::new(),
-            warnings: warnings.json(at)?.unwrap_or_default(),
-            instrumented: None,
-            verified: None,
-            quality: None,
-            spec: spec.clone(),
-        };
-        for (measure, numbers) in &measures {
-            if let Some(value) = numbers.get(at) {
-                measure.set(&mut record, value);
+    let part = |rows: Range<usize>| -> Result<Vec<Record>, String> {
+        let mut records = Vec::with_capacity(rows.len());
+        let mut spec = Spec::default();
+        for at in rows.clone() {
+            spec.env = env.json(at)?.unwrap_or_default();
+            spec.set = set.json(at)?.unwrap_or_default();
+            for (option, asked) in &options {
+                if at == rows.start || asked.changes[at] {
+                    asked.put(option, at, &mut spec)?;
+                }
             }
+            let mut record = Record {
+                schema: SCHEMA,
+                run: format!("{batch}:{}", row.count(at)?),
+                status: status.word(at)?,
+                reason: reason.get(at).map(str::to_owned),
+                provenance: provenance.word(at)?,
+                samples: Vec::new(),
+                metrics: None,
+                overlap: None,
+                environment: Environment::new(),
+                trace: None,
+                created: created.text(at)?,
+                round: round.count(at)?,
+                experiment: experiment.get(at).map(str::to_owned),
+                runs: Vec::new(),
+                warnings: warnings.json(at)?.unwrap_or_default(),
+                instrumented: None,
+                verified: None,
+                quality: None,
+                spec: spec.clone(),
+            };
+            for (measure, numbers) in &measures {
+                if let Some(value) = numbers.get(at) {
+                    measure.set(&mut record, value);
+                }
+            }
+            if let Some(metrics) = record.metrics.as_ref().filter(|metrics| metrics.samples == 1) {
+                let (prefill_ms, decode_ms) = (metrics.prefill_ms, metrics.decode_ms);
+                let (steps_ms, overlap) = (Vec::new(), record.overlap);
+                record.samples = vec![Sample { prefill_ms, decode_ms, steps_ms, overlap }];
+            }
+            records.push(record);
         }
-        if let Some(metrics) = record.metrics.as_ref().filter(|metrics| metrics.samples == 1) {
-            let (prefill_ms, decode_ms) = (metrics.prefill_ms, metrics.decode_ms);
-            let (steps_ms, overlap) = (Vec::new(), record.overlap);
-            record.samples = vec![Sample { prefill_ms, decode_ms, steps_ms, overlap }];
-        }
-        records.push(record);
-    }
-    Ok(records)
+        Ok(records)
+    };
+    let first = (0..frame.height()).into_par_iter().step_by(PART);
+    let parts = first.map(|at| part(at..frame.height().min(at + PART)));
+    let mut parts: Vec<Vec<Record>> = parts.collect::<Result<_, String>>()?;
+    Ok(if parts.len() == 1 { parts.swap_remove(0) } else { parts.into_iter().flatten().collect() })
 }
 
 /// A column of texts.
