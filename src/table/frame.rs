@@ -75,7 +75,7 @@ fn word_list(words: &[String]) -> String {
     serde_json::to_string(words).unwrap_or_default()
 }
 
-/// Rows that are made into records by one core, of those that there are.
+/// Rows that one core makes into records; other cores take the next ones.
 const PART: usize = 1024;
 
 /// The columns that [`records`] needs, in the order of [`frame`]'s.

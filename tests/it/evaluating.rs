@@ -449,3 +449,33 @@ fn what_an_experiment_says_of_its_evaluation_is_checked_before_anything_runs() {
     let done = place.run(&["sweep", "quality"]).exits(0);
     assert!(done.stderr.contains("name a checkpoint with --model DIR"), "{done:?}");
 }
+
+/// Products that round rows to bf16 are for speed alone: quality is not measured with them.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn products_that_round_are_refused() {
+    if !std::is_x86_feature_detected!("avx512bf16") || !std::is_x86_feature_detected!("avx512f") {
+        return;
+    }
+    let place = place();
+    let with = |dtype: &str| {
+        let arguments = [
+            "evaluate",
+            "--weights",
+            "model",
+            "--text",
+            "text.txt",
+            "--context",
+            "16",
+            "--dtype",
+            dtype,
+        ];
+        let mut command = place.command(&arguments);
+        command.env("LADDERSCOPE_INSTRUCTION_SET", "avx512_bf16");
+        crate::support::finish(command)
+    };
+    let refused = with("bf16").exits(2).stderr;
+    assert!(refused.contains("avx512_bf16, which rounds what is multiplied"), "{refused}");
+    // weights in f32 are multiplied as they are
+    with("f32").exits(0);
+}

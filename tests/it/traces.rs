@@ -128,6 +128,12 @@ fn a_recorded_run_rewired_takes_what_the_recorded_ladder_took() {
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((told["layers"].as_u64(), told["ranks"].as_u64()), (Some(12), Some(2)));
     assert_eq!(told["measured"]["speedup"].as_f64(), Some(1.0));
+    assert_eq!(
+        (&told["provenance"], &told["answers"][0]["provenance"]),
+        (&"emulated-link".into(), &"simulated".into())
+    );
+    let table = String::from_utf8(rewire(&[&standard]).stdout).unwrap();
+    assert!(table.contains("as run, emulated-link"), "{table}");
     let ladder = &told["answers"][0];
     assert_eq!((ladder["architecture"].as_str(), ladder["contended"].is_null()), (Some("ladder"), true));
     let interval = &ladder["alone"]["step_us_95"];

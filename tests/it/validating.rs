@@ -204,10 +204,19 @@ fn all_reduces_of_a_trace_become_points_of_a_profile() {
     let bytes = |at: usize| points[at]["bytes"].as_u64().unwrap();
     assert_eq!(bytes(1), 16 * bytes(0));
     let profile = std::fs::read_to_string(place.path().join("mine/h100_sxm.toml")).unwrap();
-    assert!(profile.contains("TP 2: a trace, "), "{profile}");
+    assert!(
+        profile.contains("TP 2: a trace, ") && !profile.contains("without CUDA graphs"),
+        "{profile}"
+    );
+    assert!(told["tp"][0]["graph"].is_null(), "nothing tells of a trace: {told}");
     let emulated = run("--architecture standard --link emulated:alpha_us=50,gb_s=5");
     let refused = given(&emulated).exits(2).stderr;
     assert!(refused.contains("is emulated-link: its all-reduces take what was asked for"), "{refused}");
+    let ladder = run("--architecture ladder");
+    let beside = given(&ladder).exits(2).stderr;
+    assert!(beside.contains("is of ladder, whose all-reduces run beside computation"), "{beside}");
+    let other = given(&format!("{standard} --p2p off")).exits(2).stderr;
+    assert!(other.contains("was run with P2P on") && other.contains("say --p2p on"), "{other}");
     // of another engine the user knows the message
     let trace = format!("runs/{standard}/trace.parquet");
     place.run(&["trace", "convert", &trace, "out.json"]).exits(0);

@@ -16,6 +16,7 @@ use crate::machine::hardware::{LinkPoint, LinkTable, Profile, profile_named};
 use crate::study::calibrate::{AllReduces, all_reduces_of};
 use crate::table::P2p;
 use crate::table::render::{Shown, Table};
+use crate::trace::import::is_trace;
 
 /// A file's all-reduces: where they were read, what was read, what they are as a link.
 struct Measured<'a> {
@@ -66,10 +67,11 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
             ))?;
         }
     }
-    let eager: Vec<u32> = all.iter().filter(|m| !m.test.in_graph).map(|m| m.test.ranks).collect();
+    let eager: Vec<u32> =
+        all.iter().filter(|m| m.test.in_graph == Some(false)).map(|m| m.test.ranks).collect();
     if !eager.is_empty() {
         report::note(&format!(
-            "TP {}: measured without CUDA graphs, or not known: small messages may contain what a launch costs; decoding replays graphs (`all_reduce_perf -G 1`)",
+            "TP {}: measured without CUDA graphs, so that small messages contain what a launch costs; decoding replays graphs (`all_reduce_perf -G 1`)",
             eager.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
         ));
     }
@@ -82,12 +84,11 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
 /// What nccl-tests printed, or else the all-reduces of a trace or a stored run.
 fn read(file: &Path, args: &Args, dir: &Path) -> Result<AllReduces> {
     let name = file.display().to_string();
-    let text = std::fs::read_to_string(file).ok();
-    if let Some(text) = text.filter(|text| !text.trim_start().starts_with(['{', '['])) {
-        return AllReduces::parse(&name, &text);
+    if file.is_file() && !is_trace(file) {
+        return AllReduces::parse(&name, &std::fs::read_to_string(file).map_err(Error::io(file))?);
     }
     let opened = desk::open(&name, &Store::open(dir), None, None)?;
-    all_reduces_of(&name, &opened.trace, args.message_bytes)
+    all_reduces_of(&name, &opened.trace, args.p2p, args.message_bytes)
 }
 
 /// The link that points make; messages of one size leave the profile's bandwidth.
@@ -180,8 +181,8 @@ struct PrintedTp<'a> {
     gpu: Option<&'a str>,
     /// NCCL's version, where the output says it.
     nccl: Option<&'a str>,
-    /// Whether all-reduces were launched in a CUDA graph.
-    graph: bool,
+    /// Whether all-reduces were launched in a CUDA graph; null of a trace.
+    graph: Option<bool>,
     alpha_us: f64,
     gb_s: f64,
     points: Vec<PrintedTime>,
@@ -263,7 +264,11 @@ fn write(
             test.origin,
             source.file_name().unwrap_or(source.as_os_str()).to_string_lossy(),
             test.version.as_ref().map(|version| format!(", NCCL {version}")).unwrap_or_default(),
-            if test.in_graph { ", in CUDA graphs" } else { ", without CUDA graphs" },
+            match test.in_graph {
+                Some(true) => ", in CUDA graphs",
+                Some(false) => ", without CUDA graphs",
+                None => "",
+            },
         );
         let tp = file["link"][name]["tp"].or_insert(Item::Table(TomlTable::new()));
         let row = tp[&test.ranks.to_string()].or_insert(Item::Table(TomlTable::new()));

@@ -15,7 +15,7 @@ use crate::desk::{self, Engine};
 use crate::lab::store::Store;
 use crate::plan::{Architecture, Phase};
 use crate::study::rewire::{Answer, Asked, Choice, Rewiring, Setting, Times, answers_table};
-use crate::table::{Collective, P2p};
+use crate::table::{Collective, P2p, Provenance};
 
 /// Longest name of an all-reduce; kernels' names are whole signatures.
 const NAME: usize = 56;
@@ -177,6 +177,8 @@ fn answers(rewiring: &Rewiring, choices: &[Choice]) -> Result<Vec<Answer>> {
 /// What JSON has of a trace that is rewired.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Printed<'a> {
+    /// Where the trace's numbers come from.
+    provenance: Provenance,
     /// Layers of the model.
     layers: u32,
     /// Ranks that were traced.
@@ -212,6 +214,8 @@ pub struct Printed<'a> {
 
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 struct PrintedAnswer<'a> {
+    /// Where its numbers come from: `simulated`, whatever the trace is.
+    provenance: Provenance,
     #[schemars(with = "String")]
     architecture: &'a Architecture,
     /// Another all-reduce; null: as it was measured.
@@ -233,6 +237,7 @@ fn printed<'a>(rewiring: &'a Rewiring, answers: &'a [Answer], machine: &'a str) 
     let steps = &rewiring.steps;
     let message = rewiring.message();
     Printed {
+        provenance: rewiring.provenance,
         layers: steps.layers,
         ranks: steps.ranks,
         tp: rewiring.tp,
@@ -256,6 +261,7 @@ impl<'a> PrintedAnswer<'a> {
     fn of(answer: &'a Answer) -> Self {
         let choice = &answer.choice;
         Self {
+            provenance: Provenance::Simulated,
             architecture: &choice.architecture,
             collective: choice.collective,
             p2p: choice.p2p,

@@ -139,11 +139,18 @@ mod tests {
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("it may run");
         let name = "void cutlass::gemm_kernel<128, 64>(int)\nµ";
         // a thread of another test that forks while the script is open for writing makes it busy for a moment
+        let mut patience = 2_000;
+        let mut again = || {
+            patience -= 1;
+            assert!(patience > 0, "nothing was told");
+            std::thread::sleep(Duration::from_millis(5));
+        };
         while let Err(error) = to_tmux(&program.to_string_lossy(), name) {
             assert_eq!(error.kind(), io::ErrorKind::ExecutableFileBusy, "{error}");
+            again();
         }
         while !told.exists() {
-            std::thread::sleep(Duration::from_millis(5));
+            again();
         }
         assert_eq!(
             std::fs::read_to_string(told).expect("it was told"),

@@ -159,6 +159,7 @@ fn links(cells: &Cells) -> String {
             links.push((spec.p2p, spec.link));
         }
     }
+    links.sort_by_key(|(p2p, _)| *p2p);
     let [(P2p::On, on), (P2p::Off, off)] = &links[..] else { return String::new() };
     let told = |link: &Link| match link {
         Link::Emulated { alpha_us, gb_s } => format!("{alpha_us} us + bytes / {gb_s} GB/s"),

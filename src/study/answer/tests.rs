@@ -49,6 +49,9 @@ fn a_clear_result_says_who_by_how_much_and_what_was_hidden() {
         answer.basis
     );
     let links = "; an all-reduce takes 200 us + bytes / 5 GB/s p2p-on, 600 us + bytes / 5 GB/s p2p-off";
+    let mut turned = quickstart([25.0, 22.0, 21.0], [35.0, 25.0, 20.0]);
+    turned.reverse();
+    assert!(one(&turned).basis.ends_with(links), "in whatever order runs come");
     let common = answer.basis.strip_suffix(links).expect("what the links stand for");
     assert!(!common.contains("p2p") && common.contains("tp2"), "{common}");
     let text = answer.sentences.join("\n");

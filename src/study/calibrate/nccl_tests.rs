@@ -21,8 +21,8 @@ pub struct AllReduces {
     pub ranks: u32,
     /// The GPU, as its driver names it, where the heading tells it.
     pub gpu: Option<String>,
-    /// Whether collectives were replayed from CUDA graphs, without the cost of launching each.
-    pub in_graph: bool,
+    /// Whether collectives were replayed from CUDA graphs, without the cost of launching each; `None` where nothing tells.
+    pub in_graph: Option<bool>,
     /// The version of NCCL, where it is told: `2.28.8`.
     pub version: Option<String>,
     /// Message bytes and in-place latency (us), by bytes ascending, none twice.
@@ -93,7 +93,7 @@ impl AllReduces {
             return Err(wrong(at, problem));
         }
         let Heading { gpu, in_graph, version, .. } = heading;
-        Ok(Self { origin: "nccl-tests", ranks, gpu, in_graph, version, points })
+        Ok(Self { origin: "nccl-tests", ranks, gpu, in_graph: Some(in_graph), version, points })
     }
 }
 
@@ -196,12 +196,13 @@ mod tests {
     fn in_place_times_ranks_gpu_and_version_are_read() {
         let test = AllReduces::parse("a.txt", &output(8, 1, 1.75, &ROWS)).unwrap();
         assert_eq!(test.points, ROWS);
-        assert_eq!((test.ranks, test.in_graph), (8, true));
+        assert_eq!((test.ranks, test.in_graph), (8, Some(true)));
         assert_eq!(
             (test.gpu.as_deref(), test.version.as_deref()),
             (Some("NVIDIA H100 80GB HBM3"), Some("2.28.8"))
         );
-        assert!(!AllReduces::parse("a.txt", &output(8, 0, 1.75, &ROWS)).unwrap().in_graph);
+        let eager = AllReduces::parse("a.txt", &output(8, 0, 1.75, &ROWS)).unwrap();
+        assert_eq!(eager.in_graph, Some(false));
     }
 
     #[test]

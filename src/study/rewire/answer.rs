@@ -10,7 +10,7 @@ use crate::base::statistics::{interval95, median};
 use crate::machine::hardware::{CollectiveScale, Target};
 use crate::plan::{Architecture, Lane, Phase};
 use crate::run::sim::{Executed, replay};
-use crate::table::{Collective, Link, P2p};
+use crate::table::{Collective, Link, P2p, Provenance};
 use crate::trace::Trace;
 use crate::trace::overlap::StepKey;
 use crate::trace::overlap::intervals::{difference, length, union};
@@ -98,6 +98,8 @@ pub struct Answer {
 pub struct Rewiring {
     /// What was found in the trace.
     pub steps: Steps,
+    /// Where the trace's numbers come from; what answers make of them is simulated.
+    pub provenance: Provenance,
     /// The machine and the engine.
     pub target: Option<Target>,
     /// Ranks of the model, where they are known.
@@ -132,7 +134,8 @@ impl Rewiring {
             .map(|(target, tp)| known(&steps, target, tp, bytes, own.map(|spec| spec.collective)));
         let chosen = spread(&(0..steps.steps.len()).collect::<Vec<_>>());
         let p2p = spec.map_or(P2p::On, |spec| spec.p2p);
-        Ok(Self { steps, target: setting.target.clone(), tp, known, p2p, chosen })
+        let (provenance, target) = (trace.meta.provenance, setting.target.clone());
+        Ok(Self { steps, provenance, target, tp, known, p2p, chosen })
     }
 
     /// The step that a time of the trace (ns) lies in, or else one of this key, or else the first: its number.

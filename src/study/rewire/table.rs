@@ -1,27 +1,34 @@
 //! Answers of rewiring as a table: a row a choice.
 
 use super::answer::{Answer, Rewiring, Times};
+use crate::table::Provenance;
 use crate::table::render::{Shown, Table};
 
 /// One row: what was changed, and what comes of it.
 struct Row<'a> {
     name: String,
+    provenance: Provenance,
     collective: String,
     alone: &'a Times,
     contended: Option<&'a Times>,
 }
 
-/// The measured steps and every answer. Times are in us.
+/// The steps as the trace has them, and every answer. Times are in us.
 pub fn answers_table(rewiring: &Rewiring, answers: &[Answer]) -> Table {
     let measured = rewiring.measured();
     let first = Row {
-        name: "as measured".into(),
+        name: match rewiring.provenance {
+            Provenance::EmulatedLink => "as run, emulated-link".into(),
+            provenance => format!("as {provenance}"),
+        },
+        provenance: rewiring.provenance,
         collective: String::new(),
         alone: &measured,
         contended: rewiring.target.is_some().then_some(&measured),
     };
     let rest = answers.iter().map(|answer| Row {
         name: answer.choice.label(),
+        provenance: Provenance::Simulated,
         collective: answer.choice.collective.map(|c| c.to_string()).unwrap_or_default(),
         alone: &answer.alone,
         contended: answer.contended.as_ref(),
@@ -34,6 +41,7 @@ pub fn answers_table(rewiring: &Rewiring, answers: &[Answer]) -> Table {
         &rows,
         &[
             ("wiring", &|row| Shown::text(&row.name)),
+            ("provenance|", &|row| Shown::text(row.provenance)),
             ("collective|", &|row| Shown::text(&row.collective)),
             ("step_us|step (us)", &|row| Shown::Number(row.alone.step_us, 1)),
             ("speedup", &|row| Shown::Number(row.alone.speedup, 3)),

@@ -15,3 +15,4 @@ mod tests;
 
 pub use kernel::{Kernel, files, kernel};
 pub use open::{open, open_with};
+pub use recognise::is_trace;

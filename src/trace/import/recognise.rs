@@ -69,6 +69,11 @@ pub(super) fn recognise(path: &Path, most: usize) -> Result<Recognised> {
     Ok(Recognised { content, packing, head })
 }
 
+/// Whether a file holds a trace of a known kind, by its first bytes.
+pub fn is_trace(path: &Path) -> bool {
+    recognise(path, 64).is_ok_and(|found| found.content != Content::Unknown)
+}
+
 /// What is in a file.
 pub(super) fn unpacked(path: &Path, packing: Packing) -> Result<Box<dyn Read>> {
     let file = BufReader::new(File::open(path).map_err(Error::io(path))?);
