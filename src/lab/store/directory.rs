@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -41,6 +42,9 @@ type Seen<T> = Option<(Stamp, T)>;
 
 /// Tells whether a file is still the one that was read.
 pub(super) type Stamp = (u64, u64, Option<SystemTime>);
+
+/// How many ids are drawn for a run before it is given up.
+const ID_DRAWS: usize = 100;
 
 /// Records of a batch that are kept for the next look; more are read again, rather than held twice.
 const KEPT: usize = 4096;
@@ -208,8 +212,8 @@ impl Store {
     /// A failure where the directory cannot be made or written.
     pub fn begin(&self, spec: &Spec, experiment: Option<&str>, round: u32) -> Result<RunDir> {
         std::fs::create_dir_all(&self.dir).map_err(Error::io(&self.dir))?;
-        // an id that is taken is a chance of one in 16 million a second; rename would not replace it
-        for _ in 0..8 {
+        // an id that is taken is a chance of one in 16 million a second; whoever makes its directory first has it
+        for _ in 0..ID_DRAWS {
             let now = self.ids.now();
             let id = self.ids.id(now, &spec.architecture.to_string());
             let path = self.dir.join(&id);
@@ -227,9 +231,24 @@ impl Store {
             };
             // the directory appears with its spec in it
             let unfinished = self.dir.join(format!("{}{id}", atomic::UNFINISHED));
-            std::fs::create_dir_all(&unfinished).map_err(Error::io(&unfinished))?;
+            match std::fs::create_dir(&unfinished) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+                made => made.map_err(Error::io(&unfinished))?,
+            }
             atomic::write(&unfinished.join("spec.json"), &json(&started)?)?;
-            std::fs::rename(&unfinished, &path).map_err(Error::io(&path))?;
+            match std::fs::rename(&unfinished, &path) {
+                // another process had the id, and renamed its own between the look above and here
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists
+                    ) =>
+                {
+                    std::fs::remove_dir_all(&unfinished).map_err(Error::io(&unfinished))?;
+                    continue;
+                }
+                renamed => renamed.map_err(Error::io(&path))?,
+            }
             atomic::sync_dir(&self.dir)?;
             return Ok(RunDir { id, path });
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use jiff::Timestamp;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 /// Where ids get time and randomness from.
 #[derive(Clone, Debug)]
@@ -24,7 +25,14 @@ enum Clock {
 impl IdSource {
     /// The system's clock and random numbers.
     pub fn system() -> Self {
-        Self { clock: Clock::System, random: Arc::new(Mutex::new(fastrand::Rng::new())) }
+        let mut seed = [0; 8];
+        let got = getrandom(&mut seed, GetRandomFlags::empty());
+        // `fastrand` seeds itself by the clock: tasks that a cluster starts at one moment would draw the same ids
+        let random = match got {
+            Ok(8) => fastrand::Rng::with_seed(u64::from_ne_bytes(seed)),
+            _ => fastrand::Rng::with_seed(fastrand::u64(..) ^ u64::from(std::process::id())),
+        };
+        Self { clock: Clock::System, random: Arc::new(Mutex::new(random)) }
     }
 
     /// A clock that starts at `second` and moves on by one second a look; numbers from `seed`.

@@ -81,6 +81,34 @@ fn what_is_stored_is_listed_oldest_first_to_the_last_digit() {
     assert_eq!(store.get("last").unwrap(), records[2]);
 }
 
+/// Tasks that a cluster starts at one moment: each of their runs has a directory of its own.
+#[test]
+fn processes_that_draw_the_same_ids_at_once_lose_no_run() {
+    for seed in 0..20 {
+        let dir = tempfile::tempdir().unwrap();
+        let task = &|batch: u32| {
+            let store = Store::open_reproducible(dir.path().join("runs"), 1_795_235_412, seed);
+            let begin = |_| store.begin(&Spec { batch, ..spec("ladder") }, None, 0).unwrap();
+            let begun: Vec<_> = (0..10).map(begin).collect();
+            for run in &begun {
+                let text = fs::read_to_string(run.path.join("spec.json")).unwrap();
+                let of =
+                    serde_json::from_str::<serde_json::Value>(&text).unwrap()["spec"]["batch"].clone();
+                assert_eq!(of, batch, "another task's");
+            }
+            begun.into_iter().map(|run| run.id).collect::<Vec<_>>()
+        };
+        let ids = std::thread::scope(|scope| {
+            let tasks = [1, 2, 4].map(|batch| scope.spawn(move || task(batch)));
+            tasks.map(|task| task.join().unwrap()).concat()
+        });
+        let distinct: std::collections::BTreeSet<&String> = ids.iter().collect();
+        assert_eq!(distinct.len(), 30, "{ids:?}");
+        let there = fs::read_dir(dir.path().join("runs")).unwrap().count();
+        assert_eq!(there, 30, "nothing unfinished is left");
+    }
+}
+
 #[test]
 fn prefixes_find_a_run_or_say_what_they_could_mean() {
     let (_dir, store) = store();
