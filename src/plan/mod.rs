@@ -6,6 +6,7 @@
 //! ranks, the rank a parameter of whoever executes it. Pure: no I/O, no clock, no threads.
 
 mod architecture;
+mod backward;
 mod buffers;
 mod build;
 mod builder;
@@ -27,6 +28,7 @@ mod variant;
 mod weights;
 
 pub use architecture::{Architecture, LayerSet, Reduce, Wiring};
+pub use backward::{BackwardOperation, Derivative, Gradient, GradientId, TrainingPlan};
 pub use buffers::{Buffer, BufferId, Buffers};
 pub use builder::{Builder, PlanError};
 pub use cost::{Cost, Groups, Quantity, Step};

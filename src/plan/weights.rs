@@ -45,6 +45,27 @@ pub enum Tensor {
 }
 
 impl Tensor {
+    /// The layer that it belongs to; `None` of embedding, final norm and head.
+    pub fn layer(self) -> Option<u32> {
+        match self {
+            Self::Embedding | Self::FinalNorm | Self::Head => None,
+            Self::InputNorm(layer)
+            | Self::Query(layer)
+            | Self::Key(layer)
+            | Self::Value(layer)
+            | Self::QueryBias(layer)
+            | Self::KeyBias(layer)
+            | Self::ValueBias(layer)
+            | Self::QueryNorm(layer)
+            | Self::KeyNorm(layer)
+            | Self::Output(layer)
+            | Self::PostAttentionNorm(layer)
+            | Self::Gate(layer)
+            | Self::Up(layer)
+            | Self::Down(layer) => Some(layer),
+        }
+    }
+
     /// The name in HF checkpoints.
     pub fn hf_name(self) -> String {
         match self {

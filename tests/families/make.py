@@ -138,4 +138,5 @@ def main():
     sys.stdout.write(f'{{"seed": {SEED}, "tokens": {json.dumps(TOKENS)}, "cases": [\n{told}\n]}}\n')
 
 
-main()
+if __name__ == "__main__":
+    main()

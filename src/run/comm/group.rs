@@ -8,6 +8,7 @@
 //! ([`Patience`]).
 
 use std::collections::VecDeque;
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -56,7 +57,7 @@ impl Exchange {
     }
 
     /// Makes of what the ranks gave what they get, both in rank order.
-    fn apply(self, buffers: &mut [Vec<f32>]) {
+    fn apply<T: Copy + AddAssign>(self, buffers: &mut [Vec<T>]) {
         let ranks = buffers.len() as u32;
         let Some((first, others)) = buffers.split_first_mut() else { return };
         if self == Self::AllGather {
@@ -64,7 +65,7 @@ impl Exchange {
         } else {
             for other in others.iter() {
                 for (sum, summand) in first.iter_mut().zip(other) {
-                    *sum += summand;
+                    *sum += *summand;
                 }
             }
         }
@@ -86,34 +87,34 @@ impl Exchange {
 
 /// A completed collective as one rank sees it.
 #[derive(Debug)]
-pub struct Exchanged {
+pub struct Exchanged<T = f32> {
     /// What the rank got, in memory that one of the ranks gave.
-    pub buffer: Vec<f32>,
+    pub buffer: Vec<T>,
     /// When the last rank arrived (ns).
     pub last_arrival: i64,
     /// When the result was there: summed, and the link's time over (ns).
     pub end: i64,
 }
 
-/// The ranks of one process.
+/// The ranks of one process, and the numbers that they exchange.
 #[derive(Debug)]
-pub struct Group {
+pub struct Group<T = f32> {
     ranks: usize,
     clock: Clock,
     link: Option<EmulatedLink>,
     /// How much earlier than the link's completion a sleep must end to be in time (ns).
     early_ns: i64,
     patience: Patience,
-    state: Mutex<State>,
+    state: Mutex<State<T>>,
     /// Counts what a rank may wait for: results, barriers, and the end.
     news: AtomicU64,
     changed: Condvar,
 }
 
-#[derive(Debug, Default)]
-struct State {
+#[derive(Debug)]
+struct State<T> {
     /// Collectives that not all ranks have fetched the result of, in order, and how many came before them.
-    rounds: VecDeque<Round>,
+    rounds: VecDeque<Round<T>>,
     before: u64,
     /// How many collectives each rank has given to, and taken from.
     given: Vec<u64>,
@@ -128,9 +129,9 @@ struct State {
 
 /// A collective under way, in which ranks arrive one by one.
 #[derive(Debug)]
-struct Round {
+struct Round<T> {
     /// What ranks gave, and when all have and it is done, what they get.
-    buffers: Vec<Vec<f32>>,
+    buffers: Vec<Vec<T>>,
     arrived: usize,
     fetched: usize,
     done: bool,
@@ -140,21 +141,31 @@ struct Round {
     end: i64,
 }
 
-impl Group {
+impl<T: Copy + AddAssign> Group<T> {
     /// A group of `ranks` ranks; with a link, every collective takes at least the link's time.
     pub fn new(ranks: usize, link: Option<EmulatedLink>, patience: Patience, clock: Clock) -> Self {
-        let state = State { given: vec![0; ranks], taken: vec![0; ranks], ..State::default() };
+        let state = State {
+            rounds: VecDeque::new(),
+            before: 0,
+            given: vec![0; ranks],
+            taken: vec![0; ranks],
+            occupancy: Occupancy::default(),
+            barrier_arrived: 0,
+            barriers: 0,
+            sleeping: 0,
+            broken: None,
+        };
         let early_ns = if link.is_some() { clock.sleep_overshoot() } else { 0 };
         let (state, news, changed) = (Mutex::new(state), AtomicU64::new(0), Condvar::new());
         Self { ranks, clock, link, early_ns, patience, state, news, changed }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// There is something for whoever waits. A call to the system is made only where somebody sleeps.
-    fn tell(&self, state: MutexGuard<'_, State>) {
+    fn tell(&self, state: MutexGuard<'_, State<T>>) {
         self.news.fetch_add(1, Ordering::Release);
         let somebody_sleeps = state.sleeping > 0;
         drop(state);
@@ -171,7 +182,7 @@ impl Group {
         rank: usize,
         exchange: Exchange,
         message_bytes: u64,
-        buffer: Vec<f32>,
+        buffer: Vec<T>,
     ) -> Result<(), Broken> {
         let mut state = self.lock();
         if let Some(broken) = &state.broken {
@@ -211,7 +222,7 @@ impl Group {
 
     /// The result of the oldest collective that the rank has given to and not taken from; blocks until all ranks have
     /// arrived and the link's time is over. [`Broken`] where a rank has left, so that nothing can come of it.
-    pub fn take(&self, rank: usize) -> Result<Exchanged, Broken> {
+    pub fn take(&self, rank: usize) -> Result<Exchanged<T>, Broken> {
         let mut exchanged = None;
         self.until(|state| {
             let at = (state.taken[rank] - state.before) as usize;
@@ -236,7 +247,7 @@ impl Group {
     }
 
     /// Waits until `done` says so of the state; as long as patience lasts without the lock.
-    fn until(&self, mut done: impl FnMut(&mut State) -> bool) -> Result<(), Broken> {
+    fn until(&self, mut done: impl FnMut(&mut State<T>) -> bool) -> Result<(), Broken> {
         let mut look = || {
             let seen = self.news.load(Ordering::Acquire);
             let mut state = self.lock();
@@ -305,7 +316,7 @@ mod tests {
 
     fn run(ranks: usize, patience: Patience, rounds: usize) -> Vec<Vec<Vec<f32>>> {
         let link = None;
-        let group = Group::new(ranks, link, patience, Clock::start());
+        let group: Group = Group::new(ranks, link, patience, Clock::start());
         let group = &group;
         thread::scope(|scope| {
             let handles: Vec<_> = (0..ranks)
@@ -343,7 +354,7 @@ mod tests {
     /// A rank may be several collectives ahead of another, and gets their results in order.
     #[test]
     fn a_rank_gives_to_several_before_it_takes_from_the_first() {
-        let group = Group::new(2, None, Patience::default(), Clock::start());
+        let group: Group = Group::new(2, None, Patience::default(), Clock::start());
         for round in 0..5 {
             group.give(0, Exchange::AllReduce, 4, vec![round as f32]).unwrap();
         }
@@ -388,7 +399,7 @@ mod tests {
     #[test]
     fn an_emulated_link_delays_completion() {
         let clock = Clock::start();
-        let group = Group::new(
+        let group: Group = Group::new(
             1,
             Some(EmulatedLink::Formula { alpha_us: 2_000.0, gb_s: 1.0 }),
             Patience::default(),
@@ -402,7 +413,7 @@ mod tests {
 
     #[test]
     fn a_dead_rank_ends_the_others_waits() {
-        let group = Group::new(2, None, Patience::default(), Clock::start());
+        let group: Group = Group::new(2, None, Patience::default(), Clock::start());
         thread::scope(|scope| {
             let waits = scope.spawn(|| exchange(&group, 0, 4, vec![1.0]));
             let waits_too = scope.spawn(|| group.barrier());

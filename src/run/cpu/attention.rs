@@ -10,6 +10,7 @@ use pulp::{Simd, WithSimd};
 use super::exponential::{exponentials, max};
 use super::gemm::{View, gemm};
 use super::kernels::{Kernels, dot};
+use super::real::Real;
 use crate::plan::{Groups, ModelShape, Quantity};
 
 /// Queries of one sequence that are handled together in prefill.
@@ -156,35 +157,44 @@ pub struct Projected<'a> {
 
 /// Cosines and sines of all positions: `[positions, dim / 2]` each.
 #[derive(Debug)]
-pub struct RopeTable {
+pub struct RopeTable<T = f32> {
     half: usize,
-    cos: Vec<f32>,
-    sin: Vec<f32>,
+    cos: Vec<T>,
+    sin: Vec<T>,
 }
 
-impl RopeTable {
+impl<T: Real> RopeTable<T> {
     /// For positions `0..positions`; angles in f64, as positions times high frequencies need.
     pub fn new(shape: &ModelShape, positions: usize) -> Self {
         let frequencies = shape.rope.frequencies(shape.head_dim);
         let angles = (0..positions).flat_map(|p| frequencies.iter().map(move |f| p as f64 * f));
-        let (cos, sin) = angles.map(|angle| (angle.cos() as f32, angle.sin() as f32)).unzip();
+        let (cos, sin) = angles.map(|angle| (T::of(angle.cos()), T::of(angle.sin()))).unzip();
         Self { half: frequencies.len(), cos, sin }
     }
 
     /// `[positions, dim / 2]` pairs (cos, sin), one after the other.
-    pub fn pairs(&self) -> Vec<f32> {
+    pub fn pairs(&self) -> Vec<T> {
         self.cos.iter().zip(&self.sin).flat_map(|(cos, sin)| [*cos, *sin]).collect()
     }
 
     /// Rotates one head's pairs `(i, i + dim / 2)`, the convention of HF checkpoints.
-    fn rotate(&self, position: usize, head: &mut [f32]) {
+    pub(super) fn rotate(&self, position: usize, head: &mut [T]) {
+        self.turn(position, head, |sin| sin);
+    }
+
+    /// Rotates them back, as their gradients are.
+    pub(super) fn rotate_back(&self, position: usize, head: &mut [T]) {
+        self.turn(position, head, |sin| -sin);
+    }
+
+    fn turn(&self, position: usize, head: &mut [T], signed: impl Fn(T) -> T) {
         let (low, high) = head.split_at_mut(self.half);
         let cos = &self.cos[position * self.half..][..self.half];
         let sin = &self.sin[position * self.half..][..self.half];
         for (((low, high), cos), sin) in low.iter_mut().zip(high).zip(cos).zip(sin) {
-            let (a, b) = (*low, *high);
-            *low = a * cos - b * sin;
-            *high = b * cos + a * sin;
+            let (a, b, sin) = (*low, *high, signed(*sin));
+            *low = a * *cos - b * sin;
+            *high = b * *cos + a * sin;
         }
     }
 }

@@ -1,17 +1,19 @@
 //! The one way to the `gemm` crate: products of matrices in slices, bounds checked.
 
+use super::real::Real;
+
 /// A matrix in a slice: where it starts and how far rows and columns are apart.
 #[derive(Clone, Copy)]
-pub(super) struct View<'a> {
-    data: &'a [f32],
+pub(super) struct View<'a, T = f32> {
+    data: &'a [T],
     offset: usize,
     row_stride: usize,
     column_stride: usize,
 }
 
-impl<'a> View<'a> {
+impl<'a, T: Real> View<'a, T> {
     /// Rows `stride` apart, starting at `offset`.
-    pub(super) fn rows(data: &'a [f32], offset: usize, stride: usize) -> Self {
+    pub(super) fn rows(data: &'a [T], offset: usize, stride: usize) -> Self {
         Self { data, offset, row_stride: stride, column_stride: 1 }
     }
 
@@ -30,15 +32,35 @@ impl<'a> View<'a> {
 
 /// `out[m, n] = a[m, k] b[k, n]`, the result's rows `out_stride` apart from `out_offset` on.
 #[expect(clippy::too_many_arguments, reason = "BLAS's own argument list, less its pointers")]
-pub(super) fn gemm(
+pub(super) fn gemm<T: Real>(
     m: usize,
     n: usize,
     k: usize,
-    a: View<'_>,
-    b: View<'_>,
-    out: &mut [f32],
+    a: View<'_, T>,
+    b: View<'_, T>,
+    out: &mut [T],
     out_offset: usize,
     out_stride: usize,
+) {
+    product([m, n, k], [a, b], (T::ZERO, T::ONE), (out, out_offset, out_stride));
+}
+
+/// `out[m, n] += a[m, k] b[k, n]`, the result's rows `out_stride` apart from `out_offset` on.
+pub(super) fn gemm_onto<T: Real>(
+    sizes: [usize; 3],
+    operands: [View<'_, T>; 2],
+    out: &mut [T],
+    (out_offset, out_stride): (usize, usize),
+) {
+    product(sizes, operands, (T::ONE, T::ONE), (out, out_offset, out_stride));
+}
+
+/// `out[m, n] = kept x out[m, n] + scale x a[m, k] b[k, n]`.
+fn product<T: Real>(
+    [m, n, k]: [usize; 3],
+    [a, b]: [View<'_, T>; 2],
+    (kept, scale): (T, T),
+    (out, out_offset, out_stride): (&mut [T], usize, usize),
 ) {
     if m == 0 || n == 0 {
         return;
@@ -56,15 +78,15 @@ pub(super) fn gemm(
             out.as_mut_ptr().add(out_offset),
             1,
             out_stride as isize,
-            false,
+            kept != T::ZERO,
             a.data.as_ptr().add(a.offset),
             a.column_stride as isize,
             a.row_stride as isize,
             b.data.as_ptr().add(b.offset),
             b.column_stride as isize,
             b.row_stride as isize,
-            0.0,
-            1.0,
+            kept,
+            scale,
             false,
             false,
             false,

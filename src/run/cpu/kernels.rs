@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use pulp::{Arch, Simd, WithSimd};
 
-use super::exponential::exp;
 use super::product::{Arranged, InstructionSet, Onto, Panels, WIDE};
+use super::real::Real;
 use super::team::Team;
 use crate::model::{Matrix, MatrixData};
 
@@ -98,7 +98,7 @@ impl Kernels {
 
     /// `y = silu(gate) x up` for each row of `x`, where gate starts at column `offset` and up follows.
     pub fn silu_mul(&self, x: &[f32], columns: usize, offset: usize, width: usize, y: &mut [f32]) {
-        self.arch.dispatch(SiluMul { x, columns, offset, width, y });
+        self.arch.dispatch(SiluMul { of: Gated { x, columns, offset, width }, y });
     }
 
     /// The instruction set, for kernels in other files.
@@ -107,25 +107,39 @@ impl Kernels {
     }
 }
 
-/// `y = silu(gate) x up` for each row.
-struct SiluMul<'a> {
-    x: &'a [f32],
-    columns: usize,
-    offset: usize,
-    width: usize,
-    y: &'a mut [f32],
+/// Rows of a projection in which gate begins at a column and up follows, each as wide.
+#[derive(Clone, Copy)]
+pub(in crate::run::cpu) struct Gated<'a, T> {
+    pub x: &'a [T],
+    pub columns: usize,
+    pub offset: usize,
+    pub width: usize,
 }
 
-impl WithSimd for SiluMul<'_> {
+impl<'a, T: Real> Gated<'a, T> {
+    /// Gate and up, row by row.
+    #[inline(always)]
+    pub(in crate::run::cpu) fn rows(self) -> impl Iterator<Item = (&'a [T], &'a [T])> {
+        let Self { x, columns, offset, width } = self;
+        x.chunks_exact(columns)
+            .map(move |row| (&row[offset..offset + width], &row[offset + width..offset + 2 * width]))
+    }
+}
+
+/// `y = silu(gate) x up`.
+pub(in crate::run::cpu) struct SiluMul<'a, T> {
+    pub of: Gated<'a, T>,
+    pub y: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for SiluMul<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Self { x, columns, offset, width, y } = self;
-        for (x, y) in x.chunks_exact(columns).zip(y.chunks_exact_mut(width)) {
-            let (gate, up) = (&x[offset..offset + width], &x[offset + width..offset + 2 * width]);
+        for ((gate, up), y) in self.of.rows().zip(self.y.chunks_exact_mut(self.of.width)) {
             for ((y, gate), up) in y.iter_mut().zip(gate).zip(up) {
-                *y = gate / (1.0 + exp(-gate)) * up;
+                *y = *gate / (T::ONE + (-*gate).exp()) * *up;
             }
         }
     }

@@ -14,6 +14,7 @@
 //! | `generate` | tokens from a checkpoint |
 //! | `evaluate`, `evaluate_work` | quality of architectures on a text, and what groups of ranks take of it |
 //! | `loss`, `exponential` | its arithmetic: likelihood, divergence, agreement |
+//! | `train` | training, forwards and backwards; `real` is what its numbers are |
 
 pub(super) mod attention;
 mod backend;
@@ -31,8 +32,10 @@ pub(super) mod product;
 mod program;
 mod quantize;
 mod rank;
+mod real;
 mod run;
 mod team;
+pub mod train;
 mod watch;
 
 pub(in crate::run) use attention::RopeTable;
@@ -41,6 +44,7 @@ pub use kernels::Kernels;
 pub use product::{InstructionSet, Panels};
 #[cfg(test)]
 pub(in crate::run) use quantize::quantize;
+pub use real::Real;
 
 use crate::base::error::{Error, Result};
 use crate::plan::DType;

@@ -66,7 +66,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let shared = engine::prepare(&setup)?;
     emit(RunEvent::Phase { name: "loading weights".into() });
     // ranks and main thread meet here before every generation
-    let gate = Group::new(spec.tp as usize + 1, None, Patience::default(), shared.clock);
+    let gate: Group = Group::new(spec.tp as usize + 1, None, Patience::default(), shared.clock);
     let generations = spec.warmup + spec.samples;
     let prompts = prompts(spec, model.shape.vocab);
     let watch = job.watch.then(Watch::default);

@@ -1,0 +1,304 @@
+//! Causal attention over whole windows, forwards and backwards, on one rank's heads.
+//!
+//! Probabilities are not kept: the backward pass computes them again from queries and keys, as FlashAttention does
+//! (Dao et al., 2022). Queries are taken [`BLOCK`] at a time, so that scores above the diagonal are left out but for
+//! the block's own. Backwards that is five products a block where forwards there are two.
+
+use std::ops::Range;
+
+use pulp::{Arch, Simd, WithSimd};
+
+use super::rows::dot;
+use crate::run::cpu::attention::{Heads, RopeTable};
+use crate::run::cpu::gemm::{View, gemm, gemm_onto};
+use crate::run::cpu::real::Real;
+
+/// Queries that are handled together.
+const BLOCK: usize = 128;
+
+/// What is done to one head before its rotation: nothing, a bias, or an RMSNorm of queries and keys with weights
+/// `[2, dim]` and an epsilon.
+#[derive(Clone, Copy)]
+pub(super) enum Before<'a, T> {
+    Nothing,
+    Bias(&'a [T]),
+    Norm(&'a [T], T),
+}
+
+/// Windows side by side, each of so many positions, and the heads of a rank.
+#[derive(Clone, Copy)]
+pub(super) struct Windows {
+    pub heads: Heads,
+    pub length: usize,
+}
+
+impl Windows {
+    /// Columns of queries, and of keys and values side by side.
+    fn columns(self) -> (usize, usize) {
+        (self.heads.query * self.heads.dim, 2 * self.heads.kv * self.heads.dim)
+    }
+
+    /// Splits rows of a projection into rotated queries and, side by side, rotated keys and values.
+    pub fn rotate<T: Real>(
+        self,
+        rotation: &RopeTable<T>,
+        before: Before<'_, T>,
+        (x, columns): (&[T], usize),
+        queries: &mut [T],
+        keys: &mut [T],
+    ) {
+        let Heads { query, kv, dim } = self.heads;
+        let (of_queries, of_keys) = self.columns();
+        let rows = x.chunks_exact(columns).zip(queries.chunks_exact_mut(of_queries));
+        for (row, ((x, queries), keys)) in rows.zip(keys.chunks_exact_mut(of_keys)).enumerate() {
+            let position = row % self.length;
+            queries.copy_from_slice(&x[..of_queries]);
+            keys.copy_from_slice(&x[of_queries..of_queries + of_keys]);
+            let heads = queries.chunks_exact_mut(dim).chain(keys.chunks_exact_mut(dim));
+            for (number, head) in heads.enumerate() {
+                match before {
+                    Before::Bias(bias) => {
+                        for (x, bias) in head.iter_mut().zip(&bias[number * dim..]) {
+                            *x += *bias;
+                        }
+                    }
+                    Before::Norm(weight, eps) if number < query + kv => {
+                        let weight = if number < query { &weight[..dim] } else { &weight[dim..] };
+                        let scale = T::ONE / (dot(head, head) / T::of(dim as f64) + eps).sqrt();
+                        for (x, weight) in head.iter_mut().zip(weight) {
+                            *x *= scale * *weight;
+                        }
+                    }
+                    Before::Nothing | Before::Norm(..) => {}
+                }
+                if number < query + kv {
+                    rotation.rotate(position, head);
+                }
+            }
+        }
+    }
+
+    /// From the gradients of queries, keys and values that of what stands before the rotation: a head of all rows at a
+    /// time is told to `head`, with its row, its number (queries, keys, values) and its gradient.
+    pub fn rotate_back<T: Real>(
+        self,
+        rotation: &RopeTable<T>,
+        [queries, keys]: [&[T]; 2],
+        mut head: impl FnMut(usize, usize, &mut [T]),
+    ) {
+        let Heads { query, kv, dim } = self.heads;
+        let (of_queries, of_keys) = self.columns();
+        let mut gradient = vec![T::ZERO; dim];
+        let rows = queries.chunks_exact(of_queries).zip(keys.chunks_exact(of_keys));
+        for (row, (queries, keys)) in rows.enumerate() {
+            let heads = queries.chunks_exact(dim).chain(keys.chunks_exact(dim));
+            for (number, from) in heads.enumerate() {
+                gradient.copy_from_slice(from);
+                if number < query + kv {
+                    rotation.rotate_back(row % self.length, &mut gradient);
+                }
+                head(row, number, &mut gradient);
+            }
+        }
+    }
+
+    /// Which query heads share a head of keys and values.
+    fn sharers(self, kv: usize) -> Range<usize> {
+        let Heads { query, kv: all, .. } = self.heads;
+        kv * query / all..(kv + 1) * query / all
+    }
+
+    /// Calls `block` for each window, head of keys and values, query head and block of queries.
+    fn blocks(self, rows: usize, mut block: impl FnMut(Block)) {
+        for window in (0..rows).step_by(self.length.max(1)) {
+            for kv in 0..self.heads.kv {
+                for query in self.sharers(kv) {
+                    for first in (0..self.length).step_by(BLOCK) {
+                        let count = BLOCK.min(self.length - first);
+                        block(Block { window, kv, query, first, count });
+                    }
+                }
+            }
+        }
+    }
+
+    /// `out[rows, queries]` from rotated queries, and keys and values side by side.
+    pub fn attend<T: Real>(
+        self,
+        arch: Arch,
+        scores: &mut Vec<T>,
+        queries: &[T],
+        keys: &[T],
+        out: &mut [T],
+    ) {
+        let (width, key_width) = self.columns();
+        let dim = self.heads.dim;
+        self.blocks(queries.len() / width, |block| {
+            block.probabilities(self, arch, scores, queries, keys);
+            let (count, seen) = (block.count, block.first + block.count);
+            let p = View::rows(scores, 0, seen);
+            let values = View::rows(keys, block.values(self), key_width);
+            gemm(count, dim, seen, p, values, out, block.queries(self), width);
+        });
+    }
+
+    /// Gradients of queries, and of keys and values side by side, from that of what attention gave.
+    pub fn attend_back<T: Real>(
+        self,
+        arch: Arch,
+        scratch: &mut [Vec<T>; 2],
+        [queries, keys, dy]: [&[T]; 3],
+        [dqueries, dkeys]: [&mut [T]; 2],
+    ) {
+        let (width, key_width) = self.columns();
+        let dim = self.heads.dim;
+        dkeys.fill(T::ZERO);
+        let [p, ds] = scratch;
+        self.blocks(queries.len() / width, |block| {
+            block.probabilities(self, arch, p, queries, keys);
+            let (count, seen) = (block.count, block.first + block.count);
+            let (of_queries, of_keys, of_values) =
+                (block.queries(self), block.keys(self), block.values(self));
+            let dy = View::rows(dy, of_queries, width);
+            let probabilities = View::rows(p, 0, seen);
+            // dV += P^T dO
+            let onto = (of_values, key_width);
+            gemm_onto([seen, dim, count], [probabilities.transposed(), dy], dkeys, onto);
+            // dP = dO V^T, and from it dS = scale x P (dP - sum of P dP over the row)
+            ds.resize(count * seen, T::ZERO);
+            let values = View::rows(keys, of_values, key_width);
+            gemm(count, seen, dim, dy, values.transposed(), ds, 0, seen);
+            let scale = T::ONE / T::of(dim as f64).sqrt();
+            arch.dispatch(SoftmaxBack { p, ds, seen, scale });
+            // dQ = dS K, dK += dS^T Q
+            let ds = View::rows(ds, 0, seen);
+            let k = View::rows(keys, of_keys, key_width);
+            gemm(count, dim, seen, ds, k, dqueries, of_queries, width);
+            let q = View::rows(queries, of_queries, width);
+            gemm_onto([seen, dim, count], [ds.transposed(), q], dkeys, (of_keys, key_width));
+        });
+    }
+}
+
+/// Queries of one window and head that are handled together.
+#[derive(Clone, Copy)]
+struct Block {
+    /// The window's first row.
+    window: usize,
+    kv: usize,
+    query: usize,
+    /// The first query's position, and how many there are.
+    first: usize,
+    count: usize,
+}
+
+impl Block {
+    /// Where the block's queries begin.
+    fn queries(self, of: Windows) -> usize {
+        (self.window + self.first) * of.columns().0 + self.query * of.heads.dim
+    }
+
+    /// Where the window's keys begin.
+    fn keys(self, of: Windows) -> usize {
+        self.window * of.columns().1 + self.kv * of.heads.dim
+    }
+
+    /// Where the window's values begin.
+    fn values(self, of: Windows) -> usize {
+        self.keys(of) + of.heads.kv * of.heads.dim
+    }
+
+    /// Probabilities of the block's queries over all positions up to its last, 0 where one is not seen.
+    fn probabilities<T: Real>(
+        self,
+        of: Windows,
+        arch: Arch,
+        scores: &mut Vec<T>,
+        queries: &[T],
+        keys: &[T],
+    ) {
+        let (width, key_width) = of.columns();
+        let dim = of.heads.dim;
+        let seen = self.first + self.count;
+        scores.resize(self.count * seen, T::ZERO);
+        let q = View::rows(queries, self.queries(of), width);
+        let k = View::rows(keys, self.keys(of), key_width);
+        gemm(self.count, seen, dim, q, k.transposed(), scores, 0, seen);
+        let scale = T::ONE / T::of(dim as f64).sqrt();
+        arch.dispatch(CausalSoftmax { scores, seen, first: self.first, scale });
+    }
+}
+
+/// Softmax of rows of scores, `seen` wide; row i sees the first `first + i + 1` of them.
+struct CausalSoftmax<'a, T> {
+    scores: &'a mut [T],
+    seen: usize,
+    first: usize,
+    scale: T,
+}
+
+impl<T: Real> WithSimd for CausalSoftmax<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for (i, row) in self.scores.chunks_exact_mut(self.seen).enumerate() {
+            let (seen, masked) = row.split_at_mut(self.first + i + 1);
+            softmax(seen, self.scale);
+            masked.fill(T::ZERO);
+        }
+    }
+}
+
+/// Replaces scores by the softmax of their multiples; returns the logarithm of the sum of their exponentials.
+#[inline(always)]
+pub(super) fn softmax<T: Real>(scores: &mut [T], scale: T) -> f64 {
+    let mut greatest = scores[0];
+    for score in scores.iter() {
+        greatest = if *score > greatest { *score } else { greatest };
+    }
+    for score in scores.iter_mut() {
+        *score = ((*score - greatest) * scale).exp();
+    }
+    let total = sum(scores);
+    let share = T::ONE / total;
+    for score in scores.iter_mut() {
+        *score *= share;
+    }
+    (greatest * scale).wide() + total.wide().ln()
+}
+
+/// The sum of numbers, in parts so that it vectorises.
+#[inline(always)]
+fn sum<T: Real>(numbers: &[T]) -> T {
+    let (chunks, rest) = numbers.as_chunks::<16>();
+    let mut lanes = [T::ZERO; 16];
+    for chunk in chunks {
+        for (lane, number) in lanes.iter_mut().zip(chunk) {
+            *lane += *number;
+        }
+    }
+    lanes.into_iter().chain(rest.iter().copied()).sum()
+}
+
+/// From the gradients of probabilities those of the products of queries and keys: `scale x p (dp - sum of p dp)`.
+struct SoftmaxBack<'a, T> {
+    p: &'a [T],
+    ds: &'a mut [T],
+    seen: usize,
+    scale: T,
+}
+
+impl<T: Real> WithSimd for SoftmaxBack<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for (p, ds) in self.p.chunks_exact(self.seen).zip(self.ds.chunks_exact_mut(self.seen)) {
+            let mean = dot(p, ds);
+            for (p, ds) in p.iter().zip(ds) {
+                *ds = self.scale * *p * (*ds - mean);
+            }
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The backward pass of one rank: what each derivative of the plan computes from what the forward pass left.
+
+use super::attention::Windows;
+use super::pass::{Batch, Given, Pass, Stopped, combine};
+use super::program::{Program, Slot};
+use super::rows::{NormOperand, NormWeight, SiluMulOperand, dot};
+use crate::plan::{BackwardOperation, Derivative, Kind, Operation, ValueId};
+use crate::run::comm::Broken;
+use crate::run::cpu::attention::Heads;
+use crate::run::cpu::gemm::{View, gemm, gemm_onto};
+use crate::run::cpu::kernels::Gated;
+use crate::run::cpu::real::Real;
+
+impl<T: Real> Pass<T> {
+    /// One backward operation.
+    pub(super) fn backward(
+        &mut self,
+        given: &Given<'_, T>,
+        batch: &Batch,
+        operation: &BackwardOperation,
+        gradients: &mut [Vec<T>],
+    ) -> Result<(), Stopped> {
+        let read = |at: usize| Slot::Gradient(operation.reads[at].index());
+        let written = |at: usize| Slot::Gradient(operation.writes[at].index());
+        for at in 0..operation.reads.len() {
+            self.fetch(given, read(at))?;
+        }
+        match operation.does {
+            Derivative::AllReduce => self.all_reduce(given, read(0), written(0)),
+            Derivative::Sum => {
+                let mut sum = self.fresh(self.there[&read(0)].len());
+                combine(&mut sum, [&self.there[&read(0)], &self.there[&read(1)]], |a, b| a + b);
+                for at in 2..operation.reads.len() {
+                    for (sum, more) in sum.iter_mut().zip(&self.there[&read(at)]) {
+                        *sum += *more;
+                    }
+                }
+                self.there.insert(written(0), sum);
+                Ok(())
+            }
+            Derivative::Scale(scale) => {
+                let mut scaled = self.fresh(self.there[&read(0)].len());
+                let from = &self.there[&read(0)];
+                combine(&mut scaled, [from, from], |x, _| x * T::of(scale));
+                self.there.insert(written(0), scaled);
+                Ok(())
+            }
+            Derivative::Operand(id) => {
+                let of = &given.program.plan.plan.operations[id.index()];
+                self.operand(given, batch, of, operation)
+            }
+            Derivative::Weight(id) => {
+                let of = &given.program.plan.plan.operations[id.index()];
+                self.weight(given, batch, of, operation, gradients)
+            }
+        }
+    }
+
+    /// The gradient of a forward operation's operand.
+    fn operand(
+        &mut self,
+        given: &Given<'_, T>,
+        batch: &Batch,
+        of: &Operation,
+        operation: &BackwardOperation,
+    ) -> Result<(), Stopped> {
+        let Program { plan, parameter, shape, .. } = given.program;
+        let rows = batch.tokens.len();
+        let columns = |value: ValueId| plan.plan.values[value.index()].columns as usize;
+        let (inputs, outputs) = (columns(of.reads[0]), columns(of.writes[0]));
+        let slot = |at: usize| Slot::Gradient(operation.reads[at].index());
+        let weight: &[T] = match of.weight {
+            Some(weight) => &given.weights[parameter[weight.index()]],
+            None => &[],
+        };
+        let width = |at: usize| plan.gradients[operation.writes[at].index()].columns as usize;
+        let arch = self.arch;
+        let mut dx = self.fresh(rows * width(0));
+        let mut beside =
+            if operation.writes.len() > 1 { self.fresh(rows * width(1)) } else { Vec::new() };
+        let operand = Slot::Value(of.reads[0].index());
+        let eps = T::of(shape.norm_eps);
+        let windows = Self::windows(given, batch);
+        let dy = self.there[&slot(0)].as_slice();
+        match of.kind {
+            Kind::MatMul => {
+                let w = View::rows(weight, 0, inputs);
+                gemm(rows, inputs, outputs, View::rows(dy, 0, outputs), w, &mut dx, 0, inputs);
+            }
+            Kind::Norm => {
+                let x = self.there[&operand].as_slice();
+                self.arch.dispatch(NormOperand { x, weight, eps, dy, dx: &mut dx });
+            }
+            Kind::SiluMul { offset } => {
+                let x = self.there[&operand].as_slice();
+                dx.fill(T::ZERO);
+                let of = Gated { x, columns: inputs, offset: offset as usize, width: outputs };
+                self.arch.dispatch(SiluMulOperand { of, dy, dx: &mut dx });
+            }
+            Kind::Attend => {
+                let keys = self.there[&Slot::Keys(of.layer.unwrap_or_default())].as_slice();
+                let of = [self.there[&operand].as_slice(), keys, dy];
+                windows.attend_back(self.arch, &mut self.scratch, of, [&mut dx, &mut beside]);
+            }
+            Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend => {
+                let dim = windows.heads.dim;
+                let rotated = [dy, self.there[&slot(1)].as_slice()];
+                dx.fill(T::ZERO);
+                let x = self.there.get(&operand);
+                windows.rotate_back(given.rotation, rotated, |row, number, head| {
+                    let at = row * inputs + number * dim;
+                    let to = &mut dx[at..at + dim];
+                    match (norm_of(&of.kind, weight, windows, number), x) {
+                        (Some(weight), Some(x)) => {
+                            let (x, dy) = (&x[at..at + dim], &*head);
+                            arch.dispatch(NormOperand { x, weight, eps, dy, dx: to });
+                        }
+                        _ => to.copy_from_slice(head),
+                    }
+                });
+            }
+            _ => return Err(Broken(format!("{} has no derivative", of.name)).into()),
+        }
+        self.there.insert(Slot::Gradient(operation.writes[0].index()), dx);
+        if let Some(id) = operation.writes.get(1) {
+            self.there.insert(Slot::Gradient(id.index()), beside);
+        }
+        Ok(())
+    }
+
+    /// Adds the gradient of a forward operation's weight.
+    fn weight(
+        &mut self,
+        given: &Given<'_, T>,
+        batch: &Batch,
+        of: &Operation,
+        operation: &BackwardOperation,
+        gradients: &mut [Vec<T>],
+    ) -> Result<(), Stopped> {
+        let Program { plan, parameter, shape, .. } = given.program;
+        let Some(weight) = of.weight.map(|weight| parameter[weight.index()]) else { return Ok(()) };
+        let dw = &mut gradients[weight];
+        let rows = batch.tokens.len();
+        let columns = |value: ValueId| plan.plan.values[value.index()].columns as usize;
+        let (inputs, outputs) = (columns(of.reads[0]), columns(of.writes[0]));
+        let dy = self.there[&Slot::Gradient(operation.reads[0].index())].as_slice();
+        let operand = Slot::Value(of.reads[0].index());
+        let windows = Self::windows(given, batch);
+        let eps = T::of(shape.norm_eps);
+        match of.kind {
+            Kind::Embed => {
+                for (dy, token) in dy.chunks_exact(outputs).zip(&batch.tokens) {
+                    for (dw, dy) in dw[*token as usize * outputs..][..outputs].iter_mut().zip(dy) {
+                        *dw += *dy;
+                    }
+                }
+            }
+            Kind::MatMul => {
+                let dy = View::rows(dy, 0, outputs).transposed();
+                let x = View::rows(&self.there[&operand], 0, inputs);
+                gemm_onto([outputs, inputs, rows], [dy, x], dw, (0, inputs));
+            }
+            Kind::Norm => {
+                let x = self.there[&operand].as_slice();
+                self.arch.dispatch(NormWeight { x, eps, dy, dw });
+            }
+            Kind::BiasRopeAppend | Kind::NormRopeAppend => {
+                let dim = windows.heads.dim;
+                let x = self.there.get(&operand);
+                let keys = &self.there[&Slot::Gradient(operation.reads[1].index())];
+                windows.rotate_back(given.rotation, [dy, keys], |row, number, head| {
+                    let to = match (&of.kind, x) {
+                        (Kind::BiasRopeAppend, _) => &mut dw[number * dim..][..dim],
+                        (_, Some(x)) if number < windows.heads.query + windows.heads.kv => {
+                            // the gradient of a norm's weight is that of its result times the normed
+                            let x = &x[row * inputs + number * dim..][..dim];
+                            let scale = T::ONE / (dot(x, x) / T::of(dim as f64) + eps).sqrt();
+                            for (head, x) in head.iter_mut().zip(x) {
+                                *head *= *x * scale;
+                            }
+                            let first = if number < windows.heads.query { 0 } else { dim };
+                            &mut dw[first..first + dim]
+                        }
+                        _ => return,
+                    };
+                    for (to, head) in to.iter_mut().zip(head) {
+                        *to += *head;
+                    }
+                });
+            }
+            _ => return Err(Broken(format!("{} has no weight to train", of.name)).into()),
+        }
+        Ok(())
+    }
+}
+
+/// The weight of the norm that a head of queries or keys goes through before its rotation, if it goes through one.
+fn norm_of<'a, T: Real>(
+    kind: &Kind,
+    weight: &'a [T],
+    windows: Windows,
+    number: usize,
+) -> Option<&'a [T]> {
+    let Heads { query, kv, dim } = windows.heads;
+    match kind {
+        Kind::NormRopeAppend if number < query => Some(&weight[..dim]),
+        Kind::NormRopeAppend if number < query + kv => Some(&weight[dim..]),
+        _ => None,
+    }
+}

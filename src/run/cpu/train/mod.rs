@@ -1,0 +1,24 @@
+//! Training on this machine's cores: any architecture, from its plan ([`crate::plan::TrainingPlan`]).
+//!
+//! | file | what it is for |
+//! |---|---|
+//! | `program` | a training plan made ready: parameters, lifetimes of buffers |
+//! | `pass`, `derivatives` | one rank's forward and backward pass over windows |
+//! | `rows`, `attention`, `loss` | the arithmetic, in f32, and in f64 for checks by finite differences |
+//! | `adamw` | the optimiser |
+//! | `trainer` | steps: replicas of ranks, sums of gradients, parameters |
+
+mod adamw;
+mod attention;
+mod derivatives;
+mod loss;
+mod pass;
+mod program;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod trainer;
+
+pub use adamw::Optimiser;
+pub use loss::Lost;
+pub use trainer::{Setup, Stepped, Trainer};

@@ -1,0 +1,342 @@
+//! One rank's pass over windows: the plan's operations forwards, the loss, and their derivatives backwards
+//! ([`super::derivatives`]).
+//!
+//! Buffers come from a pool and go back to it when nothing reads them any more. Collectives are handed to the group of
+//! ranks at once and waited for where their result is read, so that a rank computes meanwhile.
+
+use std::collections::{HashMap, VecDeque};
+
+use pulp::Arch;
+
+use super::attention::{Before, Windows};
+use super::loss::{Gradients, Logits, Lost, Normed, Teacher};
+use super::program::{Program, Slot};
+use super::rows::{Norm, all_finite};
+use crate::plan::{Kind, Operation};
+use crate::run::comm::{Broken, Exchange, Group};
+use crate::run::cpu::attention::{Heads, RopeTable};
+use crate::run::cpu::gemm::{View, gemm};
+use crate::run::cpu::kernels::{Gated, SiluMul};
+use crate::run::cpu::real::Real;
+
+/// Why a pass ended early.
+#[derive(Debug)]
+pub(super) enum Stopped {
+    /// Another rank died.
+    Broken(Broken),
+    /// This forward operation, the first, gave a number that is not finite.
+    NotFinite(String),
+}
+
+impl From<Broken> for Stopped {
+    fn from(broken: Broken) -> Self {
+        Self::Broken(broken)
+    }
+}
+
+/// Tokens of windows side by side, and those that follow each.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Batch {
+    pub tokens: Vec<u32>,
+    pub targets: Vec<u32>,
+    /// Positions of a window.
+    pub length: usize,
+}
+
+impl Batch {
+    /// Windows of `length + 1` tokens each.
+    pub fn of(windows: &[&[u32]], length: usize) -> Self {
+        let mut batch = Self { length, ..Self::default() };
+        for window in windows {
+            batch.tokens.extend_from_slice(&window[..length]);
+            batch.targets.extend_from_slice(&window[1..=length]);
+        }
+        batch
+    }
+}
+
+/// What a pass is made with: a program, one rank's numbers of its parameters, and the other ranks.
+pub(super) struct Given<'a, T> {
+    pub program: &'a Program,
+    pub weights: &'a [Vec<T>],
+    pub rank: usize,
+    pub group: Option<&'a Group<T>>,
+    pub rotation: &'a RopeTable<T>,
+}
+
+/// What is wanted of a pass.
+pub(super) struct Wanted<'a, T> {
+    /// Where gradients of parameters are added; without it the pass ends with the loss.
+    pub gradients: Option<&'a mut [Vec<T>]>,
+    /// What a token's loss counts in the step.
+    pub share: f64,
+    pub teacher: Option<Teacher<'a, T>>,
+    /// Whether to look at every number that operations give.
+    pub looks: bool,
+}
+
+/// Buffers of one thread's passes, kept between them.
+#[derive(Debug)]
+pub(super) struct Pass<T> {
+    pub(super) arch: Arch,
+    pub(super) there: HashMap<Slot, Vec<T>>,
+    /// Buffers that nothing reads, by their length.
+    pool: HashMap<usize, Vec<Vec<T>>>,
+    /// Results of collectives that are under way, in order.
+    awaited: VecDeque<Slot>,
+    logits: Logits<T>,
+    pub(super) scratch: [Vec<T>; 2],
+}
+
+impl<T: Real> Default for Pass<T> {
+    fn default() -> Self {
+        Self {
+            arch: Arch::new(),
+            there: HashMap::new(),
+            pool: HashMap::new(),
+            awaited: VecDeque::new(),
+            logits: Logits::default(),
+            scratch: [Vec::new(), Vec::new()],
+        }
+    }
+}
+
+impl<T: Real> Pass<T> {
+    /// What the final norm gives of the batch, for a student to learn from.
+    pub fn normed(&mut self, given: &Given<'_, T>, batch: &Batch) -> Result<Vec<T>, Stopped> {
+        self.forward(given, batch, false)?;
+        let normed = self.take(given, Slot::Value(given.program.plan.normed.index()))?;
+        self.clear();
+        Ok(normed)
+    }
+
+    /// The loss on a batch, and gradients where they are wanted.
+    pub fn run(
+        &mut self,
+        given: &Given<'_, T>,
+        batch: &Batch,
+        mut wanted: Wanted<'_, T>,
+    ) -> Result<Lost, Stopped> {
+        let Program { plan, parameter, shape, .. } = given.program;
+        self.forward(given, batch, wanted.looks)?;
+        let hidden = shape.hidden as usize;
+        let slot = Slot::Value(plan.normed.index());
+        let student = self.take(given, slot)?;
+        let head = parameter[plan.head.index()];
+        let mut seed = match (&wanted.gradients, plan.seed) {
+            (Some(_), Some(_)) => Some(self.fresh(student.len())),
+            _ => None,
+        };
+        let trains_head = plan.trained[plan.head.index()];
+        let mut logits = std::mem::take(&mut self.logits);
+        let gradients = wanted.gradients.as_deref_mut().map(|all| Gradients {
+            normed: seed.as_deref_mut(),
+            head: trains_head.then(|| all[head].as_mut_slice()),
+            share: T::of(wanted.share),
+        });
+        let of =
+            Normed { student: &student, head: &given.weights[head], teacher: wanted.teacher, hidden };
+        let lost = logits.loss(self.arch, &of, &batch.targets, gradients);
+        self.logits = logits;
+        self.there.insert(slot, student);
+        if let (Some(id), Some(seed)) = (plan.seed, seed) {
+            self.there.insert(Slot::Gradient(id.index()), seed);
+        }
+        if let Some(gradients) = wanted.gradients {
+            self.release(given.program, plan.forward);
+            for (at, operation) in plan.backward.iter().enumerate() {
+                self.backward(given, batch, operation, gradients)?;
+                self.release(given.program, plan.forward + 1 + at);
+            }
+        }
+        self.clear();
+        Ok(lost)
+    }
+
+    /// All forward operations.
+    fn forward(&mut self, given: &Given<'_, T>, batch: &Batch, looks: bool) -> Result<(), Stopped> {
+        let plan = &given.program.plan;
+        for (at, operation) in plan.plan.operations[..plan.forward].iter().enumerate() {
+            self.operation(given, batch, operation)?;
+            if looks {
+                let slot = Slot::Value(operation.writes[0].index());
+                self.fetch(given, slot)?;
+                if self.there.get(&slot).is_some_and(|value| !all_finite(value)) {
+                    return Err(Stopped::NotFinite(operation.name.clone()));
+                }
+            }
+            self.release(given.program, at);
+        }
+        Ok(())
+    }
+
+    /// A buffer of so many numbers, whose contents are anything.
+    pub(super) fn fresh(&mut self, numbers: usize) -> Vec<T> {
+        let pooled = self.pool.get_mut(&numbers).and_then(Vec::pop);
+        pooled.unwrap_or_else(|| vec![T::ZERO; numbers])
+    }
+
+    /// Gives a buffer back.
+    fn done(&mut self, buffer: Vec<T>) {
+        if !buffer.is_empty() {
+            self.pool.entry(buffer.len()).or_default().push(buffer);
+        }
+    }
+
+    /// Gives back what is not read any more after a step.
+    fn release(&mut self, program: &Program, step: usize) {
+        for slot in &program.last[step] {
+            if let Some(buffer) = self.there.remove(slot) {
+                self.done(buffer);
+            }
+        }
+    }
+
+    /// Gives back all that is left.
+    fn clear(&mut self) {
+        for (_, buffer) in std::mem::take(&mut self.there) {
+            self.done(buffer);
+        }
+    }
+
+    /// Waits for collectives until what is in a slot is there.
+    pub(super) fn fetch(&mut self, given: &Given<'_, T>, slot: Slot) -> Result<(), Stopped> {
+        while !self.there.contains_key(&slot) {
+            let (Some(awaited), Some(group)) = (self.awaited.pop_front(), given.group) else {
+                return Err(Broken(format!("{slot:?} was read before it was written")).into());
+            };
+            let sum = group.take(given.rank)?.buffer;
+            self.there.insert(awaited, sum);
+        }
+        Ok(())
+    }
+
+    /// Takes a buffer out, to be put back by whoever reads it.
+    fn take(&mut self, given: &Given<'_, T>, slot: Slot) -> Result<Vec<T>, Stopped> {
+        self.fetch(given, slot)?;
+        Ok(self.there.remove(&slot).unwrap_or_default())
+    }
+
+    /// Begins the sum over ranks of what is in a slot.
+    pub(super) fn all_reduce(
+        &mut self,
+        given: &Given<'_, T>,
+        from: Slot,
+        to: Slot,
+    ) -> Result<(), Stopped> {
+        let part = self.take(given, from)?;
+        let mut sent = self.fresh(part.len());
+        sent.copy_from_slice(&part);
+        self.there.insert(from, part);
+        let group = given.group.ok_or_else(|| Broken("one rank reduces nothing".into()))?;
+        let bytes = size_of_val(sent.as_slice()) as u64;
+        group.give(given.rank, Exchange::AllReduce, bytes, sent)?;
+        self.awaited.push_back(to);
+        Ok(())
+    }
+
+    pub(super) fn windows(given: &Given<'_, T>, batch: &Batch) -> Windows {
+        let Program { shape, tp, .. } = given.program;
+        Windows { heads: Heads::of(shape, *tp), length: batch.length }
+    }
+
+    /// One forward operation.
+    fn operation(
+        &mut self,
+        given: &Given<'_, T>,
+        batch: &Batch,
+        operation: &Operation,
+    ) -> Result<(), Stopped> {
+        let Program { plan, parameter, shape, tp, .. } = given.program;
+        let value = |at: usize| Slot::Value(operation.reads[at].index());
+        let to = Slot::Value(operation.writes[0].index());
+        if operation.kind == Kind::AllReduce {
+            return self.all_reduce(given, value(0), to);
+        }
+        let rows = batch.tokens.len();
+        let columns = |at: usize| plan.plan.values[operation.reads[at].index()].columns as usize;
+        let width = plan.plan.values[operation.writes[0].index()].columns as usize;
+        let weight: &[T] = match operation.weight {
+            Some(weight) => &given.weights[parameter[weight.index()]],
+            None => &[],
+        };
+        let mut y = self.fresh(rows * width);
+        if operation.kind == Kind::Embed {
+            for (y, token) in y.chunks_exact_mut(width).zip(&batch.tokens) {
+                y.copy_from_slice(&weight[*token as usize * width..][..width]);
+            }
+            self.there.insert(to, y);
+            return Ok(());
+        }
+        for at in 0..operation.reads.len() {
+            self.fetch(given, value(at))?;
+        }
+        let mut keys = match operation.kind {
+            Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend => {
+                let heads = Heads::of(shape, *tp);
+                self.fresh(rows * 2 * heads.kv * heads.dim)
+            }
+            _ => Vec::new(),
+        };
+        let layer = Slot::Keys(operation.layer.unwrap_or_default());
+        let read = |at: usize| self.there[&value(at)].as_slice();
+        let eps = T::of(shape.norm_eps);
+        match operation.kind {
+            Kind::Norm => self.arch.dispatch(Norm { x: read(0), weight, eps, y: &mut y }),
+            Kind::Add => combine(&mut y, [read(0), read(1)], |a, b| a + b),
+            Kind::AddMean => {
+                let share = T::ONE / T::of(f64::from(*tp));
+                combine(&mut y, [read(0), read(1)], |residual, output| residual * share + output);
+            }
+            Kind::MeanShare => {
+                let share = T::ONE / T::of(f64::from(*tp));
+                combine(&mut y, [read(0), read(0)], |x, _| x * share);
+            }
+            Kind::Join { root } => {
+                let scale = if root { T::of(f64::from(*tp).sqrt()) } else { T::ONE };
+                combine(&mut y, [read(0), read(1)], |x, own| own * scale + x);
+                if operation.reads.len() == 4 {
+                    for ((y, sum), part) in y.iter_mut().zip(read(2)).zip(read(3)) {
+                        *y += *sum - *part;
+                    }
+                }
+            }
+            Kind::MatMul => {
+                let w = View::rows(weight, 0, columns(0)).transposed();
+                let x = View::rows(read(0), 0, columns(0));
+                gemm(rows, width, columns(0), x, w, &mut y, 0, width);
+            }
+            Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend => {
+                let before = match operation.kind {
+                    Kind::BiasRopeAppend => Before::Bias(weight),
+                    Kind::NormRopeAppend => Before::Norm(weight, eps),
+                    _ => Before::Nothing,
+                };
+                let x = (read(0), columns(0));
+                Self::windows(given, batch).rotate(given.rotation, before, x, &mut y, &mut keys);
+            }
+            Kind::Attend => {
+                let [scores, _] = &mut self.scratch;
+                let (queries, keys) = (self.there[&value(0)].as_slice(), self.there[&layer].as_slice());
+                Self::windows(given, batch).attend(self.arch, scores, queries, keys, &mut y);
+            }
+            Kind::SiluMul { offset } => {
+                let of = Gated { x: read(0), columns: columns(0), offset: offset as usize, width };
+                self.arch.dispatch(SiluMul { of, y: &mut y });
+            }
+            _ => return Err(Broken(format!("{} is in no training plan", operation.name)).into()),
+        }
+        if !keys.is_empty() {
+            self.there.insert(layer, keys);
+        }
+        self.there.insert(to, y);
+        Ok(())
+    }
+}
+
+/// `y = of(a, b)`, number by number.
+pub(super) fn combine<T: Real>(y: &mut [T], [a, b]: [&[T]; 2], of: impl Fn(T, T) -> T) {
+    for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
+        *y = of(*a, *b);
+    }
+}

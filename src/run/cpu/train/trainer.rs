@@ -1,0 +1,395 @@
+//! Steps of training: windows divided over replicas of the ranks, gradients summed, parameters moved.
+//!
+//! A replica is a set of ranks (TP) that share parameters with the other replicas and have gradients of their own: with
+//! more cores than ranks, each replica takes its part of a step's windows and nobody waits until its end. Sums go in the
+//! order of replicas and of numbers, so that the same step on as many threads gives the same bits.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::adamw::{Moments, Move, Optimiser};
+use super::loss::{Lost, Teacher};
+use super::pass::{Batch, Given, Pass, Stopped, Wanted};
+use super::program::Program;
+use crate::base::error::{Error, Result};
+use crate::base::panic::caught;
+use crate::plan::{Architecture, ModelShape, Tensor, TrainingPlan, Weight};
+use crate::run::comm::{Broken, Group, Patience};
+use crate::run::cpu::attention::RopeTable;
+use crate::run::cpu::real::Real;
+use crate::run::recorder::Clock;
+
+/// Positions that one pass of a replica handles, unless a window has more: what products need to be fast.
+const ROWS: usize = 1024;
+
+/// Numbers that one thread sums or moves at a time.
+const CHUNK: usize = 1 << 16;
+
+/// What is trained, and by how many.
+#[derive(Clone, Copy)]
+pub struct Setup<'a> {
+    /// The shape of the model.
+    pub shape: &'a ModelShape,
+    /// How its residual is wired.
+    pub architecture: &'a Architecture,
+    /// Which tensors change.
+    pub trains: &'a dyn Fn(Tensor) -> bool,
+    /// The number of ranks (TP).
+    pub tp: u32,
+    /// How many sets of ranks share a step's windows.
+    pub replicas: usize,
+    /// Predicted tokens of a window.
+    pub context: usize,
+    /// How much the distribution of the model as `standard` counts beside the tokens; without it there is no teacher.
+    pub distil: Option<f64>,
+}
+
+/// One rank's numbers of all parameters, in the order of the program.
+type Numbers<T> = Vec<Vec<T>>;
+
+/// A model as it was before, from which a student learns.
+#[derive(Debug)]
+struct Taught<T> {
+    program: Program,
+    /// By rank.
+    weights: Vec<Numbers<T>>,
+    weight: f64,
+}
+
+/// A model that is being trained.
+#[derive(Debug)]
+pub struct Trainer<T> {
+    pub(super) program: Program,
+    /// By rank.
+    pub(super) weights: Vec<Numbers<T>>,
+    /// By rank and parameter; empty of what is not trained.
+    moments: Vec<Vec<Moments<T>>>,
+    teacher: Option<Taught<T>>,
+    /// By replica and rank.
+    gradients: Vec<Vec<Numbers<T>>>,
+    passes: Vec<Vec<Pass<T>>>,
+    rotation: RopeTable<T>,
+    context: usize,
+}
+
+/// What one step did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stepped {
+    /// What the step's windows lost before it.
+    pub lost: Lost,
+    /// The norm of all gradients together, before they were made shorter.
+    pub gradient_norm: f64,
+}
+
+impl<T: Real> Trainer<T> {
+    /// A model whose parameters come from `load`, which gives a rank's slice of a weight.
+    ///
+    /// # Errors
+    ///
+    /// An input error where TP does not divide the model or the architecture cannot be trained; what `load` fails with.
+    pub fn new(setup: Setup<'_>, load: &dyn Fn(&Weight, u32) -> Result<Vec<T>>) -> Result<Self> {
+        let Setup { shape, architecture, trains, tp, replicas, context, distil } = setup;
+        let program = |architecture: &Architecture, trains: &dyn Fn(Tensor) -> bool| {
+            TrainingPlan::new(shape, architecture, tp, trains)
+                .map(|plan| Program::of(plan, shape))
+                .map_err(|problem| Error::input(problem.to_string()))
+        };
+        let all = |program: &Program| -> Result<Vec<Numbers<T>>> {
+            let of_rank = |rank| -> Result<Numbers<T>> {
+                (0..program.parameters.len()).map(|at| load(program.weight(at), rank)).collect()
+            };
+            (0..tp).map(of_rank).collect()
+        };
+        let teacher = distil.map(|weight| -> Result<Taught<T>> {
+            let program = program(&Architecture::Standard, &|_| false)?;
+            let weights = all(&program)?;
+            Ok(Taught { program, weights, weight })
+        });
+        let program = program(architecture, trains)?;
+        let weights = all(&program)?;
+        let room = |at: usize| {
+            let numbers = if program.is_trained(at) { program.numbers(at) } else { 0 };
+            vec![T::ZERO; numbers]
+        };
+        let parameters = program.parameters.len();
+        let gradients = |_| (0..tp).map(|_| (0..parameters).map(room).collect()).collect();
+        let moments =
+            |_| (0..parameters).map(|at| Moments { first: room(at), second: room(at) }).collect();
+        Ok(Self {
+            gradients: (0..replicas).map(gradients).collect(),
+            moments: (0..tp).map(moments).collect(),
+            passes: (0..replicas).map(|_| (0..tp).map(|_| Pass::default()).collect()).collect(),
+            rotation: RopeTable::new(shape, context),
+            teacher: teacher.transpose()?,
+            weights,
+            context,
+            program,
+        })
+    }
+
+    /// What windows lose as the model is now. Windows have a token more than positions.
+    ///
+    /// # Errors
+    ///
+    /// A failure where a rank's thread dies.
+    pub fn loss(&mut self, windows: &[&[u32]]) -> Result<Lost> {
+        self.passes(windows, false, false).map_err(|stopped| failed(&stopped))
+    }
+
+    /// One step along the gradient of the mean loss of these windows: step `step` of `steps`, from 0.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the loss is not finite, with the first operation whose result is not; where a gradient is not
+    /// finite; where a rank's thread dies.
+    pub fn step(
+        &mut self,
+        windows: &[&[u32]],
+        optimiser: &Optimiser,
+        step: u32,
+        steps: u32,
+    ) -> Result<Stepped> {
+        let lost = self.gradients(windows)?;
+        if !(lost.nll + lost.kl).is_finite() {
+            let first = match self.passes(windows, false, true) {
+                Err(Stopped::NotFinite(operation)) => format!("{operation} is the first of its layers"),
+                _ => "its logits are the first".into(),
+            };
+            return Err(not_finite(step, "the loss", &first));
+        }
+        let gradient_norm = self.norm();
+        if !gradient_norm.is_finite() {
+            let first = self.first_gradient();
+            return Err(not_finite(step, "a gradient", &format!("that of {first} is the first")));
+        }
+        let scale = if gradient_norm > optimiser.clip { optimiser.clip / gradient_norm } else { 1.0 };
+        let rate = optimiser.rate(step, steps);
+        let ranks = self.weights.iter_mut().zip(&mut self.moments).zip(&self.gradients[0]);
+        for ((weights, moments), gradients) in ranks {
+            let parameters = weights.iter_mut().zip(moments).zip(gradients).enumerate();
+            for (at, ((weights, moments), gradient)) in parameters {
+                let decay = if self.program.decays(at) { optimiser.weight_decay } else { 0.0 };
+                let one = Move { step, rate, decay, scale };
+                let moments =
+                    moments.first.par_chunks_mut(CHUNK).zip(moments.second.par_chunks_mut(CHUNK));
+                let numbers = weights.par_chunks_mut(CHUNK).zip(gradient.par_chunks(CHUNK)).zip(moments);
+                numbers.for_each(|((weights, gradient), (first, second))| {
+                    one.apply(weights, gradient, first, second);
+                });
+            }
+        }
+        Ok(Stepped { lost, gradient_norm })
+    }
+
+    /// Computes the gradient of the mean loss of these windows; what they lost.
+    pub(super) fn gradients(&mut self, windows: &[&[u32]]) -> Result<Lost> {
+        for numbers in self.gradients.iter_mut().flatten().flatten() {
+            numbers.par_chunks_mut(CHUNK).for_each(|chunk| chunk.fill(T::ZERO));
+        }
+        let lost = self.passes(windows, true, false).map_err(|stopped| failed(&stopped))?;
+        let Some((first, others)) = self.gradients.split_first_mut() else { return Ok(lost) };
+        for (rank, numbers) in first.iter_mut().enumerate() {
+            for (at, sum) in numbers.iter_mut().enumerate() {
+                for other in others.iter() {
+                    let chunks = sum.par_chunks_mut(CHUNK).zip(other[rank][at].par_chunks(CHUNK));
+                    chunks.for_each(|(sum, more)| add(sum, more));
+                }
+            }
+        }
+        if let Some((whole, rest)) = first.split_first_mut() {
+            for at in (0..whole.len()).filter(|at| self.program.is_summed(*at)) {
+                rest.iter().for_each(|rank| add(&mut whole[at], &rank[at]));
+                rest.iter_mut().for_each(|rank| rank[at].copy_from_slice(&whole[at]));
+            }
+        }
+        Ok(lost)
+    }
+
+    /// A rank's gradient of a parameter, as the last call of [`Self::gradients`] left it.
+    #[cfg(test)]
+    pub(super) fn gradient(&self, rank: usize, parameter: usize) -> &[T] {
+        &self.gradients[0][rank][parameter]
+    }
+
+    /// A tensor as it is now, whole, row by row; `None` where the architecture does not read it.
+    pub fn tensor(&self, tensor: Tensor) -> Option<Vec<T>> {
+        let ranks: Vec<&[Vec<T>]> = self.weights.iter().map(Vec::as_slice).collect();
+        assemble(&self.program, &ranks, tensor)
+    }
+
+    /// The norm of all gradients together: those of shards of every rank, those of what ranks share once.
+    fn norm(&self) -> f64 {
+        let mut squares = 0.0;
+        for (rank, numbers) in self.gradients[0].iter().enumerate() {
+            for (at, gradient) in numbers.iter().enumerate() {
+                if rank == 0 || !self.program.weight(at).is_whole() {
+                    let of_chunk = |chunk: &[T]| chunk.iter().map(|g| g.wide() * g.wide()).sum::<f64>();
+                    let sums: Vec<f64> = gradient.par_chunks(CHUNK).map(of_chunk).collect();
+                    squares += sums.iter().sum::<f64>();
+                }
+            }
+        }
+        squares.sqrt()
+    }
+
+    /// The name of the first weight whose gradient is not finite, from the head on, as gradients come.
+    fn first_gradient(&self) -> String {
+        let bad = |at: &usize| {
+            self.gradients[0].iter().any(|rank| rank[*at].iter().any(|g| !g.wide().is_finite()))
+        };
+        let last = (0..self.program.parameters.len()).rev().find(bad);
+        last.map_or_else(|| "no weight".into(), |at| self.program.weight(at).name.clone())
+    }
+
+    /// Passes of all replicas over their parts of the windows.
+    fn passes(&mut self, windows: &[&[u32]], learns: bool, looks: bool) -> Result<Lost, Stopped> {
+        let replicas = self.passes.len();
+        let share = 1.0 / (windows.len() * self.context) as f64;
+        let Self { program, weights, teacher, gradients, passes, rotation, context, .. } = self;
+        let (ranks, patience, clock) = (weights.len(), Patience::default(), Clock::start());
+        let groups: Vec<Group<T>> =
+            (0..replicas).map(|_| Group::new(ranks, None, patience, clock)).collect();
+        let (program, weights, rotation) = (&*program, &*weights, &*rotation);
+        let work = Work { windows, context: *context, share, teacher: teacher.as_ref(), looks };
+        let results: Vec<Result<Lost, Stopped>> = std::thread::scope(|scope| {
+            let mut started = Vec::new();
+            let of_replicas = passes.iter_mut().zip(gradients.iter_mut()).zip(&groups).enumerate();
+            for (number, ((passes, gradients), group)) in of_replicas {
+                let part = number * windows.len() / replicas..(number + 1) * windows.len() / replicas;
+                for (rank, (pass, gradients)) in passes.iter_mut().zip(gradients).enumerate() {
+                    let given = Given {
+                        program,
+                        weights: &weights[rank],
+                        rank,
+                        group: (ranks > 1).then_some(group),
+                        rotation,
+                    };
+                    let (work, part) = (&work, part.clone());
+                    let guarded = move || {
+                        let gradients = learns.then_some(&mut gradients[..]);
+                        let result = caught(|| work.on_rank(part, given, pass, gradients));
+                        let result = result.unwrap_or_else(|text| {
+                            Err(Broken(format!("rank {rank} panicked: {text}")).into())
+                        });
+                        // a rank that fails must not leave the others waiting for it
+                        if let Err(stopped) = &result {
+                            group.abort(failed(stopped).to_string());
+                        }
+                        result
+                    };
+                    started.push((rank, scope.spawn(guarded)));
+                }
+            }
+            let ended = started.into_iter().map(|(rank, thread)| {
+                (rank, thread.join().unwrap_or_else(|_| Err(Broken("a rank panicked".into()).into())))
+            });
+            // every rank says what its whole replica lost
+            ended.filter(|(rank, ended)| *rank == 0 || ended.is_err()).map(|(_, ended)| ended).collect()
+        });
+        let (mut lost, mut broken) = (Lost::default(), None);
+        for result in results {
+            match result {
+                Ok(part) => lost += part,
+                Err(Stopped::Broken(why)) => broken = Some(Stopped::Broken(why)),
+                // what was found says more than that others were ended by it
+                Err(found) => return Err(found),
+            }
+        }
+        broken.map_or(Ok(lost), Err)
+    }
+}
+
+/// What the ranks of all replicas do.
+struct Work<'a, T> {
+    windows: &'a [&'a [u32]],
+    context: usize,
+    /// What a token's loss counts.
+    share: f64,
+    teacher: Option<&'a Taught<T>>,
+    /// Whether every number is looked at.
+    looks: bool,
+}
+
+impl<T: Real> Work<'_, T> {
+    /// A replica's part of the windows on one of its ranks, some windows at a time.
+    fn on_rank(
+        &self,
+        part: Range<usize>,
+        given: Given<'_, T>,
+        pass: &mut Pass<T>,
+        mut gradients: Option<&mut [Vec<T>]>,
+    ) -> Result<Lost, Stopped> {
+        let mut lost = Lost::default();
+        for windows in self.windows[part].chunks((ROWS / self.context).max(1)) {
+            let batch = Batch::of(windows, self.context);
+            let taught = match self.teacher {
+                Some(Taught { program, weights, .. }) => {
+                    let given = Given { program, weights: &weights[given.rank], ..given };
+                    Some(pass.normed(&given, &batch)?)
+                }
+                None => None,
+            };
+            let teacher = self.teacher.zip(taught.as_deref()).map(|(taught, normed)| {
+                let Taught { program, weights, weight } = taught;
+                let head = program.parameter[program.plan.head.index()];
+                Teacher { normed, head: &weights[given.rank][head], weight: *weight }
+            });
+            let gradients = gradients.as_deref_mut();
+            let wanted = Wanted { gradients, share: self.share, teacher, looks: self.looks };
+            lost += pass.run(&given, &batch, wanted)?;
+        }
+        Ok(lost)
+    }
+}
+
+fn add<T: Real>(sum: &mut [T], more: &[T]) {
+    for (sum, more) in sum.iter_mut().zip(more) {
+        *sum += *more;
+    }
+}
+
+fn failed(stopped: &Stopped) -> Error {
+    match stopped {
+        Stopped::Broken(why) => Error::failed(why.to_string()),
+        Stopped::NotFinite(operation) => Error::failed(format!("{operation} is not finite")),
+    }
+}
+
+fn not_finite(step: u32, what: &str, first: &str) -> Error {
+    Error::input_help(
+        format!("step {}: {what} is not finite; {first}", step + 1),
+        "try a smaller --lr or a longer --warmup; the last checkpoint is from before",
+    )
+}
+
+/// A whole tensor from what all ranks have of it in `numbers` (parameters, or their gradients); `None` where it is no
+/// part of the program.
+pub(super) fn assemble<T: Real>(
+    program: &Program,
+    numbers: &[&[Vec<T>]],
+    tensor: Tensor,
+) -> Option<Vec<T>> {
+    let shape = &program.shape;
+    let is_it = |at: &usize| program.weight(*at).parts.iter().any(|part| part.tensor == tensor);
+    let at = (0..program.parameters.len()).find(is_it)?;
+    let weight = program.weight(at);
+    let (rows, columns) = tensor.dimensions(shape);
+    let (rows, columns) = (rows as usize, columns as usize);
+    let mut whole = vec![T::ZERO; rows * columns];
+    for (rank, numbers) in numbers.iter().enumerate() {
+        let mut above = 0;
+        for part in &weight.parts {
+            let (of_rows, of_columns) = part.slice(shape, rank as u32, program.tp);
+            let width = of_columns.len();
+            if part.tensor == tensor {
+                for (from, row) in of_rows.clone().enumerate() {
+                    let from = &numbers[at][(above + from) * width..][..width];
+                    whole[row * columns + of_columns.start..][..width].copy_from_slice(from);
+                }
+            }
+            above += of_rows.len();
+        }
+    }
+    Some(whole)
+}
