@@ -164,6 +164,13 @@ if [ "$gpus" -ge 2 ]; then
         part "node_tp$gpus-comm_sms-$architecture" 150 30 bash -c 'run "$@"' _ --model "$large" --tp "$gpus" \
             --batch "$first" --architecture "$architecture" --comm-sms 8
     done
+    # all-reduces of decode steps that read the other GPUs' memory, as serving engines do them
+    for collective in one-shot fused; do
+        for architecture in standard ladder upper-bound; do
+            part "node_tp$gpus-b$first-$collective-$architecture" 150 30 bash -c 'run "$@"' _ --model "$large" --tp "$gpus" \
+                --batch "$first" --architecture "$architecture" --collective "$collective"
+        done
+    done
     for ((tp = gpus / 2; tp >= 2; tp /= 2)); do
         for setting in 'on on' 'off off'; do
             node "$tp" $setting 'standard ladder upper-bound'

@@ -3,8 +3,8 @@
 //
 // Each KERNEL(name, ...) is exported as
 //   int shim_NAME(const unsigned grid[3], const unsigned block[3], unsigned dynamic_shared_bytes, void** args)
-// (0: it ran; 1: `shim_error()` says what was wrong) and `const unsigned shim_NAME_args[]`: how many arguments
-// it takes, then the bytes of each. Beside them: shim_error, shim_clock, shim_order, shim_rest. Any thread may call them,
+// (0: it ran; 1: `shim_error()` says what was wrong; 2: a block waits for another kernel) and `const unsigned shim_NAME_args[]`: how many arguments
+// it takes, then the bytes of each. Beside them: shim_error, shim_clock, shim_order, shim_ended_blocks, shim_rest. Any thread may call them,
 // one at a time.
 //
 // Faithful where kernels can go wrong: barriers and collectives that not everybody reaches, vector accesses
@@ -171,6 +171,13 @@ SHIM_EXPORT inline const char* shim_error() { return shim::error_text; }
 
 // The order in which blocks, and the threads of a block, run: ascending for 0, else by the seed.
 SHIM_EXPORT inline void shim_order(unsigned long long seed) { shim::order_seed = seed; }
+
+// Which blocks of the next launch have ended before, a bit each; after a launch that waits, all that have.
+SHIM_EXPORT inline unsigned long long shim_ended_blocks(unsigned long long blocks) {
+    unsigned long long before = shim::ended_blocks;
+    shim::ended_blocks = blocks;
+    return before;
+}
 
 // Gives the memory of stacks back until the next launch: a process may have only so many mappings.
 SHIM_EXPORT inline void shim_rest() { shim::give_stacks_back(); }

@@ -60,6 +60,13 @@ fn a_record_says_what_it_was_run_with() {
         assert_eq!(product["rows"], 2);
         assert!(number(&product["matvec_us"]) > 0.0 && number(&product["cublaslt_us"]) > 0.0);
     }
+    // those of layers among their neighbours, which take longer than they do
+    let among = products.iter().filter(|product| product["layer_us"].is_array());
+    let longer = |product: &Value| {
+        let us = |at: usize| number(&product["layer_us"][at]);
+        us(0).min(us(1)) > 3.0 * number(&product["cublaslt_us"])
+    };
+    assert!(among.clone().all(longer) && among.count() == products.len() - 1, "{products:?}");
     assert!(environment["matvec"].as_str().is_some_and(|text| text.starts_with("as measured")));
     // at least the weights: 4 bytes each
     let parameters = number(&environment["parameters"]);
@@ -243,6 +250,8 @@ fn what_hangs_ends_within_the_time_out_with_words() {
         done.stderr
     );
     // compiling kernels for this device takes longer than NVRTC does
+    // and 104 such kernels run in layers in which products are timed
+    let hang = [("FAKE_CUDA_HANG", "attend_decode:107")];
     let record = run_command(device, &place, &["--timeout", "10"], &hang).exits(1).json();
     assert_eq!(record["status"], "failed");
     let reason = record["reason"].as_str().unwrap_or_default();

@@ -279,7 +279,7 @@ fn a_check_that_passed_makes_runs_verified_and_one_that_failed_does_not() {
     assert!(record["warnings"].to_string().contains("ladderscope doctor --check does"), "{record}");
 
     let report = check(&place, &cache, &[]).exits(0).json();
-    for name in ["products", "graph", "link", "stamps"] {
+    for name in ["products", "graph", "overlap", "link", "stamps"] {
         assert_eq!(found(&report, name), "passed", "{report}");
     }
     let record = run(&place, &cache);

@@ -24,6 +24,8 @@ pub mod code {
     pub const NO_BINARY_FOR_GPU: u32 = 209;
     /// A memory error that could not be corrected.
     pub const ECC_UNCORRECTABLE: u32 = 214;
+    /// No way to the other GPU's memory.
+    pub const PEER_ACCESS_UNSUPPORTED: u32 = 217;
     /// No such function in the module.
     pub const NOT_FOUND: u32 = 500;
     /// Work goes on; not an error.
@@ -32,6 +34,8 @@ pub mod code {
     pub const ILLEGAL_ADDRESS: u32 = 700;
     /// A launch wants more registers, threads or shared memory than there are.
     pub const LAUNCH_OUT_OF_RESOURCES: u32 = 701;
+    /// Memory of the other GPU is within reach already.
+    pub const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
     /// A kernel ended by an exception that the driver does not tell apart.
     pub const LAUNCH_FAILED: u32 = 719;
     /// The operating system says no.

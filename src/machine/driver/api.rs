@@ -35,6 +35,7 @@ functions! {
     fn cuDevicePrimaryCtxRelease_v2(device: sys::CUdevice) -> u32;
     fn cuCtxSetCurrent(context: sys::CUcontext) -> u32;
     fn cuCtxSynchronize() -> u32;
+    fn cuCtxEnablePeerAccess(peer: sys::CUcontext, flags: c_uint) -> u32;
     fn cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int) -> u32;
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> u32;
     fn cuMemAlloc_v2(pointer: *mut sys::CUdeviceptr, bytes: usize) -> u32;

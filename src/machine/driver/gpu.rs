@@ -167,6 +167,24 @@ impl Gpu {
         self.check(code, || "waiting for its work".into())
     }
 
+    /// Lets kernels on this GPU read and write the other one's memory, from now on. A failure that says what to look at
+    /// where there is no way between the two.
+    pub fn reach(&self, other: &Self) -> Result<()> {
+        self.bind()?;
+        // SAFETY: its context is current, and the other's is held by `other`.
+        let answer = unsafe { (self.inner.api.cuCtxEnablePeerAccess)(other.inner.context, 0) };
+        let to = other.inner.info.index;
+        match answer {
+            code::PEER_ACCESS_ALREADY_ENABLED => Ok(()),
+            code::PEER_ACCESS_UNSUPPORTED => Err(Error::failed(format!(
+                "GPU {} does not reach the memory of GPU {to}: nvidia-smi topo -p2p r shows which GPUs reach each \
+                 other, and --collective nccl needs no such way",
+                self.inner.info.index
+            ))),
+            answer => self.check(answer, || format!("reaching the memory of GPU {to}")),
+        }
+    }
+
     /// The driver's handle of this GPU.
     pub(super) fn device(&self) -> sys::CUdevice {
         self.inner.device

@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use super::gpus::Gpus;
+use super::one_shot;
 use super::program::Program;
 use super::usable;
 use crate::base::error::Result;
@@ -21,7 +22,9 @@ use crate::run::evaluate::{Emit, EvaluateRequest};
 use crate::run::generate::{GenerateOptions, Saying};
 use crate::run::launcher::too_few as too_few_ranks;
 use crate::run::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
-use crate::table::{Backend, CellOptions, Coverage, Environment, Link, Nvls, P2p, Recorder, Spec};
+use crate::table::{
+    Backend, CellOptions, Collective, Coverage, Environment, Link, Nvls, P2p, Recorder, Spec,
+};
 
 /// Real decoding on NVIDIA GPUs.
 #[derive(Debug)]
@@ -63,6 +66,10 @@ impl PlanBackend for CudaBackend {
         idle.then(|| "coverage only matters to recorder events".into()).into_iter().collect()
     }
 
+    fn collectives(&self) -> &'static [Collective] {
+        &[Collective::Nccl, Collective::OneShot, Collective::Fused]
+    }
+
     fn suits(&self, options: &CellOptions, model: &Model, shared: &Shared) -> Result<Suits> {
         let gpus = shared.gpus();
         let Some(gpu) = gpus.smallest() else { return Ok(Err("no GPU answers".into())) };
@@ -70,6 +77,9 @@ impl PlanBackend for CudaBackend {
         if model.shape.tp_problem(spec.tp).is_some() {
             // no backend can: the usual one says why
             return Ok(Err("no backend divides it".into()));
+        }
+        if let Some(why) = one_shot::lacks(&spec) {
+            return Ok(Err(format!("not cuda: {why}")));
         }
         Ok(match on_gpus(&spec, &model.shape, gpus, shared) {
             Feasibility::Runs if spec.tp > 1 && spec.link.is_emulated() => {
@@ -89,7 +99,8 @@ impl PlanBackend for CudaBackend {
     }
 
     fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility> {
-        if let Some(why) = super::engine::lacks(spec.tp, spec.variant()) {
+        let lacks = super::engine::lacks(spec.tp, spec.variant());
+        if let Some(why) = lacks.or_else(|| one_shot::lacks(spec)) {
             return Ok(Feasibility::Skipped(why));
         }
         if shared.is_elsewhere() {
@@ -233,6 +244,9 @@ fn too_few(spec: &Spec, gpus: &Gpus, count: usize) -> Option<String> {
     match &gpus.launched {
         Err(why) => Some(why.clone()),
         Ok(Some(ranks)) if *ranks < tp => Some(too_few_ranks(*ranks, spec)),
+        Ok(Some(_)) if spec.collective != Collective::Nccl => {
+            Some(one_shot::lacks_processes(spec.collective))
+        }
         Ok(Some(_)) => None,
         Ok(None) if count < tp => Some(format!(
             "tp {tp} needs {tp} GPUs, and {count} answer{}; one GPU runs one rank's shard over an emulated \
@@ -302,6 +316,8 @@ mod tests {
         let mut few = gpus(1, H200);
         few.launched = Ok(Some(8));
         assert_eq!(judged(&cell(8), &few), Feasibility::Runs);
+        let why = skipped(judged(&Spec { collective: Collective::Fused, ..cell(8) }, &few));
+        assert!(why.contains("a launcher's ranks are processes"), "{why}");
         few.launched = Ok(Some(4));
         assert_eq!(skipped(judged(&cell(8), &few)), "tp 8 needs 8 ranks, and the launcher started 4");
         few.launched = Err("RANK is set and WORLD_SIZE is not".into());

@@ -1,12 +1,16 @@
 //! Who multiplies the few rows of a decode step by a matrix: for each shape, our own kernel and
-//! cuBLASLt's algorithms are timed on the model's own weights, which take turns as layers do.
+//! cuBLASLt's algorithms are timed on the model's own weights, which take turns as layers do. Back to back in an empty stream
+//! a kernel may be fast that is not among others, beside whose ends it begins and whose weights it finds in no cache: so who
+//! does a product is decided by what a captured layer takes with the one and with the other.
+
+use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::blas::Operands;
 use super::engine::Engine;
-use super::kernels::matvec;
-use super::launches::{MatvecChoice, matmul_shape, matvec_call};
+use super::kernels::{Source, matvec};
+use super::launches::{Call, MatvecChoice, matmul_shape, matvec_call};
 use super::stopwatch::{CLEARLY, median_us};
 use crate::base::error::Result;
 use crate::machine::driver::{Arguments, DevicePtr};
@@ -22,12 +26,25 @@ pub(super) struct Product {
     pub logits: bool,
     /// Whether every rank computes the same product.
     pub whole: bool,
+    /// Whether layers have such a product; the head is in none.
+    pub in_layer: bool,
     /// Multiprocessors that it can count on.
     pub multiprocessors: u32,
     pub x: DevicePtr,
     /// The weights of all operations with this shape, to be timed in turn.
     pub weights: Vec<DevicePtr>,
     pub out: DevicePtr,
+}
+
+impl Product {
+    /// The product with one of its weights, by our own kernel.
+    pub fn by_own_kernel(&self, kernels: Source<'_>, weight: DevicePtr) -> Result<Call> {
+        let &Self { rows, inputs, outputs, logits, multiprocessors, x, out, .. } = self;
+        let (function, launch) = matvec_call(kernels, multiprocessors, rows, [inputs, outputs], logits)?;
+        let mut arguments = Arguments::new();
+        arguments.pointer(x).pointer(weight).pointer(out).u32(inputs).u32(outputs);
+        Ok(Call::Kernel { function, launch, arguments })
+    }
 }
 
 /// What a product takes, by whom.
@@ -45,12 +62,20 @@ pub struct ProductTimes {
     pub cublaslt_us: f64,
     /// By the one that its heuristics put first (us).
     pub heuristic_us: f64,
+    /// A layer in a graph, with this product by our own kernel and by cuBLASLt (us); `None` where there is nothing to choose,
+    /// where no layer has it, and where steps are not captured.
+    pub layer_us: Option<[f64; 2]>,
 }
 
 impl ProductTimes {
     /// Whether our own kernel does it.
     pub fn is_own(&self) -> bool {
-        self.matvec_us.is_some_and(|us| us < CLEARLY * self.cublaslt_us)
+        match (self.matvec_us, self.layer_us) {
+            (None, _) => false,
+            // what the layer is spared is clearly something of the product
+            (Some(_), Some([own, theirs])) => own < theirs - (1.0 - CLEARLY) * self.cublaslt_us,
+            (Some(us), None) => us < CLEARLY * self.cublaslt_us,
+        }
     }
 }
 
@@ -79,13 +104,23 @@ pub(super) fn measure(
     let timed: Vec<_> = products.iter().filter(|product| alone || !product.whole).collect();
     let mut one = |(at, product): (usize, &&Product)| {
         on_phase(&format!("timing matrix products, {} of {}", at + 1, timed.len()));
-        measure_one(engine, product)
+        measure_one(engine, product, products)
     };
     timed.iter().enumerate().map(&mut one).collect()
 }
 
-fn measure_one(engine: &Engine, product: &Product) -> Result<ProductTimes> {
-    let &Product { rows, inputs, outputs, logits, multiprocessors, x, out, .. } = product;
+fn measure_one(engine: &Engine, product: &Product, all: &[Product]) -> Result<ProductTimes> {
+    let &Product { rows, inputs, outputs, logits, multiprocessors, x, out, in_layer, .. } = product;
+    let by_own = |own: bool| {
+        let usual = MatvecChoice::usual(engine.dtype());
+        let shapes = all.iter().map(|other| (other.rows, other.inputs, other.outputs));
+        let this = (rows, inputs, outputs);
+        let is_own = |shape: &(u32, u32, u32)| match *shape == this {
+            true => own,
+            false => usual.takes(shape.0, shape.1, shape.2),
+        };
+        MatvecChoice::Measured(shapes.filter(is_own).collect())
+    };
     let all = engine.gpu().info().multiprocessors;
     let target = (multiprocessors < all).then_some(multiprocessors);
     let decode = &engine.programs().decode;
@@ -94,6 +129,9 @@ fn measure_one(engine: &Engine, product: &Product) -> Result<ProductTimes> {
     let tuned = engine.blas().tune(engine.main(), &shape, &operands)?;
     let fits = rows <= matvec::most_rows(engine.kernels().options().dtype, inputs);
     let matvec_us = fits.then(|| time_own(engine, product)).transpose()?;
+    let layer_us = (fits && in_layer && engine.is_captured())
+        .then(|| Ok([engine.layer_us(&by_own(true))?, engine.layer_us(&by_own(false))?]))
+        .transpose()?;
     Ok(ProductTimes {
         rows,
         inputs,
@@ -101,18 +139,18 @@ fn measure_one(engine: &Engine, product: &Product) -> Result<ProductTimes> {
         matvec_us,
         cublaslt_us: tuned.best_us,
         heuristic_us: tuned.first_us,
+        layer_us,
     })
 }
 
 /// Median time of a product by our own kernel (us).
 fn time_own(engine: &Engine, product: &Product) -> Result<f64> {
-    let &Product { rows, inputs, outputs, logits, multiprocessors, x, out, .. } = product;
-    let (function, geometry) =
-        matvec_call(engine.kernels().of(false), multiprocessors, rows, [inputs, outputs], logits)?;
-    median_us(engine.gpu(), engine.main(), &product.weights, |w| {
-        let mut arguments = Arguments::new();
-        arguments.pointer(x).pointer(w).pointer(out).u32(inputs).u32(outputs);
-        engine.main().launch(&function, &geometry, &mut arguments)
+    let call =
+        |weight: &DevicePtr| Ok((*weight, product.by_own_kernel(engine.kernels().of(false), *weight)?));
+    let mut calls: HashMap<DevicePtr, Call> = product.weights.iter().map(call).collect::<Result<_>>()?;
+    median_us(engine.gpu(), engine.main(), &product.weights, |weight| {
+        engine
+            .launch(engine.main(), calls.get_mut(&weight).map(std::slice::from_mut).unwrap_or_default())
     })
 }
 
@@ -129,6 +167,7 @@ mod tests {
             matvec_us,
             cublaslt_us,
             heuristic_us: cublaslt_us,
+            layer_us: None,
         };
         let product = |rows, inputs| Product {
             rows,
@@ -136,6 +175,7 @@ mod tests {
             outputs: 64,
             logits: false,
             whole: false,
+            in_layer: true,
             multiprocessors: 132,
             x: DevicePtr(0),
             weights: Vec::new(),
@@ -145,5 +185,12 @@ mod tests {
         let products = [product(2, 1), product(2, 2), product(2, 3), product(4, 9), product(5, 9)];
         let own = vec![(2, 1, 64), (4, 9, 64)];
         assert_eq!(choice(DType::F32, &products, &all), MatvecChoice::Measured(own));
+        // among its neighbours it is the other way round, or hardly differs
+        let among =
+            |own, theirs| ProductTimes { layer_us: Some([own, theirs]), ..times(1, Some(5.0), 6.0) };
+        let slower = ProductTimes { layer_us: Some([49.0, 50.0]), ..times(1, Some(7.0), 6.0) };
+        let found =
+            [among(49.0, 50.0), among(50.0, 49.0), among(49.95, 50.0), slower].map(|t| t.is_own());
+        assert_eq!(found, [true, false, false, true]);
     }
 }

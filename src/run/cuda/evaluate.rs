@@ -79,13 +79,14 @@ fn engine(
         variant: Variant { comm_dtype, ..Variant::default() },
         graph: false,
         comm_sms: 0,
+        collective: crate::table::Collective::Nccl,
         tuning: Tuning::of_process()?,
         matvec: MatvecChoice::usual(request.dtype),
         timeout: GenerateOptions::default().timeout,
         progress: Arc::default(),
     };
     let collective = if tp == 1 { Collective::None } else { Collective::Loopback };
-    let local = Local { ranks: 0..tp, collective };
+    let local = Local { ranks: 0..tp, collective, one_shot: None };
     let programs = Arc::new(Programs::new(&setup)?);
     Engine::new(gpu, &setup, programs, local, Arc::new(|| Ok(())), &mut |_| ())
 }

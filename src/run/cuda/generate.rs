@@ -51,6 +51,7 @@ pub fn generate(
         variant: request.variant,
         graph: options.graph,
         comm_sms: 0,
+        collective: crate::table::Collective::Nccl,
         tuning: Tuning::of_process()?,
         matvec: MatvecChoice::usual(request.dtype),
         timeout: options.timeout,
@@ -77,7 +78,7 @@ pub fn generate(
             )));
         }
         let collective = if request.tp == 1 { Collective::None } else { Collective::Loopback };
-        let local = Local { ranks: 0..request.tp, collective };
+        let local = Local { ranks: 0..request.tp, collective, one_shot: None };
         let alive = Arc::new(|| Ok(()));
         let mut on_phase = |what: &str| say(Said::Phase(what));
         let engine = Engine::new(&Gpu::open(0)?, &setup, programs, local, alive, &mut on_phase)?;

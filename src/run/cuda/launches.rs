@@ -3,6 +3,7 @@
 
 use super::blas::MatMul;
 use super::kernels::{Source, attention, geometry, matvec};
+use super::one_shot::OneShot;
 use super::program::Program;
 use super::rank::{Activations, RankMemory};
 use super::size::StepSize;
@@ -97,6 +98,8 @@ pub(super) struct Binder<'a> {
     pub collective: (u32, &'a [bool]),
     /// Whether kernels may start before those before them have ended.
     pub programmatic: bool,
+    /// What the step's all-reduces are done with, where they read the other ranks' memory.
+    pub one_shot: Option<&'a OneShot>,
 }
 
 impl Binder<'_> {
@@ -120,16 +123,16 @@ impl Binder<'_> {
             .collect()
     }
 
-    fn value(&self, value: ValueId) -> DevicePtr {
+    pub(super) fn value(&self, value: ValueId) -> DevicePtr {
         self.activations.buffer(self.program.buffer(value))
     }
 
-    fn columns(&self, value: ValueId) -> u32 {
+    pub(super) fn columns(&self, value: ValueId) -> u32 {
         self.program.plan.values[value.index()].columns
     }
 
     /// A kernel with its geometry; arguments follow.
-    fn kernel(&self, name: &str, geometry: Launch, arguments: Arguments) -> Result<Call> {
+    pub(super) fn kernel(&self, name: &str, geometry: Launch, arguments: Arguments) -> Result<Call> {
         self.kernel_with(self.kernels.get(name)?, geometry, arguments)
     }
 
@@ -260,6 +263,8 @@ impl Binder<'_> {
             Kind::AllGather if plan.values[operation.reads[0].index()].rows != Rows::Share => {
                 Err(Error::failed(format!("{}: the cuda backend gathers rows alone", operation.name)))
             }
+            Kind::AllReduce if self.one_shot.is_some() => one(self.one_shot_sum(operation, size)),
+            Kind::AllReduceAddNorm => one(self.one_shot_add_norm(operation, rows, weight()?)),
             // how depends on where the ranks are: the engine knows
             Kind::AllReduce | Kind::ReduceScatter | Kind::AllGather => Ok(Vec::new()),
             Kind::Sample => self.sample(operation, size),
@@ -269,10 +274,6 @@ impl Binder<'_> {
                 self.program.eight(written.columns).tell(&mut arguments, elements);
                 one(self.kernel("quantize", self.elementwise(elements), arguments))
             }
-            Kind::AllReduceAddNorm => Err(Error::failed(format!(
-                "{}: the cuda backend has no all-reduce that is fused with a norm",
-                operation.name
-            ))),
         }
     }
 
@@ -301,7 +302,7 @@ impl Binder<'_> {
         said.into_iter().collect()
     }
 
-    fn elements(&self, value: ValueId, size: &StepSize) -> u64 {
+    pub(super) fn elements(&self, value: ValueId, size: &StepSize) -> u64 {
         let v = &self.program.plan.values[value.index()];
         u64::from(size.rows_of(v.rows, self.rank.index, self.program.plan.tp)) * u64::from(v.columns)
     }

@@ -13,6 +13,7 @@
 //! | `size` | how many rows of which sequences a step processes |
 //! | `launches` | from an operation to kernels with arguments and geometry |
 //! | `collective`, `transfer` | who executes collectives: loopback, emulated, NCCL; and what each moves |
+//! | `one_shot` | all-reduces that read the other ranks' memory |
 //! | `clock` | how the clock that a GPU's kernels read ticks |
 //! | `check` | whether this program is right on this GPU |
 //! | `choose` | who multiplies few rows by a matrix, as timed |
@@ -49,6 +50,7 @@ mod launches;
 mod load;
 pub mod measure;
 mod need;
+mod one_shot;
 mod probe;
 pub mod program;
 mod rank;

@@ -82,20 +82,11 @@ impl Program {
     /// For each operation, whether a collective may be in flight while it computes: one that needs
     /// nothing of it, and on which it does not wait. Where ranks have none at all, layers compute as if one were.
     pub(super) fn beside_collectives(&self) -> Vec<bool> {
-        let clocks = self.plan.clocks();
-        if self.plan.tp > 1 && clocks.iter().all(|(lane, ..)| *lane == Lane::Compute) {
+        if self.plan.tp > 1 && self.plan.operations.iter().all(|o| o.lane == Lane::Compute) {
             // a bound for plans with collectives has no multiprocessors that those do not have
             return self.plan.operations.iter().map(|operation| operation.layer.is_some()).collect();
         }
-        // for each collective, how many compute operations have ended when it starts
-        let comm = clocks.iter().filter(|(lane, ..)| *lane == Lane::Comm);
-        let needed: Vec<u32> = comm.map(|(.., known)| known[Lane::Compute as usize]).collect();
-        let beside = |(lane, _, known): &(Lane, u32, [u32; 2])| {
-            // collectives end in order: the first one that has not is the one that may be in flight
-            let next = needed.get(known[Lane::Comm as usize] as usize);
-            *lane == Lane::Compute && next.is_some_and(|needs| *needs <= known[Lane::Compute as usize])
-        };
-        clocks.iter().map(beside).collect()
+        beside(&self.plan)
     }
 
     /// The buffer of a value.
@@ -144,6 +135,20 @@ impl Program {
         let own_part = own_part.max().unwrap_or(0);
         self.buffers.iter().map(bytes).chain([own_part]).collect()
     }
+}
+
+/// For each operation of a plan, whether a collective may be in flight while it computes.
+pub(super) fn beside(plan: &Plan) -> Vec<bool> {
+    let clocks = plan.clocks();
+    // for each collective, how many compute operations have ended when it starts
+    let comm = clocks.iter().filter(|(lane, ..)| *lane == Lane::Comm);
+    let needed: Vec<u32> = comm.map(|(.., known)| known[Lane::Compute as usize]).collect();
+    let beside = |(lane, _, known): &(Lane, u32, [u32; 2])| {
+        // collectives end in order: the first one that has not is the one that may be in flight
+        let next = needed.get(known[Lane::Comm as usize] as usize);
+        *lane == Lane::Compute && next.is_some_and(|needs| *needs <= known[Lane::Compute as usize])
+    };
+    clocks.iter().map(beside).collect()
 }
 
 #[cfg(test)]

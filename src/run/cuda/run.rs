@@ -18,6 +18,7 @@ use super::engine::{Alive, Engine, LinkCheck, Local, Programs, Setup};
 use super::generation::Generation;
 use super::instrumented::{self, Context, Traced};
 use super::launches::MatvecChoice;
+use super::one_shot::{self, OneShot};
 use super::threads::{among_peers, gather, on_threads};
 use super::tuning::Tuning;
 use crate::base::error::{Error, Result};
@@ -30,7 +31,7 @@ use crate::run::measure::{self, Times};
 use crate::run::recorder::Clock;
 use crate::run::sample::Sampling;
 use crate::run::{Job, Outcome, RunEvent, RunResult};
-use crate::table::{Environment, P2p, Recorder, Sample, Spec};
+use crate::table::{self, Environment, P2p, Recorder, Sample, Spec};
 use crate::trace::{self, FORMAT_VERSION, Trace, TraceMeta};
 
 /// What all ranks of this process share.
@@ -133,6 +134,7 @@ fn setup(job: &Job, model: Model) -> Result<Setup> {
         variant: spec.variant(),
         graph: !spec.no_graph,
         comm_sms: spec.comm_sms,
+        collective: spec.collective,
         tuning: Tuning::of_process()?,
         matvec: MatvecChoice::usual(spec.dtype),
         timeout: job.ranks.timeout,
@@ -147,14 +149,18 @@ fn alone(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
         Some(link) if shared.setup.tp > 1 => Collective::Emulated(link),
         _ => Collective::None,
     };
-    let local = Local { ranks: 0..1, collective };
+    let local = Local { ranks: 0..1, collective, one_shot: None };
     rank(shared, &gpu, local, None, emit)
 }
 
 /// Runs the one rank that this process is among several.
 fn one_of_many(shared: &Shared<'_>, peers: &Arc<Peers>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
+    let collective = shared.job.spec.collective;
+    if collective != table::Collective::Nccl {
+        return Err(Error::input(one_shot::lacks_processes(collective)));
+    }
     let nccl = Nccl::load()?;
-    among(shared, nccl, shared.job.ranks.device, peers, emit)
+    among(shared, nccl, shared.job.ranks.device, peers, None, emit)
 }
 
 /// Every rank is a thread with a GPU of its own; rank 0 is this one.
@@ -170,10 +176,17 @@ fn threads(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> 
         ));
     }
     let device = shared.job.ranks.device;
+    let Setup { collective, sequences, dtype, .. } = shared.setup;
+    let one_shot = (collective != table::Collective::Nccl).then(|| {
+        let row = u64::from(shared.setup.model.shape.hidden) * dtype.bytes();
+        OneShot::between(device, &shared.programs.decode.plan, sequences, row)
+    });
+    let one_shot = one_shot.transpose()?;
+    let one_shot = one_shot.as_ref();
     on_threads(
         shared.job.ranks.threads(tp),
-        |peers| among(shared, nccl, device, peers, emit),
-        |peers| among(shared, nccl, device + peers.rank(), peers, &mut |_| ()),
+        |peers| among(shared, nccl, device, peers, one_shot, emit),
+        |peers| among(shared, nccl, device + peers.rank(), peers, one_shot, &mut |_| ()),
     )
 }
 
@@ -183,10 +196,12 @@ fn among(
     nccl: &'static Nccl,
     device: usize,
     peers: &Arc<Peers>,
+    one_shot: Option<&Arc<OneShot>>,
     emit: &mut dyn FnMut(RunEvent),
 ) -> Result<Part> {
     let messages = shared.programs.messages(&shared.setup);
     among_peers(nccl, device, peers, Some(&messages), |gpu, local| {
+        let local = Local { one_shot: one_shot.cloned(), ..local };
         rank(shared, gpu, local, Some(peers), emit)
     })
 }
@@ -353,7 +368,7 @@ fn environment(
         ),
         ("decode".into(), json!(if setup.graph { "graph" } else { "eager" })),
         ("graph_nodes".into(), json!(generation.graph_nodes())),
-        ("collective".into(), json!(collective.as_str())),
+        ("collective".into(), json!(engine.collectives_in_words())),
         ("collective_multiprocessors".into(), json!(engine.taken_by_collectives(spec.batch))),
         ("programmatic_launches".into(), json!(engine.programmatic())),
         ("programmatic_edges".into(), json!(generation.programmatic_edges())),

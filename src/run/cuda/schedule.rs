@@ -1,6 +1,7 @@
 //! From a plan to an ordered list of what to enqueue on which stream. Pure: data, no driver.
 //!
-//! A rank has two streams, one a lane. Within a stream things happen in order; between streams only
+//! A rank has two streams, one a lane; where nothing may compute beside any collective it has one ([`Layout::chained`]),
+//! and its collectives are of the comm lane all the same. Within a stream things happen in order; between streams only
 //! where an event says so, and events are recorded and awaited nowhere but where a plan's dependency
 //! needs it that is not implied already (a transitive reduction: each wait here is necessary). A step
 //! begins and ends on the first rank's compute stream: other streams are forked from it and joined to
@@ -12,7 +13,8 @@
 
 use std::collections::HashMap;
 
-use crate::plan::{Lane, Plan};
+use super::program::beside;
+use crate::plan::{Lane, Operation, Plan};
 
 /// Which ranks one thread drives, and how their collectives are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,15 +24,24 @@ pub struct Layout {
     /// Whether a collective is one launch for all of them, on the first one's comm stream (loopback);
     /// else each rank launches its own part.
     pub joint: bool,
+    /// Whether collectives beside which nothing may compute go onto the compute stream: two events and a change of streams
+    /// less for each. Not where communication has multiprocessors of its own.
+    pub chained: bool,
 }
 
 impl Layout {
     /// A layout of one local rank, whose collectives go elsewhere.
-    pub const ONE: Self = Self { ranks: 1, joint: false };
+    pub const ONE: Self = Self { ranks: 1, joint: false, chained: true };
 
     /// All ranks of a tensor-parallel group on one device.
     pub fn loopback(ranks: u32) -> Self {
-        Self { ranks, joint: true }
+        Self { ranks, joint: true, chained: true }
+    }
+
+    /// The lane whose streams execute a plan's collectives.
+    fn comm_lane(&self, plan: &Plan) -> Lane {
+        let is_alone = || !beside(plan).contains(&true);
+        if self.chained && is_alone() { Lane::Compute } else { Lane::Comm }
     }
 }
 
@@ -166,17 +177,17 @@ impl Schedule {
         waits
     }
 
-    /// The launches that directly follow another launch on their stream, with no wait and no mark between
+    /// The launches (rank, operation) that directly follow another launch on their stream, with no wait and no mark between
     /// them, and which: those that may begin while that one still runs. After a wait a kernel depends on
     /// more than the kernel before it, and after a mark on no kernel.
-    pub fn follows_a_launch(&self) -> HashMap<(StreamId, u32), u32> {
+    pub fn follows_a_launch(&self) -> HashMap<(u32, u32), u32> {
         let mut last: HashMap<StreamId, u32> = HashMap::new();
         let mut following = HashMap::new();
         for item in &self.items {
             match *item {
                 Item::Launch { stream, operation } => {
                     if let Some(before) = last.insert(stream, operation) {
-                        following.insert((stream, operation), before);
+                        following.insert((stream.rank, operation), before);
                     }
                 }
                 Item::Wait { stream, .. } | Item::Mark { stream, .. } => {
@@ -186,6 +197,15 @@ impl Schedule {
             }
         }
         following
+    }
+
+    /// For each operation of the plan, the lane whose stream executes it.
+    pub fn lanes(&self, plan: &Plan) -> Vec<Lane> {
+        let of = |operation: &Operation| match operation.lane {
+            Lane::Comm => self.layout.comm_lane(plan),
+            lane @ Lane::Compute => lane,
+        };
+        plan.operations.iter().map(of).collect()
     }
 
     /// The streams that it uses, the one where the step begins first.
@@ -205,7 +225,8 @@ impl Schedule {
 
 /// The streams that a plan needs.
 fn streams(plan: &Plan, layout: &Layout) -> Vec<StreamId> {
-    let communicates = plan.operations.iter().any(|o| o.lane == Lane::Comm);
+    let communicates =
+        plan.operations.iter().any(|o| o.lane == Lane::Comm) && layout.comm_lane(plan) == Lane::Comm;
     let compute = (0..layout.ranks).map(|rank| StreamId { rank, lane: Lane::Compute });
     let comm_ranks = match (communicates, layout.joint) {
         (false, _) => 0,
@@ -218,7 +239,9 @@ fn streams(plan: &Plan, layout: &Layout) -> Vec<StreamId> {
 /// Every operation on every local rank, between the step's begin and end, in plan order, each with
 /// the waits that it needs.
 fn nodes(plan: &Plan, layout: &Layout, streams: &[StreamId]) -> Vec<Node> {
+    let comm_lane = layout.comm_lane(plan);
     let place = |rank: u32, lane: Lane| {
+        let lane = if lane == Lane::Comm { comm_lane } else { lane };
         streams.iter().position(|s| *s == StreamId { rank, lane }).unwrap_or_default()
     };
     let is_joint = |operation: usize| layout.joint && plan.operations[operation].kind.is_collective();

@@ -6,7 +6,9 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::model::Model;
-use crate::plan::{Architecture, DType, ModelShape, OpId, Phase, PlanSpec, Precision, ValueId, Variant};
+use crate::plan::{
+    Architecture, DType, Lowering, ModelShape, OpId, Phase, PlanSpec, Precision, ValueId, Variant,
+};
 use crate::run::cuda::program::Program;
 
 /// What each stream knows to have completed, as counts of launches by stream.
@@ -174,6 +176,9 @@ fn problem(program: &Program, layout: &Layout, items: &[Item]) -> Option<String>
     unjoined.map(|l| format!("{} is not joined", name(l.operation)))
 }
 
+/// Collectives on a stream of their own, whether or not anything may compute beside them.
+const APART: Layout = Layout { chained: false, ..Layout::ONE };
+
 fn shape() -> ModelShape {
     ModelShape { layers: 3, ..Model::resolve("tiny").expect("built in").shape }
 }
@@ -193,6 +198,69 @@ const ARCHITECTURES: [&str; 12] = [
     "upper-bound",
 ];
 
+/// A decode step whose all-reduces are one with the addition and the norm behind them.
+fn fused(architecture: &Architecture) -> PlanSpec {
+    PlanSpec {
+        shape: shape(),
+        architecture: architecture.clone(),
+        tp: 2,
+        phase: Phase::Decode,
+        precision: Precision::uniform(DType::Bf16),
+        lowering: Lowering { fuse_all_reduce: true, ..Program::lowering(false) },
+        variant: Variant::default(),
+        batch: 1,
+    }
+}
+
+#[test]
+fn standard_with_fused_all_reduces_goes_on_one_stream_and_ladder_on_two() {
+    let waits = |architecture: &str| {
+        let spec = fused(&architecture.parse().expect("an architecture"));
+        let program = Program::new(&spec, 0).expect("a plan");
+        let schedule = Schedule::new(&program.plan, &Layout::ONE, None);
+        let waits = schedule.items.iter().filter(|item| matches!(item, Item::Wait { .. })).count();
+        (schedule.streams().len(), waits)
+    };
+    assert_eq!(waits("standard"), (1, 0));
+    let (streams, waits) = waits("ladder");
+    assert!(streams == 2 && waits > 6, "{waits}");
+}
+
+/// Where nothing may compute beside them all-reduces cost no event; where something may, and where communication has
+/// multiprocessors of its own, they have a stream. They are of the comm lane either way.
+#[test]
+fn collectives_that_nothing_may_run_beside_follow_what_they_need_on_its_stream() {
+    for (architecture, is_chained) in [
+        ("standard", true),
+        ("parallel", true),
+        ("sync-drop:2", true),
+        ("ladder", false),
+        ("desync:2", true),
+    ] {
+        let parsed: Architecture = architecture.parse().expect("an architecture");
+        for phase in [Phase::Prefill, Phase::Decode] {
+            let program = Program::plain(&shape(), &parsed, 4, DType::Bf16, phase, false);
+            let plan = program.expect("a plan").plan;
+            let found = |layout: &Layout| {
+                let schedule = Schedule::new(&plan, layout, None);
+                (
+                    schedule.streams().len(),
+                    schedule.events > 0,
+                    schedule.lanes(&plan).contains(&Lane::Comm),
+                )
+            };
+            let apart = (2, true, true);
+            let wanted = if is_chained { (1, false, false) } else { apart };
+            assert_eq!(found(&Layout::ONE), wanted, "{architecture}");
+            assert_eq!(found(&APART), apart, "{architecture}");
+            // one stream for each of the ranks, and events between those
+            let joint = Schedule::new(&plan, &Layout::loopback(4), None);
+            assert_eq!(joint.streams().len(), if is_chained { 4 } else { 5 }, "{architecture}");
+            assert!(plan.operations.iter().any(|operation| operation.lane == Lane::Comm));
+        }
+    }
+}
+
 /// Every architecture, TP, phase and layout.
 fn programs() -> Vec<(String, Program, Layout)> {
     let mut all = Vec::new();
@@ -205,9 +273,14 @@ fn programs() -> Vec<(String, Program, Layout)> {
                 let program =
                     Program::plain(&shape(), &architecture, tp, DType::Bf16, phase, all_logits)
                         .expect("a plan");
-                for layout in [Layout::ONE, Layout::loopback(tp)] {
+                for layout in [Layout::ONE, APART, Layout::loopback(tp)] {
                     let name = format!("{text} tp {tp} {} {layout:?}", phase.as_str());
                     all.push((name, program.clone(), layout));
+                }
+                if tp == 2 && phase == Phase::Decode {
+                    let spec = fused(&architecture);
+                    let program = Program::new(&spec, 0).expect("a plan");
+                    all.push((format!("{text} with fused all-reduces"), program, Layout::ONE));
                 }
                 // a batch of one is divided by tokens, in prefill
                 for batch in if tp == 2 { 1..3 } else { 0..0 } {
@@ -291,7 +364,7 @@ fn one_rank_that_never_communicates_uses_one_stream_and_no_event() {
     }
     // standard: an all-reduce waits for its operand, the next operation for the all-reduce
     let program = program("standard", 2);
-    let schedule = Schedule::new(&program.plan, &Layout::ONE, None);
+    let schedule = Schedule::new(&program.plan, &APART, None);
     let waits = schedule.items.iter().filter(|item| matches!(item, Item::Wait { .. })).count();
     // of six all-reduces
     assert_eq!((waits, schedule.events as usize), (12, 12));
@@ -341,15 +414,16 @@ fn a_launch_after_a_wait_or_a_mark_follows_no_launch() {
     let program =
         Program::plain(&shape(), &architecture, 2, DType::F32, Phase::Decode, false).expect("a plan");
     let find = |name: &str| program.plan.find(name).expect("an operation").0;
-    let compute = StreamId { rank: 0, lane: Lane::Compute };
     let following =
-        |marks: Option<Marks<'_>>| Schedule::new(&program.plan, &Layout::ONE, marks).follows_a_launch();
+        |marks: Option<Marks<'_>>| Schedule::new(&program.plan, &APART, marks).follows_a_launch();
     let plain = following(None);
-    assert!(!plain.contains_key(&(compute, find("embed/tokens"))), "nothing is before it");
-    assert_eq!(plain.get(&(compute, find("L0/attn/qkv"))), Some(&find("L0/attn/norm")));
-    assert!(!plain.contains_key(&(compute, find("L0/mlp/add_norm"))), "it waits for the all-reduce");
-    assert_eq!(plain.get(&(compute, find("L0/mlp/gate_up"))), Some(&find("L0/mlp/add_norm")));
+    assert!(!plain.contains_key(&(0, find("embed/tokens"))), "nothing is before it");
+    assert_eq!(plain.get(&(0, find("L0/attn/qkv"))), Some(&find("L0/attn/norm")));
+    assert!(!plain.contains_key(&(0, find("L0/mlp/add_norm"))), "it waits for the all-reduce");
+    let chained = Schedule::new(&program.plan, &Layout::ONE, None).follows_a_launch();
+    assert_eq!(chained.get(&(0, find("L0/mlp/add_norm"))), Some(&find("L0/attn/all_reduce")));
+    assert_eq!(plain.get(&(0, find("L0/mlp/gate_up"))), Some(&find("L0/mlp/add_norm")));
     let out = find("L0/attn/out") as usize;
     let marked = following(Some(&|operation| [(operation == out).then_some(2), None]));
-    assert!(plain.contains_key(&(compute, out as u32)) && !marked.contains_key(&(compute, out as u32)));
+    assert!(plain.contains_key(&(0, out as u32)) && !marked.contains_key(&(0, out as u32)));
 }

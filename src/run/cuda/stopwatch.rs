@@ -18,7 +18,7 @@ const ROUNDS: usize = 5;
 const LEAST_PRODUCTS: usize = 8;
 
 /// How long a round may take.
-const LIMIT: Duration = Duration::from_secs(30);
+pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
 /// Median time (us) of what `one` enqueues on `stream`, with weights that take turns as layers do.
 pub(super) fn median_us(
@@ -27,19 +27,29 @@ pub(super) fn median_us(
     weights: &[DevicePtr],
     mut one: impl FnMut(DevicePtr) -> Result<()>,
 ) -> Result<f64> {
-    let (start, end) = (gpu.event(true)?, gpu.event(true)?);
     let products = weights.len().max(LEAST_PRODUCTS);
+    rounds_us(gpu, stream, products, |at| {
+        weights.get(at % weights.len().max(1)).map_or(Ok(()), |w| one(*w))
+    })
+}
+
+/// Median time (us) of what `one` enqueues on `stream`, so many times a round; it is told which of them it is.
+pub(super) fn rounds_us(
+    gpu: &Gpu,
+    stream: &Stream,
+    each: usize,
+    mut one: impl FnMut(usize) -> Result<()>,
+) -> Result<f64> {
+    let (start, end) = (gpu.event(true)?, gpu.event(true)?);
     let mut rounds = Vec::with_capacity(ROUNDS);
     // one round more, to warm up
     for round in 0..=ROUNDS {
         stream.record(&start)?;
-        for w in weights.iter().cycle().take(products) {
-            one(*w)?;
-        }
+        (0..each).try_for_each(&mut one)?;
         stream.record(&end)?;
         stream.synchronize_within(LIMIT)?;
         if round > 0 {
-            rounds.push(f64::from(end.elapsed_ms(&start)?) * 1e3 / products as f64);
+            rounds.push(f64::from(end.elapsed_ms(&start)?) * 1e3 / each as f64);
         }
     }
     Ok(median(&rounds).unwrap_or_default())

@@ -70,7 +70,7 @@ pub(super) fn among_peers<R>(
         let communicator = Communicator::join(nccl, peers, move || on.bind())?;
         let index = peers.rank() as u32;
         let collective = Collective::Nccl(communicator, chosen.map(Box::new));
-        part(&gpu, Local { ranks: index..index + 1, collective })
+        part(&gpu, Local { ranks: index..index + 1, collective, one_shot: None })
     })();
     result.inspect_err(|error| peers.abort(&format!("rank {}: {error}", peers.rank())))
 }

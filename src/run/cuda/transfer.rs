@@ -86,7 +86,9 @@ impl Transfer {
         };
         let part = size.of_group(plan.groups, operation.group);
         let numbers = |rows| u64::from(part.rows_of(rows, 0, plan.tp)) * u64::from(read.columns);
-        let (whole, share) = (numbers(Rows::Tokens), numbers(Rows::Share));
+        // where positions were selected before, all rows are fewer than the tokens
+        let all = if read.rows == Rows::Share { Rows::Tokens } else { read.rows };
+        let (whole, share) = (numbers(all), numbers(Rows::Share));
         let eight = (read.element == Element::Eight).then(|| program.eight(read.columns));
         // a message has so many bytes a row, whatever the rows are of
         let rows = Step::prefill(part.sequences.into(), part.tokens.into());

@@ -52,7 +52,7 @@ static CUresult load(CUmodule *out, const void *image, Call &call) {
         return function != nullptr;
     };
     if (!find(module->set_clock, "shim_clock") || !find(module->set_order, "shim_order") ||
-        !find(module->error, "shim_error"))
+        !find(module->error, "shim_error") || !find(module->ended_blocks, "shim_ended_blocks"))
         return call.answer(INVALID_IMAGE);
     module->stamped = dlsym(module->library, "shim_stamped") != nullptr;
     auto *sm = static_cast<const int *>(dlsym(module->library, "shim_sm"));

@@ -44,16 +44,62 @@ static void catch_faults() {
     sigaction(SIGBUS, &ours, &before_us[1]);
 }
 
-CUresult run_kernel(Node &node) {
+// Memory of another device is reached where that was asked for.
+static bool may_touch(const Node &node, uint64_t address) {
+    auto &all = state().allocations;
+    auto after = all.upper_bound(address);
+    if (after == all.begin()) return true;
+    const Allocation &found = std::prev(after)->second;
+    if (found.host || found.device == node.device || address >= found.address + found.bytes) return true;
+    for (auto &pair : state().peers)
+        if (pair == std::make_pair(node.device->index, found.device->index)) return true;
+    return false;
+}
+
+// Kernels of one name that wait for one another begin, as far as they can tell, when the last of them arrives.
+static void meet(Node &node) {
+    if (node.arrived) return;
+    node.arrived = node.start;
+    for (auto &other : state().running) {
+        uint64_t bit = 1ull << node.device->index;
+        if (!other->arrived || other->device == node.device || other->met & bit ||
+            other->operation->name != node.operation->name)
+            continue;
+        other->met |= bit;
+        other->start = std::max(other->start, node.arrived);
+        node.start = std::max(node.start, other->arrived);
+    }
+}
+
+bool run_kernel(Node &node, CUresult &code) {
+    code = SUCCESS;
     const Operation &op = *node.operation;
     const Module &module = *op.function->module;
     std::vector<void *> arguments;
     for (auto &bytes : op.arguments) arguments.push_back(const_cast<uint8_t *>(bytes.data()));
     module.set_clock(kernel_clock, kernel_sleep, nullptr);
-    module.set_order(state().in_order ? 0 : random_below(1u << 30) + 1);
+    if (!node.arrived) {
+        node.order = state().in_order ? 0 : random_below(1u << 30) + 1;
+        // A launch takes its time after what comes before it, but where it may begin early.
+        if (!op.programmatic) node.start += setting("FAKE_CUDA_LAUNCH_NS", 0);
+    }
+    module.set_order(node.order);
+    module.ended_blocks(node.ended);
     catch_faults();
-    // A launch takes its time after what comes before it, but where it may begin early.
-    if (!op.programmatic) node.start += setting("FAKE_CUDA_LAUNCH_NS", 0);
+    // A region that kernels of all devices share is their first argument, and tells where those of the others lie.
+    if (op.name.rfind("one_shot_", 0) == 0) {
+        uint64_t region, peer;
+        memcpy(&region, op.arguments.at(0).data(), sizeof region);
+        for (size_t i = 0; i < state().devices.size(); i++) {
+            memcpy(&peer, reinterpret_cast<uint8_t *>(region) + 8 * i, sizeof peer);
+            if (peer && !may_touch(node, peer)) {
+                fprintf(stderr, "software CUDA device: kernel %s reaches memory of another device, which was not enabled\n",
+                        op.name.c_str());
+                code = ILLEGAL_ADDRESS;
+                return true;
+            }
+        }
+    }
     current = &node;
     trace_begin();
     int failed = 0;
@@ -64,12 +110,20 @@ CUresult run_kernel(Node &node) {
     } else {
         fprintf(stderr, "software CUDA device: kernel %s touched %s\n", op.name.c_str(),
                 describe_address(reinterpret_cast<uint64_t>(fault_address)).c_str());
-        return ILLEGAL_ADDRESS;
+        code = ILLEGAL_ADDRESS;
+        return true;
     }
     trace_end(node.reads, node.writes);
+    if (failed == 2) {
+        node.ended = module.ended_blocks(0);
+        meet(node);
+        return false;
+    }
+    if (node.arrived || failed == 0) meet(node);
     if (failed) {
         fprintf(stderr, "software CUDA device: kernel %s: %s\n", op.name.c_str(), module.error());
-        return LAUNCH_FAILED;
+        code = LAUNCH_FAILED;
+        return true;
     }
     if (int at = spoils(op.name); at >= 0) {
         uint64_t address;
@@ -91,5 +145,5 @@ CUresult run_kernel(Node &node) {
         auto *stamps = reinterpret_cast<uint64_t *>(at);
         stamps[1] = std::max(stamps[1], node.end);
     }
-    return SUCCESS;
+    return true;
 }

@@ -9,6 +9,8 @@
 
 static char hung_marker;
 static void *const HUNG = &hung_marker;
+static char waits_marker;
+static void *const WAITS = &waits_marker;
 
 uint64_t random_below(uint64_t bound) {
     uint64_t &x = state().random;
@@ -109,9 +111,17 @@ static void execute(const NodePtr &node) {
     node->end = node->start;
     if (node->device->broken) return finish(node);
     switch (op.kind) {
-    case Operation::Kernel:
-        if (CUresult code = run_kernel(*node)) node->device->broken = code;
+    case Operation::Kernel: {
+        CUresult code;
+        if (!run_kernel(*node, code)) {
+            node->execution = WAITS;
+            node->state = Node::Running;
+            state().running.push_back(node);
+            return;
+        }
+        if (code) node->device->broken = code;
         break;
+    }
     case Operation::Copy:
         // A copy may be of bytes that a later call has freed: the driver faults there too.
         memcpy(reinterpret_cast<void *>(op.to),
@@ -141,7 +151,13 @@ static bool poll_running() {
     for (size_t i = 0; i < running.size();) {
         NodePtr node = running[i];
         int done = 0;
-        if (node->execution != HUNG) {
+        if (node->execution == WAITS) {
+            CUresult code = SUCCESS;
+            uint64_t ended = node->ended;
+            done = node->device->broken || run_kernel(*node, code);
+            if (code) node->device->broken = code;
+            any |= node->ended != ended;
+        } else if (node->execution != HUNG) {
             uint64_t end = node->start;
             done = node->operation->work->poll(node->execution, &end);
             node->end = std::max(end, node->start);

@@ -68,6 +68,9 @@ struct Node {
     // ns of the virtual clock. `start` holds the latest end among dependencies until it runs;
     // `spent` is what a kernel waited on the clock.
     uint64_t start = 0, end = 0, spent = 0;
+    // Of a kernel that waits for kernels of other devices: the order of its threads, which blocks have ended, when it
+    // arrived, and whom it has met.
+    uint64_t order = 0, ended = 0, arrived = 0, met = 0;
     // What it touched, once it has run.
     std::vector<FakeRange> reads, writes;
 };
@@ -132,6 +135,7 @@ struct Module {
     void (*set_clock)(unsigned long long (*)(void *), void (*)(void *, unsigned), void *) = nullptr;
     void (*set_order)(unsigned long long) = nullptr;
     const char *(*error)() = nullptr;
+    unsigned long long (*ended_blocks)(unsigned long long) = nullptr;
     // Its kernels say when they ran, at the address that is their last argument.
     bool stamped = false;
     ~Module();
@@ -246,8 +250,9 @@ void run_some();
 uint64_t random_below(uint64_t bound);
 uint64_t host_clock(uint64_t advance);
 void host_clock_reaches(uint64_t time);
-// run_kernel.cpp: runs a kernel now; an error breaks the context.
-CUresult run_kernel(Node &node);
+// run_kernel.cpp: runs a kernel now; an error breaks the context. False: it waits for a kernel of another device, and is to
+// be run again.
+bool run_kernel(Node &node, CUresult &code);
 // trace.cpp: which device memory the kernel between the two touches, where it was compiled to tell.
 void trace_begin();
 void trace_end(std::vector<FakeRange> &reads, std::vector<FakeRange> &writes);

@@ -48,6 +48,10 @@ inline unsigned ready[MAX_THREADS * 2];
 inline unsigned ready_first = 0, ready_count = 0;
 inline jmp_buf launcher;
 inline bool failed = false;
+// A block stands where another kernel has to come first; and which blocks of a launch that has such have ended, a bit each.
+constexpr unsigned MOST_WAITING = 64;
+inline bool waits = false;
+inline uint64_t ended_blocks = 0;
 inline char error_text[1024] = "";
 
 alignas(128) inline unsigned char static_shared[STATIC_SHARED_BYTES];
@@ -183,6 +187,14 @@ inline void give_stacks_back() {
     vsnprintf(error_text + used, sizeof error_text - used, format, arguments);
     va_end(arguments);
     failed = true;
+    _longjmp(launcher, 1);
+}
+
+// Ends the block where a thread waits for another kernel, of which this one knows nothing: the launch is to be repeated for
+// blocks that have not ended, which begin anew. So what a block does before it waits must do no harm when it is done twice.
+[[noreturn, gnu::noinline]] inline void come_back() {
+    if (uint64_t(grid_size.x) * grid_size.y * grid_size.z > MOST_WAITING) fail("waits in a grid of more than %u blocks", MOST_WAITING);
+    waits = true;
     _longjmp(launcher, 1);
 }
 

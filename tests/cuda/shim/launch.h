@@ -73,21 +73,31 @@ inline void check_shared() {
     thread_order.each([](Fiber& fiber) { make_ready(&fiber); });
     // back here when no thread is ready, or with an error
     if (_setjmp(launcher) == 0) go_on();
-    if (failed) return;
+    if (failed || waits) return;
     if (left != threads) report_divergence();
     check_shared();
 }
 
+// All blocks that have not ended, as if they ran beside one another: while one waits the others go on.
 inline bool run_blocks() {
     Order order(uint64_t(grid_size.x) * grid_size.y * grid_size.z, 0);
+    bool again = false;
     for (uint64_t i = 0; i < order.n; i++) {
         uint64_t block = order(i);
+        if (block < MOST_WAITING && ended_blocks >> block & 1) continue;
         block_index = {unsigned(block % grid_size.x), unsigned(block / grid_size.x % grid_size.y),
                        unsigned(block / grid_size.x / grid_size.y)};
+        waits = false;
         run_block();
         if (failed) return false;
+        if (block < MOST_WAITING && !waits) ended_blocks |= 1ull << block;
+        if (!waits) continue;
+        again = true;
+        for (Fiber& fiber : fibers) fiber.entered = false;
     }
-    return true;
+    waits = again;
+    if (!again) ended_blocks = 0;
+    return !again;
 }
 
 inline std::mutex one_at_a_time;
@@ -95,7 +105,7 @@ inline std::mutex one_at_a_time;
 inline int launch(const char* name, void (*body)(), const unsigned grid[3], const unsigned block[3],
                   unsigned shared_bytes) {
     kernel_name = name;
-    failed = false;
+    failed = waits = false;
     current = nullptr;
     uint64_t count = uint64_t(block[0]) * block[1] * block[2];
     grid_size = {grid[0], grid[1], grid[2]};
@@ -119,7 +129,7 @@ inline int launch(const char* name, void (*body)(), const unsigned grid[3], cons
     if (run_blocks()) return 0;
     // what had not ended is abandoned where it stands
     for (Fiber& fiber : fibers) fiber.entered = false;
-    return 1;
+    return waits ? 2 : 1;
 }
 
 // Calls a kernel with arguments as cuLaunchKernel takes them: a pointer to each.

@@ -30,7 +30,10 @@ pub const CHECKS: [(&str, &str); 8] = [
         "bandwidth",
         "a decode step's bytes over its time are no more than the GPU's memory can give, and not half of it",
     ),
-    ("overlap", "communication beside compute takes no longer than the longer of the two"),
+    (
+        "overlap",
+        "a collective of 500 us beside a chain of products takes as long as the longer of the two",
+    ),
     ("link", "an emulated all-reduce takes what its link says, to a tick of the clock"),
     ("stamps", "the clock that kernels read is fine enough, and what a stamp and an event cost"),
     ("nccl", "sums of small integers that depend on the rank are exact, eager and captured"),

@@ -11,14 +11,14 @@ use super::{Local, Programs, Setup};
 use crate::base::error::{Error, Result};
 use crate::machine::driver::{Divided, Gpu, Memory, Priority, Stream};
 use crate::model::WeightSource;
-use crate::plan::{DType, Element, Kind, Lane, ModelShape, Phase};
+use crate::plan::{Lane, ModelShape, Phase};
 use crate::run::computed::Computed;
 use crate::run::cuda::blas::Blas;
-use crate::run::cuda::choose::Product;
 use crate::run::cuda::collective::{Collective, EmulatedScratch, LoopbackTable};
 use crate::run::cuda::kernels::{KernelOptions, Kernels};
 use crate::run::cuda::launches::MatvecChoice;
 use crate::run::cuda::load::Loader;
+use crate::run::cuda::one_shot::OneShot;
 use crate::run::cuda::program::Program;
 use crate::run::cuda::rank::{Activations, RankMemory};
 use crate::run::cuda::schedule::{Layout, Schedule, StreamId};
@@ -36,6 +36,8 @@ pub struct Engine {
     pub(super) setup: Setup,
     pub(super) programs: Arc<Programs>,
     pub(super) collective: Collective,
+    /// What decode steps sum with instead, where that is asked for.
+    pub(super) one_shot: Option<Arc<OneShot>>,
     pub(super) emulated: Option<EmulatedScratch>,
     /// Where all ranks' messages in 8 bits are gathered.
     pub(super) gathered: Option<Memory>,
@@ -105,6 +107,7 @@ impl Engine {
         };
         // loopback's collectives are kernels like any other
         let is_divided = setup.comm_sms > 0 && !matches!(local.collective, Collective::Loopback);
+        let layout = Layout { chained: !is_divided, ..layout };
         let divided = is_divided.then(|| gpu.divide(setup.comm_sms)).transpose()?;
         let for_compute =
             divided.as_ref().map_or(gpu.info().multiprocessors, |divided| divided.multiprocessors().0);
@@ -207,6 +210,7 @@ impl Engine {
             setup: setup.clone(),
             programs,
             collective: local.collective,
+            one_shot: local.one_shot,
             emulated,
             gathered,
             prefill,
@@ -284,55 +288,6 @@ impl Engine {
     /// The products that cuBLASLt executes, with their algorithms.
     pub(in crate::run::cuda) fn blas(&self) -> &Blas {
         &self.blas
-    }
-
-    /// Each shape of product of a decode step, with the first local rank's memory.
-    pub(in crate::run::cuda) fn products(&self) -> Result<Vec<Product>> {
-        let program = &self.programs.decode;
-        let plan = &program.plan;
-        let (Some(rank), Some(activations)) = (self.ranks.first(), self.decode.activations.first())
-        else {
-            return Ok(Vec::new());
-        };
-        let whole = StepSize::decode(self.setup.sequences);
-        let all = self.multiprocessors();
-        let mut products: Vec<Product> = Vec::new();
-        let matmuls = plan.operations.iter().zip(program.beside_collectives());
-        for (operation, beside) in matmuls.filter(|(o, _)| o.kind == Kind::MatMul) {
-            let size = whole.of_group(plan.groups, operation.group);
-            let taken = if beside { self.taken_by_collectives(size.rows()) } else { 0 };
-            let Some(weight) = operation.weight.map(|w| &plan.weights[w.index()]) else { continue };
-            let out = &plan.values[operation.writes[0].index()];
-            let (rows, logits) =
-                (size.rows_of(out.rows, rank.index, plan.tp), out.element == Element::Logit);
-            let address = rank.weight(&weight.name)?;
-            let same = |p: &&mut Product| {
-                (p.rows, p.inputs, p.outputs, p.logits) == (rows, weight.inputs, weight.outputs, logits)
-            };
-            match products.iter_mut().find(same) {
-                Some(known) => {
-                    known.weights.push(address);
-                    known.multiprocessors = known.multiprocessors.min(all.saturating_sub(taken).max(1));
-                }
-                None => products.push(Product {
-                    rows,
-                    inputs: weight.inputs,
-                    outputs: weight.outputs,
-                    logits,
-                    whole: weight.is_whole(),
-                    multiprocessors: all.saturating_sub(taken).max(1),
-                    x: activations.buffer(program.buffer(operation.reads[0])),
-                    weights: vec![address],
-                    out: activations.buffer(program.buffer(operation.writes[0])),
-                }),
-            }
-        }
-        Ok(products)
-    }
-
-    /// The format of weights, activations and KV cache, which is one.
-    pub fn dtype(&self) -> DType {
-        self.setup.dtype
     }
 
     /// The kernels, for what they have to say.
@@ -492,7 +447,7 @@ impl Engine {
 
 /// `[capacity][head_dim / 2]` pairs of cosine and sine.
 fn rope_table(gpu: &Gpu, stream: &Stream, shape: &ModelShape, capacity: u32) -> Result<Memory> {
-    let pairs = crate::run::cpu::RopeTable::new(shape, capacity as usize).pairs();
+    let pairs: Vec<f32> = crate::run::cpu::RopeTable::new(shape, capacity as usize).pairs();
     let memory = gpu.allocate(4 * pairs.len() as u64, "the table of rotary embeddings")?;
     stream.copy_to_device(memory.ptr(), bytemuck::cast_slice(&pairs))?;
     Ok(memory)

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `setup` | what an engine is made from, and whether it will fit |
 //! | `link` | emulated collectives held against the link's own times |
+//! | `products` | the products of a step, and what their layers take |
 //! | `stamps` | when kernels ran, as they say themselves |
 //! | `step` | steps: bound to memory, captured, replayed or enqueued |
 //!
@@ -13,6 +14,7 @@
 
 mod device;
 mod link;
+mod products;
 mod setup;
 mod stamps;
 mod step;

@@ -6,17 +6,20 @@ use std::time::{Duration, Instant};
 use crate::base::error::{Error, Result};
 use crate::machine::driver::{Gpu, Priority};
 use crate::model::Model;
-use crate::plan::{Architecture, CommDType, DType, Kind, Phase, PlanSpec, Precision, Variant};
+use crate::plan::{Architecture, CommDType, DType, Kind, Lowering, Phase, PlanSpec, Precision, Variant};
 use crate::run::comm::nccl::Communicator;
 use crate::run::comm::{Exchange, Progress};
 use crate::run::cuda::blas;
 use crate::run::cuda::collective::Collective;
+use crate::run::cuda::kernels::geometry;
 use crate::run::cuda::launches::MatvecChoice;
+use crate::run::cuda::one_shot::OneShot;
 use crate::run::cuda::program::Program;
 use crate::run::cuda::rank::Sizes;
 use crate::run::cuda::size::StepSize;
 use crate::run::cuda::tuning::Tuning;
 use crate::run::sample::Sampling;
+use crate::table::Collective as Asked;
 
 /// Memory that is left alone, at most: graphs, modules, what libraries load when they
 /// first need it (bytes).
@@ -53,6 +56,8 @@ pub struct Setup {
     pub graph: bool,
     /// Multiprocessors that communication has for itself; 0: all share all.
     pub comm_sms: u32,
+    /// Which all-reduce the ranks of a decode step do; those of a prefill are NCCL's.
+    pub collective: Asked,
     /// What can be changed of how steps run.
     pub tuning: Tuning,
     /// Who multiplies few rows by a matrix.
@@ -70,6 +75,8 @@ pub struct Local {
     pub ranks: std::ops::Range<u32>,
     /// Who sums over all of them.
     pub collective: Collective,
+    /// What decode steps sum with instead, where that is asked for.
+    pub one_shot: Option<Arc<OneShot>>,
 }
 
 /// Plans of both phases.
@@ -96,7 +103,10 @@ impl Programs {
                 tp: setup.tp,
                 phase,
                 precision: Precision::uniform(setup.dtype),
-                lowering: Program::lowering(all_logits),
+                lowering: Lowering {
+                    fuse_all_reduce: phase == Phase::Decode && setup.collective == Asked::Fused,
+                    ..Program::lowering(all_logits)
+                },
                 variant: if alone { setup.variant.undivided() } else { setup.variant },
                 batch: setup.sequences,
             };
@@ -142,8 +152,18 @@ pub fn lacks(tp: u32, variant: Variant) -> Option<String> {
 
 /// Multiprocessors that kernels beside a collective of so many rows leave to it: none where it has its own.
 pub(super) fn taken(setup: &Setup, collective: &Collective, rows: u32) -> u32 {
-    let row = u64::from(setup.model.shape.hidden) * setup.dtype.bytes();
-    let needed = collective.multiprocessors(u64::from(rows) * row, setup.tp);
+    let hidden = setup.model.shape.hidden;
+    let row = u64::from(hidden) * setup.dtype.bytes();
+    let needed = match (collective, setup.collective) {
+        // a decode step's
+        (Collective::Nccl(..), Asked::Fused) if rows <= setup.sequences => {
+            geometry::one_shot_rows(rows, hidden).grid[0]
+        }
+        (Collective::Nccl(..), asked) if asked != Asked::Nccl && rows <= setup.sequences => {
+            geometry::one_shot(u64::from(rows) * u64::from(hidden)).grid[0]
+        }
+        _ => collective.multiprocessors(u64::from(rows) * row, setup.tp),
+    };
     match (needed, setup.tuning.sms_for_comm) {
         (0, _) => 0,
         _ if setup.comm_sms > 0 => 0,

@@ -8,14 +8,14 @@ use super::stamps::Stamps;
 use super::{Engine, PhaseState};
 use crate::base::error::{Error, Result};
 use crate::machine::driver::{Event, Graph, GraphExec, Memory, Stream};
-use crate::plan::Phase;
+use crate::plan::{DType, Phase};
 use crate::run::cuda::collective::Collective;
 use crate::run::cuda::cupti;
 use crate::run::cuda::kernels::Source;
-use crate::run::cuda::launches::{Binder, Call};
+use crate::run::cuda::launches::{Binder, Call, MatvecChoice};
 use crate::run::cuda::program::Program;
 use crate::run::cuda::rank::Activations;
-use crate::run::cuda::schedule::{Item, Marks, Schedule, StreamId};
+use crate::run::cuda::schedule::{Item, Marks, Schedule};
 use crate::run::cuda::size::StepSize;
 use crate::run::cuda::transfer::Transfer;
 use crate::run::recorder::range;
@@ -120,9 +120,15 @@ impl Engine {
         self.step(Phase::Prefill, &size, timing)
     }
 
-    /// Binds a step to memory; everything that must not happen during a capture happens here.
-    fn step(&self, phase: Phase, size: &StepSize, timing: Timing<'_>) -> Result<Step> {
-        let kernels = self.kernels.of(matches!(timing, Timing::Stamps(_)));
+    /// What every local rank launches for each operation of a step, products by whom `matvec` says; kernels are compiled, and
+    /// algorithms chosen, with that.
+    pub(super) fn bind(
+        &self,
+        kernels: Source<'_>,
+        phase: Phase,
+        size: &StepSize,
+        matvec: &MatvecChoice,
+    ) -> Result<Vec<Vec<Vec<Call>>>> {
         let program = self.programs.of(phase);
         let state = self.state(phase);
         let beside = program.beside_collectives();
@@ -139,7 +145,7 @@ impl Engine {
                 rank,
                 activations,
                 sampling: self.setup.sampling,
-                matvec: &self.setup.matvec,
+                matvec,
                 tokens,
                 batch: self.setup.sequences,
                 capacity: self.setup.capacity,
@@ -150,6 +156,7 @@ impl Engine {
                     &beside,
                 ),
                 programmatic: self.programmatic(),
+                one_shot: self.one_shot.as_deref().filter(|_| phase == Phase::Decode),
             };
             calls.push(binder.bind(size)?);
         }
@@ -158,7 +165,19 @@ impl Engine {
                 self.blas.prepare(shape)?;
             }
         }
-        let mut collectives = self.collectives(kernels, program, state, size)?;
+        Ok(calls)
+    }
+
+    /// Binds a step to memory; everything that must not happen during a capture happens here.
+    fn step(&self, phase: Phase, size: &StepSize, timing: Timing<'_>) -> Result<Step> {
+        let kernels = self.kernels.of(matches!(timing, Timing::Stamps(_)));
+        let (program, state) = (self.programs.of(phase), self.state(phase));
+        let mut calls = self.bind(kernels, phase, size, &self.setup.matvec)?;
+        let mut collectives = match (phase, &self.one_shot) {
+            // the ranks' own calls
+            (Phase::Decode, Some(_)) => HashMap::new(),
+            _ => self.collectives(kernels, program, state, size)?,
+        };
         let (schedule, marks) = match timing {
             Timing::None | Timing::Stamps(_) => (state.schedule.clone(), Vec::new()),
             Timing::Events(marks, count) => {
@@ -171,9 +190,7 @@ impl Engine {
         // whether a collective may run beside a kernel or not: all plans are executed the same way
         for (rank, calls) in calls.iter_mut().enumerate() {
             for operation in 0..calls.len() {
-                let lane = program.plan.operations[operation].lane;
-                let stream = StreamId { rank: rank as u32, lane };
-                let before = follows.get(&(stream, operation as u32));
+                let before = follows.get(&(rank as u32, operation as u32));
                 let own = before
                     .and_then(|before| calls[*before as usize].last())
                     .is_some_and(|before| matches!(before, Call::Kernel { .. }));
@@ -197,6 +214,25 @@ impl Engine {
         let events = (0..schedule.events).map(|_| self.gpu.event(false)).collect::<Result<_>>()?;
         let size = *size;
         Ok(Step { phase, size, schedule, events, calls, collectives, marks, graph: None, keep })
+    }
+
+    /// Which all-reduces the ranks do, for records.
+    pub fn collectives_in_words(&self) -> String {
+        let collective = self.collective.as_str();
+        match &self.one_shot {
+            Some(_) => format!("{}; prefill: {collective}", self.setup.collective),
+            None => collective.to_owned(),
+        }
+    }
+
+    /// The format of weights, activations and KV cache, which is one.
+    pub fn dtype(&self) -> DType {
+        self.setup.dtype
+    }
+
+    /// Whether decode steps are captured.
+    pub fn is_captured(&self) -> bool {
+        self.setup.graph
     }
 
     /// Whether kernels may start before those before them have ended.
@@ -323,7 +359,8 @@ impl Engine {
         self.launch(self.main(), keep)
     }
 
-    pub(super) fn launch(&self, stream: &Stream, calls: &mut [Call]) -> Result<()> {
+    /// Enqueues calls on a stream.
+    pub(in crate::run::cuda) fn launch(&self, stream: &Stream, calls: &mut [Call]) -> Result<()> {
         for call in calls {
             match call {
                 Call::Kernel { function, launch, arguments } => {

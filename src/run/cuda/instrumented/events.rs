@@ -42,11 +42,9 @@ impl Instruments {
         let skeleton = Skeleton::of(&program.plan);
         let schedule = Schedule::new(&program.plan, &engine.layout(), None);
         let waits = schedule.waits(program.plan.operations.len());
-        let marks: Vec<Marks> = windows
-            .ranges()
-            .iter()
-            .map(|range| Marks::new(&skeleton.lanes, &waits, range.clone()))
-            .collect();
+        let lanes = schedule.lanes(&program.plan);
+        let marks: Vec<Marks> =
+            windows.ranges().iter().map(|range| Marks::new(&lanes, &waits, range.clone())).collect();
         let steps: Result<Vec<Step>> =
             (0..marks.len().max(least)).map(|step| make(&marks[step % marks.len()])).collect();
         Ok(Self { steps: steps?, skeleton, windows, marks })

@@ -30,6 +30,23 @@ pub fn elements(n: u64, multiprocessors: u32) -> Launch {
     Launch::flat(blocks as u32, FLAT)
 }
 
+/// Most blocks of [`one_shot`] and [`one_shot_rows`]: as many as have flags.
+pub const ONE_SHOT_BLOCKS: u32 = 64;
+/// Threads of a block of `one_shot_sum`, and most of one of `one_shot_add_norm`.
+const ONE_SHOT: u32 = 512;
+
+/// `one_shot_sum` of `n` numbers: 16 bytes a thread, up to as many blocks as there are flags.
+pub fn one_shot(n: u64) -> Launch {
+    let blocks = n.div_ceil(u64::from(ONE_SHOT * PACK)).clamp(1, ONE_SHOT_BLOCKS.into());
+    Launch::flat(blocks as u32, ONE_SHOT)
+}
+
+/// `one_shot_add_norm`: a block a row, up to as many as there are flags.
+pub fn one_shot_rows(rows: u32, columns: u32) -> Launch {
+    let threads = columns.div_ceil(PACK).next_multiple_of(WARP).clamp(WARP, ONE_SHOT);
+    Launch::flat(rows.clamp(1, ONE_SHOT_BLOCKS), threads)
+}
+
 /// The launch of `silu_mul` over `rows` rows of `width` columns.
 pub fn silu_mul(rows: u32, width: u32) -> Launch {
     parts(rows, width.div_ceil(PACK))
@@ -124,7 +141,8 @@ mod tests {
                 rows(many, columns), elements(n, sms), silu_mul(many, columns),
                 rope_append(many, heads, heads, head_dim * 8), bias_heads(many, 3 * heads * head_dim * 8),
                 norm_heads(many, 2 * heads), sample_part(sample_parts(columns), many % 4096),
-                sample_greedy(many), sample_random(many), emulated_collective(sms),
+                sample_greedy(many), sample_random(many), emulated_collective(sms), one_shot(n),
+                one_shot_rows(many, columns),
             ];
             for Launch { grid, block, shared_bytes, .. } in all {
                 prop_assert!(block[0] % WARP == 0 && block[0] <= 1024 && block[1..] == [1, 1]);

@@ -51,6 +51,7 @@ pub(super) const UNITS: &[Unit] = &[
         ["loopback_sum", "loopback_scatter", "loopback_gather", "emulated_collective"],
         []
     ),
+    unit!("one_shot.cu", ["one_shot_sum", "one_shot_add_norm"], []),
     unit!("eight.cu", ["quantize", "sum_eight", "loopback_eight"], []),
     unit!("random.cu", ["random_fill"], []),
     unit!("measure.cu", ["read_bandwidth", "clock_probe"], []),
@@ -62,6 +63,7 @@ pub(super) const HEADERS: &[(&str, &str)] = &[
     ("number.cuh", include_str!("../../../../kernels/number.cuh")),
     ("block.cuh", include_str!("../../../../kernels/block.cuh")),
     ("join.cuh", include_str!("../../../../kernels/join.cuh")),
+    ("norm.cuh", include_str!("../../../../kernels/norm.cuh")),
     ("hash.cuh", include_str!("../../../../kernels/hash.cuh")),
     ("mma.cuh", include_str!("../../../../kernels/mma.cuh")),
     ("softmax.cuh", include_str!("../../../../kernels/softmax.cuh")),

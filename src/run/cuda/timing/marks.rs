@@ -32,7 +32,7 @@ impl Marks {
     /// On the compute stream after everything of the step, the comm stream joined.
     pub const STEP_END: Mark = schedule::STEP_END;
 
-    /// The events of `window`. `lanes` and `waits` are by operation of the plan: its lane, and whether
+    /// The events of `window`. `lanes` and `waits` are by operation of the plan: the lane of its stream, and whether
     /// its stream waits for an event of another stream right before it.
     pub fn new(lanes: &[Lane], waits: &[bool], window: Range<usize>) -> Self {
         let mut marks = Self {

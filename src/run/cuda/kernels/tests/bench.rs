@@ -135,6 +135,11 @@ impl<'a> Bench<'a> {
         self.buffers[handle.0].allocation.address() + GUARD as u64
     }
 
+    /// Writes to the start of a buffer.
+    pub fn write(&mut self, handle: Handle, bytes: &[u8]) {
+        self.buffers[handle.0].allocation.write(GUARD, bytes);
+    }
+
     /// A buffer's numbers, in the format of numbers.
     pub fn read_numbers(&self, handle: Handle) -> Vec<f32> {
         decode(self.options.dtype, &self.bytes(handle))
@@ -173,6 +178,22 @@ impl<'a> Bench<'a> {
         geometry: &driver::Launch,
         arguments: &[Argument],
     ) -> Duration {
+        let (took, waits) = self.attempt(kernel, constants, geometry, arguments, 0);
+        assert_eq!(waits, None, "{kernel}, {}: waits for another kernel", self.options.dtype);
+        took
+    }
+
+    /// Launches like [`Self::launch_with`] a kernel that may have to wait for others, of which these blocks have ended: then
+    /// which have.
+    #[track_caller]
+    pub fn attempt(
+        &mut self,
+        kernel: &str,
+        constants: &[(&str, u32)],
+        geometry: &driver::Launch,
+        arguments: &[Argument],
+        ended: u64,
+    ) -> (Duration, Option<u64>) {
         let words: Vec<u64> = arguments
             .iter()
             .map(|argument| match *argument {
@@ -186,7 +207,7 @@ impl<'a> Bench<'a> {
             .collect();
         let launch = Launch { kernel, options: &self.options, constants, geometry };
         let dtype = self.options.dtype;
-        let took = self.device.launch(&launch, &words);
+        let took = self.device.attempt(&launch, &words, ended);
         let took = took.unwrap_or_else(|problem| panic!("{kernel}, {dtype}: {problem}"));
         for (i, buffer) in self.buffers.iter().enumerate() {
             let mut all = vec![0; buffer.bytes + 2 * GUARD];

@@ -20,6 +20,7 @@ mod gpu;
 mod matvec;
 mod measure;
 mod norm;
+mod one_shot;
 mod random;
 mod rope;
 mod rows;
@@ -44,6 +45,18 @@ pub(super) trait Device {
     /// Runs a kernel to its end; returns how long that took by a clock that the kernel can read. `arguments`:
     /// the bytes of each, in the low end of a word.
     fn launch(&self, launch: &Launch<'_>, arguments: &[u64]) -> Result<Duration, String>;
+
+    /// Runs those blocks of a kernel that have not `ended` before (a bit each), to their end (`None`), or until all that are
+    /// left wait for another kernel: then which have ended. Devices that run kernels beside one another run it to its end.
+    fn attempt(
+        &self,
+        launch: &Launch<'_>,
+        arguments: &[u64],
+        ended: u64,
+    ) -> Result<(Duration, Option<u64>), String> {
+        assert_eq!(ended, 0);
+        self.launch(launch, arguments).map(|took| (took, None))
+    }
 }
 
 /// Memory of a device.

@@ -141,6 +141,18 @@ impl Device for Shim {
     }
 
     fn launch(&self, launch: &Launch<'_>, arguments: &[u64]) -> Result<Duration, String> {
+        match self.attempt(launch, arguments, 0)? {
+            (took, None) => Ok(took),
+            (_, Some(_)) => Err("waits for another kernel".into()),
+        }
+    }
+
+    fn attempt(
+        &self,
+        launch: &Launch<'_>,
+        arguments: &[u64],
+        ended: u64,
+    ) -> Result<(Duration, Option<u64>), String> {
         let unit = match self.unit {
             Some(unit) => unit,
             None => unit_of(launch.kernel).map_err(|error| error.to_string())?,
@@ -173,6 +185,9 @@ impl Device for Shim {
             let order =
                 library.get::<unsafe extern "C" fn(u64)>(b"shim_order").map_err(|e| e.to_string())?;
             order(self.order);
+            let ended_blocks = library.get::<unsafe extern "C" fn(u64) -> u64>(b"shim_ended_blocks");
+            let ended_blocks = ended_blocks.map_err(|e| e.to_string())?;
+            ended_blocks(ended);
             // a clock that runs by being read and slept on
             let mut now = 0u64;
             let clock = library.get::<SetClock>(b"shim_clock").map_err(|e| e.to_string())?;
@@ -186,8 +201,10 @@ impl Device for Shim {
                 pointers.as_mut_ptr(),
             );
             clock(None, None, std::ptr::null_mut());
-            if code == 0 {
-                return Ok(Duration::from_nanos(now));
+            // what waits is asked which blocks have ended; none of the next launch have
+            let waits = ended_blocks(0);
+            if code != 1 {
+                return Ok((Duration::from_nanos(now), (code == 2).then_some(waits)));
             }
             let error = library
                 .get::<unsafe extern "C" fn() -> *const std::ffi::c_char>(b"shim_error")

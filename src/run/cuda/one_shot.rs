@@ -1,0 +1,168 @@
+//! All-reduces in one shot (`--collective one-shot` and `fused`): ranks of one process read each other's parts where they
+//! lie. What kernels/one_shot.cu calls a region is made here, and what it cannot do is said here.
+
+use std::sync::Arc;
+
+use super::kernels::geometry;
+use super::launches::{Binder, Call};
+use super::size::StepSize;
+use crate::base::error::{Error, Result};
+use crate::machine::driver::{Arguments, DevicePtr, Gpu, Memory};
+use crate::plan::{CommDType, Kind, Lane, Operation, Plan};
+use crate::table::{Collective, P2p, Spec};
+
+/// Ranks that a region has room for.
+const MOST_RANKS: u32 = 16;
+
+/// Bytes of a region's head, as the kernels have it: addresses, counters, flags.
+pub(super) const HEAD_BYTES: u64 = 256 + 4 * (geometry::ONE_SHOT_BLOCKS as u64) * (MOST_RANKS as u64);
+
+/// Why ranks of a cell cannot sum in one shot, if so.
+pub(super) fn lacks(spec: &Spec) -> Option<String> {
+    let collective = spec.collective;
+    if spec.tp == 1 || collective == Collective::Nccl {
+        return None;
+    }
+    let why = if spec.link.is_emulated() {
+        "needs a GPU a rank, and an emulated link has one; its length is its profile's".to_owned()
+    } else if spec.p2p == P2p::Off {
+        "reads the other ranks' memory, which P2P off does not let it".to_owned()
+    } else if spec.sequence_parallel || spec.comm_dtype != CommDType::Activations {
+        "sums whole rows of activations: neither shares of them (sequence parallelism) nor messages in 8 bits"
+            .to_owned()
+    } else if spec.tp > MOST_RANKS {
+        format!("sums over up to {MOST_RANKS} ranks")
+    } else {
+        return None;
+    };
+    Some(format!("the {collective} all-reduce of the cuda backend {why}"))
+}
+
+/// Why ranks that are processes of their own cannot sum in one shot.
+pub(super) fn lacks_processes(collective: Collective) -> String {
+    format!(
+        "the {collective} all-reduce of the cuda backend is one of threads, which know each other's addresses; a launcher's \
+         ranks are processes (LADDERSCOPE_LAUNCHER=none ignores the launcher)"
+    )
+}
+
+/// The regions of all ranks, which lie until the last rank has let go of them: others may still read.
+#[derive(Debug)]
+pub struct OneShot {
+    /// By lane and rank; none of a lane that reduces nothing. Within a lane launches follow one another, as they must.
+    regions: [Vec<Memory>; 2],
+    half: u64,
+}
+
+impl OneShot {
+    /// Regions for the all-reduces of a plan, of up to so many rows of which each has so many bytes, between as many GPUs
+    /// as the plan has ranks, from number `first` on. Fails where one of them does not reach another's memory, or has too
+    /// little of it.
+    pub fn between(first: usize, plan: &Plan, rows: u32, row: u64) -> Result<Arc<Self>> {
+        let gpus: Vec<Gpu> =
+            (0..plan.tp as usize).map(|rank| Gpu::open(first + rank)).collect::<Result<_>>()?;
+        for gpu in &gpus {
+            let others = gpus.iter().filter(|other| other.info().index != gpu.info().index);
+            for other in others {
+                gpu.reach(other)?;
+            }
+        }
+        let half = (u64::from(rows) * row).next_multiple_of(256);
+        let regions = |lane: Lane| -> Result<Vec<Memory>> {
+            let reduces = |kind: &Kind| matches!(kind, Kind::AllReduce | Kind::AllReduceAddNorm);
+            if !plan.operations.iter().any(|o| o.lane == lane && reduces(&o.kind)) {
+                return Ok(Vec::new());
+            }
+            let bytes = HEAD_BYTES + 2 * half;
+            let regions: Vec<Memory> = gpus
+                .iter()
+                .map(|gpu| gpu.allocate(bytes, "what other ranks read of all-reduces"))
+                .collect::<Result<_>>()?;
+            let mut head = vec![0u8; HEAD_BYTES as usize];
+            for (at, region) in head.chunks_exact_mut(8).zip(&regions) {
+                at.copy_from_slice(&region.ptr().0.to_ne_bytes());
+            }
+            regions.iter().try_for_each(|region| region.upload(0, &head))?;
+            Ok(regions)
+        };
+        let regions = [regions(Lane::Compute)?, regions(Lane::Comm)?];
+        Ok(Arc::new(Self { regions, half }))
+    }
+
+    /// A rank's region for the all-reduces of a lane, and how many bytes a half of it has.
+    fn of(&self, lane: Lane, rank: u32) -> Option<(DevicePtr, u64)> {
+        let region = self.regions[lane as usize].get(rank as usize)?;
+        Some((region.ptr(), self.half))
+    }
+}
+
+impl Binder<'_> {
+    /// The kernel of an all-reduce.
+    pub(super) fn one_shot_sum(&self, operation: &Operation, size: &StepSize) -> Result<Call> {
+        let (region, half) = self.region(operation)?;
+        let (read, written) = (operation.reads[0], operation.writes[0]);
+        let elements = self.elements(written, size);
+        let mut arguments = Arguments::new();
+        arguments.pointer(region).pointer(self.value(read)).pointer(self.value(written));
+        arguments.u32(self.rank.index).u32(self.program.plan.tp).u64(half).u64(elements);
+        self.kernel("one_shot_sum", geometry::one_shot(elements), arguments)
+    }
+
+    /// The kernel of an all-reduce of so many rows with the addition and the norm behind it.
+    pub(super) fn one_shot_add_norm(
+        &self,
+        operation: &Operation,
+        rows: u32,
+        weight: DevicePtr,
+    ) -> Result<Call> {
+        let (region, half) = self.region(operation)?;
+        let columns = self.columns(operation.writes[0]);
+        let mut arguments = Arguments::new();
+        arguments.pointer(region);
+        operation.reads.iter().for_each(|read| {
+            arguments.pointer(self.value(*read));
+        });
+        arguments.pointer(weight);
+        operation.writes.iter().for_each(|written| {
+            arguments.pointer(self.value(*written));
+        });
+        arguments.u32(self.rank.index).u32(self.program.plan.tp).u64(half);
+        arguments.u32(rows).u32(columns).f32(self.shape.norm_eps as f32);
+        self.kernel("one_shot_add_norm", geometry::one_shot_rows(rows, columns), arguments)
+    }
+
+    fn region(&self, operation: &Operation) -> Result<(DevicePtr, u64)> {
+        let found = self.one_shot.and_then(|all| all.of(operation.lane, self.rank.index));
+        found.ok_or_else(|| Error::failed(format!("{}: nobody sums in one shot", operation.name)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::sim::testing::spec;
+    use crate::table::{Backend, Link};
+
+    #[test]
+    fn what_cannot_be_summed_in_one_shot_says_why() {
+        let plain = spec("standard", "tiny");
+        let cell = Spec {
+            backend: Backend::Cuda,
+            collective: Collective::Fused,
+            link: Link::Native,
+            p2p: P2p::On,
+            tp: 2,
+            ..plain
+        };
+        let why = |spec: Spec| lacks(&spec).unwrap_or_default();
+        assert_eq!(lacks(&cell), None);
+        assert!(why(Spec { link: Link::P2pOn, ..cell.clone() }).contains("needs a GPU a rank"));
+        let off = Spec { p2p: P2p::Off, collective: Collective::OneShot, ..cell.clone() };
+        assert!(why(off.clone()).starts_with("the one-shot all-reduce of the cuda backend reads"));
+        assert_eq!(lacks(&Spec { collective: Collective::Nccl, ..off.clone() }), None);
+        assert_eq!(lacks(&Spec { tp: 1, ..off }), None);
+        assert!(why(Spec { sequence_parallel: true, ..cell.clone() }).contains("whole rows"));
+        assert!(why(Spec { comm_dtype: CommDType::Int8, ..cell.clone() }).contains("8 bits"));
+        assert!(why(Spec { tp: 32, ..cell }).contains("up to 16 ranks"));
+    }
+}
