@@ -194,6 +194,22 @@ fn a_tiny_window_says_so_and_a_larger_one_goes_on() {
     }
 }
 
+/// A window manager that tiles sends a new size while a key is on its way: the program learns of both at one moment.
+#[test]
+fn a_key_that_comes_with_a_change_of_size_is_not_lost() {
+    let place = Place::new();
+    let mut workbench = open(place.path(), (80, 24));
+    for i in 0..200 {
+        let (key, page) = [("3", "no runs"), ("4", "no trace is open")][i % 2];
+        workbench.resize((80 + i as u16 % 7, 24));
+        // from before the signal's handler to behind it
+        std::thread::sleep(Duration::from_micros(i as u64 % 20 * 10));
+        workbench.press(key);
+        workbench.wait_for(page);
+    }
+    quit(workbench);
+}
+
 #[test]
 fn a_storm_of_sizes_and_keys_leaves_a_working_window() {
     let (_place, mut workbench) = swept((120, 40));

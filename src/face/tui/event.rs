@@ -155,8 +155,7 @@ impl Loop {
         }
     }
 
-    /// Draws a frame of the size that the window has now: where keys and changes of size come together,
-    /// the news of a size can get lost on its way.
+    /// Draws a frame of the size that the window has now, of which the news may still be on its way.
     fn draw(&mut self, window: &mut Window) -> std::io::Result<()> {
         let size = window.size()?;
         if (size.width, size.height) != self.state.cx.size {
