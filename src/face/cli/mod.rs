@@ -87,7 +87,7 @@ app::verbs! {
     Whatif(Box<whatif::Args>): |args, _| whatif::run(&args);
     /// What the engine of a trace would take with another architecture, all-reduce or P2P setting
     Rewire(rewire::Args): |args, dir| rewire::run(&args, dir);
-    /// A figure fit for a paper: pareto, throughput, improvement, gain, overlap, p2p
+    /// A figure fit for a paper: pareto, throughput, improvement, gain, overlap, p2p, training
     Figure(figure::Args): |args, dir| figure::run(&args, dir);
     /// Stored runs as a Parquet file for notebooks, a row a run
     Export(export::Args): |args, dir| export::run(&args, dir);
