@@ -127,6 +127,8 @@ impl Store {
     /// A failure where the file cannot be written.
     pub fn trained(&self, training: &Training) -> Result<()> {
         let path = self.finished_path();
+        let folder = path.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
         let mut file = open_locked(&path)?;
         heal(&mut file).map_err(Error::io(&path))?;
         append_line(&mut file, training).map_err(Error::io(&path))
