@@ -70,6 +70,23 @@ pub fn bootstrap_mean(values: &[f64]) -> Option<[f64; 2]> {
     interval95((0..RESAMPLES).map(|_| drawn() / values.len() as f64).collect())
 }
 
+/// Student's t at 97.5 % by degrees of freedom, from 1.
+const STUDENT: [f64; 20] = [
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
+    2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
+];
+
+/// A 95% interval of the mean of a few values that are independent and roughly normal, such as those of seeds, by
+/// Student's t: of so few a bootstrap would be too narrow. `None` of fewer than two.
+pub fn interval_of_few(values: &[f64]) -> Option<[f64; 2]> {
+    let mean = mean(values).filter(|_| values.len() > 1)?;
+    let freedom = values.len() - 1;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom as f64;
+    let t = STUDENT.get(freedom - 1).copied().unwrap_or(1.96 + 2.5 / freedom as f64);
+    let half = t * (variance / values.len() as f64).sqrt();
+    Some([mean - half, mean + half])
+}
+
 /// `statistic`, a function of the sides' medians, of [`RESAMPLES`] resamples;
 /// `None` as of [`resample_pools`].
 pub fn resample<const SIDES: usize>(
@@ -148,6 +165,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// R: `t.test(c(1, 2, 4))$conf.int`, and of 30 values at two ends.
+    #[test]
+    fn intervals_of_a_few_values_are_students() {
+        assert_eq!(interval_of_few(&[1.0]), None);
+        let [low, high] = interval_of_few(&[1.0, 2.0, 4.0]).unwrap();
+        assert!((low + 1.4612).abs() < 1e-3 && (high - 6.1279).abs() < 1e-3, "{low} {high}");
+        let many: Vec<f64> = (0..30).map(|n| f64::from(n % 2)).collect();
+        let [low, high] = interval_of_few(&many).unwrap();
+        assert!((high - low - 2.0 * 2.0452 * (0.25 * 30.0 / 29.0 / 30.0f64).sqrt()).abs() < 1e-3);
+    }
 
     #[test]
     fn medians_and_percentiles_on_paper() {

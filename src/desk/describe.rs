@@ -32,6 +32,7 @@ pub fn describe(record: &Record, annotation: Option<&Annotation>) -> Vec<Section
         numbers(record, Scope::Run),
         numbers(record, Scope::Lanes),
         numbers(record, Scope::Quality),
+        numbers(record, Scope::Training),
         predicted_from(record),
         stored(record),
         environment(record),
@@ -97,6 +98,10 @@ fn numbers(record: &Record, scope: Scope) -> Section {
         Scope::Quality => {
             let told = record.quality.as_ref().map(|quality| quality.told());
             format!("Quality: {}", told.unwrap_or_default())
+        }
+        Scope::Training => {
+            let told = record.training.as_ref().map(|training| training.told());
+            format!("Training: {}", told.unwrap_or_default())
         }
         _ => format!("Overlap: decode phase of one sample, averaged over ranks ({of})"),
     });

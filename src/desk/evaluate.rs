@@ -2,7 +2,6 @@
 //! the others are computed and stored one by one, so that nothing is lost where it is interrupted.
 
 use std::collections::HashSet;
-use std::path::Path;
 
 use crate::base::error::{Error, Result};
 use crate::lab::launch::Cancel;
@@ -23,6 +22,8 @@ pub struct Asked {
     pub text: Text,
     /// The wirings, in the order in which results are wanted.
     pub architectures: Vec<Architecture>,
+    /// The model whose `standard` they are compared with, where that is another one.
+    pub reference: Option<Model>,
     /// The number of ranks (TP).
     pub tp: u32,
     /// Format of the weights.
@@ -82,6 +83,8 @@ struct Read {
     keys: Vec<String>,
     /// The fingerprint of the weights.
     weights: String,
+    /// That of the model that they are compared with, where it is another one.
+    reference: Option<String>,
 }
 
 impl Subject {
@@ -107,7 +110,9 @@ impl Read {
         }
         progress(Progress::Doing("hashing the weights"));
         let weights = asked.model.fingerprint(asked.seed)?;
-        Ok(Self { tokens, keys, weights })
+        let reference =
+            asked.reference.as_ref().map(|model| model.fingerprint(asked.seed)).transpose()?;
+        Ok(Self { tokens, keys, weights, reference })
     }
 }
 
@@ -147,14 +152,14 @@ pub fn evaluate(
     let Asked { model, context, tp, dtype, comm_dtype, seed, .. } = asked;
     // what is wrong is told before anything is read that takes long
     let plans = plan_hashes(asked, backend)?;
-    let Read { tokens, keys, weights } = subject.read(asked, progress)?;
+    let Read { tokens, keys, weights, reference } = subject.read(asked, progress)?;
     let windows: Vec<&[u32]> = tokens.chunks_exact(*context).collect();
     let mut files: Vec<EvaluationFile> = plans
         .iter()
         .map(|(architecture, plan)| {
             let plan = plan.clone();
             let of = Evaluation::new(&model.name, weights, architecture, *tp, *dtype, plan);
-            store.evaluation(of.sending(*comm_dtype))
+            store.evaluation(of.sending(*comm_dtype).beside(reference.clone()))
         })
         .collect::<Result<_>>()?;
 
@@ -165,6 +170,7 @@ pub fn evaluate(
     let request = EvaluateRequest {
         model: model.clone(),
         architectures: plans.iter().map(|(architecture, _)| architecture.clone()).collect(),
+        reference: asked.reference.clone(),
         dtype: *dtype,
         tp: *tp,
         comm_dtype: *comm_dtype,
@@ -202,7 +208,9 @@ pub fn evaluate(
     // random weights have no quality that runs could have
     if asked.counts && model.has_weights {
         let text = asked.text.name();
-        store.evaluated(&model.name, (&text, *context), backend.name(), keys.clone(), &files)?;
+        let beside = asked.reference.as_ref().map(|model| model.name.as_str());
+        let of = (model.name.as_str(), beside);
+        store.evaluated(of, (&text, *context), backend.name(), keys.clone(), &files)?;
     }
     Ok(TextQuality {
         backend: backend.name(),
@@ -246,7 +254,12 @@ fn missing(windows: &[&[u32]], keys: &[String], files: &[EvaluationFile]) -> (Ve
 }
 
 /// The tokens of a text, all of them in the vocabulary.
-fn tokens(model: &Model, text: &Text) -> Result<Vec<u32>> {
+///
+/// # Errors
+///
+/// An input error for a text that cannot be read, a model without a tokenizer where it needs one, ids beyond the
+/// vocabulary.
+pub(super) fn tokens(model: &Model, text: &Text) -> Result<Vec<u32>> {
     let path = text.path();
     let words = match text {
         Text::Ids(path) => return read_tokens(path, model.shape.vocab),
@@ -277,16 +290,13 @@ fn tokens(model: &Model, text: &Text) -> Result<Vec<u32>> {
 }
 
 fn tokenizer(model: &Model) -> Result<Tokenizer> {
-    let is_there = |dir: &&Path| dir.join("tokenizer.json").is_file();
-    model.dir.as_deref().filter(is_there).map(Tokenizer::open).unwrap_or_else(|| {
-        let what = match &model.dir {
-            Some(dir) => {
-                format!("--text needs {}, which is not there", dir.join("tokenizer.json").display())
-            }
-            None => "--text needs a tokenizer, which a built-in shape has not".into(),
-        };
-        Err(Error::input_help(what, "give token ids with --tokens-file FILE"))
-    })
+    match &model.dir {
+        Some(dir) if !dir.join("tokenizer.json").is_file() => Err(Error::input_help(
+            format!("--text needs {}, which is not there", dir.join("tokenizer.json").display()),
+            "give token ids with --tokens-file FILE",
+        )),
+        _ => Tokenizer::of(model),
+    }
 }
 
 /// A text of which no window is left; `all` tokens it has, `used` of them are used.

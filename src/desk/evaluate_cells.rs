@@ -111,6 +111,7 @@ fn one(
         model: Model::resolve(&part.model)?,
         text: of.text.clone(),
         architectures: part.architectures.clone(),
+        reference: None,
         tp: part.tp,
         dtype: part.dtype,
         comm_dtype: part.comm_dtype,

@@ -5,11 +5,13 @@ use std::collections::HashSet;
 
 use clap::ValueEnum;
 
+use super::adapt;
 use super::origin::{Stores, overlap_pair};
 use crate::base::error::{Error, Result};
+use crate::plan::Architecture;
 use crate::study::analysis::{self, Axes, CellSet, OverlayPoint};
 use crate::study::plot::{self, Figure, Options, ParetoData, Part, ProvenanceSummary};
-use crate::table::{Record, Status};
+use crate::table::{Curve, Record, Status};
 use crate::trace::Trace;
 
 /// What a figure shows.
@@ -27,6 +29,8 @@ pub enum Kind {
     Overlap,
     /// Tokens/s with P2P on beside off
     P2p,
+    /// Loss of held-out text over steps of training, with intervals over seeds
+    Training,
 }
 
 impl Kind {
@@ -74,6 +78,11 @@ impl Wanted {
     /// Input errors: no finished runs, runs of several sets that are not comparable, and what the figure lacks
     /// (no pair, no P2P on and off). Failures where a trace cannot be read.
     pub fn of_records(&self, mut records: Vec<Record>, stores: &Stores) -> Result<Drawn> {
+        if self.kind == Kind::Training {
+            // trainings are no runs: those of the stores, whichever runs are shown
+            let all: Result<Vec<_>> = stores.0.iter().map(|store| adapt::stored(store)).collect();
+            return self.of_trainings(&all?.into_iter().flat_map(|(all, _)| all).collect::<Vec<_>>());
+        }
         records.retain(|record| record.status == Status::Ok && record.metrics.is_some());
         if records.is_empty() {
             return Err(Error::input_help(
@@ -130,8 +139,21 @@ impl Wanted {
                 let provenance = stores.provenance(&[standard.clone(), ladder.clone()]);
                 self.of_traces(&traces.iter().collect::<Vec<_>>(), &provenance)?
             }
+            Kind::Training => return Err(Error::failed("trainings are no runs")),
         };
         Ok(Drawn { figure, notes })
+    }
+
+    /// Draws the curves of trainings that differ in architecture and seed alone.
+    ///
+    /// # Errors
+    ///
+    /// An input error where they differ in more, and where there is nothing to draw.
+    pub fn of_trainings(&self, trainings: &[Curve]) -> Result<Drawn> {
+        let set = analysis::one_training_set(trainings)?;
+        let figure = plot::training_figure(&set, &self.options)?;
+        let last = analysis::compared_trainings(&with_standard_first(trainings));
+        Ok(Drawn { figure, notes: last.iter().map(analysis::ComparedTrainings::told).collect() })
     }
 
     /// Draws the lanes of one step of each of these traces, the first one above. Fails where [`plot::overlap_figure`]
@@ -169,4 +191,11 @@ impl Wanted {
             format!("choose one by a filter, for example 'model=NAME':\n    {}", names.join("\n    ")),
         ))
     }
+}
+
+/// Trainings in the order in which others are compared with the first: `standard` before all.
+fn with_standard_first(trainings: &[Curve]) -> Vec<Curve> {
+    let mut all = trainings.to_vec();
+    all.sort_by_key(|one| one.training.spec.architecture != Architecture::Standard);
+    all
 }

@@ -15,6 +15,7 @@
 //! | `evaluate` | the quality of architectures on a text, stored window by window |
 //! | `evaluate_cells` | the quality of an experiment's cells |
 //! | `convert` | which layers of a checkpoint to convert, and a checkpoint with the chosen ones |
+//! | `adapt` | training: a conversion repaired, or a small model from scratch |
 //! | `experiments` | the experiments at hand: files and built-in ones |
 //! | `files` | trace files that could be opened |
 //! | `offers` | what can be typed for an option, an axis or a name |
@@ -23,6 +24,7 @@
 //!
 //! Nothing here prints: what a user should be told is in what these functions return.
 
+pub mod adapt;
 mod align;
 mod answer;
 pub mod convert;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::adapt::train_cells;
 use super::evaluate_cells::evaluate_cells;
 use crate::base::error::{Error, Result};
 use crate::lab::launch::{Cancel, Leader, ProcessExecutor};
@@ -34,7 +35,7 @@ impl Start {
         Self { store, cancel, timeout: TIMEOUT, watch: false, leader: None }
     }
 
-    /// Runs an experiment, and evaluates the quality of its cells where it asks for that. Blocks until it has ended or was cancelled.
+    /// Runs an experiment, and evaluates the quality of its cells' models and trains them where it asks for that. Blocks until it has ended or was cancelled.
     ///
     /// # Errors
     ///
@@ -50,7 +51,10 @@ impl Start {
         let mut outcome =
             sweep::execute(experiment, &self.store, &executor, choice, &self.cancel, emit)?;
         if !outcome.interrupted && !self.cancel.is_all() {
-            match evaluate_cells(experiment, &self.store, &self.cancel, emit) {
+            let after = evaluate_cells(experiment, &self.store, &self.cancel, emit).and_then(|failed| {
+                Ok(failed + train_cells(experiment, &self.store, &self.cancel, emit)?)
+            });
+            match after {
                 Ok(failed) => outcome.unevaluated = failed,
                 Err(Error::Interrupted) => outcome.interrupted = true,
                 Err(error) => return Err(error),
@@ -74,10 +78,10 @@ impl Start {
     ) -> Result<Option<SweepOutcome>> {
         let executor = self.executor(None)?;
         let how = OnSlurm { options, binary: executor.binary.clone(), detach, timeout: self.timeout };
-        if experiment.evaluate.is_some() {
+        if experiment.evaluate.is_some() || experiment.adapt.is_some() {
             emit(SweepEvent::Note(
-                "quality is not evaluated by Slurm's tasks: the same sweep without --slurm evaluates it, and finds the \
-                 runs stored"
+                "quality is not evaluated, and nothing trained, by Slurm's tasks: the same sweep without --slurm does \
+                 that, and finds the runs stored"
                     .into(),
             ));
         }

@@ -9,6 +9,9 @@ const BLOOM_NOTE: &str =
 const LLAMA_405B_NOTE: &str =
     "16 KV heads as the paper benchmarked it, so that TP 16 divides them (the released model has 8)";
 
+const MINI_NOTE: &str =
+    "3.6 M parameters and a vocabulary of bytes, to be trained from scratch with `adapt`";
+
 /// One line of the table; the rest of a shape follows from it.
 struct Row {
     name: &'static str,
@@ -70,7 +73,7 @@ const fn qwen(name: &'static str, sizes: [u32; 6], qkv: HeadStep) -> Row {
 }
 
 /// Sizes: layers, hidden, heads, KV heads, MLP, vocabulary.
-const ROWS: [Row; 23] = [
+const ROWS: [Row; 24] = [
     row("1b", [40, 1536, 24, 24, 4096, 49152], plain(10_000.0)),
     row("3b", [40, 2304, 32, 32, 9216, 49152], plain(10_000.0)),
     row("llama-3-8b", [32, 4096, 32, 8, 14336, 128_256], plain(500_000.0)),
@@ -102,6 +105,7 @@ const ROWS: [Row; 23] = [
         ..qwen("qwen3-32b", [64, 5120, 64, 8, 25600, 151_936], HeadStep::Normed)
     },
     row("mistral-7b", [32, 4096, 32, 8, 14336, 32000], plain(10_000.0)),
+    Row { note: Some(MINI_NOTE), ..row("mini", [8, 192, 6, 6, 512, 256], plain(10_000.0)) },
     row("tiny", [4, 64, 8, 4, 160, 256], plain(10_000.0)),
 ];
 

@@ -99,7 +99,7 @@ fn needed(shape: &ModelShape) -> impl Iterator<Item = Tensor> {
 }
 
 /// Maps a file for reading.
-fn map(path: &Path) -> Result<Mmap> {
+pub(super) fn map(path: &Path) -> Result<Mmap> {
     let file = File::open(path).map_err(Error::io(path))?;
     // mapping nothing is an error of its own on some systems
     if file.metadata().map_err(Error::io(path))?.len() < LENGTH_BYTES as u64 {
@@ -121,7 +121,7 @@ fn corrupt(path: &Path, what: impl std::fmt::Display) -> Error {
 
 /// Parses a file's header and checks it against the file's length: where the data begin, and
 /// what is in them.
-fn header(path: &Path, bytes: &[u8]) -> Result<(usize, Metadata)> {
+pub(super) fn header(path: &Path, bytes: &[u8]) -> Result<(usize, Metadata)> {
     if bytes.starts_with(b"version https://git-lfs") {
         return Err(Error::input_help(
             format!("{}: a git-lfs pointer, not the weights themselves", path.display()),

@@ -17,7 +17,7 @@ pub(crate) const MAX_LAYERS: u32 = 10_000;
 
 /// The families that are read, by `model_type`, and what each does to queries, keys and values before the rotation.
 /// A config without the key is Llama's, as old ones are.
-const FAMILIES: [(&str, HeadStep); 5] = [
+pub(super) const FAMILIES: [(&str, HeadStep); 5] = [
     ("llama", HeadStep::Plain),
     ("ladder_llama", HeadStep::Plain),
     ("mistral", HeadStep::Plain),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::Model;
 use crate::base::atomic;
@@ -11,7 +11,7 @@ use crate::base::error::{Error, Result};
 use crate::plan::LayerSet;
 
 /// Endings of files of weights; what else is there is small, may be edited by hand and is copied.
-const WEIGHTS: [&str; 4] = ["safetensors", "bin", "pth", "pt"];
+pub(super) const WEIGHTS: [&str; 4] = ["safetensors", "bin", "pth", "pt"];
 
 impl Model {
     /// Writes an HF directory `out` of the model's checkpoint, wired as ladder in these layers: `ladder_layers` in
@@ -78,7 +78,7 @@ pub fn check_place(out: &Path) -> Result<()> {
 }
 
 /// The files of a directory that a copy of the checkpoint needs, but for its config.
-fn files(dir: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(Error::io(dir))? {
         let path = entry.map_err(Error::io(dir))?.path();
@@ -98,16 +98,29 @@ fn link(from: &Path, to: &Path) -> Result<()> {
 
 /// The text of a config with these ladder layers.
 fn config(path: &Path, list: &[u32], layers: u32) -> Result<String> {
+    let mut members = members(path)?;
+    set_layers(&mut members, list, layers);
+    let text = serde_json::to_string_pretty(&members);
+    text.map(|text| text + "\n").map_err(|e| Error::failed(format!("{}: {e}", path.display())))
+}
+
+/// The members of a config.
+pub(super) fn members(path: &Path) -> Result<Map<String, Value>> {
     let text = fs::read_to_string(path).map_err(Error::io(path))?;
     let wrong = |what: String| Error::input(format!("{}: {what}", path.display()));
-    let mut config: Value = serde_json::from_str(&text).map_err(|e| wrong(format!("not JSON: {e}")))?;
-    let members = config.as_object_mut().ok_or_else(|| wrong("not a JSON object".into()))?;
+    match serde_json::from_str(&text).map_err(|e| wrong(format!("not JSON: {e}")))? {
+        Value::Object(members) => Ok(members),
+        _ => Err(wrong("not a JSON object".into())),
+    }
+}
+
+/// Says in a config which layers are ladder.
+pub(super) fn set_layers(members: &mut Map<String, Value>, list: &[u32], layers: u32) {
     let value = match LayerSet::of(list, layers) {
         LayerSet::Only(list) if !list.is_empty() => Value::from(list),
         _ => Value::from(list.len()),
     };
     members.insert("ladder_layers".into(), value);
-    serde_json::to_string_pretty(&config).map(|text| text + "\n").map_err(|e| wrong(e.to_string()))
 }
 
 #[cfg(test)]

@@ -11,15 +11,18 @@ mod convert;
 mod converted;
 mod files;
 mod fingerprint;
+mod numbers;
 mod prompts;
 mod random;
 mod resolve;
 mod rope;
 mod tokenizer;
+mod trained;
 mod weights;
 
 pub(crate) use config::{MAX_LAYERS, MAX_SIZE};
 pub use converted::check_place;
+pub use numbers::{NumbersFile, write_numbers};
 pub use prompts::{read_prompts, read_tokens};
 pub use random::RandomStream;
 pub use resolve::Model;

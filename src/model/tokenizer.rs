@@ -2,6 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
+use super::Model;
+
 use crate::base::error::{Error, Result};
 use crate::base::panic;
 
@@ -12,7 +16,61 @@ pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
 }
 
+/// Whether a model's tokens are bytes: a built-in shape with a vocabulary of 256, which has no tokenizer of its own.
+pub(super) fn is_of_bytes(model: &Model) -> bool {
+    model.dir.is_none() && model.shape.vocab == 256
+}
+
+/// The `tokenizer.json` whose tokens are bytes, each with its value as id.
+pub(super) fn bytes_json() -> String {
+    // GPT-2's letters for bytes, which byte-level tokenizers have in their vocabulary
+    let mut further = 256u32..;
+    let vocab: serde_json::Map<String, serde_json::Value> = (0..=255u8)
+        .map(|byte| {
+            let letter = match byte {
+                b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => char::from(byte),
+                _ => further.next().and_then(char::from_u32).unwrap_or_default(),
+            };
+            (letter.to_string(), byte.into())
+        })
+        .collect();
+    let level = json!({
+        "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false,
+    });
+    // words of single letters: nothing is ever merged, and long words would only take memory
+    let split = json!({
+        "type": "Split", "pattern": { "Regex": "(?s).{1,64}" }, "behavior": "Isolated", "invert": false,
+    });
+    let pre_tokenizer = json!({ "type": "Sequence", "pretokenizers": [split, level.clone()] });
+    let json = json!({
+        "version": "1.0", "added_tokens": [], "normalizer": null, "post_processor": null,
+        "pre_tokenizer": pre_tokenizer, "decoder": level,
+        "model": { "type": "BPE", "vocab": vocab, "merges": [] },
+    });
+    json.to_string()
+}
+
 impl Tokenizer {
+    /// The tokenizer of a model: that of its directory, or bytes for a built-in shape with a vocabulary of 256.
+    ///
+    /// # Errors
+    /// Input errors: no tokenizer, or one that cannot be read.
+    pub fn of(model: &Model) -> Result<Self> {
+        match &model.dir {
+            Some(dir) => Self::open(dir),
+            None if is_of_bytes(model) => {
+                let name = PathBuf::from("tokenizer of bytes");
+                let inner = tokenizers::Tokenizer::from_bytes(bytes_json());
+                let inner = inner.map_err(|e| Error::failed(format!("{}: {e}", name.display())))?;
+                Ok(Self { path: name, inner })
+            }
+            None => Err(Error::input_help(
+                format!("{} is a built-in shape without a tokenizer", model.name),
+                "give token ids, or name a shape with a vocabulary of bytes: mini, tiny",
+            )),
+        }
+    }
+
     /// Reads `tokenizer.json` of an HF directory.
     ///
     /// # Errors

@@ -12,6 +12,9 @@ pub struct EvaluateRequest {
     pub model: Model,
     /// The wirings that are evaluated. `standard` is computed beside them, since they are compared with it.
     pub architectures: Vec<Architecture>,
+    /// The model whose `standard` they are compared with, where it is another one of the same shape: the checkpoint
+    /// from which this one was trained.
+    pub reference: Option<Model>,
     /// Format of the weights; the cpu backend does f32 and bf16.
     pub dtype: DType,
     /// The number of ranks (TP).
@@ -92,6 +95,14 @@ impl EvaluateRequest {
     /// Errors where something is wrong that no backend could do.
     pub(super) fn check(&self) -> Result<()> {
         let vocab = self.model.shape.vocab;
+        if let Some(reference) = &self.reference
+            && reference.shape != self.model.shape
+        {
+            return Err(Error::input_help(
+                format!("{} and {} have different shapes", self.model.name, reference.name),
+                "compare a checkpoint with the one that it was trained from",
+            ));
+        }
         for (index, window) in self.windows.iter().enumerate() {
             if window.tokens.len() < 2 {
                 return Err(Error::input(format!(

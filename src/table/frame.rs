@@ -196,6 +196,7 @@ pub(crate) fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, Str
                 instrumented: None,
                 verified: None,
                 quality: None,
+                training: None,
                 spec: spec.clone(),
             };
             for (measure, numbers) in &measures {

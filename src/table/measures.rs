@@ -37,6 +37,8 @@ pub enum Scope {
     Runs,
     /// What the run's model makes of a text: measured by an evaluation, not by the run.
     Quality,
+    /// What trainings of the run's model ended with: measured by `adapt`, not by the run.
+    Training,
 }
 
 /// How a measure is read.
@@ -385,6 +387,12 @@ pub static MEASURES: &[Measure] = &[
     quality!("perplexity", &["ppl"], "perplexity", "perplexity", Factor, Less, perplexity, perplexity_ci95, ["perplexity_ci95_low", "perplexity_ci95_high"]),
     quality!("kl", &["divergence"], "KL", "KL from standard, a token", Nats, Less, kl, kl_ci95, ["kl_ci95_low", "kl_ci95_high"]),
     quality!("agreement", &["agree"], "agreement", "agreement with standard", Share, More, agreement, agreement_ci95, ["agreement_ci95_low", "agreement_ci95_high"]),
+    Measure::new("train_loss", &["loss"], "loss", "loss at the end of training", (Unit::Nats, Less, Scope::Training), Read::Computed(|r| Some(r.training.as_ref()?.loss)))
+        .interval(Some(["train_loss_ci95_low", "train_loss_ci95_high"]), |r| r.training.as_ref()?.loss_ci95),
+    Measure::new("trained_nll", &["held-out"], "trained NLL", "NLL of held-out text after training", (Unit::Nats, Less, Scope::Training), Read::Computed(|r| r.training.as_ref()?.nll))
+        .interval(Some(["trained_nll_ci95_low", "trained_nll_ci95_high"]), |r| r.training.as_ref()?.nll_ci95),
+    Measure::new("trained_kl", &[], "trained KL", "KL after training from the unconverted model", (Unit::Nats, Less, Scope::Training), Read::Computed(|r| r.training.as_ref()?.kl)),
+    Measure::new("train_tokens_per_s", &["train-speed"], "train tok/s", "tokens/s of training", (Rate, More, Scope::Training), Read::Computed(|r| r.training.as_ref()?.tokens_per_s)),
 ];
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod quality;
 mod record;
 pub mod render;
 mod spec;
+mod training;
 mod unit;
 
 pub use environment::Environment;
@@ -29,4 +30,7 @@ pub use record::{
 };
 pub(crate) use record::{overlap_pct, schema_of, shared};
 pub use spec::{Provenance, VARIANTS};
+pub use training::{
+    Curve, HeldOut, RunTraining, TRAINING, Training, TrainingSpec, TrainingSpeed, TrainingStep,
+};
 pub use unit::Unit;

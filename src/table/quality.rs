@@ -83,6 +83,9 @@ pub struct RunQuality {
     pub backend: Backend,
     /// Where the numbers come from.
     pub provenance: Provenance,
+    /// The model whose `standard` it is compared with, where that is another: the one that it was trained from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
     /// When the evaluation ended, RFC 3339 in UTC.
     pub evaluated: String,
 }
@@ -92,9 +95,14 @@ impl RunQuality {
     /// `measured on cpu, text.txt, 10 windows of 512 tokens`.
     pub fn basis(&self) -> String {
         let windows = counted(self.windows, "window");
+        let beside = self.reference.iter().map(|model| format!(", KL from standard of {model}"));
         format!(
-            "{} on {}, {}, {windows} of {} tokens",
-            self.provenance, self.backend, self.text, self.context
+            "{} on {}, {}, {windows} of {} tokens{}",
+            self.provenance,
+            self.backend,
+            self.text,
+            self.context,
+            beside.collect::<String>()
         )
     }
 

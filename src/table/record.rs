@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::base::words::words;
-use crate::table::{Environment, Provenance, RunQuality, Spec};
+use crate::table::{Environment, Provenance, RunQuality, RunTraining, Spec};
 
 /// Version of the record format.
 pub const SCHEMA: u32 = 1;
@@ -214,14 +214,23 @@ pub struct Record {
     )]
     #[schemars(with = "Option<RunQuality>")]
     pub quality: Option<Arc<RunQuality>>,
+    /// What trainings of the model as the run wires it ended with, where the store has any: looked up as the quality is.
+    #[serde(
+        default,
+        skip_deserializing,
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "shared"
+    )]
+    #[schemars(with = "Option<RunTraining>")]
+    pub training: Option<Arc<RunTraining>>,
 }
 
 /// Writes what several records share.
-pub(crate) fn shared<S: Serializer>(
-    quality: &Option<Arc<RunQuality>>,
+pub(crate) fn shared<S: Serializer, T: Serialize>(
+    one: &Option<Arc<T>>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    quality.as_deref().serialize(serializer)
+    one.as_deref().serialize(serializer)
 }
 
 impl Record {

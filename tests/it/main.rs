@@ -1,6 +1,7 @@
 //! The command line as its users meet it: every test runs the binary. One integration-test binary,
 //! because each links slowly.
 
+mod adapting;
 mod batches;
 mod comparing;
 mod convert;

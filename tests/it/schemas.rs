@@ -155,6 +155,11 @@ fn what_checkpoints_give() {
         "generate",
         &json(&place, "generate --weights model --prompt-tokens-file ids.txt --output-tokens 1"),
     );
+    let on_ids = "--weights model --tokens-file ids.txt --context 8 --steps 2 --batch 2 --seed 0,1";
+    holds(
+        "adapt",
+        &json(&place, &format!("adapt {on_ids} --architecture standard,ladder --distil --layers 1")),
+    );
     let target = "h100_sxm,tp=2,p2p=off,prompt_tokens=8,output_tokens=4";
     holds("convert", &json(&place, &format!("convert {on} --for {target}")));
 }

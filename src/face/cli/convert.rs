@@ -58,7 +58,7 @@ pub struct Args {
 }
 
 /// A set of layers as `ladder:` takes it; a list may stand without its brackets.
-fn layers(text: &str) -> Result<LayerSet> {
+pub(super) fn layers(text: &str) -> Result<LayerSet> {
     let list =
         if text.contains('+') && !text.starts_with('[') { format!("[{text}]") } else { text.into() };
     match format!("ladder:{list}").parse() {

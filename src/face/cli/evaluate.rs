@@ -15,6 +15,7 @@ use crate::base::error::Result;
 use crate::desk::evaluate::{Progress, Subject, TextQuality, evaluate};
 use crate::lab::launch::Cancel;
 use crate::lab::store::Store;
+use crate::model::Model;
 use crate::plan::{Architecture, CommDType};
 use crate::table::render::{Shown, Table};
 use crate::table::{Backend, Quality};
@@ -30,6 +31,9 @@ pub struct Args {
     /// Residual wirings (as in `run`), a case each: A,B,...
     #[arg(long, value_delimiter = ',', default_value = "standard")]
     pub architecture: Vec<Architecture>,
+    /// Compare with standard of this checkpoint, from which --weights was trained [default: with its own]
+    #[arg(long, value_name = "DIR")]
+    pub reference: Option<String>,
     /// Format in which partial sums are sent: activations, f8, int8
     #[arg(long, value_name = "FORMAT", default_value = "activations")]
     pub comm_dtype: CommDType,
@@ -41,7 +45,8 @@ pub struct Args {
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let backend = args.on.backend()?;
     let architectures = args.architecture.clone();
-    let asked = args.on.asked(args.on.model()?, backend, architectures, args.comm_dtype)?;
+    let mut asked = args.on.asked(args.on.model()?, backend, architectures, args.comm_dtype)?;
+    asked.reference = args.reference.as_deref().map(Model::resolve).transpose()?;
     let cancel = Cancel::default();
     interrupt::cancel_on_signals(&cancel, true)?;
     let mut shown = Shower::new();

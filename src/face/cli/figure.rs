@@ -6,7 +6,7 @@ use super::filter::FilterArgs;
 use super::report;
 use crate::base::error::Result;
 use crate::desk::figure::{Kind, Wanted};
-use crate::desk::{self, Stores};
+use crate::desk::{self, Stores, adapt};
 use crate::lab::store::Store;
 use crate::study::analysis::{Axes, XAxis, YAxis};
 use crate::study::plot::{self, Options, Part, ProvenanceSummary, Size};
@@ -20,7 +20,7 @@ pub struct Args {
     #[arg(value_enum, value_name = "KIND")]
     pub kind: Kind,
     /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all of --dir]; for overlap also traces,
-    /// the first one above
+    /// the first one above; for training the trainings' ids
     #[arg(value_name = "RUNS|DIR")]
     pub runs: Vec<String>,
     /// The file: .svg or .png
@@ -90,6 +90,11 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let figure = match traces_named(args, &dir)? {
         Some((traces, provenance)) => {
             wanted.of_traces(&traces.iter().collect::<Vec<_>>(), &provenance)?
+        }
+        None if args.kind == Kind::Training => {
+            let drawn = wanted.of_trainings(&adapt::named(&Store::open(&dir), &args.runs)?)?;
+            drawn.notes.iter().for_each(|note| report::note(note));
+            drawn.figure
         }
         None => {
             let mut records = args.filter.records(&args.runs, &dir)?;

@@ -4,6 +4,7 @@
 //! exit status, and its line in the list below. Results go to standard output through `output`, progress and warnings
 //! to standard error, errors through `report`.
 
+mod adapt;
 mod app;
 mod baseline;
 mod calibrate;
@@ -14,6 +15,7 @@ mod complete_values;
 mod completions;
 mod config;
 mod convert;
+mod curves;
 mod doctor;
 mod doctor_check;
 mod doctor_gpu;
@@ -85,7 +87,7 @@ app::verbs! {
     Whatif(Box<whatif::Args>): |args, _| whatif::run(&args);
     /// What the engine of a trace would take with another architecture, all-reduce or P2P setting
     Rewire(rewire::Args): |args, dir| rewire::run(&args, dir);
-    /// A figure fit for a paper: pareto, throughput, improvement, gain, overlap, p2p
+    /// A figure fit for a paper: pareto, throughput, improvement, gain, overlap, p2p, training
     Figure(figure::Args): |args, dir| figure::run(&args, dir);
     /// Stored runs as a Parquet file for notebooks, a row a run
     Export(export::Args): |args, dir| export::run(&args, dir);
@@ -99,6 +101,8 @@ app::verbs! {
     Evaluate(evaluate::Args): |args, dir| evaluate::run(&args, dir);
     /// Which layers of a checkpoint to convert to ladder: what sets of them cost in quality and give in speed
     Convert(Box<convert::Args>): |args, dir| convert::run(&args, dir);
+    /// Retrain a conversion, or train a small model of any architecture from scratch (cpu)
+    Adapt(Box<adapt::Args>): |args, dir| adapt::run(&args, dir);
     /// Fit the free constants of a software stack and its links to measured runs
     Calibrate(calibrate::Args): |args, dir| calibrate::run(&args, dir);
     /// The simulator against published data: errors of every set that comes with the program

@@ -1,6 +1,6 @@
 //! The options of every verb that measures quality: a checkpoint, a text, and how the text is cut into windows.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::report;
 use crate::base::error::{Error, Result};
@@ -53,19 +53,7 @@ impl TextArgs {
 
     /// The model of the directory; says where its weights are random although they might not be expected to be.
     pub fn model(&self) -> Result<Model> {
-        let (dir, seed) = (&self.weights, self.seed);
-        if !dir.is_dir() {
-            return Err(Error::input_help(
-                format!("--weights {}: no such directory", dir.display()),
-                "name an HF directory with config.json and safetensors",
-            ));
-        }
-        let model = Model::resolve(&dir.to_string_lossy())?;
-        if !model.has_weights {
-            let dir = dir.display();
-            report::warn(&format!("{dir} has no weights: they are random, from seed {seed}"));
-        }
-        Ok(model)
+        model_of(&self.weights, self.seed)
     }
 
     /// What is to be evaluated. Fails where no text is named.
@@ -83,6 +71,7 @@ impl TextArgs {
             dtype: self.dtype.unwrap_or_else(|| backend.generation_dtype(&model)),
             model,
             architectures,
+            reference: None,
             tp: self.tp,
             comm_dtype,
             context: self.context as usize,
@@ -91,4 +80,23 @@ impl TextArgs {
             counts: true,
         })
     }
+}
+
+/// The model of a directory; says where its weights are random although they might not be expected to be.
+pub(super) fn model_of(dir: &Path, seed: u64) -> Result<Model> {
+    if !dir.is_dir() {
+        return Err(Error::input_help(
+            format!("--weights {}: no such directory", dir.display()),
+            "name an HF directory with config.json and safetensors",
+        ));
+    }
+    // a built-in shape of the same name is not meant
+    let place = if dir.is_relative() { Path::new(".").join(dir) } else { dir.to_owned() };
+    let named = if Model::is_built_in(&dir.to_string_lossy()) { &place } else { dir };
+    let model = Model::resolve(&named.to_string_lossy())?;
+    if !model.has_weights {
+        let dir = dir.display();
+        report::warn(&format!("{dir} has no weights: they are random, from seed {seed}"));
+    }
+    Ok(model)
 }

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::adapt::Shower as TrainingShower;
 use super::evaluate::Shower;
 use super::report;
 use crate::base::text::printable;
-use crate::desk::evaluate;
+use crate::desk::{adapt, evaluate};
 use crate::lab::sweep::{Cell, SweepEvent};
 use crate::run::Feasibility;
 use crate::run::RunEvent;
@@ -38,6 +39,8 @@ pub struct Progress<'a> {
     warned: BTreeSet<String>,
     /// How far the evaluation under way is.
     evaluation: Option<Shower>,
+    /// How far the training under way is.
+    training: Option<TrainingShower>,
 }
 
 impl<'a> Progress<'a> {
@@ -65,6 +68,7 @@ impl<'a> Progress<'a> {
             last_line: None,
             warned: BTreeSet::new(),
             evaluation: None,
+            training: None,
         }
     }
 
@@ -93,7 +97,15 @@ impl<'a> Progress<'a> {
                     of,
                 });
             }
+            SweepEvent::Training { what, done, found, of, loss, tokens_per_s } => {
+                self.bar.iter().for_each(ProgressBar::finish_and_clear);
+                let (done, found, of) = (*done, *found, *of);
+                let (loss, tokens_per_s) = (*loss, *tokens_per_s);
+                let step = adapt::Progress::Step { what, done, found, of, loss, tokens_per_s };
+                self.training.get_or_insert_with(TrainingShower::new).show(&step);
+            }
             SweepEvent::Note(text) => {
+                self.training.take().iter().for_each(TrainingShower::finish);
                 // the next evaluation has its own time to go
                 self.evaluation.take().iter().for_each(Shower::finish);
                 self.print(text);

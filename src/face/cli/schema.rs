@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::output;
 use super::record_table::Annotated;
 use super::{
-    baseline, calibrate, calibrate_collectives, doctor, doctor_check, evaluate, experiments, generate,
-    hardware, models, overlap, pareto, report, rewire, show, trace, validate, whatif,
+    adapt, baseline, calibrate, calibrate_collectives, doctor, doctor_check, evaluate, experiments,
+    generate, hardware, models, overlap, pareto, report, rewire, show, trace, validate, whatif,
 };
 use crate::base::error::{Error, Result};
 use crate::lab::store::Trash;
@@ -70,6 +70,8 @@ pub enum Kind {
     Evaluate,
     /// What `convert --format json` prints
     Convert,
+    /// What `adapt --format json` prints
+    Adapt,
     /// What trace convert prints
     TraceConvert,
     /// What `models --format json` prints
@@ -116,6 +118,7 @@ fn schema(kind: Kind) -> Result<Value> {
         Kind::Generate => of::<generate::Printed<'_>>(),
         Kind::Evaluate => of::<evaluate::Printed<'_>>(),
         Kind::Convert => of::<ConversionReport>(),
+        Kind::Adapt => of::<adapt::Printed<'_>>(),
         Kind::TraceConvert => of::<trace::Converted>(),
         Kind::Models => of::<Vec<models::Printed<'_>>>(),
         Kind::HardwareList => of::<Vec<hardware::Printed<'_>>>(),

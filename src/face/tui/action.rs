@@ -37,6 +37,8 @@ pub enum Action {
     WhatIfHere,
     /// Show what converting layers costs and gives.
     Conversions,
+    /// Shows the stored trainings.
+    Trainings,
     /// Show what was told until now.
     Messages,
     /// Choose the theme: the colours of the workbench.
@@ -133,6 +135,7 @@ pub const EVERYWHERE: &[Binding<Action>] = &[
     bind("figure", "", Action::Figure, "figure for a paper: which, how large, in which file", None),
     bind("picture", "", Action::Picture, "picture of the screen: SVG, PNG", None),
     bind("conversions", "", Action::Conversions, "layers to convert: what sets of them cost and give", None),
+    bind("trainings", "", Action::Trainings, "trainings: loss curves of what trains and has trained", None),
     bind("messages", "M", Action::Messages, "messages until now", None),
     bind("theme", "", Action::Theme, "theme: colours of the workbench", None),
     bind("copy-command", "Y", Action::CopyCommand, "copy the command that shows the same", None),

@@ -7,6 +7,7 @@ use super::conversions;
 use super::opener::looks_like_path;
 use super::overlay::Overlay;
 use super::state::State;
+use super::trainings;
 use super::widgets::field::first_line;
 use super::widgets::list::{PAGE, scroll_key};
 
@@ -61,6 +62,7 @@ pub fn in_overlay(state: &mut State, key: KeyEvent) {
             _ => {}
         },
         Some(Overlay::Conversions(_)) => conversions::key(cx, key),
+        Some(Overlay::Trainings(_)) => trainings::key(cx, key),
         Some(Overlay::Picture { .. }) => match key.code {
             KeyCode::Enter | KeyCode::Char('q') => drop(cx.overlays.pop()),
             _ => {}
@@ -108,6 +110,7 @@ pub fn bound(cx: &mut Context) {
             *scroll = (*scroll).min(lines.len().saturating_sub(rows))
         }
         Some(Overlay::Conversions(shown)) => shown.fit(body),
+        Some(Overlay::Trainings(shown)) => shown.fit(body),
         Some(Overlay::Pick(pick)) => {
             pick.selected = pick.selected.min(pick.found().len().saturating_sub(1));
         }

@@ -75,6 +75,7 @@ mod state;
 mod task;
 mod terminal;
 mod theme;
+mod trainings;
 mod update;
 mod view;
 mod widgets;

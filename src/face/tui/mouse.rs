@@ -66,6 +66,7 @@ fn point(state: &mut State, event: Pointer) {
                 PointerKind::Wheel(notches),
             ) => *scroll = scroll.saturating_add_signed(notches * NOTCH),
             (Overlay::Conversions(shown), PointerKind::Wheel(notches)) => shown.step(notches * NOTCH),
+            (Overlay::Trainings(shown), PointerKind::Wheel(notches)) => shown.step(notches * NOTCH),
             _ => {}
         }
         return;

@@ -11,6 +11,7 @@ use super::screen::Hints;
 use super::screens::pareto::picture::Picture;
 use super::screens::timeline::Timeline;
 use super::state::{Placed, State};
+use super::trainings::Trainings;
 use super::widgets::field::{Field, FilterBox};
 use super::widgets::offers::Offers;
 use crate::base::offer::{Completion, Offer, complete_word};
@@ -41,6 +42,8 @@ pub enum Overlay {
     },
     /// The stored results of `convert`.
     Conversions(Conversions),
+    /// The stored trainings.
+    Trainings(Trainings),
     /// A text, such as an experiment's file.
     Text {
         /// What the text is called.
@@ -70,6 +73,7 @@ impl Overlay {
             }
             Self::Picture { .. } => &[("Esc", "close")],
             Self::Conversions(shown) => shown.hints(),
+            Self::Trainings(shown) => shown.hints(),
         }
     }
 }

@@ -17,6 +17,7 @@ use super::overlay::{self, Overlay, Question};
 use super::paper;
 use super::scope;
 use super::state::{State, Tab};
+use super::trainings;
 use super::widgets::field::FilterBox;
 
 /// Has everything read that is shown: when the workbench opens, and when the user asks for it.
@@ -33,7 +34,8 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
     match message {
         Message::Clock(now) => {
             state.cx.now_ms = now;
-            return Vec::new();
+            trainings::tick(&mut state.cx);
+            return std::mem::take(&mut state.cx.effects);
         }
         Message::Resize(columns, rows) => state.cx.size = (columns, rows),
         Message::Key(key) if key.kind == KeyEventKind::Release => return Vec::new(),
@@ -129,6 +131,7 @@ pub fn act(state: &mut State, action: Action) {
         Action::Figure => paper::ask(state),
         Action::Picture => export::ask(state, false),
         Action::Conversions => conversions::open(cx),
+        Action::Trainings => trainings::open(cx),
         Action::Messages => show_messages(cx),
         Action::Theme => cx.pick_theme(),
         Action::CopyCommand => export::copy_command(state),

@@ -90,7 +90,7 @@ impl Store {
         let path = self.baseline_path(name)?;
         let ok = |record: &&Record| record.status == Status::Ok && record.metrics.is_some();
         // quality is of a model and looked up when runs are read: no record keeps it
-        let own = |record: &Record| Record { quality: None, ..record.clone() };
+        let own = |record: &Record| Record { quality: None, training: None, ..record.clone() };
         let records: Vec<Record> = records.iter().filter(ok).map(own).collect();
         if records.is_empty() {
             return Err(Error::input_help(

@@ -19,7 +19,7 @@ use super::process::{Liveness, Process};
 use super::record_cache::RecordCache;
 use crate::base::error::{Error, Result};
 use crate::base::{atomic, regular};
-use crate::table::{self, Record, SCHEMA, Spec, Status};
+use crate::table::{self, Record, SCHEMA, Spec, Status, Training};
 
 /// A runs directory. Clones share what has been read.
 #[derive(Clone, Debug)]
@@ -32,6 +32,8 @@ pub struct Store {
     pub(super) annotated: Arc<Mutex<Seen<Arc<Annotations>>>>,
     /// The quality of models, as long as no text is evaluated.
     pub(super) qualities: Arc<Mutex<Seen<Arc<Qualities>>>>,
+    /// The trainings that came to their end, as long as no other does.
+    pub(super) trainings: Arc<Mutex<Seen<Arc<Vec<Training>>>>>,
 }
 
 /// Files by path, as they were when they were read.
@@ -50,8 +52,13 @@ const ID_DRAWS: usize = 100;
 const KEPT: usize = 4096;
 
 /// Folders of a runs directory that are no runs.
-const NO_RUNS: [&str; 4] =
-    ["batches", super::conversions::FOLDER, super::evaluations::FOLDER, super::baselines::FOLDER];
+const NO_RUNS: [&str; 5] = [
+    "batches",
+    super::conversions::FOLDER,
+    super::evaluations::FOLDER,
+    super::baselines::FOLDER,
+    super::trainings::FOLDER,
+];
 
 pub(super) fn stamp_of(metadata: &std::fs::Metadata) -> Stamp {
     (metadata.ino(), metadata.len(), metadata.modified().ok())
@@ -108,6 +115,7 @@ impl Store {
             cache: Arc::default(),
             annotated: Arc::default(),
             qualities: Arc::default(),
+            trainings: Arc::default(),
         }
     }
 
@@ -170,8 +178,8 @@ impl Store {
         let batches = self.batch_ids()?.into_iter().flat_map(|id| self.batch_files(&id));
         let batches: Vec<_> = batches.map(|file| (stamp(&file), file)).collect();
         let annotations = stamp(&self.dir.join(super::annotations::FILE));
-        let texts = stamp(&self.texts_path());
-        Ok(FixedState::default().hash_one((runs, batches, annotations, texts)))
+        let beside = [self.texts_path(), self.finished_path()].map(|path| stamp(&path));
+        Ok(FixedState::default().hash_one((runs, batches, annotations, beside)))
     }
 
     /// Like [`Store::list`], without the batches.
@@ -417,6 +425,7 @@ impl Record {
             instrumented: None,
             verified: None,
             quality: None,
+            training: None,
         }
     }
 }

@@ -45,6 +45,9 @@ struct EvaluatedText {
     text: String,
     context: usize,
     backend: Backend,
+    /// The model whose `standard` it was compared with, where that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reference: Option<String>,
     windows: Vec<String>,
     evaluations: Vec<String>,
 }
@@ -76,14 +79,14 @@ struct Case {
 
 impl Store {
     /// Says that the model was evaluated on these windows of a text, each of them in all of these files: its runs
-    /// have that quality from now on.
+    /// have that quality from now on. With the model it is compared with, where that is another one.
     ///
     /// # Errors
     ///
     /// A failure where the file cannot be made or written.
     pub fn evaluated(
         &self,
-        model: &str,
+        (model, reference): (&str, Option<&str>),
         (text, context): (&str, usize),
         backend: Backend,
         windows: Vec<String>,
@@ -97,6 +100,7 @@ impl Store {
             text: text.to_owned(),
             context,
             backend,
+            reference: reference.map(str::to_owned),
             windows,
             evaluations: files.iter().map(EvaluationFile::key).collect(),
         };
@@ -112,7 +116,9 @@ impl Store {
     }
 
     /// Gives runs the quality of their models. Costs a look at one file where no model was evaluated.
+    /// Beside it what trainings of their models ended with.
     pub(super) fn rate(&self, records: &mut [Record]) {
+        self.add_trainings(records);
         let qualities = self.qualities();
         if qualities.0.is_empty() {
             return;
@@ -200,6 +206,7 @@ impl Store {
             weights: evaluation.weights,
             backend: line.backend,
             provenance: Provenance::Measured,
+            reference: line.reference.clone(),
             evaluated: line.created.clone(),
         };
         Some(Case {
@@ -215,7 +222,8 @@ impl Store {
 
 impl EvaluatedText {
     fn is_on_same_text(&self, other: &Self) -> bool {
-        (self.context, &self.windows) == (other.context, &other.windows)
+        (self.context, &self.windows, &self.reference)
+            == (other.context, &other.windows, &other.reference)
     }
 
     /// Whether it says what another line would: but for the time, and evaluations that it names beside.
@@ -265,7 +273,7 @@ fn best(cases: &[Case], spec: &Spec) -> Option<Arc<RunQuality>> {
 }
 
 /// Where the model lies that runs name so; a built-in shape is named by itself.
-fn place(model: &str) -> PathBuf {
+pub(super) fn place(model: &str) -> PathBuf {
     if Model::is_built_in(model) {
         return model.into();
     }
@@ -326,7 +334,8 @@ mod tests {
                 file.add(window, found).unwrap();
             }
             let told = (text, 5);
-            self.store.evaluated(&self.model(), told, Backend::Cpu, windows.to_vec(), &[file]).unwrap();
+            let (model, windows) = (self.model(), windows.to_vec());
+            self.store.evaluated((&model, None), told, Backend::Cpu, windows, &[file]).unwrap();
         }
 
         fn run(&self, change: impl FnOnce(&mut Spec)) {
@@ -407,7 +416,7 @@ mod tests {
         for _ in 0..3 {
             let file = place.store.evaluation(of.clone()).unwrap();
             let named = "./no/such/model/";
-            place.store.evaluated(named, ("a", 5), Backend::Cpu, windows(), &[file]).unwrap();
+            place.store.evaluated((named, None), ("a", 5), Backend::Cpu, windows(), &[file]).unwrap();
         }
         assert_eq!(place.kl(), [told(0.5, "a"), None, told(0.5, "a")]);
         let lines = std::fs::read_to_string(place.store.texts_path()).unwrap();

@@ -47,6 +47,9 @@ pub struct Evaluation {
     /// The format in which partial sums were sent; the plan's hash names it too.
     #[serde(default)]
     pub comm_dtype: CommDType,
+    /// Hash of shape and weights of the model whose `standard` it is compared with, where that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
 }
 
 /// A line of the file but its first.
@@ -77,6 +80,7 @@ impl Evaluation {
             dtype,
             plan,
             comm_dtype: CommDType::Activations,
+            reference: None,
         }
     }
 
@@ -85,10 +89,16 @@ impl Evaluation {
         Self { comm_dtype, ..self }
     }
 
+    /// The same compared with another model's `standard`, where one is named by its hash.
+    pub fn beside(self, reference: Option<String>) -> Self {
+        Self { reference, ..self }
+    }
+
     /// What its file is called. The model's name is no part of it.
     pub(super) fn key(&self) -> String {
         let Self { version, weights, architecture, tp, dtype, plan, .. } = self;
-        hash::short_key(format!("{version}\n{weights}\n{architecture}\n{tp}\n{dtype}\n{plan}"))
+        let beside = self.reference.iter().map(|reference| format!("\n{reference}")).collect::<String>();
+        hash::short_key(format!("{version}\n{weights}\n{architecture}\n{tp}\n{dtype}\n{plan}{beside}"))
     }
 }
 
@@ -202,6 +212,7 @@ mod tests {
             Evaluation { dtype: DType::Bf16, ..ladder("a") },
             Evaluation { plan: "x".into(), ..ladder("a") },
             Evaluation { architecture: Architecture::Parallel, ..ladder("a") },
+            ladder("a").beside(Some("b".into())),
         ] {
             assert_eq!(store.evaluation(other).unwrap().get("2"), None);
         }

@@ -13,6 +13,8 @@
 //! runs/baselines/NAME.json      runs that later ones are held against, whole
 //! runs/evaluations/texts.jsonl   which models were evaluated on which texts: a line an evaluation
 //! runs/conversions/KEY.json      what converting layers of a checkpoint costs on a text and gives on a target
+//! runs/trainings/ID/             what `adapt` trains: checkpoint, curve, the model that it ends with
+//! runs/trainings/finished.jsonl  trainings that came to their end: a line each
 //! runs/.trash/ID/                deleted runs, until the trash is emptied
 //! runs/.claims/CELL-ROUND        which process runs a cell just now
 //! runs/.slurm/NAME/              what a sweep submitted to Slurm, and what its tasks wrote
@@ -37,6 +39,7 @@ mod lookup;
 mod process;
 mod record_cache;
 mod shared_lines;
+mod trainings;
 mod trash;
 mod watch;
 
@@ -47,7 +50,7 @@ pub use claims::Claimed;
 pub use directory::{Listing, RunDir, Store};
 pub use evaluations::{Evaluation, EvaluationFile, window_key};
 pub use finished::{Ended, Finished};
-
+pub use trainings::TrainingFolder;
 pub use trash::{Emptied, Trash};
 
 #[cfg(test)]

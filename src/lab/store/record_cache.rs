@@ -261,6 +261,7 @@ fn encoded(record: &Record, stamp: &Stamp) -> Option<(Vec<u8>, Vec<u8>)> {
         warnings: record.warnings.clone(),
         instrumented: record.instrumented.clone(),
         quality: None,
+        training: None,
     };
     serde_json::to_writer(&mut payload, &short).ok()?;
     Some((environment, payload))

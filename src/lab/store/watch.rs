@@ -15,6 +15,7 @@ use super::directory::{Stamp, Store, stamp_of};
 use super::evaluated::FILE as TEXTS;
 use super::evaluations::FOLDER as EVALUATIONS;
 use super::id::is_id;
+use super::trainings::{FINISHED, FOLDER as TRAININGS};
 
 /// Changes that come together are told once.
 const GATHER: Duration = Duration::from_millis(300);
@@ -87,6 +88,7 @@ impl Store {
         let batches = self.dir().join("batches");
         watched.add(&batches);
         watched.add(&self.dir().join(EVALUATIONS));
+        watched.add(&self.dir().join(TRAININGS));
         for place in self.unfinished() {
             watched.add(&place);
         }
@@ -109,12 +111,17 @@ impl Store {
                 ) {
                     let path = folder.join(name);
                     let of_evaluations = folder.ends_with(EVALUATIONS);
+                    let of_trainings = folder.ends_with(TRAININGS);
                     let is_new = event.events().intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
                     if is_new && event.events().contains(ReadFlags::ISDIR) && is_id(name) {
                         watched.add(&path);
                     }
                     // of evaluations only those count that came to their end
-                    is_news |= if of_evaluations { name == TEXTS } else { is_of_interest(name) };
+                    is_news |= match (of_evaluations, of_trainings) {
+                        (true, _) => name == TEXTS,
+                        (_, true) => name == FINISHED,
+                        _ => is_of_interest(name),
+                    };
                     if name == "record.json" {
                         // it has ended: nothing more comes, and the system counts watches
                         let _ = inotify::remove_watch(&inotify, event.wd());
@@ -136,9 +143,10 @@ impl Store {
     /// Compares times every few seconds, as [`Store::listen`] ends.
     fn look_again_and_again(&self, changed: &mut dyn FnMut() -> bool) -> bool {
         let look = || {
-            let mut places =
-                ["batches", ANNOTATIONS, EVALUATIONS].map(|name| self.dir().join(name)).to_vec();
-            places.extend([self.dir().to_owned(), self.dir().join(EVALUATIONS).join(TEXTS)]);
+            let mut places = ["batches", ANNOTATIONS, EVALUATIONS, TRAININGS]
+                .map(|name| self.dir().join(name))
+                .to_vec();
+            places.extend([self.dir().to_owned(), self.texts_path(), self.finished_path()]);
             places.extend(self.unfinished());
             let seen = |path: PathBuf| Some((path.symlink_metadata().ok().map(|m| stamp_of(&m))?, path));
             places.into_iter().filter_map(seen).collect::<Vec<(Stamp, PathBuf)>>()

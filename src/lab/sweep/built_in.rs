@@ -8,7 +8,7 @@ use crate::base::text::same_name;
 use crate::run::Shared;
 
 /// Name and text of each, quickstart first.
-pub const BUILT_IN: [(&str, &str); 14] = [
+pub const BUILT_IN: [(&str, &str); 15] = [
     ("quickstart", include_str!("../../../experiments/quickstart.toml")),
     ("p2p", include_str!("../../../experiments/p2p.toml")),
     ("paper-70b", include_str!("../../../experiments/paper-70b.toml")),
@@ -23,6 +23,7 @@ pub const BUILT_IN: [(&str, &str); 14] = [
     ("gain-by-latency", include_str!("../../../experiments/gain-by-latency.toml")),
     ("quality", include_str!("../../../experiments/quality.toml")),
     ("rivals", include_str!("../../../experiments/rivals.toml")),
+    ("from-scratch", include_str!("../../../experiments/from-scratch.toml")),
 ];
 
 impl Experiment {

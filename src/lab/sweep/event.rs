@@ -71,6 +71,21 @@ pub enum SweepEvent {
         /// Windows times architectures in the whole evaluation.
         of: usize,
     },
+    /// The cells' models are trained, after the cells.
+    Training {
+        /// What is trained, in words.
+        what: String,
+        /// Steps that are done.
+        done: u32,
+        /// Those of them that an earlier process did.
+        found: u32,
+        /// Steps of the training.
+        of: u32,
+        /// What the step's windows lost, in nats a token.
+        loss: f64,
+        /// Tokens that are trained on in a second.
+        tokens_per_s: f64,
+    },
     /// Something to be told that is of no one cell: what an evaluation found, who is left out and why, what is queued.
     Note(String),
     /// The sweep is paused: no run goes on, and none is started until it is resumed.
@@ -96,7 +111,11 @@ impl SweepEvent {
             | Self::Log { cell, .. }
             | Self::RunEnded { cell, .. }
             | Self::CellDone { cell, .. } => *cell = number(*cell),
-            Self::Evaluating { .. } | Self::Note(_) | Self::Paused | Self::Resumed => {}
+            Self::Evaluating { .. }
+            | Self::Training { .. }
+            | Self::Note(_)
+            | Self::Paused
+            | Self::Resumed => {}
         }
         self
     }

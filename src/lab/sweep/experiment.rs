@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::draft::{self, Draft};
-use super::{Cell, Evaluate};
+use super::{Adapt, Cell, Evaluate};
 use crate::base::error::{Error, Result};
 use crate::run::{Shared, feasibility};
 use crate::table::Spec;
@@ -31,6 +31,8 @@ pub struct Experiment {
     pub rounds: u32,
     /// On which text the quality of the cells' models is evaluated, where the file says that it is.
     pub evaluate: Option<Evaluate>,
+    /// How the cells' models are trained, where the file says that they are.
+    pub adapt: Option<Adapt>,
     /// Names of the grid's axes, in file order.
     pub axes: Vec<String>,
     /// The grid, resolved (backend, dtype, links), in file order.
@@ -84,6 +86,7 @@ impl Experiment {
             text: text.to_owned(),
             model: model.map(str::to_owned),
             evaluate: draft.evaluate.clone(),
+            adapt: draft.adapt.clone(),
             // a simulation gives the same numbers every time
             rounds: draft.rounds.unwrap_or(if executed { ROUNDS } else { 1 }),
             axes: draft.axes.iter().map(|axis| axis.name.to_string()).collect(),

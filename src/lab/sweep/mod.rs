@@ -19,7 +19,7 @@ pub use built_in::BUILT_IN;
 pub use event::{Cell, Choice, SweepEvent, SweepOutcome};
 pub use execute::{execute, run_one};
 pub use experiment::Experiment;
-pub use quality::{CONTEXT, Evaluate, OWN_TEXT, Text};
+pub use quality::{Adapt, CONTEXT, Evaluate, OWN_TEXT, Text};
 pub use schema::experiment_schema;
 pub use simulate::simulate_cells;
 pub use slurm::{OnSlurm, SlurmOptions, TaskCells, execute_on_slurm};

@@ -28,6 +28,29 @@ pub struct Evaluate {
     pub limit: Option<usize>,
 }
 
+/// What an experiment says of its trainings (`[adapt]`): a training for each seed and architecture of its cells.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Adapt {
+    /// The text, a part of which is held out.
+    pub text: Text,
+    /// How many of the text's tokens are used; all without.
+    pub limit: Option<usize>,
+    /// Steps of a training.
+    pub steps: u32,
+    /// Windows of a step.
+    pub batch: u32,
+    /// Predicted tokens of a window.
+    pub context: u32,
+    /// The greatest learning rate; without, the default of `adapt`.
+    pub lr: Option<f64>,
+    /// How much KL to the unconverted model counts beside the tokens.
+    pub distil: Option<f64>,
+    /// Whether all of the model is trained, in place of the layers that are converted.
+    pub all_layers: bool,
+    /// Seeds, a training each.
+    pub seeds: Vec<u64>,
+}
+
 /// Tokens of a window where nobody says how many.
 pub const CONTEXT: usize = 512;
 

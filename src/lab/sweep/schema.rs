@@ -66,6 +66,24 @@ pub fn experiment_schema() -> Value {
         })),
     );
 
+    let about = "After the cells their models are trained, on the cpu: a training for each architecture and seed";
+    let number = |about: &str| json!({ "type": "number", "exclusiveMinimum": 0, "description": about });
+    file.insert(
+        "adapt".into(),
+        table(about, json!({
+            "text": { "type": "string", "description": "A file of text; relative to the experiment file [default: the program's own text]" },
+            "tokens_file": { "type": "string", "description": "A file of token ids separated by blanks, in place of a text" },
+            "tokens": count(1, "Use the text's first tokens alone"),
+            "steps": count(1, "Steps of a training"),
+            "batch": count(1, "Windows of a step [default: 8]"),
+            "context": count(2, "Tokens of a window [default: 256]"),
+            "lr": number("The greatest learning rate"),
+            "distil": number("How much KL to the unconverted model counts beside the tokens"),
+            "layers": { "enum": ["all", "converted"], "description": "What is trained of a checkpoint [default: converted]" },
+            "seeds": { "type": "array", "items": { "type": "integer", "minimum": 0 }, "description": "A training each [default: 0]" },
+        })),
+    );
+
     let about = "An experiment: a question, and the grid of cells that answers it";
     let mut schema = table(about, file.into());
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();

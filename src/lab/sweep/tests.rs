@@ -75,6 +75,7 @@ fn experiment(cells: Vec<Cell>, rounds: u32) -> Experiment {
         rounds,
         model: None,
         evaluate: None,
+        adapt: None,
         axes: vec!["architecture".into()],
         cells,
     }
@@ -139,7 +140,7 @@ fn sweep_some(
                 return cells.push(*record);
             }
             SweepEvent::Run { .. } | SweepEvent::Log { .. } => return,
-            SweepEvent::Evaluating { .. } | SweepEvent::Note(_) => return,
+            SweepEvent::Evaluating { .. } | SweepEvent::Training { .. } | SweepEvent::Note(_) => return,
         });
     })
     .unwrap();

@@ -22,6 +22,12 @@ pub(super) fn os() -> Value {
     json!(name)
 }
 
+/// The processor's name as it calls itself.
+pub fn cpu_name() -> String {
+    let info = read("/proc/cpuinfo").unwrap_or_default();
+    cpuinfo_fields(&info, "model name").next().unwrap_or("unknown processor").to_owned()
+}
+
 /// Model, threads, cores, SMT, caches, vector extensions.
 pub(super) fn cpu() -> Value {
     let info = read("/proc/cpuinfo").unwrap_or_default();

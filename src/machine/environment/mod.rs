@@ -9,4 +9,5 @@ mod machine;
 mod software;
 
 pub use collect::{after_gpus, available_memory, collect};
+pub use machine::cpu_name;
 pub use software::binary_hash;

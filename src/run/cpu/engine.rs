@@ -83,7 +83,7 @@ impl<'a> Loaded<'a> {
     }
 
     /// One rank's weights; whoever comes while they are loaded waits.
-    fn rank(&self, index: u32) -> Result<Weights> {
+    pub fn rank(&self, index: u32) -> Result<Weights> {
         let mut there = self.of_rank[index as usize].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(weights) = &*there {
             return Ok(weights.clone());

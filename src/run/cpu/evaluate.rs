@@ -18,6 +18,7 @@ use super::evaluate_work::{Plans, Queue, REFERENCE, Work};
 use super::loss::Loss;
 use super::placement::Placement;
 use super::product::{InstructionSet, VARIABLE};
+use super::program::Weights;
 use super::rank::{Bound, Kept, Place};
 use crate::base::error::{Error, Result};
 use crate::machine::environment::available_memory;
@@ -69,10 +70,12 @@ pub fn evaluate(
         return Ok(());
     }
     let plans = Plans::of(request)?;
-    let weights = weight_bytes(&plans.plans, request);
+    let of_reference =
+        request.reference.as_ref().map_or(0, |_| weight_bytes(&plans.plans[..1], request));
+    let weights = weight_bytes(&plans.plans, request) + of_reference;
     let standard = Architecture::Standard;
-    let setup = Setup {
-        model: &request.model,
+    let setup_of = |model| Setup {
+        model,
         architecture: &standard,
         dtype: request.dtype,
         tp: request.tp,
@@ -88,6 +91,7 @@ pub fn evaluate(
         variant: Variant::default(),
         prefill_variant: Variant::default(),
     };
+    let setup = setup_of(&request.model);
     let given_up = AtomicBool::new(false);
     let stop = || given_up.load(Ordering::Relaxed) || stop();
     let mut work = Work::new(request, plans, &stop);
@@ -97,12 +101,16 @@ pub fn evaluate(
     let first = engine::prepare(&setup)?;
     let read = work.programs.iter().map(|program| &program.plan).chain([&first.decode.plan]);
     let loaded = Loaded::open(&setup, read.collect())?;
+    let reference = request.reference.as_ref();
+    let reference = reference
+        .map(|model| Loaded::open(&setup_of(model), vec![&work.programs[REFERENCE].plan]))
+        .transpose()?;
     let (results, received) = unbounded();
     std::thread::scope(|scope| {
         let started: Vec<_> = (0..groups)
             .map(|group| {
-                let (work, setup, loaded, results) = (&work, &setup, &loaded, results.clone());
-                let given_up = &given_up;
+                let (work, setup, results) = (&work, &setup, results.clone());
+                let (loaded, given_up) = ((&loaded, reference.as_ref()), &given_up);
                 scope.spawn(move || {
                     let ended = one_group(work, group, setup, loaded, &results);
                     if ended.is_err() {
@@ -190,12 +198,13 @@ fn one_group(
     work: &Work<'_>,
     group: usize,
     setup: &Setup<'_>,
-    loaded: &Loaded<'_>,
+    (loaded, reference): (&Loaded<'_>, Option<&Loaded<'_>>),
     results: &Sender<Evaluated>,
 ) -> Result<()> {
     let mut shared = engine::prepare(setup)?;
     shared.placement = Placement::free();
-    let body = |worker: &mut Worker<'_>, parts: &Sender<Part>| on_rank(worker, work, group, parts);
+    let body =
+        |worker: &mut Worker<'_>, parts: &Sender<Part>| on_rank(worker, work, group, reference, parts);
     let tp = setup.tp as usize;
     engine::run_ranks_with(setup, &shared, loaded, body, &|_| (), |parts: Receiver<Part>| {
         gather(tp, parts, results);
@@ -226,9 +235,20 @@ fn on_rank(
     worker: &mut Worker<'_>,
     work: &Work<'_>,
     group: usize,
+    reference: Option<&Loaded<'_>>,
     parts: &Sender<Part>,
 ) -> Result<(), Broken> {
-    let head = worker.prefill.panels(Tensor::Head).ok_or_else(|| Broken("no head was loaded".into()))?;
+    let no_head = || Broken("no head was loaded".into());
+    let head = worker.prefill.panels(Tensor::Head).ok_or_else(no_head)?;
+    // weights and head of another model, which the others are compared with
+    let other = reference.map(|loaded| -> Result<_, Broken> {
+        let broken = |e: Error| Broken(e.to_string());
+        let program = &work.programs[REFERENCE];
+        let weights = loaded.rank(worker.rank.index).map_err(broken)?;
+        let bound = Bound::new(program, weights.of_plan(&program.plan).map_err(broken)?);
+        Ok((bound.panels(Tensor::Head).ok_or_else(no_head)?, weights))
+    });
+    let (other, own) = (other.transpose()?, worker.weights.clone());
     let (mut loss, mut turn) = (Loss::default(), 0);
     while let Some(at) = work.queue.take(group, &mut turn) {
         let window = &work.request.windows[at];
@@ -238,13 +258,24 @@ fn on_rank(
         let following = &window.tokens[1..][mine.clone()];
         let rows = mine.start * head.inputs..mine.end * head.inputs;
         // the reference is ahead of its branch, and so comes first
-        let mut branches =
-            vec![Branch { programs: work.programs_of(window), from: 0, kept: Kept::new() }];
+        let mut programs = work.programs_of(window);
+        let begun = |programs| Branch { programs, from: 0, kept: Kept::new() };
+        let mut branches = match &other {
+            None => vec![begun(programs)],
+            // nothing is in common with another model
+            Some(_) => {
+                let others = programs.split_off(1);
+                let others = Some(others).filter(|others| !others.is_empty()).map(begun);
+                others.into_iter().chain([begun(programs)]).collect()
+            }
+        };
         let mut reference = None;
         let mut others: Vec<(usize, Vec<f32>)> = Vec::new();
         while let Some(branch) = branches.pop() {
             if work.queue.goes_on(group, &mut turn) {
                 let program = branch.programs[0];
+                let theirs = other.as_ref().filter(|_| program == REFERENCE);
+                let branch = (branch, theirs.map_or(&own, |(_, weights)| weights));
                 let normed = forward(worker, work, branch, window, rows.clone(), &mut branches)?;
                 match &reference {
                     None => reference = Some(normed),
@@ -259,7 +290,8 @@ fn on_rank(
                 continue;
             }
             let beside: Vec<&[f32]> = others.iter().map(|(_, normed)| normed.as_slice()).collect();
-            let found = loss.of(&mut worker.rank.kernels, &head, reference, &beside, following);
+            let heads = [other.as_ref().map_or(&head, |(head, _)| head), &head];
+            let found = loss.of(&mut worker.rank.kernels, heads, reference, &beside, following);
             let of = |wanted: &usize| {
                 let program = work.program_of[*wanted];
                 let at = match program {
@@ -281,14 +313,14 @@ fn on_rank(
 fn forward(
     worker: &mut Worker<'_>,
     work: &Work<'_>,
-    branch: Branch,
+    (branch, weights): (Branch, &Weights),
     window: &Window,
     rows: Range<usize>,
     branches: &mut Vec<Branch>,
 ) -> Result<Vec<f32>, Broken> {
     let program = &work.programs[branch.programs[0]];
     let plan = &program.plan;
-    let weights = worker.weights.of_plan(plan).map_err(|e| Broken(e.to_string()))?;
+    let weights = weights.of_plan(plan).map_err(|e| Broken(e.to_string()))?;
     // buffers of one architecture at a time
     let mut bound = Bound::new(program, weights);
     bound.restore(branch.kept);
@@ -316,10 +348,16 @@ mod tests {
         let model = Model::resolve("tiny").unwrap();
         let bytes = |architectures: &[&str], tp: u32, dtype: DType| {
             let architectures = architectures.iter().map(|a| a.parse().unwrap()).collect();
-            let (model, windows) = (model.clone(), Vec::new());
-            let comm_dtype = CommDType::Activations;
-            let request =
-                EvaluateRequest { model, architectures, dtype, tp, comm_dtype, seed: 0, windows };
+            let request = EvaluateRequest {
+                model: model.clone(),
+                architectures,
+                reference: None,
+                dtype,
+                tp,
+                comm_dtype: CommDType::Activations,
+                seed: 0,
+                windows: Vec::new(),
+            };
             weight_bytes(&Plans::of(&request).unwrap().plans, &request)
         };
         let parameters = model.shape.parameters();

@@ -22,6 +22,7 @@ fn asked(model: Model, architectures: &[&str], tp: u32, count: usize) -> Evaluat
     EvaluateRequest {
         model,
         architectures: architectures.iter().map(|a| a.parse().unwrap()).collect(),
+        reference: None,
         dtype: DType::F32,
         tp,
         comm_dtype: crate::plan::CommDType::Activations,

@@ -113,7 +113,9 @@ impl Plans {
         let mut of = Vec::with_capacity(request.architectures.len());
         for architecture in &request.architectures {
             let plan = plan(architecture, request.comm_dtype)?;
-            let there = plans.iter().position(|known| *known == plan);
+            // another model's `standard` is no program of this one's
+            let own = usize::from(request.reference.is_some());
+            let there = plans.iter().skip(own).position(|known| *known == plan).map(|at| own + at);
             of.push(there.unwrap_or(plans.len()));
             if there.is_none() {
                 plans.push(plan);
@@ -182,6 +184,7 @@ mod tests {
                 architectures: architectures.iter().map(|a| a.parse().unwrap()).collect(),
                 dtype: DType::F32,
                 tp: 1,
+                reference: None,
                 comm_dtype: CommDType::Activations,
                 seed: 0,
                 windows: lengths.iter().map(window).collect(),

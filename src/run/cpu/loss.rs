@@ -69,23 +69,24 @@ pub(super) struct Loss {
 
 impl Loss {
     /// What each of `others` says of the tokens `following`, and how far it is from `reference`: both are what
-    /// the final norm gave, a row a token that is to be predicted. The first result is the reference's own.
+    /// the final norm gave, a row a token that is to be predicted. The reference's head comes first, then that of the
+    /// others. The first result is the reference's own.
     pub fn of(
         &mut self,
         kernels: &mut Kernels,
-        head: &Arc<Panels>,
+        heads: [&Arc<Panels>; 2],
         reference: &[f32],
         others: &[&[f32]],
         following: &[u32],
     ) -> Vec<WindowQuality> {
-        let width = head.inputs;
+        let width = heads[0].inputs;
         let mut sums = vec![WindowQuality::default(); others.len() + 1];
         for first in (0..following.len()).step_by(ROWS) {
             let rows = first..(first + ROWS).min(following.len());
             let part = |normed: &'_ [f32]| rows.start * width..(rows.end * width).min(normed.len());
             let others: Vec<&[f32]> = others.iter().map(|normed| &normed[part(normed)]).collect();
             let reference = &reference[part(reference)];
-            let seen = self.slice(kernels, head, reference, &others, &following[rows]);
+            let seen = self.slice(kernels, heads, reference, &others, &following[rows]);
             add(&mut sums, &seen);
         }
         sums
@@ -95,7 +96,7 @@ impl Loss {
     fn slice(
         &mut self,
         kernels: &mut Kernels,
-        head: &Arc<Panels>,
+        [of_reference, head]: [&Arc<Panels>; 2],
         reference: &[f32],
         others: &[&[f32]],
         following: &[u32],
@@ -108,7 +109,7 @@ impl Loss {
             for logits in [&mut self.reference, &mut self.weights, &mut self.logits] {
                 logits.resize(rows * columns, 0.0);
             }
-            kernels.matmul_part(reference, head, part.clone(), &mut self.reference);
+            kernels.matmul_part(reference, of_reference, part.clone(), &mut self.reference);
             let mut shrinks = vec![1.0; rows];
             let [ours, theirs @ ..] = &mut seen[..] else { return seen };
             kernels.arch().dispatch(TakeReference {
@@ -267,7 +268,7 @@ mod tests {
             let data = MatrixData::F32(head.clone());
             let matrix = Arc::new(Panels::of(&Matrix { outputs: vocab, inputs: width, data }));
             let mut loss = Loss::default();
-            let found = loss.of(&mut Kernels::default(), &matrix, &normed[0], &[&normed[1], &normed[0]], &following);
+            let found = loss.of(&mut Kernels::default(), [&matrix, &matrix], &normed[0], &[&normed[1], &normed[0]], &following);
             let [p, q] = [0, 1].map(|at| logits(&normed[at], &head, width));
             let mut wanted = [WindowQuality::default(); 2];
             for (row, token) in following.iter().enumerate() {

@@ -29,6 +29,12 @@ pub fn evaluate(
     emit: &mut Emit<'_>,
 ) -> Result<()> {
     request.check()?;
+    if let Some(reference) = &request.reference {
+        return Err(Error::input_help(
+            format!("the cuda backend compares with no other model ({})", reference.name),
+            "evaluate with --backend cpu",
+        ));
+    }
     let gpu = Gpu::open(0)?;
     let standard = engine(&gpu, request, (&Architecture::Standard, 1), CommDType::Activations)?;
     for (index, architecture) in request.architectures.iter().enumerate() {

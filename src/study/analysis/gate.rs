@@ -56,7 +56,7 @@ impl FromStr for Gate {
         let (name, limit) = (text[..at].trim(), text[at + 1..].trim_start_matches('=').trim());
         let known = || MEASURES.iter().map(|measure| measure.name);
         let measure = measure(name).ok_or_else(|| Error::unknown("measure", name, known()))?;
-        if matches!(measure.scope, Scope::Quality | Scope::Runs) {
+        if matches!(measure.scope, Scope::Quality | Scope::Training | Scope::Runs) {
             return Err(wrong(&format!(
                 "{} is no number of a run alone, and no baseline keeps it",
                 measure.words

@@ -31,6 +31,7 @@ mod steps;
 mod stragglers;
 #[cfg(test)]
 pub(crate) mod testing;
+mod trainings;
 mod varied;
 
 pub use arrivals::{ArrivalReport, CollectiveSplit, arrivals};
@@ -72,4 +73,8 @@ pub use sets::{CellSet, comparable, differ_in_model};
 pub use side_by_side::{Both, SideBySide, side_by_side};
 pub use steps::{StepSummary, steps};
 pub use stragglers::{Arrival, RankArrivals, Stragglers};
+pub use trainings::{
+    ArchitectureCurve, ComparedTrainings, CurvePoint, TrainingSet, compared_trainings, one_training_set,
+    training_sets,
+};
 pub use varied::{Varied, settings};

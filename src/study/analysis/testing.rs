@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::plan::{Architecture, Cost, DType, Lane, Phase};
 use crate::table::{
-    Backend, Provenance, Record, RunQuality, SCHEMA, Sample, Spec, Status, WindowQuality, quality,
+    Backend, Curve, HeldOut, Provenance, Record, RunQuality, SCHEMA, Sample, Spec, Status, TRAINING,
+    Training, TrainingSpec, TrainingSpeed, TrainingStep, WindowQuality, quality,
 };
 use crate::trace::{OperationInfo, Span, Trace, TraceMeta};
 
@@ -114,6 +115,7 @@ fn with(run: &str, spec: Spec, round: u32, samples: &[(f64, f64)]) -> Record {
         instrumented: None,
         verified: None,
         quality: None,
+        training: None,
         spec,
     }
 }
@@ -140,6 +142,7 @@ pub fn evaluated(record: Record, kl: f64) -> Record {
         weights: "w".into(),
         backend: Backend::Cpu,
         provenance: Provenance::Measured,
+        reference: None,
         evaluated: String::new(),
     };
     Record { quality: Some(Arc::new(quality)), ..record }
@@ -150,4 +153,84 @@ pub fn sim_record(run: &str, change: impl Fn(&mut Spec), prefill_ms: f64, step_m
     let mut spec = spec();
     change(&mut spec);
     with(run, spec, 0, &[(prefill_ms, step_ms)])
+}
+
+/// A training of `mini` that has just begun.
+pub fn training(architecture: &str, seed: u64) -> Training {
+    let spec = TrainingSpec {
+        model: "mini".into(),
+        from_scratch: true,
+        architecture: architecture.parse().unwrap(),
+        layers: None,
+        text: "text.txt".into(),
+        tokens: None,
+        held_out_pct: 10.0,
+        steps: 4,
+        batch: 2,
+        context: 8,
+        lr: 1e-3,
+        warmup: 1,
+        weight_decay: 0.1,
+        clip: 1.0,
+        distil: None,
+        tp: 1,
+        seed,
+        look_every: 2,
+    };
+    Training {
+        version: TRAINING,
+        id: format!("{architecture}-{seed}"),
+        status: Status::Running,
+        reason: None,
+        spec,
+        weights: "w".into(),
+        text_hash: "t".into(),
+        train_tokens: 90,
+        held_out_tokens: 10,
+        parameters: 100,
+        trained_parameters: 100,
+        replicas: 1,
+        created: format!("2026-01-0{}", seed + 1),
+        updated: "2026-01-01".into(),
+        step: 0,
+        seconds: 0.0,
+        speed: None,
+        loss: None,
+        before: None,
+        after: None,
+        output: "model".into(),
+        machine: "cpu".into(),
+        miniature: true,
+    }
+}
+
+/// A training that has ended: the held-out text loses `nll`, four steps came down to it.
+pub fn trained(architecture: &str, seed: u64, nll: f64) -> Curve {
+    let begun = training(architecture, seed);
+    let at = |step: u32| nll + 0.5 * f64::from(4 - step);
+    let one = |step: u32| TrainingStep {
+        step,
+        nll: at(step) + 0.1,
+        kl: None,
+        rate: 1e-3,
+        gradient_norm: 1.0,
+        seconds: 0.5,
+        held_out: (step % 2 == 0).then(|| HeldOut { nll: at(step), kl: None }),
+    };
+    let window = WindowQuality { predicted: 4, nll: 4.0 * nll, kl: 0.4, agreed: 3 };
+    let training = Training {
+        status: Status::Ok,
+        step: 4,
+        seconds: 2.0,
+        loss: Some(nll + 0.1),
+        after: quality(&[window; 6]),
+        speed: Some(TrainingSpeed {
+            tokens_per_s: 32.0,
+            flop_per_token: 6e6,
+            gemm_flop_per_s: 3e8,
+            gemm_share: 0.64,
+        }),
+        ..begun
+    };
+    Curve { training, start: Some(HeldOut { nll: at(0), kl: None }), curve: (1..=4).map(one).collect() }
 }

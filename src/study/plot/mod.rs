@@ -30,6 +30,7 @@ mod svg;
 mod tests;
 mod throughput;
 mod timeline;
+mod training;
 mod validation;
 
 use charts::{MOST_CHARTS, group_note, series_legend, too_many, too_narrow};
@@ -48,4 +49,5 @@ pub use scene::{Align, Color, Scene, Shape, Text};
 pub use style::{Look, Marker, look, numbers as look_numbers};
 pub use throughput::throughput_figure;
 pub use timeline::{Stretch, timeline, timeline_figure};
+pub use training::training_figure;
 pub use validation::validation_figure;

@@ -58,6 +58,7 @@ pub fn experiment() -> Experiment {
         rounds: 2,
         model: None,
         evaluate: None,
+        adapt: None,
         axes: vec!["architecture".into(), "tp".into()],
         cells: vec![
             cell("standard", 2, Feasibility::Runs),
@@ -129,6 +130,7 @@ pub fn record(run: &str, spec: Spec, tokens_per_s: f64) -> Record {
         instrumented: None,
         verified: None,
         quality: None,
+        training: None,
     }
 }
 

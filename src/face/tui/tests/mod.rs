@@ -12,3 +12,4 @@ mod scenarios;
 mod scope;
 mod sweeping;
 mod timelines;
+mod trainings;

@@ -115,6 +115,7 @@ pub fn draw(buf: &mut Buffer, cx: &Context, overlay: &Overlay) {
             picture.draw(centered(inner, columns, rows), buf);
         }
         Overlay::Conversions(shown) => shown.draw(buf, cx),
+        Overlay::Trainings(shown) => shown.draw(buf, cx),
         Overlay::Pick(shown) => pick(buf, cx, shown),
         Overlay::Prompt(prompt) => ask(buf, cx, prompt),
         Overlay::Confirm(question) => confirm(buf, cx, question),

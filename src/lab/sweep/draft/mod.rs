@@ -11,7 +11,7 @@ use std::path::Path;
 use toml::de::DeTable;
 
 use super::position::Source;
-use super::quality::Evaluate;
+use super::quality::{Adapt, Evaluate};
 use crate::base::error::{Error, Result};
 use crate::model::Model;
 use crate::table::{CellOptions, Link, P2p};
@@ -68,6 +68,8 @@ pub(super) struct Draft {
     pub off: Option<Link>,
     /// On which text quality is evaluated.
     pub evaluate: Option<Evaluate>,
+    /// How the cells' models are trained.
+    pub adapt: Option<Adapt>,
 }
 
 /// Reads an experiment's text; `path` names it in errors and is what relative paths in it start from.

@@ -1,18 +1,19 @@
 //! The tables of an experiment file, key by key: what each may hold, and where a key that is unknown there stands.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::values::{entries, variable_name, wrong_kind};
+use super::values::{decimal, entries, variable_name, wrong_kind};
 use super::{Name, Reader};
 use crate::base::error::Result;
-use crate::lab::sweep::quality::{CONTEXT, Evaluate, Text};
+use crate::lab::sweep::quality::{Adapt, CONTEXT, Evaluate, Text};
 use crate::table::options::{self, OPTIONS};
 
 /// Tables that a file may have.
-const TABLES: [&str; 7] = ["model", "workload", "grid", "links", "env", "set", "evaluate"];
+const TABLES: [&str; 8] = ["model", "workload", "grid", "links", "env", "set", "evaluate", "adapt"];
 
 /// Names of all options of a cell.
 fn names() -> impl Iterator<Item = &'static str> {
@@ -30,11 +31,12 @@ impl Reader<'_> {
                 ("links", Some(table)) => self.links(table)?,
                 ("env" | "set", Some(table)) => self.variables(name, table)?,
                 ("evaluate", Some(table)) => self.evaluate(table)?,
+                ("adapt", Some(table)) => self.adapt(key.span(), table)?,
                 ("question", None) => {
                     self.draft.question = Some(self.string(name, value)?.to_owned());
                 }
                 ("rounds", None) => self.rounds(value)?,
-                ("workload" | "grid" | "links" | "env" | "set" | "evaluate", None) => {
+                ("workload" | "grid" | "links" | "env" | "set" | "evaluate" | "adapt", None) => {
                     let kind = value.get_ref().type_str();
                     return Err(self.source.error(
                         value.span(),
@@ -169,17 +171,7 @@ impl Reader<'_> {
         for (key, value) in entries(table) {
             match key.get_ref().as_ref() {
                 name @ ("text" | "tokens_file") => {
-                    if evaluate.text != Text::Own {
-                        let message = "text and tokens_file both name a text";
-                        return Err(self.source.error(key.span(), message, Some("remove one".into())));
-                    }
-                    let path = PathBuf::from(self.beside(self.string(name, value)?));
-                    if !path.is_file() {
-                        let message = format!("{name} '{}' is not a file", path.display());
-                        let help = "a relative path starts at the experiment file's directory";
-                        return Err(self.source.error(value.span(), message, Some(help.into())));
-                    }
-                    evaluate.text = if name == "text" { Text::Words(path) } else { Text::Ids(path) };
+                    evaluate.text = self.text(name, &evaluate.text, key.span(), value)?;
                 }
                 "context" => evaluate.context = self.whole("context", value, 2)?,
                 "tokens" => evaluate.limit = Some(self.whole("tokens", value, 1)?),
@@ -201,5 +193,114 @@ impl Reader<'_> {
         }
         self.draft.evaluate = Some(evaluate);
         Ok(())
+    }
+
+    /// A text that is named by `text` or `tokens_file`, once.
+    fn text(
+        &self,
+        name: &str,
+        known: &Text,
+        at: Range<usize>,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Result<Text> {
+        if *known != Text::Own {
+            let message = "text and tokens_file both name a text";
+            return Err(self.source.error(at, message, Some("remove one".into())));
+        }
+        let path = PathBuf::from(self.beside(self.string(name, value)?));
+        if !path.is_file() {
+            let message = format!("{name} '{}' is not a file", path.display());
+            let help = "a relative path starts at the experiment file's directory";
+            return Err(self.source.error(value.span(), message, Some(help.into())));
+        }
+        Ok(if name == "text" { Text::Words(path) } else { Text::Ids(path) })
+    }
+
+    /// `[adapt]`: how the cells' models are trained.
+    fn adapt(&mut self, at: Range<usize>, table: &DeTable<'_>) -> Result<()> {
+        let (mut steps, mut adapt) = (
+            None,
+            Adapt {
+                text: Text::Own,
+                limit: None,
+                steps: 0,
+                batch: 8,
+                context: 256,
+                lr: None,
+                distil: None,
+                all_layers: false,
+                seeds: vec![0],
+            },
+        );
+        for (key, value) in entries(table) {
+            match key.get_ref().as_ref() {
+                name @ ("text" | "tokens_file") => {
+                    adapt.text = self.text(name, &adapt.text, key.span(), value)?;
+                }
+                "tokens" => adapt.limit = Some(self.whole("tokens", value, 1)?),
+                "steps" => steps = Some(self.whole("steps", value, 1)? as u32),
+                "batch" => adapt.batch = self.whole("batch", value, 1)? as u32,
+                "context" => adapt.context = self.whole("context", value, 2)? as u32,
+                "lr" => adapt.lr = Some(self.positive("lr", value)?),
+                "distil" => adapt.distil = Some(self.positive("distil", value)?),
+                "layers" => {
+                    adapt.all_layers = match self.string("layers", value)? {
+                        "all" => true,
+                        "converted" => false,
+                        other => {
+                            let valid = ["all", "converted"];
+                            return Err(self.source.unknown(value.span(), "layers", other, &valid));
+                        }
+                    };
+                }
+                "seeds" => {
+                    adapt.seeds = match value.get_ref().as_array() {
+                        Some(all) if !all.is_empty() => {
+                            let all = all.iter().map(|seed| Ok(self.whole("seeds", seed, 0)? as u64));
+                            all.collect::<Result<_>>()?
+                        }
+                        _ => return Err(wrong_kind(&self.source, "seeds", "a list of numbers", value)),
+                    };
+                }
+                other => {
+                    let valid = [
+                        "text",
+                        "tokens_file",
+                        "tokens",
+                        "steps",
+                        "batch",
+                        "context",
+                        "lr",
+                        "distil",
+                        "layers",
+                        "seeds",
+                    ];
+                    return Err(self.source.unknown(key.span(), "key in [adapt]", other, &valid));
+                }
+            }
+        }
+        let Some(steps) = steps else {
+            let help = "write steps = 200, for example";
+            return Err(self.source.error(at, "[adapt] does not say how many steps", Some(help.into())));
+        };
+        self.draft.adapt = Some(Adapt { steps, ..adapt });
+        Ok(())
+    }
+
+    /// A number above 0.
+    fn positive(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<f64> {
+        let text = match value.get_ref() {
+            DeValue::Float(number) => number.as_str().to_owned(),
+            DeValue::Integer(number) => decimal(number),
+            _ => return Err(wrong_kind(&self.source, name, "a number", value)),
+        };
+        let number = text.replace('_', "").parse().ok().filter(|n: &f64| n.is_finite() && *n > 0.0);
+        number.ok_or_else(|| {
+            self.source.error(
+                value.span(),
+                format!("{name} is {text}; it must be a number above 0"),
+                None,
+            )
+        })
     }
 }

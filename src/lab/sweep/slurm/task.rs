@@ -66,6 +66,7 @@ impl TaskCells {
             model: None,
             rounds: submitted.rounds,
             evaluate: None,
+            adapt: None,
             axes: Vec::new(),
             cells,
         };

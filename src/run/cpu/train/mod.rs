@@ -7,12 +7,14 @@
 //! | `rows`, `attention`, `loss` | the arithmetic, in f32, and in f64 for checks by finite differences |
 //! | `adamw` | the optimiser |
 //! | `trainer` | steps: replicas of ranks, sums of gradients, parameters |
+//! | `peak` | how fast this machine multiplies large matrices, which training is held against |
 
 mod adamw;
 mod attention;
 mod derivatives;
 mod loss;
 mod pass;
+mod peak;
 mod program;
 mod rows;
 #[cfg(test)]
@@ -21,4 +23,5 @@ mod trainer;
 
 pub use adamw::Optimiser;
 pub use loss::Lost;
+pub use peak::gemm_peak;
 pub use trainer::{Setup, Stepped, Trainer};

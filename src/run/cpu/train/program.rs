@@ -72,6 +72,45 @@ impl Program {
         })
     }
 
+    /// What the state of a trained parameter is called on a rank: its numbers, its first and its second moment.
+    pub fn state_names(&self, rank: usize, parameter: usize) -> [String; 3] {
+        let name = &self.weight(parameter).name;
+        ["numbers", "first", "second"].map(|what| format!("rank{rank}/{name}/{what}"))
+    }
+
+    /// FLOP of matrix products for each position of windows of this length, on all ranks: forwards and the head, and
+    /// where it `learns` backwards.
+    pub fn flop_per_token(&self, length: usize, learns: bool) -> f64 {
+        let TrainingPlan { plan, forward, backward, head, seed, trained, .. } = &self.plan;
+        let operation = |id: crate::plan::OpId| &plan.operations[id.index()];
+        let product = |o: &crate::plan::Operation| match (&o.kind, o.weight) {
+            (Kind::MatMul, Some(weight)) => {
+                let weight = &plan.weights[weight.index()];
+                2.0 * f64::from(weight.outputs) * f64::from(weight.inputs)
+            }
+            _ => 0.0,
+        };
+        // one product of attention: queries of a rank's heads with half of the positions
+        let attended = |o: &crate::plan::Operation| match o.kind {
+            Kind::Attend => f64::from(plan.values[o.writes[0].index()].columns) * (length as f64 + 1.0),
+            _ => 0.0,
+        };
+        let forwards = plan.operations[..*forward].iter();
+        let forwards: f64 = forwards.map(|o| product(o) + 2.0 * attended(o)).sum();
+        let backwards = backward.iter().map(|step| match step.does {
+            Derivative::Operand(id) => product(operation(id)) + 5.0 * attended(operation(id)),
+            Derivative::Weight(id) => product(operation(id)),
+            Derivative::Scale(_) | Derivative::Sum | Derivative::AllReduce => 0.0,
+        });
+        let backwards: f64 = if learns { backwards.sum() } else { 0.0 };
+        let of_head = &plan.weights[head.index()];
+        let of_head = 2.0 * f64::from(of_head.outputs) * f64::from(of_head.inputs);
+        let products =
+            1 + u32::from(learns && seed.is_some()) + u32::from(learns && trained[head.index()]);
+        // every rank applies the whole head
+        f64::from(self.tp) * (forwards + backwards + f64::from(products) * of_head)
+    }
+
     /// How many numbers one rank has of a parameter.
     pub fn numbers(&self, parameter: usize) -> usize {
         let weight = self.weight(parameter);

@@ -212,6 +212,57 @@ impl<T: Real> Trainer<T> {
         &self.gradients[0][rank][parameter]
     }
 
+    /// What changes from step to step, by name: of each trained parameter, on each rank, its numbers and two moments.
+    pub fn state(&self) -> Vec<(String, &[T])> {
+        let mut state = Vec::new();
+        for (rank, moments) in self.moments.iter().enumerate() {
+            for at in (0..moments.len()).filter(|at| self.program.is_trained(*at)) {
+                let [numbers, first, second] = self.program.state_names(rank, at);
+                state.push((numbers, self.weights[rank][at].as_slice()));
+                state.push((first, moments[at].first.as_slice()));
+                state.push((second, moments[at].second.as_slice()));
+            }
+        }
+        state
+    }
+
+    /// Goes back to a state: `fill` writes the numbers of each name that [`Self::state`] has.
+    ///
+    /// # Errors
+    ///
+    /// What `fill` fails with; the trainer is of no use then.
+    pub fn restore(&mut self, fill: &mut dyn FnMut(&str, &mut [T]) -> Result<()>) -> Result<()> {
+        for (rank, moments) in self.moments.iter_mut().enumerate() {
+            for (at, moments) in moments.iter_mut().enumerate() {
+                if self.program.is_trained(at) {
+                    let [numbers, first, second] = self.program.state_names(rank, at);
+                    fill(&numbers, &mut self.weights[rank][at])?;
+                    fill(&first, &mut moments.first)?;
+                    fill(&second, &mut moments.second)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many numbers the model has, and how many of them are trained.
+    pub fn parameters(&self) -> (u64, u64) {
+        let program = &self.program;
+        let of = |at: usize| {
+            let ranks = if program.weight(at).is_whole() { 1 } else { u64::from(program.tp) };
+            ranks * program.numbers(at) as u64
+        };
+        let all = 0..program.parameters.len();
+        (all.clone().map(of).sum(), all.filter(|at| program.is_trained(*at)).map(of).sum())
+    }
+
+    /// Arithmetic of a step for each token of its windows (FLOP), on all ranks: matrix products alone, two FLOP a
+    /// multiplication and addition; attention sees half of a window on average. The teacher's pass is counted too.
+    pub fn flop_per_token(&self) -> f64 {
+        let learns = self.program.flop_per_token(self.context, true);
+        learns + self.teacher.as_ref().map_or(0.0, |t| t.program.flop_per_token(self.context, false))
+    }
+
     /// A tensor as it is now, whole, row by row; `None` where the architecture does not read it.
     pub fn tensor(&self, tensor: Tensor) -> Option<Vec<T>> {
         let ranks: Vec<&[Vec<T>]> = self.weights.iter().map(Vec::as_slice).collect();
@@ -357,10 +408,11 @@ fn failed(stopped: &Stopped) -> Error {
 }
 
 fn not_finite(step: u32, what: &str, first: &str) -> Error {
-    Error::input_help(
-        format!("step {}: {what} is not finite; {first}", step + 1),
-        "try a smaller --lr or a longer --warmup; the last checkpoint is from before",
-    )
+    Error::failed(format!(
+        "step {}: {what} is not finite; {first}. A smaller learning rate or a longer warm-up may help; the last \
+         checkpoint is from before",
+        step + 1
+    ))
 }
 
 /// A whole tensor from what all ranks have of it in `numbers` (parameters, or their gradients); `None` where it is no

@@ -576,3 +576,17 @@ fn ranks_that_did_the_same_are_drawn_once_and_the_figure_says_so() {
     assert!(said(&both, " (rank 0 = r1)") && said(&both, "rank 0; dashed"));
     assert!(!said(&both, "rank 0 = r1; dashed"), "the second trace has no second rank");
 }
+
+#[test]
+fn a_training_figure_says_that_it_is_a_miniature_and_over_how_many_seeds() {
+    let figure = training_figure(&super::trainings(), &Options::default()).unwrap();
+    let scene = &figure.scene;
+    let texts: Vec<&str> = texts(scene).into_iter().map(|text| text.text.as_str()).collect();
+    let has = |part: &str| texts.iter().any(|text| text.contains(part));
+    assert!(has("in miniature") && has("standard (2 seeds)") && has("parallel (1 seed)"), "{texts:?}");
+    assert!(figure.caption().contains("measured"), "{}", figure.caption());
+    assert_eq!(scene.tips.len(), 9, "three looks at each of three");
+    let mut nothing = super::trainings();
+    nothing.curves.clear();
+    assert_eq!(training_figure(&nothing, &Options::default()).unwrap_err().exit_code(), 2);
+}

@@ -7,7 +7,7 @@ use super::scene::{Area, Scene, Shape, Text};
 use super::{
     Figure, Options, ParetoData, Part, ProvenanceSummary, Size, Stretch, comparison_figure,
     conversion_figure, improvement_figure, overlap_figure, p2p_figure, pareto_figure, throughput_figure,
-    timeline_figure,
+    timeline_figure, training_figure,
 };
 use crate::base::error::{Error, Result};
 use crate::plan::{Architecture, Lane};
@@ -206,6 +206,7 @@ fn all_scenes(options: &Options) -> Vec<(&'static str, Result<Scene>)> {
             comparison_figure(&compare(&measured, "architecture").unwrap(), &provenance, options),
         ),
         ("conversion", conversion_figure(&analysis::conversion_report(), options)),
+        ("training", training_figure(&trainings(), options)),
     ];
     figures.map(|(kind, figure)| (kind, figure.map(|figure| figure.scene))).into()
 }
@@ -249,4 +250,17 @@ fn text_is_as_large_at_every_size() {
     };
     assert_eq!(largest("column"), 8.0);
     assert_eq!(largest("page"), 8.0);
+}
+
+/// Three architectures, two of which have two seeds.
+pub(super) fn trainings() -> analysis::TrainingSet {
+    use analysis::testing::trained;
+    let all = [
+        trained("standard", 0, 2.0),
+        trained("ladder", 0, 2.1),
+        trained("parallel", 0, 2.4),
+        trained("standard", 1, 2.02),
+        trained("ladder", 1, 2.08),
+    ];
+    analysis::one_training_set(&all).unwrap()
 }

@@ -301,6 +301,14 @@ impl Live {
                 };
                 self.evaluation = Some(Evaluation { what, done, found, of, since_ms });
             }
+            SweepEvent::Training { what, done, found, of, .. } => {
+                let since_ms = match &self.evaluation {
+                    Some(known) if known.what == what => known.since_ms,
+                    _ => now_ms,
+                };
+                let [done, found, of] = [done, found, of].map(|steps| steps as usize);
+                self.evaluation = Some(Evaluation { what, done, found, of, since_ms });
+            }
             SweepEvent::Note(note) => {
                 self.evaluation = None;
                 self.note = Some(note);

@@ -1,0 +1,411 @@
+//! One training: begun, or gone on with after its last checkpoint; its steps; the model that it ends with.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::data::Data;
+use super::{Asked, MINIATURE, Progress, id, written_by};
+use crate::base::error::{Error, Result};
+use crate::desk::evaluate::{self, Subject, Text, evaluate};
+use crate::lab::launch::Cancel;
+use crate::lab::store::{Store, TrainingFolder};
+use crate::machine::environment::cpu_name;
+use crate::model::{Model, NumbersFile, WeightSource, write_numbers};
+use crate::plan::{Architecture, CommDType, DType, Tensor, Weight};
+use crate::run::backend;
+use crate::run::cpu::train::{Lost, Optimiser, Setup, Trainer, gemm_peak};
+use crate::table::{
+    Backend, Curve, HeldOut, Quality, Status, TRAINING, Training, TrainingSpec, TrainingSpeed,
+    TrainingStep,
+};
+
+/// How long a training goes on without a checkpoint, where nobody says how often there is one.
+const CHECKPOINT: Duration = Duration::from_secs(60);
+
+/// Windows of the held-out text that are looked at between steps; all of it is evaluated before and after.
+const LOOKED_AT: usize = 16;
+
+/// What an untied head's random weights are multiplied by before training: as they are, logits of another spread than
+/// their errors would have to be unlearned first.
+const HEAD: f32 = 0.1;
+
+/// A training that is asked for.
+pub(super) struct One<'a> {
+    pub asked: &'a Asked,
+    pub spec: TrainingSpec,
+    pub output: PathBuf,
+    pub data: &'a Data,
+    pub store: &'a Store,
+    pub cancel: &'a Cancel,
+}
+
+/// A training under way.
+struct UnderWay<'a> {
+    one: &'a One<'a>,
+    folder: TrainingFolder,
+    training: Training,
+    trainer: Trainer<f32>,
+    steps: Vec<TrainingStep>,
+    /// Arithmetic of a token, and what products of matrices reach.
+    flop: [f64; 2],
+}
+
+impl One<'_> {
+    /// Trains to the end; what came to its end before is found.
+    pub fn train(&self, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Curve> {
+        let id = id(&self.spec);
+        let folder = self.store.training_folder(&id)?;
+        if self.asked.restart {
+            folder.clear()?;
+            self.remove_output()?;
+        }
+        let stored = folder.read()?;
+        progress(Progress::Doing("hashing the weights"));
+        let weights = self.asked.model.fingerprint(self.spec.seed)?;
+        let text_hash = self.data.key();
+        if let Some(stored) = &stored {
+            self.compare(&stored.training, &weights, &text_hash)?;
+            if stored.training.status == Status::Ok && written_by(&stored.training.output).is_some() {
+                return Ok(stored.clone());
+            }
+        }
+        self.write_held_out(&folder)?;
+        let mut training = match stored {
+            Some(Curve { training, .. }) => training,
+            None => self.new_training(id, weights, text_hash),
+        };
+        training.output.clone_from(&self.output);
+        training.status = Status::Running;
+        training.reason = None;
+        if training.before.is_none() && !self.spec.from_scratch {
+            training.before = Some(self.quality(&folder, None, progress)?);
+        }
+        folder.write(&training)?;
+        let mut under_way = self.begin(folder, training, progress)?;
+        match under_way.run(progress) {
+            Ok(()) => under_way.finish(progress),
+            Err(error) => {
+                let training = &mut under_way.training;
+                training.status = if matches!(error, Error::Interrupted) {
+                    Status::Interrupted
+                } else {
+                    Status::Failed
+                };
+                training.reason = Some(error.to_string());
+                under_way.folder.write(&under_way.training)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Errors where the files that it began with are others now.
+    fn compare(&self, stored: &Training, weights: &str, text_hash: &str) -> Result<()> {
+        let files = [
+            ("text", self.spec.text.as_str(), stored.text_hash.as_str(), text_hash),
+            ("weights", self.spec.model.as_str(), stored.weights.as_str(), weights),
+        ];
+        let mut differ: Vec<String> = files
+            .into_iter()
+            .filter(|(_, _, before, now)| before != now)
+            .map(|(what, name, before, now)| {
+                format!("the {what} of {name} changed since (hash {before} then, {now} now)")
+            })
+            .collect();
+        if let Some(replicas) = self.asked.replicas.filter(|replicas| *replicas != stored.replicas) {
+            differ.push(format!("replicas is {} there, {replicas} here", stored.replicas));
+        }
+        if differ.is_empty() {
+            return Ok(());
+        }
+        Err(Error::input_help(
+            format!("training {} is another one: {}", stored.id, differ.join("; ")),
+            "give what it began with, or begin anew with --restart",
+        ))
+    }
+
+    /// Removes the model that an earlier training of the same name wrote.
+    fn remove_output(&self) -> Result<()> {
+        match written_by(&self.output) {
+            Some(writer) if writer == id(&self.spec) => {
+                std::fs::remove_dir_all(&self.output).map_err(Error::io(&self.output))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn new_training(&self, id: String, weights: String, text_hash: String) -> Training {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let replicas = (cores / self.spec.tp as usize).clamp(1, self.spec.batch as usize);
+        let now = self.store.now();
+        Training {
+            version: TRAINING,
+            id,
+            status: Status::Running,
+            reason: None,
+            spec: self.spec.clone(),
+            weights,
+            text_hash,
+            train_tokens: self.data.train.len(),
+            held_out_tokens: self.data.held_out.len(),
+            parameters: 0,
+            trained_parameters: 0,
+            replicas: self.asked.replicas.unwrap_or(replicas),
+            created: now.clone(),
+            updated: now,
+            step: 0,
+            seconds: 0.0,
+            speed: None,
+            loss: None,
+            before: None,
+            after: None,
+            output: self.output.clone(),
+            machine: format!("{} ({cores} cores)", cpu_name()),
+            miniature: self.spec.from_scratch && self.asked.model.shape.parameters() < MINIATURE,
+        }
+    }
+
+    /// Writes the held-out tokens, so that `evaluate --tokens-file` can be asked of them.
+    fn write_held_out(&self, folder: &TrainingFolder) -> Result<()> {
+        let ids: Vec<String> = self.data.held_out.iter().map(u32::to_string).collect();
+        crate::base::atomic::write(&self.held_out(folder), (ids.join(" ") + "\n").as_bytes())
+    }
+
+    fn held_out(&self, folder: &TrainingFolder) -> PathBuf {
+        let stem = self.asked.text.path().file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        folder.file(&format!("{stem}.held-out.ids"))
+    }
+
+    /// The quality on the held-out text: of a trained model beside the one that it began with, or of that one.
+    fn quality(
+        &self,
+        folder: &TrainingFolder,
+        trained: Option<Model>,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<Quality> {
+        let spec = &self.spec;
+        let own = self.asked.model.clone();
+        let is_trained = trained.is_some();
+        let asked = evaluate::Asked {
+            reference: Some(own.clone()).filter(|_| is_trained && !spec.from_scratch),
+            model: trained.unwrap_or(own),
+            text: Text::Ids(self.held_out(folder)),
+            architectures: vec![spec.architecture.clone()],
+            tp: if spec.architecture.is_of_any_tp(CommDType::Activations) { 1 } else { spec.tp },
+            dtype: DType::F32,
+            comm_dtype: CommDType::Activations,
+            context: spec.context as usize,
+            limit: None,
+            seed: spec.seed,
+            counts: is_trained,
+        };
+        let mut tell = |of: evaluate::Progress<'_>| progress(Progress::Evaluating(of));
+        let cpu = backend(Backend::Cpu)?;
+        let found = evaluate(&asked, &mut Subject::default(), cpu, self.store, self.cancel, &mut tell)?;
+        found
+            .cases
+            .first()
+            .map(|case| case.quality)
+            .ok_or_else(|| Error::failed("nothing was evaluated"))
+    }
+
+    /// The trainer with its numbers: those of the last checkpoint, where there is one.
+    fn begin(
+        &self,
+        mut folder: TrainingFolder,
+        mut training: Training,
+        progress: &mut dyn FnMut(Progress<'_>),
+    ) -> Result<UnderWay<'_>> {
+        let (spec, model) = (&self.spec, &self.asked.model);
+        progress(Progress::Doing("loading weights"));
+        let source = WeightSource::open(model, spec.seed)?;
+        let load = |weight: &Weight, rank: u32| -> Result<Vec<f32>> {
+            let mut numbers = source.load(weight, rank, spec.tp, DType::F32)?.numbers().into_owned();
+            let is_head = weight.parts.iter().any(|part| part.tensor == Tensor::Head);
+            if spec.from_scratch && is_head && !model.shape.tied_embeddings {
+                numbers.iter_mut().for_each(|number| *number *= HEAD);
+            }
+            Ok(numbers)
+        };
+        let trains = |tensor: Tensor| match &spec.layers {
+            None => true,
+            Some(layers) => tensor.layer().is_some_and(|layer| layers.contains(&layer)),
+        };
+        let setup = Setup {
+            shape: &model.shape,
+            architecture: &spec.architecture,
+            trains: &trains,
+            tp: spec.tp,
+            replicas: training.replicas,
+            context: spec.context as usize,
+            distil: spec.distil,
+        };
+        let mut trainer = Trainer::new(setup, &load)?;
+        (training.parameters, training.trained_parameters) = trainer.parameters();
+        training.step = restore(&mut trainer, &folder, &training)?;
+        progress(Progress::Doing("measuring products of matrices"));
+        let flop = [trainer.flop_per_token(), gemm_peak(training.replicas * spec.tp as usize)];
+        // a curve that is shorter than its checkpoint was lost with the disk's cache
+        let known = folder.read()?.map(|curve| (curve.start, curve.curve.len())).unwrap_or_default();
+        let start = match known.0 {
+            Some(start) if training.step > 0 => Some(start),
+            _ => Some(look(&mut trainer, self.data, spec)?),
+        };
+        folder.open_curve(training.step, start)?;
+        let steps = folder.read()?.map(|curve| curve.curve).unwrap_or_default();
+        if training.step > 0 {
+            progress(Progress::Note(&format!(
+                "{}: going on after step {} of {}",
+                spec.label(),
+                training.step,
+                spec.steps
+            )));
+        }
+        Ok(UnderWay { one: self, folder, training, trainer, steps, flop })
+    }
+}
+
+impl UnderWay<'_> {
+    /// The steps that are left.
+    fn run(&mut self, progress: &mut dyn FnMut(Progress<'_>)) -> Result<()> {
+        let One { asked, spec, data, cancel, .. } = self.one;
+        let optimiser = Optimiser {
+            lr: spec.lr,
+            warmup: spec.warmup,
+            weight_decay: spec.weight_decay,
+            clip: spec.clip,
+        };
+        let (what, found, mut kept) = (spec.label(), self.training.step, Instant::now());
+        let mut done = self.training.step;
+        while done < spec.steps {
+            if cancel.is_all() {
+                self.checkpoint(done)?;
+                return Err(Error::Interrupted);
+            }
+            let began = Instant::now();
+            let windows = data.windows(spec.seed, done, spec.batch);
+            let stepped = self.trainer.step(&windows, &optimiser, done, spec.steps)?;
+            let seconds = began.elapsed().as_secs_f64();
+            done += 1;
+            let is_looked_at = done % spec.look_every == 0 || done == spec.steps;
+            let held_out = is_looked_at.then(|| look(&mut self.trainer, data, spec)).transpose()?;
+            let lost = means(stepped.lost, spec.distil.is_some());
+            let step = TrainingStep {
+                step: done,
+                nll: lost.nll,
+                kl: lost.kl,
+                rate: optimiser.rate(done - 1, spec.steps),
+                gradient_norm: stepped.gradient_norm,
+                seconds,
+                held_out,
+            };
+            self.folder.add(&step)?;
+            self.steps.push(step);
+            let tokens_per_s = f64::from(spec.batch * spec.context) / seconds;
+            let of = spec.steps;
+            progress(Progress::Step { what: &what, done, found, of, loss: lost.nll, tokens_per_s });
+            let is_due = match asked.checkpoint_every {
+                Some(every) => done % every == 0,
+                None => kept.elapsed() >= CHECKPOINT,
+            };
+            if is_due && done < spec.steps {
+                self.checkpoint(done)?;
+                kept = Instant::now();
+            }
+        }
+        self.checkpoint(done)
+    }
+
+    /// Stores numbers, moments and how far it is, all of it or none.
+    fn checkpoint(&mut self, done: u32) -> Result<()> {
+        // the curve is never behind the checkpoint
+        self.folder.sync()?;
+        let state = self.trainer.state();
+        let tensors: Vec<(String, Vec<usize>)> =
+            state.iter().map(|(name, numbers)| (name.clone(), vec![numbers.len()])).collect();
+        let spec = &self.one.spec;
+        let about: HashMap<String, String> = [
+            ("training", self.training.id.clone()),
+            ("step", done.to_string()),
+            // which window of the order that follows from the seed comes next
+            ("window", (u64::from(done) * u64::from(spec.batch)).to_string()),
+        ]
+        .map(|(key, value)| (key.to_owned(), value))
+        .into();
+        write_numbers(&self.folder.checkpoint(), about, &tensors, |at| Ok(Cow::Borrowed(state[at].1)))?;
+        self.training.step = done;
+        self.training.updated = self.one.store.now();
+        self.training.seconds = self.steps.iter().map(|step| step.seconds).sum();
+        self.training.speed = self.speed();
+        self.folder.write(&self.training)
+    }
+
+    /// How fast it was, over all of its steps.
+    fn speed(&self) -> Option<TrainingSpeed> {
+        let spec = &self.one.spec;
+        let tokens = self.steps.len() as f64 * f64::from(spec.batch) * f64::from(spec.context);
+        let seconds: f64 = self.steps.iter().map(|step| step.seconds).sum();
+        let [flop_per_token, gemm_flop_per_s] = self.flop;
+        let tokens_per_s = Some(tokens / seconds).filter(|rate| rate.is_finite())?;
+        let gemm_share = tokens_per_s * flop_per_token / gemm_flop_per_s;
+        Some(TrainingSpeed { tokens_per_s, flop_per_token, gemm_flop_per_s, gemm_share })
+    }
+
+    /// Writes the model, and says what its quality is.
+    fn finish(self, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Curve> {
+        let Self { one, folder, mut training, trainer, .. } = self;
+        let One { asked, spec, output, store, .. } = one;
+        if written_by(output).as_deref() != Some(training.id.as_str()) {
+            progress(Progress::Doing("writing the model"));
+            let layers = match &spec.architecture {
+                Architecture::Ladder(layers) => Some(layers),
+                _ => None,
+            };
+            let about = serde_json::json!({ "id": training.id, "spec": spec });
+            let about = serde_json::to_vec_pretty(&about).unwrap_or_default();
+            let numbers = |tensor: Tensor| trainer.tensor(tensor);
+            asked.model.write_trained(spec.seed, layers, &numbers, ("training.json", &about), output)?;
+        }
+        // its weights are needed no more, and the evaluation has its own
+        drop(trainer);
+        let trained = Model::resolve(&output.to_string_lossy())?;
+        training.after = Some(one.quality(&folder, Some(trained), progress)?);
+        let curve = folder.read()?;
+        training.loss = curve.as_ref().and_then(Curve::last_loss);
+        training.status = Status::Ok;
+        training.updated = store.now();
+        folder.write(&training)?;
+        store.trained(&training)?;
+        let Curve { start, curve, .. } = curve.ok_or_else(|| Error::failed("the training is gone"))?;
+        Ok(Curve { training, start, curve })
+    }
+}
+
+/// Takes over the numbers of the last checkpoint; after how many steps it was written, 0 without one.
+fn restore(trainer: &mut Trainer<f32>, folder: &TrainingFolder, training: &Training) -> Result<u32> {
+    let path = folder.checkpoint();
+    let Some(file) = NumbersFile::open(&path)? else { return Ok(0) };
+    let step = file.about("step").and_then(|step| step.parse().ok());
+    let of = file.about("training");
+    let Some(step) = step.filter(|step| of == Some(&training.id) && *step <= training.spec.steps) else {
+        return Err(Error::input_help(
+            format!("{}: a checkpoint of training {}", path.display(), of.unwrap_or("nobody")),
+            format!("it should be of {}: begin anew with --restart", training.id),
+        ));
+    };
+    trainer.restore(&mut |name, numbers| file.fill(name, numbers))?;
+    Ok(step)
+}
+
+/// What the beginning of the held-out text loses now.
+fn look(trainer: &mut Trainer<f32>, data: &Data, spec: &TrainingSpec) -> Result<HeldOut> {
+    let lost = trainer.loss(&data.held_out(LOOKED_AT))?;
+    Ok(means(lost, spec.distil.is_some()))
+}
+
+/// Means over tokens.
+fn means(lost: Lost, is_taught: bool) -> HeldOut {
+    let tokens = lost.predicted as f64;
+    HeldOut { nll: lost.nll / tokens, kl: is_taught.then_some(lost.kl / tokens) }
+}

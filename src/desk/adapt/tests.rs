@@ -1,0 +1,223 @@
+//! Trainings on small models: gone on with exactly, refused with reasons, repaired.
+
+use super::*;
+use crate::plan::DType;
+use crate::table::Backend;
+
+/// A text of bytes in which much can be learned, and a store.
+struct Place {
+    dir: tempfile::TempDir,
+    store: Store,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "the cat sat on the mat. the dog sat on the log. ".repeat(12);
+        std::fs::write(dir.path().join("text.txt"), text).unwrap();
+        let store = Store::open(dir.path().join("runs"));
+        Self { dir, store }
+    }
+
+    fn asked(&self, architectures: &[&str]) -> Asked {
+        Asked {
+            model: Model::resolve("tiny").unwrap(),
+            from_scratch: true,
+            text: Text::Words(self.dir.path().join("text.txt")),
+            limit: None,
+            held_out_pct: 10.0,
+            architectures: architectures.iter().map(|a| a.parse().unwrap()).collect(),
+            seeds: vec![0],
+            layers: Layers::All,
+            steps: 12,
+            batch: 4,
+            context: 16,
+            lr: 3e-3,
+            warmup: None,
+            weight_decay: 0.1,
+            clip: 1.0,
+            distil: None,
+            tp: 1,
+            replicas: Some(2),
+            checkpoint_every: Some(5),
+            output: None,
+            restart: false,
+        }
+    }
+
+    fn train(&self, asked: &Asked) -> Vec<Curve> {
+        adapt(asked, &self.store, &Cancel::default(), &mut |_| ()).unwrap()
+    }
+
+    /// Cancels after so many steps.
+    fn interrupt(&self, asked: &Asked, after: u32) {
+        let cancel = Cancel::default();
+        let ended = adapt(asked, &self.store, &cancel, &mut |progress| {
+            if matches!(progress, Progress::Step { done, .. } if done >= after) {
+                cancel.all();
+            }
+        });
+        assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
+    }
+}
+
+/// What steps lost, bit by bit, and their held-out losses.
+fn bits(curve: &Curve) -> Vec<(u64, Option<u64>)> {
+    let of = |held_out: Option<crate::table::HeldOut>| held_out.map(|lost| lost.nll.to_bits());
+    curve.curve.iter().map(|step| (step.nll.to_bits(), of(step.held_out))).collect()
+}
+
+#[test]
+fn a_training_that_was_interrupted_goes_on_to_the_same_last_digit() {
+    let place = Place::new();
+    let whole = place.train(&place.asked(&["ladder"])).remove(0);
+    assert_eq!(whole.curve.len(), 12);
+    assert!(whole.last_loss().unwrap() < 0.8 * whole.curve[0].nll, "{:?}", bits(&whole));
+    let training = &whole.training;
+    assert_eq!((training.status, training.step, training.miniature), (Status::Ok, 12, true));
+    assert!(training.loss.is_some() && training.before.is_none() && training.after.is_some());
+    let speed = training.speed.unwrap();
+    assert!(speed.tokens_per_s > 0.0 && speed.gemm_share > 0.0, "{speed:?}");
+    let output = Model::resolve(&training.output.to_string_lossy()).unwrap();
+    assert_eq!(output.ladder_layers, Some(LayerSet::Last(4)));
+
+    let other = Place::new();
+    let asked = other.asked(&["ladder"]);
+    other.interrupt(&asked, 3);
+    other.interrupt(&asked, 7);
+    let (stored, problems) = stored(&other.store).unwrap();
+    assert!(problems.is_empty() && stored.len() == 1);
+    assert_eq!((stored[0].training.status, stored[0].training.step), (Status::Interrupted, 7));
+    let gone_on = other.train(&asked).remove(0);
+    assert_eq!(bits(&gone_on), bits(&whole));
+    assert_eq!(gone_on.training.after, whole.training.after);
+    // once more it is found, and nothing is computed
+    let mut steps = 0;
+    let again = adapt(&asked, &other.store, &Cancel::default(), &mut |progress| {
+        steps += u32::from(matches!(progress, Progress::Step { .. }));
+    });
+    assert_eq!((again.unwrap().remove(0), steps), (gone_on, 0));
+}
+
+#[test]
+fn steps_after_a_checkpoint_are_done_again_where_a_process_died() {
+    let place = Place::new();
+    let asked = place.asked(&["parallel"]);
+    place.interrupt(&asked, 6);
+    // as a kill would leave it: steps are in the curve that no checkpoint has
+    let stored = stored(&place.store).unwrap().0.remove(0);
+    let curve = place.store.dir().join("trainings").join(&stored.training.id).join("curve.jsonl");
+    let lines = std::fs::read_to_string(&curve).unwrap();
+    std::fs::write(
+        &curve,
+        format!("{lines}{}", lines.lines().last().unwrap().replace("\"step\":6", "\"step\":7")),
+    )
+    .unwrap();
+    let ended = place.train(&asked).remove(0);
+    assert_eq!(
+        ended.curve.iter().map(|step| step.step).collect::<Vec<_>>(),
+        (1..=12).collect::<Vec<_>>()
+    );
+    let whole = Place::new();
+    assert_eq!(bits(&ended), bits(&whole.train(&whole.asked(&["parallel"])).remove(0)));
+}
+
+#[test]
+fn another_text_or_output_is_told_with_what_differs() {
+    let place = Place::new();
+    let mut asked = place.asked(&["standard"]);
+    asked.output = Some(place.dir.path().join("out"));
+    place.interrupt(&asked, 2);
+    let told = |asked: &Asked| {
+        let error = adapt(asked, &place.store, &Cancel::default(), &mut |_| ()).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{error}");
+        error.to_string()
+    };
+    let text = told(&Asked { lr: 0.5, ..asked.clone() });
+    assert!(text.contains("lr is 0.003 there, 0.5 here"), "{text}");
+    let text = told(&Asked { replicas: Some(1), ..asked.clone() });
+    assert!(text.contains("replicas is 2 there, 1 here"), "{text}");
+    std::fs::write(place.dir.path().join("text.txt"), "another text. ".repeat(40)).unwrap();
+    let text = told(&asked);
+    assert!(text.contains("the text of") && text.contains("changed since"), "{text}");
+    let ended = place.train(&Asked { restart: true, ..asked.clone() }).remove(0);
+    assert_eq!(ended.training.output, place.dir.path().join("out"));
+    // and what it ended with is not overwritten by another
+    let text = told(&Asked { steps: 3, ..asked.clone() });
+    assert!(text.contains("steps is 12 there, 3 here"), "{text}");
+    std::fs::create_dir(place.dir.path().join("full")).unwrap();
+    std::fs::write(place.dir.path().join("full/file"), "").unwrap();
+    let full = Some(place.dir.path().join("full"));
+    assert!(told(&Asked { output: full, ..asked }).contains("not empty"));
+}
+
+#[test]
+fn what_cannot_be_trained_is_refused_before_anything_is_stored() {
+    let place = Place::new();
+    let told = |change: &dyn Fn(&mut Asked)| {
+        let mut asked = place.asked(&["ladder"]);
+        change(&mut asked);
+        let error = adapt(&asked, &place.store, &Cancel::default(), &mut |_| ()).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{error}");
+        error.to_string()
+    };
+    let architecture =
+        |name: &'static str| told(&|asked| asked.architectures = vec![name.parse().unwrap()]);
+    assert!(architecture("upper-bound").contains("cannot be trained"));
+    assert!(architecture("ladder:9").contains("the last 9 layers"));
+    assert!(told(&|asked| asked.tp = 3).contains("TP 3"));
+    assert!(told(&|asked| asked.context = 512).contains("of them held out"));
+    assert!(told(&|asked| asked.distil = Some(1.0)).contains("random weights"));
+    assert!(told(&|asked| asked.layers = Layers::These(LayerSet::Only(vec![4]))).contains("layer 4"));
+    let standard = |asked: &mut Asked| {
+        asked.architectures = vec![Architecture::Standard];
+        asked.layers = Layers::Converted;
+    };
+    assert!(told(&standard).contains("standard converts no layer"));
+    assert!(told(&|asked| asked.text = Text::Words("no/such".into())).contains("no/such"));
+    assert!(!place.store.dir().exists());
+}
+
+/// A model that knows its text, one of whose layers is then wired as ladder: what that costs is won back by training the
+/// layer alone, and nothing else changes.
+#[test]
+fn a_conversion_is_repaired_and_only_its_layers_change() {
+    let place = Place::new();
+    let taught = place.train(&Asked { steps: 60, ..place.asked(&["standard"]) }).remove(0);
+    let model = Model::resolve(&taught.training.output.to_string_lossy()).unwrap();
+    let asked = Asked {
+        model,
+        from_scratch: false,
+        layers: Layers::Converted,
+        distil: Some(30.0),
+        lr: 1e-3,
+        steps: 20,
+        ..place.asked(&["standard", "ladder:3"])
+    };
+    let found = place.train(&asked);
+    let [control, ladder] = [&found[0].training, &found[1].training];
+    assert_eq!(control.spec.layers, Some(vec![1, 2, 3]), "the control trains what the conversion does");
+    assert!(ladder.trained_parameters < ladder.parameters);
+    let (before, after) = (ladder.before.unwrap(), ladder.after.unwrap());
+    assert!(before.kl > 0.002 && after.kl < before.kl, "{before:?} {after:?}");
+    assert_eq!(control.before.unwrap().kl, 0.0, "beside itself");
+    assert!(control.after.unwrap().kl > 0.0, "it left the model that it began with");
+    assert!(found[1].curve.iter().all(|step| step.kl.is_some()));
+    // runs of the result have that quality, from the model that it began with
+    let output = ladder.output.to_string_lossy().into_owned();
+    let mut spec = crate::lab::store::sample_spec("ladder:3");
+    (spec.model, spec.backend, spec.dtype) = (output.clone(), Backend::Cpu, DType::F32);
+    let run = place.store.begin(&spec, None, 0).unwrap();
+    let metrics = Some(crate::table::Metrics::default());
+    let record = crate::table::Record {
+        run: run.id,
+        metrics,
+        ..crate::table::Record::new(spec, Status::Ok, None)
+    };
+    place.store.finish(&record).unwrap();
+    let record = place.store.list().unwrap().records.remove(0);
+    let quality = record.quality.unwrap();
+    assert_eq!(quality.quality.kl, after.kl);
+    assert!(quality.told().contains("KL from standard of"), "{}", quality.told());
+    assert_eq!(record.training.unwrap().kl, Some(after.kl));
+}

@@ -1,0 +1,369 @@
+//! `ladderscope adapt`: retraining of a conversion, or training of a small model from random weights; what it cost and
+//! what it ended with.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::output::{self, Format, FormatArgs};
+use super::progress::duration;
+use super::{curves, evaluate, interrupt, report};
+use crate::base::error::{Error, Result};
+use crate::desk::adapt::{Asked, Layers, Progress, Text, adapt};
+use crate::lab::launch::Cancel;
+use crate::lab::store::Store;
+use crate::model::Model;
+use crate::plan::{Architecture, LayerSet};
+use crate::study::analysis::compared_trainings;
+use crate::table::render::{Shown, Table};
+use crate::table::{Curve, Quality};
+
+/// How often lines of progress may come where standard error is no terminal.
+const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The command line's arguments of `ladderscope adapt`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// An HF directory to begin with: config.json, safetensors, and for --text tokenizer.json
+    #[arg(long, value_name = "DIR", required_unless_present = "from_scratch")]
+    pub weights: Option<PathBuf>,
+    /// Begin with random weights of a built-in shape (mini: 3.6 M parameters, a vocabulary of bytes) or HF directory
+    #[arg(long, value_name = "SHAPE", conflicts_with = "weights")]
+    pub from_scratch: Option<String>,
+    /// Residual wirings (as in `run`), a training each: A,B,... [default: the checkpoint's ladder_layers; from scratch
+    /// standard,ladder,parallel]
+    #[arg(long, value_delimiter = ',')]
+    pub architecture: Vec<Architecture>,
+    /// The text, through the tokenizer without special tokens; its end is held out
+    #[arg(long, value_name = "FILE", required_unless_present = "tokens_file")]
+    pub text: Option<PathBuf>,
+    /// The text as token ids separated by blanks, taken as they are
+    #[arg(long, value_name = "FILE", conflicts_with = "text")]
+    pub tokens_file: Option<PathBuf>,
+    /// Use the text's first tokens alone
+    #[arg(long, value_name = "LIMIT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub tokens: Option<u32>,
+    /// Percent of the tokens, at the text's end, that are held out
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = percent)]
+    pub held_out: f64,
+    /// Steps of a training
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub steps: u32,
+    /// What is trained: all of the model, the layers that an architecture converts, or K (the last ones), [0+2+5]
+    /// [default: converted; from scratch all]
+    #[arg(long, value_name = "all|converted|LAYERS", value_parser = layers)]
+    pub layers: Option<Layers>,
+    /// Learn from the unconverted model too: how much KL to it counts beside the tokens
+    #[arg(long, value_name = "WEIGHT", num_args = 0..=1, default_missing_value = "1", value_parser = positive)]
+    pub distil: Option<f64>,
+    /// The greatest learning rate; it grows over the warm-up and falls to a tenth [default: 1e-4; from scratch 1e-3]
+    #[arg(long, value_name = "RATE", value_parser = positive)]
+    pub lr: Option<f64>,
+    /// Steps over which the learning rate grows [default: a twentieth of all]
+    #[arg(long, value_name = "STEPS")]
+    pub warmup: Option<u32>,
+    /// Decay of matrices, times the learning rate
+    #[arg(long, value_name = "DECAY", default_value_t = 0.1)]
+    pub weight_decay: f64,
+    /// Gradients of a greater norm are made so short
+    #[arg(long, value_name = "NORM", default_value_t = 1.0, value_parser = positive)]
+    pub clip: f64,
+    /// Windows of a step
+    #[arg(long, value_name = "WINDOWS", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub batch: u32,
+    /// Tokens of a window
+    #[arg(long, value_name = "TOKENS", default_value_t = 256, value_parser = clap::value_parser!(u32).range(2..=65536))]
+    pub context: u32,
+    /// Ranks (TP) on which each replica computes
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub tp: u32,
+    /// Sets of ranks that share a step's windows; sums, and so last digits, depend on it [default: cores over TP]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub replicas: Option<u32>,
+    /// Seeds of the order of windows, and of random weights, a training each: 0,1,2
+    #[arg(long, value_delimiter = ',', default_value = "0")]
+    pub seed: Vec<u64>,
+    /// Steps between checkpoints [default: about a minute's]
+    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub checkpoint_every: Option<u32>,
+    /// The HF directory that it ends with; of several trainings, the directory in which they are [default: beside
+    /// the checkpoints, in RUNS_DIR/trainings/ID]
+    #[arg(long, value_name = "OUT")]
+    pub output: Option<PathBuf>,
+    /// Begin anew: forget what is stored of this training
+    #[arg(long)]
+    pub restart: bool,
+    #[command(flatten)]
+    pub format: FormatArgs,
+}
+
+/// Which layers are trained.
+fn layers(text: &str) -> Result<Layers> {
+    match text {
+        "all" => Ok(Layers::All),
+        "converted" => Ok(Layers::Converted),
+        _ => match super::convert::layers(text)? {
+            LayerSet::Last(0) => Err(Error::input("no layer is to be trained")),
+            set => Ok(Layers::These(set)),
+        },
+    }
+}
+
+fn number(text: &str, is_right: impl Fn(f64) -> bool, what: &str) -> Result<f64> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && is_right(*number));
+    number.ok_or_else(|| Error::input(format!("'{text}' is no {what}")))
+}
+
+fn positive(text: &str) -> Result<f64> {
+    number(text, |number| number > 0.0, "number above 0")
+}
+
+fn percent(text: &str) -> Result<f64> {
+    number(text, |number| (0.0..=90.0).contains(&number), "percentage from 0 to 90")
+}
+
+/// Trains and prints a case for each training.
+pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let asked = asked(args)?;
+    let cancel = Cancel::default();
+    interrupt::cancel_on_signals(&cancel, true)?;
+    let mut shown = Shower::new();
+    let found = adapt(&asked, &Store::open(&dir), &cancel, &mut |progress| shown.show(&progress));
+    shown.finish();
+    let found = match found {
+        Err(Error::Interrupted) => {
+            report::line("the same command goes on after the last checkpoint");
+            return Err(Error::Interrupted);
+        }
+        found => found?,
+    };
+    print(&found, args.format.format)?;
+    for one in &found {
+        let training = &one.training;
+        report::note(&format!("{}: {}", training.spec.label(), training.output.display()));
+    }
+    Ok(0)
+}
+
+fn asked(args: &Args) -> Result<Asked> {
+    let from_scratch = args.from_scratch.is_some();
+    let model = match (&args.from_scratch, &args.weights) {
+        (Some(shape), _) => {
+            let model = Model::resolve(shape)?;
+            // the weights of a directory are not asked for
+            Model { has_weights: false, dir: model.dir.filter(|_| !model.has_weights), ..model }
+        }
+        (_, Some(dir)) => super::on_text::model_of(dir, args.seed[0])?,
+        _ => return Err(Error::input("name a model: --weights DIR or --from-scratch SHAPE")),
+    };
+    let architectures = match (&args.architecture[..], &model.ladder_layers) {
+        ([], _) if from_scratch => {
+            ["standard", "ladder", "parallel"].map(str::parse).into_iter().collect::<Result<_>>()?
+        }
+        ([], Some(layers)) => vec![Architecture::from_ladder_layers(layers)],
+        ([], None) => {
+            return Err(Error::input_help(
+                format!("{} is wired as standard", model.name),
+                "say to what it is converted: --architecture ladder:8, or standard to train it as it is",
+            ));
+        }
+        (named, _) => named.to_vec(),
+    };
+    let ids = || args.tokens_file.clone().map(Text::Ids);
+    let text = args.text.clone().map(Text::Words).or_else(ids);
+    Ok(Asked {
+        text: text.ok_or_else(|| Error::input("no text: give --text FILE or --tokens-file FILE"))?,
+        model,
+        from_scratch,
+        limit: args.tokens.map(|limit| limit as usize),
+        held_out_pct: args.held_out,
+        architectures,
+        seeds: args.seed.clone(),
+        layers: match (&args.layers, from_scratch) {
+            (Some(layers), _) => layers.clone(),
+            (None, true) => Layers::All,
+            (None, false) => Layers::Converted,
+        },
+        steps: args.steps,
+        batch: args.batch,
+        context: args.context,
+        lr: args.lr.unwrap_or(if from_scratch { 1e-3 } else { 1e-4 }),
+        warmup: args.warmup,
+        weight_decay: args.weight_decay,
+        clip: args.clip,
+        distil: args.distil,
+        tp: args.tp,
+        replicas: args.replicas.map(|replicas| replicas as usize),
+        checkpoint_every: args.checkpoint_every,
+        output: args.output.clone(),
+        restart: args.restart,
+    })
+}
+
+/// Shows progress on standard error: a bar on a terminal, now and then a line elsewhere.
+#[derive(Debug)]
+pub(super) struct Shower {
+    bar: ProgressBar,
+    began: Option<Instant>,
+    last_line: Option<Instant>,
+    evaluation: Option<evaluate::Shower>,
+}
+
+impl Shower {
+    pub fn new() -> Self {
+        let bar = match report::stderr_is_terminal() {
+            true => ProgressBar::new(0),
+            false => ProgressBar::hidden(),
+        };
+        if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}") {
+            bar.set_style(style.progress_chars("━╸─"));
+        }
+        Self { bar, began: None, last_line: None, evaluation: None }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.evaluation.iter().for_each(evaluate::Shower::finish);
+        self.bar.finish_and_clear();
+    }
+
+    pub fn show(&mut self, progress: &Progress<'_>) {
+        if !matches!(progress, Progress::Evaluating(_)) {
+            self.evaluation.take().iter().for_each(evaluate::Shower::finish);
+        }
+        match progress {
+            Progress::Doing(what) => {
+                // what comes now may take longer than what was
+                self.began = None;
+                self.bar.set_message((*what).to_owned());
+            }
+            Progress::Evaluating(of) => {
+                self.evaluation.get_or_insert_with(evaluate::Shower::new).show(*of)
+            }
+            Progress::Note(text) => self.bar.suspend(|| report::note(text)),
+            Progress::Step { what, done, found, of, loss, tokens_per_s } => {
+                // the first step of this process makes room for all others
+                let timed = done.saturating_sub(found + 1);
+                let began = *self.began.get_or_insert_with(Instant::now);
+                let left = match timed {
+                    0 => String::new(),
+                    _ => {
+                        let rest = began.elapsed().mul_f64(f64::from(of - done) / f64::from(timed));
+                        format!(", {} to go", duration(rest))
+                    }
+                };
+                self.bar.set_length(u64::from(*of));
+                self.bar.set_position(u64::from(*done));
+                let told = format!("{what}: loss {loss:.4}, {tokens_per_s:.0} tokens/s{left}");
+                let due =
+                    self.last_line.is_none_or(|last| last.elapsed() >= PLAIN_INTERVAL) || done == of;
+                if self.bar.is_hidden() && due {
+                    self.last_line = Some(Instant::now());
+                    report::line(&format!("[{done}/{of}] {told}"));
+                }
+                self.bar.set_message(told);
+            }
+        }
+    }
+}
+
+/// What `--format json` has of trainings.
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct Printed<'a> {
+    trainings: &'a [Curve],
+    /// Of trainings with several seeds, how far each architecture is from the first one at the end.
+    compared: Vec<crate::study::analysis::ComparedTrainings>,
+}
+
+fn print(found: &[Curve], format: Format) -> Result<()> {
+    let compared = compared_trainings(found);
+    if format == Format::Json {
+        return output::json_line(&Printed { trainings: found, compared });
+    }
+    let table = table(found);
+    if format == Format::Csv {
+        return output::emit(&table.csv());
+    }
+    let Some(Curve { training, .. }) = found.first() else { return Ok(()) };
+    let spec = &training.spec;
+    let miniature = if training.miniature { ", a miniature" } else { "" };
+    let kl = match spec.from_scratch {
+        true => "",
+        false => ", kl of held-out text from the model that it began with",
+    };
+    output::emit(&format!(
+        "measured on cpu: {} steps of {} windows of {} tokens, {:.1} of {:.1} M parameters trained{miniature}; nats a \
+         token{kl}\n{}",
+        spec.steps,
+        spec.batch,
+        spec.context,
+        training.trained_parameters as f64 / 1e6,
+        training.parameters as f64 / 1e6,
+        output::aligned(&table)
+    ))?;
+    for one in compared {
+        output::emit(&format!("{}\n", one.told()))?;
+    }
+    output::emit(&format!("\n{}", curves::drawn(found, 100, 16)))
+}
+
+fn table(found: &[Curve]) -> Table {
+    let mut table = Table::new([
+        "!architecture",
+        "seed",
+        "id",
+        "loss",
+        "nll_before|nll before",
+        "!nll_after|nll after",
+        "kl_before|kl before",
+        "kl_after|kl after",
+        "agreement",
+        "tokens_per_s|tokens/s",
+        "gemm_share|of GEMM",
+    ])
+    .least(&["agreement", "id", "of GEMM"]);
+    let of = |quality: Option<Quality>, value: fn(&Quality) -> (f64, Option<[f64; 2]>), decimals| {
+        match quality {
+            Some(quality) => {
+                let (value, ends) = value(&quality);
+                Shown::interval(Some(value), ends, decimals)
+            }
+            None => Shown::None,
+        }
+    };
+    for Curve { training, .. } in found {
+        let (before, after) = (training.before, training.after);
+        let of_scratch = |quality: Option<Quality>| quality.filter(|_| !training.spec.from_scratch);
+        table.push(vec![
+            Shown::text(&training.spec.architecture),
+            Shown::Whole(training.spec.seed),
+            Shown::text(&training.id),
+            Shown::number(training.loss, 4),
+            of(before, |q| (q.nll, q.nll_ci95), 4),
+            of(after, |q| (q.nll, q.nll_ci95), 4),
+            of(of_scratch(before), |q| (q.kl, q.kl_ci95), 4),
+            of(of_scratch(after), |q| (q.kl, q.kl_ci95), 4),
+            of(of_scratch(after), |q| (q.agreement, q.agreement_ci95), 3),
+            Shown::number(training.speed.map(|speed| speed.tokens_per_s), 0),
+            Shown::number(training.speed.map(|speed| speed.gemm_share), 2),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_and_numbers_are_read_and_mistakes_told() {
+        assert_eq!(layers("all").unwrap(), Layers::All);
+        assert_eq!(layers("3").unwrap(), Layers::These(LayerSet::Last(3)));
+        assert_eq!(layers("[0+2]").unwrap(), Layers::These(LayerSet::Only(vec![0, 2])));
+        assert!(layers("0").is_err() && layers("some").unwrap_err().to_string().contains("'some'"));
+        assert_eq!(positive("1e-3").unwrap(), 1e-3);
+        assert!(positive("0").is_err() && positive("nan").is_err() && percent("91").is_err());
+    }
+}

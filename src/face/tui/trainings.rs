@@ -1,0 +1,287 @@
+//! The stored trainings, over the screen: curves of those that can be compared with the selected one, and all of them as
+//! a list. What trains meanwhile is read again every other second, so that its curve grows.
+
+use crossterm::event::{KeyCode, KeyEvent};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::context::Context;
+use super::layout::{cut_top, inside};
+use super::overlay::Overlay;
+use super::screen::Hints;
+use super::screens::pareto::Pareto;
+use super::theme::Role;
+use super::widgets::list::List;
+use super::widgets::paint::{line, popup, put};
+use super::widgets::scatter::{Plot, mark};
+use super::widgets::table::{self, Column, Rows};
+use crate::base::text::without_middle;
+use crate::desk::adapt;
+use crate::lab::store::Store;
+use crate::study::analysis::training_sets;
+use crate::study::plot::look_numbers;
+use crate::table::{Curve, Status};
+
+/// Rows of the plot in a window that has room for it.
+const PLOT: u16 = 18;
+
+/// How often what trains is read again (ms).
+const AGAIN: u64 = 2000;
+
+/// The columns of the list.
+const COLUMNS: [Column; 10] = [
+    Column::text("", 2, 0),
+    Column::text("architecture", 14, 0),
+    Column::number("seed", 4, 2),
+    Column::text("model", 18, 3),
+    Column::number("steps", 11, 0),
+    Column::number("loss", 7, 0),
+    Column::number("held-out", 8, 0),
+    Column::number("kl", 7, 1),
+    Column::number("tok/s", 7, 2),
+    Column::text("id", 12, 4),
+];
+
+/// Stored trainings, and what is selected of them.
+#[derive(Debug)]
+pub struct Trainings {
+    all: Vec<Curve>,
+    list: List,
+    /// Whether steps are drawn, in place of looks at the held-out text.
+    steps: bool,
+    read_ms: u64,
+}
+
+/// Reads the stored trainings in the background, and shows them.
+pub fn open(cx: &mut Context) {
+    ask(cx, true);
+}
+
+/// Time goes by: what trains is read again while it is looked at.
+pub fn tick(cx: &mut Context) {
+    let now = cx.now_ms;
+    let due = match cx.overlays.last_mut() {
+        Some(Overlay::Trainings(shown)) if shown.is_under_way() && now >= shown.read_ms + AGAIN => {
+            shown.read_ms = now;
+            true
+        }
+        _ => false,
+    };
+    if due {
+        ask(cx, false);
+    }
+}
+
+fn ask(cx: &mut Context, opens: bool) {
+    let store = Store::open(&cx.dir);
+    cx.ask(
+        "trainings",
+        move |_| adapt::stored(&store),
+        move |_: &mut Pareto, read, cx| {
+            let Some((all, problems)) = cx.told(read) else { return };
+            if let Some(why) = problems.first().filter(|_| opens) {
+                cx.fail(why);
+            }
+            let read_ms = cx.now_ms;
+            match cx.overlays.last_mut() {
+                Some(Overlay::Trainings(shown)) => shown.take(all, read_ms),
+                _ if !opens => {}
+                _ if all.is_empty() => {
+                    cx.inform("no training is stored: `ladderscope adapt` makes one");
+                }
+                _ => {
+                    let shown = Trainings { all, list: List::default(), steps: false, read_ms };
+                    cx.overlays.push(Overlay::Trainings(shown));
+                }
+            }
+        },
+    );
+}
+
+impl Trainings {
+    fn selected(&self) -> Option<&Curve> {
+        self.all.get(self.list.selected)
+    }
+
+    fn is_under_way(&self) -> bool {
+        self.all.iter().any(|one| one.training.status == Status::Running)
+    }
+
+    /// Shows what was read again; the selection stays on its training.
+    fn take(&mut self, all: Vec<Curve>, read_ms: u64) {
+        let id = self.selected().map(|one| one.training.id.clone());
+        let at = all.iter().position(|one| Some(&one.training.id) == id.as_ref());
+        self.list.selected = at.unwrap_or(0);
+        (self.all, self.read_ms) = (all, read_ms);
+    }
+
+    /// Its keys and what they do.
+    pub fn hints(&self) -> Hints {
+        match self.steps {
+            true => &[("↑ ↓", "select"), ("s", "the held-out text's loss"), ("Esc", "close")],
+            false => &[("↑ ↓", "select"), ("s", "loss of each step"), ("Esc", "close")],
+        }
+    }
+
+    /// Keeps the selection among the trainings, and in sight.
+    pub fn fit(&mut self, body: Rect) {
+        let rows = usize::from(areas(body).list.height.saturating_sub(1));
+        self.list.fit(self.all.len(), rows);
+    }
+
+    /// Moves the selection by rows.
+    pub fn step(&mut self, rows: isize) {
+        self.list.move_by(rows, self.all.len());
+    }
+
+    /// Draws it over the whole body.
+    pub fn draw(&self, buf: &mut Buffer, cx: &Context) {
+        let (theme, areas) = (cx.theme, areas(cx.body()));
+        let Some(selected) = self.selected() else { return };
+        let training = &selected.training;
+        let spec = &training.spec;
+        let of = format!("{} of {}", self.list.selected + 1, self.all.len());
+        popup(buf, areas.whole, &format!("trainings {of}: {}", spec.label()), theme);
+        let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
+        let trained = if spec.from_scratch { "from scratch" } else { "retrained" };
+        let miniature = if training.miniature { ", a miniature" } else { "" };
+        let about = format!(
+            "{trained} on {}: {} windows of {} tokens a step, {:.1} M parameters{miniature}",
+            file_name(&spec.text),
+            spec.batch,
+            spec.context,
+            training.trained_parameters as f64 / 1e6,
+        );
+        line(buf, areas.head, 0, &[("[measured on cpu] ", dim), (&about, text)]);
+        line(buf, areas.head, 1, &[("", text), (&told(selected), text)]);
+        if areas.plot.height > 3 {
+            self.draw_plot(buf, areas.plot, selected, cx);
+        }
+        let numbers = look_numbers(self.all.iter().map(|one| &one.training.spec.architecture));
+        let rows = Rows { list: &self.list, len: self.all.len(), mark: None, scrolled: None };
+        table::draw(buf, areas.list, theme, &COLUMNS, rows, |row, column| {
+            let Some(one) = self.all.get(row) else { return (String::new(), text) };
+            let (training, number) = (&one.training, |value: Option<f64>| {
+                value.map_or("-".to_owned(), |value| format!("{value:.4}"))
+            });
+            let look = numbers.get(&training.spec.architecture).copied().unwrap_or_default();
+            let shown = match column {
+                0 => training.status.glyph().to_owned(),
+                1 => format!("{} {}", mark(look, false, false), training.spec.architecture),
+                2 => training.spec.seed.to_string(),
+                3 => without_middle(&file_name(&training.spec.model), 18),
+                4 => format!("{}/{}", one.curve.len(), training.spec.steps),
+                5 => number(one.last_loss()),
+                6 => {
+                    number(training.after.map(|q| q.nll).or_else(|| Some(one.held_out().last()?.1.nll)))
+                }
+                7 => number(training.after.map(|q| q.kl).filter(|_| !training.spec.from_scratch)),
+                8 => training.speed.map_or("-".into(), |speed| format!("{:.0}", speed.tokens_per_s)),
+                _ => training.id.clone(),
+            };
+            (shown, if column == 1 { theme.style(Role::Architecture(look)) } else { text })
+        });
+    }
+
+    /// Curves of the selected training's set: a line an architecture, over seeds; the selected training has marks.
+    fn draw_plot(&self, buf: &mut Buffer, area: Rect, selected: &Curve, cx: &Context) {
+        let theme = cx.theme;
+        let spec = selected.training.spec.set();
+        let sets = training_sets(&self.all);
+        let Some(set) = sets.into_iter().find(|set| set.spec == spec) else {
+            return line(buf, area, 0, &[("no step was done yet", theme.style(Role::Dim))]);
+        };
+        let lines: Vec<(usize, Vec<(f64, f64)>)> = {
+            let numbers = look_numbers(self.all.iter().map(|one| &one.training.spec.architecture));
+            let points = |curve: &crate::study::analysis::ArchitectureCurve| -> Vec<(f64, f64)> {
+                match self.steps {
+                    true => curve.loss.iter().map(|(step, loss)| (f64::from(*step), *loss)).collect(),
+                    false => curve.held_out.iter().map(|at| (f64::from(at.step), at.nll)).collect(),
+                }
+            };
+            set.curves
+                .iter()
+                .map(|curve| {
+                    (numbers.get(&curve.architecture).copied().unwrap_or_default(), points(curve))
+                })
+                .collect()
+        };
+        let own: Vec<(f64, f64)> = match self.steps {
+            true => Vec::new(),
+            false => {
+                selected.held_out().iter().map(|(step, lost)| (f64::from(*step), lost.nll)).collect()
+            }
+        };
+        let all = lines.iter().flat_map(|(_, points)| points).chain(&own).copied();
+        let plot = Plot::new(area, all.collect::<Vec<_>>().into_iter());
+        let name = if self.steps { "loss (nats a token)" } else { "held-out text (nats a token)" };
+        plot.draw_axes(buf, theme, "steps", name);
+        for (look, points) in &lines {
+            plot.draw_series(buf, theme, *look, points);
+        }
+        let numbers = look_numbers(self.all.iter().map(|one| &one.training.spec.architecture));
+        let look = numbers.get(&selected.training.spec.architecture).copied().unwrap_or_default();
+        for point in own {
+            let (x, y) = plot.cell(point);
+            put(buf, plot.area, x, y, mark(look, false, true), theme.style(Role::Selected));
+        }
+    }
+}
+
+/// How far the selected training is, or what it ended with.
+fn told(one: &Curve) -> String {
+    let training = &one.training;
+    let speed = training.speed.map_or(String::new(), |speed| {
+        format!(
+            ", {:.0} tokens/s, {:.0} % of the GEMM's peak",
+            speed.tokens_per_s,
+            100.0 * speed.gemm_share
+        )
+    });
+    match (training.status, training.before, training.after) {
+        (Status::Ok, Some(before), Some(after)) => format!(
+            "NLL {:.4} -> {:.4}, KL {:.4} -> {:.4} nats a token of held-out text{speed}",
+            before.nll, after.nll, before.kl, after.kl
+        ),
+        (Status::Ok, None, Some(after)) => {
+            format!("NLL {:.4} nats a token of held-out text{speed}", after.nll)
+        }
+        (Status::Failed, ..) => training.reason.clone().unwrap_or_else(|| "failed".into()),
+        (status, ..) => format!(
+            "{} at step {} of {}, checkpoint after {}{speed}",
+            status.as_str(),
+            one.curve.len(),
+            training.spec.steps,
+            training.step
+        ),
+    }
+}
+
+fn file_name(path: &str) -> String {
+    let name = std::path::Path::new(path).file_name();
+    name.map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+/// The parts of the window.
+struct Areas {
+    whole: Rect,
+    head: Rect,
+    plot: Rect,
+    list: Rect,
+}
+
+fn areas(whole: Rect) -> Areas {
+    let (head, rest) = cut_top(inside(whole), 2);
+    let (plot, list) = cut_top(rest, if rest.height >= PLOT + 8 { PLOT } else { rest.height * 3 / 5 });
+    Areas { whole, head, plot, list }
+}
+
+/// A key while it lies on top.
+pub fn key(cx: &mut Context, key: KeyEvent) {
+    let Some(Overlay::Trainings(shown)) = cx.overlays.last_mut() else { return };
+    match key.code {
+        KeyCode::Char('q') => drop(cx.overlays.pop()),
+        KeyCode::Char('s') => shown.steps = !shown.steps,
+        code => drop(shown.list.key(code, shown.all.len())),
+    }
+}

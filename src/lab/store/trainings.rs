@@ -1,0 +1,343 @@
+//! Trainings, each in a folder of its own beside the runs: `trainings/ID/`, where ID follows from what was asked for.
+//!
+//! ```text
+//! training.json             what was asked for, how far it is, what it ended with; written anew at each checkpoint
+//! curve.jsonl               what each step lost: a line a step, appended as it goes
+//! checkpoint.safetensors    trained numbers and their moments, and after how many steps
+//! TEXT.held-out.ids         the tokens that are held out
+//! model/                    the HF directory that it ends with, where no other place is named
+//! process.json, lock        who trains
+//! ```
+//!
+//! `trainings/finished.jsonl` has a line for each that came to its end, from which runs get what their model's trainings
+//! ended with. A curve may be ahead of its checkpoint: what is behind it is cut off when the training goes on.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::directory::{Store, file_name, names, stamp_of};
+use super::evaluated::place;
+use super::process::{Liveness, Process};
+use super::shared_lines::{append_line, heal, open_locked};
+use crate::base::error::{Error, Result};
+use crate::base::{atomic, regular};
+use crate::plan::CommDType;
+use crate::table::{Curve, HeldOut, Record, RunTraining, Status, TRAINING, Training, TrainingStep};
+
+/// The folder's name in a runs directory.
+pub(super) const FOLDER: &str = "trainings";
+
+/// The file of finished trainings in it.
+pub(super) const FINISHED: &str = "finished.jsonl";
+
+/// The name of a training's own file.
+const FILE: &str = "training.json";
+
+/// The name of its curve.
+const CURVE: &str = "curve.jsonl";
+
+/// The first line of a curve.
+#[derive(Debug, Serialize, Deserialize)]
+struct First {
+    version: u32,
+    start: Option<HeldOut>,
+}
+
+/// The folder of a training, which this process has for itself.
+#[derive(Debug)]
+pub struct TrainingFolder {
+    path: PathBuf,
+    curve: Option<File>,
+    /// Who has it locked has the folder.
+    _lock: File,
+}
+
+impl Store {
+    /// The folder of a training, made where it is not there yet; nobody else trains in it until it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// An input error where another process trains in it; a failure where it cannot be made.
+    pub fn training_folder(&self, id: &str) -> Result<TrainingFolder> {
+        let all = self.dir().join(FOLDER);
+        regular::folder(&all).map_err(Error::io(&all))?;
+        let path = all.join(id);
+        regular::folder(&path).map_err(Error::io(&path))?;
+        std::fs::create_dir_all(&path).map_err(Error::io(&path))?;
+        let lock = path.join("lock");
+        let file = regular::open_or_make(&lock).map_err(Error::io(&lock))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(std::fs::TryLockError::WouldBlock) => {
+                return Err(Error::input_help(
+                    format!("{}: another process is at this training", path.display()),
+                    "wait for it, or end it: what it has done is kept",
+                ));
+            }
+            // a file system without locks does without
+            Err(std::fs::TryLockError::Error(_)) => {}
+        }
+        let process = serde_json::to_vec(&Process::current()).unwrap_or_default();
+        atomic::write(&path.join("process.json"), &process)?;
+        Ok(TrainingFolder { path, curve: None, _lock: file })
+    }
+
+    /// A stored training with its curve; `None` where there is none of this id.
+    ///
+    /// # Errors
+    ///
+    /// A failure where it is there and cannot be read.
+    pub fn training(&self, id: &str) -> Result<Option<Curve>> {
+        read(&self.dir().join(FOLDER).join(id))
+    }
+
+    /// All stored trainings, the newest first, and why others cannot be read.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the folder is there and cannot be read.
+    pub fn trainings(&self) -> Result<(Vec<Curve>, Vec<String>)> {
+        let folder = self.dir().join(FOLDER);
+        regular::folder(&folder).map_err(Error::io(&folder))?;
+        let ids = names(&folder, |entry| {
+            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            file_name(entry).filter(|_| is_dir)
+        })?;
+        let (mut found, mut unreadable) = (Vec::new(), Vec::new());
+        for id in ids {
+            match read(&folder.join(&id)) {
+                Ok(curve) => found.extend(curve),
+                Err(error) => unreadable.push(error.to_string()),
+            }
+        }
+        found.sort_by(|a, b| {
+            b.training.created.cmp(&a.training.created).then(a.training.id.cmp(&b.training.id))
+        });
+        Ok((found, unreadable))
+    }
+
+    /// Says that a training has come to its end: runs of its model and architecture have what it ended with.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the file cannot be written.
+    pub fn trained(&self, training: &Training) -> Result<()> {
+        let path = self.finished_path();
+        let folder = path.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+        let mut file = open_locked(&path)?;
+        heal(&mut file).map_err(Error::io(&path))?;
+        append_line(&mut file, training).map_err(Error::io(&path))
+    }
+
+    pub(super) fn finished_path(&self) -> PathBuf {
+        self.dir().join(FOLDER).join(FINISHED)
+    }
+
+    /// Gives runs what trainings of their model and architecture ended with: the newest one's, with others that differ
+    /// from it in their seeds alone. Costs a look at one file where nothing was trained.
+    pub(super) fn add_trainings(&self, records: &mut [Record]) {
+        let finished = self.ended_trainings();
+        if finished.is_empty() {
+            return;
+        }
+        for record in records.iter_mut().filter(|record| record.metrics.is_some()) {
+            record.training = of_run(&finished, record).map(Arc::new);
+        }
+    }
+
+    /// The trainings that came to their end, the newest first, each id once.
+    fn ended_trainings(&self) -> Arc<Vec<Training>> {
+        let path = self.finished_path();
+        let Ok(metadata) = path.symlink_metadata() else { return Arc::default() };
+        let stamp = stamp_of(&metadata);
+        if let Ok(seen) = self.trainings.lock()
+            && let Some((seen, trainings)) = seen.as_ref()
+            && *seen == stamp
+        {
+            return trainings.clone();
+        }
+        // a convenience: what cannot be read is as if it were not there
+        let bytes = regular::read(&path).unwrap_or_default();
+        let lines = bytes.split(|byte| *byte == b'\n').rev();
+        let mut all: Vec<Training> = Vec::new();
+        for training in lines.filter_map(|line| serde_json::from_slice::<Training>(line).ok()) {
+            if training.version <= TRAINING && all.iter().all(|known| known.id != training.id) {
+                all.push(training);
+            }
+        }
+        let all = Arc::new(all);
+        if let Ok(mut seen) = self.trainings.lock() {
+            *seen = Some((stamp, all.clone()));
+        }
+        all
+    }
+}
+
+/// What the trainings of a run's model and architecture ended with.
+fn of_run(finished: &[Training], record: &Record) -> Option<RunTraining> {
+    let spec = &record.spec;
+    let model = place(&spec.model);
+    let is_of = |training: &&Training| {
+        let of = &training.spec;
+        // a run of what a training ended with is of that alone
+        (place(&of.model) == model || place(&training.output.to_string_lossy()) == model)
+            && of.architecture == spec.architecture
+            && (of.tp == spec.tp || of.architecture.is_of_any_tp(CommDType::Activations))
+    };
+    let all: Vec<&Training> = finished.iter().filter(is_of).collect();
+    let newest = all.first()?;
+    let same = |training: &&&Training| training.spec.set() == newest.spec.set();
+    RunTraining::of(&all.iter().filter(same).copied().collect::<Vec<_>>())
+}
+
+impl TrainingFolder {
+    /// Where a file of it lies.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Where the checkpoint lies.
+    pub fn checkpoint(&self) -> PathBuf {
+        self.file("checkpoint.safetensors")
+    }
+
+    /// What is stored of the training; `None` where it is new.
+    ///
+    /// # Errors
+    ///
+    /// A failure where it is there and cannot be read.
+    pub fn read(&self) -> Result<Option<Curve>> {
+        read(&self.path)
+    }
+
+    /// Stores the training as it is now.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the file cannot be written.
+    pub fn write(&self, training: &Training) -> Result<()> {
+        let path = self.file(FILE);
+        let mut json = serde_json::to_vec_pretty(training)
+            .map_err(|e| Error::failed(format!("{}: {e}", path.display())))?;
+        json.push(b'\n');
+        atomic::write(&path, &json)
+    }
+
+    /// Forgets all that was stored of the training.
+    ///
+    /// # Errors
+    ///
+    /// A failure where a file cannot be removed.
+    pub fn clear(&self) -> Result<()> {
+        for name in [FILE, CURVE, "checkpoint.safetensors"] {
+            let path = self.file(name);
+            match std::fs::remove_file(&path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(&path)(e)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the curve to go on after the first `steps` steps; what is behind them is cut off. A new one begins with what
+    /// the held-out text lost at the start.
+    ///
+    /// # Errors
+    ///
+    /// A failure where it cannot be written.
+    pub fn open_curve(&mut self, steps: u32, start: Option<HeldOut>) -> Result<()> {
+        let path = self.file(CURVE);
+        let open = || -> std::io::Result<File> {
+            let mut file = regular::open_or_make(&path)?;
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)?;
+            let mut end = 0;
+            if steps > 0 {
+                // the first line, and one a step
+                let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+                end = ends.map(|(at, _)| at + 1).nth(steps as usize).unwrap_or(bytes.len());
+            }
+            file.set_len(end as u64)?;
+            file.seek(SeekFrom::End(0))?;
+            if end == 0 {
+                let mut first = serde_json::to_vec(&First { version: TRAINING, start })?;
+                first.push(b'\n');
+                file.write_all(&first)?;
+            }
+            Ok(file)
+        };
+        self.curve = Some(open().map_err(Error::io(&path))?);
+        Ok(())
+    }
+
+    /// Appends a step to the curve.
+    ///
+    /// # Errors
+    ///
+    /// A failure where it was not opened or cannot be written.
+    pub fn add(&mut self, step: &TrainingStep) -> Result<()> {
+        let path = self.file(CURVE);
+        let file = self.curve.as_mut().ok_or_else(|| Error::failed("the curve is not open"))?;
+        let mut line =
+            serde_json::to_vec(step).map_err(|e| Error::failed(format!("{}: {e}", path.display())))?;
+        line.push(b'\n');
+        file.write_all(&line).map_err(Error::io(&path))
+    }
+
+    /// Has all of the curve on disk, before a checkpoint says that it is there.
+    ///
+    /// # Errors
+    ///
+    /// A failure where the disk fails.
+    pub fn sync(&self) -> Result<()> {
+        let path = self.file(CURVE);
+        self.curve.as_ref().map_or(Ok(()), |file| file.sync_data()).map_err(Error::io(&path))
+    }
+}
+
+/// A training from its folder; one whose process is gone is interrupted.
+fn read(folder: &Path) -> Result<Option<Curve>> {
+    let path = folder.join(FILE);
+    let bytes = match regular::read(&path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(Error::io(&path))?,
+    };
+    let version =
+        serde_json::from_slice::<serde_json::Value>(&bytes).ok().and_then(|v| v["version"].as_u64());
+    if let Some(version) = version.filter(|version| *version > u64::from(TRAINING)) {
+        return Err(Error::input(format!(
+            "{}: format {version}, and this program reads up to {TRAINING}",
+            path.display()
+        )));
+    }
+    let mut training: Training = serde_json::from_slice(&bytes)
+        .map_err(|e| Error::input(format!("{}: no training: {e}", path.display())))?;
+    if training.status == Status::Running {
+        let process = regular::read(&folder.join("process.json")).ok();
+        let process = process.and_then(|bytes| serde_json::from_slice::<Process>(&bytes).ok());
+        if process.is_none_or(|process| process.liveness() == Liveness::Gone) {
+            training.status = Status::Interrupted;
+        }
+    }
+    let bytes = regular::read(&folder.join(CURVE)).unwrap_or_default();
+    let (start, curve) = parse(&bytes);
+    Ok(Some(Curve { training, start, curve }))
+}
+
+/// What the lines of a curve say that can be read. Behind the last line feed is nothing, or a line that was not finished.
+fn parse(bytes: &[u8]) -> (Option<HeldOut>, Vec<TrainingStep>) {
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+    let mut lines = bytes[..whole].split(|byte| *byte == b'\n');
+    let first = lines.next().and_then(|line| serde_json::from_slice::<First>(line).ok());
+    let steps = lines.filter_map(|line| serde_json::from_slice(line).ok());
+    (first.and_then(|first| first.start), steps.collect())
+}
+
+#[cfg(test)]
+#[path = "trainings_tests.rs"]
+mod tests;
