@@ -52,6 +52,41 @@ KERNEL(loopback_gather, const u64* inputs, const u64* outputs, u32 ranks, u64 ea
     }
 }
 
+// Every rank gets the columns of all, of rows of `each` words (32 bits) a rank: outputs[rank][row][from][i] =
+// inputs[from][row][i]. Moves each word once, and once a rank.
+KERNEL(loopback_columns, const u64* inputs, const u64* outputs, u32 ranks, u32 each, u64 words) {
+    SAY_WHEN();
+    wait_for_previous();
+    u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
+    for (u64 i = first; i < words; i += step) {
+        u64 row = i / (u64(each) * ranks), from = i / each % ranks;
+        u32 x = reinterpret_cast<const u32*>(inputs[from])[row * each + i % each];
+        for (u32 rank = 0; rank < ranks; rank++) reinterpret_cast<u32*>(outputs[rank])[i] = x;
+    }
+}
+
+// Puts the columns of ranks into order that were gathered one rank behind the other: out[row][rank][i] =
+// in[rank][row][i], rows of `each` words (32 bits) a rank. Four words at a time where rows have whole fours.
+// Grid: a thread for each 16 bytes, up to what fills the GPU. Moves 2 x 4 bytes a word.
+KERNEL(order_columns, const u32* in, u32* out, u32 ranks, u32 each, u32 rows) {
+    SAY_WHEN();
+    wait_for_previous();
+    let_next_start();
+    u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, step = u64(gridDim.x) * blockDim.x;
+    bool fours = each % 4 == 0;
+    u32 width = fours ? each / 4 : each;
+    u64 n = u64(rows) * ranks * width;
+    for (u64 i = first; i < n; i += step) {
+        u64 row = i / (u64(width) * ranks), rank = i / width % ranks;
+        u64 from = (rank * rows + row) * width + i % width;
+        if (fours) {
+            store_pack(reinterpret_cast<T*>(out + 4 * i), load_pack(reinterpret_cast<const T*>(in + 4 * from)));
+        } else {
+            out[i] = in[from];
+        }
+    }
+}
+
 // Packs that a thread of the emulated collective has in flight. With their addresses they take 96 registers,
 // which is assumed (not measured) to be what NCCL's kernels take, so that its blocks fit beside others as little as NCCL's.
 // The compiler needs more of them for sm_100's wider instructions.

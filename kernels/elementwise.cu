@@ -2,6 +2,7 @@
 
 #include "block.cuh"
 #include "join.cuh"
+#include "silu.cuh"
 
 // out = b + a * scale over n numbers; all threads of the grid, 16 bytes at a time.
 template <bool SCALED> DEVICE void add_all(const T* a, const T* b, T* out, float scale, u64 n) {
@@ -58,15 +59,6 @@ KERNEL(mean_share, const T* x, T* out, float scale, u64 n) {
     for (u64 i = first; i < n; i += step) out[i] = to_number(to_float(x[i]) * scale);
 }
 
-DEVICE float silu_times(float gate, float up) {
-#if defined(NUMBER_F32)
-    return gate / (1.0f + expf(-gate)) * up;
-#else
-    // the fast exponential is off by 2^-21 for the gates that matter; 16 bits keep 2^-9 or 2^-12
-    return gate / (1.0f + __expf(-gate)) * up;
-#endif
-}
-
 // out[row][i] = silu(gate[i]) * up[i]; gate begins at column `offset` of a row of `stride` numbers, up follows.
 // Grid (rows, parts): a part is a pack a thread (a number a thread where packs do not fit).
 // Moves 3 x width numbers a row, about 5 FLOPs and an exponential for each result.
@@ -80,12 +72,7 @@ KERNEL(silu_mul, const T* x, T* out, u32 stride, u32 offset, u32 width) {
     u32 first = blockIdx.y * blockDim.x + threadIdx.x, step = gridDim.y * blockDim.x;
     if (packs_fit(stride) && packs_fit(offset) && packs_fit(width)) {
         for (u32 i = first; i < width / PACK; i += step) {
-            float gate[PACK], up[PACK];
-            unpack(load_pack(gates + i * PACK), gate);
-            unpack(load_pack(ups + i * PACK), up);
-#pragma unroll
-            for (u32 k = 0; k < PACK; k++) gate[k] = silu_times(gate[k], up[k]);
-            store_pack(to + i * PACK, pack(gate));
+            store_pack(to + i * PACK, silu_times(load_pack(gates + i * PACK), load_pack(ups + i * PACK)));
         }
     } else {
         for (u32 i = first; i < width; i += step) {

@@ -34,7 +34,13 @@
 // Constants: ROWS; INPUTS (0: known at the launch only, slow); THREADS; BLOCKS (at least so many on a multiprocessor:
 // bounds registers); SLOTS: of the ring; UNIT_ROWS, UNIT_PACKS: what FMA takes at a time; TILES: of 16 outputs that
 // tensor cores take at a time, 0 for FMA. `matvec_geometry` chooses them. The launch gives the ring's shared memory.
+//
+// With GATED_STRIDE and GATED_OFFSET (multiples of a pack, as INPUTS must be then) the rows of x hold gates from column
+// GATED_OFFSET on and ups behind them, in GATED_STRIDE columns, and what is multiplied is silu(gate) x up, rounded: no kernel
+// has to make it before. Each block makes it anew, once a round of outputs: INPUTS x ROWS
+// exponentials, which is little for one row and as much as the weights take for 16.
 #include "mma.cuh"
+#include "silu.cuh"
 #include "stream.cuh"
 
 #ifndef ROWS
@@ -66,6 +72,22 @@ static_assert(ROWS >= 1 && ROWS <= (TILES > 0 ? 16 : 8), "ROWS is 1 to 8, throug
 static_assert(THREADS % WARP == 0 && THREADS <= 1024, "whole warps");
 
 constexpr u32 WARPS = THREADS / WARP;
+
+#ifdef GATED_STRIDE
+static_assert(INPUTS > 0 && INPUTS % PACK == 0 && GATED_STRIDE % PACK == 0 && GATED_OFFSET % PACK == 0, "whole packs");
+constexpr u32 ROW_OF_X = GATED_STRIDE, FIRST_OF_X = GATED_OFFSET;
+#else
+constexpr u32 ROW_OF_X = INPUTS, FIRST_OF_X = 0;
+#endif
+
+// A pack of x as it is multiplied; zeros where not `valid`.
+DEVICE Pack load_input(const T* at, bool valid) {
+#ifdef GATED_STRIDE
+    return silu_times(load_shared(at, valid), load_shared(at + INPUTS, valid));
+#else
+    return load_shared(at, valid);
+#endif
+}
 
 // Bytes of a block's weights, beyond the ring, that are asked for before the kernels ahead have ended.
 constexpr u32 PREFETCH = 65536;
@@ -206,12 +228,12 @@ template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u3
     let_next_start();
     wait_for_previous();
 
-    const T* row_of_x = x + g * INPUTS + own;
+    const T* row_of_x = x + g * ROW_OF_X + FIRST_OF_X + own;
     auto load_x = [&](u32 turn, u32 step, Pack (&column)[COLUMNS]) {
 #pragma unroll
         for (u32 n = 0; n < COLUMNS; n++) {
-            const T* at = row_of_x + n * 8 * INPUTS + turn * STRIDE + step * 32;
-            column[n] = load_shared(at, turn < TURNS && inside(turn, step) && g + n * 8 < ROWS);
+            const T* at = row_of_x + n * 8 * ROW_OF_X + turn * STRIDE + step * 32;
+            column[n] = load_input(at, turn < TURNS && inside(turn, step) && g + n * 8 < ROWS);
         }
     };
     for (u32 first = range.first; first < range.end; first += COUNT) {
@@ -262,7 +284,7 @@ template <bool PACKS> struct Load {
     static constexpr u32 NUMBERS = PACK;
     Pack pack;
     DEVICE void set(const Pack& from) { pack = from; }
-    DEVICE void load(const T* at, bool valid) { pack = load_shared(at, valid); }
+    DEVICE void load(const T*, bool) {} // packs come from the ring, or as x
     DEVICE float number(u32 i) const {
 #if defined(NUMBER_F32)
         return __uint_as_float(pack.words[i]);
@@ -374,7 +396,11 @@ template <class Out> DEVICE void matvec_any(const T* x, const T* w, Out* out, u3
 
     Loaded kept[KEPT ? ROWS : 1][UNIT_PACKS];
     auto load_x = [&](u32 r, u32 part, u32 i, Loaded& loaded) {
-        loaded.load(x + r * u64(inputs) + column(part, i), inside(part, i));
+        if constexpr (WHOLE_PACKS) {
+            loaded.set(load_input(x + r * ROW_OF_X + FIRST_OF_X + column(part, i), inside(part, i)));
+        } else {
+            loaded.load(x + r * u64(inputs) + column(part, i), inside(part, i));
+        }
     };
     if constexpr (KEPT) {
 #pragma unroll

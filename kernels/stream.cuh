@@ -38,6 +38,16 @@ DEVICE Pack load_shared(const void* at, bool valid) {
 #endif
 }
 
+// A number that another block of the same kernel wrote, from the second-level cache: the first-level one of this
+// multiprocessor may hold what was there before.
+DEVICE float load_written(const float* at) {
+#ifndef SHIM
+    return __ldcg(at);
+#else
+    return *at;
+#endif
+}
+
 // Asks for `bytes` (a multiple of 16) from `at` (aligned to 16) to be brought into the second-level cache; one
 // thread asks for all of it. Only where a kernel can begin before the one ahead of it ends, else there is
 // nothing to hide it behind.

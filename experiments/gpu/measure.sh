@@ -188,6 +188,17 @@ part timing-events 90 20 bash -c 'run "$@"' _ --model "$model" --tp 1 --batch "$
 part timing-cupti 90 20 bash -c 'run "$@"' _ --model "$model" --tp 1 --batch "$first" --recorder cupti
 part timing-eager 90 20 bash -c 'run "$@"' _ --model "$model" --tp 1 --batch "$first" --no-graph
 
+# Kernels that do what else a kernel of its own does; and the head divided over the ranks, with the collective that takes.
+for batch in $batches; do
+    for fused in silu combine all; do
+        part "fused-b$batch-$fused" 90 20 bash -c 'run "$@"' _ --model "$model" --tp 1 --batch "$batch" --fuse-kernels "$fused"
+    done
+    for architecture in standard ladder; do
+        part "head-b$batch-$architecture" 90 20 bash -c 'run "$@"' _ --model "$large" --tp "$large_tp" --batch "$batch" \
+            --architecture "$architecture" --link "${links%% *}" --hardware "$hardware" --shard-head
+    done
+done
+
 # Traces to keep: few steps, so that the files are small.
 for architecture in standard ladder; do
     part "trace-$architecture" 90 20 "$binary" run --backend cuda --dtype "$dtype" --model "$large" --tp "$large_tp" \

@@ -155,7 +155,7 @@ class Summary:
                 f"timing {label}",
                 f"{timed['recorder']}, TPOT {timed['tpot_ms']:.3f} ms instrumented",
                 timed["overhead"],
-                TARGETS["timing"] if timed["recorder"].startswith("cuda events, rotating") else None,
+                TARGETS["timing"] if timed["recorder"] == "stamps" else None,
                 "x",
                 timed.get("overhead_ci95"),
                 at_most=True,
@@ -247,14 +247,14 @@ class Summary:
         tried = [part["status"] for part in self.status() if part["part"] == "checks"]
         if "checks" in self.parts or "failed" in tried:
             self.target("correct", "checks on the GPU", float("checks" in self.parts), 1.0, "passed")
-        for name in ("timing-full", "timing-cupti", "timing-eager"):
+        for name in ("timing-events", "timing-cupti", "timing-eager"):
             if ok(self.parts.get(name)):
                 self.timing(self.parts[name], name)
 
     def tuning(self):
-        """What a way of running is worth: TPOT without it over TPOT with it."""
+        """What a way of running takes over the usual one: TPOT without a piece of tuning, with kernels fused, with a divided head."""
         for name, record in self.parts.items():
-            if not name.startswith("tuning-") or not ok(record):
+            if not name.startswith(("tuning-", "fused-", "head-")) or not ok(record):
                 continue
             spec = record["spec"]
             same = ("model", "tp", "batch", "architecture", "link", "dtype", "prompt_tokens", "output_tokens")
@@ -266,7 +266,8 @@ class Summary:
                 and all(other["spec"][field] == spec[field] for field in same)
             ]
             if usual:
-                what = f"without: {tpot(record):.3f}, with: {tpot(usual[0]):.3f} ms"
+                others = ("the usual", "this") if name.startswith(("fused-", "head-")) else ("with", "without")
+                what = f"{others[1]}: {tpot(record):.3f}, {others[0]}: {tpot(usual[0]):.3f} ms"
                 self.target(name, what, tpot(record) / tpot(usual[0]), None, "x")
 
     def status(self):

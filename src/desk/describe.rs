@@ -111,7 +111,9 @@ fn numbers(record: &Record, scope: Scope) -> Section {
         section.line(measure.words, told + &aside);
     }
     if let Some(pass) = record.instrumented.as_ref().filter(|_| scope == Scope::Lanes) {
-        section.line("operations timed by", pass.recorder.to_string());
+        let cost =
+            pass.overhead.map(|overhead| format!(", TPOT {overhead:.3} times that of the samples"));
+        section.line("operations timed by", pass.recorder.clone() + &cost.unwrap_or_default());
     }
     section
 }

@@ -162,3 +162,16 @@ pub struct Cost {
     /// Bytes of the message of a collective (not bus bytes); 0 for compute.
     pub message_bytes: Quantity,
 }
+
+impl std::ops::Add for Cost {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            flops: self.flops + other.flops,
+            bytes_read: self.bytes_read + other.bytes_read,
+            bytes_written: self.bytes_written + other.bytes_written,
+            message_bytes: self.message_bytes + other.message_bytes,
+        }
+    }
+}

@@ -103,7 +103,8 @@ pub enum Kind {
         to: CommDType,
     },
     /// Matrix product with a weight W `[outputs, inputs]`: reads x `[rows, inputs]`, writes x W^T
-    /// `[rows, outputs]`. Sharding W by rows leaves the result sharded, by columns partial.
+    /// `[rows, outputs]`. Sharding W by rows leaves the result sharded, by columns partial. A second operand, which lowering
+    /// may add, is what [`Kind::SiluMul`] made x of.
     MatMul,
     /// Rotates queries and keys by their positions and appends keys and values to the layer's KV cache:
     /// reads a projection that holds q, k, v side by side from column 0 on, `heads`, `kv_heads` and

@@ -102,11 +102,6 @@ pub trait PlanBackend: Sync {
         Ok(())
     }
 
-    /// What the user should know of options that are given and without effect on it.
-    fn notes(&self, _: &CellOptions, _: &Spec) -> Vec<String> {
-        Vec::new()
-    }
-
     /// Whether `auto` takes it for a cell. By default it never does.
     ///
     /// # Errors

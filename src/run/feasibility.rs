@@ -35,12 +35,20 @@ pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
 }
 
 /// Why no backend can run a cell of a model of this shape: TP does not divide it, layers are named that it has not, a batch cannot be divided
-/// into as many groups as are asked for, or messages in 8 bits would go through a fused all-reduce. `None`
+/// into as many groups as are asked for, or the head into as many parts, or messages in 8 bits would go through a fused all-reduce. `None`
 /// where nothing speaks against it.
 pub fn problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     let layers = || spec.architecture.layer_problem(shape.layers);
     let problem = shape.tp_problem(spec.tp).or_else(layers).or_else(|| division_problem(spec));
+    let problem = problem.or_else(|| head_problem(spec, shape));
     problem.or_else(|| scatter_problem(spec, shape)).or_else(|| fused_messages(spec))
+}
+
+/// Why the head cannot be divided over the ranks.
+fn head_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
+    let (tp, vocab) = (spec.tp.max(1), shape.vocab);
+    (spec.shard_head && !vocab.is_multiple_of(tp))
+        .then(|| format!("TP {tp} does not divide the vocabulary of {vocab} that a sharded head needs"))
 }
 
 /// Why messages in 8 bits cannot go through a fused all-reduce: nobody measured one.

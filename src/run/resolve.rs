@@ -50,7 +50,6 @@ impl CellOptions {
             let heed: Vec<&str> = option.about.heeded_by.iter().map(|b| b.as_str()).collect();
             format!("{} only matters to {}", option.name, heed.join(" and "))
         }));
-        notes.extend(chosen.notes(self, &spec));
         Ok((spec, (!notes.is_empty()).then(|| notes.join("; "))))
     }
 

@@ -5,7 +5,7 @@ use super::metrics::{recorder, steps_ms};
 use crate::base::statistics::{bootstrap, median};
 use crate::table::{Instrumented, Record, Sample, Spec};
 
-/// Steps of a block where a rotation is not longer.
+/// Consecutive steps of a block.
 const BLOCK: usize = 8;
 
 /// One run's two passes, in decode steps (ms).
@@ -16,9 +16,8 @@ struct Round {
 
 /// The pass with its overhead over the undisturbed `samples`.
 ///
-/// The interval bootstraps blocks of consecutive steps, each as long as a rotation of windows at
-/// least, since neighbouring steps are not independent; it knows nothing of how processes differ, for
-/// which rounds are needed.
+/// The interval bootstraps blocks of consecutive steps, since neighbouring steps are not independent; it knows nothing
+/// of how processes differ, for which rounds are needed.
 pub fn overhead(spec: &Spec, samples: &[Sample], pass: Instrumented) -> Instrumented {
     let plain = samples.iter().flat_map(|sample| steps_ms(spec, sample)).collect();
     let round = Round { plain, timed: pass.steps_ms.clone() };
@@ -45,9 +44,8 @@ fn with_overhead(mut pass: Instrumented, rounds: &[Round]) -> Instrumented {
     let all =
         |of: fn(&Round) -> &Vec<f64>| -> Vec<f64> { rounds.iter().flat_map(of).copied().collect() };
     let (plain, timed) = (median(&all(|r| &r.plain)), median(&all(|r| &r.timed)));
-    let block = BLOCK.max(pass.windows as usize);
     let blocks = |of: fn(&Round) -> &Vec<f64>| -> Vec<Vec<f64>> {
-        let medians = |steps: &[f64]| steps.chunks(block).filter_map(median).collect();
+        let medians = |steps: &[f64]| steps.chunks(BLOCK).filter_map(median).collect();
         rounds.iter().map(|round| medians(of(round))).collect()
     };
     pass.tpot_ms = timed.unwrap_or(0.0);
@@ -65,12 +63,7 @@ mod tests {
     use crate::study::analysis::testing::{record, spec};
 
     fn pass(steps_ms: Vec<f64>) -> Instrumented {
-        Instrumented {
-            recorder: "cuda events, rotating K=4".into(),
-            windows: 4,
-            steps_ms,
-            ..Default::default()
-        }
+        Instrumented { recorder: "stamps".into(), steps_ms, ..Default::default() }
     }
 
     fn sample(steps_ms: Vec<f64>) -> Sample {
@@ -92,6 +85,14 @@ mod tests {
         assert!((found.tpot_ms / 1.03 - median(&steps(1.0)).unwrap()).abs() < 1e-9);
     }
 
+    /// Records of generations that were composed of windows of several replays.
+    #[test]
+    fn what_composed_passes_left_is_read() {
+        let old = r#"{"recorder":"cuda events, rotating K=8","windows":8,"steps_ms":[2.0],"stretch":1.1,"clipped":0.01}"#;
+        let read: Instrumented = serde_json::from_str(old).unwrap();
+        assert_eq!((read.recorder.as_str(), read.steps_ms), ("cuda events, rotating K=8", vec![2.0]));
+    }
+
     #[test]
     fn without_steps_there_is_no_overhead_and_with_few_no_interval() {
         let spec = spec();
@@ -110,11 +111,10 @@ mod tests {
             record.instrumented = Some(pass(steps(drift * cost)));
             record
         };
-        let rotating = "cuda events, rotating K=4";
         let runs = [
-            run("a", "cuda events, full", 1.0, 9.0),
-            run("b", "cuda events, rotating K=8", 1.0, 1.02),
-            run("c", rotating, 1.5, 1.02),
+            run("a", "cuda events around modules", 1.0, 9.0),
+            run("b", "stamps", 1.0, 1.02),
+            run("c", "stamps", 1.5, 1.02),
         ];
         let found = pooled(&runs[2], &runs.iter().collect::<Vec<_>>()).unwrap();
         let [low, high] = found.overhead_ci95.unwrap();

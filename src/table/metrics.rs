@@ -221,12 +221,7 @@ fn split(overlaps: &[Overlap]) -> Option<Split> {
 /// What recorded the run's spans, where it says; overlap from different recorders is never compared.
 /// Into how many windows a rotation was cut is no difference.
 pub(crate) fn recorder(record: &Record) -> Option<&str> {
-    text(record, "recorder").map(recorder_kind)
-}
-
-/// The name of a recorder without its number of windows: `cuda events, rotating`.
-pub fn recorder_kind(name: &str) -> &str {
-    name.split_once(" K=").map_or(name, |(kind, _)| kind)
+    text(record, "recorder")
 }
 
 /// The machine a run was timed on; `None` for simulations, to which it does not matter.

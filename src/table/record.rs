@@ -128,11 +128,9 @@ pub struct Split {
 /// another pass, which nothing disturbed; this one gave the trace and the overlap.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Instrumented {
-    /// What recorded the operations, `cuda events, rotating K=8`.
+    /// What recorded the operations: `stamps`, `cuda events around modules`, `cupti`.
     pub recorder: String,
-    /// Replays that make up a step of the trace.
-    pub windows: u32,
-    /// Each decode step's time (ms), whichever part of it was timed.
+    /// Each decode step's time (ms).
     #[serde(default)]
     pub steps_ms: Vec<f64>,
     /// The median of `steps_ms`; 0 where there are none.
@@ -144,13 +142,6 @@ pub struct Instrumented {
     /// Bootstrap interval of that over rounds, and blocks of steps in each.
     #[serde(default)]
     pub overhead_ci95: Option<[f64; 2]>,
-    /// By what factor timing stretched what was timed, which composing took off again.
-    #[serde(default)]
-    pub stretch: Option<f64>,
-    /// Share of the composed steps' time by which operations were cut or moved where windows
-    /// of different replays met.
-    #[serde(default)]
-    pub clipped: Option<f64>,
     /// Communication of the decode phase, as this pass saw it.
     #[serde(default)]
     pub overlap: Option<Overlap>,

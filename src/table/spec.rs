@@ -114,8 +114,8 @@ mod tests {
             r#"{"architecture":"desync:4","model":"llama-3-8b","dtype":"bf16","tp":4,"batch":16,"prompt_tokens":512,"output_tokens":64,"p2p":"on","backend":"sim","link":"p2p-off","hardware":"a100_sxm","stack":"native","collective":"one-shot","samples":1,"warmup":0,"seed":9223372036854775807,"env":{},"set":{"hbm_gb_s":"1000","link.alpha_us":"5"}}"#,
         ),
         (
-            "d7388877d54233af",
-            r#"{"architecture":"upper-bound","model":"1b","dtype":"bf16","tp":1,"batch":1,"prompt_tokens":1024,"output_tokens":512,"p2p":"on","backend":"cuda","link":"native","hardware":"host","stack":"native","collective":"nccl","samples":10,"warmup":2,"seed":0,"env":{},"set":{},"recorder":"cupti","coverage":"full","no_graph":true}"#,
+            "53ed2498c8dad432",
+            r#"{"architecture":"upper-bound","model":"1b","dtype":"bf16","tp":1,"batch":1,"prompt_tokens":1024,"output_tokens":512,"p2p":"on","backend":"cuda","link":"native","hardware":"host","stack":"native","collective":"nccl","samples":10,"warmup":2,"seed":0,"env":{},"set":{},"recorder":"cupti","no_graph":true}"#,
         ),
         (
             "c96024d19a157626",
@@ -152,6 +152,11 @@ mod tests {
         let (key, text) = KEYS[0];
         let old = text.replace(r#""collective":"nccl","#, "").replace(r#","env":{},"set":{}"#, "");
         assert_eq!(serde_json::from_str::<Spec>(&old).unwrap().key(), key);
+        // an option that is gone
+        let (key, text) = KEYS[3];
+        let old = text.replace(r#""no_graph""#, r#""coverage":"full","no_graph""#);
+        assert_eq!(serde_json::from_str::<Spec>(&old).unwrap().key(), key);
+        let (_, text) = KEYS[0];
         let broken = text.replace(r#""tp":8,"#, "");
         assert!(serde_json::from_str::<Spec>(&broken).unwrap_err().to_string().contains("`tp`"));
     }

@@ -184,6 +184,7 @@ fn build_all(folder: &Path) {
         ("fake_nvrtc.cpp", "lib", "libnvrtc.so.13"),
         ("fake_cublaslt.cpp", "lib", "libcublasLt.so.13"),
         ("nccl/fake_nccl.cpp", "lib", "libnccl.so.2"),
+        ("fake_cupti.cpp", "lib", "libcupti.so.13"),
         ("nvml/fake_nvml.cpp", "nvml", "libnvidia-ml.so.1"),
     ];
     for (source, place, library) in others {

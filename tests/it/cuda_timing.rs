@@ -71,61 +71,136 @@ fn is_whole(trace: &Trace, ranks: u32, decode_steps: &[u32]) {
     }
 }
 
-#[test]
-fn a_rotation_of_windows_becomes_whole_steps_and_its_cost_is_in_the_record() {
-    let device = device!();
-    let (record, trace) = traced(device, &["--tp", "1", "--recorder", "events"]);
-    // 19 decode steps, eight replays each
-    is_whole(&trace, 1, &[0, 8]);
-    assert_eq!(trace.meta.recorder, "cuda events, rotating K=8");
-    assert_eq!(record["environment"]["recorder"], "cuda events, rotating K=8");
-    assert!(trace.meta.clock.contains("composed of 8 consecutive replays"), "{}", trace.meta.clock);
-    let timed = &record["instrumented"];
-    assert_eq!(timed["windows"], 8);
-    let overhead = timed["overhead"].as_f64().expect("an overhead");
-    assert!((0.2..20.0).contains(&overhead), "{timed}");
-    assert!(
-        timed["tpot_ms"].as_f64().is_some_and(|ms| ms > 0.0) && timed.get("steps_ms").is_none(),
-        "{timed}"
-    );
-    assert_eq!(record["provenance"], "measured");
-    assert_eq!(record["overlap"]["comm_ms"], 0.0);
-    assert!(record["overlap"]["compute_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{record}");
-    let timing = &record["environment"]["timing"];
-    assert_eq!((&timing["replays_a_step"], &timing["steps"]), (&Value::from(8), &Value::from(2)));
-}
+const LINK: [&str; 4] = ["--tp", "4", "--link", "emulated:alpha_us=12,gb_s=50"];
 
+/// Modules of the compute stream and every collective, in each step, of a graph or not; and what that took.
 #[test]
-fn full_coverage_times_every_step_with_or_without_a_graph() {
+fn events_time_modules_and_collectives_of_every_step_and_their_cost_is_in_the_record() {
     let device = device!();
-    let full = ["--recorder", "events", "--coverage", "full"];
-    for more in [&full[..], &[&full[..], &["--no-graph"]].concat()] {
-        let (record, trace) = traced(device, more);
-        is_whole(&trace, 1, &(0..19).collect::<Vec<_>>());
-        assert_eq!(trace.meta.recorder, "cuda events, full");
-        let decode = if more.contains(&"--no-graph") { "eager" } else { "graph" };
-        assert_eq!(record["environment"]["decode"], decode);
-        assert_eq!(record["instrumented"]["windows"], 1);
+    let all: Vec<u32> = (0..19).collect();
+    for more in [&[][..], &["--no-graph"]] {
+        let place = Place::new();
+        let more = [&["--tp", "1", "--recorder", "events"], more].concat();
+        let record = run(device, &place, &more, &[("FAKE_CUDA_EVENT_NS", "2000")]).exits(0).json();
+        let trace = trace::read(&place.path().join("trace.parquet")).expect("a trace");
+        is_whole(&trace, 1, &all);
+        assert_eq!(trace.meta.recorder, "cuda events around modules");
+        assert_eq!(record["environment"]["recorder"], "cuda events around modules");
+        let names: Vec<&str> =
+            trace.operations.iter().map(|operation| operation.name.as_str()).collect();
+        assert!(names.contains(&"decode/L2/mlp") && names.contains(&"prefill/L0/attn"), "{names:?}");
+        assert_eq!(
+            record["environment"]["decode"],
+            if more.contains(&"--no-graph") { "eager" } else { "graph" }
+        );
+        let timed = &record["instrumented"];
+        let overhead = timed["overhead"].as_f64().expect("an overhead");
+        assert!((1.005..20.0).contains(&overhead), "{timed}");
+        assert!(
+            timed["tpot_ms"].as_f64().is_some_and(|ms| ms > 0.0) && timed.get("steps_ms").is_none(),
+            "{timed}"
+        );
+        assert_eq!(
+            (&record["provenance"], &record["overlap"]["comm_ms"]),
+            (&"measured".into(), &0.0.into())
+        );
+        let run = record["run"].as_str().expect("an id");
+        let shown = device.run(&place, &["show", run], &[]).exits(0).stdout;
+        assert!(shown.contains("cuda events around modules, TPOT 1."), "{shown}");
     }
 }
 
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// The comm stream's own times, in the steps that are timed; where collectives have no stream of their own, why not.
 #[test]
-fn a_composed_step_has_the_overlap_of_one_that_was_timed_whole() {
+fn events_stand_around_collectives_that_have_a_stream_of_their_own() {
     let device = device!();
-    let link = ["--tp", "4", "--link", "emulated:alpha_us=12,gb_s=50", "--architecture", "ladder"];
-    // on the device's clock every step is alike, and events between kernels take no time
-    let overlap = |coverage: &str| {
-        let events = ["--recorder", "events", "--coverage", coverage];
-        let more: Vec<&str> = link.into_iter().chain(events).collect();
-        let record = traced(device, &more).0;
-        ["comm_ms", "exposed_comm_ms", "compute_ms"]
-            .map(|key| record["overlap"][key].as_f64().expect("a time"))
+    let of = |architecture: &str, more: &[&str], variables: &[(&str, &str)]| {
+        let more = [&LINK, &["--architecture", architecture][..], more].concat();
+        run(device, &Place::new(), &more, variables).exits(0).json()["environment"].clone()
     };
-    let (rotating, full) = (overlap("rotating"), overlap("full"));
-    assert!(full[1] > 0.0 && full[1] < full[0], "some of it is hidden, some not: {full:?}");
-    for (composed, whole) in rotating.iter().zip(&full) {
-        assert!((composed / whole - 1.0).abs() < 0.02, "{rotating:?} {full:?}");
+    let ladder = of("ladder", &[], &[]);
+    let events = &ladder["collective_events"];
+    assert_eq!(events["in_samples"], true, "{events}");
+    let [collective] = &events["last_steps"].as_array().expect("kinds")[..] else { panic!("{events}") };
+    assert_eq!(
+        (&collective["kind"], &collective["bytes"], &collective["a_step"]),
+        (&"all_reduce".into(), &256.into(), &8.into())
+    );
+    assert!((11.9..14.0).contains(&number(&collective["us"])), "{events}");
+    // what kernels say of the very same step
+    let [both] = &ladder["timing"]["collectives"].as_array().expect("kinds")[..] else {
+        panic!("{ladder}")
+    };
+    let (by_events, by_stamps) = (number(&both["events_us"]), number(&both["recorder_us"]));
+    assert!((by_events - by_stamps - number(&both["difference_us"])).abs() < 0.5, "{both}");
+    assert!((0.0..1.0).contains(&number(&both["difference_us"])), "{both}");
+    // no kernel begins later for them
+    let off = of("ladder", &["--recorder", "off"], &[]);
+    assert!(off["collective_events"].is_null());
+    assert_eq!(ladder["programmatic_edges"], off["programmatic_edges"]);
+    let graph = |environment: &Value| number(&environment["graph_nodes"]);
+    assert_eq!(graph(&ladder), graph(&off) + 16.0, "two events for each of eight");
+
+    let standard = of("standard", &[], &[]);
+    let why = standard["collective_events"]["why"].as_str().expect("why not");
+    assert!(why.contains("on the compute stream's chain"), "{why}");
+    assert_eq!(standard["timing"]["collectives"], Value::Array(Vec::new()));
+
+    // where they are to be seen in a step, samples go without
+    let slow = of("ladder", &[], &[("FAKE_CUDA_EVENT_NS", "9000")]);
+    let events = &slow["collective_events"];
+    assert_eq!(
+        (&events["in_samples"], &events["last_steps"]),
+        (&false.into(), &Value::Array(Vec::new()))
+    );
+    assert!(number(&events["step_us_with"]) > 1.005 * number(&events["step_us_without"]), "{events}");
+    assert!(events["why"].as_str().is_some_and(|why| why.contains("longer with them")), "{events}");
+    assert_eq!(slow["graph_nodes"], off["graph_nodes"]);
+}
+
+/// Ranks decide together, and each kind of collective is told apart.
+#[test]
+fn ranks_over_nccl_have_their_streams_own_times() {
+    let device = device!();
+    let environment =
+        traced(device, &["--tp", "2", "--architecture", "ladder"]).0["environment"].clone();
+    let events = &environment["collective_events"];
+    assert_eq!(events["in_samples"], true, "{events}");
+    assert!(number(&events["last_steps"][0]["us"]) > 0.0, "{events}");
+    let both = &environment["timing"]["collectives"][0];
+    // NCCL stands between two kernels that stamp, and those between the events
+    assert!(number(&both["difference_us"]) >= 0.0 && number(&both["a_step"]) == 8.0, "{both}");
+}
+
+/// A clock that ticks too rarely for short kernels is told of, with what would time them.
+#[test]
+fn a_coarse_clock_asks_for_cupti() {
+    let device = device!();
+    let (coarse, cupti) = (("FAKE_CUDA_TICK_NS", "4096"), device.file("lib/libcupti.so.13"));
+    let there =
+        [coarse, ("FAKE_CUDA_DEVICES", "2"), ("LADDERSCOPE_CUPTI", cupti.to_str().expect("a path"))];
+    for tp in ["1", "2"] {
+        let record = run(device, &Place::new(), &["--tp", tp], &there).exits(0).json();
+        assert_eq!(record["environment"]["recorder"], "cupti", "{record}");
+        assert_eq!(record["environment"]["cupti"], 130_000);
+        let warnings = record["warnings"].to_string();
+        assert!(
+            warnings.contains("ticks every 4.1 us") && warnings.contains("CUPTI timed the operations"),
+            "{warnings}"
+        );
     }
+    let nowhere = [("FAKE_CUDA_TICK_NS", "4096"), ("LADDERSCOPE_CUPTI", "/nowhere/libcupti.so")];
+    let record = run(device, &Place::new(), &["--tp", "1"], &nowhere).exits(0).json();
+    assert_eq!(record["environment"]["recorder"], "stamps");
+    let warnings = record["warnings"].to_string();
+    assert!(
+        warnings.contains("ticks every 4.1 us") && warnings.contains("CUPTI cannot time them"),
+        "{warnings}"
+    );
 }
 
 #[test]
@@ -133,7 +208,7 @@ fn ranks_over_nccl_and_over_an_emulated_link_are_timed_on_both_lanes() {
     let device = device!();
     let (record, trace) =
         traced(device, &["--tp", "2", "--architecture", "ladder", "--recorder", "events"]);
-    is_whole(&trace, 2, &[0, 8]);
+    is_whole(&trace, 2, &(0..19).collect::<Vec<_>>());
     let comm = |trace: &Trace| -> Vec<i64> {
         trace.spans.iter().filter(|s| s.lane == Lane::Comm).map(|s| s.last_arrival_ns).collect()
     };
@@ -154,13 +229,13 @@ fn ranks_over_nccl_and_over_an_emulated_link_are_timed_on_both_lanes() {
             "events",
         ],
     );
-    is_whole(&trace, 1, &[0, 8]);
+    is_whole(&trace, 1, &(0..19).collect::<Vec<_>>());
     assert_eq!(record["provenance"], "emulated-link");
-    // every all-reduce takes what the link says, less what timing is taken to have stretched
+    // every all-reduce takes what the link says
     let comm: Vec<_> = trace.spans.iter().filter(|s| s.lane == Lane::Comm).collect();
     assert!(comm.iter().all(|s| s.last_arrival_ns == s.start_ns));
     let lengths: Vec<i64> = comm.iter().map(|s| s.end_ns - s.start_ns).collect();
-    assert!(!lengths.is_empty() && lengths.iter().all(|ns| *ns >= 36_000), "{lengths:?}");
+    assert!(!lengths.is_empty() && lengths.iter().all(|ns| *ns >= 39_000), "{lengths:?}");
 }
 
 /// Kernels say themselves when they ran: every step is a replay, whole, with the early starts that any step has.
@@ -186,14 +261,13 @@ fn kernels_say_when_they_ran_in_every_step_of_every_rank() {
 #[test]
 fn stamps_and_events_agree_where_events_cost_nothing() {
     let device = device!();
-    let link = ["--tp", "4", "--link", "emulated:alpha_us=12,gb_s=50", "--architecture", "ladder"];
     let overlap = |recorder: &[&str]| {
-        let more: Vec<&str> = link.iter().chain(recorder).copied().collect();
+        let more = [&LINK, &["--architecture", "ladder"][..], recorder].concat();
         let record = traced(device, &more).0;
         ["comm_ms", "exposed_comm_ms", "compute_ms"]
             .map(|key| record["overlap"][key].as_f64().expect("a time"))
     };
-    let (stamps, events) = (overlap(&[]), overlap(&["--recorder", "events", "--coverage", "full"]));
+    let (stamps, events) = (overlap(&[]), overlap(&["--recorder", "events"]));
     assert!(stamps[1] > 0.0 && stamps[1] < stamps[0], "some of it is hidden, some not: {stamps:?}");
     for (stamped, timed) in stamps.iter().zip(&events) {
         // a stamp beside a product takes a little of what is exposed

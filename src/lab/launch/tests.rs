@@ -78,8 +78,7 @@ fn end_event() -> String {
         plan_hashes: vec![],
         environment: [("threads".to_owned(), serde_json::json!(2))].into(),
         instrumented: Some(Box::new(Instrumented {
-            recorder: "cuda events, rotating K=2".into(),
-            windows: 2,
+            recorder: "stamps".into(),
             steps_ms: vec![1.25; 4],
             overlap: Some(Overlap { overlap_pct: Some(75.0), ..overlap }),
             ..Default::default()

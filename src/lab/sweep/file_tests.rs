@@ -8,7 +8,7 @@ use super::*;
 use crate::base::error::Error;
 use crate::plan::Architecture;
 use crate::run::Feasibility;
-use crate::table::{Backend, CellOptions, Coverage, Link, P2p, Recorder, Spec};
+use crate::table::{Backend, CellOptions, Link, P2p, Recorder, Spec};
 
 /// An experiment file with every table that there is.
 const EXAMPLE: &str = r#"question = "How much does ladder gain on a 70B model, with and without P2P?"
@@ -314,17 +314,15 @@ fn options_of_gpus_reach_only_their_backend() {
         model: Some("tiny".into()),
         backend: Some(Backend::Cuda),
         recorder: Some(Recorder::Cupti),
-        coverage: Some(Coverage::Full),
         no_graph: Some(true),
         ..Default::default()
     };
     let (spec, note) = options.resolve().unwrap();
     assert_eq!((spec.recorder, spec.no_graph), (Recorder::Cupti, true));
-    assert_eq!(spec.coverage, Coverage::Rotating, "events alone have a coverage");
-    assert!(note.unwrap().contains("coverage only matters to recorder events"));
+    assert_eq!(note, None);
     let (cpu, note) = CellOptions { backend: Some(Backend::Cpu), ..options.clone() }.resolve().unwrap();
-    assert_eq!((cpu.recorder, cpu.coverage, cpu.no_graph), Default::default());
-    assert!(note.unwrap().contains("recorder, coverage, no_graph only matter to the cuda backend"));
+    assert_eq!((cpu.recorder, cpu.no_graph), Default::default());
+    assert!(note.unwrap().contains("recorder, no_graph only matter to the cuda backend"));
     let plain =
         CellOptions { model: Some("tiny".into()), backend: Some(Backend::Cpu), ..Default::default() };
     assert_eq!(plain.resolve().unwrap().0.key(), cpu.key(), "what does nothing makes no other cell");
@@ -334,16 +332,15 @@ fn options_of_gpus_reach_only_their_backend() {
 
 #[test]
 fn options_of_gpus_are_settings_and_axes_of_files() {
-    let text = "backend = \"cuda\"\nmodel = \"tiny\"\nrecorder = \"events\"\n[grid]\ncoverage = [\"rotating\", \"full\"]\nno_graph = [false, true]\n";
+    let text = "backend = \"cuda\"\nmodel = \"tiny\"\n[grid]\nrecorder = [\"stamps\", \"events\"]\nno_graph = [false, true]\n";
     let specs: Vec<Spec> = parsed(text).cells.into_iter().map(|cell| cell.spec).collect();
-    let of: Vec<(Coverage, bool)> = specs.iter().map(|spec| (spec.coverage, spec.no_graph)).collect();
-    use Coverage::{Full, Rotating};
-    assert_eq!(of, [(Rotating, false), (Rotating, true), (Full, false), (Full, true)]);
+    let of: Vec<(Recorder, bool)> = specs.iter().map(|spec| (spec.recorder, spec.no_graph)).collect();
+    use Recorder::{Events, Stamps};
+    assert_eq!(of, [(Stamps, false), (Stamps, true), (Events, false), (Events, true)]);
     for (wrong, message) in [
         ("no_graph = \"yes\"", "no_graph must be true or false, and this is a string"),
         ("no_graph = 1", "no_graph must be true or false, and this is an integer"),
         ("recorder = \"event\"", "unknown recorder 'event'"),
-        ("coverage = \"half\"", "unknown coverage 'half'"),
     ] {
         let error = Experiment::from_str(&format!("model = \"tiny\"\n{wrong}\n"), Path::new("x.toml"));
         let error = error.unwrap_err().to_string();

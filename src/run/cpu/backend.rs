@@ -57,7 +57,7 @@ impl PlanBackend for CpuBackend {
             let why = "the cpu backend computes in f32 or bf16, not in f16";
             return Ok(Feasibility::Skipped(why.into()));
         }
-        if let Some(why) = threads_problem(spec).or_else(|| head_problem(spec, shape)) {
+        if let Some(why) = threads_problem(spec) {
             return Ok(Feasibility::Skipped(why));
         }
         if let Some(problem) = InstructionSet::problem() {
@@ -122,13 +122,6 @@ fn threads_problem(spec: &Spec) -> Option<String> {
     })
 }
 
-/// Why the head cannot be divided over the ranks.
-fn head_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
-    let (tp, vocab) = (spec.tp.max(1), shape.vocab);
-    (spec.shard_head && !vocab.is_multiple_of(tp))
-        .then(|| format!("TP {tp} does not divide the vocabulary of {vocab} that a sharded head needs"))
-}
-
 /// Whether all ranks together fit in so much memory. Where nobody knows how much there is, running is
 /// how to find out.
 fn fits(spec: &Spec, need: &MemoryNeed, capacity: Option<u64>) -> Feasibility {
@@ -169,7 +162,7 @@ mod tests {
         );
         let shape = ModelShape { vocab: 32_001, ..shape_70b() };
         let sharded = Spec { tp: 2, shard_head: true, ..spec("ladder", "llama-3-70b") };
-        let why = head_problem(&sharded, &shape).unwrap();
+        let why = crate::run::feasibility::problem(&sharded, &shape).unwrap();
         assert!(why.contains("TP 2 does not divide the vocabulary of 32001"), "{why}");
     }
 

@@ -22,9 +22,7 @@ use crate::run::evaluate::{Emit, EvaluateRequest};
 use crate::run::generate::{GenerateOptions, Saying};
 use crate::run::launcher::too_few as too_few_ranks;
 use crate::run::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
-use crate::table::{
-    Backend, CellOptions, Collective, Coverage, Environment, Link, Nvls, P2p, Recorder, Spec,
-};
+use crate::table::{Backend, CellOptions, Collective, Environment, Link, Nvls, P2p, Spec};
 
 /// Real decoding on NVIDIA GPUs.
 #[derive(Debug)]
@@ -52,18 +50,10 @@ impl PlanBackend for CudaBackend {
     }
 
     fn complete(&self, _: &CellOptions, _: &Shared, spec: &mut Spec) -> Result<()> {
-        if spec.recorder != Recorder::Events {
-            spec.coverage = Coverage::default();
-        }
         if spec.tp == 1 {
-            spec.comm_sms = 0;
+            (spec.comm_sms, spec.shard_head) = (0, false);
         }
         Ok(())
-    }
-
-    fn notes(&self, options: &CellOptions, spec: &Spec) -> Vec<String> {
-        let idle = options.coverage.is_some() && spec.recorder != Recorder::Events;
-        idle.then(|| "coverage only matters to recorder events".into()).into_iter().collect()
     }
 
     fn collectives(&self) -> &'static [Collective] {

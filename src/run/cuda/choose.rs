@@ -40,7 +40,8 @@ impl Product {
     /// The product with one of its weights, by our own kernel.
     pub fn by_own_kernel(&self, kernels: Source<'_>, weight: DevicePtr) -> Result<Call> {
         let &Self { rows, inputs, outputs, logits, multiprocessors, x, out, .. } = self;
-        let (function, launch) = matvec_call(kernels, multiprocessors, rows, [inputs, outputs], logits)?;
+        let (function, launch) =
+            matvec_call(kernels, multiprocessors, rows, [inputs, outputs], logits, None)?;
         let mut arguments = Arguments::new();
         arguments.pointer(x).pointer(weight).pointer(out).u32(inputs).u32(outputs);
         Ok(Call::Kernel { function, launch, arguments })

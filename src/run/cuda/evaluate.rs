@@ -84,6 +84,8 @@ fn engine(
         all_logits: true,
         variant: Variant { comm_dtype, ..Variant::default() },
         graph: false,
+        shard_head: false,
+        fuse: crate::table::FuseKernels::None,
         comm_sms: 0,
         collective: crate::table::Collective::Nccl,
         tuning: Tuning::of_process()?,
@@ -130,7 +132,7 @@ fn logits(engine: &Engine, tokens: &[u32]) -> Result<Vec<f32>> {
     // what the chunk before was followed by is no part of the text
     engine.forget_tokens(0)?;
     engine.set_prompt(1, tokens)?;
-    let mut step = engine.prefill_step(0, 1, tokens.len() as u32, Timing::None)?;
+    let mut step = engine.prefill_step(0, 1, tokens.len() as u32, Timing::default())?;
     engine.run(&mut step)?;
     engine.logits(Phase::Prefill, tokens.len())
 }

@@ -50,6 +50,8 @@ pub fn generate(
         all_logits: true,
         variant: request.variant,
         graph: options.graph,
+        shard_head: false,
+        fuse: crate::table::FuseKernels::None,
         comm_sms: 0,
         collective: crate::table::Collective::Nccl,
         tuning: Tuning::of_process()?,
@@ -57,15 +59,8 @@ pub fn generate(
         timeout: options.timeout,
         progress: Arc::default(),
     };
-    if let Sampling::Random { top_k, .. } = setup.sampling
-        && top_k > geometry::FEW_CANDIDATES as usize
-    {
-        say(Said::Note(&format!(
-            "the {} likeliest tokens are sorted in memory, not in a multiprocessor: each step takes longer than among {} \
-             or fewer (--top-k)",
-            top_k.min(request.model.shape.vocab as usize),
-            geometry::FEW_CANDIDATES
-        )));
+    if let Some(note) = slow_sampling(setup.sampling, request.model.shape.vocab) {
+        say(Said::Note(&note));
     }
     let programs = Arc::new(Programs::new(&setup)?);
     let gpus = Gpu::count()?;
@@ -85,6 +80,18 @@ pub fn generate(
         return on_engine(&engine, request, &Ok, on_token);
     }
     over_nccl(request, &setup, &programs, on_token, &mut |what| say(Said::Phase(what)))
+}
+
+/// What choosing among many candidates costs, where it does.
+fn slow_sampling(sampling: Sampling, vocab: u32) -> Option<String> {
+    let Sampling::Random { top_k, .. } = sampling else { return None };
+    let (candidates, few) = (top_k.min(vocab as usize), geometry::FEW_CANDIDATES);
+    (candidates > few as usize).then(|| {
+        format!(
+            "the {candidates} likeliest tokens are sorted in memory, not in a multiprocessor: each step takes longer than \
+             among {few} or fewer (--top-k)"
+        )
+    })
 }
 
 /// A thread and a GPU a rank; rank 0, on this thread, speaks for all.
@@ -130,14 +137,15 @@ fn on_engine(
     let mut generated = Generated::default();
     let steps = request.output_tokens - 1;
     // a first step that is captured is tried before, which leaves traces in the state
-    let mut decode = if steps > 0 { Some(engine.decode_step(Timing::None)?) } else { None };
+    let mut decode = if steps > 0 { Some(engine.decode_step(Timing::default())?) } else { None };
     engine.reset()?;
     for (sequence, prompt) in request.prompts.iter().enumerate() {
         let mut seen = PromptLogits::default();
         for first in (0..prompt.len()).step_by(CHUNK) {
             let tokens = &prompt[first..(first + CHUNK).min(prompt.len())];
             engine.set_prompt(1, tokens)?;
-            let mut step = engine.prefill_step(sequence as u32, 1, tokens.len() as u32, Timing::None)?;
+            let mut step =
+                engine.prefill_step(sequence as u32, 1, tokens.len() as u32, Timing::default())?;
             engine.run(&mut step)?;
             let what = format!("prefill of prompt {sequence}");
             engine.wait_idle(&what)?;
@@ -192,5 +200,17 @@ mod tests {
         assert_eq!(stop(&[3, 7], &[]), None);
         assert_eq!(stop(&[8], &[8]), Some(1));
         assert_eq!(stop(&[], &[8]), None);
+    }
+
+    #[test]
+    fn many_candidates_are_told_to_be_slow() {
+        let of =
+            |top_k, vocab| slow_sampling(Sampling::Random { temperature: 1.0, top_k, seed: 0 }, vocab);
+        assert!(of(2000, 32_000).is_some_and(|said| said.starts_with("the 2000 likeliest tokens")));
+        assert!(of(1 << 40, 32_000).is_some_and(|said| said.starts_with("the 32000 likeliest tokens")));
+        assert_eq!(
+            [of(1024, 32_000), of(2000, 256), slow_sampling(Sampling::Greedy, 32_000)],
+            [None, None, None]
+        );
     }
 }

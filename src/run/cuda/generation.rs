@@ -1,12 +1,15 @@
 //! One timed generation: the prefill, then every decode step, enqueued ahead of the GPU, with an event at
 //! each boundary and nothing else. Watchers learn of steps from the same events.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::around::{self, Around, Choice, Took};
 use super::engine::{Engine, Step, Timing};
 use crate::base::error::Result;
 use crate::machine::driver::Event;
 use crate::run::RunEvent;
+use crate::run::comm::Peers;
 use crate::run::measure::Times;
 use crate::run::recorder::range;
 
@@ -25,6 +28,8 @@ pub(super) struct Generation {
     prefill: Step,
     /// None where a generation is one token long.
     decode: Option<Step>,
+    /// The events in the decode step, where it has any.
+    around: Option<Around>,
     started: Event,
     /// When the prefill and each decode step had ended.
     ends: Vec<Event>,
@@ -39,12 +44,41 @@ impl Generation {
     pub fn new(engine: &Engine, sequences: u32, prompt: u32, output: u32) -> Result<Self> {
         let ends: Result<Vec<Event>> = (0..output).map(|_| engine.gpu().event(true)).collect();
         Ok(Self {
-            prefill: engine.prefill_step(0, sequences, prompt, Timing::None)?,
-            decode: (output > 1).then(|| engine.decode_step(Timing::None)).transpose()?,
+            prefill: engine.prefill_step(0, sequences, prompt, Timing::default())?,
+            decode: (output > 1).then(|| engine.decode_step(Timing::default())).transpose()?,
+            around: None,
             started: engine.gpu().event(true)?,
             ends: ends?,
             sequences,
         })
+    }
+
+    /// Puts events around the collectives of the decode step that have a stream of their own, if the step takes as long with
+    /// them; `None` where there are none. All ranks together. What was generated is lost.
+    pub fn time_collectives(
+        &mut self,
+        engine: &Engine,
+        peers: Option<&Arc<Peers>>,
+    ) -> Result<Option<Choice>> {
+        let (Some(around), Some(without)) = (Around::of(engine), &mut self.decode) else {
+            return Ok(None);
+        };
+        let mut with = engine.decode_step(Timing { marks: Some(around.marks()), stamps: None })?;
+        let tokens = self.ends.len() as u32;
+        let choice = around::choose(engine, peers, [without, &mut with], tokens)?;
+        if choice.in_samples {
+            self.decode = Some(with);
+            self.around = Some(around);
+        }
+        Ok(Some(choice))
+    }
+
+    /// What the collectives of the last decode step took that has ended, by the events around them.
+    pub fn collectives(&self) -> Result<Vec<Took>> {
+        match (&self.around, &self.decode) {
+            (Some(around), Some(decode)) => around.read(decode),
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// How many nodes the graph of a decode step has.

@@ -12,6 +12,7 @@ use crate::machine::driver::{Arguments, DevicePtr, Function, Launch, Memory};
 use crate::plan::{DType, Element, Kind, ModelShape, Operation, Phase, Rows, ValueId};
 use crate::run::comm::Exchange;
 use crate::run::sample::Sampling;
+use crate::table::FuseKernels;
 
 /// What is enqueued for an operation, in order on its stream.
 #[derive(Debug)]
@@ -91,6 +92,8 @@ pub(super) struct Binder<'a> {
     pub capacity: u32,
     /// Those that compute can count on.
     pub multiprocessors: u32,
+    /// Which kernels do what else a kernel of its own does.
+    pub fuse: FuseKernels,
     /// Those that the GPU has, on which cuBLASLt counts where nobody tells it.
     pub whole: u32,
     /// How many multiprocessors a collective takes that is in flight; and for each operation,
@@ -241,6 +244,8 @@ impl Binder<'_> {
                 Ok(vec![norm, self.rope_append(operation, size)?])
             }
             Kind::Attend => self.attend(operation, size),
+            // the product that reads it makes it
+            Kind::SiluMul { .. } if self.is_made_by_its_reader(operation, size) => Ok(Vec::new()),
             Kind::SiluMul { offset } => {
                 let stride = self.columns(operation.reads[0]);
                 let width = self.columns(operation.writes[0]);
@@ -259,9 +264,6 @@ impl Binder<'_> {
                 let columns = value.columns * ratio;
                 arguments.pointer(read(0)).pointer(write(0)).u32(size.tokens).u32(columns);
                 one(self.kernel("select_last", geometry::rows(size.sequences, columns), arguments))
-            }
-            Kind::AllGather if plan.values[operation.reads[0].index()].rows != Rows::Share => {
-                Err(Error::failed(format!("{}: the cuda backend gathers rows alone", operation.name)))
             }
             Kind::AllReduce if self.one_shot.is_some() => one(self.one_shot_sum(operation, size)),
             Kind::AllReduceAddNorm => one(self.one_shot_add_norm(operation, rows, weight()?)),
@@ -318,6 +320,33 @@ impl Binder<'_> {
         self.multiprocessors.saturating_sub(taken).max(1)
     }
 
+    /// Whether our own kernel does a product of so many rows.
+    fn is_own(&self, rows: u32, inputs: u32, outputs: u32) -> bool {
+        rows <= matvec::most_rows(self.program.dtype, inputs) && self.matvec.takes(rows, inputs, outputs)
+    }
+
+    /// Where the gates and ups of a product lie that makes its input of them itself, if it does.
+    fn gated(&self, product: &Operation, size: &StepSize) -> Option<(ValueId, matvec::Gated)> {
+        let plan = &self.program.plan;
+        let &[x, gates] = product.reads.as_slice() else { return None };
+        let makes = |operation: &&Operation| operation.writes.contains(&x);
+        let Kind::SiluMul { offset } = plan.operations.iter().find(makes)?.kind else { return None };
+        let out = &plan.values[product.writes[0].index()];
+        let (inputs, rows) = (self.columns(x), size.rows_of(out.rows, self.rank.index, plan.tp));
+        let gated = matvec::Gated { stride: self.columns(gates), offset };
+        let can = self.fuse.silu()
+            && self.is_own(rows, inputs, out.columns)
+            && gated.fits(self.program.dtype, rows, inputs);
+        can.then_some((gates, gated))
+    }
+
+    /// Whether what a gated activation would write is made by the product that reads it.
+    fn is_made_by_its_reader(&self, operation: &Operation, size: &StepSize) -> bool {
+        let reads = |other: &&Operation| other.reads.contains(&operation.writes[0]);
+        let mut readers = self.program.plan.operations.iter().filter(reads);
+        self.fuse.silu() && readers.all(|reader| self.gated(reader, size).is_some())
+    }
+
     fn matmul(
         &self,
         at: usize,
@@ -331,10 +360,12 @@ impl Binder<'_> {
         let rows = size.rows_of(out.rows, self.rank.index, plan.tp);
         let logits = out.element == Element::Logit;
         let (x, out) = (self.value(operation.reads[0]), self.value(operation.writes[0]));
-        let most = matvec::most_rows(self.program.dtype, inputs);
-        if rows <= most && self.matvec.takes(rows, inputs, outputs) {
+        if self.is_own(rows, inputs, outputs) {
             let free = self.free_multiprocessors(at);
-            return matvec_call(self.kernels, free, rows, [inputs, outputs], logits).and_then(
+            let gated = self.gated(operation, size);
+            let x = gated.map_or(x, |(gates, _)| self.value(gates));
+            let gated = gated.map(|(_, gated)| gated);
+            return matvec_call(self.kernels, free, rows, [inputs, outputs], logits, gated).and_then(
                 |(function, geometry)| {
                     let mut arguments = Arguments::new();
                     arguments.pointer(x).pointer(weight).pointer(out).u32(inputs).u32(outputs);
@@ -409,6 +440,15 @@ impl Binder<'_> {
         arguments.pointer(queries).pointer(keys).pointer(values).pointer(partial);
         arguments.pointer(self.positions(size)).u32(kv_heads).u32(self.capacity).u32(splits).f32(scale);
         let geometry = attention::attend_decode(splits, kv_heads, size.sequences);
+        if self.fuse.combine() {
+            // as many counters a sequence as KV heads
+            let arrived = self.rank.arrived.ptr();
+            arguments
+                .pointer(out)
+                .pointer(arrived.offset(4 * u64::from(size.first_sequence * kv_heads)));
+            let function = self.kernels.get_with("attend_decode", &[("COMBINES", 1)])?;
+            return Ok(vec![self.kernel_with(function, geometry, arguments)?]);
+        }
         let decode = self.kernel("attend_decode", geometry, arguments)?;
         let mut arguments = Arguments::new();
         arguments.pointer(partial).pointer(out).u32(splits);
@@ -455,16 +495,18 @@ impl Binder<'_> {
     }
 }
 
-/// Our own kernel for few rows, and its geometry.
+/// Our own kernel for few rows, perhaps of gates and ups, and its geometry.
 pub(super) fn matvec_call(
     kernels: Source<'_>,
     multiprocessors: u32,
     rows: u32,
     [inputs, outputs]: [u32; 2],
     logits: bool,
+    gated: Option<matvec::Gated>,
 ) -> Result<(Function, Launch)> {
     let chosen =
         matvec::matvec_geometry(kernels.options().dtype, rows, inputs, outputs, multiprocessors);
+    let chosen = gated.into_iter().fold(chosen, matvec::Matvec::gated);
     let name = if logits { "matvec_logits" } else { "matvec" };
     let function = kernels.get_with(name, &chosen.defines)?;
     function.set_shared(chosen.geometry.shared_bytes)?;

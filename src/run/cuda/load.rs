@@ -50,12 +50,13 @@ impl Loader<'_> {
             alive()
         };
         let mut shared = Weights::default();
-        shared.add(self.shape, plan, Weight::is_whole, |weight| self.load(weight, 0, &mut loaded))?;
+        shared.add(self.shape, plan, 0, Weight::is_whole, |weight| self.load(weight, 0, &mut loaded))?;
         let mut of_rank = |rank| {
             let mut weights = shared.clone();
             weights.add(
                 self.shape,
                 plan,
+                rank,
                 |w| !w.is_whole(),
                 |weight| self.load(weight, rank, &mut loaded),
             )?;

@@ -29,9 +29,11 @@
 //! | `run` | timed samples for a record |
 //! | `generate` | tokens from prompts |
 //! | `evaluate` | what architectures lose on a text |
-//! | `timing`, `cupti` | operations timed by events or by CUPTI: windows, composed steps |
+//! | `timing`, `cupti` | what times of operations are made of: parts of a step, clocks; CUPTI's records |
+//! | `around` | events around collectives that have a stream of their own, in every step that is timed |
 //! | `instrumented` | the instrumented generation of a run: its trace, and what timing cost |
 
+mod around;
 mod backend;
 pub mod blas;
 pub mod check;

@@ -5,7 +5,7 @@ use super::program::Program;
 use super::rank::Sizes;
 use crate::base::error::Result;
 use crate::machine::hardware::MemoryNeed;
-use crate::plan::{ModelShape, Phase, Precision};
+use crate::plan::{Lowering, ModelShape, Phase, Precision};
 use crate::run::sample::Sampling;
 use crate::table::Spec;
 
@@ -14,7 +14,8 @@ use crate::table::Spec;
 /// with the arithmetic, where TP does not divide the model.
 pub fn memory_need(spec: &Spec, shape: &ModelShape, multiprocessors: u32) -> Result<MemoryNeed> {
     let precision = Precision::uniform(spec.dtype);
-    let program = |phase| Program::new(&spec.plan(shape, phase, precision, Program::lowering(false)), 0);
+    let lowering = Lowering { shard_head: spec.shard_head, ..Program::lowering(false) };
+    let program = |phase| Program::new(&spec.plan(shape, phase, precision, lowering), 0);
     let sizes = Sizes {
         dtype: spec.dtype,
         tp: spec.tp,
@@ -46,5 +47,9 @@ mod tests {
         assert_eq!(need.kv, 2 * 80 * 128 * 2 * tokens);
         assert!(need.workspace > WORKSPACE_BYTES, "attention's partial sums and the table of angles");
         assert!(need.fits(80_000_000_000), "{}", need.arithmetic());
+        // a sharded head is an eighth of it, beside room for the other ranks' logits
+        let sharded = memory_need(&Spec { shard_head: true, ..spec }, &shape_70b(), 132).unwrap();
+        assert_eq!(need.weights - sharded.weights, 2 * v * h / 8 * 7);
+        assert_eq!(sharded.workspace - need.workspace, 4 * 16 * v);
     }
 }

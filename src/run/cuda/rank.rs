@@ -79,8 +79,11 @@ impl Sizes {
 
     /// Bytes of all ranks' messages in 8 bits, which a rank gathers to sum them where the others are elsewhere.
     pub fn gathered_bytes(&self, prefill: &Program, decode: &Program, local_ranks: u32) -> u64 {
-        let longest =
-            prefill.eight_bytes(&self.step(prefill)).max(decode.eight_bytes(&self.step(decode)));
+        let of = |program: &Program| {
+            let size = self.step(program);
+            program.eight_bytes(&size).max(program.columns_bytes(&size))
+        };
+        let longest = of(prefill).max(of(decode));
         if local_ranks == 1 { longest * u64::from(self.tp) } else { 0 }
     }
 
@@ -125,27 +128,35 @@ impl Sizes {
 /// Weights by name, and those that are shared.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Weights {
-    by_name: HashMap<String, Arc<Memory>>,
+    /// Where each begins, in memory that another may be in, too.
+    by_name: HashMap<String, (Arc<Memory>, u64)>,
 }
 
 impl Weights {
-    /// Weights of `plan` that `pick` picks, loaded by `load`, beside those that are there already.
+    /// Weights of `plan` of a rank that `pick` picks, loaded by `load`, beside those that are there already.
     pub fn add(
         &mut self,
         shape: &ModelShape,
         plan: &Plan,
+        rank: u32,
         pick: impl Fn(&Weight) -> bool,
         mut load: impl FnMut(&Weight) -> Result<Memory>,
     ) -> Result<()> {
         let embedding = |weights: &Self| {
             let named = plan.weights.iter().find(|w| w.parts[0].tensor == Tensor::Embedding);
-            named.and_then(|w| weights.by_name.get(&w.name).cloned())
+            let found = named.and_then(|w| Some((w, &weights.by_name.get(&w.name)?.0)))?;
+            let row = found.1.bytes() / u64::from(found.0.outputs.max(1));
+            Some((Arc::clone(found.1), row))
         };
         for weight in plan.weights.iter().filter(|w| pick(w)) {
             let tied = shape.tied_embeddings && weight.parts[0].tensor == Tensor::Head;
             let memory = match embedding(self).filter(|_| tied) {
-                Some(embedding) => embedding,
-                None => Arc::new(load(weight)?),
+                // the rank's rows of it
+                Some((embedding, row)) => {
+                    let rows = weight.parts[0].slice(shape, rank, plan.tp).0;
+                    (embedding, row * rows.start as u64)
+                }
+                None => (Arc::new(load(weight)?), 0),
             };
             self.by_name.insert(weight.name.clone(), memory);
         }
@@ -243,6 +254,8 @@ pub(super) struct RankMemory {
     pub state: State,
     /// Partial sums of decode attention.
     pub partial: Memory,
+    /// How many splits of each sequence and KV head are done, where attention combines them itself: 0 between steps.
+    pub arrived: Memory,
     /// Into how many parts decode attention splits the context.
     pub splits: u32,
 }
@@ -261,6 +274,9 @@ impl RankMemory {
         let cache = |what: &str| -> Result<Vec<Memory>> {
             (0..shape.layers).map(|l| gpu.allocate(bytes, &format!("{what} of layer {l}"))).collect()
         };
+        let arrived = vec![0u8; 4 * (sizes.batch * shape.kv_heads / sizes.tp).max(1) as usize];
+        let counters = gpu.allocate(arrived.len() as u64, "counters of attention's splits")?;
+        counters.upload(0, &arrived)?;
         Ok(Self {
             index,
             weights,
@@ -269,6 +285,7 @@ impl RankMemory {
             rope,
             state: State::new(gpu, shape, sizes)?,
             partial: gpu.allocate(sizes.partial_bytes(shape), "partial sums of attention")?,
+            arrived: counters,
             splits: sizes.splits(shape),
         })
     }
@@ -276,8 +293,9 @@ impl RankMemory {
     /// A weight by its name in the plan.
     pub fn weight(&self, name: &str) -> Result<DevicePtr> {
         let weight = self.weights.by_name.get(name);
-        let weight = weight.ok_or_else(|| Error::failed(format!("weight {name} was not loaded")))?;
-        Ok(weight.ptr())
+        let (memory, at) =
+            weight.ok_or_else(|| Error::failed(format!("weight {name} was not loaded")))?;
+        Ok(memory.ptr().offset(*at))
     }
 
     /// Keys and values of a layer: `[sequence, KV head, position, head_dim]` each.

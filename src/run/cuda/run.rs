@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::around;
 use super::blas;
 use super::check;
 use super::choose::{self, ProductTimes};
@@ -32,7 +33,7 @@ use crate::run::recorder::Clock;
 use crate::run::sample::Sampling;
 use crate::run::{Job, Outcome, RunEvent, RunResult};
 use crate::table::{self, Environment, P2p, Recorder, Sample, Spec};
-use crate::trace::{self, FORMAT_VERSION, Trace, TraceMeta};
+use crate::trace::{FORMAT_VERSION, Trace, TraceMeta};
 
 /// What all ranks of this process share.
 struct Shared<'a> {
@@ -103,7 +104,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
             range_names: Vec::new(),
             import: None,
         },
-        operations: trace::operations(&prefill.plan, &decode.plan),
+        operations: traced.operations,
         spans: traced.spans,
         ranges: Vec::new(),
     };
@@ -133,6 +134,8 @@ fn setup(job: &Job, model: Model) -> Result<Setup> {
         all_logits: false,
         variant: spec.variant(),
         graph: !spec.no_graph,
+        shard_head: spec.shard_head,
+        fuse: spec.fuse_kernels,
         comm_sms: spec.comm_sms,
         collective: spec.collective,
         tuning: Tuning::of_process()?,
@@ -238,7 +241,11 @@ fn rank(
     let products = choose_products(&mut engine, peers, &mut on_phase)?;
     on_phase(if shared.setup.graph { "capturing a decode step" } else { "preparing" });
     let mut generation = Generation::new(&engine, spec.batch, spec.prompt_tokens, spec.output_tokens)?;
-    let mut samples = Vec::new();
+    let events = match shared.job.record && spec.recorder != Recorder::Off {
+        true => generation.time_collectives(&engine, peers)?,
+        false => None,
+    };
+    let (mut samples, mut took) = (Vec::new(), Vec::new());
     let mut compared = Comparison::new(spec, shared.setup.model.shape.layers);
     for number in 0..spec.warmup + spec.samples {
         let name = measure::phase_name(spec, number);
@@ -259,6 +266,9 @@ fn rank(
         let times = generation
             .run(&engine, &name, shared.job.watch && is_first, &mut on_event)
             .map_err(|error| Error::failed(format!("{name}: {error}")))?;
+        if number >= spec.warmup {
+            took.push(generation.collectives()?);
+        }
         let computed = engine.computed(spec.output_tokens)?;
         let all: Option<Vec<(Times, Computed)>> = gather(peers, "times", (times, computed))?;
         let Some(all) = all else { continue };
@@ -275,6 +285,9 @@ fn rank(
     let mut environment =
         environment(spec, &engine, &generation, &shared.setup, &products, link.as_ref());
     environment.insert("computed".into(), compared.environment());
+    if shared.job.record && spec.recorder != Recorder::Off {
+        environment.insert("collective_events".into(), around::environment(&engine, events, &took));
+    }
     let is_passed = known.as_deref().is_some_and(check::passed);
     environment.insert("self_check".into(), json!({ "passed": is_passed, "checks": known }));
     if let Some(message) = check::warning(known.as_deref()) {
@@ -376,6 +389,7 @@ fn environment(
         ("prefetch".into(), json!(engine.programmatic() && setup.tuning.prefetch)),
         ("matvec".into(), json!(engine.matvec().describe())),
         ("products".into(), json!(products)),
+        ("head".into(), json!(if setup.shard_head && spec.tp > 1 { "sharded" } else { "replicated" })),
         ("weights".into(), json!(weights)),
         ("activations".into(), json!(spec.dtype)),
         ("kv_cache".into(), json!(spec.dtype)),

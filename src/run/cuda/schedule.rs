@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 
 use super::program::beside;
-use crate::plan::{Lane, Operation, Plan};
+use crate::plan::{Lane, Plan};
 
 /// Which ranks one thread drives, and how their collectives are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,13 +87,20 @@ pub enum Item {
     },
 }
 
-/// The marks before and after an operation.
-pub type Marks<'a> = &'a dyn Fn(usize) -> [Option<u32>; 2];
+/// Where a timing mark may stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// On the first local rank's compute stream before anything of the step, before other streams are forked off it.
+    Start,
+    /// On the stream of this operation, after its waits.
+    Before(usize),
+    /// On the stream of this operation, behind it and, but for the last one of a stream, behind the event for which others
+    /// wait: they do not wait for the mark.
+    After(usize),
+}
 
-/// The first local rank's mark at the start of a step, on its compute stream, before the fork.
-pub const STEP_START: u32 = 0;
-/// The first local rank's mark at the end of a step, on its compute stream, after the join.
-pub const STEP_END: u32 = 1;
+/// The mark at a place, where there is one.
+pub type Marks<'a> = &'a dyn Fn(Place) -> Option<u32>;
 
 /// A step as a list of what to enqueue, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,62 +136,47 @@ struct Node {
 }
 
 impl Schedule {
-    /// Schedules one step of `plan`; with `marks`, also where timing marks are recorded: a start after
-    /// the operation's waits, an end right after it.
+    /// Schedules one step of `plan`; with `marks`, also where timing marks are recorded.
     pub fn new(plan: &Plan, layout: &Layout, marks: Option<Marks<'_>>) -> Self {
         let streams = streams(plan, layout);
         let mut nodes = nodes(plan, layout, &streams);
         let events = number_events(&mut nodes);
+        // what stands behind the last event of a stream nobody would wait for, not even the step's end
+        let mut last = vec![0; streams.len()];
+        nodes.iter().enumerate().for_each(|(index, node)| last[node.stream] = index);
         let mut items = Vec::new();
-        for node in &nodes {
+        for (index, node) in nodes.iter().enumerate() {
             let stream = streams[node.stream];
+            let mark =
+                |place| marks.and_then(|marks| marks(place)).map(|mark| Item::Mark { stream, mark });
             let wait = |other: &usize| nodes[*other].event.map(|event| Item::Wait { stream, event });
-            let waits = node.waits.iter().filter_map(wait);
-            let mark = |mark: u32| Item::Mark { stream, mark };
+            let record = node.event.map(|event| Item::Record { stream, event });
             match node.work {
-                Work::Begin => items.extend(marks.map(|_| mark(STEP_START))),
-                Work::End => {
-                    items.extend(waits);
-                    items.extend(marks.map(|_| mark(STEP_END)));
-                }
+                Work::Begin => items.extend(mark(Place::Start).into_iter().chain(record)),
+                Work::End => items.extend(node.waits.iter().filter_map(wait)),
                 Work::Operation(operation) => {
-                    let [before, after] = marks.map_or([None; 2], |marks| marks(operation as usize));
-                    items.extend(waits);
-                    items.extend(before.map(mark));
+                    items.extend(node.waits.iter().filter_map(wait));
+                    items.extend(mark(Place::Before(operation as usize)));
                     items.push(Item::Launch { stream, operation });
-                    items.extend(after.map(mark));
+                    let after = mark(Place::After(operation as usize));
+                    let is_last = node.stream != 0 && last[node.stream] == index;
+                    let order = if is_last { [after, record] } else { [record, after] };
+                    items.extend(order.into_iter().flatten());
                 }
             }
-            items.extend(node.event.map(|event| Item::Record { stream, event }));
         }
         Self { items, events, layout: *layout }
     }
 
-    /// For each operation of the plan, whether its stream waits for an event before it.
-    pub fn waits(&self, operations: usize) -> Vec<bool> {
-        let mut waits = vec![false; operations];
-        let mut waiting: Vec<StreamId> = Vec::new();
-        for item in &self.items {
-            match *item {
-                Item::Wait { stream, .. } => waiting.push(stream),
-                Item::Launch { stream, operation } => {
-                    waits[operation as usize] |= waiting.contains(&stream);
-                    waiting.retain(|other| *other != stream);
-                }
-                _ => {}
-            }
-        }
-        waits
-    }
-
     /// The launches (rank, operation) that directly follow another launch on their stream, with no wait and no mark between
     /// them, and which: those that may begin while that one still runs. After a wait a kernel depends on
-    /// more than the kernel before it, and after a mark on no kernel.
-    pub fn follows_a_launch(&self) -> HashMap<(u32, u32), u32> {
+    /// more than the kernel before it, and after a mark on no kernel. `is_launched`: whether anything is, for an operation.
+    pub fn follows_a_launch(&self, is_launched: impl Fn(u32, u32) -> bool) -> HashMap<(u32, u32), u32> {
         let mut last: HashMap<StreamId, u32> = HashMap::new();
         let mut following = HashMap::new();
         for item in &self.items {
             match *item {
+                Item::Launch { stream, operation } if !is_launched(stream.rank, operation) => {}
                 Item::Launch { stream, operation } => {
                     if let Some(before) = last.insert(stream, operation) {
                         following.insert((stream.rank, operation), before);
@@ -197,15 +189,6 @@ impl Schedule {
             }
         }
         following
-    }
-
-    /// For each operation of the plan, the lane whose stream executes it.
-    pub fn lanes(&self, plan: &Plan) -> Vec<Lane> {
-        let of = |operation: &Operation| match operation.lane {
-            Lane::Comm => self.layout.comm_lane(plan),
-            lane @ Lane::Compute => lane,
-        };
-        plan.operations.iter().map(of).collect()
     }
 
     /// The streams that it uses, the one where the step begins first.

@@ -51,6 +51,46 @@ impl Eight {
     }
 }
 
+/// Logits of which each rank has its part of the columns, and which all ranks get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Columns {
+    /// Rows of logits.
+    pub rows: u32,
+    /// Columns of a rank.
+    pub each: u32,
+}
+
+impl Columns {
+    /// Bytes that a rank gives.
+    fn bytes(self) -> u64 {
+        4 * u64::from(self.rows) * u64::from(self.each)
+    }
+
+    /// Where they are gathered that are to be put into order: one row lies as it should.
+    fn gathered(self, gathered: Option<DevicePtr>, receive: DevicePtr) -> Result<DevicePtr> {
+        if self.rows == 1 { Ok(receive) } else { gathered.ok_or_else(no_room) }
+    }
+
+    /// What is left to do behind a gather of `ranks` parts.
+    fn order(
+        self,
+        kernels: Source<'_>,
+        [from, to]: [DevicePtr; 2],
+        ranks: u32,
+        multiprocessors: u32,
+    ) -> Result<Option<Call>> {
+        if self.rows == 1 {
+            return Ok(None);
+        }
+        let mut arguments = Arguments::new();
+        arguments.pointer(from).pointer(to).u32(ranks).u32(self.each).u32(self.rows);
+        let words = u64::from(ranks) * u64::from(self.rows) * u64::from(self.each);
+        // four words a thread, where numbers of activations are eight
+        let launch = geometry::elements(2 * words, multiprocessors);
+        Ok(Some(Call::Kernel { function: kernels.get("order_columns")?, launch, arguments }))
+    }
+}
+
 /// One collective in a step of some size.
 #[derive(Clone, Debug)]
 pub(super) struct Transfer {
@@ -63,6 +103,8 @@ pub(super) struct Transfer {
     pub share: u64,
     /// The format of messages in 8 bits.
     pub eight: Option<Eight>,
+    /// The columns of a sharded head.
+    pub columns: Option<Columns>,
     /// Bytes of the plan's message.
     bytes: u64,
 }
@@ -90,10 +132,11 @@ impl Transfer {
         let all = if read.rows == Rows::Share { Rows::Tokens } else { read.rows };
         let (whole, share) = (numbers(all), numbers(Rows::Share));
         let eight = (read.element == Element::Eight).then(|| program.eight(read.columns));
-        // a message has so many bytes a row, whatever the rows are of
-        let rows = Step::prefill(part.sequences.into(), part.tokens.into());
-        let bytes = operation.cost.message_bytes.at(&rows);
-        Some(Self { exchange, operands, whole, share, eight, bytes })
+        let bytes = program.message_bytes(operation, size);
+        let columns = program
+            .gathers_columns(operation)
+            .then(|| Columns { rows: part.rows_of(read.rows, 0, plan.tp), each: read.columns });
+        Some(Self { exchange, operands, whole, share, eight, columns, bytes })
     }
 
     /// The kernel that does it for ranks on one device, whose addresses lie in two tables.
@@ -105,16 +148,21 @@ impl Transfer {
     ) -> Result<Vec<Call>> {
         let mut arguments = Arguments::new();
         arguments.pointer(from).pointer(to).u32(self.operands.len() as u32);
-        let name = match (self.eight, self.exchange) {
-            (Some(eight), _) => {
+        let name = match (self.columns, self.eight, self.exchange) {
+            (Some(columns), ..) => {
+                let words = u64::from(columns.rows) * u64::from(columns.each);
+                arguments.u32(columns.each).u64(words * self.operands.len() as u64);
+                "loopback_columns"
+            }
+            (None, Some(eight), _) => {
                 eight.tell(&mut arguments, self.whole);
                 "loopback_eight"
             }
-            (None, Exchange::AllReduce) => {
+            (None, None, Exchange::AllReduce) => {
                 arguments.u64(self.whole);
                 "loopback_sum"
             }
-            (None, exchange) => {
+            (None, None, exchange) => {
                 arguments.u64(self.share).u64(self.whole);
                 if exchange == Exchange::AllGather { "loopback_gather" } else { "loopback_scatter" }
             }
@@ -132,6 +180,13 @@ impl Transfer {
         multiprocessors: u32,
     ) -> Result<Vec<Call>> {
         let (send, receive) = self.one()?;
+        if let Some(columns) = self.columns {
+            let to = columns.gathered(gathered, receive)?;
+            let (exchange, count) = (Exchange::AllGather, columns.bytes());
+            let gather = Call::Exchange { exchange, send, receive: to, count, bytes: true };
+            let order = columns.order(kernels, [to, receive], ranks, multiprocessors)?;
+            return Ok([gather].into_iter().chain(order).collect());
+        }
         let Some(eight) = self.eight else {
             let count = if self.exchange == Exchange::AllReduce { self.whole } else { self.share };
             return Ok(vec![Call::Exchange {
@@ -178,12 +233,15 @@ impl Transfer {
     ) -> Result<Vec<Call>> {
         let (send, receive) = self.one()?;
         let ranks = program.plan.tp;
-        let (to, numbers) = match self.eight {
-            Some(eight) => {
+        let (to, numbers) = match (self.eight, self.columns) {
+            (Some(eight), _) => {
                 (gathered.ok_or_else(no_room)?, eight.bytes(self.whole) / program.dtype.bytes())
             }
-            None if self.exchange == Exchange::AllReduce => (receive, self.whole),
-            None => (receive, self.share),
+            (None, Some(columns)) => {
+                (columns.gathered(gathered, receive)?, columns.bytes() / program.dtype.bytes())
+            }
+            (None, None) if self.exchange == Exchange::AllReduce => (receive, self.whole),
+            (None, None) => (receive, self.share),
         };
         let copies = if self.exchange == Exchange::AllGather { ranks } else { 1 };
         // a ring passes on what is neither the rank's own nor meant for it
@@ -201,7 +259,10 @@ impl Transfer {
         let waits = Call::Kernel { function: kernels.get("emulated_collective")?, launch, arguments };
         let said =
             self.eight.map(|eight| eight.sum(kernels, to, receive, 1, self.whole, multiprocessors));
-        [Ok(waits)].into_iter().chain(said).collect()
+        let order =
+            self.columns.map(|columns| columns.order(kernels, [to, receive], ranks, multiprocessors));
+        let order = order.transpose()?.flatten();
+        [Ok(waits)].into_iter().chain(said).chain(order.map(Ok)).collect()
     }
 
     /// The operands where there is one local rank.
@@ -214,13 +275,46 @@ impl Transfer {
 }
 
 fn no_room() -> Error {
-    Error::failed("messages in 8 bits, and no room for those of the other ranks")
+    Error::failed("messages that are gathered before use, and no room for those of the other ranks")
 }
 
 impl Program {
     /// The format of its messages in 8 bits, of rows of so many columns.
     pub(super) fn eight(&self, columns: u32) -> Eight {
         Eight { is_float: self.comm_dtype == CommDType::F8, columns }
+    }
+
+    /// Bytes of a collective's message in a step of this size.
+    pub(super) fn message_bytes(&self, operation: &Operation, size: &StepSize) -> u64 {
+        let part = size.of_group(self.plan.groups, operation.group);
+        // so many bytes a row, whatever the rows are of
+        let rows = Step::prefill(part.sequences.into(), part.tokens.into());
+        operation.cost.message_bytes.at(&rows)
+    }
+
+    /// Whether an operation gathers the columns of a sharded head.
+    pub(super) fn gathers_columns(&self, operation: &Operation) -> bool {
+        let of_columns = || {
+            operation
+                .reads
+                .first()
+                .is_some_and(|read| self.plan.values[read.index()].rows != Rows::Share)
+        };
+        operation.kind == Kind::AllGather && of_columns()
+    }
+
+    /// Bytes of the longest part of a sharded head's logits that has to be put into order in a step of this size; 0 where
+    /// none has.
+    pub(super) fn columns_bytes(&self, size: &StepSize) -> u64 {
+        let gathers = self.plan.operations.iter().filter(|operation| self.gathers_columns(operation));
+        let bytes = gathers.map(|operation| {
+            let read = &self.plan.values[operation.reads[0].index()];
+            let rows =
+                size.of_group(self.plan.groups, operation.group).rows_of(read.rows, 0, self.plan.tp);
+            let columns = Columns { rows, each: read.columns };
+            if rows > 1 { columns.bytes() } else { 0 }
+        });
+        bytes.max().unwrap_or(0)
     }
 
     /// Bytes of the longest message in 8 bits of a step of this size; 0 where none is sent.

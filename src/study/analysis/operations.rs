@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use super::names::over_layers;
 use crate::plan::Lane;
-use crate::table::recorder_kind;
 use crate::trace::overlap::intervals::{Coverage, union};
 use crate::trace::overlap::{StepKey, is_memory, us};
 use crate::trace::{OperationInfo, Span, Trace};
@@ -114,7 +113,7 @@ pub fn operation_differences(
     };
     let exposed_us = (exposed(|row| &row.a), exposed(|row| &row.b));
     let mut by_exposed: Vec<usize> = (0..families.len()).collect();
-    let kinds = [a, b].map(|trace| recorder_kind(&trace.meta.recorder));
+    let kinds = [a, b].map(|trace| trace.meta.recorder.as_str());
     let differ = kinds[0] != kinds[1] && !kinds.contains(&"sim");
     if !differ {
         let exposed = |at: &usize| families[*at].sum.delta_exposed_us().abs();

@@ -82,30 +82,46 @@ words! {
 }
 
 words! {
+    /// Which kernels of a decode step on GPUs do what else a kernel of its own does; results keep their bits.
+    #[derive(Default)]
+    FuseKernels, "fused kernels" {
+        /// None: each does one thing.
+        #[default]
+        None = "none",
+        /// The down projection makes its input of gate and up itself.
+        Silu = "silu",
+        /// The last block of attention combines the splits of the context.
+        Combine = "combine",
+        /// Both.
+        All = "all",
+    }
+}
+
+impl FuseKernels {
+    /// Whether the down projection makes its input itself.
+    pub fn silu(self) -> bool {
+        matches!(self, Self::Silu | Self::All)
+    }
+
+    /// Whether attention combines its splits itself.
+    pub fn combine(self) -> bool {
+        matches!(self, Self::Combine | Self::All)
+    }
+}
+
+words! {
     /// What records the operations of a run on GPUs.
     #[derive(Default)]
     Recorder, "recorder" {
         /// Kernels themselves: each says when it ran.
         #[default]
         Stamps = "stamps",
-        /// CUDA events around operations, on both streams.
+        /// CUDA events around modules and collectives, on both streams.
         Events = "events",
         /// Activity records of CUPTI, NVIDIA's profiling library.
         Cupti = "cupti",
         /// Nothing: the run has no trace and no overlap.
         Off = "off",
-    }
-}
-
-words! {
-    /// How many of a decode step's operations CUDA events time at once.
-    #[derive(Default)]
-    Coverage, "coverage" {
-        /// Each replay times the next part of the operations; consecutive replays make up a step.
-        #[default]
-        Rotating = "rotating",
-        /// Each replay times all operations, which stretches the step.
-        Full = "full",
     }
 }
 
@@ -265,14 +281,6 @@ options! {
             heeded_by: &[Backend::Cuda],
             ..PLAIN
         };
-        /// How many of a step's operations CUDA events time at once, the next few or all
-        coverage: Coverage = Coverage::Rotating, About {
-            default: "rotating",
-            value_name: "COVERAGE",
-            label: "coverage-",
-            heeded_by: &[Backend::Cuda],
-            ..PLAIN
-        };
         /// Enqueue the operations of a cuda run one by one instead of replaying a graph
         no_graph: bool = false, About {
             label: "eager",
@@ -334,8 +342,18 @@ options! {
         /// Divide the head by vocabulary over the ranks: one more collective a step, named head
         shard_head: bool = false, About {
             label: "sharded-head",
-            heeded_by: &[Backend::Cpu],
+            heeded_by: &[Backend::Cpu, Backend::Cuda],
             in_workload: true,
+            ..PLAIN
+        };
+        /// Kernels of a decode step that do what else a kernel of its own does
+        fuse_kernels: FuseKernels = FuseKernels::None, About {
+            default: "none",
+            value_name: "KERNELS",
+            label: "fuse-",
+            heeded_by: &[Backend::Cuda],
+            in_workload: true,
+            baseline: Some("none"),
             ..PLAIN
         };
     }

@@ -84,6 +84,8 @@ fn engine(gpu: &Gpu, model: &str, case: &Case) -> Result<Engine> {
         all_logits: false,
         variant: Variant::default(),
         graph: case.graph,
+        shard_head: false,
+        fuse: crate::table::FuseKernels::None,
         comm_sms: 0,
         collective: crate::table::Collective::Nccl,
         tuning: Tuning { programmatic: case.programmatic, ..Tuning::default() },
@@ -147,7 +149,7 @@ fn products(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
         let w = product.weights.first().copied().unwrap_or(DevicePtr(0));
         let all = gpu.info().multiprocessors;
         let (function, geometry) =
-            matvec_call(engine.kernels().of(false), all, rows, [inputs, outputs], product.logits)?;
+            matvec_call(engine.kernels().of(false), all, rows, [inputs, outputs], product.logits, None)?;
         let mut arguments = Arguments::new();
         arguments.pointer(from.ptr()).pointer(w).pointer(own.ptr()).u32(inputs).u32(outputs);
         engine.main().launch(&function, &geometry, &mut arguments)?;

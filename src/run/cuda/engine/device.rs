@@ -255,6 +255,11 @@ impl Engine {
         &self.gpu
     }
 
+    /// How many sequences it decodes together.
+    pub fn sequences(&self) -> u32 {
+        self.setup.sequences
+    }
+
     /// Plans of both phases.
     pub fn programs(&self) -> &Programs {
         &self.programs
@@ -317,6 +322,15 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Forgets what was generated like [`Engine::reset`], and the last tokens, so that a decode step can begin with nothing.
+    pub fn forget(&self) -> Result<()> {
+        for rank in &self.ranks {
+            let tokens = rank.state.tokens();
+            self.main().fill(tokens.ptr(), 0, tokens.bytes())?;
+        }
+        self.reset()
     }
 
     /// Forgets the tokens of one sequence, but not what lies in its KV cache. Enqueued in stream order,

@@ -8,17 +8,19 @@ use super::stamps::Stamps;
 use super::{Engine, PhaseState};
 use crate::base::error::{Error, Result};
 use crate::machine::driver::{Event, Graph, GraphExec, Memory, Stream};
-use crate::plan::{DType, Phase};
+use crate::plan::{DType, Kind, Phase};
 use crate::run::cuda::collective::Collective;
 use crate::run::cuda::cupti;
 use crate::run::cuda::kernels::Source;
 use crate::run::cuda::launches::{Binder, Call, MatvecChoice};
 use crate::run::cuda::program::Program;
 use crate::run::cuda::rank::Activations;
-use crate::run::cuda::schedule::{Item, Marks, Schedule};
+use crate::run::cuda::schedule::{Item, Schedule};
 use crate::run::cuda::size::StepSize;
+use crate::run::cuda::timing::Marks;
 use crate::run::cuda::transfer::Transfer;
 use crate::run::recorder::range;
+use crate::table::FuseKernels;
 
 /// A step that is ready to run: bound to memory, scheduled, perhaps captured.
 pub struct Step {
@@ -37,15 +39,13 @@ pub struct Step {
     keep: Vec<Call>,
 }
 
-/// How the operations of a step are timed.
-#[derive(Clone, Copy)]
-pub enum Timing<'a> {
-    /// Operations are not timed at all.
-    None,
-    /// By events before and after operations: so many a local rank.
-    Events(Marks<'a>, u32),
+/// How the operations of a step are timed; by default not at all.
+#[derive(Clone, Copy, Default)]
+pub struct Timing<'a> {
+    /// By events, of each local rank.
+    pub marks: Option<&'a Marks>,
     /// By what kernels say themselves, of one local rank.
-    Stamps(&'a Stamps),
+    pub stamps: Option<&'a Stamps>,
 }
 
 impl Step {
@@ -87,8 +87,7 @@ impl Engine {
         let mut step = self.step(Phase::Decode, &size, timing)?;
         if self.setup.graph {
             // kernels that say when they ran are others than those that were tried before
-            let is_new = matches!(timing, Timing::Stamps(_));
-            if !self.tried.replace(true) || is_new {
+            if !self.tried.replace(true) || timing.stamps.is_some() {
                 self.try_out(&mut step)?;
             }
             self.capture(&mut step)?;
@@ -150,6 +149,7 @@ impl Engine {
                 batch: self.setup.sequences,
                 capacity: self.setup.capacity,
                 multiprocessors: self.multiprocessors(),
+                fuse: if phase == Phase::Decode { self.setup.fuse } else { FuseKernels::None },
                 whole: self.gpu.info().multiprocessors,
                 collective: (
                     self.taken_by_collectives(size.of_group(program.plan.groups, 0).rows()),
@@ -170,23 +170,30 @@ impl Engine {
 
     /// Binds a step to memory; everything that must not happen during a capture happens here.
     fn step(&self, phase: Phase, size: &StepSize, timing: Timing<'_>) -> Result<Step> {
-        let kernels = self.kernels.of(matches!(timing, Timing::Stamps(_)));
+        let kernels = self.kernels.of(timing.stamps.is_some());
         let (program, state) = (self.programs.of(phase), self.state(phase));
         let mut calls = self.bind(kernels, phase, size, &self.setup.matvec)?;
-        let mut collectives = match (phase, &self.one_shot) {
-            // the ranks' own calls
-            (Phase::Decode, Some(_)) => HashMap::new(),
-            _ => self.collectives(kernels, program, state, size)?,
-        };
-        let (schedule, marks) = match timing {
-            Timing::None | Timing::Stamps(_) => (state.schedule.clone(), Vec::new()),
-            Timing::Events(marks, count) => {
-                let schedule = Schedule::new(&program.plan, &self.layout, Some(marks));
-                let events = || (0..count).map(|_| self.gpu.event(true)).collect::<Result<Vec<_>>>();
+        let mut collectives = self.collectives(kernels, program, state, size)?;
+        if phase == Phase::Decode && self.one_shot.is_some() {
+            // sums are the ranks' own calls
+            collectives.retain(|at, _| program.plan.operations[*at].kind == Kind::AllGather);
+        }
+        let (schedule, marks) = match timing.marks {
+            None => (state.schedule.clone(), Vec::new()),
+            Some(marks) => {
+                let at = |place| marks.at(place);
+                let schedule = Schedule::new(&program.plan, &self.layout, Some(&at));
+                let events =
+                    || (0..marks.count()).map(|_| self.gpu.event(true)).collect::<Result<Vec<_>>>();
                 (schedule, (0..self.ranks.len()).map(|_| events()).collect::<Result<_>>()?)
             }
         };
-        let follows = schedule.follows_a_launch();
+        // of what another operation's kernel does, too, nothing is launched
+        let is_launched = |rank: u32, operation: u32| {
+            let operation = operation as usize;
+            collectives.contains_key(&operation) || !calls[rank as usize][operation].is_empty()
+        };
+        let follows = schedule.follows_a_launch(is_launched);
         // whether a collective may run beside a kernel or not: all plans are executed the same way
         for (rank, calls) in calls.iter_mut().enumerate() {
             for operation in 0..calls.len() {
@@ -202,7 +209,7 @@ impl Engine {
             }
         }
         let mut keep = Vec::new();
-        if let Timing::Stamps(stamps) = timing {
+        if let Some(stamps) = timing.stamps {
             let of_rank = calls.iter_mut().flat_map(|calls| calls.iter_mut().enumerate());
             let all = of_rank.chain(collectives.iter_mut().map(|(at, calls)| (*at, calls)));
             for (operation, calls) in all {
@@ -285,11 +292,7 @@ impl Engine {
     /// Runs a step once outside of any capture: libraries load kernels when they are first launched,
     /// which a capture may forbid.
     fn try_out(&self, step: &mut Step) -> Result<()> {
-        for rank in &self.ranks {
-            let tokens = rank.state.tokens();
-            self.main().fill(tokens.ptr(), 0, tokens.bytes())?;
-        }
-        self.reset()?;
+        self.forget()?;
         self.enqueue(step)?;
         self.wait_idle("the first decode step")?;
         self.reset()

@@ -11,6 +11,7 @@ use super::ranks::{RankTimes, StepTimes, settled};
 use crate::base::error::Result;
 use crate::machine::driver::Event;
 use crate::plan::Phase;
+use crate::run::cuda::around::Around;
 use crate::run::cuda::cupti::{self, Label, OperationSpan, Session, StepId, assemble};
 use crate::run::cuda::engine::Timing;
 use crate::run::cuda::generation::step_ends;
@@ -31,8 +32,11 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     };
     // nobody captures before it is on
     context.barrier()?;
-    let mut prefill = engine.prefill_step(0, spec.batch, spec.prompt_tokens, Timing::None)?;
-    let mut decode = (steps > 0).then(|| engine.decode_step(Timing::None)).transpose()?;
+    let around = Around::of(engine);
+    let marks = around.as_ref().map(Around::marks);
+    let mut prefill = engine.prefill_step(0, spec.batch, spec.prompt_tokens, Timing::default())?;
+    let timing = Timing { marks, stamps: None };
+    let mut decode = (steps > 0).then(|| engine.decode_step(timing)).transpose()?;
     let ends: Vec<Event> = (0..=steps).map(|_| engine.gpu().event(true)).collect::<Result<_>>()?;
     let started = engine.gpu().event(true)?;
     context.prepare()?;
@@ -63,8 +67,10 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     let times = step_ends(&started, &ends)?;
     // everybody's work is done before it is off
     context.barrier()?;
-    let mut of_rank =
-        RankTimes { rank: context.rank(), windows: 1, duration_ns, ..RankTimes::default() };
+    let mut of_rank = RankTimes { rank: context.rank(), duration_ns, ..RankTimes::default() };
+    if let (Some(around), Some(decode)) = (&around, &decode) {
+        of_rank.by_events = around.read(decode)?;
+    }
     if let Some(session) = session {
         let recording = session.finish(move || clock.now())?;
         of_rank.uncertainty_ns = recording.timeline.uncertainty_ns();
@@ -122,7 +128,7 @@ fn of_step(
         phase: if step == StepId(0) { Phase::Prefill } else { Phase::Decode },
         step: step.0.saturating_sub(1),
         rank,
-        start_ns: Some(0),
+        start_ns: 0,
         length_ns,
         operations,
     })

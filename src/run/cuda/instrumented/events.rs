@@ -1,20 +1,22 @@
-//! Operations timed by CUDA events: a graph a window, replayed in turn, their events read while other
-//! replays run.
+//! Parts of a step timed by CUDA events: modules on the compute stream, collectives on theirs. All of a step in one replay;
+//! its events are read while the next one runs, whose graph has others.
 
 use std::time::Duration;
 
 use super::Context;
-use super::ranks::{RankTimes, StepTimes, triple};
+use super::ranks::{RankTimes, StepTimes, settled};
 use crate::base::error::{Error, Result};
 use crate::machine::driver::Event;
 use crate::plan::Phase;
+use crate::run::cuda::cupti::OperationSpan;
 use crate::run::cuda::engine::{Engine, Step, Timing};
 use crate::run::cuda::generation::{ns, step_ends};
 use crate::run::cuda::program::Program;
 use crate::run::cuda::schedule::Schedule;
-use crate::run::cuda::timing::{Marks, RoundTrip, Seams, Skeleton, Tie, Timeline, Windows, compose};
+use crate::run::cuda::timing::{Marks, Parts, RoundTrip, Skeleton, Tie, Timeline};
 use crate::run::measure::Times;
 use crate::run::recorder::{Clock, range};
+use crate::trace::{self, OperationInfo};
 
 /// Round trips of which the shortest ties the clocks.
 const ROUND_TRIPS: usize = 64;
@@ -22,12 +24,10 @@ const ROUND_TRIPS: usize = 64;
 /// How long one of them may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The windows of a phase, the events of each, and a step for each (at least two where steps follow one
-/// another: one is read while the next runs).
+/// Steps of a phase that are alike but for their events: one is read while the next runs.
 struct Instruments {
     skeleton: Skeleton,
-    windows: Windows,
-    marks: Vec<Marks>,
+    marks: Marks,
     steps: Vec<Step>,
 }
 
@@ -35,59 +35,64 @@ impl Instruments {
     fn new(
         engine: &Engine,
         program: &Program,
-        windows: Windows,
-        least: usize,
-        make: impl Fn(&Marks) -> Result<Step>,
+        count: usize,
+        make: impl Fn(Timing<'_>) -> Result<Step>,
     ) -> Result<Self> {
-        let skeleton = Skeleton::of(&program.plan);
-        let schedule = Schedule::new(&program.plan, &engine.layout(), None);
-        let waits = schedule.waits(program.plan.operations.len());
-        let lanes = schedule.lanes(&program.plan);
-        let marks: Vec<Marks> =
-            windows.ranges().iter().map(|range| Marks::new(&lanes, &waits, range.clone())).collect();
-        let steps: Result<Vec<Step>> =
-            (0..marks.len().max(least)).map(|step| make(&marks[step % marks.len()])).collect();
-        Ok(Self { steps: steps?, skeleton, windows, marks })
+        let parts = parts(engine, program);
+        let marks = Marks::around(&parts, true, |_| true);
+        let steps = (0..count).map(|_| make(Timing { marks: Some(&marks), stamps: None }));
+        Ok(Self { steps: steps.collect::<Result<_>>()?, skeleton: parts.skeleton(&program.plan), marks })
     }
 
-    /// The events of a step that has ended, in ms since its first; by mark.
-    fn read(&self, step: usize) -> Result<Vec<f32>> {
-        let events = self.steps[step % self.steps.len()].marks(0);
-        let Some((first, rest)) = events.split_first() else { return Ok(Vec::new()) };
-        let mut times = Vec::with_capacity(events.len());
-        times.push(0.0);
-        for event in rest {
-            times.push(event.elapsed_ms(first)?);
-        }
-        Ok(times)
+    fn step(&mut self, step: usize) -> &mut Step {
+        let count = self.steps.len();
+        &mut self.steps[step % count]
     }
 
     /// The event at which a step started.
     fn start(&self, step: usize) -> Result<&Event> {
-        let of_step = self.steps[step % self.steps.len()].marks(0);
-        of_step.first().ok_or_else(|| Error::failed("a timed step without events"))
+        let events = self.steps[step % self.steps.len()].marks(0);
+        let start = self.marks.start().and_then(|mark| events.get(mark as usize));
+        start.ok_or_else(|| Error::failed("a timed step without an event at its start"))
     }
+
+    /// When the parts of a step that has ended ran, in ns since its start.
+    fn read(&self, step: usize) -> Result<Vec<Option<OperationSpan>>> {
+        let (events, start) = (self.steps[step % self.steps.len()].marks(0), self.start(step)?);
+        let times = events.iter().map(|event| Ok(ns(event.elapsed_ms(start)?)));
+        let times: Vec<i64> = times.collect::<Result<_>>()?;
+        let span = |part| {
+            let (start, end) = self.marks.of(part)?;
+            let (start_ns, end_ns) = (*times.get(start as usize)?, *times.get(end as usize)?);
+            Some(OperationSpan { start_ns, end_ns: end_ns.max(start_ns) })
+        };
+        Ok((0..self.skeleton.lanes.len()).map(span).collect())
+    }
+}
+
+fn parts(engine: &Engine, program: &Program) -> Parts {
+    Parts::of(&program.plan, &Schedule::new(&program.plan, &engine.layout(), None))
+}
+
+/// What the spans of a generation that is timed by events are of.
+pub(super) fn table(engine: &Engine) -> Vec<OperationInfo> {
+    let programs = engine.programs();
+    let operations = trace::operations(&programs.prefill.plan, &programs.decode.plan);
+    let mut table = parts(engine, &programs.prefill).table(&operations, programs.prefill.base, 0);
+    let decode = parts(engine, &programs.decode);
+    table.extend(decode.table(&operations, programs.decode.base, table.len() as u32));
+    table
 }
 
 /// Times one generation of this rank.
 pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     let (engine, spec) = (context.engine, context.spec);
-    let programs = engine.programs();
-    let steps = context.steps();
-    let lanes = |program: &Program| Skeleton::of(&program.plan).lanes;
-    let all = Windows::split(&lanes(&programs.prefill), 1);
-    let mut prefill = Instruments::new(engine, &programs.prefill, all, 1, |marks| {
-        let of = |operation: usize| [marks.before(operation), marks.after(operation)];
-        engine.prefill_step(0, spec.batch, spec.prompt_tokens, Timing::Events(&of, marks.count() as u32))
+    let (programs, steps) = (engine.programs(), context.steps());
+    let mut prefill = Instruments::new(engine, &programs.prefill, 1, |timing| {
+        engine.prefill_step(0, spec.batch, spec.prompt_tokens, timing)
     })?;
-    let windows = Windows::new(&lanes(&programs.decode), spec.coverage, steps);
-    let mut decode = match steps {
-        0 => None,
-        _ => Some(Instruments::new(engine, &programs.decode, windows, 2, |marks| {
-            let of = |operation: usize| [marks.before(operation), marks.after(operation)];
-            engine.decode_step(Timing::Events(&of, marks.count() as u32))
-        })?),
-    };
+    let decode = || Instruments::new(engine, &programs.decode, 2, |timing| engine.decode_step(timing));
+    let mut decode = (steps > 0).then(decode).transpose()?;
     let ends: Vec<Event> = (0..=steps).map(|_| engine.gpu().event(true)).collect::<Result<_>>()?;
     let started = engine.gpu().event(true)?;
     let ties: Vec<Event> =
@@ -99,12 +104,11 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     engine.main().record(&started)?;
     {
         let _range = range("prefill, timed");
-        engine.run(&mut prefill.steps[0])?;
+        engine.run(prefill.step(0))?;
         engine.main().record(&ends[0])?;
     }
-    let mut replays: Vec<Vec<f32>> = Vec::with_capacity(steps);
-    // from the end of the step before to each step's start (ns)
-    let mut late: Vec<i64> = Vec::with_capacity(steps);
+    // of each decode step, from the end of the step before to its start (ns), and its parts
+    let mut read: Vec<(i64, Vec<Option<OperationSpan>>)> = Vec::with_capacity(steps);
     if let Some(decode) = &mut decode {
         let _range = range("decode, timed");
         let ahead = decode.steps.len() - 1;
@@ -112,8 +116,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
             // whoever had these events before was read a turn ago
             if step < steps {
                 let _range = range("decode step, timed");
-                let at = step % decode.steps.len();
-                engine.run(&mut decode.steps[at])?;
+                engine.run(decode.step(step))?;
                 engine.main().record(&ends[step + 1])?;
             }
             // while others run
@@ -121,8 +124,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
                 wait_for(engine, &ends[done + 1], || {
                     format!("timed decode step {} of {steps}", done + 1)
                 })?;
-                late.push(ns(decode.start(done)?.elapsed_ms(&ends[done])?));
-                replays.push(decode.read(done)?);
+                read.push((ns(decode.start(done)?.elapsed_ms(&ends[done])?), decode.read(done)?));
             }
         }
     }
@@ -130,12 +132,11 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     let (last, end_tie) = tie(engine, &context.clock, last_ties)?;
     // everything since the first tie, in differences short enough for f32
     let to_prefill = ns(prefill.start(0)?.elapsed_ms(&first_ties[first])?);
-    let mut boundaries = Vec::with_capacity(steps + 1);
+    let mut starts = vec![to_prefill];
     let mut at = to_prefill + ns(ends[0].elapsed_ms(prefill.start(0)?)?);
-    boundaries.push(at);
-    for pair in ends.windows(2) {
+    for (pair, (late, _)) in ends.windows(2).zip(&read) {
+        starts.push(at + late);
         at += ns(pair[1].elapsed_ms(&pair[0])?);
-        boundaries.push(at);
     }
     let duration_ns = at + ns(last_ties[last].elapsed_ms(&ends[steps])?);
     let timeline = Timeline::between(start_tie, end_tie, duration_ns);
@@ -143,73 +144,24 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     let rank = context.rank();
     let mut of_rank = RankTimes {
         rank,
-        windows: decode.as_ref().map_or(1, |decode| decode.windows.len()),
         uncertainty_ns: timeline.uncertainty_ns(),
         drift_ns: timeline.drift_ns(),
         duration_ns,
+        events_per_step: decode.as_ref().map_or(0.0, |decode| decode.marks.count() as f64),
         ..RankTimes::default()
     };
-    let whole = prefill.read(0)?;
-    let mut seams = Seams::default();
-    of_rank.steps.push(composed(
-        rank,
-        &prefill,
-        &[whole],
-        Phase::Prefill,
-        0,
-        Some(timeline.host_ns(to_prefill)),
-        &mut seams,
-    )?);
-    if let Some(decode) = &decode {
-        for ((replay, late), boundary) in replays.iter().zip(&late).zip(&boundaries) {
-            let length = replay.get(Marks::STEP_END as usize).copied().unwrap_or_default();
-            of_rank.replays.push([timeline.host_ns(boundary + late), ns(length)]);
-        }
-        let count = decode.windows.len();
-        for (index, round) in replays.chunks_exact(count).enumerate() {
-            let step = (index * count) as u32;
-            of_rank.steps.push(composed(
-                rank,
-                decode,
-                round,
-                Phase::Decode,
-                step,
-                None,
-                &mut of_rank.seams,
-            )?);
-        }
-        let events: usize = decode.marks.iter().map(Marks::count).sum();
-        of_rank.events_per_step = events as f64;
+    let of_prefill = [(Phase::Prefill, 0, &prefill, prefill.read(0)?)];
+    let of_decode = read
+        .into_iter()
+        .zip(0..)
+        .filter_map(|((_, found), step)| Some((Phase::Decode, step, decode.as_ref()?, found)));
+    for ((phase, step, instruments, found), start) in of_prefill.into_iter().chain(of_decode).zip(starts)
+    {
+        let (length_ns, operations) = settled(&instruments.skeleton, &found, 0);
+        let start_ns = timeline.host_ns(start);
+        of_rank.steps.push(StepTimes { rank, phase, step, start_ns, length_ns, operations });
     }
     Ok((step_ends(&started, &ends)?, of_rank))
-}
-
-/// One step of as many replays as there are windows.
-fn composed(
-    rank: u32,
-    instruments: &Instruments,
-    replays: &[Vec<f32>],
-    phase: Phase,
-    step: u32,
-    start_ns: Option<i64>,
-    seams: &mut Seams,
-) -> Result<StepTimes> {
-    let Instruments { skeleton, windows, marks, .. } = instruments;
-    let composed = compose(skeleton, windows, marks, replays).ok_or_else(|| {
-        Error::failed(format!(
-            "timing {} step {step}: an event has no time; --recorder cupti or off does without events",
-            phase.as_str()
-        ))
-    })?;
-    seams.add(&composed.seams);
-    Ok(StepTimes {
-        rank,
-        phase,
-        step,
-        start_ns,
-        length_ns: composed.length_ns,
-        operations: composed.operations.iter().map(triple).map(Some).collect(),
-    })
 }
 
 /// Ties the GPU's clock to the host's by one of these events; which, and when it was.

@@ -1,16 +1,17 @@
 //! From what each rank has seen to one trace, on rank 0.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::ranks::{RankTimes, StepTimes};
 use super::{Context, Traced};
 use crate::base::error::Result;
-use crate::plan::{Lane, Phase, Plan};
-use crate::run::cuda::timing::{Seams, Tie, place, rank_tie, recorder_name};
-use crate::run::cuda::{cupti, threads};
+use crate::base::statistics::median;
+use crate::plan::{Lane, Phase};
+use crate::run::cuda::timing::{Tie, rank_tie};
+use crate::run::cuda::{around, cupti, threads};
 use crate::run::measure::{self, Times};
 use crate::table::{Environment, Instrumented, Link, Overlap, Recorder};
-use crate::trace::Span;
+use crate::trace::{OperationInfo, Span};
 
 /// Questions to each rank's clock.
 const QUESTIONS: usize = 200;
@@ -30,11 +31,12 @@ pub(super) fn compare_clocks(context: &Context<'_>) -> Result<Vec<Tie>> {
     }
 }
 
-/// Gathers every rank's times and puts them on one axis; `None` on other ranks than 0.
+/// Gathers every rank's times of what `operations` has and puts them on one axis; `None` on other ranks than 0.
 pub(super) fn gather(
     context: &Context<'_>,
-    times: Times,
-    of_rank: RankTimes,
+    recorder: Recorder,
+    operations: Vec<OperationInfo>,
+    (times, of_rank): (Times, RankTimes),
     offsets: &[Tie],
 ) -> Result<Option<Traced>> {
     let Some(all) = threads::gather(context.peers, "timings", (times, of_rank))? else {
@@ -42,43 +44,22 @@ pub(super) fn gather(
     };
     let (times, mut ranks): (Vec<Times>, Vec<RankTimes>) = all.into_iter().unzip();
     for (rank, offset) in ranks.iter_mut().zip(offsets) {
-        shift(rank, offset);
-    }
-    let programs = context.engine.programs();
-    let windows = ranks.iter().map(|rank| rank.windows).max().unwrap_or(1);
-    let composed: Vec<usize> =
-        (0..ranks.len()).filter(|rank| !ranks[*rank].replays.is_empty()).collect();
-    if !composed.is_empty() {
-        place_steps(&mut ranks, &composed, windows);
+        rank.uncertainty_ns += offset.uncertainty_ns;
+        rank.steps.iter_mut().for_each(|step| step.start_ns += offset.at_ns);
     }
     let emulated = context.spec.link != Link::Native;
-    let mut spans = Vec::new();
-    for step in ranks.iter().flat_map(|rank| &rank.steps) {
-        let program = match step.phase {
-            Phase::Prefill => &programs.prefill,
-            Phase::Decode => &programs.decode,
-        };
-        spans.extend(spans_of(step, &program.plan, program.base, emulated));
-    }
+    let steps = ranks.iter().flat_map(|rank| &rank.steps);
+    let mut spans: Vec<Span> = steps.flat_map(|step| spans_of(step, &operations, emulated)).collect();
     spans.sort_unstable_by_key(|s| (s.sample, s.phase, s.step, s.rank, s.lane, s.start_ns, s.operation));
     let executed = ranks.len() as u32;
-    let spec = context.spec;
-    let name = recorder_name(spec.recorder, spec.coverage, windows);
-    let mut seams = Seams::default();
-    ranks.iter().for_each(|rank| seams.add(&rank.seams));
-    let decode_steps = ranks.first().map_or(0, |rank| {
-        rank.steps.iter().filter(|step| step.phase == Phase::Decode && step.rank == rank.rank).count()
-    });
+    let steps = decode_steps(&ranks);
     let overlap = crate::trace::overlap::decode_overlap(&spans, executed)
-        .map(|overlap| of_all_steps(overlap, context.steps(), decode_steps));
+        .map(|overlap| of_all_steps(overlap, context.steps(), steps));
     let sample = measure::combine(&times, &[], executed);
-    let by_events = spec.recorder == Recorder::Events && seams.fitted_ns > 0.0;
+    let name = recorder_name(recorder);
     let instrumented = Instrumented {
-        recorder: name.clone(),
-        windows: windows as u32,
+        recorder: name.into(),
         steps_ms: sample.steps_ms,
-        stretch: by_events.then(|| seams.stretch()),
-        clipped: by_events.then(|| seams.clipped_ns as f64 / seams.fitted_ns),
         overlap,
         ..Instrumented::default()
     };
@@ -86,69 +67,22 @@ pub(super) fn gather(
     let mut warnings: Vec<String> =
         of_cupti.chain(ranks.iter().flat_map(|rank| rank.warnings.clone())).collect();
     warnings.dedup();
-    let environment = environment(&name, &ranks, &seams, windows, decode_steps, offsets);
-    let clock = clock(spec.recorder, &ranks, offsets, windows);
-    Ok(Some(Traced { instrumented, spans, ranks: executed, clock, environment, warnings }))
+    let environment = environment(context, name, &ranks, offsets);
+    let clock = clock(recorder, &ranks, offsets);
+    Ok(Some(Traced { instrumented, operations, spans, ranks: executed, clock, environment, warnings }))
 }
 
-/// From the rank's clock to rank 0's.
-fn shift(rank: &mut RankTimes, offset: &Tie) {
-    rank.uncertainty_ns += offset.uncertainty_ns;
-    rank.replays.iter_mut().for_each(|replay| replay[0] += offset.at_ns);
-    for start in rank.steps.iter_mut().filter_map(|step| step.start_ns.as_mut()) {
-        *start += offset.at_ns;
-    }
+/// Decode steps of which the first rank has times.
+fn decode_steps(ranks: &[RankTimes]) -> usize {
+    let of_first = |rank: &RankTimes| {
+        rank.steps.iter().filter(|step| step.phase == Phase::Decode && step.rank == rank.rank).count()
+    };
+    ranks.first().map_or(0, of_first)
 }
 
-/// Gives composed steps their places on the rank's clock.
-fn place_steps(ranks: &mut [RankTimes], composed: &[usize], windows: usize) {
-    let replays: Vec<_> = composed.iter().map(|rank| ranks[*rank].replayed()).collect();
-    let is_decode = |step: &&StepTimes| step.phase == Phase::Decode;
-    let lengths: Vec<Vec<i64>> = composed
-        .iter()
-        .map(|rank| ranks[*rank].steps.iter().filter(is_decode).map(|step| step.length_ns).collect())
-        .collect();
-    let starts = place(&replays, &lengths, windows);
-    for (column, rank) in composed.iter().enumerate() {
-        let steps = ranks[*rank].steps.iter_mut().filter(|step| step.phase == Phase::Decode);
-        for (step, starts) in steps.zip(&starts) {
-            step.start_ns = Some(starts[column]);
-        }
-        // what some other rank has no step for
-        ranks[*rank].steps.retain(|step| step.start_ns.is_some());
-    }
-}
-
-fn spans_of<'a>(
-    step: &'a StepTimes,
-    plan: &'a Plan,
-    base: u32,
-    emulated: bool,
-) -> impl Iterator<Item = Span> + 'a {
-    let start = step.start_ns.unwrap_or(0);
-    step.operations.iter().enumerate().filter_map(move |(operation, times)| {
-        let [ready, started, ended] = (*times)?;
-        let lane = plan.operations.get(operation)?.lane;
-        Some(Span {
-            sample: 0,
-            phase: step.phase,
-            step: step.step,
-            rank: step.rank,
-            lane,
-            stream: 0,
-            operation: base + operation as u32,
-            ready_ns: start + ready,
-            start_ns: start + started,
-            end_ns: start + ended,
-            // an emulated collective waits for nobody; when NCCL's last peer came is not known
-            last_arrival_ns: if lane == Lane::Comm && emulated { start + started } else { -1 },
-        })
-    })
-}
-
-/// The overlap of the whole decode phase, from that of the steps that stand for it.
-fn of_all_steps(overlap: Overlap, steps: usize, composed: usize) -> Overlap {
-    let factor = steps as f64 / composed.max(1) as f64;
+/// The overlap of the whole decode phase, from that of the steps of which there are records.
+fn of_all_steps(overlap: Overlap, steps: usize, recorded: usize) -> Overlap {
+    let factor = steps as f64 / recorded.max(1) as f64;
     Overlap {
         comm_ms: overlap.comm_ms * factor,
         exposed_comm_ms: overlap.exposed_comm_ms * factor,
@@ -158,31 +92,91 @@ fn of_all_steps(overlap: Overlap, steps: usize, composed: usize) -> Overlap {
     }
 }
 
-fn environment(
-    name: &str,
-    ranks: &[RankTimes],
-    seams: &Seams,
-    windows: usize,
-    steps: usize,
-    offsets: &[Tie],
-) -> Environment {
+/// What recorded the spans, as traces and records name it.
+fn recorder_name(recorder: Recorder) -> &'static str {
+    match recorder {
+        Recorder::Events => "cuda events around modules",
+        other => other.as_str(),
+    }
+}
+
+fn spans_of<'a>(
+    step: &'a StepTimes,
+    operations: &'a [OperationInfo],
+    emulated: bool,
+) -> impl Iterator<Item = Span> + 'a {
+    let is_before = |info: &OperationInfo| step.phase == Phase::Decode && info.phase == Phase::Prefill;
+    let base = operations.iter().filter(|info| is_before(info)).count();
+    step.operations.iter().enumerate().filter_map(move |(operation, times)| {
+        let [ready, started, ended] = (*times)?;
+        let lane = operations.get(base + operation)?.lane;
+        Some(Span {
+            sample: 0,
+            phase: step.phase,
+            step: step.step,
+            rank: step.rank,
+            lane,
+            stream: 0,
+            operation: (base + operation) as u32,
+            ready_ns: step.start_ns + ready,
+            start_ns: step.start_ns + started,
+            end_ns: step.start_ns + ended,
+            // an emulated collective waits for nobody; when NCCL's last peer came is not known
+            last_arrival_ns: if lane == Lane::Comm && emulated { step.start_ns + started } else { -1 },
+        })
+    })
+}
+
+/// A collective of a rank's last decode step: by the events around it, and by the recorder (us).
+struct Both {
+    operation: u32,
+    by_events: f64,
+    by_recorder: f64,
+}
+
+/// Where events stood around collectives beside the recorder, what both say of the last decode step of each rank.
+fn both(ranks: &[RankTimes]) -> Vec<Vec<Both>> {
+    let of_rank = |rank: &RankTimes| {
+        let steps = ranks.iter().flat_map(|of| &of.steps);
+        let steps = steps.filter(|step| step.phase == Phase::Decode && step.rank == rank.rank);
+        let last = steps.max_by_key(|step| step.step);
+        let both = |took: &around::Took| {
+            let [_, start, end] = (*last?.operations.get(took.operation as usize)?)?;
+            let by_recorder = (end - start) as f64 / 1e3;
+            Some(Both { operation: took.operation, by_events: took.us, by_recorder })
+        };
+        rank.by_events.iter().filter_map(both).collect::<Vec<_>>()
+    };
+    ranks.iter().map(of_rank).filter(|both| !both.is_empty()).collect()
+}
+
+fn environment(context: &Context<'_>, name: &str, ranks: &[RankTimes], offsets: &[Tie]) -> Environment {
     let most = |of: fn(&RankTimes) -> i64| ranks.iter().map(|rank| of(rank).abs()).max().unwrap_or(0);
     let us = |ns: i64| ns as f64 / 1e3;
     let cupti = ranks.iter().any(|rank| rank.report.is_some()).then(cupti::version).flatten();
+    let compared = |found: &[&Both]| -> Value {
+        let middle =
+            |of: fn(&Both) -> f64| median(&found.iter().map(|both| of(both)).collect::<Vec<_>>());
+        let off = |both: &Both| both.by_events - both.by_recorder;
+        json!({
+            "events_us": middle(|both| both.by_events),
+            "recorder_us": middle(|both| both.by_recorder),
+            "difference_us": middle(off),
+            "largest_difference_us": found.iter().map(|both| off(both).abs()).fold(0.0, f64::max),
+        })
+    };
+    let collectives = around::alike(context.engine, &both(ranks), |both| both.operation, compared);
     Environment::from([
         ("recorder".into(), json!(name)),
         ("cupti".into(), json!(cupti)),
         (
             "timing".into(),
             json!({
-                "replays_a_step": windows,
-                "steps": steps,
+                "steps": decode_steps(ranks),
                 "events_a_step": ranks.first().map(|rank| rank.events_per_step),
                 "tick_ns": ranks.first().map(|rank| rank.tick_ns).filter(|ns| *ns > 0.0),
                 "stamp_us": ranks.first().map(|rank| rank.stamp_us).filter(|us| *us > 0.0),
-                "stretch": seams.stretch(),
-                "clipped_us": us(seams.clipped_ns),
-                "moved_seams": seams.moved,
+                "collectives": collectives,
                 "clock_uncertainty_us": us(most(|rank| rank.uncertainty_ns)),
                 "clock_drift_us": us(most(|rank| rank.drift_ns)),
                 "clock_offset_uncertainty_us": us(offsets.iter().map(|t| t.uncertainty_ns).max().unwrap_or(0)),
@@ -192,7 +186,7 @@ fn environment(
 }
 
 /// What the trace's times are, in words.
-fn clock(recorder: Recorder, ranks: &[RankTimes], offsets: &[Tie], windows: usize) -> String {
+fn clock(recorder: Recorder, ranks: &[RankTimes], offsets: &[Tie]) -> String {
     let us = |ns: i64| ns as f64 / 1e3;
     let uncertainty = ranks.iter().map(|rank| rank.uncertainty_ns).max().unwrap_or(0);
     let (drift, over) = ranks
@@ -203,7 +197,9 @@ fn clock(recorder: Recorder, ranks: &[RankTimes], offsets: &[Tie], windows: usiz
     let source = match recorder {
         Recorder::Cupti => "CUPTI's time stamps",
         Recorder::Stamps => "the kernels' own stamps of %globaltimer",
-        _ => "CUDA events, each step's counted from its own first (f32 ms)",
+        _ => {
+            "CUDA events around modules and collectives, each step's counted from its own first (f32 ms)"
+        }
     };
     let mut text = format!(
         "{source}; tied to CLOCK_MONOTONIC of rank 0's host by round trips, +-{:.1} us, with {:+.1} us of drift over {:.2} s; ns since the run began",
@@ -213,12 +209,6 @@ fn clock(recorder: Recorder, ranks: &[RankTimes], offsets: &[Tie], windows: usiz
     );
     if offsets.iter().any(|offset| offset.uncertainty_ns > 0) {
         text += "; ranks of other processes compared by messages";
-    }
-    if windows > 1 {
-        text += &format!(
-            "; a decode step is composed of {windows} consecutive replays, each with another window of its operations \
-             timed, and stands for them: steps lie one behind the other, and are named after their first replay"
-        );
     }
     text
 }

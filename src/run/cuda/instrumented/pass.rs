@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::ranks::RankTimes;
 use super::{activity, events, gather, stamps};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::run::comm::Peers;
+use crate::run::cuda::clock::Tick;
 use crate::run::cuda::engine::Engine;
-use crate::run::measure::Times;
+use crate::run::cuda::{cupti, threads};
 use crate::run::recorder::Clock;
 use crate::table::{Environment, Instrumented, Recorder, Spec};
-use crate::trace::Span;
+use crate::trace::{self, OperationInfo, Span};
 
 /// What the instrumented pass needs of the run.
 pub(in crate::run::cuda) struct Context<'a> {
@@ -28,6 +28,8 @@ pub(in crate::run::cuda) struct Context<'a> {
 pub(in crate::run::cuda) struct Traced {
     /// What the run's record says of operations that were timed: how, and what that cost.
     pub instrumented: Instrumented,
+    /// What the spans are of.
+    pub operations: Vec<OperationInfo>,
     /// Spans of all ranks that were executed, sorted as traces are.
     pub spans: Vec<Span>,
     /// How many ranks the spans are of.
@@ -40,17 +42,67 @@ pub(in crate::run::cuda) struct Traced {
     pub warnings: Vec<String>,
 }
 
+/// A tick of the clock of stamps that is longer than this (ns) says little of kernels of a decode step.
+const COARSE_NS: f64 = 2_100.0;
+
 /// Runs the instrumented pass; `None` where nothing records, and on other ranks than 0.
 pub(in crate::run::cuda) fn run(context: &Context<'_>) -> Result<Option<Traced>> {
-    let timed: fn(&Context<'_>) -> Result<(Times, RankTimes)> = match context.spec.recorder {
-        Recorder::Off => return Ok(None),
-        Recorder::Stamps => stamps::run,
-        Recorder::Events => events::run,
-        Recorder::Cupti => activity::run,
-    };
+    if context.spec.recorder == Recorder::Off {
+        return Ok(None);
+    }
+    let engine = context.engine;
+    let tick = Tick::measure(engine.gpu(), engine.main(), &engine.kernels().get("clock_probe")?)?;
+    let (recorder, warning) = recorder(context, &tick)?;
     let offsets = gather::compare_clocks(context)?;
-    let (times, of_rank) = timed(context)?;
-    gather::gather(context, times, of_rank, &offsets)
+    let (times, mut of_rank) = match recorder {
+        Recorder::Events => events::run(context)?,
+        Recorder::Cupti => activity::run(context)?,
+        Recorder::Stamps | Recorder::Off => stamps::run(context, tick)?,
+    };
+    of_rank.warnings.extend(warning);
+    let programs = engine.programs();
+    let operations = match recorder {
+        Recorder::Events => events::table(engine),
+        _ => trace::operations(&programs.prefill.plan, &programs.decode.plan),
+    };
+    gather::gather(context, recorder, operations, (times, of_rank), &offsets)
+}
+
+/// Who times the operations, the same on all ranks: CUPTI in the place of kernels whose clock is too coarse on any rank,
+/// where it can be had on all; and on rank 0 what there is to say of that.
+fn recorder(context: &Context<'_>, tick: &Tick) -> Result<(Recorder, Option<String>)> {
+    let asked = context.spec.recorder;
+    if asked != Recorder::Stamps {
+        return Ok((asked, None));
+    }
+    // one recording a process
+    let tries = context.peers.is_none_or(|peers| !peers.in_one_process() || peers.rank() == 0);
+    let clock = context.clock;
+    let lacks = || cupti::Session::start(move || clock.now()).err().map(|why| why.to_string());
+    let own = (tick.ns, (tries && tick.ns > COARSE_NS).then(lacks).flatten());
+    let all = threads::gather(context.peers, "ticks of clocks", own)?;
+    let chosen = all.map(|all| decided(&all)).unwrap_or((Recorder::Stamps, None));
+    let Some(peers) = context.peers else { return Ok(chosen) };
+    let unreadable = |error: serde_json::Error| Error::failed(format!("rank 0's recorder: {error}"));
+    let of_first = peers.broadcast(serde_json::to_vec(&chosen.0).map_err(unreadable)?)?;
+    Ok((serde_json::from_slice(&of_first).map_err(unreadable)?, chosen.1))
+}
+
+/// From each rank's tick (ns) and why it has no CUPTI, if it was looked for: who times operations for which kernels were to
+/// say when they ran, and what there is to say of that.
+fn decided(ranks: &[(f64, Option<String>)]) -> (Recorder, Option<String>) {
+    let tick = ranks.iter().map(|(tick, _)| *tick).fold(0.0, f64::max);
+    if tick <= COARSE_NS {
+        return (Recorder::Stamps, None);
+    }
+    let coarse = format!(
+        "the GPU's clock ticks every {:.1} us, too rarely for stamps of short kernels",
+        tick / 1e3
+    );
+    match ranks.iter().find_map(|(_, lacks)| lacks.as_ref()) {
+        None => (Recorder::Cupti, Some(format!("{coarse}: CUPTI timed the operations"))),
+        Some(why) => (Recorder::Stamps, Some(format!("{coarse}, and CUPTI cannot time them: {why}"))),
+    }
 }
 
 impl Context<'_> {
@@ -75,5 +127,23 @@ impl Context<'_> {
     /// This process's or thread's rank among all.
     pub(super) fn rank(&self) -> u32 {
         self.engine.ranks().first().copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cupti_takes_the_place_of_stamps_by_a_coarse_clock() {
+        assert_eq!(decided(&[(1_000.0, None), (32.0, None)]), (Recorder::Stamps, None));
+        let (recorder, said) = decided(&[(32.0, None), (4_096.0, None)]);
+        assert_eq!(recorder, Recorder::Cupti);
+        assert!(said.is_some_and(
+            |said| said.contains("every 4.1 us") && said.ends_with("CUPTI timed the operations")
+        ));
+        let (recorder, said) = decided(&[(4_096.0, Some("no libcupti".into())), (32.0, None)]);
+        assert_eq!(recorder, Recorder::Stamps, "better than nothing");
+        assert!(said.is_some_and(|said| said.ends_with("CUPTI cannot time them: no libcupti")));
     }
 }

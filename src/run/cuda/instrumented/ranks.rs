@@ -3,22 +3,22 @@
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Phase;
+use crate::run::cuda::around::Took;
 use crate::run::cuda::cupti::{OperationSpan, Report, settle};
-use crate::run::cuda::timing::{OperationTime, Replayed, Seams, Skeleton};
+use crate::run::cuda::timing::{OperationTime, Skeleton};
 
 /// One step of one rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct StepTimes {
     pub rank: u32,
     pub phase: Phase,
-    /// The decode step, or the first of those that it stands for; 0 of a prefill.
+    /// The decode step; 0 of a prefill.
     pub step: u32,
-    /// What the times below count from (ns, host); not yet known (`None`) where steps are
-    /// composed of several replays.
-    pub start_ns: Option<i64>,
+    /// What the times below count from (ns, host).
+    pub start_ns: i64,
     /// From its start to its end (ns).
     pub length_ns: i64,
-    /// By operation: ready, started, ended (ns); `None` without a record of it.
+    /// By operation, or part, of the trace's table: ready, started, ended (ns); `None` without a record of it.
     pub operations: Vec<Option<[i64; 3]>>,
 }
 
@@ -27,12 +27,6 @@ pub(super) struct StepTimes {
 pub(super) struct RankTimes {
     pub rank: u32,
     pub steps: Vec<StepTimes>,
-    /// Every decode step as it was executed: (start on the host's clock, length), ns; empty where
-    /// steps are not composed.
-    pub replays: Vec<[i64; 2]>,
-    /// Replays that make up a step.
-    pub windows: usize,
-    pub seams: Seams,
     /// Events or records that timed a whole step.
     pub events_per_step: f64,
     /// How far times may be off on the host's clock, to either side (ns).
@@ -45,12 +39,14 @@ pub(super) struct RankTimes {
     /// How the GPU's clock ticks (ns), and what a stamp takes of a stream's time (us), where kernels stamped.
     pub tick_ns: f64,
     pub stamp_us: f64,
+    /// The collectives of the last decode step by the events around them, where there are any beside the recorder.
+    pub by_events: Vec<Took>,
     /// What the user should know of these times.
     pub warnings: Vec<String>,
 }
 
-/// A step's length from its start (ns), and its operations' times, from when they ran on the host's clock: every lane does
-/// one thing at a time.
+/// A step's length from its start (ns), and its operations' times (ready, start, end), from when they ran on the host's
+/// clock: every lane does one thing at a time.
 pub(super) fn settled(
     skeleton: &Skeleton,
     found: &[Option<OperationSpan>],
@@ -58,19 +54,6 @@ pub(super) fn settled(
 ) -> (i64, Vec<Option<[i64; 3]>>) {
     let end = found.iter().flatten().map(|span| span.end_ns).max().unwrap_or(start_ns);
     let times = settle(skeleton, found, start_ns);
+    let triple = |time: &OperationTime| [time.ready_ns, time.start_ns, time.end_ns];
     (end - start_ns, times.iter().map(|time| time.as_ref().map(triple)).collect())
-}
-
-impl RankTimes {
-    pub fn replayed(&self) -> Vec<Replayed> {
-        self.replays
-            .iter()
-            .map(|[start_ns, length_ns]| Replayed { start_ns: *start_ns, length_ns: *length_ns })
-            .collect()
-    }
-}
-
-/// The times of an operation in the order in which they travel: ready, start, end (ns).
-pub(super) fn triple(time: &OperationTime) -> [i64; 3] {
-    [time.ready_ns, time.start_ns, time.end_ns]
 }

@@ -1,13 +1,12 @@
 //! Operations timed by what kernels say themselves: every step is one replay, all of it timed, by one clock.
 
-use std::time::Duration;
-
 use super::Context;
 use super::events::wait_for;
 use super::ranks::{RankTimes, StepTimes, settled};
 use crate::base::error::{Error, Result};
 use crate::machine::driver::Event;
 use crate::plan::Phase;
+use crate::run::cuda::around::Around;
 use crate::run::cuda::clock::Tick;
 use crate::run::cuda::cupti::OperationSpan;
 use crate::run::cuda::engine::{Stamps, Step, Timing};
@@ -23,24 +22,20 @@ const LOOKS: usize = 32;
 /// Decode steps that are enqueued before their ends are looked at.
 const AHEAD: usize = 64;
 
-/// A tick that is longer than this says little of kernels of a decode step.
-const COARSE: Duration = Duration::from_nanos(2_100);
-
-/// Times one generation of this rank.
-pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
+/// Times one generation of this rank, whose GPU's clock ticks so.
+pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes)> {
     let (engine, spec) = (context.engine, context.spec);
     let (programs, steps) = (engine.programs(), context.steps());
     let room =
         |program: &Program, steps| Stamps::new(engine.gpu(), program.plan.operations.len(), steps);
     let (of_prefill, of_decode) = (room(&programs.prefill, 1)?, room(&programs.decode, steps)?);
-    let stamped = Timing::Stamps(&of_prefill);
+    let around = Around::of(engine);
+    let stamped = Timing { stamps: Some(&of_prefill), marks: None };
     let mut prefill = engine.prefill_step(0, spec.batch, spec.prompt_tokens, stamped)?;
-    let stamped = Timing::Stamps(&of_decode);
+    let stamped = Timing { stamps: Some(&of_decode), marks: around.as_ref().map(Around::marks) };
     let mut decode = (steps > 0).then(|| engine.decode_step(stamped)).transpose()?;
     let ends: Vec<Event> = (0..=steps).map(|_| engine.gpu().event(true)).collect::<Result<_>>()?;
     let started = engine.gpu().event(true)?;
-    let probe = engine.kernels().get("clock_probe")?;
-    let tick = Tick::measure(engine.gpu(), engine.main(), &probe)?;
     let stamp_us = of_prefill.cost_us(engine.gpu(), engine.kernels(), engine.main())?;
 
     context.prepare()?;
@@ -80,7 +75,6 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     let rank = context.rank();
     let mut of_rank = RankTimes {
         rank,
-        windows: 1,
         uncertainty_ns: timeline.uncertainty_ns() + tick.longest_ns as i64,
         drift_ns: timeline.drift_ns(),
         duration_ns,
@@ -88,12 +82,8 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
         stamp_us,
         ..RankTimes::default()
     };
-    if tick.ns > COARSE.as_nanos() as f64 {
-        of_rank.warnings.push(format!(
-            "the GPU's clock ticks every {:.1} us: stamps say little of short kernels; --recorder cupti has a finer \
-             clock",
-            tick.ns / 1e3
-        ));
+    if let (Some(around), Some(decode)) = (&around, &decode) {
+        of_rank.by_events = around.read(decode)?;
     }
     let skeletons = [&programs.prefill, &programs.decode].map(|program| Skeleton::of(&program.plan));
     for (phase, step, times) in found {
@@ -109,7 +99,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
             |times: [u64; 2]| OperationSpan { start_ns: since(times[0]), end_ns: since(times[1]) };
         let spans: Vec<Option<OperationSpan>> = times.iter().map(|times| times.map(span)).collect();
         let (length_ns, operations) = settled(skeleton, &spans, 0);
-        let start_ns = Some(host(start));
+        let start_ns = host(start);
         of_rank.steps.push(StepTimes { rank, phase, step, start_ns, length_ns, operations });
     }
     Ok((step_ends(&started, &ends)?, of_rank))

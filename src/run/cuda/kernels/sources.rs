@@ -48,7 +48,14 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("sample.cu", ["sample_part", "sample_greedy", "sample_random"], []),
     unit!(
         "collective.cu",
-        ["loopback_sum", "loopback_scatter", "loopback_gather", "emulated_collective"],
+        [
+            "loopback_sum",
+            "loopback_scatter",
+            "loopback_gather",
+            "loopback_columns",
+            "order_columns",
+            "emulated_collective"
+        ],
         []
     ),
     unit!("one_shot.cu", ["one_shot_sum", "one_shot_add_norm"], []),
@@ -66,6 +73,7 @@ pub(super) const HEADERS: &[(&str, &str)] = &[
     ("norm.cuh", include_str!("../../../../kernels/norm.cuh")),
     ("hash.cuh", include_str!("../../../../kernels/hash.cuh")),
     ("mma.cuh", include_str!("../../../../kernels/mma.cuh")),
+    ("silu.cuh", include_str!("../../../../kernels/silu.cuh")),
     ("softmax.cuh", include_str!("../../../../kernels/softmax.cuh")),
     ("stream.cuh", include_str!("../../../../kernels/stream.cuh")),
 ];

@@ -157,14 +157,13 @@ fn recorders_are_not_mixed_and_missing_baselines_are_said() {
         report.flags
     );
 
-    // a rotation in other numbers of windows is the same way of recording; timing everything is another
     let by = |recorder| {
         let ladder = with("l", &LADDER, recorder);
-        let standard = with("s", &Architecture::Standard, "cuda events, rotating K=8");
+        let standard = with("s", &Architecture::Standard, "stamps");
         compare(&[standard, ladder], "architecture").unwrap().pairs[0].overlap_pct
     };
-    assert_eq!(by("cuda events, rotating K=4"), Some(50.0));
-    assert_eq!((by("cuda events, full"), by("cupti")), (None, None));
+    assert_eq!(by("stamps"), Some(50.0));
+    assert_eq!((by("cuda events around modules"), by("cupti")), (None, None));
 
     let report = compare(&records[1..], "architecture").unwrap();
     assert!(report.pairs.is_empty());
@@ -206,7 +205,6 @@ fn every_axis_finds_its_pair_and_names_its_values() {
             "prompt_tokens" => s.prompt_tokens = 64,
             "output_tokens" => s.output_tokens = 9,
             "recorder" => s.recorder = crate::table::Recorder::Cupti,
-            "coverage" => s.coverage = crate::table::Coverage::Full,
             "no_graph" => s.no_graph = true,
             "samples" => s.samples = 77,
             "warmup" => s.warmup = 77,
@@ -218,6 +216,7 @@ fn every_axis_finds_its_pair_and_names_its_values() {
             "comm_sms" => s.comm_sms = 8,
             "threads" => s.threads = 2,
             "shard_head" => s.shard_head = true,
+            "fuse_kernels" => s.fuse_kernels = crate::table::FuseKernels::All,
             _ => s.collective = crate::table::Collective::OneShot,
         }
     };
@@ -231,8 +230,8 @@ fn every_axis_finds_its_pair_and_names_its_values() {
             serde_json::Value::Null => match axis {
                 "recorder" => "stamps".into(),
                 "nvls" => "on".into(),
+                "fuse_kernels" => "none".into(),
                 "comm_sms" | "threads" => "0".into(),
-                "coverage" => "rotating".into(),
                 "micro_batches" => "1".into(),
                 "comm_dtype" => "activations".into(),
                 _ => "false".into(),

@@ -10,6 +10,7 @@ checks!(
     loopback_sums_in_the_order_of_ranks,
     loopback_sums_in_place,
     loopback_scatters_and_gathers_shares,
+    columns_of_ranks_are_put_into_order,
     the_emulated_collective_copies_and_takes_its_time,
 );
 
@@ -102,6 +103,39 @@ fn loopback_scatters_and_gathers_shares(bench: &mut Bench<'_>) {
                     assert_eq!(&bench.read_numbers(to), want, "{kernel}, {ranks} x {each}, {dtype}");
                 }
             }
+        }
+    }
+}
+
+/// Rows of whole fours of words, and others; the same from each rank's memory, and from where they were gathered.
+fn columns_of_ranks_are_put_into_order(bench: &mut Bench<'_>) {
+    for dtype in DTYPES {
+        for (ranks, rows, each) in [(2, 3, 8), (3, 1, 7), (4, 5, 10), (8, 16, 64)] {
+            bench.start(dtype);
+            let of = |rank: usize| -> Vec<f32> { random(rank as u64, rows * each) };
+            let shares: Vec<Vec<f32>> = (0..ranks).map(of).collect();
+            let row = |row: usize| {
+                shares.iter().flat_map(move |share| share[row * each..(row + 1) * each].to_vec())
+            };
+            let want: Vec<f32> = (0..rows).flat_map(row).collect();
+            let launch = geometry::elements(2 * want.len() as u64, 2);
+            let (gathered, out) = (bench.input(&shares.concat()), bench.output::<f32>(want.len()));
+            let numbers = [ranks, each, rows].map(|number| Argument::from(number as u32));
+            let arguments = [&[gathered.into(), out.into()], &numbers[..]].concat();
+            bench.launch("order_columns", &launch, &arguments);
+            assert_eq!(bench.read::<f32>(out), want, "{ranks} x {rows} x {each}, {dtype}");
+
+            let from: Vec<_> = shares.iter().map(|share| bench.input(share)).collect();
+            let to: Vec<_> = shares.iter().map(|_| bench.output::<f32>(want.len())).collect();
+            let [from, places] =
+                [&from, &to].map(|list| list.iter().map(|at| bench.address(*at)).collect::<Vec<u64>>());
+            let lists = [bench.input(&from).into(), bench.input(&places).into()];
+            let words = Argument::from(want.len() as u64);
+            bench.launch("loopback_columns", &launch, &[&lists[..], &numbers[..2], &[words]].concat());
+            assert!(
+                to.iter().all(|to| bench.read::<f32>(*to) == want),
+                "{ranks} x {rows} x {each}, {dtype}"
+            );
         }
     }
 }

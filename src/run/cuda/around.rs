@@ -1,0 +1,196 @@
+//! CUDA events around the collectives that have a stream of their own, in the steps that are timed: the stream's own times.
+//!
+//! They stand where they take no kernel's early start, and nobody who waits for a collective waits for the event behind it.
+//! The one before it is in its way, so that a run first looks what a step takes with all of them and without, and leaves
+//! them out of its samples where that is to be seen. Collectives on the compute stream's chain have none: there events
+//! would stand between kernels.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::engine::{Engine, Step};
+use super::generation::ns;
+use super::schedule::Schedule;
+use super::size::StepSize;
+use super::timing::{Marks, Parts};
+use crate::base::error::{Error, Result};
+use crate::base::statistics::median;
+use crate::machine::driver::Event;
+use crate::plan::Lane;
+use crate::run::comm::Peers;
+
+/// By how much a step may be longer with the events in it.
+const MOST: f64 = 1.005;
+
+/// Rounds in which steps with them and without take turns, and decode steps of each.
+const ROUNDS: usize = 5;
+const STEPS: u32 = 4;
+
+/// What one collective of a step took.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Took {
+    /// Its index in the plan.
+    pub operation: u32,
+    /// From the event before it to the one behind it (us).
+    pub us: f64,
+}
+
+/// The events around a decode step's collectives.
+#[derive(Debug)]
+pub(super) struct Around {
+    parts: Parts,
+    marks: Marks,
+}
+
+impl Around {
+    /// Those of an engine's decode steps; `None` where no collective has a stream of its own.
+    pub fn of(engine: &Engine) -> Option<Self> {
+        let plan = &engine.programs().decode.plan;
+        let parts = Parts::of(plan, &Schedule::new(plan, &engine.layout(), None));
+        let marks = Marks::around(&parts, false, |part| part.stream == Lane::Comm);
+        (marks.count() > 0).then_some(Self { parts, marks })
+    }
+
+    /// Where they stand.
+    pub fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    /// What the collectives of a step took that has ended.
+    pub fn read(&self, step: &Step) -> Result<Vec<Took>> {
+        let events = step.marks(0);
+        let event = |mark: u32| {
+            events
+                .get(mark as usize)
+                .ok_or_else(|| Error::failed("an event around a collective is missing"))
+        };
+        let timed = self.parts.parts.iter().enumerate();
+        timed
+            .filter_map(|(at, part)| Some((part.operations[0], self.marks.of(at)?)))
+            .map(|(operation, (start, end))| {
+                let took_ns = ns(event(end)?.elapsed_ms(event(start)?)?);
+                Ok(Took { operation, us: took_ns as f64 / 1e3 })
+            })
+            .collect()
+    }
+}
+
+/// Whether the samples of a run have the events, and what was seen of that.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Choice {
+    pub in_samples: bool,
+    /// What a decode step takes without them and with them (us).
+    pub step_us: [f64; 2],
+}
+
+impl Choice {
+    fn of(step_us: [f64; 2]) -> Self {
+        Self { in_samples: step_us[1] <= MOST * step_us[0], step_us }
+    }
+}
+
+/// Times decode steps without the events and with them, by turns. Rank 0 decides for all. What was generated is lost.
+pub(super) fn choose(
+    engine: &Engine,
+    peers: Option<&Arc<Peers>>,
+    mut steps: [&mut Step; 2],
+    tokens: u32,
+) -> Result<Choice> {
+    let each = STEPS.min(tokens.saturating_sub(1)).max(1);
+    let (started, ended): (Event, Event) = (engine.gpu().event(true)?, engine.gpu().event(true)?);
+    let mut us = [Vec::new(), Vec::new()];
+    // one round more, to warm up
+    for round in 0..=ROUNDS {
+        for (step, us) in steps.iter_mut().zip(&mut us) {
+            engine.forget()?;
+            engine.wait_idle("looking what events around collectives cost")?;
+            peers.map_or(Ok(()), |peers| peers.barrier())?;
+            engine.main().record(&started)?;
+            (0..each).try_for_each(|_| engine.run(step))?;
+            engine.main().record(&ended)?;
+            engine.wait(|| ended.is_done(), || "a step with events around collectives".into())?;
+            if round > 0 {
+                us.push(f64::from(ended.elapsed_ms(&started)?) * 1e3 / f64::from(each));
+            }
+        }
+    }
+    let own = Choice::of(us.map(|us| median(&us).unwrap_or_default()));
+    let Some(peers) = peers else { return Ok(own) };
+    let unreadable =
+        |error: serde_json::Error| Error::failed(format!("rank 0's choice of events: {error}"));
+    let of_first = peers.broadcast(serde_json::to_vec(&own).map_err(unreadable)?)?;
+    serde_json::from_slice(&of_first).map_err(unreadable)
+}
+
+/// What a decode step's collectives are alike in: what they do, and the bytes of their message.
+type Like = (&'static str, u64);
+
+fn like(engine: &Engine, operation: u32) -> Like {
+    let program = &engine.programs().decode;
+    let Some(found) = program.plan.operations.get(operation as usize) else { return ("collective", 0) };
+    (found.kind.as_str(), program.message_bytes(found, &StepSize::decode(engine.sequences())))
+}
+
+/// Collectives that are alike, for records: how many a step has, and what `of` says of those in `all` (one list a step).
+pub(super) fn alike<T>(
+    engine: &Engine,
+    all: &[Vec<T>],
+    operation: impl Fn(&T) -> u32,
+    of: impl Fn(&[&T]) -> Value,
+) -> Vec<Value> {
+    let mut groups: BTreeMap<Like, Vec<&T>> = BTreeMap::new();
+    for one in all.iter().flatten() {
+        groups.entry(like(engine, operation(one))).or_default().push(one);
+    }
+    let told = |((kind, bytes), found): (Like, Vec<&T>)| {
+        let mut told = json!({ "kind": kind, "bytes": bytes, "a_step": found.len() / all.len().max(1) });
+        if let (Some(told), Value::Object(more)) = (told.as_object_mut(), of(&found)) {
+            told.extend(more);
+        }
+        told
+    };
+    groups.into_iter().map(told).collect()
+}
+
+/// What the record says of the collectives of the last decode step of each sample, as this rank's events saw them.
+pub(super) fn environment(engine: &Engine, choice: Option<Choice>, samples: &[Vec<Took>]) -> Value {
+    let Some(choice) = choice else {
+        let plan = &engine.programs().decode.plan;
+        let any = plan.operations.iter().any(|operation| operation.kind.is_collective());
+        let why = match any {
+            true => {
+                "collectives are on the compute stream's chain, where events would stand between kernels that start early"
+            }
+            false => "a decode step has no collectives",
+        };
+        return json!({ "in_samples": false, "why": why });
+    };
+    let [without, with] = choice.step_us;
+    let why = (!choice.in_samples)
+        .then(|| format!("a step takes {:.1} % longer with them", 100.0 * (with / without - 1.0)));
+    let took = |found: &[&Took]| {
+        let us: Vec<f64> = found.iter().map(|took| took.us).collect();
+        json!({ "us": median(&us), "longest_us": us.iter().copied().fold(0.0, f64::max) })
+    };
+    json!({
+        "in_samples": choice.in_samples,
+        "why": why,
+        "step_us_without": without,
+        "step_us_with": with,
+        "last_steps": alike(engine, samples, |took| took.operation, took),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_stay_where_a_step_is_hardly_longer() {
+        let is_kept = |with| Choice::of([1000.0, with]).in_samples;
+        assert!(is_kept(990.0) && is_kept(1004.9) && !is_kept(1005.1));
+    }
+}
