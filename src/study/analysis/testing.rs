@@ -215,7 +215,7 @@ pub fn trained(architecture: &str, seed: u64, nll: f64) -> Curve {
         rate: 1e-3,
         gradient_norm: 1.0,
         seconds: 0.5,
-        held_out: (step % 2 == 0).then(|| HeldOut { nll: at(step), kl: None }),
+        held_out: step.is_multiple_of(2).then(|| HeldOut { nll: at(step), kl: None }),
     };
     let window = WindowQuality { predicted: 4, nll: 4.0 * nll, kl: 0.4, agreed: 3 };
     let training = Training {
