@@ -14,6 +14,7 @@ mod cuda_driver;
 mod cuda_evaluate;
 mod cuda_faults;
 mod cuda_generate;
+mod cuda_head;
 mod cuda_one_shot;
 mod cuda_order;
 mod cuda_run;
