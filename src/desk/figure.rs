@@ -80,7 +80,7 @@ impl Wanted {
     pub fn of_records(&self, mut records: Vec<Record>, stores: &Stores) -> Result<Drawn> {
         if self.kind == Kind::Training {
             // trainings are no runs: those of the stores, whichever runs are shown
-            let all: Result<Vec<_>> = stores.0.iter().map(|store| adapt::stored(store)).collect();
+            let all: Result<Vec<_>> = stores.0.iter().map(adapt::stored).collect();
             return self.of_trainings(&all?.into_iter().flat_map(|(all, _)| all).collect::<Vec<_>>());
         }
         records.retain(|record| record.status == Status::Ok && record.metrics.is_some());

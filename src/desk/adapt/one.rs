@@ -288,7 +288,7 @@ impl UnderWay<'_> {
             let stepped = self.trainer.step(&windows, &optimiser, done, spec.steps)?;
             let seconds = began.elapsed().as_secs_f64();
             done += 1;
-            let is_looked_at = done % spec.look_every == 0 || done == spec.steps;
+            let is_looked_at = done.is_multiple_of(spec.look_every) || done == spec.steps;
             let held_out = is_looked_at.then(|| look(&mut self.trainer, data, spec)).transpose()?;
             let lost = means(stepped.lost, spec.distil.is_some());
             let step = TrainingStep {
@@ -306,7 +306,7 @@ impl UnderWay<'_> {
             let of = spec.steps;
             progress(Progress::Step { what: &what, done, found, of, loss: lost.nll, tokens_per_s });
             let is_due = match asked.checkpoint_every {
-                Some(every) => done % every == 0,
+                Some(every) => done.is_multiple_of(every),
                 None => kept.elapsed() >= CHECKPOINT,
             };
             if is_due && done < spec.steps {
