@@ -64,8 +64,11 @@ impl Gated {
 }
 
 impl Matvec {
-    /// The same product of gates and ups.
+    /// The same product of gates and ups. Of two tiles at most: what makes the input needs the registers of the others.
     pub fn gated(mut self, gated: Gated) -> Self {
+        for (_, tiles) in self.defines.iter_mut().filter(|(name, _)| *name == "TILES") {
+            *tiles = 2.min(*tiles);
+        }
         self.defines.extend([("GATED_STRIDE", gated.stride), ("GATED_OFFSET", gated.offset)]);
         self
     }
