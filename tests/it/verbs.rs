@@ -18,13 +18,14 @@ fn models_have_the_contracts_shapes() {
     assert_eq!(shape("llama-3-70b"), [80, 8192, 64, 8, 28672, 128_256]);
     assert_eq!(shape("llama-3.1-405b"), [126, 16384, 128, 16, 53248, 128_256]);
     assert_eq!(shape("tiny"), [4, 64, 8, 4, 160, 256]);
+    assert_eq!(shape("mini"), [8, 192, 6, 6, 512, 256]);
     assert_eq!(shape("internlm-20b"), [60, 5120, 40, 40, 13824, 103_168]);
     assert_eq!(shape("qwen2.5-72b-instruct"), [80, 8192, 64, 8, 29568, 152_064]);
     assert!(
         of("bloom-176b")["note"].as_str().is_some_and(|note| note.contains("216")),
         "says what it is"
     );
-    assert_eq!(models.as_array().map(Vec::len), Some(23));
+    assert_eq!(models.as_array().map(Vec::len), Some(24));
 }
 
 #[test]
@@ -33,7 +34,7 @@ fn csv_has_a_header_and_a_line_a_model() {
     let mut lines = csv.lines();
     assert_eq!(lines.next(), Some("name,layers,hidden,heads,kv_heads,mlp,vocabulary,parameters,note"));
     assert!(lines.clone().any(|line| line.starts_with("tiny,4,64,8,4,160,256,")), "{csv}");
-    assert_eq!(lines.count(), 23);
+    assert_eq!(lines.count(), 24);
 }
 
 #[test]
@@ -71,6 +72,7 @@ fn experiments_are_found_and_broken_ones_do_not_hide_the_others() {
         "gain-by-latency",
         "quality",
         "rivals",
+        "from-scratch",
     ];
     let built_in = place.run(&["experiments", "--format", "json"]).exits(0).json();
     assert_eq!(names(&built_in), built_ins);
