@@ -54,21 +54,18 @@ pub struct Gated {
 
 impl Gated {
     /// Whether a product of so many rows and inputs does: gates and ups lie in whole packs, and are few enough for each
-    /// block to make their product anew.
+    /// block to make their product anew. More than [`MOST_ROWS`] rows' sums leave no registers for that.
     pub fn fits(self, dtype: DType, rows: u32, inputs: u32) -> bool {
         let pack = PACK / dtype.bytes() as u32;
         let are_whole =
             [inputs, self.stride, self.offset].iter().all(|columns| columns.is_multiple_of(pack));
-        are_whole && u64::from(rows) * u64::from(inputs) <= MOST_GATED
+        are_whole && rows <= MOST_ROWS && u64::from(rows) * u64::from(inputs) <= MOST_GATED
     }
 }
 
 impl Matvec {
-    /// The same product of gates and ups. Of two tiles at most: what makes the input needs the registers of the others.
+    /// The same product of gates and ups.
     pub fn gated(mut self, gated: Gated) -> Self {
-        for (_, tiles) in self.defines.iter_mut().filter(|(name, _)| *name == "TILES") {
-            *tiles = 2.min(*tiles);
-        }
         self.defines.extend([("GATED_STRIDE", gated.stride), ("GATED_OFFSET", gated.offset)]);
         self
     }
