@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::output::{self, Format, FormatArgs};
-use super::progress::duration;
+use super::progress::{self, duration};
 use super::{curves, evaluate, interrupt, report};
 use crate::base::error::{Error, Result};
 use crate::desk::adapt::{Asked, Layers, Progress, Text, adapt};
@@ -213,14 +213,7 @@ pub(super) struct Shower {
 
 impl Shower {
     pub fn new() -> Self {
-        let bar = match report::stderr_is_terminal() {
-            true => ProgressBar::new(0),
-            false => ProgressBar::hidden(),
-        };
-        if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}") {
-            bar.set_style(style.progress_chars("━╸─"));
-        }
-        Self { bar, began: None, last_line: None, evaluation: None }
+        Self { bar: progress::bar(0), began: None, last_line: None, evaluation: None }
     }
 
     /// Takes the bar away.

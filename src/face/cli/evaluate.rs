@@ -4,12 +4,12 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::on_text::TextArgs;
 use super::output::{self, Format, FormatArgs};
-use super::progress::duration;
+use super::progress::{self, duration};
 use super::{interrupt, report};
 use crate::base::error::Result;
 use crate::desk::evaluate::{Progress, Subject, TextQuality, evaluate};
@@ -79,14 +79,7 @@ pub(super) struct Shower {
 
 impl Shower {
     pub fn new() -> Self {
-        let bar = match report::stderr_is_terminal() {
-            true => ProgressBar::new(0),
-            false => ProgressBar::hidden(),
-        };
-        if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}") {
-            bar.set_style(style.progress_chars("━╸─"));
-        }
-        Self { bar, began: None, last_line: None }
+        Self { bar: progress::bar(0), began: None, last_line: None }
     }
 
     /// Takes the bar away.

@@ -21,6 +21,18 @@ const PLAIN_INTERVAL: Duration = Duration::from_millis(500);
 /// Cells that cannot run are told with their reasons up to so many.
 const IMPOSSIBLE_SHOWN: usize = 100;
 
+/// A bar of what is done of so many things, on standard error where that is a terminal; else a hidden one.
+pub(super) fn bar(total: u64) -> ProgressBar {
+    let bar = match report::stderr_is_terminal() {
+        true => ProgressBar::new(total),
+        false => ProgressBar::hidden(),
+    };
+    if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}") {
+        bar.set_style(style.progress_chars("━╸─"));
+    }
+    bar
+}
+
 /// Draws the events of a sweep.
 #[derive(Debug)]
 pub struct Progress<'a> {
@@ -48,13 +60,7 @@ impl<'a> Progress<'a> {
     pub fn new(cells: &'a [Cell], rounds: u32) -> Self {
         let can_run = cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs).count();
         let total = can_run * rounds.max(1) as usize;
-        let bar = report::stderr_is_terminal().then(|| {
-            let bar = ProgressBar::new(total as u64);
-            if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg}") {
-                bar.set_style(style.progress_chars("━╸─"));
-            }
-            bar
-        });
+        let bar = report::stderr_is_terminal().then(|| bar(total as u64));
         Self {
             cells,
             rounds,
