@@ -355,18 +355,10 @@ DEVICE void combine_head(const float* partial, T* out, u32 splits) {
 // Combines the heads of a sequence and KV head if all other splits of it are there; `arrived` counts them, and is 0 again
 // when all are.
 DEVICE void combine_if_last(const float* partial, T* out, u32 splits, u32* arrived) {
-    SHARED(u32, before, 1);
-    // what this block wrote is seen by whoever counts it
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) before[0] = atomicAdd(arrived, 1u);
-    __syncthreads();
-    if (before[0] + 1 < splits) return;
-    __threadfence();
+    if (!is_last_to_arrive(arrived, splits)) return;
     for (u32 head = warp_index(); head < GROUP; head += WARPS) {
         combine_head(partial + head * u64(splits) * RESULT, out + head * HEAD_DIM, splits);
     }
-    if (threadIdx.x == 0) *arrived = 0;
 }
 #else
 #define COMBINE_PARAMETERS

@@ -252,7 +252,8 @@ class Summary:
                 self.timing(self.parts[name], name)
 
     def tuning(self):
-        """What a way of running takes over the usual one: TPOT without a piece of tuning, with kernels fused, with a divided head."""
+        """What a way of running takes over the usual one: TPOT without a piece of tuning, with all products done in one way, with
+        kernels fused, with a divided head."""
         for name, record in self.parts.items():
             if not name.startswith(("tuning-", "fused-", "head-")) or not ok(record):
                 continue
@@ -266,7 +267,8 @@ class Summary:
                 and all(other["spec"][field] == spec[field] for field in same)
             ]
             if usual:
-                others = ("the usual", "this") if name.startswith(("fused-", "head-")) else ("with", "without")
+                is_another = name.startswith(("fused-", "head-")) or "PRODUCTS" in name
+                others = ("the usual", "this") if is_another else ("with", "without")
                 what = f"{others[1]}: {tpot(record):.3f}, {others[0]}: {tpot(usual[0]):.3f} ms"
                 self.target(name, what, tpot(record) / tpot(usual[0]), None, "x")
 

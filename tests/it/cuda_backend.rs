@@ -81,6 +81,40 @@ fn a_record_says_what_it_was_run_with() {
 }
 
 #[test]
+fn products_with_inputs_split_among_blocks_are_timed_and_give_the_same_tokens() {
+    let device = device!();
+    let place = Place::new();
+    // of its products only down has more inputs than a block takes
+    let config = json!({
+        "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "intermediate_size": 1088, "vocab_size": 128, "torch_dtype": "bfloat16",
+        "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+    });
+    place.write("wide/config.json", &config.to_string());
+    let run = |[batch, prompt]: [&str; 2], variables: &[(&str, &str)]| {
+        let cell = ["run", "--backend", "cuda", "--model", "wide", "--dtype", "bf16", "--batch", batch];
+        let size =
+            ["--prompt-tokens", prompt, "--output-tokens", "6", "--samples", "1", "--warmup", "1"];
+        let all = [&cell[..], &size, &["--recorder", "off", "--format", "json"]].concat();
+        device.run(&place, &all, variables).exits(0).json()["environment"].clone()
+    };
+    let timed = run(["12", "4"], &[]);
+    let products = timed["products"].as_array().expect("products");
+    let split: Vec<&Value> = products.iter().filter(|p| !p["split_us"].is_null()).collect();
+    assert_eq!(split.len(), 1, "{products:?}");
+    assert_eq!((&split[0]["rows"], &split[0]["inputs"]), (&json!(12), &json!(1088)));
+    let us = |name: &str| number(&split[0][name]);
+    assert!(us("split_us") > 0.0 && us("layer_split_us") > us("split_us"), "{split:?}");
+    // as many rows in a prefill of one sequence, too, for whose sums there is no memory
+    for size in [["12", "4"], ["1", "12"]] {
+        let [own, split] = ["own", "split"].map(|who| run(size, &[("LADDERSCOPE_PRODUCTS", who)]));
+        assert_eq!(split["matvec"], "as asked: all that can be, split where they can be");
+        assert_eq!(own["computed"]["tokens"], split["computed"]["tokens"]);
+        assert!(own["computed"]["tokens"].is_string(), "{own}");
+    }
+}
+
+#[test]
 fn an_emulated_link_costs_what_it_says_and_ladder_hides_some_of_it() {
     let device = device!();
     let place = Place::new();

@@ -103,8 +103,14 @@ fn measuring_leaves_every_part_a_summary_and_traces_to_keep() {
     assert!(hidden["value"].as_f64().is_some_and(|share| share > 0.0 && share <= 1.0), "{hidden}");
     let overhead = of("timing batch 1").expect("the cost of timing");
     assert!(overhead["value"].as_f64().is_some_and(|ratio| ratio > 0.5), "{overhead}");
-    for without in ["tuning-b1-PROGRAMMATIC", "tuning-b1-PREFETCH", "tuning-ladder-SMS_FOR_COMM"] {
-        let ratio = of(without).expect("what it is worth");
+    for without in [
+        "b1-PROGRAMMATIC",
+        "b1-PREFETCH",
+        "b1-PRODUCTS-own",
+        "b1-PRODUCTS-library",
+        "ladder-SMS_FOR_COMM",
+    ] {
+        let ratio = of(&format!("tuning-{without}")).expect("what it is worth");
         assert!(ratio["value"].as_f64().is_some_and(|ratio| ratio > 0.5), "{ratio}");
     }
     // what failed says why, and nothing else is lost by it

@@ -10,10 +10,11 @@ use serde::{Deserialize, Serialize};
 use super::blas::Operands;
 use super::engine::Engine;
 use super::kernels::{Source, matvec};
-use super::launches::{Call, MatvecChoice, matmul_shape, matvec_call};
+use super::launches::{Call, MatvecChoice, OwnProduct, ProductShape, Way, matmul_shape};
+use super::rank::SplitPlace;
 use super::stopwatch::{CLEARLY, median_us};
 use crate::base::error::Result;
-use crate::machine::driver::{Arguments, DevicePtr};
+use crate::machine::driver::DevicePtr;
 use crate::plan::DType;
 
 /// A product of a decode step, and memory to try it with.
@@ -34,17 +35,44 @@ pub(super) struct Product {
     /// The weights of all operations with this shape, to be timed in turn.
     pub weights: Vec<DevicePtr>,
     pub out: DevicePtr,
+    /// Where blocks leave their sums that share outputs.
+    pub split: SplitPlace,
 }
 
 impl Product {
-    /// The product with one of its weights, by our own kernel.
-    pub fn by_own_kernel(&self, kernels: Source<'_>, weight: DevicePtr) -> Result<Call> {
+    fn shape(&self) -> ProductShape {
+        (self.rows, self.inputs, self.outputs)
+    }
+
+    /// The product with one of its weights, by our own kernel, whose blocks have all inputs or a part of them.
+    pub fn by_own_kernel(&self, kernels: Source<'_>, weight: DevicePtr, split: bool) -> Result<Call> {
         let &Self { rows, inputs, outputs, logits, multiprocessors, x, out, .. } = self;
-        let (function, launch) =
-            matvec_call(kernels, multiprocessors, rows, [inputs, outputs], logits, None)?;
-        let mut arguments = Arguments::new();
-        arguments.pointer(x).pointer(weight).pointer(out).u32(inputs).u32(outputs);
+        let split = split.then_some(self.split);
+        let product = OwnProduct {
+            rows,
+            inputs,
+            outputs,
+            logits,
+            multiprocessors,
+            split,
+            gated: None,
+            x,
+            weight,
+            out,
+        };
+        let (function, launch, arguments) = product.launch(kernels)?;
         Ok(Call::Kernel { function, launch, arguments })
+    }
+
+    /// The ways in which our own kernel can do it.
+    fn own_ways(&self, dtype: DType) -> Vec<Way> {
+        let &Self { rows, inputs, outputs, multiprocessors, .. } = self;
+        let fits = rows <= matvec::most_rows(dtype, inputs);
+        // only products of layers have memory for their sums
+        let splits = self.in_layer
+            && matvec::split_geometry(dtype, rows, inputs, outputs, multiprocessors).is_some();
+        let ways = [(Way::Own, fits), (Way::Split, fits && splits)];
+        ways.into_iter().filter(|(_, can)| *can).map(|(way, _)| way).collect()
     }
 }
 
@@ -59,6 +87,9 @@ pub struct ProductTimes {
     pub outputs: u32,
     /// By our own kernel (us); `None` where it does not do so many rows.
     pub matvec_us: Option<f64>,
+    /// By our own kernel with inputs split among blocks (us); `None` where they are not.
+    #[serde(default)]
+    pub split_us: Option<f64>,
     /// By the fastest of cuBLASLt's algorithms (us).
     pub cublaslt_us: f64,
     /// By the one that its heuristics put first (us).
@@ -66,30 +97,43 @@ pub struct ProductTimes {
     /// A layer in a graph, with this product by our own kernel and by cuBLASLt (us); `None` where there is nothing to choose,
     /// where no layer has it, and where steps are not captured.
     pub layer_us: Option<[f64; 2]>,
+    /// That layer, with this product by our own kernel and inputs split (us).
+    #[serde(default)]
+    pub layer_split_us: Option<f64>,
 }
 
 impl ProductTimes {
-    /// Whether our own kernel does it.
-    pub fn is_own(&self) -> bool {
-        match (self.matvec_us, self.layer_us) {
-            (None, _) => false,
-            // what the layer is spared is clearly something of the product
-            (Some(_), Some([own, theirs])) => own < theirs - (1.0 - CLEARLY) * self.cublaslt_us,
-            (Some(us), None) => us < CLEARLY * self.cublaslt_us,
+    /// The way in which it is done: by cuBLASLt, unless our own kernel is clearly faster; with split inputs where that is
+    /// clearly faster than what is best without.
+    pub fn way(&self) -> Way {
+        let layer = |of: usize| self.layer_us.map(|us| us[of]);
+        let mut best = (Way::Library, self.cublaslt_us, layer(1));
+        for (way, alone, among) in
+            [(Way::Own, self.matvec_us, layer(0)), (Way::Split, self.split_us, self.layer_split_us)]
+        {
+            let Some(alone) = alone else { continue };
+            let is_faster = match (among, best.2) {
+                // what the layer is spared is clearly something of the product
+                (Some(us), Some(best_us)) => us < best_us - (1.0 - CLEARLY) * best.1,
+                _ => alone < CLEARLY * best.1,
+            };
+            if is_faster {
+                best = (way, alone, among);
+            }
         }
+        best.0
     }
 }
 
 /// The choice that follows from what was timed; by the usual rule for what was not.
 pub(super) fn choice(dtype: DType, products: &[Product], times: &[ProductTimes]) -> MatvecChoice {
     let usual = MatvecChoice::usual(dtype);
-    let own = products.iter().map(|p| (p.rows, p.inputs, p.outputs)).filter(|shape| {
-        match times.iter().find(|t| (t.rows, t.inputs, t.outputs) == *shape) {
-            Some(times) => times.is_own(),
-            None => usual.takes(shape.0, shape.1, shape.2),
-        }
-    });
-    MatvecChoice::Measured(own.collect())
+    let way = |product: &Product| {
+        let shape = product.shape();
+        let timed = times.iter().find(|t| (t.rows, t.inputs, t.outputs) == shape);
+        (shape, timed.map_or_else(|| usual.way(shape), ProductTimes::way))
+    };
+    MatvecChoice::Measured(products.iter().map(way).filter(|(_, way)| *way != Way::Library).collect())
 }
 
 /// Times the products of a decode step; cuBLASLt remembers its fastest algorithms. Takes some
@@ -112,42 +156,44 @@ pub(super) fn measure(
 
 fn measure_one(engine: &Engine, product: &Product, all: &[Product]) -> Result<ProductTimes> {
     let &Product { rows, inputs, outputs, logits, multiprocessors, x, out, in_layer, .. } = product;
-    let by_own = |own: bool| {
+    // this product in one way, the others as usual
+    let layer = |way: Way| {
         let usual = MatvecChoice::usual(engine.dtype());
-        let shapes = all.iter().map(|other| (other.rows, other.inputs, other.outputs));
-        let this = (rows, inputs, outputs);
-        let is_own = |shape: &(u32, u32, u32)| match *shape == this {
-            true => own,
-            false => usual.takes(shape.0, shape.1, shape.2),
+        let of = |other: &Product| match other.shape() == product.shape() {
+            true => (other.shape(), way),
+            false => (other.shape(), usual.way(other.shape())),
         };
-        MatvecChoice::Measured(shapes.filter(is_own).collect())
+        engine.layer_us(&MatvecChoice::Measured(all.iter().map(of).collect()))
     };
-    let all = engine.gpu().info().multiprocessors;
-    let target = (multiprocessors < all).then_some(multiprocessors);
+    let whole = engine.gpu().info().multiprocessors;
+    let target = (multiprocessors < whole).then_some(multiprocessors);
     let decode = &engine.programs().decode;
     let shape = matmul_shape(decode, rows, [inputs, outputs], logits, target);
     let operands = Operands { x, weights: &product.weights, out };
     let tuned = engine.blas().tune(engine.main(), &shape, &operands)?;
-    let fits = rows <= matvec::most_rows(engine.kernels().options().dtype, inputs);
-    let matvec_us = fits.then(|| time_own(engine, product)).transpose()?;
-    let layer_us = (fits && in_layer && engine.is_captured())
-        .then(|| Ok([engine.layer_us(&by_own(true))?, engine.layer_us(&by_own(false))?]))
-        .transpose()?;
+    let ways = product.own_ways(engine.kernels().options().dtype);
+    let alone =
+        |way: Way| ways.contains(&way).then(|| time_own(engine, product, way == Way::Split)).transpose();
+    let among = in_layer && engine.is_captured();
+    let among = |way: Way| (among && ways.contains(&way)).then(|| layer(way)).transpose();
+    let own = among(Way::Own)?;
     Ok(ProductTimes {
         rows,
         inputs,
         outputs,
-        matvec_us,
+        matvec_us: alone(Way::Own)?,
+        split_us: alone(Way::Split)?,
         cublaslt_us: tuned.best_us,
         heuristic_us: tuned.first_us,
-        layer_us,
+        layer_us: own.map(|own| Ok([own, layer(Way::Library)?])).transpose()?,
+        layer_split_us: among(Way::Split)?,
     })
 }
 
 /// Median time of a product by our own kernel (us).
-fn time_own(engine: &Engine, product: &Product) -> Result<f64> {
-    let call =
-        |weight: &DevicePtr| Ok((*weight, product.by_own_kernel(engine.kernels().of(false), *weight)?));
+fn time_own(engine: &Engine, product: &Product, split: bool) -> Result<f64> {
+    let kernels = engine.kernels().of(false);
+    let call = |weight: &DevicePtr| Ok((*weight, product.by_own_kernel(kernels, *weight, split)?));
     let mut calls: HashMap<DevicePtr, Call> = product.weights.iter().map(call).collect::<Result<_>>()?;
     median_us(engine.gpu(), engine.main(), &product.weights, |weight| {
         engine
@@ -166,9 +212,11 @@ mod tests {
             inputs,
             outputs: 64,
             matvec_us,
+            split_us: None,
             cublaslt_us,
             heuristic_us: cublaslt_us,
             layer_us: None,
+            layer_split_us: None,
         };
         let product = |rows, inputs| Product {
             rows,
@@ -181,17 +229,33 @@ mod tests {
             x: DevicePtr(0),
             weights: Vec::new(),
             out: DevicePtr(0),
+            split: SplitPlace {
+                sums: DevicePtr(0),
+                counters: DevicePtr(0),
+                room: matvec::SplitSums::default(),
+            },
         };
         let all = [times(1, Some(5.0), 6.0), times(2, Some(5.95), 6.0), times(3, None, 6.0)];
         let products = [product(2, 1), product(2, 2), product(2, 3), product(4, 9), product(5, 9)];
-        let own = vec![(2, 1, 64), (4, 9, 64)];
+        let own = vec![((2, 1, 64), Way::Own), ((4, 9, 64), Way::Own)];
         assert_eq!(choice(DType::F32, &products, &all), MatvecChoice::Measured(own));
         // among its neighbours it is the other way round, or hardly differs
         let among =
             |own, theirs| ProductTimes { layer_us: Some([own, theirs]), ..times(1, Some(5.0), 6.0) };
         let slower = ProductTimes { layer_us: Some([49.0, 50.0]), ..times(1, Some(7.0), 6.0) };
-        let found =
-            [among(49.0, 50.0), among(50.0, 49.0), among(49.95, 50.0), slower].map(|t| t.is_own());
-        assert_eq!(found, [true, false, false, true]);
+        let found = [among(49.0, 50.0), among(50.0, 49.0), among(49.95, 50.0), slower].map(|t| t.way());
+        assert_eq!(found, [Way::Own, Way::Library, Way::Library, Way::Own]);
+        // with split inputs it is clearly faster than both, than neither, hardly, than cuBLASLt alone
+        let split = |own, split, theirs| ProductTimes {
+            split_us: Some(5.5),
+            layer_split_us: Some(split),
+            ..among(own, theirs)
+        };
+        let found = [(49.0, 48.0), (48.0, 49.0), (49.0, 48.95), (51.0, 49.0)];
+        let found = found.map(|(own, split_us)| split(own, split_us, 50.0).way());
+        assert_eq!(found, [Way::Split, Way::Own, Way::Own, Way::Split]);
+        let alone = ProductTimes { layer_us: None, layer_split_us: None, ..split(0.0, 0.0, 0.0) };
+        assert_eq!(alone.way(), Way::Own);
+        assert_eq!(ProductTimes { matvec_us: Some(5.95), ..alone }.way(), Way::Split);
     }
 }

@@ -5,7 +5,7 @@ use super::blas::MatMul;
 use super::kernels::{Source, attention, geometry, matvec};
 use super::one_shot::OneShot;
 use super::program::Program;
-use super::rank::{Activations, RankMemory};
+use super::rank::{Activations, RankMemory, SplitPlace};
 use super::size::StepSize;
 use crate::base::error::{Error, Result};
 use crate::machine::driver::{Arguments, DevicePtr, Function, Launch, Memory};
@@ -25,14 +25,30 @@ pub(super) enum Call {
     Exchange { exchange: Exchange, send: DevicePtr, receive: DevicePtr, count: u64, bytes: bool },
 }
 
+/// Rows, inputs and outputs of a product.
+pub(super) type ProductShape = (u32, u32, u32);
+
+/// How few rows are multiplied by a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By cuBLASLt.
+    Library,
+    /// By our own kernel, each of whose blocks has all inputs of its outputs.
+    Own,
+    /// By our own kernel, with inputs split among blocks ([`matvec::split_geometry`]) where they can be: in layers of
+    /// decode steps.
+    Split,
+}
+
 /// Who multiplies few rows by a matrix: our own kernel, or cuBLASLt.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MatvecChoice {
     /// Our own kernel up to so many rows.
     UpTo(u32),
-    /// The choice that timing made: (rows, inputs, outputs) of the products that our own
-    /// kernel is better at.
-    Measured(Vec<(u32, u32, u32)>),
+    /// The choice that timing made: the products that our own kernel is better at, and in which way.
+    Measured(Vec<(ProductShape, Way)>),
+    /// The same for all that can be done so: an experiment's.
+    Asked(Way),
 }
 
 impl MatvecChoice {
@@ -49,9 +65,15 @@ impl MatvecChoice {
     pub fn describe(&self) -> String {
         match self {
             Self::UpTo(most) => format!("up to {most} rows"),
+            Self::Asked(Way::Library) => "as asked: none".into(),
+            Self::Asked(Way::Own) => "as asked: all that can be".into(),
+            Self::Asked(Way::Split) => "as asked: all that can be, split where they can be".into(),
             Self::Measured(better) => {
-                let shapes: Vec<String> =
-                    better.iter().map(|(rows, i, o)| format!("{rows} x [{i}, {o}]")).collect();
+                let shape = |((rows, inputs, outputs), way): &(ProductShape, Way)| {
+                    let split = if *way == Way::Split { " split" } else { "" };
+                    format!("{rows} x [{inputs}, {outputs}]{split}")
+                };
+                let shapes: Vec<String> = better.iter().map(shape).collect();
                 format!(
                     "as measured: {}",
                     if shapes.is_empty() { "none".into() } else { shapes.join(", ") }
@@ -60,11 +82,16 @@ impl MatvecChoice {
         }
     }
 
-    /// Whether our own kernel does a product.
-    pub fn takes(&self, rows: u32, inputs: u32, outputs: u32) -> bool {
+    /// How a product is done.
+    pub(super) fn way(&self, product: ProductShape) -> Way {
         match self {
-            Self::UpTo(most) => rows <= *most,
-            Self::Measured(better) => better.contains(&(rows, inputs, outputs)),
+            Self::UpTo(most) if product.0 <= *most => Way::Own,
+            Self::UpTo(_) => Way::Library,
+            Self::Asked(way) => *way,
+            Self::Measured(better) => {
+                let found = better.iter().find(|(shape, _)| *shape == product);
+                found.map_or(Way::Library, |(_, way)| *way)
+            }
         }
     }
 }
@@ -320,9 +347,12 @@ impl Binder<'_> {
         self.multiprocessors.saturating_sub(taken).max(1)
     }
 
-    /// Whether our own kernel does a product of so many rows.
-    fn is_own(&self, rows: u32, inputs: u32, outputs: u32) -> bool {
-        rows <= matvec::most_rows(self.program.dtype, inputs) && self.matvec.takes(rows, inputs, outputs)
+    /// How a product of so many rows is done.
+    fn way(&self, rows: u32, inputs: u32, outputs: u32) -> Way {
+        match rows <= matvec::most_rows(self.program.dtype, inputs) {
+            true => self.matvec.way((rows, inputs, outputs)),
+            false => Way::Library,
+        }
     }
 
     /// Where the gates and ups of a product lie that makes its input of them itself, if it does.
@@ -335,7 +365,7 @@ impl Binder<'_> {
         let (inputs, rows) = (self.columns(x), size.rows_of(out.rows, self.rank.index, plan.tp));
         let gated = matvec::Gated { stride: self.columns(gates), offset };
         let can = self.fuse.silu()
-            && self.is_own(rows, inputs, out.columns)
+            && self.way(rows, inputs, out.columns) != Way::Library
             && gated.fits(self.program.dtype, rows, inputs);
         can.then_some((gates, gated))
     }
@@ -360,18 +390,25 @@ impl Binder<'_> {
         let rows = size.rows_of(out.rows, self.rank.index, plan.tp);
         let logits = out.element == Element::Logit;
         let (x, out) = (self.value(operation.reads[0]), self.value(operation.writes[0]));
-        if self.is_own(rows, inputs, outputs) {
-            let free = self.free_multiprocessors(at);
+        let way = self.way(rows, inputs, outputs);
+        if way != Way::Library {
+            // there is memory for that
+            let can_split = plan.phase == Phase::Decode && operation.layer.is_some();
             let gated = self.gated(operation, size);
-            let x = gated.map_or(x, |(gates, _)| self.value(gates));
-            let gated = gated.map(|(_, gated)| gated);
-            return matvec_call(self.kernels, free, rows, [inputs, outputs], logits, gated).and_then(
-                |(function, geometry)| {
-                    let mut arguments = Arguments::new();
-                    arguments.pointer(x).pointer(weight).pointer(out).u32(inputs).u32(outputs);
-                    self.kernel_with(function, geometry, arguments)
-                },
-            );
+            let product = OwnProduct {
+                rows,
+                inputs,
+                outputs,
+                logits,
+                multiprocessors: self.free_multiprocessors(at),
+                split: (way == Way::Split && can_split).then(|| self.rank.split_place()),
+                gated: gated.map(|(_, gated)| gated),
+                x: gated.map_or(x, |(gates, _)| self.value(gates)),
+                weight,
+                out,
+            };
+            let (function, geometry, arguments) = product.launch(self.kernels)?;
+            return self.kernel_with(function, geometry, arguments);
         }
         let free = self.free_multiprocessors(at);
         let sm_target = (free < self.whole).then_some(free);
@@ -495,22 +532,53 @@ impl Binder<'_> {
     }
 }
 
-/// Our own kernel for few rows, perhaps of gates and ups, and its geometry.
-pub(super) fn matvec_call(
-    kernels: Source<'_>,
-    multiprocessors: u32,
-    rows: u32,
-    [inputs, outputs]: [u32; 2],
-    logits: bool,
-    gated: Option<matvec::Gated>,
-) -> Result<(Function, Launch)> {
-    let chosen =
-        matvec::matvec_geometry(kernels.options().dtype, rows, inputs, outputs, multiprocessors);
-    let chosen = gated.into_iter().fold(chosen, matvec::Matvec::gated);
-    let name = if logits { "matvec_logits" } else { "matvec" };
-    let function = kernels.get_with(name, &chosen.defines)?;
-    function.set_shared(chosen.geometry.shared_bytes)?;
-    Ok((function, chosen.geometry))
+/// A product by our own kernel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnProduct {
+    pub rows: u32,
+    pub inputs: u32,
+    pub outputs: u32,
+    /// Whether results are f32.
+    pub logits: bool,
+    /// Multiprocessors that it can count on.
+    pub multiprocessors: u32,
+    /// Where blocks leave their sums, if inputs are to be split among them where they can be.
+    pub split: Option<SplitPlace>,
+    /// Where x holds gates and ups, of which it makes its input itself.
+    pub gated: Option<matvec::Gated>,
+    pub x: DevicePtr,
+    pub weight: DevicePtr,
+    pub out: DevicePtr,
+}
+
+impl OwnProduct {
+    /// The kernel, its geometry and its arguments.
+    pub fn launch(&self, kernels: Source<'_>) -> Result<(Function, Launch, Arguments)> {
+        let &Self { rows, inputs, outputs, multiprocessors, x, weight, out, .. } = self;
+        let dtype = kernels.options().dtype;
+        let whole = || matvec::matvec_geometry(dtype, rows, inputs, outputs, multiprocessors);
+        let split = self.split.and_then(|place| {
+            let chosen = matvec::split_geometry(dtype, rows, inputs, outputs, multiprocessors)?;
+            Some((chosen, place))
+        });
+        let (chosen, place) = match split {
+            Some((chosen, place)) => (chosen, Some(place)),
+            None => (self.gated.into_iter().fold(whole(), matvec::Matvec::gated), None),
+        };
+        if place.is_some_and(|place| !place.room.holds(chosen.split_sums(rows, outputs))) {
+            let what = format!("{rows} x [{inputs}, {outputs}]");
+            return Err(Error::failed(format!("no room for the sums of a split product of {what}")));
+        }
+        let name = if self.logits { "matvec_logits" } else { "matvec" };
+        let function = kernels.get_with(name, &chosen.defines)?;
+        function.set_shared(chosen.geometry.shared_bytes)?;
+        let mut arguments = Arguments::new();
+        arguments.pointer(x).pointer(weight).pointer(out).u32(inputs).u32(outputs);
+        if let Some(place) = place {
+            arguments.pointer(place.sums).pointer(place.counters);
+        }
+        Ok((function, chosen.geometry, arguments))
+    }
 }
 
 /// A product as cuBLASLt takes it.

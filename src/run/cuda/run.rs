@@ -18,7 +18,7 @@ use super::cupti;
 use super::engine::{Alive, Engine, LinkCheck, Local, Programs, Setup};
 use super::generation::Generation;
 use super::instrumented::{self, Context, Traced};
-use super::launches::MatvecChoice;
+use super::launches::{MatvecChoice, Way};
 use super::one_shot::{self, OneShot};
 use super::threads::{among_peers, gather, on_threads};
 use super::tuning::Tuning;
@@ -238,7 +238,7 @@ fn rank(
     let mut engine =
         Engine::new(gpu, &shared.setup, Arc::clone(&shared.programs), local, alive, &mut on_phase)?;
     let link = engine.check_link()?;
-    let products = choose_products(&mut engine, peers, &mut on_phase)?;
+    let products = choose_products(&mut engine, shared.setup.tuning.products, peers, &mut on_phase)?;
     on_phase(if shared.setup.graph { "capturing a decode step" } else { "preparing" });
     let mut generation = Generation::new(&engine, spec.batch, spec.prompt_tokens, spec.output_tokens)?;
     let events = match shared.job.record && spec.recorder != Recorder::Off {
@@ -320,10 +320,11 @@ fn rank(
     Ok(Part { samples, memory_bytes, environment, traced })
 }
 
-/// Times the products of a decode step, and lets the faster do them. Rank 0 decides for all: ranks that
+/// Times the products of a decode step, and lets the fastest do them, or who is asked for. Rank 0 decides for all: ranks that
 /// hold the same must compute it with the same bits.
 fn choose_products(
     engine: &mut Engine,
+    asked: Option<Way>,
     peers: Option<&Arc<Peers>>,
     on_phase: &mut dyn FnMut(&str),
 ) -> Result<Vec<ProductTimes>> {
@@ -338,7 +339,8 @@ fn choose_products(
                 .map_err(|e| Error::failed(format!("rank 0's times of products cannot be read: {e}")))?
         }
     };
-    engine.set_matvec(choose::choice(engine.dtype(), &products, &times));
+    let fastest = || choose::choice(engine.dtype(), &products, &times);
+    engine.set_matvec(asked.map_or_else(fastest, MatvecChoice::Asked));
     Ok(times)
 }
 

@@ -1,6 +1,7 @@
 //! What can be changed of how steps run on a GPU, for experiments: variables of the run's process, which
 //! its record names with their effect.
 
+use super::launches::Way;
 use crate::base::error::{Error, Result};
 
 /// Whether kernels may start early: 0 or 1.
@@ -9,8 +10,10 @@ const PROGRAMMATIC: &str = "LADDERSCOPE_PROGRAMMATIC";
 const PREFETCH: &str = "LADDERSCOPE_PREFETCH";
 /// Multiprocessors that kernels beside a collective leave to it: a number.
 const SMS_FOR_COMM: &str = "LADDERSCOPE_SMS_FOR_COMM";
+/// Who does a decode step's products, whatever timing would say: `library`, `own`, `split`.
+const PRODUCTS: &str = "LADDERSCOPE_PRODUCTS";
 
-/// Choices of how steps run that experiments change and results do not depend on.
+/// Choices of how steps run that experiments change; results depend on them in their last bits at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
     /// Whether kernels may start before those before them have ended, where the GPU can do that and
@@ -20,11 +23,13 @@ pub struct Tuning {
     pub prefetch: bool,
     /// Multiprocessors that kernels beside a collective leave to it; what it takes, where none are named.
     pub sms_for_comm: Option<u32>,
+    /// How all products of a decode step are done that can be; what is fastest, where nothing is named.
+    pub products: Option<Way>,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { programmatic: true, prefetch: true, sms_for_comm: None }
+        Self { programmatic: true, prefetch: true, sms_for_comm: None, products: None }
     }
 }
 
@@ -50,7 +55,17 @@ impl Tuning {
             })
         };
         let sms_for_comm = set(SMS_FOR_COMM).map(number).transpose()?;
-        Ok(Self { programmatic, prefetch, sms_for_comm })
+        let way = |text: String| match text.trim() {
+            "library" => Ok(Way::Library),
+            "own" => Ok(Way::Own),
+            "split" => Ok(Way::Split),
+            other => {
+                let wanted = "it must be library, own or split";
+                Err(Error::input(format!("{PRODUCTS} is '{other}'; {wanted}")))
+            }
+        };
+        let products = set(PRODUCTS).map(way).transpose()?;
+        Ok(Self { programmatic, prefetch, sms_for_comm, products })
     }
 }
 
@@ -69,7 +84,7 @@ mod tests {
     fn variables_are_read_and_wrong_ones_refused() {
         assert_eq!(Tuning::of(|_| None).ok(), Some(Tuning::default()));
         assert_eq!(of("", "1", " ").ok(), Some(Tuning::default()));
-        let wanted = Tuning { programmatic: false, prefetch: true, sms_for_comm: Some(8) };
+        let wanted = Tuning { programmatic: false, sms_for_comm: Some(8), ..Tuning::default() };
         assert_eq!(of("0", "", "8").ok(), Some(wanted));
         assert_eq!(of("1", "0", "").ok(), Some(Tuning { prefetch: false, ..Tuning::default() }));
         for (programmatic, prefetch, sms, name) in
@@ -78,5 +93,9 @@ mod tests {
             let error = of(programmatic, prefetch, sms).expect_err("wrong");
             assert!(error.to_string().starts_with(name) && error.exit_code() == 2, "{error}");
         }
+        let products = |text: &str| Tuning::of(|name| (name == PRODUCTS).then(|| text.to_owned()));
+        assert_eq!(products("split").ok().and_then(|tuning| tuning.products), Some(Way::Split));
+        let error = products("cublas").expect_err("wrong").to_string();
+        assert_eq!(error, "LADDERSCOPE_PRODUCTS is 'cublas'; it must be library, own or split");
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{CHECKS, Checked, Found, concluded};
 use crate::base::error::Result;
 use crate::base::statistics::median;
-use crate::machine::driver::{Arguments, DevicePtr, Gpu};
+use crate::machine::driver::{DevicePtr, Gpu};
 use crate::model::Model;
 use crate::plan::{Architecture, DType, Phase, Tensor, Variant};
 use crate::run::comm::EmulatedLink;
@@ -15,7 +15,7 @@ use crate::run::cuda::collective::Collective;
 use crate::run::cuda::engine::{Engine, Local, Programs, Setup, Stamps};
 use crate::run::cuda::generation::Generation;
 use crate::run::cuda::kernels::matvec;
-use crate::run::cuda::launches::{MatvecChoice, matmul_shape, matvec_call};
+use crate::run::cuda::launches::{MatvecChoice, OwnProduct, matmul_shape};
 use crate::run::cuda::measure::read_bandwidth;
 use crate::run::cuda::stopwatch::median_us;
 use crate::run::cuda::tuning::Tuning;
@@ -148,10 +148,19 @@ fn products(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
         let (own, theirs) = (gpu.allocate(size, "a product")?, gpu.allocate(size, "a product")?);
         let w = product.weights.first().copied().unwrap_or(DevicePtr(0));
         let all = gpu.info().multiprocessors;
-        let (function, geometry) =
-            matvec_call(engine.kernels().of(false), all, rows, [inputs, outputs], product.logits, None)?;
-        let mut arguments = Arguments::new();
-        arguments.pointer(from.ptr()).pointer(w).pointer(own.ptr()).u32(inputs).u32(outputs);
+        let asked = OwnProduct {
+            rows,
+            inputs,
+            outputs,
+            logits: product.logits,
+            multiprocessors: all,
+            split: None,
+            gated: None,
+            x: from.ptr(),
+            weight: w,
+            out: own.ptr(),
+        };
+        let (function, geometry, mut arguments) = asked.launch(engine.kernels().of(false))?;
         engine.main().launch(&function, &geometry, &mut arguments)?;
         let decode = &engine.programs().decode;
         let shape = matmul_shape(decode, rows, [inputs, outputs], product.logits, None);

@@ -173,7 +173,10 @@ impl Engine {
             .ranks
             .clone()
             .zip(weights)
-            .map(|(rank, weights)| RankMemory::new(gpu, shape, &sizes, rank, weights, Arc::clone(&rope)))
+            .map(|(rank, weights)| {
+                let rope = Arc::clone(&rope);
+                RankMemory::new(gpu, shape, &sizes, rank, weights, rope, &programs.decode)
+            })
             .collect();
         let memories = memories?;
         let phase = |program: &Program, schedule: Schedule| -> Result<PhaseState> {

@@ -1,19 +1,22 @@
 //! Checks of `matvec` and `matvec_logits`, as they are compiled and launched for each shape.
 
 use super::compile::{ARCHITECTURES, nvrtc, registers};
-use super::{Bench, DTYPES, assert_close, checks, random};
+use super::{Argument, Bench, DTYPES, assert_close, checks, random};
 use crate::model::{Matrix, MatrixData};
 use crate::plan::DType;
 use crate::run::cpu::{Kernels, Panels};
 use crate::run::cuda::kernels::KernelOptions;
 use crate::run::cuda::kernels::compile::{cubin, defines, options_for};
 use crate::run::cuda::kernels::geometry;
-use crate::run::cuda::kernels::matvec::{Gated, MOST_ROWS, matvec_geometry, most_rows};
+use crate::run::cuda::kernels::matvec::{
+    Gated, MOST_ROWS, Matvec, matvec_geometry, most_rows, split_geometry,
+};
 use crate::run::cuda::kernels::sources::unit_of;
 
 checks!(
     few_rows_times_weights_are_as_the_cpu_backend_s,
     rows_up_to_twice_as_many_go_through_tensor_cores,
+    inputs_split_among_blocks_give_the_same_sums,
     rows_of_weights_need_not_begin_on_16_bytes,
     inputs_of_known_models_are_divided_well,
     gates_and_ups_are_multiplied_as_what_a_kernel_makes_of_them,
@@ -84,6 +87,19 @@ fn rows_up_to_twice_as_many_go_through_tensor_cores(bench: &mut Bench<'_>) {
     }
 }
 
+fn inputs_split_among_blocks_give_the_same_sums(bench: &mut Bench<'_>) {
+    // two, three and four blocks an output, the last with few inputs or all; one group of them, or several with one, some and
+    // many rounds of outputs, of which the last are not full
+    let cases =
+        [(16, 1032, 61, 2), (9, 2048, 250, 7), (13, 2600, 90, 9), (16, 4096, 41, 4), (16, 3584, 7, 40)];
+    for (rows, inputs, outputs, multiprocessors) in cases {
+        for dtype in [DType::Bf16, DType::F16] {
+            let chosen = split_geometry(dtype, rows, inputs, outputs, multiprocessors);
+            compare(bench, dtype, [rows, inputs, outputs], &chosen.expect("can be split"));
+        }
+    }
+}
+
 fn rows_of_weights_need_not_begin_on_16_bytes(bench: &mut Bench<'_>) {
     for dtype in DTYPES {
         for (rows, inputs) in [(1, 101), (3, 101), (8, 1), (1, 1030)] {
@@ -116,13 +132,16 @@ fn what_is_chosen_compiles_within_its_registers() {
             .flat_map(move |outputs| [1, 8, 16].map(|rows| (rows, inputs, outputs)))
     });
     let mut told = Vec::new();
-    for ((rows, inputs, outputs), gates) in shapes.flat_map(|shape| [(shape, false), (shape, true)]) {
-        let chosen = matvec_geometry(DType::Bf16, rows, inputs, outputs, 132);
+    let ways = shapes.flat_map(|shape| ["whole", "of gates", "split"].map(|way| (shape, way)));
+    for ((rows, inputs, outputs), way) in ways {
+        let whole = matvec_geometry(DType::Bf16, rows, inputs, outputs, 132);
         let gated = Gated { stride: 2 * inputs, offset: 0 };
-        if gates && !gated.fits(DType::Bf16, rows, inputs) {
-            continue;
-        }
-        let chosen = if gates { chosen.gated(gated) } else { chosen };
+        let chosen = match way {
+            "of gates" => gated.fits(DType::Bf16, rows, inputs).then(|| whole.gated(gated)),
+            "split" => split_geometry(DType::Bf16, rows, inputs, outputs, 132),
+            _ => Some(whole),
+        };
+        let Some(chosen) = chosen else { continue };
         let asked = KernelOptions { programmatic: true, ..KernelOptions::default() };
         for sm in ARCHITECTURES {
             let mut options = options_for(&defines(unit, &asked, &chosen.defines, sm), sm);
@@ -136,23 +155,28 @@ fn what_is_chosen_compiles_within_its_registers() {
                 assert!(block * (512 / chosen.geometry.block[0]) <= 36 << 10, "{what}: {registers}");
                 let few = if sm < (10, 0) && !chosen.defines.contains(&("TILES", 4)) { 0 } else { 100 };
                 assert!(spilled <= few, "{what}: {spilled} bytes");
-                told.push((kernel, rows, inputs, outputs, gates, sm, registers));
+                told.push((kernel, rows, inputs, outputs, way, sm, registers));
             }
         }
     }
-    for (kernel, rows, inputs, outputs, gates, sm, registers) in told {
+    for (kernel, rows, inputs, outputs, way, sm, registers) in told {
         println!(
-            "{kernel} {rows} x [{inputs}, {outputs}], of gates: {gates}, sm_{}{}: {registers} registers",
+            "{kernel} {rows} x [{inputs}, {outputs}], {way}, sm_{}{}: {registers} registers",
             sm.0, sm.1
         );
     }
 }
 
 fn one(bench: &mut Bench<'_>, dtype: DType, rows: u32, inputs: u32, outputs: u32, multiprocessors: u32) {
+    let chosen = matvec_geometry(dtype, rows, inputs, outputs, multiprocessors);
+    compare(bench, dtype, [rows, inputs, outputs], &chosen);
+}
+
+/// A product as it is chosen, both kernels, against the cpu backend's.
+fn compare(bench: &mut Bench<'_>, dtype: DType, [rows, inputs, outputs]: [u32; 3], chosen: &Matvec) {
     bench.start(dtype);
     let x = bench.numbers(&random(1, (rows * inputs) as usize));
     let w = bench.numbers(&random(2, (inputs * outputs) as usize));
-    let chosen = matvec_geometry(dtype, rows, inputs, outputs, multiprocessors);
     let what = format!("{rows} x [{inputs}, {outputs}] by {:?}", chosen.defines);
     let weights = Matrix {
         outputs: outputs as usize,
@@ -163,15 +187,28 @@ fn one(bench: &mut Bench<'_>, dtype: DType, rows: u32, inputs: u32, outputs: u32
     let weights = std::sync::Arc::new(Panels::of(&weights));
     Kernels::default().matmul(&bench.read_numbers(x), &weights, &mut wanted);
 
+    let product = |bench: &mut Bench<'_>, kernel: &str, out: Argument| {
+        let mut arguments = vec![x.into(), w.into(), out, inputs.into(), outputs.into()];
+        let needed = chosen.split_sums(rows, outputs);
+        let counters = (chosen.splits > 1).then(|| {
+            let sums = bench.output::<f32>(needed.sums as usize);
+            let counters = bench.state(&vec![0u32; needed.counters as usize]);
+            let more: [Argument; 2] = [sums.into(), counters.into()];
+            arguments.extend(more);
+            counters
+        });
+        bench.launch_with(kernel, &chosen.defines, &chosen.geometry, &arguments);
+        // as the next launch must find them
+        let left = counters.map(|counters| bench.read::<u32>(counters));
+        assert!(left.is_none_or(|left| left.iter().all(|count| *count == 0)), "{what}");
+    };
     let out = bench.output_numbers(wanted.len());
-    let arguments = [x.into(), w.into(), out.into(), inputs.into(), outputs.into()];
-    bench.launch_with("matvec", &chosen.defines, &chosen.geometry, &arguments);
+    product(bench, "matvec", out.into());
     let got = bench.read_numbers(out);
     assert_close(&what, dtype, &got, &wanted);
 
     let logits = bench.output::<f32>(wanted.len());
-    let arguments = [x.into(), w.into(), logits.into(), inputs.into(), outputs.into()];
-    bench.launch_with("matvec_logits", &chosen.defines, &chosen.geometry, &arguments);
+    product(bench, "matvec_logits", logits.into());
     // products of 16-bit numbers are exact in f32: only the sums are rounded; tensor cores truncate theirs
     let tolerance = if chosen.defines.iter().any(|(name, _)| *name == "TILES") { 3e-5 } else { 1e-5 };
     let largest = wanted.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
@@ -182,7 +219,6 @@ fn one(bench: &mut Bench<'_>, dtype: DType, rows: u32, inputs: u32, outputs: u32
     }
 
     let again = bench.output_numbers(wanted.len());
-    let arguments = [x.into(), w.into(), again.into(), inputs.into(), outputs.into()];
-    bench.launch_with("matvec", &chosen.defines, &chosen.geometry, &arguments);
+    product(bench, "matvec", again.into());
     assert_eq!(bench.read_numbers(again), got, "{what}: not the same twice");
 }
