@@ -85,9 +85,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             Format::Table => output::emit(&table(&comparison))?,
         }
     }
-    for flag in &comparison.flags {
-        report::warn(&flag.text);
-    }
+    let flags = comparison.flags.iter().map(|flag| flag.text.as_str());
+    report::warn_all(flags, "--format json has all of them");
     Ok(0)
 }
 

@@ -96,6 +96,18 @@ pub fn warn(message: &str) {
     line(&format!("warning: {message}"));
 }
 
+/// How many warnings of one kind are read before what they are about is out of sight.
+const MOST_WARNINGS: usize = 20;
+
+/// Prints many warnings on standard error: the first of them, and how many more there are and where.
+pub fn warn_all<'a>(messages: impl ExactSizeIterator<Item = &'a str>, all_are: &str) {
+    let left = messages.len().saturating_sub(MOST_WARNINGS);
+    messages.take(MOST_WARNINGS).for_each(warn);
+    if left > 0 {
+        line(&format!("and {left} more warnings: {all_are}"));
+    }
+}
+
 /// Prints a remark: what was chosen, and why.
 pub fn note(message: &str) {
     match stderr_is_terminal() {
