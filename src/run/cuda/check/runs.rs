@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::{CHECKS, Checked, Found, concluded};
 use crate::base::error::Result;
 use crate::base::statistics::median;
-use crate::machine::driver::{DevicePtr, Gpu};
+use crate::machine::driver::{DevicePtr, Gpu, Memory};
 use crate::model::Model;
 use crate::plan::{Architecture, DType, Phase, Tensor, Variant};
 use crate::run::comm::EmulatedLink;
+use crate::run::cuda::choose::Product;
 use crate::run::cuda::clock::Tick;
 use crate::run::cuda::collective::Collective;
 use crate::run::cuda::engine::{Engine, Local, Programs, Setup, Stamps};
@@ -17,6 +18,7 @@ use crate::run::cuda::generation::Generation;
 use crate::run::cuda::kernels::matvec;
 use crate::run::cuda::launches::{MatvecChoice, OwnProduct, matmul_shape};
 use crate::run::cuda::measure::read_bandwidth;
+use crate::run::cuda::rank::SplitPlace;
 use crate::run::cuda::stopwatch::median_us;
 use crate::run::cuda::tuning::Tuning;
 use crate::run::sample::Sampling;
@@ -131,63 +133,81 @@ fn verdict(good: bool, said: String) -> Result<(Found, String)> {
 
 fn products(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
     let engine = engine(gpu, model, &PLAIN)?;
+    let many = 2 * matvec::MOST_ROWS;
     let (mut worst, mut count) = (0.0f64, 0);
     for product in engine.products()? {
-        let [rows, inputs, outputs] = [product.rows, product.inputs, product.outputs];
-        if rows > matvec::most_rows(DType::Bf16, inputs) {
-            continue;
+        for (rows, split) in [(product.rows, false), (many, false), (many, true)] {
+            if let Some(off) = off_by(&engine, &product, rows, split)? {
+                (worst, count) = (worst.max(off), count + 1);
+            }
         }
-        let numbers = rows as usize * inputs as usize;
-        let mut random = fastrand::Rng::with_seed(7);
-        let x: Vec<half::bf16> =
-            (0..numbers).map(|_| half::bf16::from_f32(random.f32() * 2.0 - 1.0)).collect();
-        let from = gpu.allocate(2 * numbers as u64, "an input")?;
-        from.upload(0, bytemuck::cast_slice(&x))?;
-        let bytes = if product.logits { 4 } else { 2 };
-        let size = u64::from(rows) * u64::from(outputs) * bytes;
-        let (own, theirs) = (gpu.allocate(size, "a product")?, gpu.allocate(size, "a product")?);
-        let w = product.weights.first().copied().unwrap_or(DevicePtr(0));
-        let all = gpu.info().multiprocessors;
-        let asked = OwnProduct {
-            rows,
-            inputs,
-            outputs,
-            logits: product.logits,
-            multiprocessors: all,
-            split: None,
-            gated: None,
-            x: from.ptr(),
-            weight: w,
-            out: own.ptr(),
-        };
-        let (function, geometry, mut arguments) = asked.launch(engine.kernels().of(false))?;
-        engine.main().launch(&function, &geometry, &mut arguments)?;
-        let decode = &engine.programs().decode;
-        let shape = matmul_shape(decode, rows, [inputs, outputs], product.logits, None);
-        engine.blas().matmul(engine.main(), &shape, from.ptr(), w, theirs.ptr())?;
-        engine.wait_idle("a check of products")?;
-        let read = |memory: &crate::machine::driver::Memory| -> Result<Vec<f32>> {
-            let mut bytes = vec![0u8; size as usize];
-            memory.download(0, &mut bytes)?;
-            Ok(match product.logits {
-                true => bytemuck::pod_collect_to_vec(&bytes),
-                false => {
-                    let numbers: Vec<half::bf16> = bytemuck::pod_collect_to_vec(&bytes);
-                    numbers.into_iter().map(half::bf16::to_f32).collect()
-                }
-            })
-        };
-        let (own, theirs) = (read(&own)?, read(&theirs)?);
-        let largest = theirs.iter().fold(0.0f32, |most, x| most.max(x.abs())).max(f32::MIN_POSITIVE);
-        let off = own.iter().zip(&theirs).map(|(a, b)| f64::from((a - b).abs() / largest));
-        // what is no number is as wrong as can be
-        let off = off.fold(0.0, |most: f64, x| if x.is_nan() { f64::INFINITY } else { most.max(x) });
-        (worst, count) = (worst.max(off), count + 1);
     }
     verdict(
         count > 0 && worst < 0.01,
-        format!("{count} shapes, off by {worst:.1e} of the largest number at most"),
+        format!("{count} of 1 and {many} rows, off by {worst:.1e} of the largest number at most"),
     )
+}
+
+/// By how much a product of so many rows by our own kernel, perhaps with split inputs, is another one than cuBLASLt's, over
+/// its largest number; `None` where the kernel does not do it.
+fn off_by(engine: &Engine, product: &Product, rows: u32, split: bool) -> Result<Option<f64>> {
+    let (gpu, dtype) = (engine.gpu(), DType::Bf16);
+    let &Product { inputs, outputs, logits, in_layer, .. } = product;
+    let all = gpu.info().multiprocessors;
+    let splits = || in_layer && matvec::split_geometry(dtype, rows, inputs, outputs, all).is_some();
+    if rows > matvec::most_rows(dtype, inputs) || split && !splits() {
+        return Ok(None);
+    }
+    let numbers = rows as usize * inputs as usize;
+    let mut random = fastrand::Rng::with_seed(7);
+    let x: Vec<half::bf16> =
+        (0..numbers).map(|_| half::bf16::from_f32(random.f32() * 2.0 - 1.0)).collect();
+    let from = gpu.allocate(2 * numbers as u64, "an input")?;
+    from.upload(0, bytemuck::cast_slice(&x))?;
+    let size = u64::from(rows) * u64::from(outputs) * if logits { 4 } else { 2 };
+    let (own, theirs) = (gpu.allocate(size, "a product")?, gpu.allocate(size, "a product")?);
+    let weight = product.weights.first().copied().unwrap_or(DevicePtr(0));
+    let room =
+        if split { matvec::most_split_sums(dtype, rows, inputs, outputs) } else { Default::default() };
+    let sums = gpu.allocate(4 * room.sums.max(1), "sums of a split product")?;
+    let zeros = vec![0u8; 4 * room.counters.max(1) as usize];
+    let counters = gpu.allocate(zeros.len() as u64, "counters of a split product")?;
+    counters.upload(0, &zeros)?;
+    let place = SplitPlace { sums: sums.ptr(), counters: counters.ptr(), room };
+    let asked = OwnProduct {
+        rows,
+        inputs,
+        outputs,
+        logits,
+        multiprocessors: all,
+        split: split.then_some(place),
+        gated: None,
+        x: from.ptr(),
+        weight,
+        out: own.ptr(),
+    };
+    let (function, geometry, mut arguments) = asked.launch(engine.kernels().of(false))?;
+    engine.main().launch(&function, &geometry, &mut arguments)?;
+    let decode = &engine.programs().decode;
+    let shape = matmul_shape(decode, rows, [inputs, outputs], logits, None);
+    engine.blas().matmul(engine.main(), &shape, from.ptr(), weight, theirs.ptr())?;
+    engine.wait_idle("a check of products")?;
+    let read = |memory: &Memory| -> Result<Vec<f32>> {
+        let mut bytes = vec![0u8; size as usize];
+        memory.download(0, &mut bytes)?;
+        Ok(match logits {
+            true => bytemuck::pod_collect_to_vec(&bytes),
+            false => {
+                let numbers: Vec<half::bf16> = bytemuck::pod_collect_to_vec(&bytes);
+                numbers.into_iter().map(half::bf16::to_f32).collect()
+            }
+        })
+    };
+    let (own, theirs) = (read(&own)?, read(&theirs)?);
+    let largest = theirs.iter().fold(0.0f32, |most, x| most.max(x.abs())).max(f32::MIN_POSITIVE);
+    let off = own.iter().zip(&theirs).map(|(a, b)| f64::from((a - b).abs() / largest));
+    // what is no number is as wrong as can be
+    Ok(Some(off.fold(0.0, |most: f64, x| if x.is_nan() { f64::INFINITY } else { most.max(x) })))
 }
 
 fn graph(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
