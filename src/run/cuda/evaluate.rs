@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::collective::Collective;
 use super::engine::{Engine, Local, Programs, Setup, Timing};
-use super::launches::MatvecChoice;
+use super::multiply::MatvecChoice;
 use super::tuning::Tuning;
 use rayon::prelude::*;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::collective::Collective;
 use super::engine::{Engine, Local, Programs, Setup, Timing};
 use super::kernels::geometry;
-use super::launches::MatvecChoice;
+use super::multiply::MatvecChoice;
 use super::threads::{among_peers, on_threads};
 use super::tuning::Tuning;
 use crate::base::error::{Error, Result};

@@ -12,6 +12,7 @@
 //! | `schedule` | a plan as an ordered list of launches, records and waits on streams |
 //! | `size` | how many rows of which sequences a step processes |
 //! | `launches` | from an operation to kernels with arguments and geometry |
+//! | `multiply` | who multiplies few rows by a matrix, and the launch of our own kernel |
 //! | `collective`, `transfer` | who executes collectives: loopback, emulated, NCCL; and what each moves |
 //! | `one_shot` | all-reduces that read the other ranks' memory |
 //! | `clock` | how the clock that a GPU's kernels read ticks |
@@ -51,6 +52,7 @@ pub mod kernels;
 mod launches;
 mod load;
 pub mod measure;
+mod multiply;
 mod need;
 mod one_shot;
 mod probe;
@@ -70,7 +72,7 @@ pub mod usable;
 pub use backend::CudaBackend;
 pub use choose::ProductTimes;
 pub use collective::Collective;
-pub use launches::MatvecChoice;
+pub use multiply::MatvecChoice;
 pub use need::memory_need;
 pub use probe::{VERB as PROBE, probe_main};
 pub use ranks::Ranks;

@@ -18,7 +18,7 @@ use super::cupti;
 use super::engine::{Alive, Engine, LinkCheck, Local, Programs, Setup};
 use super::generation::Generation;
 use super::instrumented::{self, Context, Traced};
-use super::launches::{MatvecChoice, Way};
+use super::multiply::{MatvecChoice, Way};
 use super::one_shot::{self, OneShot};
 use super::threads::{among_peers, gather, on_threads};
 use super::tuning::Tuning;

@@ -1,7 +1,7 @@
 //! What can be changed of how steps run on a GPU, for experiments: variables of the run's process, which
 //! its record names with their effect.
 
-use super::launches::Way;
+use super::multiply::Way;
 use crate::base::error::{Error, Result};
 
 /// Whether kernels may start early: 0 or 1.

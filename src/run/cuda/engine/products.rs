@@ -4,7 +4,8 @@ use super::Engine;
 use crate::base::error::Result;
 use crate::plan::{Element, Kind, Lane, Phase};
 use crate::run::cuda::choose::Product;
-use crate::run::cuda::launches::{Call, MatvecChoice};
+use crate::run::cuda::launches::Call;
+use crate::run::cuda::multiply::MatvecChoice;
 use crate::run::cuda::size::StepSize;
 
 /// How many layers show what any number of them takes: one where all of them stay in the second-level cache from step to

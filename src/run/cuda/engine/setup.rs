@@ -12,7 +12,7 @@ use crate::run::comm::{Exchange, Progress};
 use crate::run::cuda::blas;
 use crate::run::cuda::collective::Collective;
 use crate::run::cuda::kernels::geometry;
-use crate::run::cuda::launches::MatvecChoice;
+use crate::run::cuda::multiply::MatvecChoice;
 use crate::run::cuda::one_shot::OneShot;
 use crate::run::cuda::program::Program;
 use crate::run::cuda::rank::Sizes;
