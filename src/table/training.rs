@@ -113,10 +113,21 @@ pub struct TrainingSpeed {
     pub tokens_per_s: f64,
     /// Arithmetic of matrix products for a token (FLOP), forwards and backwards.
     pub flop_per_token: f64,
-    /// What large products of matrices reach on as many threads (FLOP/s), measured just before.
+    /// What large products of matrices reach on as many threads (FLOP/s): the more of just before and just after,
+    /// since other programs only take from it.
     pub gemm_flop_per_s: f64,
-    /// Share of that which the training reached (0 to 1).
-    pub gemm_share: f64,
+    /// Share of that which the training reached (0 to 1); null where it would be above 1: then the machine was busier
+    /// with other programs while products were measured than while it trained.
+    pub gemm_share: Option<f64>,
+}
+
+impl TrainingSpeed {
+    /// The speed at a rate of tokens, with the arithmetic of one of them and what products of matrices reach.
+    pub fn new(tokens_per_s: f64, flop_per_token: f64, gemm_flop_per_s: f64) -> Self {
+        let share = tokens_per_s * flop_per_token / gemm_flop_per_s;
+        let gemm_share = (share <= 1.0).then_some(share);
+        Self { tokens_per_s, flop_per_token, gemm_flop_per_s, gemm_share }
+    }
 }
 
 /// A step of a training: a line of its curve.
@@ -256,5 +267,20 @@ impl RunTraining {
             crate::base::text::counted(self.seeds, "training"),
             self.steps
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TrainingSpeed;
+
+    #[test]
+    fn a_share_above_one_is_no_share() {
+        let of = |gemm_flop_per_s| TrainingSpeed::new(10.0, 2e9, gemm_flop_per_s);
+        assert_eq!(of(4e10).gemm_share, Some(0.5));
+        assert_eq!(of(2e10).gemm_share, Some(1.0));
+        let busy = of(5e9);
+        assert_eq!((busy.gemm_share, busy.gemm_flop_per_s, busy.tokens_per_s), (None, 5e9, 10.0));
+        assert!(serde_json::to_value(busy).unwrap()["gemm_share"].is_null());
     }
 }

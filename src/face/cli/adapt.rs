@@ -340,7 +340,7 @@ fn table(found: &[Curve]) -> Table {
             of(of_scratch(after), |q| (q.kl, q.kl_ci95), 4),
             of(of_scratch(after), |q| (q.agreement, q.agreement_ci95), 3),
             Shown::number(training.speed.map(|speed| speed.tokens_per_s), 0),
-            Shown::number(training.speed.map(|speed| speed.gemm_share), 2),
+            Shown::number(training.speed.and_then(|speed| speed.gemm_share), 2),
         ]);
     }
     table

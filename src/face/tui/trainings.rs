@@ -232,11 +232,8 @@ impl Trainings {
 fn told(one: &Curve) -> String {
     let training = &one.training;
     let speed = training.speed.map_or(String::new(), |speed| {
-        format!(
-            ", {:.0} tokens/s, {:.0} % of the GEMM's peak",
-            speed.tokens_per_s,
-            100.0 * speed.gemm_share
-        )
+        let share = speed.gemm_share.map(|share| format!(", {:.0} % of the GEMM's peak", 100.0 * share));
+        format!(", {:.0} tokens/s{}", speed.tokens_per_s, share.unwrap_or_default())
     });
     match (training.status, training.before, training.after) {
         (Status::Ok, Some(before), Some(after)) => format!(

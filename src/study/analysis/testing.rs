@@ -224,12 +224,7 @@ pub fn trained(architecture: &str, seed: u64, nll: f64) -> Curve {
         seconds: 2.0,
         loss: Some(nll + 0.1),
         after: quality(&[window; 6]),
-        speed: Some(TrainingSpeed {
-            tokens_per_s: 32.0,
-            flop_per_token: 6e6,
-            gemm_flop_per_s: 3e8,
-            gemm_share: 0.64,
-        }),
+        speed: Some(TrainingSpeed::new(32.0, 6e6, 3e8)),
         ..begun
     };
     Curve { training, start: Some(HeldOut { nll: at(0), kl: None }), curve: (1..=4).map(one).collect() }
