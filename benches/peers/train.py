@@ -96,10 +96,11 @@ def main():
         rate = {program: tokens / statistics.median(one["steps"][1:]) for program, one in found.items()}
         shares.append(rate["ours"] / rate["torch"])
         both = tokens / statistics.median(found["torch"]["forward_backward"][1:])
+        share = found["ours"]["speed"]["gemm_share"]
         print(json.dumps({
             "round": number, "ours_tokens_per_s": round(rate["ours"], 1), "torch_tokens_per_s": round(rate["torch"], 1),
             "torch_forward_backward_tokens_per_s": round(both, 1), "share": round(shares[-1], 3),
-            "gemm_share": found["ours"]["speed"]["gemm_share"], "load": os.getloadavg(),
+            "gemm_share": share and round(share, 3), "load": os.getloadavg(),
         }), flush=True)
     print(json.dumps({"share": statistics.median(shares), "of": sorted(round(share, 3) for share in shares)}))
 

@@ -113,19 +113,26 @@ pub struct TrainingSpeed {
     pub tokens_per_s: f64,
     /// Arithmetic of matrix products for a token (FLOP), forwards and backwards.
     pub flop_per_token: f64,
-    /// What large products of matrices reach on as many threads (FLOP/s): the more of just before and just after,
-    /// since other programs only take from it.
+    /// What large products of matrices reach on as many threads (FLOP/s): what was measured just before, and once it
+    /// has ended the more of that and just after, since other programs only take from it.
     pub gemm_flop_per_s: f64,
     /// Share of that which the training reached (0 to 1); null where it would be above 1: then the machine was busier
     /// with other programs while products were measured than while it trained.
+    #[serde(deserialize_with = "share")]
+    #[schemars(with = "Option<f64>")]
     pub gemm_share: Option<f64>,
+}
+
+/// A share as written, where it is one: earlier records have shares above 1.
+fn share<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+    Ok(Option::deserialize(from)?.filter(|share| *share <= 1.0))
 }
 
 impl TrainingSpeed {
     /// The speed at a rate of tokens, with the arithmetic of one of them and what products of matrices reach.
     pub fn new(tokens_per_s: f64, flop_per_token: f64, gemm_flop_per_s: f64) -> Self {
-        let share = tokens_per_s * flop_per_token / gemm_flop_per_s;
-        let gemm_share = (share <= 1.0).then_some(share);
+        let gemm_share =
+            Some(tokens_per_s * flop_per_token / gemm_flop_per_s).filter(|share| *share <= 1.0);
         Self { tokens_per_s, flop_per_token, gemm_flop_per_s, gemm_share }
     }
 }
@@ -281,6 +288,11 @@ mod tests {
         assert_eq!(of(2e10).gemm_share, Some(1.0));
         let busy = of(5e9);
         assert_eq!((busy.gemm_share, busy.gemm_flop_per_s, busy.tokens_per_s), (None, 5e9, 10.0));
-        assert!(serde_json::to_value(busy).unwrap()["gemm_share"].is_null());
+        let mut written = serde_json::to_value(busy).unwrap();
+        assert!(written["gemm_share"].is_null());
+        written["gemm_share"] = 4.0.into();
+        assert_eq!(serde_json::from_value::<TrainingSpeed>(written).unwrap(), busy);
+        let half = serde_json::to_string(&of(4e10)).unwrap();
+        assert_eq!(serde_json::from_str::<TrainingSpeed>(&half).unwrap(), of(4e10));
     }
 }

@@ -128,8 +128,12 @@ fn a_conversion_is_retrained_with_quality_before_and_after() {
     for when in ["before", "after"] {
         assert!(training[when]["kl"].as_f64().unwrap() > 0.0, "{training}");
     }
-    let [peak, share] = ["gemm_flop_per_s", "gemm_share"].map(|key| training["speed"][key].as_f64());
-    assert!(peak.unwrap() > 0.0 && share.is_none_or(|share| share > 0.0 && share <= 1.0), "{training}");
+    let speed = |key: &str| training["speed"][key].as_f64();
+    let of = ["tokens_per_s", "flop_per_token", "gemm_flop_per_s"].map(|key| speed(key).unwrap());
+    let share = of[0] * of[1] / of[2];
+    assert!(share > 0.0, "{training}");
+    // null where the machine was busier while products were measured than while it trained
+    assert_eq!(speed("gemm_share"), Some(share).filter(|share| *share <= 1.0), "{training}");
     let config = std::fs::read_to_string(place.path().join("out/config.json")).unwrap();
     assert!(config.contains("\"ladder_layers\": 1"), "{config}");
     assert!(place.path().join("out/tokenizer.json").is_file());

@@ -77,7 +77,8 @@ fn a_training_that_was_interrupted_goes_on_to_the_same_last_digit() {
     assert_eq!((training.status, training.step, training.miniature), (Status::Ok, 12, true));
     assert!(training.loss.is_some() && training.before.is_none() && training.after.is_some());
     let speed = training.speed.unwrap();
-    assert!(speed.tokens_per_s > 0.0 && speed.gemm_share.is_none_or(|share| share > 0.0), "{speed:?}");
+    let share = speed.tokens_per_s * speed.flop_per_token / speed.gemm_flop_per_s;
+    assert!(share > 0.0 && speed.gemm_share == Some(share).filter(|share| *share <= 1.0), "{speed:?}");
     let output = Model::resolve(&training.output.to_string_lossy()).unwrap();
     assert_eq!(output.ladder_layers, Some(LayerSet::Last(4)));
 
