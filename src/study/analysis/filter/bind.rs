@@ -133,7 +133,7 @@ impl Term {
     }
 }
 
-/// Where each of several values of a column stands in a text: they are separated by `,` or `|`. A comma that a text
+/// Where each of several values of a column stands in a text: they are separated by `,` or `|`. One that a text
 /// of the column has there, too, is a letter of it, as in `emulated:alpha_us=20,gb_s=50`.
 pub(super) fn alternatives(text: &str, column: Option<&Column>) -> Vec<Range<usize>> {
     let held = |part: &str| column.is_some_and(|column| column.has_text(&folded(part)));
@@ -142,7 +142,7 @@ pub(super) fn alternatives(text: &str, column: Option<&Column>) -> Vec<Range<usi
     for (end, border) in text.match_indices([',', '|']).chain([(text.len(), "|")]) {
         let joined = found.last().map(|last| last.start..end);
         match joined {
-            Some(joined) if text[..begin].ends_with(',') && held(&text[joined.clone()]) => {
+            Some(joined) if text[..begin].ends_with([',', '|']) && held(&text[joined.clone()]) => {
                 found.pop();
                 found.push(joined);
             }

@@ -93,10 +93,9 @@ fn values(table: &RunTable, column: usize, operator: Operator, typed: &str, most
         .collect();
     // stable: otherwise in the column's order
     fitting.sort_by_key(|(place, ..)| *place > 0);
-    let offer = |(_, value, count): (usize, String, usize)| {
-        let blank = value.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '|'));
-        let text = if blank { format!("\"{}\"", value.replace('"', "\\\"")) } else { value };
-        Offer { text, about: counted(count, "run") }
+    let offer = |(_, value, count): (usize, String, usize)| Offer {
+        text: operator.written(&value).into_owned(),
+        about: counted(count, "run"),
     };
     fitting.into_iter().take(most).map(offer).collect()
 }

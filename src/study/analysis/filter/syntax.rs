@@ -1,5 +1,6 @@
 //! The filter language: reading and printing terms and values.
 
+use std::borrow::Cow;
 use std::fmt;
 
 /// What must be true of a run: all terms.
@@ -92,6 +93,17 @@ impl Operator {
         matches!(self, Self::Has | Self::Contains | Self::Is | Self::IsNot)
     }
 
+    /// `value` as it stands after the operator in a filter: in quotes where it holds letters that part terms, or
+    /// where its first letters would be read as the end of a longer operator (`<` before `=`).
+    pub(super) fn written(self, value: &str) -> Cow<'_, str> {
+        let parts = value.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '\\'));
+        let longer = Self::ALL.into_iter().any(|other| {
+            let rest = other.as_str().strip_prefix(self.as_str());
+            rest.is_some_and(|rest| !rest.is_empty() && value.starts_with(rest))
+        });
+        if parts || longer { Cow::Owned(quoted(value)) } else { Cow::Borrowed(value) }
+    }
+
     /// The first one in `text`, not at its very beginning: where, and which.
     pub(super) fn first_in(text: &str) -> Option<(usize, Self)> {
         text.char_indices().skip(1).find_map(|(at, _)| {
@@ -155,21 +167,16 @@ impl fmt::Display for Term {
         f.write_str(if self.negated { "-" } else { "" })?;
         match &self.test {
             Test::Word { text, exact: false } => f.write_str(text),
-            Test::Word { text, exact: true } => quoted(f, text),
+            Test::Word { text, exact: true } => f.write_str(&quoted(text)),
             Test::Field { name, operator, value } => {
-                write!(f, "{name}{}", operator.as_str())?;
-                if value.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '\\')) {
-                    quoted(f, value)
-                } else {
-                    f.write_str(value)
-                }
+                write!(f, "{name}{}{}", operator.as_str(), operator.written(value))
             }
         }
     }
 }
 
-fn quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    write!(f, "\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 /// What stands between blanks, quotes resolved.

@@ -221,6 +221,17 @@ fn text() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..14).prop_map(|pieces| pieces.concat())
 }
 
+/// A value that begins as a longer operator ends is not taken for its end, and a backslash stays one.
+#[test]
+fn values_that_would_be_read_as_something_else_are_quoted() {
+    for text in ["2<\"=\"", "tpot>\"=5\"", "tag:\"a|b\"", "note:\"a\\\\ b\"", "tag=\"=x\""] {
+        let filter = Filter::parse(text);
+        assert_eq!(Filter::parse(&filter.to_string()), filter, "{text} prints as {filter}");
+    }
+    assert_eq!(Filter::parse("2<\"=\"").to_string(), "2<\"=\"");
+    assert_eq!(Filter::parse("tp=\"8\"").to_string(), "tp=8");
+}
+
 proptest! {
     #[test]
     fn what_was_read_prints_as_what_reads_the_same(text in text()) {
