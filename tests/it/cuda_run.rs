@@ -308,6 +308,18 @@ fn fails(device: &Device, more: &[&str], variables: &[(&str, &str)], words: &[&s
     assert!(began.elapsed() < Duration::from_secs(90), "{:?}", began.elapsed());
 }
 
+/// A run that fails: its options, its variables, and words of the reason.
+type Failing<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a str);
+
+/// Runs that fail beside one another, for most of their time is waiting.
+fn fail_together(device: &Device, cases: &[Failing<'_>]) {
+    std::thread::scope(|scope| {
+        for (more, variables, word) in cases {
+            scope.spawn(|| fails(device, more, variables, &[word]));
+        }
+    });
+}
+
 const TWO: [&str; 4] = ["--tp", "2", "--architecture", "ladder"];
 
 /// The same, without the steps before the samples in which events around collectives are tried: what fails is counted.
@@ -329,12 +341,17 @@ fn what_nccl_notices_in_the_background_ends_the_run() {
 fn a_collective_or_a_kernel_that_hangs_ends_the_run() {
     let device = device!();
     let gpus = ("FAKE_CUDA_DEVICES", "2");
-    fails(device, &TWO, &[gpus, ("FAKE_NCCL_HANG", "1:7")], &["hangs"]);
-    // who notices first is a race of two clocks; either names the sample, or the step that was tried before it
-    fails(device, &COUNTED, &[gpus, ("FAKE_CUDA_HANG", "add_norm:9")], &["capturing a decode step"]);
-    fails(device, &COUNTED, &[gpus, ("FAKE_CUDA_HANG", "add_norm:40")], &["sample 1/2"]);
-    // behind those of the layers in which products are timed
-    fails(device, &[], &[("FAKE_CUDA_HANG", "attend_decode:110")], &["sample 1/2"]);
+    fail_together(
+        device,
+        &[
+            (&TWO, &[gpus, ("FAKE_NCCL_HANG", "1:7")], "hangs"),
+            // who notices first is a race of two clocks; either names the sample, or the step that was tried before it
+            (&COUNTED, &[gpus, ("FAKE_CUDA_HANG", "add_norm:9")], "capturing a decode step"),
+            (&COUNTED, &[gpus, ("FAKE_CUDA_HANG", "add_norm:40")], "sample 1/2"),
+            // behind those of the layers in which products are timed
+            (&[], &[("FAKE_CUDA_HANG", "attend_decode:110")], "sample 1/2"),
+        ],
+    );
 }
 
 /// A rank whose peer is dead waits in NCCL for ever: the communicator is ended under it.
@@ -343,9 +360,8 @@ fn a_call_of_nccl_that_waits_for_a_dead_peer_ends() {
     let device = device!();
     let gpus = ("FAKE_CUDA_DEVICES", "2");
     // the first sums, and one of the prefill
-    for sum in ["1:1", "1:13"] {
-        fails(device, &TWO, &[gpus, ("FAKE_NCCL_WAIT", sum)], &["within 10 s"]);
-    }
+    let [first, prefill] = ["1:1", "1:13"].map(|sum| [gpus, ("FAKE_NCCL_WAIT", sum)]);
+    fail_together(device, &[(&TWO, &first, "within 10 s"), (&TWO, &prefill, "within 10 s")]);
 }
 
 /// What NCCL takes of memory with its first sum is there before memory is looked at.

@@ -15,11 +15,12 @@ struct Copy {
 constexpr unsigned MAX_COPIES = 128;
 constexpr unsigned COPY_BYTES = 16;
 
+// What a thread has under way, apart from the copies themselves: every thread of every block begins with it.
 struct Copies {
-    Copy waiting[MAX_COPIES];
-    unsigned count = 0, groups = 0;
+    unsigned count, groups;
 };
 inline Copies copies[MAX_THREADS];
+inline Copy copies_under_way[MAX_THREADS][MAX_COPIES];
 
 inline void copy_now(const Copy& copy) {
     if (copy.from) {
@@ -38,7 +39,7 @@ inline void copy_async(void* to, const void* from, bool valid) {
     Copy copy{to, valid ? from : nullptr, own.groups};
     if (order_seed % 2 == 1) return copy_now(copy);
     if (own.count == MAX_COPIES) fail("more than %u copies wait", MAX_COPIES);
-    own.waiting[own.count++] = copy;
+    copies_under_way[current->linear][own.count++] = copy;
 }
 
 inline void commit_copies() { copies[current->linear].groups++; }
@@ -46,19 +47,20 @@ inline void commit_copies() { copies[current->linear].groups++; }
 // Until at most `latest` of the thread's groups are under way.
 inline void wait_for_copies(unsigned latest) {
     Copies& own = copies[current->linear];
+    Copy* waiting = copies_under_way[current->linear];
     unsigned kept = 0;
     for (unsigned i = 0; i < own.count; i++) {
-        Copy copy = own.waiting[i];
+        Copy copy = waiting[i];
         if (copy.group + latest < own.groups) {
             copy_now(copy);
         } else {
-            own.waiting[kept++] = copy;
+            waiting[kept++] = copy;
         }
     }
     own.count = kept;
 }
 
-inline void begin_copies() { copies[current->linear].count = copies[current->linear].groups = 0; }
+inline void begin_copies() { copies[current->linear] = {0, 0}; }
 
 // A thread that leaves gives its block's shared memory back: nothing may be on its way there.
 inline void end_copies() {

@@ -2,7 +2,7 @@
 // to the next fiber that can go on. One block runs at a time.
 //
 // A fiber is entered once with makecontext and then lives on: it runs a thread of one block, parks, and runs
-// a thread of the next. Switches are _setjmp/_longjmp, without system calls. A block in which nobody can go on
+// a thread of the next. Switches are the compiler's own setjmp and longjmp: a few registers, no calls. A block in which nobody can go on
 // although threads are left has diverged; that is reported and ends the launch.
 #pragma once
 
@@ -11,6 +11,8 @@ namespace shim {
 struct Index3 {
     unsigned x, y, z;
 };
+
+using Jump = void*[5];
 
 enum class State { Parked, Ready, AtBarrier, InCollective, Left };
 
@@ -24,9 +26,8 @@ struct Fiber {
     unsigned mask = 0;      // and its lanes
     const void* in = nullptr;
     void* out = nullptr;
-    jmp_buf jump;
-    ucontext_t context{};
     char* stack = nullptr;
+    Jump jump;
 };
 
 constexpr unsigned MAX_THREADS = 1024;
@@ -37,16 +38,23 @@ constexpr size_t CANARY_BYTES = 64;
 constexpr unsigned char POISON = 0xff;  // NaN in every format
 constexpr unsigned char CANARY = 0xa5;
 
+// The lanes of a warp that wait in a collective and those that have left the kernel, a bit each.
+struct Warp {
+    unsigned waiting, left;
+};
+
 // Everything about the launch that is going on. One launch at a time in a library: see `launch.h`.
 inline Fiber fibers[MAX_THREADS];
 inline Fiber* current = nullptr;
+inline Warp warps[MAX_THREADS / 32];
 inline Index3 block_index, block_size, grid_size;
 inline const char* kernel_name = "";
 inline void (*thread_body)() = nullptr;
 inline unsigned threads = 0, left = 0, at_barrier = 0;
+inline Fiber* first_at_barrier = nullptr;
 inline unsigned ready[MAX_THREADS * 2];
 inline unsigned ready_first = 0, ready_count = 0;
-inline jmp_buf launcher;
+inline Jump launcher;
 inline bool failed = false;
 // A block stands where another kernel has to come first; and which blocks of a launch that has such have ended, a bit each.
 constexpr unsigned MOST_WAITING = 64;
@@ -79,7 +87,7 @@ struct Order {
         };
         while (divisor(factor, n) != 1) factor = (factor + 1) % n;
     }
-    uint64_t operator()(uint64_t i) const { return (i * factor + shift) % n; }
+    uint64_t operator()(uint64_t i) const { return order_seed == 0 ? i : (i * factor + shift) % n; }
 };
 // In even orders but 0 a warp goes on alone for as long as it can, through its collectives up to the next barrier:
 // what it does too early is seen. In the others all warps go from collective to collective together.
@@ -127,13 +135,13 @@ void fiber_main();
 [[gnu::noinline]] inline void go_on() {
     if (ready_count == 0) {
         current = nullptr;
-        _longjmp(launcher, 1);
+        __builtin_longjmp(launcher, 1);
     }
     Fiber* next = &fibers[ready[ready_first]];
     ready_first = (ready_first + 1) % (MAX_THREADS * 2);
     ready_count--;
     current = next;
-    if (next->entered) _longjmp(next->jump, 1);
+    if (next->entered) __builtin_longjmp(next->jump, 1);
     next->entered = true;
     if (!next->stack) {
         void* stack = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE,
@@ -145,12 +153,13 @@ void fiber_main();
         next->stack = static_cast<char*>(stack);
         mprotect(stack, 4096, PROT_NONE); // an overflow faults
     }
-    getcontext(&next->context);
-    next->context.uc_stack.ss_sp = next->stack;
-    next->context.uc_stack.ss_size = STACK_BYTES;
-    next->context.uc_link = nullptr;
-    makecontext(&next->context, reinterpret_cast<void (*)()>(fiber_main), 0);
-    setcontext(&next->context);
+    static ucontext_t context; // read when it is set, and not again
+    getcontext(&context);
+    context.uc_stack.ss_sp = next->stack;
+    context.uc_stack.ss_size = STACK_BYTES;
+    context.uc_link = nullptr;
+    makecontext(&context, reinterpret_cast<void (*)()>(fiber_main), 0);
+    setcontext(&context);
 }
 
 // Between launches, when every fiber is parked for good: the next launch enters them anew.
@@ -168,7 +177,7 @@ inline void give_stacks_back() {
 // Parks the running fiber until somebody makes it ready.
 [[gnu::noinline]] inline void yield() {
     Fiber* self = current;
-    if (_setjmp(self->jump) == 0) go_on();
+    if (__builtin_setjmp(self->jump) == 0) go_on();
 }
 
 // Ends the launch with an error; does not return.
@@ -187,7 +196,7 @@ inline void give_stacks_back() {
     vsnprintf(error_text + used, sizeof error_text - used, format, arguments);
     va_end(arguments);
     failed = true;
-    _longjmp(launcher, 1);
+    __builtin_longjmp(launcher, 1);
 }
 
 // Ends the block where a thread waits for another kernel, of which this one knows nothing: the launch is to be repeated for
@@ -195,7 +204,7 @@ inline void give_stacks_back() {
 [[noreturn, gnu::noinline]] inline void come_back() {
     if (uint64_t(grid_size.x) * grid_size.y * grid_size.z > MOST_WAITING) fail("waits in a grid of more than %u blocks", MOST_WAITING);
     waits = true;
-    _longjmp(launcher, 1);
+    __builtin_longjmp(launcher, 1);
 }
 
 inline void release_barrier() {
@@ -215,6 +224,7 @@ inline void fiber_main() {
         end_copies();
         current->state = State::Left;
         left++;
+        warps[current->linear / 32].left |= 1u << current->linear % 32;
         // those that wait at a barrier wait for the threads that are left
         if (at_barrier > 0 && at_barrier + left == threads) release_barrier();
         yield();
@@ -223,13 +233,11 @@ inline void fiber_main() {
 
 // __syncthreads: all threads that have not left the kernel, at one place of the source.
 inline void barrier(int line) {
-    for (unsigned i = 0; at_barrier > 0 && i < threads; i++) {
-        if (fibers[i].state != State::AtBarrier) continue;
-        if (fibers[i].line != line) {
-            fail("__syncthreads in line %d while thread (%u, %u, %u) waits at the one in line %d", line,
-                 fibers[i].thread.x, fibers[i].thread.y, fibers[i].thread.z, fibers[i].line);
-        }
-        break;
+    if (at_barrier == 0) first_at_barrier = current;
+    // those that wait are all at the same one
+    if (const Fiber& first = *first_at_barrier; at_barrier > 0 && first.line != line) {
+        fail("__syncthreads in line %d while thread (%u, %u, %u) waits at the one in line %d", line, first.thread.x,
+             first.thread.y, first.thread.z, first.line);
     }
     current->line = line;
     current->state = State::AtBarrier;
@@ -249,46 +257,53 @@ struct Lanes {
     void* out[32];
 };
 
-// A warp collective over the lanes of `mask`: the last that arrives computes everybody's results.
+// Whether a lane waits in this very collective; the launch ends where it waits in another.
+inline void waits_in(const Fiber& other, const char* what, unsigned mask) {
+    if (other.mask == mask && (other.what == what || strcmp(other.what, what) == 0)) return;
+    fail("%s with mask %#x while lane %u waits in %s with mask %#x", what, mask, other.linear % 32, other.what, other.mask);
+}
+
+// A warp collective over the lanes of `mask`: the last that arrives computes everybody's results. Each arrival looks at one
+// of those that wait, the last one at all of them.
 inline void collective(unsigned mask, const char* what, const void* in, void* out, void (*compute)(Lanes&)) {
-    unsigned lane = current->linear % 32, first = current->linear - lane;
-    if (!(mask >> lane & 1)) fail("%s with mask %#x by lane %u, which is not in it", what, mask, lane);
+    unsigned lane = current->linear % 32, first = current->linear - lane, self = 1u << lane, others = mask & ~self;
+    Warp& warp = warps[first / 32];
+    if (!(mask & self)) fail("%s with mask %#x by lane %u, which is not in it", what, mask, lane);
+    unsigned missing = threads - first < 32 ? others >> (threads - first) << (threads - first) : 0;
+    if (missing) fail("%s with mask %#x, but lane %u does not exist", what, mask, __builtin_ctz(missing));
+    if (others & warp.left) {
+        fail("%s with mask %#x, but lane %u has left the kernel", what, mask, __builtin_ctz(others & warp.left));
+    }
     current->what = what;
     current->mask = mask;
     current->in = in;
     current->out = out;
-    Lanes lanes{mask, {}, {}};
-    lanes.in[lane] = in;
-    lanes.out[lane] = out;
-    bool all = true;
-    for (unsigned i = 0; i < 32; i++) {
-        if (i == lane || !(mask >> i & 1)) continue;
-        if (first + i >= threads) fail("%s with mask %#x, but lane %u does not exist", what, mask, i);
-        Fiber& other = fibers[first + i];
-        if (other.state == State::Left) fail("%s with mask %#x, but lane %u has left the kernel", what, mask, i);
-        if (other.state != State::InCollective) {
-            all = false;
-            continue;
-        }
-        if (other.mask != mask || strcmp(other.what, what) != 0) {
-            fail("%s with mask %#x while lane %u waits in %s with mask %#x", what, mask, i, other.what,
-                 other.mask);
-        }
-        lanes.in[i] = other.in;
-        lanes.out[i] = other.out;
-    }
-    if (!all) {
+    unsigned waiting = others & warp.waiting;
+    if (waiting != others) {
+        if (waiting) waits_in(fibers[first + __builtin_ctz(waiting)], what, mask);
+        warp.waiting |= self;
         current->state = State::InCollective;
         yield();
         return;
     }
+    Lanes lanes;
+    lanes.mask = mask;
+    lanes.in[lane] = in;
+    lanes.out[lane] = out;
+    for (unsigned rest = others; rest; rest &= rest - 1) {
+        unsigned i = __builtin_ctz(rest);
+        waits_in(fibers[first + i], what, mask);
+        lanes.in[i] = fibers[first + i].in;
+        lanes.out[i] = fibers[first + i].out;
+    }
     compute(lanes);
-    for (unsigned i = 0; i < 32; i++) {
-        if (i == lane || !(mask >> i & 1)) continue;
+    warp.waiting &= ~mask;
+    for (unsigned rest = others; rest; rest &= rest - 1) {
+        Fiber* fiber = &fibers[first + __builtin_ctz(rest)];
         if (warps_alone()) {
-            make_first(&fibers[first + i]);
+            make_first(fiber);
         } else {
-            make_ready(&fibers[first + i]);
+            make_ready(fiber);
         }
     }
 }

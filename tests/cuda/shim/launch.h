@@ -68,11 +68,12 @@ inline void check_shared() {
 
 [[gnu::noinline]] inline void run_block() {
     left = at_barrier = ready_first = ready_count = 0;
+    for (Warp& warp : warps) warp = {};
     poison_shared();
     thread_order.begin(block_index.x + 0x10000ull * block_index.y + 0x100000000ull * block_index.z);
     thread_order.each([](Fiber& fiber) { make_ready(&fiber); });
     // back here when no thread is ready, or with an error
-    if (_setjmp(launcher) == 0) go_on();
+    if (__builtin_setjmp(launcher) == 0) go_on();
     if (failed || waits) return;
     if (left != threads) report_divergence();
     check_shared();
