@@ -113,8 +113,8 @@ pub struct TrainingSpeed {
     pub tokens_per_s: f64,
     /// Arithmetic of matrix products for a token (FLOP), forwards and backwards.
     pub flop_per_token: f64,
-    /// What large products of matrices reach on as many threads (FLOP/s): what was measured just before, and once it
-    /// has ended the more of that and just after, since other programs only take from it.
+    /// What large products of matrices reach on as many threads (FLOP/s): the most that was measured just before each
+    /// part of the training, where it was interrupted, and just after the last, since other programs only take from it.
     pub gemm_flop_per_s: f64,
     /// Share of that which the training reached (0 to 1); null where it would be above 1: then the machine was busier
     /// with other programs while products were measured than while it trained.

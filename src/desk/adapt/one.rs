@@ -245,7 +245,9 @@ impl One<'_> {
         (training.parameters, training.trained_parameters) = trainer.parameters();
         training.step = restore(&mut trainer, &folder, &training)?;
         progress(Progress::Doing("measuring products of matrices"));
-        let flop = [trainer.flop_per_token(), gemm_rate(&training)];
+        // its speed is that of all its parts, and so is what it is held against
+        let earlier = training.speed.map_or(0.0, |speed| speed.gemm_flop_per_s);
+        let flop = [trainer.flop_per_token(), gemm_rate(&training).max(earlier)];
         // a curve that is shorter than its checkpoint was lost with the disk's cache
         let known = folder.read()?.map(|curve| (curve.start, curve.curve.len())).unwrap_or_default();
         let start = match known.0 {

@@ -89,9 +89,14 @@ fn a_training_that_was_interrupted_goes_on_to_the_same_last_digit() {
     let (stored, problems) = stored(&other.store).unwrap();
     assert!(problems.is_empty() && stored.len() == 1);
     assert_eq!((stored[0].training.status, stored[0].training.step), (Status::Interrupted, 7));
+    // as if the machine had been faster then: all parts are held against the most that was reached
+    let mut faster = stored[0].training.clone();
+    faster.speed.as_mut().unwrap().gemm_flop_per_s = 1e18;
+    other.store.training_folder(&faster.id).unwrap().write(&faster).unwrap();
     let gone_on = other.train(&asked).remove(0);
     assert_eq!(bits(&gone_on), bits(&whole));
     assert_eq!(gone_on.training.after, whole.training.after);
+    assert_eq!(gone_on.training.speed.unwrap().gemm_flop_per_s, 1e18);
     // once more it is found, and nothing is computed
     let mut steps = 0;
     let again = adapt(&asked, &other.store, &Cancel::default(), &mut |progress| {
