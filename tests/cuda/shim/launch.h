@@ -101,7 +101,11 @@ inline bool run_blocks() {
     return !again;
 }
 
-inline std::mutex one_at_a_time;
+inline pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+struct OneAtATime {
+    OneAtATime() { pthread_mutex_lock(&one_at_a_time); }
+    ~OneAtATime() { pthread_mutex_unlock(&one_at_a_time); }
+};
 
 inline int launch(const char* name, void (*body)(), const unsigned grid[3], const unsigned block[3],
                   unsigned shared_bytes) {
@@ -142,7 +146,7 @@ template <class... A> struct Kernel {
     template <size_t... I>
     static int run(const char* name, void (*kernel)(A...), const unsigned* grid, const unsigned* block,
                    unsigned shared, void** given, std::index_sequence<I...>) {
-        std::lock_guard<std::mutex> guard(one_at_a_time);
+        OneAtATime guard;
         std::tuple<A...> copied{*static_cast<std::remove_cv_t<A>*>(given[I])...};
         function = kernel;
         arguments = &copied;
