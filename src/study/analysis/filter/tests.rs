@@ -221,6 +221,22 @@ fn text() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..14).prop_map(|pieces| pieces.concat())
 }
 
+/// A line within a value parts no alternatives where a run has that value.
+#[test]
+fn a_value_with_a_line_in_it_is_one() {
+    let mut annotations = Annotations::default();
+    annotations.edit(&["d".into()], &Edit::note("left"));
+    annotations.edit(&["e".into()], &Edit::note("left|right"));
+    let table = RunTable::new(&records(), &annotations);
+    let kept = |filter: &str| Filter::parse(filter).rows(&table).unwrap();
+    assert_eq!(kept("note=left|right"), [4]);
+    assert_eq!(kept("note=left|other"), [3]);
+    assert_eq!(kept("note=left"), [3]);
+    let completion = complete("note=left|", 10, &table, 9);
+    assert_eq!((completion.replaces, completion.offers.len()), (5..10, 1));
+    assert_eq!(completion.offers[0].text, "left|right");
+}
+
 /// A value that begins as a longer operator ends is not taken for its end, and a backslash stays one.
 #[test]
 fn values_that_would_be_read_as_something_else_are_quoted() {
