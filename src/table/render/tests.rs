@@ -1,0 +1,94 @@
+//! Numbers, units and tables as they are printed.
+
+use super::*;
+
+fn table() -> Table {
+    let mut table = Table::new(["name", "ms", "reason", "low|", "|95%"]);
+    table.push(vec![
+        Shown::text("a,\"b\""),
+        Shown::Number(1.23456, 2),
+        Shown::None,
+        Shown::Whole(1),
+        Shown::text("[1.0, 2.0]"),
+    ]);
+    table.push(vec![Shown::text("<c>"), 7_u32.into(), Shown::None, 2_u32.into(), Shown::None]);
+    table
+}
+
+#[test]
+fn csv_keeps_every_digit_and_quotes_what_needs_it() {
+    assert_eq!(table().csv(), "name,ms,reason,low\n\"a,\"\"b\"\"\",1.23456,,1\n<c>,7,,2\n");
+}
+
+#[test]
+fn a_table_rounds_and_leaves_out_columns_without_content_and_those_of_files() {
+    let text = table().aligned();
+    assert!(text.contains("1.23") && !text.contains("1.234") && text.contains("[1.0, 2.0]"), "{text}");
+    assert!(!text.contains("reason") && !text.contains("low"), "{text}");
+}
+
+#[test]
+fn what_does_not_fit_loses_its_least_columns_and_names_them() {
+    let whole = table().aligned();
+    let widest = |text: &str| text.lines().map(UnicodeWidthStr::width).max();
+    let wide = widest(&whole).unwrap();
+    let left_out = |table: Table, width| table.fitted(width).left_out;
+    assert_eq!(table().fitted(wide), Fitted { text: whole, left_out: Vec::new() }, "it just fits");
+    assert_eq!(left_out(table(), wide - 1), ["95%"], "the last column goes first");
+    let fitted = table().least(&["95%", "ms", "other"]).fitted(24);
+    assert_eq!(fitted.left_out, ["ms"], "{}", fitted.text);
+    assert!(fitted.text.contains("2.0]") && !fitted.text.contains("1.23"), "{}", fitted.text);
+    assert!(widest(&fitted.text).unwrap() <= 24, "{}", fitted.text);
+    assert_eq!(left_out(table(), 3), ["95%", "ms"], "what is left may be wider");
+    let mut room = Table::new(["name", "wide", "b"]);
+    room.push(vec![Shown::text("a"), Shown::text("w".repeat(40)), Shown::text("b")]);
+    assert_eq!(left_out(room.least(&["wide", "b"]), 30), ["wide"], "b has room again");
+    let mut stays = Table::new(["a", "!provenance", "b"]);
+    stays.push(vec![Shown::text("a"), Shown::text("simulated"), Shown::text("b")]);
+    let Fitted { text, left_out } = stays.fitted(5);
+    assert!(text.contains("simulated") && left_out == ["b"], "{text}");
+}
+
+#[test]
+fn what_all_rows_say_alike_makes_room_before_anything_is_lost() {
+    let mut table = Table::new(["~cell", "link", "ms", "!provenance"]);
+    for (cell, ms) in [("standard llama-3-70b tp8 b1 p2p-on", 12.2), ("ladder", 9.3)] {
+        let ms = Shown::Number(ms, 1);
+        table.push(vec![Shown::text(cell), Shown::text("native"), ms, Shown::text("simulated")]);
+    }
+    let Fitted { text, left_out } = table.fitted(46);
+    assert!(text.starts_with("all 2: link native, provenance simulated\n"), "{text}");
+    assert!(left_out.is_empty() && text.contains("b1 p2p-on ") && text.contains("12.2"), "{text}");
+    // a name loses its middle, and as little of it as must be
+    let Fitted { text, left_out } = table.fitted(40);
+    let line = text.lines().find(|line| line.contains("standard")).unwrap();
+    assert!(line.contains("standard llama-…b tp8 b1 p2p-on"), "{text}");
+    assert!(left_out.is_empty() && line.width() <= 40 && text.contains("12.2"), "{text}");
+    assert!(!table.fitted(200).text.contains("all 2"), "what has room keeps its columns");
+}
+
+#[test]
+fn a_page_says_what_it_leaves_out() {
+    let html = table().html("Cells", 1, "ladderscope runs 'a  b'");
+    assert_eq!(html.matches("<tr>").count(), 2, "{html}");
+    assert!(
+        html.contains("The first 1 of 2 rows; all: <code>ladderscope runs &#39;a  b&#39;"),
+        "{html}"
+    );
+    assert!(!html.contains("reason"), "a column that says nothing: {html}");
+    assert!(table().html("", 9, "").contains("&lt;c&gt;"));
+}
+
+#[test]
+fn numbers_on_screens_are_written_as_their_unit_asks() {
+    for (value, unit, shown) in [
+        (1.0204, Unit::Factor, "1.020"),
+        (0.9966, Unit::Factor, "0.997"),
+        (4.0, Unit::Count, "4"),
+        (0.031, Unit::Share, "3.1%"),
+        (62.5, Unit::Percent, "62.5%"),
+        (12.345, Unit::Ms, "12.3"),
+    ] {
+        assert_eq!(unit.cell(value), shown, "{unit:?}");
+    }
+}
