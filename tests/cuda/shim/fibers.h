@@ -38,9 +38,11 @@ constexpr size_t CANARY_BYTES = 64;
 constexpr unsigned char POISON = 0xff;  // NaN in every format
 constexpr unsigned char CANARY = 0xa5;
 
-// The lanes of a warp that wait in a collective and those that have left the kernel, a bit each.
+// The lanes of a warp that wait in a collective and those that have left the kernel, a bit each; and whether those that
+// wait do so in different ones.
 struct Warp {
     unsigned waiting, left;
+    bool mixed;
 };
 
 // Everything about the launch that is going on. One launch at a time in a library: see `launch.h`.
@@ -257,14 +259,12 @@ struct Lanes {
     void* out[32];
 };
 
-// Whether a lane waits in this very collective; the launch ends where it waits in another.
-inline void waits_in(const Fiber& other, const char* what, unsigned mask) {
-    if (other.mask == mask && (other.what == what || strcmp(other.what, what) == 0)) return;
-    fail("%s with mask %#x while lane %u waits in %s with mask %#x", what, mask, other.linear % 32, other.what, other.mask);
+inline bool waits_in(const Fiber& other, const char* what, unsigned mask) {
+    return other.mask == mask && (other.what == what || strcmp(other.what, what) == 0);
 }
 
-// A warp collective over the lanes of `mask`: the last that arrives computes everybody's results. Each arrival looks at one
-// of those that wait, the last one at all of them.
+// A warp collective over the lanes of `mask`: the last that arrives computes everybody's results. Lanes that wait elsewhere end
+// the launch; where all that wait do so in the same collective, one of them stands for all.
 inline void collective(unsigned mask, const char* what, const void* in, void* out, void (*compute)(Lanes&)) {
     unsigned lane = current->linear % 32, first = current->linear - lane, self = 1u << lane, others = mask & ~self;
     Warp& warp = warps[first / 32];
@@ -279,8 +279,14 @@ inline void collective(unsigned mask, const char* what, const void* in, void* ou
     current->in = in;
     current->out = out;
     unsigned waiting = others & warp.waiting;
+    for (unsigned rest = waiting; rest; rest = warp.mixed ? rest & (rest - 1) : 0) {
+        const Fiber& other = fibers[first + __builtin_ctz(rest)];
+        if (waits_in(other, what, mask)) continue;
+        fail("%s with mask %#x while lane %u waits in %s with mask %#x", what, mask, other.linear % 32, other.what,
+             other.mask);
+    }
     if (waiting != others) {
-        if (waiting) waits_in(fibers[first + __builtin_ctz(waiting)], what, mask);
+        if (warp.waiting && !waits_in(fibers[first + __builtin_ctz(warp.waiting)], what, mask)) warp.mixed = true;
         warp.waiting |= self;
         current->state = State::InCollective;
         yield();
@@ -292,12 +298,12 @@ inline void collective(unsigned mask, const char* what, const void* in, void* ou
     lanes.out[lane] = out;
     for (unsigned rest = others; rest; rest &= rest - 1) {
         unsigned i = __builtin_ctz(rest);
-        waits_in(fibers[first + i], what, mask);
         lanes.in[i] = fibers[first + i].in;
         lanes.out[i] = fibers[first + i].out;
     }
     compute(lanes);
     warp.waiting &= ~mask;
+    warp.mixed = warp.mixed && warp.waiting;
     for (unsigned rest = others; rest; rest &= rest - 1) {
         Fiber* fiber = &fibers[first + __builtin_ctz(rest)];
         if (warps_alone()) {

@@ -157,7 +157,11 @@ impl Wanted {
     fn parse(name: &str, text: &str, operator: Operator, unit: Unit) -> Result<Self> {
         let wrong = || {
             Error::input_help(
-                format!("{name}{}{text}: '{text}' is not a number", operator.as_str()),
+                format!(
+                    "{name}{}{}: '{text}' is not a number",
+                    operator.as_str(),
+                    operator.written(text)
+                ),
                 match unit {
                     Unit::Ms => "write milliseconds, or a number with us, ms or s",
                     Unit::Bytes => "write bytes, or a number with kB, MB, GB, TB, KiB, MiB or GiB",

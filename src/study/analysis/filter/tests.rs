@@ -137,6 +137,7 @@ fn what_is_wrong_is_told_and_the_rest_holds() {
         ("tpp=2", "'tpp'", "'tp'"),
         ("arhc:ladder", "'arhc'", "'arch'"),
         ("tp>many", "'many' is not a number", "2..8"),
+        ("tp<\"=5\"", "tp<\"=5\": '=5' is not a number", "2..8"),
         ("memory>3lb", "'3lb'", "GB"),
         ("tp:2..x", "'2..x'", "2..8"),
     ] {

@@ -76,6 +76,16 @@ KERNEL(a_lane_has_left, T* out) {
     if (threadIdx.x == 3) return;
     out[threadIdx.x] = to_number(warp_sum(1.0f));
 }
+KERNEL(half_warps_meet, T* out) {
+    unsigned lane = threadIdx.x % 32, first = lane & 16;
+    out[threadIdx.x] = to_number(__shfl_sync(0xffffu << first, lane == first ? 1.0f : 0.0f, first));
+}
+KERNEL(a_lane_waits_elsewhere, T* out) {
+    unsigned lane = threadIdx.x % 32;
+    if (lane == 1 || lane == 3) __syncwarp(0xa);
+    if (lane < 3 || lane == 4) __syncwarp(0x17);
+    out[threadIdx.x] = to_number(1.0f);
+}
 KERNEL(unaligned, const T* x, T* out) { store_pack(out, load_pack(x + 1)); }
 KERNEL(past_the_end, T* out) { out[threadIdx.x + 1] = to_number(1.0f); }
 KERNEL(before_the_start, T* out) { out[int(threadIdx.x) - 1] = to_number(1.0f); }
@@ -172,9 +182,20 @@ fn a_block_that_diverges_is_reported() {
         assert!(message.contains("__syncthreads in line"), "{message}");
         let message = failure(order, "a_lane_has_left", false, 0, 64);
         assert!(message.contains("lane 3 has left"), "{message}");
+        assert_eq!(failure(order, "half_warps_meet", false, 0, 64), "");
         // and the fibers are good for another launch
         assert_eq!(failure(order, "right", true, 0, 128), "");
     }
+}
+
+/// A GPU would let lane 1 come later; here no lane may wait in anything else, whichever of those that wait it is.
+#[test]
+fn a_lane_that_waits_in_another_collective_is_named() {
+    if !shim_is_there() {
+        return;
+    }
+    let message = failure(0, "a_lane_waits_elsewhere", false, 0, 64);
+    assert!(message.contains("with mask 0x17 while lane 1 waits in"), "{message}");
 }
 
 #[test]
