@@ -271,6 +271,16 @@ static void faults() {
     }
     // FAKE_CUDA_HANG=fill:2: one of the two never ends.
     CHECK(ends[0] != ends[1]);
+    // Who waits asks as often as the machine lets it; that takes no time of the device's.
+    CUevent before = event(), after = event();
+    CUstream waits = ends[0] ? other : on, third = stream();
+    OK("cuEventRecord", before, third);
+    for (int i = 0; i < 1000; i++) EXPECT(NOT_READY, "cuStreamQuery", waits);
+    OK("cuEventRecord", after, third);
+    OK("cuEventSynchronize", after);
+    float ms = -1;
+    OK("cuEventElapsedTime", &ms, before, after);
+    CHECK(ms >= 0 && ms < 0.1);
 }
 
 int main(int count, char **arguments) {

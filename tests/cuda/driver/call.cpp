@@ -35,6 +35,11 @@ CUresult Call::answer(CUresult code) const {
     return code;
 }
 
+CUresult Call::not_ready() const {
+    host_clock_goes_back(CALL_NS);
+    return NOT_READY;
+}
+
 Device *Call::device() const { return current_device(); }
 
 static thread_local int thread_mode = CAPTURE_GLOBAL;

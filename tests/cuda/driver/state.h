@@ -215,6 +215,9 @@ class Call {
     CUresult refused() const { return refusal; }
     // Notes an answer that is not success in the log and gives it back.
     CUresult answer(CUresult code) const;
+    // That what was asked for has not ended. It takes no time of the virtual clock: how often a thread must ask
+    // depends on how fast other processes run here, and ranks whose clocks differ would wait for each other.
+    CUresult not_ready() const;
     // Refuses what may not happen while something captures, and spoils the capture.
     CUresult unsafe_in_capture();
     std::unique_lock<std::mutex> &lock() { return held; }
@@ -250,6 +253,7 @@ void run_some();
 uint64_t random_below(uint64_t bound);
 uint64_t host_clock(uint64_t advance);
 void host_clock_reaches(uint64_t time);
+void host_clock_goes_back(uint64_t by);
 // run_kernel.cpp: runs a kernel now; an error breaks the context. False: it waits for a kernel of another device, and is to
 // be run again.
 bool run_kernel(Node &node, CUresult &code);

@@ -77,7 +77,7 @@ EXPORT CUresult cuStreamQuery(CUstream handle) {
     if (!stream->tail) return SUCCESS;
     run_some();
     if (stream->device->broken) return call.answer(stream->device->broken);
-    if (stream->tail->state != Node::Done) return NOT_READY;
+    if (stream->tail->state != Node::Done) return call.not_ready();
     synchronized(*stream->tail);
     return SUCCESS;
 }
@@ -185,7 +185,7 @@ EXPORT CUresult cuEventQuery(CUevent handle) {
     if (!event->recorded) return SUCCESS;
     run_some();
     if (call.device()->broken) return call.answer(call.device()->broken);
-    if (event->recorded->state != Node::Done) return NOT_READY;
+    if (event->recorded->state != Node::Done) return call.not_ready();
     synchronized(*event->recorded);
     return SUCCESS;
 }
