@@ -4,4 +4,3 @@ pub mod driver;
 pub mod environment;
 pub mod hardware;
 pub mod nvml;
-pub mod pages;

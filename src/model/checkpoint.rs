@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use arithmetic::Number;
 use memmap2::Mmap;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
-use super::convert::{Number, convert};
 use crate::base::error::{Error, Result};
 use crate::plan::Tensor;
 use crate::plan::{DType, ModelShape};
@@ -87,7 +87,11 @@ impl Checkpoint {
                 tensor.hf_name()
             )));
         };
-        convert(bytes, dtype, out);
+        match dtype {
+            DType::F32 => T::from_f32_bytes(bytes, out),
+            DType::Bf16 => T::from_bf16_bytes(bytes, out),
+            DType::F16 => T::from_f16_bytes(bytes, out),
+        }
         Ok(())
     }
 }

@@ -7,7 +7,6 @@
 mod built_in;
 mod checkpoint;
 mod config;
-mod convert;
 mod converted;
 mod files;
 mod fingerprint;
@@ -20,14 +19,14 @@ mod tokenizer;
 mod trained;
 mod weights;
 
+pub use arithmetic::{Matrix, MatrixData, RandomStream};
 pub(crate) use config::{MAX_LAYERS, MAX_SIZE};
 pub use converted::check_place;
 pub use numbers::{NumbersFile, write_numbers};
 pub use prompts::{read_prompts, read_tokens};
-pub use random::RandomStream;
 pub use resolve::Model;
 pub use tokenizer::Tokenizer;
-pub use weights::{Matrix, MatrixData, WeightSource};
+pub use weights::WeightSource;
 
 #[cfg(test)]
 mod tests;

@@ -3,10 +3,9 @@
 use std::sync::Barrier;
 use std::time::Instant;
 
+use arithmetic::with_large_pages;
 use pulp::{Arch, Simd, WithSimd};
 use serde::Serialize;
-
-use crate::machine::pages::with_large_pages;
 
 /// Last-level caches that fit into the buffer: virtual machines may not tell of all they have.
 const CACHES: u64 = 16;

@@ -5,12 +5,9 @@
 
 use std::borrow::Cow;
 
-use pulp::{Simd, WithSimd};
+use arithmetic::{CausalScores, OneQuery, Real, View, gemm};
 
-use super::exponential::{exponentials, max};
-use super::gemm::{View, gemm};
-use super::kernels::{Kernels, dot};
-use super::real::Real;
+use super::kernels::Kernels;
 use crate::plan::{Groups, ModelShape, Quantity};
 
 /// Queries of one sequence that are handled together in prefill.
@@ -336,7 +333,7 @@ impl Attention {
         let scores = &mut self.scores;
         scores.resize((keys.len() / dim).max(scores.len()), 0.0);
         let scores = &mut scores[..keys.len() / dim];
-        kernels.arch().dispatch(OneQuery { query, keys, values, scores, scale, out });
+        OneQuery { query, keys, values, scores, scale, out }.run(kernels.arch());
     }
 
     /// Many queries of one sequence and head, in blocks.
@@ -361,75 +358,10 @@ impl Attention {
             let scores = &mut self.scores[..count * context];
             let q = View::rows(queries, offset + first * width, width);
             gemm(count, context, dim, q, View::rows(keys, 0, dim).transposed(), scores, 0, context);
-            kernels.arch().dispatch(CausalSoftmax {
-                scores,
-                context,
-                seen: run.position + first + 1,
-                scale,
-            });
+            let seen = run.position + first + 1;
+            CausalScores { scores, context, seen, scale }.run(kernels.arch());
             let p = View::rows(scores, 0, context);
             gemm(count, dim, context, p, View::rows(values, 0, dim), out, offset + first * width, width);
-        }
-    }
-}
-
-/// One query over its context, for the instruction set at hand.
-struct OneQuery<'a> {
-    query: &'a [f32],
-    keys: &'a [f32],
-    values: &'a [f32],
-    scores: &'a mut [f32],
-    scale: f32,
-    out: &'a mut [f32],
-}
-
-impl WithSimd for OneQuery<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let dim = self.query.len();
-        for (score, key) in self.scores.iter_mut().zip(self.keys.chunks_exact(dim)) {
-            *score = dot(simd, self.query, key) * self.scale;
-        }
-        let greatest = max(self.scores);
-        let total = exponentials(self.scores, greatest) as f32;
-        self.out.fill(0.0);
-        for (score, value) in self.scores.iter().zip(self.values.chunks_exact(dim)) {
-            for (out, value) in self.out.iter_mut().zip(value) {
-                *out += score * value;
-            }
-        }
-        for out in self.out.iter_mut() {
-            *out /= total;
-        }
-    }
-}
-
-/// Softmax of rows of scores, of which the first sees `seen` positions, and each next one more.
-struct CausalSoftmax<'a> {
-    scores: &'a mut [f32],
-    context: usize,
-    seen: usize,
-    scale: f32,
-}
-
-impl WithSimd for CausalSoftmax<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        for (i, scores) in self.scores.chunks_exact_mut(self.context).enumerate() {
-            let (seen, masked) = scores.split_at_mut(self.seen + i);
-            for score in seen.iter_mut() {
-                *score *= self.scale;
-            }
-            let greatest = max(seen);
-            let total = exponentials(seen, greatest) as f32;
-            for score in seen.iter_mut() {
-                *score /= total;
-            }
-            masked.fill(0.0);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The cpu backend: which cells fit it, and what it fills in.
 
-use super::product::InstructionSet;
 use crate::base::error::Result;
 use crate::machine::environment::available_memory;
 use crate::machine::hardware::MemoryNeed;
@@ -11,6 +10,7 @@ use crate::run::evaluate::{Emit, EvaluateRequest};
 use crate::run::generate::{GenerateOptions, Saying};
 use crate::run::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
 use crate::table::{Backend, CellOptions, Spec};
+use arithmetic::product::InstructionSet;
 
 /// Beyond so many parameters decoding takes too long to be chosen unasked.
 const MOST_PARAMETERS: u64 = 1_500_000_000;

@@ -17,7 +17,6 @@ use super::engine::{self, Loaded, Setup, Worker};
 use super::evaluate_work::{Plans, Queue, REFERENCE, Work};
 use super::loss::Loss;
 use super::placement::Placement;
-use super::product::{InstructionSet, VARIABLE};
 use super::program::Weights;
 use super::rank::{Bound, Kept, Place};
 use crate::base::error::{Error, Result};
@@ -26,6 +25,7 @@ use crate::plan::{Architecture, DType, Plan, Tensor, Variant, Weight};
 use crate::run::comm::Broken;
 use crate::run::evaluate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality};
 use crate::run::sample::Sampling;
+use arithmetic::product::{InstructionSet, VARIABLE};
 
 /// Architectures whose logits are made together, beside the reference's, which they share.
 const TOGETHER: usize = 8;

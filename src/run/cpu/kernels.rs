@@ -1,19 +1,18 @@
 //! The cpu backend's arithmetic: matrix products, norms, activations. f32 throughout; bf16 weights
 //! are widened in registers.
 //!
-//! Products are those of [`super::product`], divided over the threads of a rank ([`super::team`]). The other loops are
-//! written so that they vectorise, inside `pulp`'s run-time dispatch to AVX2/NEON. Each is a struct whose
-//! `with_simd` is always inlined: a closure would be compiled apart, without the instruction set.
+//! Products are those of [`arithmetic::product`], divided over the threads of a rank ([`super::team`]); loops over many
+//! numbers are [`arithmetic`]'s too.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use pulp::{Arch, Simd, WithSimd};
+use arithmetic::product::{Arranged, InstructionSet, Onto, Panels, WIDE};
+use arithmetic::{Gated, Real, SiluMul};
+use pulp::Arch;
 
-use super::product::{Arranged, InstructionSet, Onto, Panels, WIDE};
-use super::real::Real;
 use super::team::Team;
-use crate::model::{Matrix, MatrixData};
+use crate::model::Matrix;
 
 /// What kernels need from the thread they run on: the detected instruction set, scratch memory, and
 /// the other threads of the rank.
@@ -59,10 +58,7 @@ impl Kernels {
 
     /// RMSNorm of each row: `y = x / sqrt(mean(x^2) + eps) * weight`.
     pub fn norm(&self, x: &[f32], weight: &Matrix, eps: f32, y: &mut [f32]) {
-        match &weight.data {
-            MatrixData::F32(weight) => self.arch.dispatch(NormRows { x, weight, eps, y }),
-            MatrixData::Bf16(weight) => self.arch.dispatch(NormRows { x, weight, eps, y }),
-        }
+        arithmetic::norm(self.arch, x, weight, eps, y);
     }
 
     /// `y = a + b`.
@@ -98,7 +94,7 @@ impl Kernels {
 
     /// `y = silu(gate) x up` for each row of `x`, where gate starts at column `offset` and up follows.
     pub fn silu_mul(&self, x: &[f32], columns: usize, offset: usize, width: usize, y: &mut [f32]) {
-        self.arch.dispatch(SiluMul { of: Gated { x, columns, offset, width }, y });
+        f32::silu_mul(self.arch, SiluMul { of: Gated { x, columns, offset, width }, y });
     }
 
     /// The instruction set, for kernels in other files.
@@ -107,95 +103,10 @@ impl Kernels {
     }
 }
 
-/// Rows of a projection in which gate begins at a column and up follows, each as wide.
-#[derive(Clone, Copy)]
-pub(in crate::run::cpu) struct Gated<'a, T> {
-    pub x: &'a [T],
-    pub columns: usize,
-    pub offset: usize,
-    pub width: usize,
-}
-
-impl<'a, T: Real> Gated<'a, T> {
-    /// Gate and up, row by row.
-    #[inline(always)]
-    pub(in crate::run::cpu) fn rows(self) -> impl Iterator<Item = (&'a [T], &'a [T])> {
-        let Self { x, columns, offset, width } = self;
-        x.chunks_exact(columns)
-            .map(move |row| (&row[offset..offset + width], &row[offset + width..offset + 2 * width]))
-    }
-}
-
-/// `y = silu(gate) x up`.
-pub(in crate::run::cpu) struct SiluMul<'a, T> {
-    pub of: Gated<'a, T>,
-    pub y: &'a mut [T],
-}
-
-impl<T: Real> WithSimd for SiluMul<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        for ((gate, up), y) in self.of.rows().zip(self.y.chunks_exact_mut(self.of.width)) {
-            for ((y, gate), up) in y.iter_mut().zip(gate).zip(up) {
-                *y = *gate / (T::ONE + (-*gate).exp()) * *up;
-            }
-        }
-    }
-}
-
-/// RMSNorm of each row.
-struct NormRows<'a, W> {
-    x: &'a [f32],
-    weight: &'a [W],
-    eps: f32,
-    y: &'a mut [f32],
-}
-
-impl<W: Copy> WithSimd for NormRows<'_, W>
-where
-    f32: From<W>,
-{
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let width = self.weight.len();
-        for (x, y) in self.x.chunks_exact(width).zip(self.y.chunks_exact_mut(width)) {
-            let mean = dot(simd, x, x) / width as f32;
-            let scale = 1.0 / (mean + self.eps).sqrt();
-            for ((y, x), w) in y.iter_mut().zip(x).zip(self.weight) {
-                *y = x * scale * f32::from(*w);
-            }
-        }
-    }
-}
-
-/// Dot product of two slices of the same length; inline so that it takes its caller's instruction set.
-#[inline(always)]
-pub(super) fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
-    // sums side by side: one alone would wait for the adder's latency
-    const CHAINS: usize = 4;
-    let ((a, a_rest), (b, b_rest)) = (S::as_simd_f32s(a), S::as_simd_f32s(b));
-    let ((a, a_last), (b, b_last)) = (a.as_chunks::<CHAINS>(), b.as_chunks::<CHAINS>());
-    let mut sums = [simd.splat_f32s(0.0); CHAINS];
-    for (a, b) in a.iter().zip(b) {
-        for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
-            *sum = simd.mul_add_e_f32s(*a, *b, *sum);
-        }
-    }
-    for (a, b) in a_last.iter().zip(b_last) {
-        sums[0] = simd.mul_add_e_f32s(*a, *b, sums[0]);
-    }
-    let sum = simd.add_f32s(simd.add_f32s(sums[0], sums[1]), simd.add_f32s(sums[2], sums[3]));
-    let rest: f32 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
-    simd.reduce_sum_f32s(sum) + rest
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::MatrixData;
 
     #[test]
     fn norm_and_activation() {

@@ -6,11 +6,10 @@
 
 use std::sync::Arc;
 
-use pulp::{Simd, WithSimd};
+use arithmetic::product::Panels;
+use arithmetic::{Panel, Seen, TakeOther, TakeReference};
 
-use super::exponential::{exponentials, max, sum_of_exponentials, weighted_difference};
 use super::kernels::Kernels;
-use super::product::Panels;
 use crate::run::evaluate::WindowQuality;
 
 /// Positions whose logits are computed at a time.
@@ -18,45 +17,6 @@ const ROWS: usize = 512;
 
 /// Tokens of the vocabulary whose logits are computed at a time.
 const COLUMNS: usize = 1024;
-
-/// What was seen of the logits at one position.
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    /// The greatest logit, and whose it is; of equal ones the first.
-    max: f32,
-    best: usize,
-    /// The sum of `e^(logit - max)`.
-    total: f64,
-    /// The logit of the token that follows.
-    following: f32,
-    /// The sum of `e^(p - max of p) x (p - q)`, where p are the reference's logits and q these.
-    cross: f64,
-}
-
-impl Seen {
-    const NOTHING: Self =
-        Self { max: f32::NEG_INFINITY, best: 0, total: 0.0, following: f32::NAN, cross: 0.0 };
-
-    /// The logarithm of the sum of all exponentials.
-    fn log_total(&self) -> f64 {
-        f64::from(self.max) + self.total.ln()
-    }
-
-    /// Takes in the greatest of some logits, of the tokens from `first` on;
-    /// by what factor sums relative to the greatest shrink.
-    #[inline(always)]
-    fn raise(&mut self, logits: &[f32], first: usize) -> f64 {
-        let greatest = max(logits);
-        if greatest <= self.max {
-            return 1.0;
-        }
-        let shrinks = f64::from(self.max - greatest).exp();
-        self.max = greatest;
-        self.best = first + logits.iter().position(|logit| *logit == greatest).unwrap_or(0);
-        self.total *= shrinks;
-        shrinks
-    }
-}
 
 /// Scratch memory for logits.
 #[derive(Debug, Default)]
@@ -112,23 +72,25 @@ impl Loss {
             kernels.matmul_part(reference, of_reference, part.clone(), &mut self.reference);
             let mut shrinks = vec![1.0; rows];
             let [ours, theirs @ ..] = &mut seen[..] else { return seen };
-            kernels.arch().dispatch(TakeReference {
+            let take = TakeReference {
                 panel: Panel { first, columns, following },
                 logits: &self.reference,
                 weights: &mut self.weights,
                 shrinks: &mut shrinks,
                 seen: ours,
-            });
+            };
+            take.run(kernels.arch());
             for (normed, theirs) in others.iter().zip(theirs) {
                 kernels.matmul_part(normed, head, part.clone(), &mut self.logits);
-                kernels.arch().dispatch(TakeOther {
+                let take = TakeOther {
                     panel: Panel { first, columns, following },
                     logits: &self.logits,
                     reference: &self.reference,
                     weights: &self.weights,
                     shrinks: &shrinks,
                     seen: theirs,
-                });
+                };
+                take.run(kernels.arch());
             }
         }
         seen
@@ -146,78 +108,6 @@ fn add(sums: &mut [WindowQuality], seen: &[Vec<Seen>]) {
             let kl = one.cross / p.total - (p.log_total() - one.log_total());
             // rounding may leave less than nothing of two that are alike; what is no number stays so
             sum.kl += if at == 0 || kl < 0.0 { 0.0 } else { kl };
-        }
-    }
-}
-
-/// Which logits: those of the tokens from `first` on, `columns` a row; a row a token that follows.
-#[derive(Clone, Copy)]
-struct Panel<'a> {
-    first: usize,
-    columns: usize,
-    following: &'a [u32],
-}
-
-impl Panel<'_> {
-    /// Keeps the logit of the token that follows, where it is among these.
-    #[inline(always)]
-    fn keep_following(&self, row: usize, logits: &[f32], seen: &mut Seen) {
-        let token = (self.following[row] as usize).checked_sub(self.first);
-        if let Some(logit) = token.and_then(|token| logits.get(token)) {
-            seen.following = *logit;
-        }
-    }
-}
-
-/// Takes in the reference's logits; leaves their exponentials and by how much sums shrink.
-struct TakeReference<'a> {
-    panel: Panel<'a>,
-    logits: &'a [f32],
-    weights: &'a mut [f32],
-    shrinks: &'a mut [f64],
-    seen: &'a mut [Seen],
-}
-
-impl WithSimd for TakeReference<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        let columns = self.panel.columns;
-        let rows = self.logits.chunks_exact(columns).zip(self.weights.chunks_exact_mut(columns));
-        let rows = rows.zip(self.shrinks).zip(self.seen).enumerate();
-        for (row, (((logits, weights), shrinks), seen)) in rows {
-            *shrinks = seen.raise(logits, self.panel.first);
-            weights.copy_from_slice(logits);
-            seen.total += exponentials(weights, seen.max);
-            self.panel.keep_following(row, logits, seen);
-        }
-    }
-}
-
-/// Takes in another's logits beside the reference's.
-struct TakeOther<'a> {
-    panel: Panel<'a>,
-    logits: &'a [f32],
-    reference: &'a [f32],
-    weights: &'a [f32],
-    shrinks: &'a [f64],
-    seen: &'a mut [Seen],
-}
-
-impl WithSimd for TakeOther<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        let columns = self.panel.columns;
-        let rows = self.logits.chunks_exact(columns).zip(self.reference.chunks_exact(columns));
-        let rows = rows.zip(self.weights.chunks_exact(columns)).zip(self.shrinks).zip(self.seen);
-        for (row, ((((logits, reference), weights), shrinks), seen)) in rows.enumerate() {
-            seen.raise(logits, self.panel.first);
-            seen.total += sum_of_exponentials(logits, seen.max);
-            seen.cross = seen.cross * shrinks + weighted_difference(weights, reference, logits);
-            self.panel.keep_following(row, logits, seen);
         }
     }
 }

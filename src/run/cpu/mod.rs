@@ -9,42 +9,38 @@
 //! | `team` | the other threads of a rank |
 //! | `placement` | which core each thread runs on |
 //! | `program` | a plan made ready: buffers, waits, weights |
-//! | `kernels`, `product`, `gemm`, `attention`, `quantize` | the arithmetic |
+//! | `kernels`, `attention`, `quantize` | the arithmetic; its loops are in the crate `arithmetic` |
 //! | `run` | timed samples for a record and a trace |
 //! | `generate` | tokens from a checkpoint |
 //! | `evaluate`, `evaluate_work` | quality of architectures on a text, and what groups of ranks take of it |
-//! | `loss`, `exponential` | its arithmetic: likelihood, divergence, agreement |
-//! | `train` | training, forwards and backwards; `real` is what its numbers are |
+//! | `loss` | its arithmetic: likelihood, divergence, agreement |
+//! | `train` | training, forwards and backwards |
 
 pub(super) mod attention;
 mod backend;
 mod engine;
 mod evaluate;
 mod evaluate_work;
-mod exponential;
-mod gemm;
 mod generate;
 pub(super) mod kernels;
 mod lane;
 mod loss;
 mod placement;
-pub(super) mod product;
 mod program;
 mod quantize;
 mod rank;
-mod real;
 mod run;
 mod team;
 pub mod train;
 mod watch;
 
+pub use arithmetic::Real;
+pub use arithmetic::product::{InstructionSet, Panels};
 pub(in crate::run) use attention::RopeTable;
 pub use backend::CpuBackend;
 pub use kernels::Kernels;
-pub use product::{InstructionSet, Panels};
 #[cfg(test)]
 pub(in crate::run) use quantize::quantize;
-pub use real::Real;
 
 use crate::base::error::{Error, Result};
 use crate::plan::DType;

@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::product::Panels;
 use crate::base::error::{Error, Result};
 use crate::model::{Matrix, MatrixData, Model, WeightSource};
 use crate::plan::{Buffer, BufferId, DType, Kind, Lane, Plan, PlanSpec, Tensor, Weight};
+use arithmetic::product::{Format, Panels};
 
 /// A plan and what all ranks can share about it.
 #[derive(Debug)]
@@ -177,7 +177,8 @@ impl Weights {
         }
         let in_panels = || wanted.iter().filter(|(_, in_panels)| *in_panels).map(|(weight, _)| *weight);
         let sizes = in_panels().map(|weight| (weight.outputs as usize, weight.inputs as usize));
-        let all = Panels::of_all(sizes, dtype, in_panels().map(load))?;
+        let format = if dtype == DType::F32 { Format::F32 } else { Format::Bf16 };
+        let all = Panels::of_all(sizes, format, in_panels().map(load))?;
         for (weight, panels) in in_panels().zip(all) {
             self.by_name.insert(weight.name.clone(), Held::Panels(Arc::new(panels)));
         }

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use super::attention::{Attention, Before, Heads, KvCache, Projected, RopeTable, StepPart, StepRows};
 use super::kernels::Kernels;
 use super::lane::{CommLane, Completed};
-use super::product::Panels;
 use super::program::{Held, Program};
 use super::quantize::quantize;
 use crate::model::Matrix;
@@ -20,6 +19,7 @@ use crate::run::comm::{Broken, Exchange};
 use crate::run::recorder::{Clock, SpanRecorder, range};
 use crate::run::sample::Sampling;
 use crate::trace::Span;
+use arithmetic::product::Panels;
 
 /// Where the spans of a step belong.
 #[derive(Clone, Copy, Debug)]

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, Thread};
 
+use arithmetic::product::{Arranged, InstructionSet, Onto, Panels, WIDE};
+
 use super::placement::Placement;
-use super::product::{Arranged, InstructionSet, Onto, Panels, WIDE};
 use crate::base::error::{Error, Result};
 use crate::run::comm::Patience;
 use crate::run::recorder::name_thread;

@@ -3,7 +3,7 @@
 //! A step reads parameter, gradient and two moments once and writes three of them: 28 bytes a parameter in f32, which is
 //! what it costs.
 
-use crate::run::cpu::real::Real;
+use arithmetic::Real;
 
 /// How parameters follow their gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -6,12 +6,10 @@
 
 use std::ops::Range;
 
-use pulp::{Arch, Simd, WithSimd};
+use arithmetic::{CausalSoftmax, Real, SoftmaxBack, View, gemm, gemm_onto};
+use pulp::Arch;
 
-use super::rows::dot;
 use crate::run::cpu::attention::{Heads, RopeTable};
-use crate::run::cpu::gemm::{View, gemm, gemm_onto};
-use crate::run::cpu::real::Real;
 
 /// Queries that are handled together.
 const BLOCK: usize = 128;
@@ -64,7 +62,7 @@ impl Windows {
                     }
                     Before::Norm(weight, eps) if number < query + kv => {
                         let weight = if number < query { &weight[..dim] } else { &weight[dim..] };
-                        let scale = T::ONE / (dot(head, head) / T::of(dim as f64) + eps).sqrt();
+                        let scale = T::ONE / (T::dot(head, head) / T::of(dim as f64) + eps).sqrt();
                         for (x, weight) in head.iter_mut().zip(weight) {
                             *x *= scale * *weight;
                         }
@@ -169,7 +167,7 @@ impl Windows {
             let values = View::rows(keys, of_values, key_width);
             gemm(count, seen, dim, dy, values.transposed(), ds, 0, seen);
             let scale = T::ONE / T::of(dim as f64).sqrt();
-            arch.dispatch(SoftmaxBack { p, ds, seen, scale });
+            T::softmax_back(arch, SoftmaxBack { p, ds, seen, scale });
             // dQ = dS K, dK += dS^T Q
             let ds = View::rows(ds, 0, seen);
             let k = View::rows(keys, of_keys, key_width);
@@ -225,80 +223,6 @@ impl Block {
         let k = View::rows(keys, self.keys(of), key_width);
         gemm(self.count, seen, dim, q, k.transposed(), scores, 0, seen);
         let scale = T::ONE / T::of(dim as f64).sqrt();
-        arch.dispatch(CausalSoftmax { scores, seen, first: self.first, scale });
-    }
-}
-
-/// Softmax of rows of scores, `seen` wide; row i sees the first `first + i + 1` of them.
-struct CausalSoftmax<'a, T> {
-    scores: &'a mut [T],
-    seen: usize,
-    first: usize,
-    scale: T,
-}
-
-impl<T: Real> WithSimd for CausalSoftmax<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        for (i, row) in self.scores.chunks_exact_mut(self.seen).enumerate() {
-            let (seen, masked) = row.split_at_mut(self.first + i + 1);
-            softmax(seen, self.scale);
-            masked.fill(T::ZERO);
-        }
-    }
-}
-
-/// Replaces scores by the softmax of their multiples; returns the logarithm of the sum of their exponentials.
-#[inline(always)]
-pub(super) fn softmax<T: Real>(scores: &mut [T], scale: T) -> f64 {
-    let mut greatest = scores[0];
-    for score in scores.iter() {
-        greatest = if *score > greatest { *score } else { greatest };
-    }
-    for score in scores.iter_mut() {
-        *score = ((*score - greatest) * scale).exp();
-    }
-    let total = sum(scores);
-    let share = T::ONE / total;
-    for score in scores.iter_mut() {
-        *score *= share;
-    }
-    (greatest * scale).wide() + total.wide().ln()
-}
-
-/// The sum of numbers, in parts so that it vectorises.
-#[inline(always)]
-fn sum<T: Real>(numbers: &[T]) -> T {
-    let (chunks, rest) = numbers.as_chunks::<16>();
-    let mut lanes = [T::ZERO; 16];
-    for chunk in chunks {
-        for (lane, number) in lanes.iter_mut().zip(chunk) {
-            *lane += *number;
-        }
-    }
-    lanes.into_iter().chain(rest.iter().copied()).sum()
-}
-
-/// From the gradients of probabilities those of the products of queries and keys: `scale x p (dp - sum of p dp)`.
-struct SoftmaxBack<'a, T> {
-    p: &'a [T],
-    ds: &'a mut [T],
-    seen: usize,
-    scale: T,
-}
-
-impl<T: Real> WithSimd for SoftmaxBack<'_, T> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        for (p, ds) in self.p.chunks_exact(self.seen).zip(self.ds.chunks_exact_mut(self.seen)) {
-            let mean = dot(p, ds);
-            for (p, ds) in p.iter().zip(ds) {
-                *ds = self.scale * *p * (*ds - mean);
-            }
-        }
+        T::causal_softmax(arch, CausalSoftmax { scores, seen, first: self.first, scale });
     }
 }

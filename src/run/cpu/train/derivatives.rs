@@ -1,15 +1,13 @@
 //! The backward pass of one rank: what each derivative of the plan computes from what the forward pass left.
 
+use arithmetic::{Gated, NormOperand, NormWeight, Real, SiluMulOperand, View, gemm, gemm_onto};
+
 use super::attention::Windows;
 use super::pass::{Batch, Given, Pass, Stopped, combine};
 use super::program::{Program, Slot};
-use super::rows::{NormOperand, NormWeight, SiluMulOperand, dot};
 use crate::plan::{BackwardOperation, Derivative, Kind, Operation, ValueId};
 use crate::run::comm::Broken;
 use crate::run::cpu::attention::Heads;
-use crate::run::cpu::gemm::{View, gemm, gemm_onto};
-use crate::run::cpu::kernels::Gated;
-use crate::run::cpu::real::Real;
 
 impl<T: Real> Pass<T> {
     /// One backward operation.
@@ -89,13 +87,13 @@ impl<T: Real> Pass<T> {
             }
             Kind::Norm => {
                 let x = self.there[&operand].as_slice();
-                self.arch.dispatch(NormOperand { x, weight, eps, dy, dx: &mut dx });
+                T::norm_operand(self.arch, NormOperand { x, weight, eps, dy, dx: &mut dx });
             }
             Kind::SiluMul { offset } => {
                 let x = self.there[&operand].as_slice();
                 dx.fill(T::ZERO);
                 let of = Gated { x, columns: inputs, offset: offset as usize, width: outputs };
-                self.arch.dispatch(SiluMulOperand { of, dy, dx: &mut dx });
+                T::silu_mul_operand(self.arch, SiluMulOperand { of, dy, dx: &mut dx });
             }
             Kind::Attend => {
                 let keys = self.there[&Slot::Keys(of.layer.unwrap_or_default())].as_slice();
@@ -113,7 +111,7 @@ impl<T: Real> Pass<T> {
                     match (norm_of(&of.kind, weight, windows, number), x) {
                         (Some(weight), Some(x)) => {
                             let (x, dy) = (&x[at..at + dim], &*head);
-                            arch.dispatch(NormOperand { x, weight, eps, dy, dx: to });
+                            T::norm_operand(arch, NormOperand { x, weight, eps, dy, dx: to });
                         }
                         _ => to.copy_from_slice(head),
                     }
@@ -162,7 +160,7 @@ impl<T: Real> Pass<T> {
             }
             Kind::Norm => {
                 let x = self.there[&operand].as_slice();
-                self.arch.dispatch(NormWeight { x, eps, dy, dw });
+                T::norm_weight(self.arch, NormWeight { x, eps, dy, dw });
             }
             Kind::BiasRopeAppend | Kind::NormRopeAppend => {
                 let dim = windows.heads.dim;
@@ -174,7 +172,7 @@ impl<T: Real> Pass<T> {
                         (_, Some(x)) if number < windows.heads.query + windows.heads.kv => {
                             // the gradient of a norm's weight is that of its result times the normed
                             let x = &x[row * inputs + number * dim..][..dim];
-                            let scale = T::ONE / (dot(x, x) / T::of(dim as f64) + eps).sqrt();
+                            let scale = T::ONE / (T::dot(x, x) / T::of(dim as f64) + eps).sqrt();
                             for (head, x) in head.iter_mut().zip(x) {
                                 *head *= *x * scale;
                             }

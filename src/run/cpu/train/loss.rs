@@ -6,34 +6,11 @@
 //! teacher. With p the student's probabilities and t the teacher's, the gradient of a row's logits is
 //! `(p - [token]) + weight x (p - t)`, over the number of tokens of the step.
 
-use pulp::{Arch, Simd, WithSimd};
-
-use super::attention::softmax;
-use super::rows::dot;
-use crate::run::cpu::gemm::{View, gemm, gemm_onto};
-use crate::run::cpu::real::Real;
+use arithmetic::{LossRows, Lost, Real, View, gemm, gemm_onto};
+use pulp::Arch;
 
 /// How much memory the logits of the rows that are handled together may take, roughly.
 const LOGIT_BYTES: usize = 32 << 20;
-
-/// What a batch of windows lost: sums over its predicted tokens, in nats.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Lost {
-    /// Negative log-likelihood of the tokens.
-    pub nll: f64,
-    /// KL(teacher || student); 0 without a teacher.
-    pub kl: f64,
-    /// How many tokens were predicted.
-    pub predicted: u64,
-}
-
-impl std::ops::AddAssign for Lost {
-    fn add_assign(&mut self, other: Self) {
-        self.nll += other.nll;
-        self.kl += other.kl;
-        self.predicted += other.predicted;
-    }
-}
 
 /// What the final norm gave of the student, and of the teacher with its head.
 pub(super) struct Normed<'a, T> {
@@ -93,12 +70,15 @@ impl<T: Real> Logits<T> {
                 product(teacher.normed, teacher.head, &mut self.teacher);
             }
             let share = gradients.as_ref().map_or(T::ZERO, |gradients| gradients.share);
-            lost += arch.dispatch(Rows {
-                student: &mut self.student,
-                teacher: of.teacher.map(|teacher| (&mut self.teacher[..], T::of(teacher.weight))),
-                targets,
-                share,
-            });
+            lost += T::loss(
+                arch,
+                LossRows {
+                    student: &mut self.student,
+                    teacher: of.teacher.map(|teacher| (&mut self.teacher[..], T::of(teacher.weight))),
+                    targets,
+                    share,
+                },
+            );
             let Some(gradients) = &mut gradients else { continue };
             let logits = View::rows(&self.student, 0, vocab);
             if let Some(normed) = &mut gradients.normed {
@@ -111,62 +91,4 @@ impl<T: Real> Logits<T> {
         }
         lost
     }
-}
-
-/// Logits of some rows, which become gradients.
-struct Rows<'a, T> {
-    student: &'a mut [T],
-    teacher: Option<(&'a mut [T], T)>,
-    targets: &'a [u32],
-    share: T,
-}
-
-impl<T: Real> WithSimd for Rows<'_, T> {
-    type Output = Lost;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) -> Lost {
-        let Self { student, mut teacher, targets, share } = self;
-        let vocab = student.len() / targets.len();
-        let mut lost = Lost::default();
-        for (row, (student, target)) in student.chunks_exact_mut(vocab).zip(targets).enumerate() {
-            let target = *target as usize;
-            let logit = student[target].wide();
-            let mut logits_dot = (0.0, 0.0);
-            if let Some((teacher, _)) = &mut teacher {
-                // sums of t x teacher's logits and of t x student's, before logits are overwritten
-                let teacher = &mut teacher[row * vocab..(row + 1) * vocab];
-                let shift = shifted_entropy(teacher);
-                logits_dot = (shift, dot(teacher, student).wide());
-            }
-            let log_total = softmax(student, T::ONE);
-            lost.nll += log_total - logit;
-            lost.predicted += 1;
-            if let Some((teacher, weight)) = &mut teacher {
-                // KL = sum t (log t - log p) = sum t log t - (sum t x logits - log total)
-                let kl = logits_dot.0 - (logits_dot.1 - log_total);
-                // rounding may leave less than nothing of two that are alike; what is no number stays so
-                lost.kl += if kl < 0.0 { 0.0 } else { kl };
-                let teacher = &teacher[row * vocab..(row + 1) * vocab];
-                let (both, weight) = ((T::ONE + *weight) * share, *weight * share);
-                for (p, t) in student.iter_mut().zip(teacher) {
-                    *p = *p * both - *t * weight;
-                }
-            } else {
-                for p in student.iter_mut() {
-                    *p *= share;
-                }
-            }
-            student[target] -= share;
-        }
-        lost
-    }
-}
-
-/// Replaces logits by their probabilities t; the sum of `t log t`.
-#[inline(always)]
-fn shifted_entropy<T: Real>(logits: &mut [T]) -> f64 {
-    let own = logits.to_vec();
-    let log_total = softmax(logits, T::ONE);
-    dot(logits, &own).wide() - log_total
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `program` | a training plan made ready: parameters, lifetimes of buffers |
 //! | `pass`, `derivatives` | one rank's forward and backward pass over windows |
-//! | `rows`, `attention`, `loss` | the arithmetic, in f32, and in f64 for checks by finite differences |
+//! | `attention`, `loss` | the arithmetic, in f32, and in f64 for checks by finite differences |
 //! | `adamw` | the optimiser |
 //! | `trainer` | steps: replicas of ranks, sums of gradients, parameters |
 //! | `peak` | how fast this machine multiplies large matrices, which training is held against |
@@ -16,12 +16,11 @@ mod loss;
 mod pass;
 mod peak;
 mod program;
-mod rows;
 #[cfg(test)]
 mod tests;
 mod trainer;
 
 pub use adamw::Optimiser;
-pub use loss::Lost;
+pub use arithmetic::Lost;
 pub use peak::gemm_peak;
 pub use trainer::{Setup, Stepped, Trainer};

@@ -6,18 +6,15 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use arithmetic::{Gated, Lost, Norm, Real, SiluMul, View, all_finite, gemm};
 use pulp::Arch;
 
 use super::attention::{Before, Windows};
-use super::loss::{Gradients, Logits, Lost, Normed, Teacher};
+use super::loss::{Gradients, Logits, Normed, Teacher};
 use super::program::{Program, Slot};
-use super::rows::{Norm, all_finite};
 use crate::plan::{Kind, Operation};
 use crate::run::comm::{Broken, Exchange, Group};
 use crate::run::cpu::attention::{Heads, RopeTable};
-use crate::run::cpu::gemm::{View, gemm};
-use crate::run::cpu::kernels::{Gated, SiluMul};
-use crate::run::cpu::real::Real;
 
 /// Why a pass ended early.
 #[derive(Debug)]
@@ -282,7 +279,7 @@ impl<T: Real> Pass<T> {
         let read = |at: usize| self.there[&value(at)].as_slice();
         let eps = T::of(shape.norm_eps);
         match operation.kind {
-            Kind::Norm => self.arch.dispatch(Norm { x: read(0), weight, eps, y: &mut y }),
+            Kind::Norm => T::norm(self.arch, Norm { x: read(0), weight, eps, y: &mut y }),
             Kind::Add => combine(&mut y, [read(0), read(1)], |a, b| a + b),
             Kind::AddMean => {
                 let share = T::ONE / T::of(f64::from(*tp));
@@ -322,7 +319,7 @@ impl<T: Real> Pass<T> {
             }
             Kind::SiluMul { offset } => {
                 let of = Gated { x: read(0), columns: columns(0), offset: offset as usize, width };
-                self.arch.dispatch(SiluMul { of, y: &mut y });
+                T::silu_mul(self.arch, SiluMul { of, y: &mut y });
             }
             _ => return Err(Broken(format!("{} is in no training plan", operation.name)).into()),
         }

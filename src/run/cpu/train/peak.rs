@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::run::cpu::gemm::{View, gemm};
+use arithmetic::{View, gemm};
 
 /// Rows and columns of the matrices: large enough to be fast, small enough to stay in a core's cache.
 const SIDE: usize = 384;

@@ -1,6 +1,7 @@
 //! Gradients against PyTorch's autograd (`tests/gradients/golden.py`) and against finite differences, in f64, for every
 //! architecture on one rank and on two.
 
+use arithmetic::Real;
 use proptest::prelude::*;
 use serde::Deserialize;
 
@@ -9,7 +10,6 @@ use super::trainer::{Setup, Trainer, assemble};
 use crate::base::error::Result;
 use crate::model::{Model, WeightSource};
 use crate::plan::{Architecture, DType, HeadStep, ModelShape, Rope, Tensor, Weight};
-use crate::run::cpu::real::Real;
 
 /// What the script wrote.
 #[derive(Deserialize)]

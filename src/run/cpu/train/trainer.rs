@@ -6,10 +6,11 @@
 
 use std::ops::Range;
 
+use arithmetic::{Lost, Real};
 use rayon::prelude::*;
 
 use super::adamw::{Moments, Move, Optimiser};
-use super::loss::{Lost, Teacher};
+use super::loss::Teacher;
 use super::pass::{Batch, Given, Pass, Stopped, Wanted};
 use super::program::Program;
 use crate::base::error::{Error, Result};
@@ -17,7 +18,6 @@ use crate::base::panic::caught;
 use crate::plan::{Architecture, ModelShape, Tensor, TrainingPlan, Weight};
 use crate::run::comm::{Broken, Group, Patience};
 use crate::run::cpu::attention::RopeTable;
-use crate::run::cpu::real::Real;
 use crate::run::recorder::Clock;
 
 /// Positions that one pass of a replica handles, unless a window has more: what products need to be fast.

@@ -26,35 +26,53 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use lanes::Portable;
-use panels::Format;
-pub use panels::{Panels, WIDE};
+pub use panels::{Format, Panels, WIDE};
 #[cfg(target_arch = "x86_64")]
 use tile::Dotted;
-pub(super) use tile::{Arranged, Onto};
+pub use tile::{Arranged, Onto};
 use tile::{Single, Widened, product};
-
-use crate::base::words::words;
 
 /// The variable that names the instruction set of products, where it is not to be the best.
 pub const VARIABLE: &str = "LADDERSCOPE_INSTRUCTION_SET";
 
-words! {
-    /// Instructions that products are made of.
-    InstructionSet, "instruction set" {
-        /// What the compiler makes of plain loops.
-        Portable = "portable",
-        /// AVX2 with FMA: two registers hold sixteen numbers.
-        Avx2 = "avx2",
-        /// AVX-512: one register holds sixteen numbers.
-        Avx512 = "avx512",
-        /// AVX-512 with products of bf16: rows are rounded to bf16 where weights are that.
-        Avx512Bf16 = "avx512_bf16",
-        /// NEON of 64-bit ARM: four registers hold sixteen numbers.
-        Neon = "neon",
+/// Instructions that products are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstructionSet {
+    /// What the compiler makes of plain loops.
+    Portable,
+    /// AVX2 with FMA: two registers hold sixteen numbers.
+    Avx2,
+    /// AVX-512: one register holds sixteen numbers.
+    Avx512,
+    /// AVX-512 with products of bf16: rows are rounded to bf16 where weights are that.
+    Avx512Bf16,
+    /// NEON of 64-bit ARM: four registers hold sixteen numbers.
+    Neon,
+}
+
+impl std::fmt::Display for InstructionSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
 impl InstructionSet {
+    /// Its word in records and in [`VARIABLE`].
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Portable => "portable",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+            Self::Avx512Bf16 => "avx512_bf16",
+            Self::Neon => "neon",
+        }
+    }
+
+    /// The one of this machine that has this word.
+    fn by_name(name: &str) -> Option<Self> {
+        Self::named().into_iter().find(|set| set.as_str() == name)
+    }
+
     /// Those that this machine has and that round no rows, the best first.
     pub fn here() -> Vec<Self> {
         let mut all = Vec::new();
@@ -86,19 +104,18 @@ impl InstructionSet {
     pub fn chosen() -> Self {
         static CHOSEN: OnceLock<InstructionSet> = OnceLock::new();
         *CHOSEN.get_or_init(|| {
-            let named = std::env::var(VARIABLE).ok().and_then(|name| name.parse().ok());
-            named.filter(|named| Self::named().contains(named)).unwrap_or(Self::here()[0])
+            let named = std::env::var(VARIABLE).ok().and_then(|name| Self::by_name(&name));
+            named.unwrap_or(Self::here()[0])
         })
     }
 
     /// Why `LADDERSCOPE_INSTRUCTION_SET` cannot be heeded, if it cannot.
     pub fn problem() -> Option<String> {
         let name = std::env::var(VARIABLE).ok()?;
-        let known = Self::named();
-        if name.parse::<Self>().is_ok_and(|named| known.contains(&named)) {
+        if Self::by_name(&name).is_some() {
             return None;
         }
-        let names: Vec<&str> = known.iter().map(|set| set.as_str()).collect();
+        let names: Vec<&str> = Self::named().iter().map(|set| set.as_str()).collect();
         Some(format!("{VARIABLE} is {name:?}, and this machine has {}", names.join(", ")))
     }
 
@@ -113,7 +130,7 @@ impl InstructionSet {
     }
 
     /// `y = x W^T` for some of the weight's panels.
-    pub(super) fn product(self, x: &Arranged, w: &Panels, panels: Range<usize>, onto: Onto<'_>) {
+    pub fn product(self, x: &Arranged, w: &Panels, panels: Range<usize>, onto: Onto<'_>) {
         #[cfg(target_arch = "x86_64")]
         match self {
             Self::Avx512 => {

@@ -9,7 +9,7 @@ const LANES: usize = 16;
 /// `e^x` to within 2 units in the last place (Cephes' polynomial). Below -87.3 it stays at e^-87.3, which is the
 /// least normal number, above 88.3 at e^88.3; NaN stays NaN.
 #[inline(always)]
-pub(super) fn exp(x: f32) -> f32 {
+pub(crate) fn exp(x: f32) -> f32 {
     // so large that adding it leaves the nearest integer in the lowest bits
     const SHIFT: f32 = 12_582_912.0;
     // ln 2 in two parts, of which the first times an integer is exact
@@ -30,7 +30,7 @@ pub(super) fn exp(x: f32) -> f32 {
 
 /// The greatest number; negative infinity of none.
 #[inline(always)]
-pub(super) fn max(numbers: &[f32]) -> f32 {
+pub(crate) fn max(numbers: &[f32]) -> f32 {
     let (chunks, rest) = numbers.as_chunks::<LANES>();
     let mut lanes = [f32::NEG_INFINITY; LANES];
     for chunk in chunks {
@@ -43,7 +43,7 @@ pub(super) fn max(numbers: &[f32]) -> f32 {
 
 /// Replaces each number by `e^(x - max)`; returns their sum, in f64.
 #[inline(always)]
-pub(super) fn exponentials(numbers: &mut [f32], max: f32) -> f64 {
+pub(crate) fn exponentials(numbers: &mut [f32], max: f32) -> f64 {
     let (chunks, rest) = numbers.as_chunks_mut::<LANES>();
     let mut lanes = [0.0f64; LANES];
     for chunk in chunks {
@@ -62,7 +62,7 @@ pub(super) fn exponentials(numbers: &mut [f32], max: f32) -> f64 {
 
 /// The sum of `e^(x - max)` over the numbers, in f64.
 #[inline(always)]
-pub(super) fn sum_of_exponentials(numbers: &[f32], max: f32) -> f64 {
+pub(crate) fn sum_of_exponentials(numbers: &[f32], max: f32) -> f64 {
     let (chunks, rest) = numbers.as_chunks::<LANES>();
     let mut lanes = [0.0f64; LANES];
     for chunk in chunks {
@@ -75,7 +75,7 @@ pub(super) fn sum_of_exponentials(numbers: &[f32], max: f32) -> f64 {
 
 /// The sum of `weight x (a - b)`, in f64.
 #[inline(always)]
-pub(super) fn weighted_difference(weights: &[f32], a: &[f32], b: &[f32]) -> f64 {
+pub(crate) fn weighted_difference(weights: &[f32], a: &[f32], b: &[f32]) -> f64 {
     let ((weights, w), (a, x), (b, y)) =
         (weights.as_chunks::<LANES>(), a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     let mut lanes = [0.0f64; LANES];

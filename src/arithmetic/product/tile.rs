@@ -88,7 +88,7 @@ fn pair(numbers: &[f32]) -> f32 {
 
 /// Rows of x, rearranged for panels: tiles of rows one after the other, `[depth x inputs of a line][rows of the tile]`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(in crate::run::cpu) struct Arranged {
+pub struct Arranged {
     rows: usize,
     most_rows: usize,
     /// Inputs of a row, padded to whole lines.
@@ -154,8 +154,10 @@ impl Arranged {
 
 /// Where a product goes: `columns` numbers a row, of which the first is of the first panel.
 #[derive(Debug)]
-pub(in crate::run::cpu) struct Onto<'a> {
+pub struct Onto<'a> {
+    /// The numbers, `[rows, columns]`.
     pub y: &'a mut [f32],
+    /// Numbers of a row.
     pub columns: usize,
 }
 

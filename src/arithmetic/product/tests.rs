@@ -4,7 +4,7 @@ use half::bf16;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{Matrix, MatrixData};
+use crate::matrix::{Matrix, MatrixData};
 
 fn numbers(count: usize, seed: u64) -> Vec<f32> {
     let mut rng = fastrand::Rng::with_seed(seed);

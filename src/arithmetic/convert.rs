@@ -1,21 +1,35 @@
-//! Conversion of checkpoint bytes and generated numbers to the format that a backend asked for.
+//! Formats of weights: conversion of checkpoint bytes, and generated numbers.
 
 use half::{bf16, f16};
 
-use crate::plan::DType;
+use crate::stream::{RandomStream, fill};
 
 /// A format to which weights can be converted while they are loaded.
-pub(super) trait Number: Copy + Default + bytemuck::Pod {
-    /// The number nearest to `x` in this format; of two that are equally near, the even one.
+///
+/// Conversions read little-endian bytes, which need no alignment: a safetensors header may end anywhere. Bytes and `out`
+/// must hold equally many numbers; the shorter decides otherwise. Numbers that the format does not hold are rounded to
+/// the nearest, of two that are equally near to the even one.
+pub trait Number: Copy + Default + bytemuck::Pod {
+    /// Converts numbers of IEEE single precision.
+    fn from_f32_bytes(bytes: &[u8], out: &mut [Self]);
+    /// Converts numbers in bfloat16.
+    fn from_bf16_bytes(bytes: &[u8], out: &mut [Self]);
+    /// Converts numbers of IEEE half precision.
+    fn from_f16_bytes(bytes: &[u8], out: &mut [Self]);
+    /// Fills `out` with the numbers of a random stream from index `start` on.
+    fn random(stream: RandomStream, start: u64, out: &mut [Self]);
+}
+
+/// Conversions of one number.
+pub(crate) trait One: Copy {
     fn from_f32(x: f32) -> Self;
     /// Rounds like [`Self::from_f32`], for an `x` that is known to be finite and far from overflow:
     /// no NaN to keep.
     fn from_small(x: f32) -> Self;
-    /// Exact where the format holds it, else rounded to nearest even.
     fn from_bf16(x: bf16) -> Self;
 }
 
-impl Number for f32 {
+impl One for f32 {
     fn from_f32(x: f32) -> Self {
         x
     }
@@ -27,7 +41,7 @@ impl Number for f32 {
     }
 }
 
-impl Number for bf16 {
+impl One for bf16 {
     fn from_f32(x: f32) -> Self {
         bf16::from_f32(x)
     }
@@ -42,7 +56,7 @@ impl Number for bf16 {
     }
 }
 
-impl Number for f16 {
+impl One for f16 {
     fn from_f32(x: f32) -> Self {
         f16::from_f32(x)
     }
@@ -54,27 +68,33 @@ impl Number for f16 {
     }
 }
 
-/// Converts little-endian numbers of format `dtype` into `out`. Bytes need no alignment: a safetensors
-/// header may end anywhere. Both must hold equally many numbers; the shorter decides otherwise.
-pub(super) fn convert<T: Number>(bytes: &[u8], dtype: DType, out: &mut [T]) {
-    match dtype {
-        DType::F32 => {
-            for (to, &from) in out.iter_mut().zip(bytes.as_chunks::<4>().0) {
-                *to = T::from_f32(f32::from_le_bytes(from));
-            }
-        }
-        DType::Bf16 => {
-            for (to, &from) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
-                *to = T::from_bf16(bf16::from_le_bytes(from));
-            }
-        }
-        DType::F16 => {
-            for (to, &from) in out.iter_mut().zip(bytes.as_chunks::<2>().0) {
-                *to = T::from_f32(f16::from_le_bytes(from).to_f32());
-            }
-        }
+/// Reads numbers of `N` bytes.
+fn each<const N: usize, T>(bytes: &[u8], out: &mut [T], number: impl Fn([u8; N]) -> T) {
+    for (to, from) in out.iter_mut().zip(bytes.as_chunks::<N>().0) {
+        *to = number(*from);
     }
 }
+
+macro_rules! numbers {
+    ($($format:ty),*) => {
+        $(impl Number for $format {
+            fn from_f32_bytes(bytes: &[u8], out: &mut [Self]) {
+                each(bytes, out, |from| Self::from_f32(f32::from_le_bytes(from)));
+            }
+            fn from_bf16_bytes(bytes: &[u8], out: &mut [Self]) {
+                each(bytes, out, |from| Self::from_bf16(bf16::from_le_bytes(from)));
+            }
+            fn from_f16_bytes(bytes: &[u8], out: &mut [Self]) {
+                each(bytes, out, |from| Self::from_f32(f16::from_le_bytes(from).to_f32()));
+            }
+            fn random(stream: RandomStream, start: u64, out: &mut [Self]) {
+                fill(stream, start, out);
+            }
+        })*
+    };
+}
+
+numbers!(f32, bf16, f16);
 
 #[cfg(test)]
 mod tests {
@@ -85,7 +105,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_fast_rounding_is_the_exact_one(x in -1e30f32..1e30) {
-            prop_assert_eq!(bf16::from_small(x), bf16::from_f32(x));
+            prop_assert_eq!(<bf16 as One>::from_small(x), bf16::from_f32(x));
         }
 
         #[test]
@@ -93,7 +113,7 @@ mod tests {
             let mut bytes = vec![0u8];
             bytes.extend(numbers.iter().flat_map(|n| n.to_le_bytes()));
             let mut out = vec![0f32; numbers.len()];
-            convert(&bytes[1..], DType::F16, &mut out);
+            f32::from_f16_bytes(&bytes[1..], &mut out);
             for (bits, got) in numbers.iter().zip(&out) {
                 prop_assert_eq!(f16::from_bits(*bits).to_f32().to_bits(), got.to_bits());
             }
@@ -103,7 +123,7 @@ mod tests {
         fn f16_stays_f16(numbers in prop::collection::vec(any::<u16>(), 1..20)) {
             let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
             let mut out = vec![f16::ZERO; numbers.len()];
-            convert(&bytes, DType::F16, &mut out);
+            f16::from_f16_bytes(&bytes, &mut out);
             for (bits, got) in numbers.iter().zip(&out) {
                 // NaNs may become quiet
                 prop_assert!(*bits == got.to_bits() || got.is_nan() && f16::from_bits(*bits).is_nan());
@@ -114,7 +134,7 @@ mod tests {
     #[test]
     fn ties_round_to_even() {
         let (down, up) = (f32::from_bits(0x3f80_8000), f32::from_bits(0x3f81_8000));
-        assert_eq!(bf16::from_small(down).to_bits(), 0x3f80);
-        assert_eq!(bf16::from_small(up).to_bits(), 0x3f82);
+        assert_eq!(<bf16 as One>::from_small(down).to_bits(), 0x3f80);
+        assert_eq!(<bf16 as One>::from_small(up).to_bits(), 0x3f82);
     }
 }

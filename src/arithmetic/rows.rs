@@ -1,19 +1,19 @@
-//! Norms of rows, forwards and backwards, and gated activations backwards.
+//! Norms of rows and gated activations, forwards and backwards.
 //!
 //! Sums are taken in [`LANES`] parts, so that they vectorise; the loops are structs with an inlined `with_simd`, so that
-//! `pulp` compiles them for the instruction set at hand. Each reads its operands once.
+//! `pulp` compiles them for the instruction set at hand: a closure would be compiled apart, without it. Each reads its
+//! operands once.
 
 use pulp::{Simd, WithSimd};
 
-use crate::run::cpu::kernels::Gated;
-use crate::run::cpu::real::Real;
+use crate::real::Real;
 
 /// Parts of a sum: several registers of any instruction set.
 const LANES: usize = 16;
 
 /// The sum of products of two slices of the same length.
 #[inline(always)]
-pub(super) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
+pub(crate) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     let mut lanes = [T::ZERO; LANES];
     for (a, b) in a.iter().zip(b) {
@@ -32,10 +32,14 @@ fn inverse_rms<T: Real>(x: &[T], eps: T) -> T {
 }
 
 /// RMSNorm of rows as wide as the weight: `y = x / rms(x) x weight`.
-pub(super) struct Norm<'a, T> {
+pub struct Norm<'a, T> {
+    /// The rows.
     pub x: &'a [T],
+    /// The weight, as wide as a row.
     pub weight: &'a [T],
+    /// What keeps the root away from 0.
     pub eps: T,
+    /// The result.
     pub y: &'a mut [T],
 }
 
@@ -56,11 +60,16 @@ impl<T: Real> WithSimd for Norm<'_, T> {
 
 /// The gradient of RMSNorm's operand: with s the inverted root mean square of a row of n and g = dy x weight,
 /// `dx = s g - x s^3 / n x sum(g x)`.
-pub(super) struct NormOperand<'a, T> {
+pub struct NormOperand<'a, T> {
+    /// The rows.
     pub x: &'a [T],
+    /// The weight, as wide as a row.
     pub weight: &'a [T],
+    /// What keeps the root away from 0.
     pub eps: T,
+    /// The gradient of the result.
     pub dy: &'a [T],
+    /// The gradient of the operand.
     pub dx: &'a mut [T],
 }
 
@@ -85,10 +94,14 @@ impl<T: Real> WithSimd for NormOperand<'_, T> {
 }
 
 /// Adds the gradient of RMSNorm's weight: the sum over rows of `dy x / rms(x)`.
-pub(super) struct NormWeight<'a, T> {
+pub struct NormWeight<'a, T> {
+    /// The rows.
     pub x: &'a [T],
+    /// What keeps the root away from 0.
     pub eps: T,
+    /// The gradient of the result.
     pub dy: &'a [T],
+    /// The gradient of the weight, to which is added.
     pub dw: &'a mut [T],
 }
 
@@ -107,10 +120,57 @@ impl<T: Real> WithSimd for NormWeight<'_, T> {
     }
 }
 
-/// The gradients of gate and up where they stand; other columns of `dx` stay as they are.
-pub(super) struct SiluMulOperand<'a, T> {
+/// Rows of a projection in which gate begins at a column and up follows, each as wide.
+#[derive(Clone, Copy)]
+pub struct Gated<'a, T> {
+    /// The rows.
+    pub x: &'a [T],
+    /// Columns of a row.
+    pub columns: usize,
+    /// Where gate begins.
+    pub offset: usize,
+    /// Columns of gate, and of up.
+    pub width: usize,
+}
+
+impl<'a, T: Real> Gated<'a, T> {
+    /// Gate and up, row by row.
+    #[inline(always)]
+    pub fn rows(self) -> impl Iterator<Item = (&'a [T], &'a [T])> {
+        let Self { x, columns, offset, width } = self;
+        x.chunks_exact(columns)
+            .map(move |row| (&row[offset..offset + width], &row[offset + width..offset + 2 * width]))
+    }
+}
+
+/// `y = silu(gate) x up`.
+pub struct SiluMul<'a, T> {
+    /// Gate and up.
     pub of: Gated<'a, T>,
+    /// The result.
+    pub y: &'a mut [T],
+}
+
+impl<T: Real> WithSimd for SiluMul<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        for ((gate, up), y) in self.of.rows().zip(self.y.chunks_exact_mut(self.of.width)) {
+            for ((y, gate), up) in y.iter_mut().zip(gate).zip(up) {
+                *y = *gate / (T::ONE + (-*gate).exp()) * *up;
+            }
+        }
+    }
+}
+
+/// The gradients of gate and up where they stand; other columns of `dx` stay as they are.
+pub struct SiluMulOperand<'a, T> {
+    /// Gate and up.
+    pub of: Gated<'a, T>,
+    /// The gradient of the result.
     pub dy: &'a [T],
+    /// The gradient of the operand.
     pub dx: &'a mut [T],
 }
 
@@ -134,6 +194,6 @@ impl<T: Real> WithSimd for SiluMulOperand<'_, T> {
 }
 
 /// Whether all numbers are finite.
-pub(super) fn all_finite<T: Real>(numbers: &[T]) -> bool {
+pub fn all_finite<T: Real>(numbers: &[T]) -> bool {
     numbers.iter().all(|number| number.wide().is_finite())
 }

@@ -1,10 +1,10 @@
 //! The one way to the `gemm` crate: products of matrices in slices, bounds checked.
 
-use super::real::Real;
+use crate::real::Real;
 
 /// A matrix in a slice: where it starts and how far rows and columns are apart.
 #[derive(Clone, Copy)]
-pub(super) struct View<'a, T = f32> {
+pub struct View<'a, T = f32> {
     data: &'a [T],
     offset: usize,
     row_stride: usize,
@@ -13,12 +13,12 @@ pub(super) struct View<'a, T = f32> {
 
 impl<'a, T: Real> View<'a, T> {
     /// Rows `stride` apart, starting at `offset`.
-    pub(super) fn rows(data: &'a [T], offset: usize, stride: usize) -> Self {
+    pub fn rows(data: &'a [T], offset: usize, stride: usize) -> Self {
         Self { data, offset, row_stride: stride, column_stride: 1 }
     }
 
     /// The same numbers with rows and columns exchanged; nothing is moved.
-    pub(super) fn transposed(self) -> Self {
+    pub fn transposed(self) -> Self {
         Self { row_stride: self.column_stride, column_stride: self.row_stride, ..self }
     }
 
@@ -32,7 +32,7 @@ impl<'a, T: Real> View<'a, T> {
 
 /// `out[m, n] = a[m, k] b[k, n]`, the result's rows `out_stride` apart from `out_offset` on.
 #[expect(clippy::too_many_arguments, reason = "BLAS's own argument list, less its pointers")]
-pub(super) fn gemm<T: Real>(
+pub fn gemm<T: Real>(
     m: usize,
     n: usize,
     k: usize,
@@ -46,7 +46,7 @@ pub(super) fn gemm<T: Real>(
 }
 
 /// `out[m, n] += a[m, k] b[k, n]`, the result's rows `out_stride` apart from `out_offset` on.
-pub(super) fn gemm_onto<T: Real>(
+pub fn gemm_onto<T: Real>(
     sizes: [usize; 3],
     operands: [View<'_, T>; 2],
     out: &mut [T],
@@ -71,7 +71,7 @@ fn product<T: Real>(
     // operand is at offset + i * row_stride + j * column_stride, largest at the last row and column;
     // `out` is borrowed mutably, so it aliases neither operand, and its rows do not overlap.
     unsafe {
-        gemm::gemm(
+        ::gemm::gemm(
             m,
             n,
             k,
@@ -90,7 +90,7 @@ fn product<T: Real>(
             false,
             false,
             false,
-            gemm::Parallelism::None,
+            ::gemm::Parallelism::None,
         );
     }
 }

@@ -10,9 +10,8 @@ use std::sync::Arc;
 
 use half::bf16;
 
-use crate::machine::pages::with_large_pages;
-use crate::model::{Matrix, MatrixData};
-use crate::plan::DType;
+use crate::matrix::{Matrix, MatrixData};
+use crate::pages::with_large_pages;
 
 /// Outputs of a panel.
 pub const WIDE: usize = 16;
@@ -25,8 +24,10 @@ pub(super) struct Line(pub [u32; WIDE]);
 
 /// The format of a panel's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub enum Format {
+    /// Single precision.
     F32,
+    /// bfloat16, in pairs.
     Bf16,
 }
 
@@ -80,10 +81,9 @@ impl Panels {
     /// The first that a matrix fails with.
     pub fn of_all<E>(
         sizes: impl Iterator<Item = (usize, usize)>,
-        dtype: DType,
+        format: Format,
         matrices: impl Iterator<Item = Result<Matrix, E>>,
     ) -> Result<Vec<Self>, E> {
-        let format = if dtype == DType::F32 { Format::F32 } else { Format::Bf16 };
         let lines = sizes.map(|(outputs, inputs)| lines_of(outputs, inputs, format)).sum();
         let mut memory = with_large_pages(lines);
         let mut made = Vec::new();
@@ -108,7 +108,7 @@ impl Panels {
     }
 
     /// Bytes of a panel.
-    pub(in crate::run::cpu) fn panel_bytes(&self) -> usize {
+    pub fn panel_bytes(&self) -> usize {
         self.depth * size_of::<Line>()
     }
 
