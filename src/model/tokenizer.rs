@@ -92,7 +92,9 @@ impl Tokenizer {
         };
         // the library panics at some text that is no JSON, and at some JSON that is no tokenizer
         serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).map_err(|e| wrong(e.to_string()))?;
-        let opened = panic::contained(|| tokenizers::Tokenizer::from_bytes(bytes)).map_err(wrong)?;
+        let text = String::from_utf8(bytes).map_err(|error| wrong(error.to_string()))?;
+        // by a function that the library's own crate has compiled
+        let opened = panic::contained(|| text.parse::<tokenizers::Tokenizer>()).map_err(wrong)?;
         let mut inner = opened.map_err(|error| wrong(error.to_string()))?;
         // some files ask for texts to be cut or filled up, which is meant for training in batches
         inner.with_padding(None);
