@@ -12,7 +12,7 @@
 //! | `product` | products of rows with weights |
 //! | `gemm` | products of two matrices, by the `gemm` crate |
 //! | `exponential`, `likelihood` | exponentials of many numbers, and what logits say of a text |
-//! | `vectors`, `queries` | norms, activations and attention of decoding, in f32 |
+//! | `vectors`, `queries` | norms and attention of decoding, in f32, and the sum by which memory is measured |
 //! | `real` | the two formats in which training computes |
 //! | `rows`, `softmax`, `loss` | its loops, forwards and backwards |
 //! | `pages` | memory on large pages |
@@ -43,4 +43,4 @@ pub use real::Real;
 pub use rows::{Gated, Norm, NormOperand, NormWeight, SiluMul, SiluMulOperand, all_finite};
 pub use softmax::{CausalSoftmax, SoftmaxBack};
 pub use stream::{RandomStream, stream_key};
-pub use vectors::norm;
+pub use vectors::{norm, sum};

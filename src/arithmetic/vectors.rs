@@ -1,4 +1,4 @@
-//! Norms of rows in f32, as decoding takes them.
+//! Norms of rows in f32, as decoding takes them, and the sum by which memory is measured.
 
 use pulp::{Arch, Simd, WithSimd};
 
@@ -58,4 +58,47 @@ pub(crate) fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
     let sum = simd.add_f32s(simd.add_f32s(sums[0], sums[1]), simd.add_f32s(sums[2], sums[3]));
     let rest: f32 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
     simd.reduce_sum_f32s(sum) + rest
+}
+
+/// The sum of numbers, as fast as they can be read.
+pub fn sum(arch: Arch, numbers: &[f32]) -> f32 {
+    arch.dispatch(Sum(numbers))
+}
+
+/// A sum with enough accumulators that additions are not what it waits for.
+struct Sum<'a>(&'a [f32]);
+
+impl WithSimd for Sum<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> f32 {
+        let (vectors, rest) = S::as_simd_f32s(self.0);
+        let mut sums = [simd.splat_f32s(0.0); 8];
+        let (blocks, tail) = vectors.as_chunks::<8>();
+        for block in blocks {
+            for (sum, vector) in sums.iter_mut().zip(block) {
+                *sum = simd.add_f32s(*sum, *vector);
+            }
+        }
+        for vector in tail {
+            sums[0] = simd.add_f32s(sums[0], *vector);
+        }
+        let total: f32 = sums.into_iter().map(|sum| simd.reduce_sum_f32s(sum)).sum();
+        total + rest.iter().sum::<f32>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_is_read_once() {
+        // Lengths around the width of vectors and of blocks of them.
+        for length in [0, 1, 7, 63, 64, 65, 1000, 4096] {
+            let numbers = vec![1.0_f32; length];
+            assert_eq!(sum(Arch::new(), &numbers), length as f32);
+        }
+    }
 }

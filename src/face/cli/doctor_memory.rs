@@ -3,8 +3,8 @@
 use std::sync::Barrier;
 use std::time::Instant;
 
-use arithmetic::with_large_pages;
-use pulp::{Arch, Simd, WithSimd};
+use arithmetic::{sum, with_large_pages};
+use pulp::Arch;
 use serde::Serialize;
 
 /// Last-level caches that fit into the buffer: virtual machines may not tell of all they have.
@@ -72,7 +72,7 @@ fn read_bandwidth_over(threads: usize, bytes: u64) -> f64 {
             .map(|_| {
                 barrier.wait();
                 let start = Instant::now();
-                std::hint::black_box(arch.dispatch(Sum(std::hint::black_box(&part))));
+                std::hint::black_box(sum(arch, std::hint::black_box(&part)));
                 (start, Instant::now())
             })
             .collect()
@@ -94,42 +94,9 @@ fn read_bandwidth_over(threads: usize, bytes: u64) -> f64 {
     read / seconds.get(PASSES / 2).copied().unwrap_or(f64::INFINITY).max(f64::MIN_POSITIVE)
 }
 
-/// A sum with enough accumulators that additions are not what it waits for.
-struct Sum<'a>(&'a [f32]);
-
-impl WithSimd for Sum<'_> {
-    type Output = f32;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) -> f32 {
-        let (vectors, rest) = S::as_simd_f32s(self.0);
-        let mut sums = [simd.splat_f32s(0.0); 8];
-        let (blocks, tail) = vectors.as_chunks::<8>();
-        for block in blocks {
-            for (sum, vector) in sums.iter_mut().zip(block) {
-                *sum = simd.add_f32s(*sum, *vector);
-            }
-        }
-        for vector in tail {
-            sums[0] = simd.add_f32s(sums[0], *vector);
-        }
-        let total: f32 = sums.into_iter().map(|sum| simd.reduce_sum_f32s(sum)).sum();
-        total + rest.iter().sum::<f32>()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_number_is_read_once() {
-        // Lengths around the width of vectors and of blocks of them.
-        for length in [0, 1, 7, 63, 64, 65, 1000, 4096] {
-            let numbers = vec![1.0_f32; length];
-            assert_eq!(Arch::new().dispatch(Sum(&numbers)), length as f32);
-        }
-    }
 
     #[test]
     fn a_small_machine_is_not_filled() {
