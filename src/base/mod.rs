@@ -1,4 +1,4 @@
-//! What every wing stands on: errors and panics, text and its order, hashes, files that are whole or not there, pages of Parquet files, statistics, words.
+//! What every wing stands on: errors and panics, text and its order, hashes, files that are whole or not there, frames as Parquet files, statistics, words.
 
 pub mod atomic;
 pub mod cache;
@@ -6,8 +6,8 @@ pub mod error;
 pub mod hash;
 pub mod natural;
 pub mod offer;
-pub mod pages;
 pub mod panic;
+pub mod parquet;
 pub(crate) mod regular;
 pub mod statistics;
 pub mod text;

@@ -4,17 +4,21 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use polars_core::prelude::{Column as Series, DataFrame, PolarsError};
-use polars_io::prelude::{KeyValueMetadata, ParquetCompression, ParquetWriter};
+use polars_core::prelude::{Column as Series, DataFrame, PolarsError, PolarsResult};
+use polars_parquet::write::{StatisticsOptions, WriteOptions};
 use serde_json::{Map, Value, json};
 
 use crate::base::atomic::AtomicFile;
 use crate::base::error::{Error, Result};
+use crate::base::parquet::{self, FrameWriter};
 use crate::study::analysis::{Column, RunCell, RunTable};
 use crate::table::Record;
 
 /// Version of what the metadata and the columns say.
 const VERSION: u32 = 1;
+
+/// Rows of a row group.
+const ROW_GROUP: usize = 1 << 18;
 
 /// The key of the file's metadata under which [`VERSION`] stands.
 const VERSION_KEY: &str = "ladderscope.runs";
@@ -43,7 +47,7 @@ pub fn runs(path: &Path, records: &[Record], table: &RunTable, rows: &[u32]) -> 
         .collect();
     let failed = |e: PolarsError| Error::failed(format!("{}: {e}", path.display()));
     let series = columns.iter().map(|column| series(column, records, rows)).collect();
-    let mut frame = DataFrame::new(rows.len(), series).map_err(failed)?;
+    let frame = DataFrame::new(rows.len(), series).map_err(failed)?;
     let told: Map<String, Value> =
         columns.iter().map(|column| (column.field.name.to_string(), told(column))).collect();
     let metadata = vec![
@@ -52,11 +56,19 @@ pub fn runs(path: &Path, records: &[Record], table: &RunTable, rows: &[u32]) -> 
     ];
     let mut file = AtomicFile::create_all(path)?;
     let sink = file.file_mut().try_clone().map_err(Error::io(path))?;
-    ParquetWriter::new(sink)
-        .with_compression(ParquetCompression::Zstd(None))
-        .with_key_value_metadata(Some(KeyValueMetadata::from_static(metadata)))
-        .finish(&mut frame)
-        .map_err(failed)?;
+    let write = || -> PolarsResult<()> {
+        let options = WriteOptions {
+            compression: parquet::zstd(3)?,
+            statistics: StatisticsOptions::default(),
+            ..parquet::plain()
+        };
+        let mut writer = FrameWriter::new(sink, frame.schema(), options)?;
+        for first in (0..frame.height()).step_by(ROW_GROUP) {
+            writer.write(&frame.slice(first as i64, ROW_GROUP))?;
+        }
+        writer.finish(metadata)
+    };
+    write().map_err(failed)?;
     file.flush().map_err(Error::io(path))?;
     file.finish()?;
     Ok(columns.len())
@@ -102,7 +114,7 @@ fn told(column: &Column) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use polars_io::prelude::{ParquetReader, SerReader as _};
+    use polars_parquet::read::{infer_schema, read_metadata};
 
     use super::*;
     use crate::lab::store::Annotations;
@@ -118,17 +130,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x/runs.parquet");
         let columns = runs(&path, &records, &table, &[1, 0]).unwrap();
-        let mut reader = ParquetReader::new(std::fs::File::open(&path).unwrap());
-        let metadata = reader.get_metadata().unwrap().key_value_metadata().clone().unwrap();
+        let mut file = std::fs::File::open(&path).unwrap();
+        let metadata = read_metadata(&mut file).unwrap();
+        let entries = metadata.key_value_metadata().clone().unwrap();
         let of = |key: &str| {
-            metadata.iter().find(|pair| pair.key == key).and_then(|pair| pair.value.clone()).unwrap()
+            entries.iter().find(|pair| pair.key == key).and_then(|pair| pair.value.clone()).unwrap()
         };
         assert_eq!(of(VERSION_KEY), "1");
         let told: Value = serde_json::from_str(&of(COLUMNS_KEY)).unwrap();
         assert_eq!(told["prefill_ms"]["unit"], "ms");
         assert_eq!(told["tokens_per_s"]["unit"], "tokens/s");
         assert!(told["model"].get("unit").is_none());
-        let frame = reader.finish().unwrap();
+        let schema = infer_schema(&metadata).unwrap();
+        let names: Vec<&str> = schema.iter_names().map(|name| name.as_str()).collect();
+        let frame = parquet::columns(&file, &metadata, &schema, &names, 0..usize::MAX).unwrap();
         assert_eq!((frame.height(), frame.width()), (2, columns));
         let prefill: Vec<Option<f64>> =
             frame.column("prefill_ms").unwrap().f64().unwrap().iter().collect();

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use polars_core::prelude::{Column, DataFrame, DataType, Schema};
+use polars_core::prelude::{ArrowSchema, Column, DataFrame, DataType};
 use rayon::prelude::*;
 
 use super::Environment;
@@ -79,7 +79,7 @@ fn word_list(words: &[String]) -> String {
 const PART: usize = 1024;
 
 /// The columns that [`records`] needs, in the order of [`frame`]'s.
-pub(crate) fn without_record(schema: &Schema) -> Vec<String> {
+pub(crate) fn without_record(schema: &ArrowSchema) -> Vec<String> {
     let names = schema.iter_names().map(|name| name.to_string());
     names.filter(|name| name != RECORD && name != "key").collect()
 }

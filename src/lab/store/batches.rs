@@ -256,7 +256,7 @@ impl<'a> RowReader<'a> {
         if !held {
             // the first row asked for may be the only one; then row groups, which are read as a whole
             let (begin, length) = if self.window.is_some() { (at - at % ROWS, ROWS) } else { (at, 1) };
-            let rows = batch::whole(file, batch, (begin, length)).map_err(|why| failed(&why))?;
+            let rows = batch::whole(file, batch, begin..begin + length).map_err(|why| failed(&why))?;
             self.window = Some(Window { file: file.clone(), begin, rows });
         }
         let row = self.window.as_ref().and_then(|window| window.rows.get(at - window.begin));

@@ -348,9 +348,9 @@ fn batches_of_the_first_version_are_read() {
     let (_dir, store) = store();
     let record = ok(Spec { backend: Backend::Sim, ..spec("ladder") }, 2.5);
     let json = serde_json::to_string(&record).unwrap();
-    use polars_core::prelude::*;
-    use polars_io::prelude::*;
-    let mut frame = df!(
+    use crate::base::parquet::{self, FrameWriter};
+    use polars_core::df;
+    let frame = df!(
         "row" => [0_u32, 1], "status" => ["ok", "ok"], "created" => ["a", "b"], "round" => [0_u32, 0],
         "key" => [record.spec.key(), record.spec.key()], "record" => [json.as_str(), "{}"],
     )
@@ -358,11 +358,9 @@ fn batches_of_the_first_version_are_read() {
     fs::create_dir_all(store.dir().join("batches")).unwrap();
     let file = fs::File::create(store.dir().join("batches/old.parquet")).unwrap();
     let version = vec![("ladderscope.batch.version".to_owned(), "1".to_owned())];
-    let writer = ParquetWriter::new(file);
-    writer
-        .with_key_value_metadata(Some(KeyValueMetadata::from_static(version)))
-        .finish(&mut frame)
-        .unwrap();
+    let mut writer = FrameWriter::new(file, frame.schema(), parquet::plain()).unwrap();
+    writer.write(&frame).unwrap();
+    writer.finish(version).unwrap();
     let listing = store.list().unwrap();
     assert_eq!(listing.records, [Record { run: "old:0".into(), ..record.clone() }]);
     assert!(listing.damaged[0].contains("row 1"), "{:?}", listing.damaged);

@@ -1,13 +1,12 @@
 //! A row group's bytes to spans or ranges, in one pass over its columns.
 
 use polars_buffer::Buffer;
-use polars_core::prelude::{ArrayRef, PlSmallStr, Series};
-use polars_parquet::read::{BasicDecompressor, column_iter_to_arrays};
+use polars_core::prelude::{PlSmallStr, Series};
 
 use super::columns::Limits;
 use super::head::{Head, Part};
 use super::problem::{Problem, Read};
-use crate::base::pages::pages;
+use crate::base::parquet::decoded;
 use crate::plan::{Lane, Phase};
 use crate::trace::{Range, Span};
 
@@ -143,17 +142,7 @@ impl<'a> Columns<'a> {
             }
             _ => return Err(missing()),
         };
-        let claims_more = || {
-            let rows = self.rows;
-            Problem::Damaged(format!(
-                "column {name} has a page of more rows than the {rows} of its row group"
-            ))
-        };
-        let pages = pages(chunk, column, self.rows)?.ok_or_else(claims_more)?;
-        let pages = BasicDecompressor::new(pages, Vec::new());
-        let dtype = &column.descriptor().descriptor.primitive_type;
-        let (arrays, _): (Vec<ArrayRef>, _) =
-            column_iter_to_arrays(vec![pages], vec![dtype], field.clone(), None)?;
+        let arrays = decoded(vec![(column, chunk)], field, self.rows, None)?;
         let series = Series::try_from((PlSmallStr::from_str(name), arrays))?;
         if series.len() != self.rows {
             return Err(Problem::Damaged(format!(

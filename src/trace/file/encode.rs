@@ -6,35 +6,16 @@
 //! nothing in packed times but noise, and is spent on the other columns only.
 
 use polars_core::prelude::{
-    ArrayRef, BooleanChunked, CompatLevel, Int64Chunked, IntoSeries, PlSmallStr, PolarsError,
-    PolarsResult, Series, UInt32Chunked,
+    BooleanChunked, Int64Chunked, IntoSeries, PlSmallStr, PolarsResult, Series, UInt32Chunked,
 };
-use polars_parquet::write::{
-    CompressedPage, CompressionOptions, DynIter, DynStreamingIterator, Encoding,
-    FallibleStreamingIterator, RowGroupIterColumns, SchemaDescriptor, StatisticsOptions, Version,
-    WriteOptions, array_to_columns, compress,
-};
-use polars_utils::compression::ZstdLevel;
+use polars_parquet::write::{CompressionOptions, Encoding, SchemaDescriptor, WriteOptions};
 
 use super::columns::Rows;
-
-/// A column's pages, as they will stand in the file.
-pub(super) type Pages = Vec<CompressedPage>;
-
-/// Options of the whole file.
-pub(super) fn options() -> WriteOptions {
-    WriteOptions {
-        statistics: StatisticsOptions::empty(),
-        version: Version::V1,
-        compression: CompressionOptions::Uncompressed,
-        data_page_size: None,
-    }
-}
+use crate::base::parquet::{self, Pages};
 
 /// Encodes a row group; the columns are in file order.
 pub(super) fn row_group(rows: Rows, schema: &SchemaDescriptor) -> PolarsResult<Vec<Pages>> {
-    let zstd = CompressionOptions::Zstd(Some(ZstdLevel::try_new(1)?));
-    let plain = CompressionOptions::Uncompressed;
+    let (zstd, plain) = (parquet::zstd(1)?, CompressionOptions::Uncompressed);
     let (delta, runs) = (Encoding::DeltaBinaryPacked, Encoding::Rle);
     let name = PlSmallStr::EMPTY;
     let u32s = |values| UInt32Chunked::from_vec(name.clone(), values).into_series();
@@ -57,37 +38,8 @@ pub(super) fn row_group(rows: Rows, schema: &SchemaDescriptor) -> PolarsResult<V
     ];
     let mut group = Vec::with_capacity(columns.len());
     for ((series, encoding, compression), field) in columns.into_iter().zip(schema.fields()) {
-        let array: ArrayRef = series.to_arrow(0, CompatLevel::newest());
-        let options = WriteOptions { compression, ..options() };
-        for column in array_to_columns(array, field.clone(), options, &[encoding])? {
-            let pages = column.map(|page| Ok(compress(page?, Vec::new(), compression)?));
-            group.push(pages.collect::<PolarsResult<Pages>>()?);
-        }
+        let options = WriteOptions { compression, ..parquet::plain() };
+        group.extend(parquet::pages(&series, field, &[encoding], options)?);
     }
     Ok(group)
-}
-
-/// Hands a row group to the file.
-pub(super) fn columns(group: Vec<Pages>) -> RowGroupIterColumns<'static, PolarsError> {
-    DynIter::new(group.into_iter().map(|pages| Ok(DynStreamingIterator::new(Handed { pages, next: 0 }))))
-}
-
-/// Pages as the file wants them: lent, one after the other.
-struct Handed {
-    pages: Pages,
-    next: usize,
-}
-
-impl FallibleStreamingIterator for Handed {
-    type Item = CompressedPage;
-    type Error = PolarsError;
-
-    fn advance(&mut self) -> PolarsResult<()> {
-        self.next += 1;
-        Ok(())
-    }
-
-    fn get(&self) -> Option<&CompressedPage> {
-        self.pages.get(self.next.checked_sub(1)?)
-    }
 }

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use polars_core::prelude::{Column, DataFrame};
-use polars_io::prelude::ParquetWriter;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::{TraceWriter, read, read_meta, write};
 use crate::base::error::Error;
+use crate::base::parquet::{self, FrameWriter};
 use crate::machine::hardware::Target;
 use crate::plan::{Lane, Phase};
 use crate::run::sim::{simulate, testing};
@@ -262,11 +262,13 @@ fn changed_data_is_found_by_the_checksum() {
     assert!(refused(&bytes).contains("do not match its checksum"));
 }
 
-/// A Parquet file of some other program, with these columns.
-fn foreign(columns: Vec<Column>) -> Vec<u8> {
+/// A Parquet file of some other program, with these columns and entries of its footer.
+fn foreign(columns: Vec<Column>, entries: Vec<(String, String)>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut frame = DataFrame::new_infer_height(columns).unwrap();
-    ParquetWriter::new(&mut bytes).finish(&mut frame).unwrap();
+    let frame = DataFrame::new_infer_height(columns).unwrap();
+    let mut writer = FrameWriter::new(&mut bytes, frame.schema(), parquet::plain()).unwrap();
+    writer.write(&frame).unwrap();
+    writer.finish(entries).unwrap();
     bytes
 }
 
@@ -283,10 +285,15 @@ fn all_columns() -> Vec<Column> {
 #[test]
 fn foreign_parquet_is_told_what_it_lacks() {
     let id = || Column::new("sample".into(), [1_u32, 2]);
-    assert!(refused(&foreign(vec![id()])).contains("not a Ladderscope trace: it has no column decode"));
+    assert!(
+        refused(&foreign(vec![id()], Vec::new()))
+            .contains("not a Ladderscope trace: it has no column decode")
+    );
     let decode = Column::new("decode".into(), [1_i64, 0]);
-    assert!(refused(&foreign(vec![id(), decode])).contains("its column decode is i64, not bool"));
-    let bytes = foreign(all_columns());
+    assert!(
+        refused(&foreign(vec![id(), decode], Vec::new())).contains("its column decode is i64, not bool")
+    );
+    let bytes = foreign(all_columns(), Vec::new());
     assert!(refused(&bytes).contains("its footer has no entry ladderscope.version"));
 }
 
@@ -300,13 +307,7 @@ fn a_newer_format_is_read_where_it_fits() {
 /// A file that says it is a trace of this format, and has other columns.
 fn of_format(version: u32) -> Vec<u8> {
     let entries = vec![(super::VERSION.to_owned(), version.to_string())];
-    let mut bytes = Vec::new();
-    let mut frame = DataFrame::new_infer_height(vec![Column::new("sample".into(), [1_u64])]).unwrap();
-    ParquetWriter::new(&mut bytes)
-        .with_key_value_metadata(Some(polars_io::prelude::KeyValueMetadata::from_static(entries)))
-        .finish(&mut frame)
-        .unwrap();
-    bytes
+    foreign(vec![Column::new("sample".into(), [1_u64])], entries)
 }
 
 #[test]
@@ -345,12 +346,7 @@ fn the_parquet_of_others_is_never_decoded_even_if_it_looks_like_a_trace() {
         (super::META.to_owned(), serde_json::to_string(&trace.meta).unwrap()),
         (super::OPERATIONS.to_owned(), serde_json::to_string(&trace.operations).unwrap()),
     ];
-    let mut frame = DataFrame::new_infer_height(all_columns()).unwrap();
-    let mut bytes = Vec::new();
-    ParquetWriter::new(&mut bytes)
-        .with_key_value_metadata(Some(polars_io::prelude::KeyValueMetadata::from_static(entries)))
-        .finish(&mut frame)
-        .unwrap();
+    let bytes = foreign(all_columns(), entries);
     assert!(refused(&bytes).contains("its footer has no entry ladderscope.groups"));
 }
 

@@ -10,12 +10,13 @@ use polars_parquet::write::{FileWriter, KeyValue, SchemaDescriptor, schema_to_me
 use rayon::prelude::*;
 
 use super::columns::{self, Limits, Rows};
-use super::encode::{self, Pages};
+use super::encode;
 use super::footer::{self, FooterBytes};
 use super::groups::{Group, Holds};
 use crate::base::atomic::AtomicFile;
 use crate::base::error::{Error, Result};
 use crate::base::panic::contained;
+use crate::base::parquet::{self, Pages};
 use crate::trace::{FORMAT_VERSION, OperationInfo, Range, Span, TraceMeta};
 
 /// Rows of a row group: few enough that one and its columns stay in a core's cache, many enough that
@@ -57,7 +58,7 @@ impl TraceWriter {
         let arrow = columns::arrow_schema();
         let schema =
             polars_parquet::write::to_parquet_schema(&arrow).map_err(|e| failed("columns", &e))?;
-        let parquet = FileWriter::try_new(sink.clone(), arrow, encode::options())
+        let parquet = FileWriter::try_new(sink.clone(), arrow, parquet::plain())
             .map_err(|e| failed("columns", &e))?;
         Ok(Self {
             file,
@@ -145,7 +146,7 @@ impl TraceWriter {
             let encoded: Vec<_> = rows.par_chunks(ROW_GROUP).map(encode).collect();
             for (rows, pages) in rows.chunks(ROW_GROUP).zip(encoded) {
                 let pages = pages.map_err(|error| self.failed(&error))?;
-                let written = self.parquet.write(rows.len() as u64, encode::columns(pages));
+                let written = self.parquet.write(rows.len() as u64, parquet::row_group(pages));
                 written.map_err(|error| self.failed(&error))?;
                 let bytes = self.flush()?;
                 self.groups.push(Group::of(holds, rows.len(), &bytes));

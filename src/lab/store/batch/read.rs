@@ -2,18 +2,17 @@
 //! tells which cells are finished. Memory holds a window of rows beside what is asked for.
 
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 
-use polars_core::prelude::{DataFrame, PolarsResult, Schema, SchemaExt};
-use polars_io::prelude::{ParallelStrategy, ParquetReader, SerReader};
-use polars_parquet::read::{FileMetadata, infer_schema};
+use polars_core::prelude::{ArrowSchema, DataFrame, PolarsResult};
+use polars_parquet::read::{FileMetadata, infer_schema, read_metadata};
 use rayon::prelude::*;
 
 use super::files::version;
 use super::{COLUMNS_SINCE, ROWS, VERSION, VERSION_KEY, seal};
 use crate::base::panic::contained;
-use crate::base::regular;
+use crate::base::{parquet, regular};
 use crate::table::frame::{self as columns, Numbers, RECORD, Texts};
 use crate::table::{self, Record, Status};
 
@@ -39,11 +38,10 @@ pub struct BatchSummary {
 
 /// What a file says of itself.
 struct Head {
-    rows: usize,
     version: u32,
-    schema: Schema,
+    schema: ArrowSchema,
     /// The whole footer: parsing one of 70 columns takes longer than reading some of them.
-    metadata: Arc<FileMetadata>,
+    metadata: FileMetadata,
 }
 
 impl Head {
@@ -53,51 +51,38 @@ impl Head {
     }
 
     fn read(path: &Path) -> Result<Self, String> {
-        Self::of(guarded(path, |mut reader| Ok(Arc::clone(reader.get_metadata()?)))?)
+        Self::of(guarded(path, |mut file| read_metadata(&mut file))?)
     }
 
-    fn of(metadata: Arc<FileMetadata>) -> Result<Self, String> {
+    fn of(metadata: FileMetadata) -> Result<Self, String> {
         let version = version(&metadata)
             .ok_or_else(|| format!("not a batch of runs: its footer has no {VERSION_KEY}"))?;
         let schema = contained(|| infer_schema(&metadata))
             .map_err(|_| "not a readable Parquet file".to_owned())?
             .map_err(|e| format!("not a batch of runs: {e}"))?;
-        Ok(Self {
-            rows: metadata.num_rows,
-            version,
-            schema: Schema::from_arrow_schema(&schema),
-            metadata,
-        })
+        Ok(Self { version, schema, metadata })
     }
 
-    /// Columns of these names; all rows, or some: the first one's place and how many.
-    fn columns(
-        &self,
-        path: &Path,
-        names: &[&str],
-        window: Option<(usize, usize)>,
-    ) -> Result<DataFrame, String> {
-        let names = names.iter().map(|name| (*name).to_owned()).collect();
-        guarded(path, |mut reader| {
-            reader.set_metadata(Arc::clone(&self.metadata));
-            reader.with_columns(Some(names)).with_slice(window).finish()
-        })
+    fn rows(&self) -> Range<usize> {
+        0..self.metadata.num_rows
+    }
+
+    /// Columns of these names, of some rows.
+    fn columns(&self, path: &Path, names: &[&str], rows: Range<usize>) -> Result<DataFrame, String> {
+        guarded(path, |file| parquet::columns(&file, &self.metadata, &self.schema, names, rows))
     }
 
     /// Rows at once, for reading all.
-    fn windows(&self) -> Vec<(usize, usize)> {
-        (0..self.rows).step_by(WINDOW).map(|at| (at, WINDOW.min(self.rows - at))).collect()
+    fn windows(&self) -> Vec<Range<usize>> {
+        let rows = self.metadata.num_rows;
+        (0..rows).step_by(WINDOW).map(|at| at..rows.min(at + WINDOW)).collect()
     }
 }
 
-/// Polars panics at some corrupt files; here that becomes an error. Reading stays on
-/// this thread, where a panic can be caught.
-fn guarded<T>(
-    path: &Path,
-    read: impl FnOnce(ParquetReader<File>) -> PolarsResult<T>,
-) -> Result<T, String> {
+/// Polars panics at some corrupt files; here that becomes an error.
+fn guarded<T>(path: &Path, read: impl FnOnce(File) -> PolarsResult<T>) -> Result<T, String> {
     let file = regular::open(path).map_err(|e| e.to_string())?;
-    match contained(|| read(ParquetReader::new(file).read_parallel(ParallelStrategy::None))) {
+    match contained(|| read(file)) {
         Ok(Ok(read)) => Ok(read),
         Ok(Err(e)) => Err(format!("not a batch of runs: {e}")),
         Err(_) => Err("not a readable Parquet file".into()),
@@ -106,8 +91,9 @@ fn guarded<T>(
 
 /// A whole file as it is.
 pub(super) fn everything(path: &Path) -> Result<DataFrame, String> {
-    seal::verify(path)?;
-    guarded(path, SerReader::finish)
+    let head = Head::of(seal::verify(path)?)?;
+    let names: Vec<&str> = head.schema.iter_names().map(|name| name.as_str()).collect();
+    head.columns(path, &names, head.rows())
 }
 
 /// All rows of one file, from their columns: records without their environment, and what could not be
@@ -125,7 +111,7 @@ pub(in crate::lab::store) fn records(path: &Path, batch: &str) -> (Vec<Record>, 
     let windows: Vec<Result<Vec<Record>, String>> = head
         .windows()
         .into_par_iter()
-        .map(|window| columns::records(&head.columns(path, &names, Some(window))?, batch))
+        .map(|window| columns::records(&head.columns(path, &names, window)?, batch))
         .collect();
     gather(windows)
 }
@@ -150,7 +136,7 @@ fn records_of_whole(path: &Path, batch: &str, head: &Head) -> (Vec<Record>, Vec<
         Err(why) => return (records, vec![why]),
     };
     for window in head.windows() {
-        let numbers = numbers.get(window.0..window.0 + window.1).unwrap_or_default();
+        let numbers = numbers.get(window.clone()).unwrap_or_default();
         let read = whole(path, batch, window).map(|rows| numbers.iter().zip(rows).collect::<Vec<_>>());
         match read {
             Ok(read) => {
@@ -169,22 +155,23 @@ fn records_of_whole(path: &Path, batch: &str, head: &Head) -> (Vec<Record>, Vec<
 
 /// The numbers of one file's rows, in order. What reads the file further need not verify it again.
 pub(in crate::lab::store) fn rows_of(path: &Path) -> Result<Vec<u32>, String> {
-    let frame = Head::verified(path)?.columns(path, &["row"], None)?;
+    let head = Head::verified(path)?;
+    let frame = head.columns(path, &["row"], head.rows())?;
     let rows = Numbers::new(&frame, "row")?;
     (0..frame.height()).map(|at| rows.count(at)).collect()
 }
 
-/// Whole records of some of one file's rows: `window` is the first's place and how many; for each what
+/// Whole records of some of one file's rows: those with these places; for each what
 /// is wrong with it, if something is.
 pub(in crate::lab::store) fn whole(
     path: &Path,
     batch: &str,
-    window: (usize, usize),
+    window: Range<usize>,
 ) -> Result<Vec<Result<Record, String>>, String> {
     let head = Head::read(path)?;
     let newer = (head.version > VERSION)
         .then(|| format!("batch format {} is newer than this build's {VERSION}", head.version));
-    let frame = head.columns(path, &["row", RECORD], Some(window))?;
+    let frame = head.columns(path, &["row", RECORD], window)?;
     let (rows, texts) = (Numbers::new(&frame, "row")?, Texts::new(&frame, RECORD)?);
     let read = |at| {
         let text = texts.get(at).ok_or("a row without a record")?;
@@ -203,7 +190,8 @@ pub(in crate::lab::store) fn keys(
     ok: bool,
     mut found: impl FnMut(usize, &str, u32, &str),
 ) -> Result<(), String> {
-    let frame = Head::read(path)?.columns(path, &["status", "key", "round", "created"], None)?;
+    let head = Head::read(path)?;
+    let frame = head.columns(path, &["status", "key", "round", "created"], head.rows())?;
     let (status, key) = (Texts::new(&frame, "status")?, Texts::new(&frame, "key")?);
     let (round, created) = (Numbers::new(&frame, "round")?, Texts::new(&frame, "created")?);
     for at in 0..frame.height() {
@@ -228,7 +216,7 @@ pub(in crate::lab::store) fn summary(
         } else {
             &["row", "status", "created"]
         },
-        None,
+        head.rows(),
     )?;
     let numbers = Numbers::new(&frame, "row")?;
     let mut rows = Vec::with_capacity(frame.height());

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use polars_core::prelude::{DataFrame, PolarsError};
-use polars_io::prelude::{KeyValueMetadata, ParquetCompression, ParquetWriter, StatisticsOptions};
-use polars_utils::compression::ZstdLevel;
+use polars_parquet::write::WriteOptions;
 
 use super::{PARTS, ROWS, SEAL_KEY, VERSION, VERSION_KEY, parts, read, seal};
 use crate::base::atomic::{AtomicFile, UNFINISHED};
 use crate::base::error::{Error, Result};
+use crate::base::parquet::{self, FrameWriter};
 use crate::base::regular;
 use crate::table::frame::frame;
 use crate::table::{Provenance, Record};
@@ -213,22 +213,18 @@ fn write(path: &Path, frames: impl Iterator<Item = Result<DataFrame>>) -> Result
     for frame in frames {
         let frame = frame?;
         if writer.is_none() {
-            let level = ZstdLevel::try_new(1).map_err(failed(path))?;
-            let version =
-                vec![(VERSION_KEY.into(), VERSION.to_string()), (SEAL_KEY.into(), seal::unsealed())];
+            let compression = parquet::zstd(1).map_err(failed(path))?;
+            let options = WriteOptions { compression, ..parquet::plain() };
             let sink = file.file_mut().try_clone().map_err(Error::io(path))?;
-            let parquet = ParquetWriter::new(sink)
-                .with_compression(ParquetCompression::Zstd(Some(level)))
-                .with_statistics(StatisticsOptions::empty())
-                .with_key_value_metadata(Some(KeyValueMetadata::from_static(version)));
-            writer = Some(parquet.batched(frame.schema()).map_err(failed(path))?);
+            writer = Some(FrameWriter::new(sink, frame.schema(), options).map_err(failed(path))?);
         }
         if let Some(writer) = &mut writer {
-            writer.write_batch(&frame).map_err(failed(path))?;
+            writer.write(&frame).map_err(failed(path))?;
         }
     }
     let without_rows = || Error::failed(format!("{}: a batch without rows", path.display()));
-    writer.ok_or_else(without_rows)?.finish().map_err(failed(path))?;
+    let footer = vec![(VERSION_KEY.into(), VERSION.to_string()), (SEAL_KEY.into(), seal::unsealed())];
+    writer.ok_or_else(without_rows)?.finish(footer).map_err(failed(path))?;
     seal::seal(file.file_mut(), path)?;
     file.finish()
 }

@@ -1,0 +1,209 @@
+//! Frames as Parquet files and back, on Polars' own encoders and decoders of columns.
+//!
+//! Parquet's readers allocate whatever a damaged file claims to hold, and an allocation that fails ends the process:
+//! what a page claims is therefore held against its row group before the page is decoded.
+
+use std::fs::File;
+use std::io::{Cursor, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use polars_buffer::Buffer;
+use polars_core::prelude::{
+    ArrayRef, ArrowField, ArrowSchema, Column, CompatLevel, DataFrame, DataType, PolarsError,
+    PolarsResult, Schema, Series,
+};
+use polars_parquet::read::{
+    BasicDecompressor, ColumnChunkMetadata, FileMetadata, Filter, PageReader, column_iter_to_arrays,
+};
+use polars_parquet::write::{
+    CompressedPage, CompressionOptions, DynIter, DynStreamingIterator, Encoding,
+    FallibleStreamingIterator, FileWriter, KeyValue, ParquetType, RowGroupIterColumns, SchemaDescriptor,
+    StatisticsOptions, Version, WriteOptions, ZstdLevel, array_to_columns, compress, get_dtype_encoding,
+    schema_to_metadata_key, to_parquet_schema,
+};
+use rayon::prelude::*;
+
+/// No page is longer than this; one that claims to be is damaged.
+const LONGEST_PAGE: usize = 1 << 30;
+
+/// A column's pages, as they will stand in the file.
+pub type Pages = Vec<CompressedPage>;
+
+/// How columns are written where nothing else is said: uncompressed, without statistics.
+pub fn plain() -> WriteOptions {
+    WriteOptions {
+        statistics: StatisticsOptions::empty(),
+        version: Version::V1,
+        compression: CompressionOptions::Uncompressed,
+        data_page_size: None,
+    }
+}
+
+/// Compression by Zstandard at a level from 1, the fastest, to 22. Fails for another level.
+pub fn zstd(level: i32) -> PolarsResult<CompressionOptions> {
+    Ok(CompressionOptions::Zstd(Some(ZstdLevel::try_new(level)?)))
+}
+
+/// Encodes and compresses a column of a row group. Fails where the encoding cannot hold the column's type.
+pub fn pages(
+    series: &Series,
+    field: &ParquetType,
+    encodings: &[Encoding],
+    options: WriteOptions,
+) -> PolarsResult<Vec<Pages>> {
+    let array: ArrayRef = series.rechunk().to_arrow(0, CompatLevel::newest());
+    let columns = array_to_columns(array, field.clone(), options, encodings)?;
+    let compressed = |page: PolarsResult<_>| Ok(compress(page?, Vec::new(), options.compression)?);
+    columns.into_iter().map(|column| column.map(compressed).collect()).collect()
+}
+
+/// Encoded columns as [`FileWriter`] takes them.
+pub fn row_group(columns: Vec<Pages>) -> RowGroupIterColumns<'static, PolarsError> {
+    let lent = |pages| Ok(DynStreamingIterator::new(Lent { pages, next: 0 }));
+    DynIter::new(columns.into_iter().map(lent))
+}
+
+/// Pages as the file wants them: lent, one after the other.
+struct Lent {
+    pages: Pages,
+    next: usize,
+}
+
+impl FallibleStreamingIterator for Lent {
+    type Item = CompressedPage;
+    type Error = PolarsError;
+
+    fn advance(&mut self) -> PolarsResult<()> {
+        self.next += 1;
+        Ok(())
+    }
+
+    fn get(&self) -> Option<&CompressedPage> {
+        self.pages.get(self.next.checked_sub(1)?)
+    }
+}
+
+/// Writes frames of one schema as the row groups of a file.
+pub struct FrameWriter<W: Write> {
+    parquet: FileWriter<W>,
+    schema: SchemaDescriptor,
+    encodings: Vec<Vec<Encoding>>,
+    options: WriteOptions,
+}
+
+impl<W: Write> FrameWriter<W> {
+    /// Starts a file. Fails for a type that Parquet does not have.
+    pub fn new(sink: W, schema: &Schema, options: WriteOptions) -> PolarsResult<Self> {
+        let fields = schema.iter().map(|(name, dtype)| {
+            (name.clone(), dtype.to_arrow_field(name.clone(), CompatLevel::newest()))
+        });
+        let arrow: ArrowSchema = fields.collect();
+        Ok(Self {
+            schema: to_parquet_schema(&arrow)?,
+            encodings: arrow.iter_values().map(|field| get_dtype_encoding(&field.dtype)).collect(),
+            parquet: FileWriter::try_new(sink, arrow, options)?,
+            options,
+        })
+    }
+
+    /// Appends a frame as one row group, its columns encoded on all cores; one without rows is left out.
+    pub fn write(&mut self, frame: &DataFrame) -> PolarsResult<()> {
+        if frame.height() == 0 {
+            return Ok(());
+        }
+        let (fields, options) = (self.schema.fields(), self.options);
+        let encoded = frame.columns().par_iter().zip(fields).zip(&self.encodings).map(
+            |((column, field), encodings)| {
+                pages(column.as_materialized_series(), field, encodings, options)
+            },
+        );
+        let columns: Vec<Vec<Pages>> = encoded.collect::<PolarsResult<_>>()?;
+        let columns = columns.into_iter().flatten().collect();
+        self.parquet.write(frame.height() as u64, row_group(columns))
+    }
+
+    /// Writes the footer, with these entries after the one that holds the columns' types.
+    pub fn finish(mut self, entries: Vec<(String, String)>) -> PolarsResult<()> {
+        let entries = entries.into_iter().map(|(key, value)| KeyValue { key, value: Some(value) });
+        let footer = std::iter::once(schema_to_metadata_key(self.parquet.schema())).chain(entries);
+        self.parquet.end(Some(footer.collect())).map(drop)
+    }
+}
+
+/// Reads columns of these names; of the file's rows those in `window`, which may reach beyond them. Reads the column
+/// chunks that have such rows, and nothing else. Fails for a column that is not there, and for damage.
+pub fn columns(
+    file: &File,
+    metadata: &FileMetadata,
+    schema: &ArrowSchema,
+    names: &[&str],
+    window: Range<usize>,
+) -> PolarsResult<DataFrame> {
+    let length = file.metadata()?.len();
+    let height = window.end.min(metadata.num_rows).saturating_sub(window.start);
+    let column = |name: &&str| -> PolarsResult<Column> {
+        let field = schema.get(name).ok_or_else(|| damaged(format!("there is no column {name}")))?;
+        let mut arrays = Vec::new();
+        let mut end = 0_usize;
+        for group in &metadata.row_groups {
+            let (start, rows) = (end, group.num_rows());
+            end = start.saturating_add(rows);
+            let wanted = window.start.max(start)..window.end.min(end);
+            if wanted.is_empty() {
+                continue;
+            }
+            let chunks = group.columns_under_root_iter(name);
+            let chunks = chunks.ok_or_else(|| damaged(format!("a row group lacks column {name}")))?;
+            let chunks = chunks.map(|chunk| Ok((chunk, read_chunk(file, length, chunk)?)));
+            let chunks: Vec<_> = chunks.collect::<PolarsResult<_>>()?;
+            arrays.extend(decoded(chunks, field, rows, Some(wanted.start - start..wanted.end - start))?);
+        }
+        if arrays.is_empty() {
+            let dtype = DataType::from_arrow_field(field);
+            return Ok(Series::new_empty(field.name.clone(), &dtype).into());
+        }
+        Ok(Series::try_from((field.name.clone(), arrays))?.into())
+    };
+    DataFrame::new(height, names.iter().map(column).collect::<PolarsResult<_>>()?)
+}
+
+fn read_chunk(file: &File, length: u64, column: &ColumnChunkMetadata) -> PolarsResult<Buffer<u8>> {
+    let place = column.byte_range();
+    let bytes = place.end.checked_sub(place.start).filter(|_| place.end <= length);
+    let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+    let mut chunk = vec![0; bytes.ok_or_else(|| damaged("a column is outside the file".into()))?];
+    file.read_exact_at(&mut chunk, place.start)?;
+    Ok(chunk.into())
+}
+
+/// Decodes a column of a row group that has so many rows, of which `wanted` are wanted; its leaves are chunks of pages.
+pub fn decoded(
+    chunks: Vec<(&ColumnChunkMetadata, Buffer<u8>)>,
+    field: &ArrowField,
+    rows: usize,
+    wanted: Option<Range<usize>>,
+) -> PolarsResult<Vec<ArrayRef>> {
+    let (mut leaves, mut types) = (Vec::new(), Vec::new());
+    for (column, chunk) in chunks {
+        let whole = Cursor::new(chunk);
+        let reader = |whole| PageReader::new(whole, column, Vec::new(), LONGEST_PAGE);
+        // the heads alone: nothing is decoded or copied
+        for page in reader(whole.clone()) {
+            if matches!(page?, CompressedPage::Data(page) if page.num_values() > rows) {
+                let name = &field.name;
+                return Err(damaged(format!(
+                    "column {name} has a page of more rows than the {rows} of its row group"
+                )));
+            }
+        }
+        leaves.push(BasicDecompressor::new(reader(whole), Vec::new()));
+        types.push(&column.descriptor().descriptor.primitive_type);
+    }
+    let filter = wanted.map(Filter::Range);
+    Ok(column_iter_to_arrays(leaves, types, field.clone(), filter)?.0)
+}
+
+fn damaged(what: String) -> PolarsError {
+    PolarsError::ComputeError(what.into())
+}
