@@ -207,3 +207,81 @@ pub fn decoded(
 fn damaged(what: String) -> PolarsError {
     PolarsError::ComputeError(what.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use polars_core::df;
+    use polars_parquet::read::{infer_schema, read_metadata};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Whole numbers, texts and gaps.
+    fn frame(rows: usize) -> DataFrame {
+        let texts = (0..rows).map(|row| (row % 3 > 0).then(|| format!("row {}", row % 7)));
+        df!(
+            "number" => (0..rows as u64).collect::<Vec<_>>(),
+            "half" => (0..rows).map(|row| row as f64 / 2.0).collect::<Vec<_>>(),
+            "text" => texts.collect::<Vec<Option<String>>>(),
+        )
+        .unwrap()
+    }
+
+    fn written(groups: &[DataFrame]) -> File {
+        let file = tempfile::tempfile().unwrap();
+        let options = WriteOptions { compression: zstd(1).unwrap(), ..plain() };
+        let mut writer =
+            FrameWriter::new(file.try_clone().unwrap(), groups[0].schema(), options).unwrap();
+        groups.iter().for_each(|group| writer.write(group).unwrap());
+        writer.finish(vec![("key".into(), "value".into())]).unwrap();
+        file
+    }
+
+    fn opened(mut file: &File) -> (FileMetadata, ArrowSchema) {
+        let metadata = read_metadata(&mut file).unwrap();
+        let schema = infer_schema(&metadata).unwrap();
+        (metadata, schema)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_window_has_the_rows_that_were_written_in_whatever_groups(
+            rows in 1..60_usize, group in 1..20_usize, start in 0..70_usize, length in 0..70_usize,
+        ) {
+            let all = frame(rows);
+            let groups: Vec<DataFrame> =
+                (0..rows).step_by(group).map(|at| all.slice(at as i64, group)).collect();
+            let file = written(&groups);
+            let (metadata, schema) = opened(&file);
+            let names = ["text", "number", "half"];
+            let found = columns(&file, &metadata, &schema, &names, start..start + length).unwrap();
+            let expected = all.select(names).unwrap().slice(start as i64, length);
+            prop_assert!(found.equals_missing(&expected), "{found:?} is not {expected:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_told() {
+        let file = written(&[frame(9)]);
+        let (metadata, schema) = opened(&file);
+        let entries = metadata.key_value_metadata().as_ref().unwrap();
+        assert!(entries.iter().any(|e| e.key == "key" && e.value.as_deref() == Some("value")));
+        let read = |names: &[&str]| columns(&file, &metadata, &schema, names, 0..9);
+        assert!(read(&["other"]).unwrap_err().to_string().contains("no column other"));
+        file.set_len(40).unwrap();
+        assert!(read(&["text"]).unwrap_err().to_string().contains("outside the file"));
+    }
+
+    #[test]
+    fn a_page_that_claims_more_rows_than_its_group_is_refused() {
+        let file = written(&[frame(9)]);
+        let (metadata, schema) = opened(&file);
+        let column = metadata.row_groups[0].columns_under_root_iter("number").unwrap().next().unwrap();
+        let field = schema.get("number").unwrap();
+        let chunk = || vec![(column, read_chunk(&file, 1 << 20, column).unwrap())];
+        assert_eq!(decoded(chunk(), field, 9, None).unwrap()[0].len(), 9);
+        let error = decoded(chunk(), field, 8, None).unwrap_err().to_string();
+        assert!(error.contains("number has a page of more rows than the 8"), "{error}");
+    }
+}
