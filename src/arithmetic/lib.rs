@@ -1,9 +1,9 @@
-//! Loops over numbers: products, norms, softmaxes, likelihoods, and the numbers of weights.
+//! Loops over numbers: products, norms, softmaxes, likelihoods, the numbers of weights, and resamples.
 //!
 //! They are a crate of their own so that they are compiled in one part, at the highest level, in every profile: what the
 //! standard library has of iterators (`Zip`, arrays' `map`) is then inlined into them, which between the parts of
-//! a large crate needs an optimisation of the whole of it. So what runs millions of times a token stands here, and nothing
-//! else does. What is generic over [`Real`] is compiled here for both of its formats: callers reach it by the trait.
+//! a large crate needs an optimisation of the whole of it. So what runs millions of times a token, or an
+//! interval, stands here, and nothing else does. What is generic over [`Real`] is compiled here for both of its formats: callers reach it by the trait.
 //!
 //! | file | what it is for |
 //! |---|---|
@@ -15,6 +15,7 @@
 //! | `vectors`, `queries` | norms and attention of decoding, in f32, and the sum by which memory is measured |
 //! | `real` | the two formats in which training computes |
 //! | `rows`, `softmax`, `loss` | its loops, forwards and backwards |
+//! | `resample` | draws and percentiles of a bootstrap |
 //! | `pages` | memory on large pages |
 
 mod convert;
@@ -27,6 +28,7 @@ mod pages;
 pub mod product;
 mod queries;
 mod real;
+mod resample;
 mod rows;
 mod softmax;
 mod stream;
@@ -40,6 +42,7 @@ pub use matrix::{Matrix, MatrixData};
 pub use pages::with_large_pages;
 pub use queries::{CausalScores, OneQuery};
 pub use real::Real;
+pub use resample::{Draws, gather, percentile};
 pub use rows::{Gated, Norm, NormOperand, NormWeight, SiluMul, SiluMulOperand, all_finite};
 pub use softmax::{CausalSoftmax, SoftmaxBack};
 pub use stream::{RandomStream, stream_key};

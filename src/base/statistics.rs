@@ -4,6 +4,8 @@
 //! rounds. The bootstrap therefore resamples rounds first and samples within them after, and sides that
 //! are compared are resampled in the same rounds (they pair by round).
 
+use arithmetic::Draws;
+
 /// Samples below which no interval is given, for each side.
 pub const LEAST_SAMPLES: usize = 6;
 
@@ -26,19 +28,7 @@ pub fn mean(values: &[f64]) -> Option<f64> {
 /// The percentile `p` (0 to 100) with linear interpolation between the closest ranks: position `p / 100
 /// x (n - 1)` of the sorted values (NumPy's default, Hyndman and Fan's type 7). `None` without values.
 pub fn percentile(values: &[f64], p: f64) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    percentile_in_place(&mut sorted, p)
-}
-
-/// [`percentile`] of values that may be reordered: the bootstrap calls it thousands of times.
-fn percentile_in_place(values: &mut [f64], p: f64) -> Option<f64> {
-    let last = values.len().checked_sub(1)?;
-    let position = (p / 100.0).clamp(0.0, 1.0) * last as f64;
-    let (_, &mut low, above) = values.select_nth_unstable_by(position.floor() as usize, f64::total_cmp);
-    let fraction = position.fract();
-    // The next value up is the least of those above; without a fraction it is not needed.
-    let high = above.iter().copied().min_by(f64::total_cmp).filter(|_| fraction > 0.0);
-    Some(high.map_or(low, |high| low + (high - low) * fraction))
+    arithmetic::percentile(&mut values.to_vec(), p)
 }
 
 /// A 95% bootstrap interval of `statistic`, a function of the sides' medians: from the 2.5th to the 97.5th
@@ -93,10 +83,13 @@ pub fn resample<const SIDES: usize>(
     sides: [&[Vec<f64>]; SIDES],
     statistic: impl Fn([f64; SIDES]) -> f64,
 ) -> Option<Vec<f64>> {
-    resample_pools(&sides, |pools| {
+    let all = sides.map(<[Vec<f64>]>::concat);
+    let mut pool = Vec::new();
+    draws(&sides, |places| {
         let mut medians = [f64::NAN; SIDES];
-        for (pool, to) in pools.iter_mut().zip(&mut medians) {
-            *to = percentile_in_place(pool, 50.0).unwrap_or(f64::NAN);
+        for ((samples, places), to) in all.iter().zip(places).zip(&mut medians) {
+            arithmetic::gather(samples, places, &mut pool);
+            *to = arithmetic::percentile(&mut pool, 50.0).unwrap_or(f64::NAN);
         }
         statistic(medians)
     })
@@ -114,6 +107,20 @@ pub fn resample_pools<S: Copy>(
     sides: &[&[Vec<S>]],
     mut statistic: impl FnMut(&mut [Vec<S>]) -> f64,
 ) -> Option<Vec<f64>> {
+    let all: Vec<Vec<S>> = sides.iter().map(|side| side.concat()).collect();
+    let mut pools: Vec<Vec<S>> = vec![Vec::new(); sides.len()];
+    draws(sides, |places| {
+        for ((samples, places), pool) in all.iter().zip(places).zip(&mut pools) {
+            pool.clear();
+            pool.extend(places.iter().map(|&place| samples[place]));
+        }
+        statistic(&mut pools)
+    })
+}
+
+/// `statistic` of [`RESAMPLES`] resamples, as [`resample_pools`] draws them: it gets for each side the places of the
+/// drawn samples among all that the side has, round after round.
+fn draws<S>(sides: &[&[Vec<S>]], mut statistic: impl FnMut(&[Vec<usize>]) -> f64) -> Option<Vec<f64>> {
     let rounds = sides.first()?.len();
     let enough = |side: &&[Vec<S>]| {
         side.len() == rounds
@@ -123,20 +130,23 @@ pub fn resample_pools<S: Copy>(
     if !sides.iter().all(enough) {
         return None;
     }
-    let mut random = fastrand::Rng::with_seed(SEED);
-    let mut drawn_rounds = vec![0; rounds];
-    let mut pools: Vec<Vec<S>> = vec![Vec::new(); sides.len()];
+    let starts = |side: &&[Vec<S>]| -> Vec<usize> {
+        let ends = side.iter().scan(0, |end, round| {
+            *end += round.len();
+            Some(*end)
+        });
+        std::iter::once(0).chain(ends).collect()
+    };
+    let starts: Vec<Vec<usize>> = sides.iter().map(starts).collect();
+    let mut draws = Draws::new(SEED, rounds);
+    let mut places = vec![Vec::new(); sides.len()];
     let mut statistics = Vec::with_capacity(RESAMPLES);
     for _ in 0..RESAMPLES {
-        drawn_rounds.fill_with(|| random.usize(..rounds));
-        for (side, pool) in sides.iter().zip(&mut pools) {
-            pool.clear();
-            for &round in &drawn_rounds {
-                let samples = &side[round];
-                pool.extend((0..samples.len()).map(|_| samples[random.usize(..samples.len())]));
-            }
+        draws.draw_rounds();
+        for (starts, places) in starts.iter().zip(&mut places) {
+            draws.draw_samples(starts, places);
         }
-        let value = statistic(&mut pools);
+        let value = statistic(&places);
         if !value.is_finite() {
             return None;
         }
@@ -147,7 +157,8 @@ pub fn resample_pools<S: Copy>(
 
 /// From the 2.5th to the 97.5th percentile. `None` without values.
 pub fn interval95(mut statistics: Vec<f64>) -> Option<[f64; 2]> {
-    Some([percentile_in_place(&mut statistics, 2.5)?, percentile_in_place(&mut statistics, 97.5)?])
+    let mut at = |p| arithmetic::percentile(&mut statistics, p);
+    Some([at(2.5)?, at(97.5)?])
 }
 
 /// Two-sided bootstrap p-value of "the statistic is `null`": twice the share of resamples on the rarer

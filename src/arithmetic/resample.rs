@@ -1,0 +1,49 @@
+//! Drawing with replacement, and percentiles of what was drawn: a bootstrap does both thousands of times.
+
+/// The percentile `p` (0 to 100) with linear interpolation between the closest ranks: position `p / 100 x (n - 1)` of
+/// the sorted values (NumPy's default, Hyndman and Fan's type 7). Reorders the values; `None` without any.
+/// O(n) comparisons.
+pub fn percentile(values: &mut [f64], p: f64) -> Option<f64> {
+    let last = values.len().checked_sub(1)?;
+    let position = (p / 100.0).clamp(0.0, 1.0) * last as f64;
+    let (_, &mut low, above) = values.select_nth_unstable_by(position.floor() as usize, f64::total_cmp);
+    let fraction = position.fract();
+    // The next value up is the least of those above; without a fraction it is not needed.
+    let high = above.iter().copied().min_by(f64::total_cmp).filter(|_| fraction > 0.0);
+    Some(high.map_or(low, |high| low + (high - low) * fraction))
+}
+
+/// Draws of rounds, and of samples within the drawn rounds.
+pub struct Draws {
+    random: fastrand::Rng,
+    rounds: Vec<usize>,
+}
+
+impl Draws {
+    /// Draws from so many rounds; the same seed always gives the same draws.
+    pub fn new(seed: u64, rounds: usize) -> Self {
+        Self { random: fastrand::Rng::with_seed(seed), rounds: vec![0; rounds] }
+    }
+
+    /// Draws as many rounds as there are, with replacement.
+    pub fn draw_rounds(&mut self) {
+        let rounds = self.rounds.len();
+        self.rounds.fill_with(|| self.random.usize(..rounds));
+    }
+
+    /// Draws from each drawn round as many samples as it has, with replacement: their places. Those of round `i` are
+    /// `starts[i]..starts[i + 1]`, of which there must be one at least.
+    pub fn draw_samples(&mut self, starts: &[usize], places: &mut Vec<usize>) {
+        places.clear();
+        for &round in &self.rounds {
+            let (start, end) = (starts[round], starts[round + 1]);
+            places.extend((start..end).map(|_| start + self.random.usize(..end - start)));
+        }
+    }
+}
+
+/// The values at these places, in their order, instead of what `into` holds.
+pub fn gather(values: &[f64], places: &[usize], into: &mut Vec<f64>) {
+    into.clear();
+    into.extend(places.iter().map(|&place| values[place]));
+}
