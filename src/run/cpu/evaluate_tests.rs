@@ -55,6 +55,21 @@ fn log_softmax(logits: &[f64]) -> Vec<f64> {
     logits.iter().map(|l| l - max - total).collect()
 }
 
+/// By how much sums over the vocabulary may be off, whatever the logits: their exponentials are f32's.
+const SUMS: f64 = 5e-7;
+
+/// By how much a logit may be off: what f32 rounds through eight sublayers and the head.
+const LOGIT: f64 = 4.0 * f32::EPSILON as f64;
+
+/// KL(p || q) of two distributions, given as logarithms, and how much it changes at most for each unit by which
+/// logits change: its derivative is `p x (ln p/q - KL)` by a logit of p, and `q - p` by one of q.
+fn divergence(p: &[f64], q: &[f64]) -> (f64, f64) {
+    let pairs = || p.iter().zip(q);
+    let kl = pairs().map(|(p, q)| p.exp() * (p - q)).sum::<f64>();
+    let change = |(p, q): (&f64, &f64)| p.exp() * (p - q - kl).abs() + (q.exp() - p.exp()).abs();
+    (kl, pairs().map(change).sum())
+}
+
 /// Likelihood, divergence and agreement of every architecture are those of the independent forward pass, where
 /// the reference is `standard` on one rank; also where heads are split in three, and whatever is done to heads.
 #[test]
@@ -87,17 +102,21 @@ fn every_architecture_loses_what_an_independent_forward_pass_says() {
             let standard = logits(&Architecture::Standard, 1, &window.tokens);
             for (which, architecture) in request.architectures.iter().enumerate() {
                 let it = logits(architecture, tp, &window.tokens);
-                let (mut nll, mut kl) = (0.0, 0.0);
+                let (mut nll, mut kl, mut rounding) = (0.0, 0.0, SUMS);
                 for (position, following) in window.tokens[1..].iter().enumerate() {
                     let (p, q) = (&standard[position], &it[position]);
                     nll -= q[*following as usize];
-                    kl += p.iter().zip(q).map(|(p, q)| p.exp() * (p - q)).sum::<f64>();
+                    let (of_position, change) = divergence(p, q);
+                    kl += of_position;
+                    rounding += change * LOGIT;
                 }
                 let one = found.iter().find(|e| e.window == at && e.architecture == which).unwrap();
-                let told = format!("{architecture} tp {tp} {qkv:?}: {one:?}, not {nll} and {kl}");
+                let told = format!(
+                    "{architecture} tp {tp} {qkv:?}: {one:?}, not {nll} and {kl} within {rounding:e}"
+                );
                 assert_eq!(one.quality.predicted as usize, CONTEXT - 1);
                 assert!((one.quality.nll - nll).abs() < 1e-4, "{told}");
-                assert!((one.quality.kl - kl).abs() < 1e-5 && one.quality.kl >= 0.0, "{told}");
+                assert!((one.quality.kl - kl).abs() < rounding && one.quality.kl >= 0.0, "{told}");
                 assert!(one.quality.agreed <= one.quality.predicted, "{told}");
             }
         }
