@@ -17,7 +17,7 @@ use super::context::Opening;
 use super::context::{Context, Request};
 use super::effects::Performer;
 use super::message::{Effect, Message};
-use super::screens::pareto::picture::Pictures;
+use super::pictures::Pictures;
 use super::state::State;
 use super::update::{begin, update};
 use super::{Options, format, memory, terminal, view};

@@ -65,6 +65,7 @@ mod overlay;
 mod palette;
 mod paper;
 mod pick;
+mod pictures;
 mod preview;
 mod scope;
 mod screen;

@@ -13,8 +13,8 @@ use super::context::Context;
 use super::layout::inside;
 use super::overlay::{Overlay, Prompt};
 use super::pick::{Chosen, Pick};
+use super::pictures::{Picture, Pictures, Way};
 use super::screens::pareto::Pareto;
-use super::screens::pareto::picture::{Picture, Pictures};
 use super::screens::timeline::state::TraceIndex;
 use super::snapshot::Snapshot;
 use super::state::{State, Tab};
@@ -25,6 +25,9 @@ use crate::desk::{Stores, export, files};
 use crate::study::analysis::{Axes, OverlayPoint};
 use crate::study::plot::{self, Figure, Options, Part, ProvenanceSummary, Size};
 use crate::table::Record;
+
+/// Kitty's number of pictures of figures, which lie on the plot's.
+const KITTY_ID: u32 = 0x006c_6165;
 
 /// What a screen gives to a figure.
 #[derive(Clone, Debug, Default)]
@@ -149,15 +152,9 @@ impl Source {
     /// pictures, or they are off.
     fn picture(&self, figure: &Figure) -> Option<Picture> {
         let kind = self.pictures.kind.filter(|_| self.pictures.on)?;
+        let way = Way { kind, tmux: self.pictures.tmux, id: KITTY_ID };
         // a file that was written is no failure because it cannot be shown
-        Picture::of_figure(
-            figure,
-            (self.room.width, self.room.height),
-            kind,
-            self.pictures.tmux,
-            self.cell,
-        )
-        .ok()
+        Picture::of_figure(figure, (self.room.width, self.room.height), self.cell, way).ok()
     }
 }
 

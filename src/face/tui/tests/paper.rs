@@ -7,7 +7,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::fixtures::{Driver, compared};
 use crate::face::tui::message::Message;
-use crate::face::tui::screens::pareto::picture::{Kind, Pictures};
+use crate::face::tui::pictures::{Kind, Pictures};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::table::Record;

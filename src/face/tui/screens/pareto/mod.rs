@@ -24,6 +24,7 @@ use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
 use crate::face::tui::overlay::Completing;
 use crate::face::tui::paper::Subject;
+use crate::face::tui::pictures;
 use crate::face::tui::screen::{
     Acts, Command, Export, FileKind, Hints, NO_COMMAND, Pointer, PointerKind, Screen,
 };
@@ -476,7 +477,7 @@ impl Pareto {
         if pictures.kind.is_none() {
             cx.inform(format!(
                 "this terminal is not known to show pictures; {}=kitty, sixel, iterm2 or halfblocks says it does",
-                picture::VARIABLE
+                pictures::VARIABLE
             ));
             return;
         }

@@ -1,19 +1,10 @@
-//! The plot as a real picture, in terminals that can show one (Kitty, Sixel, iTerm2). What is to be seen
-//! is collected as a [`Sketch`]; a thread paints it and makes the terminal's sequences of it; drawing
-//! only copies those. The axes, and the marks of the selected point on them, stay text around it.
+//! The plot as a real picture, in terminals that can show one. What is to be seen is collected as a [`Sketch`]; a
+//! thread paints it and makes the terminal's sequences of it. The axes, and the marks of the selected point on them,
+//! stay text around it.
 
-use std::fmt;
 use std::sync::Arc;
 
-use image::{DynamicImage, RgbaImage};
-use ratatui::buffer::Buffer;
-use ratatui::layout::{Rect, Size};
-use ratatui_image::Image;
-use ratatui_image::protocol::Protocol;
-use ratatui_image::protocol::halfblocks::Halfblocks;
-use ratatui_image::protocol::iterm2::Iterm2;
-use ratatui_image::protocol::kitty::Kitty;
-use ratatui_image::protocol::sixel::Sixel;
+use ratatui::layout::Rect;
 
 use super::Pareto;
 use super::draw;
@@ -22,6 +13,7 @@ use super::state::Scale;
 use super::state::window::Window;
 use crate::base::error::Error;
 use crate::face::tui::context::Context;
+use crate::face::tui::pictures::{Kind, Picture, Pictures, Way, pixels_of_cell};
 use crate::face::tui::screenshot;
 use crate::face::tui::task::Stop;
 use crate::face::tui::theme::{Role, Theme};
@@ -29,83 +21,8 @@ use crate::face::tui::widgets::scatter::Plot;
 use crate::study::plot::{self, Align, Color, Figure, Look, Scene, Shape, Text};
 use crate::table::P2p;
 
-/// Decides about pictures, whatever the terminal is: off, kitty, sixel, iterm2, halfblocks.
-pub const VARIABLE: &str = "LADDERSCOPE_PICTURES";
-
-/// Pixels of a cell where the terminal does not tell; enough for protocols that scale a picture.
-const CELL: (u16, u16) = (10, 20);
-
-/// One number for all pictures of the plot: a new one replaces the one before it in the terminal's memory.
+/// Kitty's number of all pictures of the plot.
 const KITTY_ID: u32 = 0x006c_6164;
-
-/// The number of pictures of figures, which lie on the plot.
-const KITTY_FIGURE: u32 = 0x006c_6165;
-
-/// How a picture reaches the terminal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The graphics protocol of Kitty, which other terminals know too.
-    Kitty,
-    /// Sixel graphics, as DEC's terminals had them.
-    Sixel,
-    /// The inline images of iTerm2.
-    Iterm2,
-    /// Half blocks in two colours: any terminal with colours.
-    Halfblocks,
-}
-
-/// What the terminal can show.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pictures {
-    /// How; `None`: not at all, as far as is known.
-    pub kind: Option<Kind>,
-    /// Sequences must be wrapped to pass tmux.
-    pub tmux: bool,
-    /// Whether the plot is shown as a picture.
-    pub on: bool,
-}
-
-impl Pictures {
-    /// As the environment tells: no question is put to the terminal, so start-up waits for nothing and
-    /// no answer can end up among keys. Off over SSH, where pictures cost bandwidth, until a key turns
-    /// them on; unknown under tmux and screen, unless [`VARIABLE`] says that they pass.
-    pub fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
-        let has = |name: &str| variable(name).is_some_and(|v| !v.is_empty());
-        let is = |name: &str, wanted: &str| variable(name).is_some_and(|v| v == wanted);
-        let term = variable("TERM").unwrap_or_default();
-        let tmux = has("TMUX");
-        match variable(VARIABLE).as_deref() {
-            Some("off") => return Self { kind: None, tmux, on: false },
-            Some("kitty") => return Self { kind: Some(Kind::Kitty), tmux, on: true },
-            Some("sixel") => return Self { kind: Some(Kind::Sixel), tmux, on: true },
-            Some("iterm2") => return Self { kind: Some(Kind::Iterm2), tmux, on: true },
-            Some("halfblocks") => return Self { kind: Some(Kind::Halfblocks), tmux, on: true },
-            _ => {}
-        }
-        let within = tmux || has("STY") || has("ZELLIJ") || term.starts_with("tmux");
-        if within || term.starts_with("screen") || term == "dumb" || term == "linux" {
-            return Self::default();
-        }
-        let kind = if term == "xterm-kitty" || term == "xterm-ghostty" {
-            Some(Kind::Kitty)
-        } else if ["foot", "mlterm", "contour"].iter().any(|name| term.starts_with(name)) {
-            Some(Kind::Sixel)
-        } else if has("WEZTERM_EXECUTABLE")
-            || has("KONSOLE_VERSION")
-            || is("TERM_PROGRAM", "iTerm.app")
-            || is("LC_TERMINAL", "iTerm2")
-            || is("TERM_PROGRAM", "mintty")
-        {
-            Some(Kind::Iterm2)
-        } else if has("KITTY_WINDOW_ID") || is("TERM_PROGRAM", "ghostty") {
-            Some(Kind::Kitty)
-        } else {
-            None
-        };
-        let remote = has("SSH_CONNECTION") || has("SSH_TTY");
-        Self { kind, tmux: false, on: kind.is_some() && !remote }
-    }
-}
 
 /// A place in shares of the picture, from the lower left.
 type Share = (f64, f64);
@@ -211,49 +128,6 @@ impl Sketch {
     }
 }
 
-/// A painted picture, as the terminal's sequences.
-pub struct Picture(Protocol);
-
-impl fmt::Debug for Picture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Picture({:?})", self.0.size())
-    }
-}
-
-impl Picture {
-    /// A figure, as large as it can be in a room of so many columns and rows. Takes tens of milliseconds. Fails where
-    /// a Sixel terminal does not tell its cells' pixels, and where painting does; the error is for people.
-    pub fn of_figure(
-        figure: &Figure,
-        (columns, rows): (u16, u16),
-        kind: Kind,
-        tmux: bool,
-        cell: Option<(u16, u16)>,
-    ) -> Result<Self, String> {
-        let (wide, high) = pixels_of_cell(cell, kind)?;
-        let room = (f64::from(columns) * f64::from(wide), f64::from(rows) * f64::from(high));
-        let width = room.0.min(room.1 / figure.aspect()).floor().max(1.0);
-        let pixels = figure.pixels(width as u32).map_err(|error| error.to_string())?;
-        let size = |pixels: u32, of: u16| pixels.div_ceil(u32::from(of.max(1))).max(1) as u16;
-        let size = (size(pixels.width, wide).min(columns), size(pixels.height, high).min(rows));
-        let rgba = pixels.rgb.chunks_exact(3).flat_map(|pixel| [pixel[0], pixel[1], pixel[2], 255]);
-        let image = RgbaImage::from_raw(pixels.width, pixels.height, rgba.collect());
-        encode(image.ok_or("its size does not fit")?, size, kind, tmux, KITTY_FIGURE)
-    }
-
-    /// The columns and rows that it covers.
-    pub fn size(&self) -> (u16, u16) {
-        let size = self.0.size();
-        (size.width, size.height)
-    }
-
-    /// Puts it into the window.
-    pub fn draw(&self, area: Rect, buf: &mut Buffer) {
-        use ratatui::widgets::Widget;
-        Image::new(&self.0).render(area.intersection(buf.area), buf);
-    }
-}
-
 /// The plot as a picture.
 #[derive(Debug, Default)]
 pub struct Shown {
@@ -330,49 +204,12 @@ pub fn ready<'a>(pareto: &'a Pareto, cx: &Context, plot: &Plot) -> Option<&'a Pi
 /// where the pixels are needed and not told, and where painting does.
 fn paint(sketch: &Sketch) -> Result<Picture, String> {
     let cell = pixels_of_cell(sketch.cell, sketch.kind)?;
-    let pixels =
+    let (width, height) =
         (u32::from(cell.0) * u32::from(sketch.size.0), u32::from(cell.1) * u32::from(sketch.size.1));
-    encode(render(sketch, pixels)?, sketch.size, sketch.kind, sketch.tmux, KITTY_ID)
-}
-
-/// A picture of so many columns and rows as the terminal's sequences.
-fn encode(
-    image: RgbaImage,
-    (columns, rows): (u16, u16),
-    kind: Kind,
-    tmux: bool,
-    id: u32,
-) -> Result<Picture, String> {
-    let (image, size) = (DynamicImage::ImageRgba8(image), Size::new(columns, rows));
-    let failed = |error: ratatui_image::errors::Errors| error.to_string();
-    Ok(Picture(match kind {
-        // Kitty's number is one for all: a new picture replaces the one before
-        Kind::Kitty => Protocol::Kitty(Kitty::new(image, size, id, tmux, true).map_err(failed)?),
-        Kind::Sixel => Protocol::Sixel(Sixel::new(image, size, tmux).map_err(failed)?),
-        Kind::Iterm2 => Protocol::ITerm2(Iterm2::new(image, size, tmux).map_err(failed)?),
-        Kind::Halfblocks => Protocol::Halfblocks(Halfblocks::new(image, size).map_err(failed)?),
-    }))
-}
-
-/// Pixels of a cell, by which a picture is painted.
-fn pixels_of_cell(cell: Option<(u16, u16)>, kind: Kind) -> Result<(u16, u16), String> {
-    match (cell, kind) {
-        (Some(cell), _) => Ok(cell),
-        (None, Kind::Sixel) => Err("the terminal does not tell how many pixels its cells have".into()),
-        (None, _) => Ok(CELL),
-    }
-}
-
-/// The picture, transparent where nothing is painted.
-fn render(sketch: &Sketch, (width, height): (u32, u32)) -> Result<RgbaImage, String> {
     let pixels = Figure::plain(scene(sketch, (width, height))).pixels(width);
     let pixels = pixels.map_err(|error| error.to_string())?;
-    let rgba = pixels.rgb.chunks_exact(3).flat_map(|pixel| {
-        let painted = pixel != <[u8; 3]>::from(sketch.paper);
-        [pixel[0], pixel[1], pixel[2], if painted { 255 } else { 0 }]
-    });
-    RgbaImage::from_raw(pixels.width, pixels.height, rgba.collect())
-        .ok_or_else(|| "its size does not fit".into())
+    let way = Way { kind: sketch.kind, tmux: sketch.tmux, id: KITTY_ID };
+    Picture::new(&pixels, Some(sketch.paper.into()), sketch.size, way)
 }
 
 /// A sketch in the shapes of figures, a pixel a point.

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::base::natural::natural_order;
-use crate::face::tui::screens::pareto::picture::{Pictures, Shown};
+use crate::face::tui::pictures::Pictures;
+use crate::face::tui::screens::pareto::picture::Shown;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};

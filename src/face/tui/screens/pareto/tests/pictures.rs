@@ -3,9 +3,9 @@
 use crossterm::event::KeyCode;
 
 use super::super::layout;
-use super::super::picture::{self, Kind, Pictures};
 use super::{asks, driver, keys, lay_over, name_overlay, press};
 use crate::face::tui::message::{Effect, Message};
+use crate::face::tui::pictures::{self, Kind, Pictures};
 use crate::face::tui::tests::fixtures::Driver;
 
 fn terminal(name: &'static str, value: &'static str) -> impl Fn(&str) -> Option<String> {
@@ -21,8 +21,8 @@ fn the_environment_tells_which_pictures_a_terminal_shows() {
         ("WEZTERM_EXECUTABLE", "/usr/bin/wezterm", Some(Kind::Iterm2)),
         ("TERM", "xterm-256color", None),
         ("TERM", "tmux-256color", None),
-        (picture::VARIABLE, "sixel", Some(Kind::Sixel)),
-        (picture::VARIABLE, "off", None),
+        (pictures::VARIABLE, "sixel", Some(Kind::Sixel)),
+        (pictures::VARIABLE, "off", None),
     ] {
         let pictures = Pictures::of(terminal(name, value));
         assert_eq!((pictures.kind, pictures.on), (kind, kind.is_some()), "{name}={value}");
@@ -34,7 +34,8 @@ fn the_environment_tells_which_pictures_a_terminal_shows() {
         _ => None,
     };
     assert_eq!(Pictures::of(both).kind, None);
-    let told = |asked: &str| if asked == picture::VARIABLE { Some("kitty".into()) } else { both(asked) };
+    let told =
+        |asked: &str| if asked == pictures::VARIABLE { Some("kitty".into()) } else { both(asked) };
     assert_eq!(Pictures::of(told), Pictures { kind: Some(Kind::Kitty), tmux: true, on: true });
     let remote = |asked: &str| match asked {
         "TERM" => Some("xterm-kitty".into()),

@@ -1,0 +1,100 @@
+//! Kitty's graphics protocol: the terminal is given a PNG under a number, and cells with a placeholder show parts of
+//! it. Where such a cell is overwritten its part is gone, so that nothing has to be deleted.
+//! (<https://sw.kovidgoyal.net/kitty/graphics-protocol/#unicode-placeholders>)
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ratatui::style::Color;
+
+/// The character of a cell that shows a part of a picture.
+const PLACEHOLDER: char = '\u{10EEEE}';
+
+/// Bytes of base64 in one sequence, at most.
+const CHUNK: usize = 4096;
+
+/// The combining characters that number rows and columns, as ranges of code points: Kitty's
+/// `rowcolumn-diacritics.txt`, those of class 230 in Unicode 6.0 that are part of no other character.
+#[rustfmt::skip]
+const NUMBERS: [(u32, u32); 86] = [
+    (0x305, 0x305), (0x30d, 0x30e), (0x310, 0x310), (0x312, 0x312), (0x33d, 0x33f), (0x346,
+    0x346), (0x34a, 0x34c), (0x350, 0x352), (0x357, 0x357), (0x35b, 0x35b), (0x363, 0x36f),
+    (0x483, 0x487), (0x592, 0x595), (0x597, 0x599), (0x59c, 0x5a1), (0x5a8, 0x5a9), (0x5ab,
+    0x5ac), (0x5af, 0x5af), (0x5c4, 0x5c4), (0x610, 0x617), (0x657, 0x65b), (0x65d, 0x65e),
+    (0x6d6, 0x6dc), (0x6df, 0x6e2), (0x6e4, 0x6e4), (0x6e7, 0x6e8), (0x6eb, 0x6ec), (0x730,
+    0x730), (0x732, 0x733), (0x735, 0x736), (0x73a, 0x73a), (0x73d, 0x73d), (0x73f, 0x741),
+    (0x743, 0x743), (0x745, 0x745), (0x747, 0x747), (0x749, 0x74a), (0x7eb, 0x7f1), (0x7f3,
+    0x7f3), (0x816, 0x819), (0x81b, 0x823), (0x825, 0x827), (0x829, 0x82d), (0x951, 0x951),
+    (0x953, 0x954), (0xf82, 0xf83), (0xf86, 0xf87), (0x135d, 0x135f), (0x17dd, 0x17dd),
+    (0x193a, 0x193a), (0x1a17, 0x1a17), (0x1a75, 0x1a7c), (0x1b6b, 0x1b6b), (0x1b6d,
+    0x1b73), (0x1cd0, 0x1cd2), (0x1cda, 0x1cdb), (0x1ce0, 0x1ce0), (0x1dc0, 0x1dc1),
+    (0x1dc3, 0x1dc9), (0x1dcb, 0x1dcc), (0x1dd1, 0x1de6), (0x1dfe, 0x1dfe), (0x20d0,
+    0x20d1), (0x20d4, 0x20d7), (0x20db, 0x20dc), (0x20e1, 0x20e1), (0x20e7, 0x20e7),
+    (0x20e9, 0x20e9), (0x20f0, 0x20f0), (0x2cef, 0x2cf1), (0x2de0, 0x2dff), (0xa66f,
+    0xa66f), (0xa67c, 0xa67d), (0xa6f0, 0xa6f1), (0xa8e0, 0xa8f1), (0xaab0, 0xaab0),
+    (0xaab2, 0xaab3), (0xaab7, 0xaab8), (0xaabe, 0xaabf), (0xaac1, 0xaac1), (0xfe20,
+    0xfe26), (0x10a0f, 0x10a0f), (0x10a38, 0x10a38), (0x1d185, 0x1d189), (0x1d1aa, 0x1d1ad),
+    (0x1d242, 0x1d244),
+];
+
+/// The sequences that give a PNG to the terminal, to be shown over so many columns and rows where cells say so. The
+/// terminal answers nothing.
+pub fn transmission(png: &[u8], (columns, rows): (u16, u16), id: u32) -> Vec<String> {
+    let data = STANDARD.encode(png);
+    let chunks = data.len().div_ceil(CHUNK);
+    let what = format!("a=T,U=1,f=100,t=d,i={id},c={columns},r={rows},");
+    let part = |at: usize| {
+        let what = if at == 0 { &what } else { "" };
+        let more = u8::from(at + 1 < chunks);
+        let data = &data[at * CHUNK..data.len().min((at + 1) * CHUNK)];
+        format!("\x1b_G{what}q=2,m={more};{data}\x1b\\")
+    };
+    (0..chunks).map(part).collect()
+}
+
+/// The character that stands for a column and a row; of what is beyond the numbers there are the terminal counts on
+/// from the cell to the left.
+pub fn placeholder(column: u16, row: u16) -> String {
+    let mut symbol = String::from(PLACEHOLDER);
+    if let (Some(row), column) = (number(row), number(column)) {
+        symbol.push(row);
+        symbol.extend(column);
+    }
+    symbol
+}
+
+/// The combining character that stands for a number.
+fn number(number: u16) -> Option<char> {
+    let mut left = u32::from(number);
+    for (first, last) in NUMBERS {
+        let count = last - first + 1;
+        if left < count {
+            return char::from_u32(first + left);
+        }
+        left -= count;
+    }
+    None
+}
+
+/// The colour of a cell's character, by which it names the picture.
+pub fn color(id: u32) -> Color {
+    let [_, r, g, b] = id.to_be_bytes();
+    Color::Rgb(r, g, b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_and_columns_have_the_numbers_of_the_protocol() {
+        // the first three rows of the protocol's own example
+        let numbers = [0, 1, 2].map(|n| number(n).map(u32::from));
+        assert_eq!(numbers, [Some(0x305), Some(0x30d), Some(0x30e)]);
+        let all: Vec<char> = (0..).map_while(number).collect();
+        assert_eq!((all.len(), all[296]), (297, '\u{1d244}'));
+        assert!(all.is_sorted());
+        assert_eq!(placeholder(1, 0), "\u{10eeee}\u{305}\u{30d}");
+        assert_eq!(placeholder(297, 2), "\u{10eeee}\u{30e}");
+        assert_eq!(placeholder(0, 297), "\u{10eeee}");
+    }
+}

@@ -1,0 +1,287 @@
+//! Pictures in terminals that can show some (Kitty, Sixel, iTerm2, half blocks): which a terminal shows, and its
+//! sequences for one. They are made once, away from the screen; drawing only copies them into cells.
+
+mod kitty;
+mod sixel;
+
+use std::fmt::Write;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use png::{BitDepth, ColorType, Compression, Encoder};
+use ratatui::buffer::{Buffer, CellDiffOption};
+use ratatui::layout::Rect;
+use ratatui::style::Color;
+
+use crate::study::plot::{Figure, Pixels};
+
+/// Decides about pictures, whatever the terminal is: off, kitty, sixel, iterm2, halfblocks.
+pub const VARIABLE: &str = "LADDERSCOPE_PICTURES";
+
+/// Pixels of a cell where the terminal does not tell; enough for protocols that scale a picture.
+const CELL: (u16, u16) = (10, 20);
+
+/// The cell's symbol is a sequence that leaves the cursor anywhere: whatever its length, it counts as one column.
+const ONE_COLUMN: CellDiffOption = CellDiffOption::ForcedWidth(std::num::NonZeroU16::MIN);
+
+/// How a picture reaches the terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The graphics protocol of Kitty, which other terminals know too.
+    Kitty,
+    /// Sixel graphics, as DEC's terminals had them.
+    Sixel,
+    /// The inline images of iTerm2.
+    Iterm2,
+    /// Half blocks in two colours: any terminal with colours.
+    Halfblocks,
+}
+
+/// What the terminal can show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pictures {
+    /// How; `None`: not at all, as far as is known.
+    pub kind: Option<Kind>,
+    /// Sequences must be wrapped to pass tmux.
+    pub tmux: bool,
+    /// Whether the plot is shown as a picture.
+    pub on: bool,
+}
+
+impl Pictures {
+    /// As the environment tells: no question is put to the terminal, so start-up waits for nothing and
+    /// no answer can end up among keys. Off over SSH, where pictures cost bandwidth, until a key turns
+    /// them on; unknown under tmux and screen, unless [`VARIABLE`] says that they pass.
+    pub fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let has = |name: &str| variable(name).is_some_and(|v| !v.is_empty());
+        let is = |name: &str, wanted: &str| variable(name).is_some_and(|v| v == wanted);
+        let term = variable("TERM").unwrap_or_default();
+        let tmux = has("TMUX");
+        match variable(VARIABLE).as_deref() {
+            Some("off") => return Self { kind: None, tmux, on: false },
+            Some("kitty") => return Self { kind: Some(Kind::Kitty), tmux, on: true },
+            Some("sixel") => return Self { kind: Some(Kind::Sixel), tmux, on: true },
+            Some("iterm2") => return Self { kind: Some(Kind::Iterm2), tmux, on: true },
+            Some("halfblocks") => return Self { kind: Some(Kind::Halfblocks), tmux, on: true },
+            _ => {}
+        }
+        let within = tmux || has("STY") || has("ZELLIJ") || term.starts_with("tmux");
+        if within || term.starts_with("screen") || term == "dumb" || term == "linux" {
+            return Self::default();
+        }
+        let kind = if term == "xterm-kitty" || term == "xterm-ghostty" {
+            Some(Kind::Kitty)
+        } else if ["foot", "mlterm", "contour"].iter().any(|name| term.starts_with(name)) {
+            Some(Kind::Sixel)
+        } else if has("WEZTERM_EXECUTABLE")
+            || has("KONSOLE_VERSION")
+            || is("TERM_PROGRAM", "iTerm.app")
+            || is("LC_TERMINAL", "iTerm2")
+            || is("TERM_PROGRAM", "mintty")
+        {
+            Some(Kind::Iterm2)
+        } else if has("KITTY_WINDOW_ID") || is("TERM_PROGRAM", "ghostty") {
+            Some(Kind::Kitty)
+        } else {
+            None
+        };
+        let remote = has("SSH_CONNECTION") || has("SSH_TTY");
+        Self { kind, tmux: false, on: kind.is_some() && !remote }
+    }
+}
+
+/// How a picture reaches one terminal.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// By which sequences.
+    pub kind: Kind,
+    /// Whether they are wrapped to pass tmux.
+    pub tmux: bool,
+    /// Kitty's number of the picture: a new one replaces the one before it in the terminal's memory.
+    pub id: u32,
+}
+
+/// A picture, as the terminal's sequences.
+#[derive(Debug)]
+pub struct Picture {
+    /// Columns and rows that it covers.
+    size: (u16, u16),
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    /// One sequence, at the upper left; the terminal paints over the cells.
+    Sequence(String),
+    /// A sequence that gives the picture to the terminal, and its number: cells say what part of it they show.
+    Placed(String, u32),
+    /// Colours of the upper and of the lower half of each cell.
+    Halves(Vec<[Color; 2]>),
+}
+
+impl Picture {
+    /// A picture over so many columns and rows. What has the colour `clear` stays the terminal's background, but for
+    /// half blocks. Takes milliseconds; the error is for people.
+    pub fn new(
+        pixels: &Pixels,
+        clear: Option<[u8; 3]>,
+        (columns, rows): (u16, u16),
+        way: Way,
+    ) -> Result<Self, String> {
+        let size = (columns, rows);
+        let content = match way.kind {
+            Kind::Kitty => {
+                // tmux lets only so much pass in one sequence
+                let parts = kitty::transmission(&png_of(pixels, clear)?, size, way.id);
+                Content::Placed(parts.iter().map(|part| passed(part, way.tmux)).collect(), way.id)
+            }
+            Kind::Sixel => {
+                let sequence = erased(size) + &sixel::encode(pixels, clear);
+                Content::Sequence(passed(&sequence, way.tmux))
+            }
+            Kind::Iterm2 => {
+                let file = png_of(pixels, clear)?;
+                let (bytes, data) = (file.len(), STANDARD.encode(&file));
+                let sequence = format!(
+                    "{}\x1b]1337;File=inline=1;size={bytes};width={columns};height={rows};preserveAspectRatio=0;doNotMoveCursor=1:{data}\x07",
+                    erased(size),
+                );
+                Content::Sequence(passed(&sequence, way.tmux))
+            }
+            Kind::Halfblocks => Content::Halves(halves(pixels, size)),
+        };
+        Ok(Self { size, content })
+    }
+
+    /// A figure, as large as it can be in a room of so many columns and rows of cells with so many pixels. Takes tens of
+    /// milliseconds. Fails where a Sixel terminal does not tell its cells' pixels, and where painting does; the error
+    /// is for people.
+    pub fn of_figure(
+        figure: &Figure,
+        (columns, rows): (u16, u16),
+        cell: Option<(u16, u16)>,
+        way: Way,
+    ) -> Result<Self, String> {
+        let (wide, high) = pixels_of_cell(cell, way.kind)?;
+        let room = (f64::from(columns) * f64::from(wide), f64::from(rows) * f64::from(high));
+        let width = room.0.min(room.1 / figure.aspect()).floor().max(1.0);
+        let pixels = figure.pixels(width as u32).map_err(|error| error.to_string())?;
+        let size = |pixels: u32, of: u16| pixels.div_ceil(u32::from(of.max(1))).max(1) as u16;
+        let size = (size(pixels.width, wide).min(columns), size(pixels.height, high).min(rows));
+        Self::new(&pixels, None, size, way)
+    }
+
+    /// The columns and rows that it covers.
+    pub fn size(&self) -> (u16, u16) {
+        self.size
+    }
+
+    /// Puts it into the window, from the upper left of an area; nothing where it is larger than the area.
+    pub fn draw(&self, area: Rect, buf: &mut Buffer) {
+        let area = area.intersection(buf.area);
+        let (columns, rows) = self.size;
+        if columns > area.width || rows > area.height {
+            return;
+        }
+        let area = Rect { width: columns, height: rows, ..area };
+        for (at, position) in area.positions().enumerate() {
+            let cell = &mut buf[position];
+            cell.reset();
+            match &self.content {
+                Content::Sequence(sequence) if at == 0 => {
+                    cell.set_symbol(sequence).set_diff_option(ONE_COLUMN);
+                }
+                Content::Sequence(_) => {
+                    cell.set_diff_option(CellDiffOption::Skip);
+                }
+                Content::Placed(sequence, id) => {
+                    let (x, y) = (position.x - area.x, position.y - area.y);
+                    let part = kitty::placeholder(x, y);
+                    let symbol = if at == 0 { format!("{sequence}{part}") } else { part };
+                    cell.set_symbol(&symbol).set_fg(kitty::color(*id)).set_diff_option(ONE_COLUMN);
+                }
+                Content::Halves(colors) => {
+                    let [upper, lower] = colors[at];
+                    cell.set_char('▀').set_fg(upper).set_bg(lower);
+                }
+            }
+        }
+    }
+}
+
+/// Pixels of a cell, by which a picture is painted. Fails where the terminal does not tell them and shows no other
+/// size than the picture's own.
+pub fn pixels_of_cell(cell: Option<(u16, u16)>, kind: Kind) -> Result<(u16, u16), String> {
+    match (cell, kind) {
+        (Some(cell), _) => Ok(cell),
+        (None, Kind::Sixel) => Err("the terminal does not tell how many pixels its cells have".into()),
+        (None, _) => Ok(CELL),
+    }
+}
+
+/// A sequence as it passes tmux, where that is in between: wrapped, each escape twice.
+fn passed(sequence: &str, tmux: bool) -> String {
+    if tmux {
+        format!("\x1bPtmux;{}\x1b\\", sequence.replace('\x1b', "\x1b\x1b"))
+    } else {
+        sequence.to_owned()
+    }
+}
+
+/// Erases what cells show, from the cursor on, and leaves it where it was: a picture does not cover characters where
+/// it is clear.
+fn erased((columns, rows): (u16, u16)) -> String {
+    let mut sequence = String::from("\x1b7");
+    for row in 0..rows {
+        let down = if row == 0 { "" } else { "\x1b[1B" };
+        write!(sequence, "{down}\x1b[{columns}X").expect("strings take any text");
+    }
+    sequence + "\x1b8"
+}
+
+/// A PNG of the pixels, transparent where they have the colour `clear`.
+fn png_of(pixels: &Pixels, clear: Option<[u8; 3]>) -> Result<Vec<u8>, String> {
+    let mut file = Vec::new();
+    let mut encoder = Encoder::new(&mut file, pixels.width, pixels.height);
+    encoder.set_color(ColorType::Rgba);
+    encoder.set_depth(BitDepth::Eight);
+    encoder.set_compression(Compression::Balanced);
+    let rgba = pixels.rgb.as_chunks::<3>().0.iter().flat_map(|pixel| {
+        let [r, g, b] = *pixel;
+        [r, g, b, if Some(*pixel) == clear { 0 } else { 255 }]
+    });
+    let rgba: Vec<u8> = rgba.collect();
+    let mut writer = encoder.write_header().map_err(|error| error.to_string())?;
+    writer.write_image_data(&rgba).map_err(|error| error.to_string())?;
+    writer.finish().map_err(|error| error.to_string())?;
+    Ok(file)
+}
+
+/// Of each cell the mean colours of its upper and lower half.
+fn halves(pixels: &Pixels, (columns, rows): (u16, u16)) -> Vec<[Color; 2]> {
+    let (across, down) = (usize::from(columns), usize::from(rows) * 2);
+    let (width, height) = (pixels.width as usize, pixels.height as usize);
+    let (rgb, _) = pixels.rgb.as_chunks::<3>();
+    // at least one pixel, also of a picture with fewer than there are halves
+    let span = |at: usize, parts: usize, of: usize| {
+        let from = (at * of / parts).min(of - 1);
+        from..((at + 1) * of / parts).max(from + 1)
+    };
+    let mean = |x: usize, y: usize| {
+        let (columns, rows) = (span(x, across, width), span(y, down, height));
+        let count = (columns.len() * rows.len()) as u32;
+        let mut sum = [0u32; 3];
+        for row in rows {
+            for pixel in &rgb[row * width..][columns.clone()] {
+                sum.iter_mut().zip(pixel).for_each(|(sum, part)| *sum += u32::from(*part));
+            }
+        }
+        let [r, g, b] = sum.map(|sum| (sum / count) as u8);
+        Color::Rgb(r, g, b)
+    };
+    let cells = (0..down / 2).flat_map(|row| (0..across).map(move |column| (column, row * 2)));
+    cells.map(|(x, y)| [mean(x, y), mean(x, y + 1)]).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! Sixel graphics, as DEC's terminals had them: bands of six rows, one colour of a palette after the other.
+//! (VT330/VT340 Programmer Reference Manual, volume 2, chapter 14)
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use foldhash::fast::FixedState;
+
+use crate::study::plot::Pixels;
+
+/// Colours that terminals have registers for, at least.
+const COLORS: usize = 256;
+
+/// Rows of a band.
+const BAND: usize = 6;
+
+/// The sequence for some pixels; those that have the colour `clear` are not painted.
+///
+/// Costs a few passes over the pixels and, of each band, one over the width for each colour in it.
+pub fn encode(pixels: &Pixels, clear: Option<[u8; 3]>) -> String {
+    let (width, height) = (pixels.width as usize, pixels.height as usize);
+    let (colors, indices) = palette(pixels.rgb.as_chunks().0, clear);
+    // what is not painted stays (1); pixels are square
+    let mut sequence = format!("\x1bP0;1;0q\"1;1;{width};{height}");
+    for (at, color) in colors.iter().enumerate() {
+        let [r, g, b] = color.map(|part| (u32::from(part) * 100 + 127) / 255);
+        write!(sequence, "#{at};2;{r};{g};{b}").expect("strings take any text");
+    }
+    // bits of six rows, for each colour
+    let mut bits = vec![vec![0u8; width]; colors.len()];
+    let mut used = vec![false; colors.len()];
+    for band in indices.chunks(width * BAND) {
+        for (row, indices) in band.chunks(width).enumerate() {
+            for (column, index) in indices.iter().enumerate() {
+                if let Some(index) = index {
+                    let index = usize::from(*index);
+                    bits[index][column] |= 1 << row;
+                    used[index] = true;
+                }
+            }
+        }
+        for (at, bits) in bits.iter_mut().enumerate() {
+            if std::mem::take(&mut used[at]) {
+                write!(sequence, "#{at}").expect("strings take any text");
+                runs(bits, &mut sequence);
+                // back to the beginning of the band
+                sequence.push('$');
+                bits.fill(0);
+            }
+        }
+        sequence.push('-');
+    }
+    sequence + "\x1b\\"
+}
+
+/// A colour's part of a band, equal columns counted; nothing of what is empty at its end.
+fn runs(bits: &[u8], sequence: &mut String) {
+    let painted = bits.iter().rposition(|bits| *bits != 0).map_or(0, |last| last + 1);
+    for run in bits[..painted].chunk_by(|a, b| a == b) {
+        let sixel = char::from(b'?' + run[0]);
+        if run.len() > 3 {
+            write!(sequence, "!{}{sixel}", run.len()).expect("strings take any text");
+        } else {
+            sequence.extend(run.iter().map(|_| sixel));
+        }
+    }
+}
+
+/// Colours, and which of them each pixel has.
+type Palette = (Vec<[u8; 3]>, Vec<Option<u8>>);
+
+/// All colours of pixels where there are registers for them, else the means of those that agree in as many high bits
+/// as can be told apart.
+fn palette(rgb: &[[u8; 3]], clear: Option<[u8; 3]>) -> Palette {
+    // two bits of three parts make 64 colours: they always fit
+    (2..=8).rev().find_map(|kept| by_bits(rgb, clear, kept)).unwrap_or_default()
+}
+
+/// The palette of colours by so many of their high bits, where it fits.
+fn by_bits(rgb: &[[u8; 3]], clear: Option<[u8; 3]>, kept: u8) -> Option<Palette> {
+    let mut found: HashMap<[u8; 3], u8, FixedState> = HashMap::default();
+    let mut sums: Vec<([u64; 3], u64)> = Vec::new();
+    let mut indices = Vec::with_capacity(rgb.len());
+    for pixel in rgb {
+        if Some(*pixel) == clear {
+            indices.push(None);
+            continue;
+        }
+        let key = pixel.map(|part| part >> (8 - kept));
+        let index = match found.get(&key) {
+            Some(index) => *index,
+            None if sums.len() == COLORS => return None,
+            None => {
+                let index = sums.len() as u8;
+                sums.push(([0; 3], 0));
+                found.insert(key, index);
+                index
+            }
+        };
+        let (sum, count) = &mut sums[usize::from(index)];
+        sum.iter_mut().zip(pixel).for_each(|(sum, part)| *sum += u64::from(*part));
+        *count += 1;
+        indices.push(Some(index));
+    }
+    let mean = |(sum, count): &([u64; 3], u64)| sum.map(|sum| ((sum + count / 2) / count) as u8);
+    Some((sums.iter().map(mean).collect(), indices))
+}
