@@ -284,8 +284,8 @@ fn what_hangs_ends_within_the_time_out_with_words() {
         done.stderr
     );
     // compiling kernels for this device takes longer than NVRTC does
-    // and 104 such kernels run in layers in which products are timed
-    let hang = [("FAKE_CUDA_HANG", "attend_decode:107")];
+    // and 72 such kernels run in layers in which products are timed
+    let hang = [("FAKE_CUDA_HANG", "attend_decode:75")];
     let record = run_command(device, &place, &["--timeout", "10"], &hang).exits(1).json();
     assert_eq!(record["status"], "failed");
     let reason = record["reason"].as_str().unwrap_or_default();

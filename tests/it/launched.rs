@@ -288,7 +288,7 @@ fn what_hangs_ends_within_the_time_out_and_says_what_it_was_doing() {
     for (fault, wanted) in [
         (("FAKE_NCCL_ABSENT", "1"), "NCCL 2.27.3 was not ready within 2 s"),
         (("FAKE_NCCL_HANG", "1:20"), "warm-up"),
-        (("FAKE_CUDA_HANG", "attend_decode:113"), "warm-up"),
+        (("FAKE_CUDA_HANG", "attend_decode:81"), "warm-up"),
         (("FAKE_NCCL_ASYNC", "1:20=6"), "NCCL"),
     ] {
         let place = Place::new();

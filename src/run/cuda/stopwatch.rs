@@ -33,11 +33,37 @@ pub(super) fn median_us(
     })
 }
 
-/// Median time (us) of what `one` enqueues on `stream`, so many times a round; it is told which of them it is.
+/// The time that more than half of all rounds have: the median, whatever the others will take.
+fn majority(rounds: &[f64]) -> Option<f64> {
+    let last = *rounds.last()?;
+    (rounds.iter().filter(|round| **round == last).count() > ROUNDS / 2).then_some(last)
+}
+
+/// Median time (us) of what `one` enqueues on `stream`, so many times a round; it is told which of them it is. No other
+/// rank waits for it: rounds end when the median is known.
 pub(super) fn rounds_us(
     gpu: &Gpu,
     stream: &Stream,
     each: usize,
+    one: impl FnMut(usize) -> Result<()>,
+) -> Result<f64> {
+    timed(gpu, stream, each, majority, one)
+}
+
+/// Median time (us) of a collective that `one` enqueues on `stream`. Every rank does every round, or others would wait.
+pub(super) fn collective_us(
+    gpu: &Gpu,
+    stream: &Stream,
+    mut one: impl FnMut() -> Result<()>,
+) -> Result<f64> {
+    timed(gpu, stream, LEAST_PRODUCTS, |_| None, |_| one())
+}
+
+fn timed(
+    gpu: &Gpu,
+    stream: &Stream,
+    each: usize,
+    known: impl Fn(&[f64]) -> Option<f64>,
     mut one: impl FnMut(usize) -> Result<()>,
 ) -> Result<f64> {
     let (start, end) = (gpu.event(true)?, gpu.event(true)?);
@@ -50,7 +76,28 @@ pub(super) fn rounds_us(
         stream.synchronize_within(LIMIT)?;
         if round > 0 {
             rounds.push(f64::from(end.elapsed_ms(&start)?) * 1e3 / each as f64);
+            if let Some(known) = known(&rounds) {
+                return Ok(known);
+            }
         }
     }
     Ok(median(&rounds).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_most_rounds_take_is_the_median_of_all(rounds in prop::collection::vec(0u8..3, ROUNDS)) {
+            let rounds: Vec<f64> = rounds.into_iter().map(f64::from).collect();
+            let known = (1..=ROUNDS).find_map(|seen| majority(&rounds[..seen]));
+            prop_assert!(known.is_none_or(|known| Some(known) == median(&rounds)), "{known:?} {rounds:?}");
+            let most = rounds.iter().any(|a| rounds.iter().filter(|b| a == *b).count() > ROUNDS / 2);
+            prop_assert_eq!(known.is_some(), most);
+        }
+    }
 }

@@ -8,11 +8,11 @@ use half::bf16;
 
 use super::Found;
 use crate::base::error::{Error, Result};
-use crate::machine::driver::{DevicePtr, Gpu, Memory, Priority, Stream};
+use crate::machine::driver::{Gpu, Memory, Priority, Stream};
 use crate::plan::DType;
 use crate::run::comm::nccl::{Communicator, Nccl};
 use crate::run::comm::{Exchange, Peers};
-use crate::run::cuda::stopwatch::median_us;
+use crate::run::cuda::stopwatch::collective_us;
 use crate::run::cuda::threads::on_threads;
 
 /// Bytes of a decode step's message of a 70B model, and of one that shows the bandwidth.
@@ -86,15 +86,14 @@ fn of_rank(gpu: &Gpu, communicator: &Communicator, peers: &Arc<Peers>) -> Result
     graph.instantiate()?.launch(&stream)?;
     right("captured")?;
     peers.barrier()?;
-    let turn = |_: DevicePtr| sum(communicator, &memory, count, &stream);
-    let latency_us = median_us(gpu, &stream, &[DevicePtr(0)], turn)?;
+    let latency_us = collective_us(gpu, &stream, || sum(communicator, &memory, count, &stream))?;
     let (free, _) = gpu.memory()?;
     let bytes = LARGE.min(free / 4 / 4096 * 4096).max(SMALL);
     let large = gpu.allocate(bytes, "a large message")?;
     stream.fill(large.ptr(), 0, bytes)?;
     peers.barrier()?;
-    let turn = |_: DevicePtr| sum(communicator, &large, (bytes / 2) as usize, &stream);
-    let us = median_us(gpu, &stream, &[DevicePtr(0)], turn)?;
+    let turn = || sum(communicator, &large, (bytes / 2) as usize, &stream);
+    let us = collective_us(gpu, &stream, turn)?;
     peers.barrier()?;
     Ok([latency_us, bytes as f64 / us.max(1e-3) / 1e3])
 }
