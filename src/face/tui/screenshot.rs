@@ -189,14 +189,7 @@ fn png(buffer: &Buffer, light: bool) -> std::result::Result<Vec<u8>, String> {
             }
         }
     }
-    let mut bytes = Vec::new();
-    let mut encoder = png::Encoder::new(&mut bytes, width, height);
-    encoder.set_color(png::ColorType::Rgb);
-    encoder.set_depth(png::BitDepth::Eight);
-    let mut writer = encoder.write_header().map_err(|e| format!("png: {e}"))?;
-    writer.write_image_data(&pixels.bytes).map_err(|e| format!("png: {e}"))?;
-    writer.finish().map_err(|e| format!("png: {e}"))?;
-    Ok(bytes)
+    crate::study::plot::png_file((width, height), png::ColorType::Rgb, &pixels.bytes)
 }
 
 struct Pixels {

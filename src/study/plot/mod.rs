@@ -43,7 +43,7 @@ pub use options::{Options, Size};
 pub use overlap::{Part, overlap_figure};
 pub use p2p::p2p_figure;
 pub use pareto::{ParetoData, overlay, pareto_figure};
-pub use png::Pixels;
+pub use png::{Pixels, png_file};
 pub use provenance::ProvenanceSummary;
 pub use scene::{Align, Color, Scene, Shape, Text};
 pub use style::{Look, Marker, look, numbers as look_numbers};

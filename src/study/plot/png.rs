@@ -34,6 +34,22 @@ pub fn paint(svg: &str, (width, height): (f64, f64), dpi: f64) -> Result<Pixels,
     Ok(Pixels { width: map.width(), height: map.height(), rgb })
 }
 
+/// A PNG file of eight bits a channel and nothing but its pixels; the error is for people.
+pub fn png_file(
+    (width, height): (u32, u32),
+    channels: ColorType,
+    bytes: &[u8],
+) -> Result<Vec<u8>, String> {
+    let mut file = Vec::new();
+    let mut encoder = Encoder::new(&mut file, width, height);
+    encoder.set_color(channels);
+    encoder.set_depth(BitDepth::Eight);
+    let mut writer = encoder.write_header().map_err(|e| format!("png: {e}"))?;
+    writer.write_image_data(bytes).map_err(|e| format!("png: {e}"))?;
+    writer.finish().map_err(|e| format!("png: {e}"))?;
+    Ok(file)
+}
+
 /// The PNG file: `pHYs` carries the resolution, `iTXt` what the figure is and where it comes from.
 pub fn encode(
     pixels: &Pixels,

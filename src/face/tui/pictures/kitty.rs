@@ -51,28 +51,20 @@ pub fn transmission(png: &[u8], (columns, rows): (u16, u16), id: u32) -> Vec<Str
     (0..chunks).map(part).collect()
 }
 
-/// The character that stands for a column and a row; of what is beyond the numbers there are the terminal counts on
-/// from the cell to the left.
-pub fn placeholder(column: u16, row: u16) -> String {
-    let mut symbol = String::from(PLACEHOLDER);
-    if let (Some(row), column) = (number(row), number(column)) {
-        symbol.push(row);
-        symbol.extend(column);
-    }
-    symbol
-}
-
-/// The combining character that stands for a number.
-fn number(number: u16) -> Option<char> {
-    let mut left = u32::from(number);
-    for (first, last) in NUMBERS {
-        let count = last - first + 1;
-        if left < count {
-            return char::from_u32(first + left);
-        }
-        left -= count;
-    }
-    None
+/// What the cells of so many columns and rows say, row by row: which part of the picture each shows. Beyond the numbers
+/// there are the terminal counts on from the cell to the left.
+pub fn placeholders((columns, rows): (u16, u16)) -> Vec<String> {
+    let numbers = || NUMBERS.iter().flat_map(|(first, last)| *first..=*last).map(char::from_u32);
+    let numbered = |count: u16| -> Vec<Option<char>> {
+        numbers().chain(std::iter::repeat(None)).take(usize::from(count)).collect()
+    };
+    let columns = numbered(columns);
+    let cell = |row: Option<char>, column: Option<char>| {
+        let numbers = row.into_iter().chain(column.filter(|_| row.is_some()));
+        std::iter::once(PLACEHOLDER).chain(numbers).collect()
+    };
+    let rows = numbered(rows);
+    rows.iter().flat_map(|row| columns.iter().map(|column| cell(*row, *column))).collect()
 }
 
 /// The colour of a cell's character, by which it names the picture.
@@ -87,14 +79,19 @@ mod tests {
 
     #[test]
     fn rows_and_columns_have_the_numbers_of_the_protocol() {
-        // the first three rows of the protocol's own example
-        let numbers = [0, 1, 2].map(|n| number(n).map(u32::from));
-        assert_eq!(numbers, [Some(0x305), Some(0x30d), Some(0x30e)]);
-        let all: Vec<char> = (0..).map_while(number).collect();
-        assert_eq!((all.len(), all[296]), (297, '\u{1d244}'));
-        assert!(all.is_sorted());
-        assert_eq!(placeholder(1, 0), "\u{10eeee}\u{305}\u{30d}");
-        assert_eq!(placeholder(297, 2), "\u{10eeee}\u{30e}");
-        assert_eq!(placeholder(0, 297), "\u{10eeee}");
+        // the first three of the protocol's own example
+        assert_eq!(
+            placeholders((3, 2))[..3],
+            ["\u{10eeee}\u{305}\u{305}", "\u{10eeee}\u{305}\u{30d}", "\u{10eeee}\u{305}\u{30e}"]
+        );
+        let cells = placeholders((298, 298));
+        let cell = |column: usize, row: usize| cells[row * 298 + column].as_str();
+        assert_eq!(cells.len(), 298 * 298);
+        assert_eq!(cell(1, 2), "\u{10eeee}\u{30e}\u{30d}");
+        assert_eq!(cell(296, 0), "\u{10eeee}\u{305}\u{1d244}");
+        assert_eq!(cell(297, 2), "\u{10eeee}\u{30e}");
+        assert_eq!(cell(0, 297), "\u{10eeee}");
+        let different: std::collections::HashSet<_> = cells.iter().collect();
+        assert_eq!(different.len(), 297 * 298 + 1);
     }
 }

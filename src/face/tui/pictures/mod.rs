@@ -8,12 +8,12 @@ use std::fmt::Write;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use png::{BitDepth, ColorType, Compression, Encoder};
+use png::ColorType;
 use ratatui::buffer::{Buffer, CellDiffOption};
 use ratatui::layout::Rect;
 use ratatui::style::Color;
 
-use crate::study::plot::{Figure, Pixels};
+use crate::study::plot::{self, Figure, Pixels};
 
 /// Decides about pictures, whatever the terminal is: off, kitty, sixel, iterm2, halfblocks.
 pub const VARIABLE: &str = "LADDERSCOPE_PICTURES";
@@ -113,8 +113,8 @@ pub struct Picture {
 enum Content {
     /// One sequence, at the upper left; the terminal paints over the cells.
     Sequence(String),
-    /// A sequence that gives the picture to the terminal, and its number: cells say what part of it they show.
-    Placed(String, u32),
+    /// What each cell says: its part of a picture, by the colour that names it. The first gives it to the terminal.
+    Placed(Vec<String>, Color),
     /// Colours of the upper and of the lower half of each cell.
     Halves(Vec<[Color; 2]>),
 }
@@ -133,7 +133,12 @@ impl Picture {
             Kind::Kitty => {
                 // tmux lets only so much pass in one sequence
                 let parts = kitty::transmission(&png_of(pixels, clear)?, size, way.id);
-                Content::Placed(parts.iter().map(|part| passed(part, way.tmux)).collect(), way.id)
+                let mut cells = kitty::placeholders(size);
+                if let Some(first) = cells.first_mut() {
+                    let all: String = parts.iter().map(|part| passed(part, way.tmux)).collect();
+                    first.insert_str(0, &all);
+                }
+                Content::Placed(cells, kitty::color(way.id))
             }
             Kind::Sixel => {
                 let sequence = erased(size) + &sixel::encode(pixels, clear);
@@ -194,11 +199,8 @@ impl Picture {
                 Content::Sequence(_) => {
                     cell.set_diff_option(CellDiffOption::Skip);
                 }
-                Content::Placed(sequence, id) => {
-                    let (x, y) = (position.x - area.x, position.y - area.y);
-                    let part = kitty::placeholder(x, y);
-                    let symbol = if at == 0 { format!("{sequence}{part}") } else { part };
-                    cell.set_symbol(&symbol).set_fg(kitty::color(*id)).set_diff_option(ONE_COLUMN);
+                Content::Placed(cells, color) => {
+                    cell.set_symbol(&cells[at]).set_fg(*color).set_diff_option(ONE_COLUMN);
                 }
                 Content::Halves(colors) => {
                     let [upper, lower] = colors[at];
@@ -241,20 +243,12 @@ fn erased((columns, rows): (u16, u16)) -> String {
 
 /// A PNG of the pixels, transparent where they have the colour `clear`.
 fn png_of(pixels: &Pixels, clear: Option<[u8; 3]>) -> Result<Vec<u8>, String> {
-    let mut file = Vec::new();
-    let mut encoder = Encoder::new(&mut file, pixels.width, pixels.height);
-    encoder.set_color(ColorType::Rgba);
-    encoder.set_depth(BitDepth::Eight);
-    encoder.set_compression(Compression::Balanced);
     let rgba = pixels.rgb.as_chunks::<3>().0.iter().flat_map(|pixel| {
         let [r, g, b] = *pixel;
         [r, g, b, if Some(*pixel) == clear { 0 } else { 255 }]
     });
     let rgba: Vec<u8> = rgba.collect();
-    let mut writer = encoder.write_header().map_err(|error| error.to_string())?;
-    writer.write_image_data(&rgba).map_err(|error| error.to_string())?;
-    writer.finish().map_err(|error| error.to_string())?;
-    Ok(file)
+    plot::png_file((pixels.width, pixels.height), ColorType::Rgba, &rgba)
 }
 
 /// Of each cell the mean colours of its upper and lower half.

@@ -121,12 +121,13 @@ fn kitty_and_iterm2_are_given_the_picture_as_a_file() {
     let clear = Some(noise(3, 4));
     let wanted = (90, 60, with_alpha(&pixels, clear));
     for tmux in [false, true] {
-        let Content::Placed(sequence, id) =
+        let Content::Placed(cells, color) =
             Picture::new(&pixels, clear, (9, 3), Way { tmux, ..WAY }).unwrap().content
         else {
             panic!("Kitty's picture is placed")
         };
-        assert_eq!(id, WAY.id);
+        assert_eq!((cells.len(), color), (27, Color::Rgb(0x12, 0x34, 0x56)));
+        let (sequence, _) = cells[0].split_once('\u{10eeee}').unwrap();
         let (start, escape, end) =
             if tmux { ("\x1bPtmux;", "\x1b\x1b", "\x1b\\") } else { ("", "\x1b", "") };
         let begins = format!("{start}{escape}_G");
