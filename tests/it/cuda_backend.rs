@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::cuda_device::{Device, device};
+use crate::cuda_device::{Device, TIMED, device};
 use crate::support::{Done, Place, number};
 
 fn run_command(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &str)]) -> Done {
@@ -38,7 +38,7 @@ fn a_record_says_what_it_was_run_with() {
     let place = Place::new();
     // a cache of its own: other tests leave their compiled kernels in the common one
     let cache = tempfile::tempdir().unwrap();
-    let cache = [("XDG_CACHE_HOME", cache.path().to_str().unwrap())];
+    let cache = [("XDG_CACHE_HOME", cache.path().to_str().unwrap()), TIMED];
     let record = run_command(device, &place, &["--batch", "2"], &cache).exits(0).json();
     assert_eq!((&record["status"], &record["provenance"]), (&json!("ok"), &json!("measured")));
     let environment = &record["environment"];
@@ -98,17 +98,24 @@ fn products_with_inputs_split_among_blocks_are_timed_and_give_the_same_tokens() 
         let all = [&cell[..], &size, &["--recorder", "off", "--format", "json"]].concat();
         device.run(&place, &all, variables).exits(0).json()["environment"].clone()
     };
-    let timed = run(["12", "4"], &[]);
+    let timed = run(["12", "4"], &[TIMED]);
     let products = timed["products"].as_array().expect("products");
     let split: Vec<&Value> = products.iter().filter(|p| !p["split_us"].is_null()).collect();
     assert_eq!(split.len(), 1, "{products:?}");
     assert_eq!((&split[0]["rows"], &split[0]["inputs"]), (&json!(12), &json!(1088)));
     let us = |name: &str| number(&split[0][name]);
     assert!(us("split_us") > 0.0 && us("layer_split_us") > us("split_us"), "{split:?}");
+    // of cuBLASLt's algorithms one has to be chosen, of our own kernel's ways none
+    let library = run(["12", "4"], &[("LADDERSCOPE_PRODUCTS", "library")]);
+    let times = library["products"].as_array().expect("products");
+    let only = |p: &Value| number(&p["cublaslt_us"]) > 0.0 && p["matvec_us"].is_null();
+    assert!(times.len() == products.len() && times.iter().all(only), "{times:?}");
     // as many rows in a prefill of one sequence, too, for whose sums there is no memory
     for size in [["12", "4"], ["1", "12"]] {
         let [own, split] = ["own", "split"].map(|who| run(size, &[("LADDERSCOPE_PRODUCTS", who)]));
         assert_eq!(split["matvec"], "as asked: all that can be, split where they can be");
+        // who is told need not find out
+        assert_eq!([&own["products"], &split["products"]], [&json!([]); 2]);
         assert_eq!(own["computed"]["tokens"], split["computed"]["tokens"]);
         assert!(own["computed"]["tokens"].is_string(), "{own}");
     }
@@ -270,32 +277,39 @@ fn sequences_end_where_they_should() {
     assert_eq!(found["tokens"], expected["tokens"]);
 }
 
+/// Beside one another, for most of their time is waiting.
 #[test]
 fn what_hangs_ends_within_the_time_out_with_words() {
     let device = device!();
-    let place = place();
     let began = Instant::now();
     let options = ["--model", "tiny", "--backend", "cuda", "--dtype", "f32", "--timeout", "3"];
-    let hang = [("FAKE_CUDA_HANG", "attend_decode:3")];
-    let done = generate(device, &place, &options, &hang).exits(1);
-    assert!(
-        done.stderr.contains("decode step") && done.stderr.contains("within 3 s"),
-        "{}",
-        done.stderr
-    );
-    // compiling kernels for this device takes longer than NVRTC does
-    // and 72 such kernels run in layers in which products are timed
-    let hang = [("FAKE_CUDA_HANG", "attend_decode:75")];
-    let record = run_command(device, &place, &["--timeout", "10"], &hang).exits(1).json();
-    assert_eq!(record["status"], "failed");
-    let reason = record["reason"].as_str().unwrap_or_default();
-    // who says it first, the wait or the watchdog, depends on how long kernels took to compile
-    assert!(reason.contains("decode step"), "{reason}");
-    assert!(reason.contains("within 10 s") || reason.contains("no progress for"), "{reason}");
+    let step = || {
+        let hang = [("FAKE_CUDA_HANG", "attend_decode:3")];
+        let done = generate(device, &place(), &options, &hang).exits(1);
+        let said = done.stderr;
+        assert!(said.contains("decode step") && said.contains("within 3 s"), "{said}");
+    };
     // a rank of two hangs in the sum: both end
-    let two = [("FAKE_CUDA_HANG", "rms_norm:2"), ("FAKE_CUDA_DEVICES", "2")];
-    let done = generate(device, &place, &[&options[..], &["--tp", "2"]].concat(), &two).exits(1);
-    assert!(done.stderr.contains("within 3 s"), "{}", done.stderr);
+    let sum = || {
+        let two = [("FAKE_CUDA_HANG", "rms_norm:2"), ("FAKE_CUDA_DEVICES", "2")];
+        let done = generate(device, &place(), &[&options[..], &["--tp", "2"]].concat(), &two).exits(1);
+        assert!(done.stderr.contains("within 3 s"), "{}", done.stderr);
+    };
+    // compiling kernels for this device takes longer than NVRTC does
+    let run = || {
+        let hang = [("FAKE_CUDA_HANG", "attend_decode:3")];
+        let record = run_command(device, &place(), &["--timeout", "10"], &hang).exits(1).json();
+        assert_eq!(record["status"], "failed");
+        let reason = record["reason"].as_str().unwrap_or_default();
+        // who says it first, the wait or the watchdog, depends on how long kernels took to compile
+        assert!(reason.contains("decode step"), "{reason}");
+        assert!(reason.contains("within 10 s") || reason.contains("no progress for"), "{reason}");
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(step);
+        scope.spawn(sum);
+        scope.spawn(run);
+    });
     assert!(began.elapsed() < Duration::from_secs(120), "{:?}", began.elapsed());
 }
 

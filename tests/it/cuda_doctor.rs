@@ -111,9 +111,24 @@ fn a_driver_that_refuses_says_why_and_what_to_do() {
     assert!(problem.contains("803") && problem.contains("restart the machine"), "{problem}");
 }
 
+/// Beside one another: one of them waits for most of its time.
 #[test]
-fn what_cannot_be_measured_says_why() {
+fn what_is_in_the_way_of_measuring_is_told() {
     let device = device!();
+    let all = [
+        a_gpu_that_hangs_while_it_is_measured_is_given_up,
+        what_cannot_be_measured_says_why,
+        a_full_gpu_is_told_with_the_arithmetic,
+        a_gpu_that_fails_while_it_is_measured_does_not_end_doctor,
+    ];
+    std::thread::scope(|scope| {
+        for one in all {
+            scope.spawn(move || one(device));
+        }
+    });
+}
+
+fn what_cannot_be_measured_says_why(device: &Device) {
     let found = measured(device, &[("LADDERSCOPE_NVRTC", "/no/such/libnvrtc.so.13")]);
     let gpu = &found["cuda"]["gpus"][0];
     let why = gpu["read_bandwidth_problem"].as_str().unwrap_or_default();
@@ -131,25 +146,21 @@ fn what_cannot_be_measured_says_why() {
     assert!(why.contains("LADDERSCOPE_CUBLASLT") && why.contains("README.md"), "{gpu}");
 }
 
-#[test]
-fn a_full_gpu_is_told_with_the_arithmetic() {
-    let found = measured(device!(), &[("FAKE_CUDA_FAIL", "cuMemAlloc_v2:2=2")]);
+fn a_full_gpu_is_told_with_the_arithmetic(device: &Device) {
+    let found = measured(device, &[("FAKE_CUDA_FAIL", "cuMemAlloc_v2:2=2")]);
     let why = found["cuda"]["gpus"][0]["read_bandwidth_problem"].as_str().unwrap_or_default();
     assert!(why.contains("out of memory on GPU 0") && why.contains("GiB"), "{why}");
     assert!(found["cuda"]["gpus"][0]["gemm"].is_object(), "{found}");
 }
 
-#[test]
-fn a_gpu_that_fails_while_it_is_measured_does_not_end_doctor() {
-    let device = device!();
+fn a_gpu_that_fails_while_it_is_measured_does_not_end_doctor(device: &Device) {
     let found = measured(device, &[("FAKE_CUDA_BREAK", "read_bandwidth:2=700")]);
     let why = found["cuda"]["gpus"][0]["read_bandwidth_problem"].as_str().unwrap_or_default();
     assert!(why.contains("700") && why.contains("compute-sanitizer"), "{why}");
 }
 
-#[test]
-fn a_gpu_that_hangs_while_it_is_measured_is_given_up() {
-    let found = measured(device!(), &[("FAKE_CUDA_HANG", "read_bandwidth:2")]);
+fn a_gpu_that_hangs_while_it_is_measured_is_given_up(device: &Device) {
+    let found = measured(device, &[("FAKE_CUDA_HANG", "read_bandwidth:2")]);
     let gpu = &found["cuda"]["gpus"][0];
     let why = gpu["read_bandwidth_problem"].as_str().unwrap_or_default();
     assert!(why.contains("has not finished its work within 20 s"), "{why}");

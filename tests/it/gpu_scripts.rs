@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::cuda_device::{Device, device};
+use crate::cuda_device::{Device, TIMED, device};
 use crate::support::{Done, Place, finish, finish_within};
 
 fn script(name: &str) -> PathBuf {
@@ -27,7 +27,7 @@ fn interpreters() -> bool {
 }
 
 fn measure(device: &Device, place: &Place, more: &[&str]) -> Done {
-    measure_with(device, place, more, &[])
+    measure_with(device, place, more, &[TIMED])
 }
 
 fn measure_with(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &str)]) -> Done {

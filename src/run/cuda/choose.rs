@@ -86,9 +86,9 @@ pub struct ProductTimes {
     pub inputs: u32,
     /// Columns of the output: rows of the weight.
     pub outputs: u32,
-    /// By our own kernel (us); `None` where it does not do so many rows.
+    /// By our own kernel (us); `None` where it does not do so many rows, or is not asked.
     pub matvec_us: Option<f64>,
-    /// By our own kernel with inputs split among blocks (us); `None` where they are not.
+    /// By our own kernel with inputs split among blocks (us); `None` where they are not, or are not to be.
     #[serde(default)]
     pub split_us: Option<f64>,
     /// By the fastest of cuBLASLt's algorithms (us).
@@ -138,24 +138,31 @@ pub(super) fn choice(dtype: DType, products: &[Product], times: &[ProductTimes])
 }
 
 /// Times the products of a decode step; cuBLASLt remembers its fastest algorithms. Takes some
-/// milliseconds a shape; the activations' content is lost. `alone`: no other rank computes the same
+/// milliseconds a shape; the activations' content is lost. `asked`: who does all of them, whatever timing would say; then only
+/// cuBLASLt's algorithms are timed, if it is cuBLASLt. `alone`: no other rank computes the same
 /// product as this one. Where one does, such products are left as they are: with another algorithm the
 /// ranks' results would differ in their last bits. `on_phase` is called with what goes on, in words.
 pub(super) fn measure(
     engine: &Engine,
     products: &[Product],
+    asked: Option<Way>,
     alone: bool,
     on_phase: &mut dyn FnMut(&str),
 ) -> Result<Vec<ProductTimes>> {
+    if matches!(asked, Some(Way::Own | Way::Split)) {
+        return Ok(Vec::new());
+    }
     let timed: Vec<_> = products.iter().filter(|product| alone || !product.whole).collect();
     let mut one = |(at, product): (usize, &&Product)| {
         on_phase(&format!("timing matrix products, {} of {}", at + 1, timed.len()));
-        measure_one(engine, product, products)
+        let own = if asked.is_none() { product.own_ways(engine.dtype()) } else { Vec::new() };
+        measure_one(engine, product, &own, products)
     };
     timed.iter().enumerate().map(&mut one).collect()
 }
 
-fn measure_one(engine: &Engine, product: &Product, all: &[Product]) -> Result<ProductTimes> {
+/// Times a product by cuBLASLt and in these ways by our own kernel.
+fn measure_one(engine: &Engine, product: &Product, ways: &[Way], all: &[Product]) -> Result<ProductTimes> {
     let &Product { rows, inputs, outputs, logits, multiprocessors, x, out, in_layer, .. } = product;
     // this product in one way, the others as usual
     let layer = |way: Way| {
@@ -172,7 +179,6 @@ fn measure_one(engine: &Engine, product: &Product, all: &[Product]) -> Result<Pr
     let shape = matmul_shape(decode, rows, [inputs, outputs], logits, target);
     let operands = Operands { x, weights: &product.weights, out };
     let tuned = engine.blas().tune(engine.main(), &shape, &operands)?;
-    let ways = product.own_ways(engine.kernels().options().dtype);
     let alone =
         |way: Way| ways.contains(&way).then(|| time_own(engine, product, way == Way::Split)).transpose();
     let among = in_layer && engine.is_captured();

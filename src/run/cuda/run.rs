@@ -329,7 +329,7 @@ fn choose_products(
     on_phase: &mut dyn FnMut(&str),
 ) -> Result<Vec<ProductTimes>> {
     let products = engine.products()?;
-    let own = choose::measure(engine, &products, peers.is_none(), on_phase)?;
+    let own = choose::measure(engine, &products, asked, peers.is_none(), on_phase)?;
     let times: Vec<ProductTimes> = match peers {
         None => own,
         Some(peers) => {

@@ -158,7 +158,8 @@ void fiber_main();
     static ucontext_t context; // read when it is set, and not again
     getcontext(&context);
     context.uc_stack.ss_sp = next->stack;
-    context.uc_stack.ss_size = STACK_BYTES;
+    // at places of their own in a page: else all would want the same few lines of the first-level cache
+    context.uc_stack.ss_size = STACK_BYTES - next->linear % 64 * 64;
     context.uc_link = nullptr;
     makecontext(&context, reinterpret_cast<void (*)()>(fiber_main), 0);
     setcontext(&context);
