@@ -162,7 +162,12 @@ pub(super) fn measure(
 }
 
 /// Times a product by cuBLASLt and in these ways by our own kernel.
-fn measure_one(engine: &Engine, product: &Product, ways: &[Way], all: &[Product]) -> Result<ProductTimes> {
+fn measure_one(
+    engine: &Engine,
+    product: &Product,
+    ways: &[Way],
+    all: &[Product],
+) -> Result<ProductTimes> {
     let &Product { rows, inputs, outputs, logits, multiprocessors, x, out, in_layer, .. } = product;
     // this product in one way, the others as usual
     let layer = |way: Way| {

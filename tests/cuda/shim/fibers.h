@@ -26,12 +26,12 @@ struct Fiber {
     unsigned mask = 0;      // and its lanes
     const void* in = nullptr;
     void* out = nullptr;
-    char* stack = nullptr;
     Jump jump;
 };
 
 constexpr unsigned MAX_THREADS = 1024;
 constexpr size_t STACK_BYTES = 256 * 1024; // of address space; pages come as they are touched
+constexpr size_t PAGE_BYTES = 4096;
 constexpr size_t STATIC_SHARED_BYTES = 1024 * 1024;
 constexpr size_t DYNAMIC_SHARED_BYTES = 256 * 1024;
 constexpr size_t CANARY_BYTES = 64;
@@ -133,6 +133,23 @@ inline void make_first(Fiber* fiber) {
 
 void fiber_main();
 
+// The stacks of all fibers, beside one another; none while no fiber has been entered.
+inline char* stacks = nullptr;
+
+// A fiber's, which is entered for the first time: all but its last page, so that an overflow faults.
+inline char* stack_of(unsigned fiber) {
+    if (!stacks) {
+        void* all = mmap(nullptr, MAX_THREADS * STACK_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (all != MAP_FAILED) stacks = static_cast<char*>(all);
+    }
+    char* stack = stacks + fiber * STACK_BYTES;
+    if (!stacks || mprotect(stack + PAGE_BYTES, STACK_BYTES - PAGE_BYTES, PROT_READ | PROT_WRITE)) {
+        perror("shim: a stack of a CUDA thread");
+        abort();
+    }
+    return stack;
+}
+
 // Leaves the running context for the next fiber that is ready, or for the launcher where none is.
 [[gnu::noinline]] inline void go_on() {
     if (ready_count == 0) {
@@ -145,19 +162,10 @@ void fiber_main();
     current = next;
     if (next->entered) __builtin_longjmp(next->jump, 1);
     next->entered = true;
-    if (!next->stack) {
-        void* stack = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (stack == MAP_FAILED) {
-            perror("shim: a stack of a CUDA thread");
-            abort();
-        }
-        next->stack = static_cast<char*>(stack);
-        mprotect(stack, 4096, PROT_NONE); // an overflow faults
-    }
+    char* stack = stack_of(next->linear);
     static ucontext_t context; // read when it is set, and not again
     getcontext(&context);
-    context.uc_stack.ss_sp = next->stack;
+    context.uc_stack.ss_sp = stack;
     // at places of their own in a page: else all would want the same few lines of the first-level cache
     context.uc_stack.ss_size = STACK_BYTES - next->linear % 64 * 64;
     context.uc_link = nullptr;
@@ -167,11 +175,9 @@ void fiber_main();
 
 // Between launches, when every fiber is parked for good: the next launch enters them anew.
 inline void give_stacks_back() {
-    for (Fiber& fiber : fibers) {
-        if (fiber.stack) munmap(fiber.stack, STACK_BYTES);
-        fiber.stack = nullptr;
-        fiber.entered = false;
-    }
+    if (stacks) munmap(stacks, MAX_THREADS * STACK_BYTES);
+    stacks = nullptr;
+    for (Fiber& fiber : fibers) fiber.entered = false;
 }
 
 // A library that is unloaded takes its stacks along.
