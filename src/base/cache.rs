@@ -1,5 +1,6 @@
 //! What can be made anew, kept on disk: `$XDG_CACHE_HOME/ladderscope/KIND/KEY`, each file with a checksum of itself. A key
-//! is a hash of everything that the content follows from, so nothing there is ever out of date.
+//! is a hash of everything that the content follows from, so nothing there is ever out of date; what lies under another name
+//! (a binary's hash, under its path) begins with what it follows from.
 
 use std::path::{Path, PathBuf};
 

@@ -13,7 +13,7 @@ const VARIABLES: [&str; 9] =
 
 /// Collects commit and hash of the binary, host, kernel, CPU model, clocks, topology, memory, thread
 /// placement, GPUs and driver where there are any, and every environment variable that matters.
-/// Costs a few milliseconds; the binary is hashed once a process.
+/// Costs a few milliseconds where the binary was hashed before.
 pub fn collect() -> Environment {
     let mut environment = Environment::new();
     let mut put = |key: &str, value: Value| {

@@ -1,6 +1,8 @@
 //! Which program ran: its commit, where that can be known, and the hash of its binary.
 
+use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -8,7 +10,8 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::base::hash::hex;
+use crate::base::cache::Cache;
+use crate::base::hash;
 
 /// Commit of the source, `+dirty` where files differ from it. Null unless the current directory lies in
 /// a repository of this very project: another repository's commit would be a false statement.
@@ -36,24 +39,50 @@ fn project_root(dir: &Path) -> Option<PathBuf> {
     (name == env!("CARGO_PKG_NAME")).then(|| root.to_owned())
 }
 
-/// SHA-256 of the running binary, in hexadecimal digits.
+/// SHA-256 of the running binary, in hexadecimal digits. Its 60 MB are hashed once (40 ms), and again when the file is another
+/// one: the user's cache keeps the hash beside what the file is known by.
 pub fn binary_hash() -> Value {
     static HASH: OnceLock<Option<String>> = OnceLock::new();
     json!(HASH.get_or_init(|| {
+        let path = std::env::current_exe().ok()?;
         // the link leads to the file that runs even where another has taken its name
-        let mut file = std::fs::File::open("/proc/self/exe")
-            .or_else(|_| std::fs::File::open(std::env::current_exe()?))
-            .ok()?;
-        let mut hash = Sha256::new();
-        let mut buffer = vec![0; 1 << 20];
-        loop {
-            match file.read(&mut buffer).ok()? {
-                0 => break,
-                n => hash.update(&buffer[..n]),
-            }
-        }
-        Some(hex(hash.finalize()))
+        let file = File::open("/proc/self/exe").or_else(|_| File::open(&path)).ok()?;
+        hash_of(file, &path, Cache::of_user("binaries").as_ref())
     }))
+}
+
+/// The hash of a file that is known by this path: the cache's, if the file is the one that it was made of.
+fn hash_of(mut file: File, path: &Path, cache: Option<&Cache>) -> Option<String> {
+    let about = file.metadata().ok()?;
+    // whoever changes the content changes the last of these, and nobody can set it
+    let known_by = format!(
+        "{} {} {} {}.{} {}.{} ",
+        about.dev(),
+        about.ino(),
+        about.size(),
+        about.mtime(),
+        about.mtime_nsec(),
+        about.ctime(),
+        about.ctime_nsec(),
+    );
+    let name = hash::sha256(path.as_os_str().as_encoded_bytes());
+    let kept = cache.and_then(|cache| String::from_utf8(cache.load(&name)?).ok());
+    if let Some(known) = kept.as_deref().and_then(|kept| kept.strip_prefix(&known_by)) {
+        return Some(known.to_owned());
+    }
+    let mut digest = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer).ok()? {
+            0 => break,
+            n => digest.update(&buffer[..n]),
+        }
+    }
+    let found = hash::hex(digest.finalize());
+    if let Some(cache) = cache {
+        cache.store(&name, format!("{known_by}{found}").as_bytes());
+    }
+    Some(found)
 }
 
 #[cfg(test)]
@@ -71,5 +100,38 @@ mod tests {
         if here.join(".git").exists() {
             assert_eq!(project_root(&here.join("src")), Some(here.to_owned()));
         }
+    }
+
+    #[test]
+    fn a_file_is_hashed_once_and_again_when_it_is_another_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, cache) = (folder.path().join("program"), Cache::new(&folder.path().join("kept")));
+        let found = |cache: Option<&Cache>| hash_of(File::open(&path).expect("a file"), &path, cache);
+        std::fs::write(&path, "one").expect("written");
+        let one = Some(hash::sha256(b"one"));
+        assert_eq!(
+            [found(None), found(Some(&cache)), found(Some(&cache))],
+            [(); 3].map(|()| one.clone())
+        );
+        // what is kept is what is told
+        let name = hash::sha256(path.as_os_str().as_encoded_bytes());
+        let kept = String::from_utf8(cache.load(&name).expect("it is kept")).expect("text");
+        let (known_by, _) = kept.rsplit_once(' ').expect("the hash is behind it");
+        cache.store(&name, format!("{known_by} kept").as_bytes());
+        assert_eq!(found(Some(&cache)).as_deref(), Some("kept"));
+        // of the same length and, by the name that is changed, at the same place
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::write(&path, "two").expect("written");
+        assert_eq!(found(Some(&cache)), Some(hash::sha256(b"two")));
+        // written into, with its old time of change
+        let before = std::fs::metadata(&path).and_then(|about| about.modified()).expect("a time");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::fs::write(&path, "six").expect("written");
+        File::options()
+            .append(true)
+            .open(&path)
+            .and_then(|file| file.set_modified(before))
+            .expect("set");
+        assert_eq!(found(Some(&cache)), Some(hash::sha256(b"six")));
     }
 }
