@@ -263,19 +263,19 @@ fn cells_run_in_tasks() {
     );
 }
 
+/// Beside one another, for most of their time is waiting.
 #[test]
-fn a_node_dies() {
-    a_node_dies_and_the_sweep_says_so_and_goes_on(&Fake::new());
-}
-
-#[test]
-fn an_interrupted_sweep_cancels_its_jobs() {
-    an_interrupted_sweep_cancels_its_jobs_and_goes_on_later(&Fake::new());
-}
-
-#[test]
-fn a_detached_sweep_is_followed_later() {
-    who_does_not_wait_follows_later(&Fake::new());
+fn what_happens_under_way() {
+    let all: [fn(&dyn Slurm); 3] = [
+        a_node_dies_and_the_sweep_says_so_and_goes_on,
+        an_interrupted_sweep_cancels_its_jobs_and_goes_on_later,
+        who_does_not_wait_follows_later,
+    ];
+    std::thread::scope(|scope| {
+        for one in all {
+            scope.spawn(move || one(&Fake::new()));
+        }
+    });
 }
 
 #[test]
