@@ -37,6 +37,8 @@ fn a_sharded_head_chooses_the_tokens_of_the_cpu_backend() {
             "f32",
             "--batch",
             batch,
+            "--recorder",
+            "off",
             "--format",
             "json",
         ];
@@ -88,6 +90,8 @@ fn fused_kernels_choose_the_same_tokens() {
             dtype,
             "--batch",
             batch,
+            "--recorder",
+            "off",
             "--format",
             "json",
         ];

@@ -34,8 +34,9 @@ fn run(device: &Device, place: &Place, more: &[&str], variables: &[(&str, &str)]
 
 /// A record of a run that went well.
 #[track_caller]
-fn record(device: &Device, tp: &str, architecture: &str, collective: &str) -> Value {
+fn record(device: &Device, tp: &str, [architecture, collective, recorder]: [&str; 3]) -> Value {
     let options = ["--tp", tp, "--architecture", architecture, "--collective", collective];
+    let options = [&options[..], &["--recorder", recorder]].concat();
     let record = run(device, &Place::new(), &options, &[("FAKE_CUDA_DEVICES", tp)]).exits(0).json();
     assert_eq!(record["status"], "ok", "{record}");
     assert_ne!(record["environment"]["computed"]["ranks_agree"], false, "{record}");
@@ -49,7 +50,7 @@ fn tokens_are_those_of_nccl_in_every_way_to_sum() {
         [("2", "standard"), ("4", "ladder"), ("2", "parallel+ladder"), ("2", "delayed:2")]
     {
         let tokens = |collective: &str| {
-            let record = record(device, tp, architecture, collective);
+            let record = record(device, tp, [architecture, collective, "off"]);
             let environment = &record["environment"];
             let said = environment["collective"].as_str().unwrap_or_default();
             match collective {
@@ -68,7 +69,7 @@ fn tokens_are_those_of_nccl_in_every_way_to_sum() {
 fn ladder_hides_them_and_fused_ones_of_standard_are_computation() {
     let device = device!();
     let hidden = |architecture: &str, collective: &str| {
-        let record = record(device, "2", architecture, collective);
+        let record = record(device, "2", [architecture, collective, "stamps"]);
         (number(&record["overlap"]["comm_ms"]), record["overlap"]["overlap_pct"].as_f64())
     };
     let (standard, ladder) = (hidden("standard", "one-shot"), hidden("ladder", "one-shot"));

@@ -3,6 +3,7 @@
 
 use std::net::TcpListener;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -27,12 +28,21 @@ struct Launch<'a> {
     ranks: usize,
 }
 
+/// A free port of a launch's own: below those that the system gives out, which it may give to another before this one listens.
+fn port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id().wrapping_mul(61).wrapping_add(NEXT.fetch_add(1, Relaxed));
+        let port = 10_000 + (number % 10_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 impl<'a> Launch<'a> {
     fn new(place: &'a Place, device: Option<&'static Device>, ranks: usize) -> Self {
-        // free a moment ago
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("its number").port();
-        Self { place, device, port, ranks }
+        Self { place, device, port: port(), ranks }
     }
 
     fn command(&self, rank: usize, arguments: &[&str]) -> Command {
