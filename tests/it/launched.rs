@@ -295,7 +295,12 @@ fn an_interruption_of_rank_0_ends_all_and_is_stored() {
 #[test]
 fn what_hangs_ends_within_the_time_out_and_says_what_it_was_doing() {
     let device = device!();
-    let ends = |fault: (&'static str, &'static str), wanted: &str| {
+    for (fault, wanted) in [
+        (("FAKE_NCCL_ABSENT", "1"), "NCCL 2.27.3 was not ready within 2 s"),
+        (("FAKE_NCCL_HANG", "1:20"), "warm-up"),
+        (("FAKE_CUDA_HANG", "attend_decode:9"), "warm-up"),
+        (("FAKE_NCCL_ASYNC", "1:20=6"), "NCCL"),
+    ] {
         let place = Place::new();
         let launch = Launch::new(&place, Some(device), 2);
         let began = Instant::now();
@@ -304,19 +309,7 @@ fn what_hangs_ends_within_the_time_out_and_says_what_it_was_doing() {
         assert_eq!([done[0].code, done[1].code], [1, 1], "{fault:?}: {done:?}");
         let (status, reason) = reason(&place);
         assert!(status == "failed" && reason.contains(wanted), "{fault:?}: {reason}");
-    };
-    // beside one another, for most of their time is waiting
-    std::thread::scope(|scope| {
-        for (fault, wanted) in [
-            (("FAKE_NCCL_ABSENT", "1"), "NCCL 2.27.3 was not ready within 2 s"),
-            (("FAKE_NCCL_HANG", "1:20"), "warm-up"),
-            (("FAKE_CUDA_HANG", "attend_decode:9"), "warm-up"),
-            (("FAKE_NCCL_ASYNC", "1:20=6"), "NCCL"),
-        ] {
-            let ends = &ends;
-            scope.spawn(move || ends(fault, wanted));
-        }
-    });
+    }
 }
 
 #[test]
