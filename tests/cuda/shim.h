@@ -14,7 +14,7 @@
 #define SHIM 1
 
 #undef _FORTIFY_SOURCE // its longjmp refuses to jump to another stack
-#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS // the C library's alone: C++'s special functions would take a fifth of a unit's time
+#define _GLIBCXX_INCLUDE_NEXT_C_HEADERS // the C library's alone: C++'s special functions take 0.09 s a unit
 #include <math.h>
 #undef _GLIBCXX_INCLUDE_NEXT_C_HEADERS
 #include <csetjmp>

@@ -1,15 +1,14 @@
 //! Several processes as a launcher starts them, a rank each: they meet, run together and end together,
 //! whichever of them dies. With the variables of torchrun, srun and mpirun set by hand.
 
-use std::net::TcpListener;
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::cuda_device::{Device, device};
+use crate::port::port;
 use crate::support::{Done, PATIENCE, Place, Started, is_alive, send, wait_for};
 
 /// A cell that takes two GPUs.
@@ -26,18 +25,6 @@ struct Launch<'a> {
     device: Option<&'static Device>,
     port: u16,
     ranks: usize,
-}
-
-/// A free port of a launch's own: below those that the system gives out, which it may give to another before this one listens.
-fn port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let number = std::process::id().wrapping_mul(61).wrapping_add(NEXT.fetch_add(1, Relaxed));
-        let port = 10_000 + (number % 10_000) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 impl<'a> Launch<'a> {

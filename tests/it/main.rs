@@ -31,6 +31,7 @@ mod interruption;
 mod launched;
 mod nvtx;
 mod pipelines;
+mod port;
 mod pty;
 mod running;
 mod schemas;

@@ -2,30 +2,20 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use self::port::port;
 use super::star::Way;
 use super::wire::Frame;
 use super::*;
 use crate::base::error::Result;
 
+#[path = "../../../../tests/it/port.rs"]
+mod port;
+
 const TIMEOUT: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(300);
-
-/// A free port of a test's own: below those that the system gives out, which it may give to another test, or to a rank that
-/// calls, before this test listens.
-fn port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let number = std::process::id().wrapping_mul(61).wrapping_add(NEXT.fetch_add(1, Relaxed));
-        let port = 20_000 + (number % 10_000) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
 
 fn meeting(port: u16, rank: usize, ranks: usize) -> Meeting {
     Meeting { address: "127.0.0.1".into(), ports: vec![port], job: 42, rank, ranks }
