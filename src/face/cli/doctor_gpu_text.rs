@@ -123,8 +123,9 @@ fn measured(gpu: &Gpu) -> String {
     };
     let gemm = match (&gpu.gemm, &gpu.gemm_problem) {
         (Some(gemm), _) => format!(
-            "{:.1} TFLOP/s in bf16 (median of {} products {size} x {size} x {size})",
+            "{:.1} TFLOP/s in bf16 (products {size} x {size} x {size}; {:.1} when they go on, the median of {})",
             gemm.tflops,
+            gemm.sustained_tflops,
             gemm.products,
             size = gemm.size
         ),
@@ -262,11 +263,19 @@ mod tests {
 
     #[test]
     fn a_product_that_was_measured_says_of_what() {
-        let rate = GemmRate { tflops: 712.34, size: 8192, products: 11, algorithms: 8 };
+        let rate = GemmRate {
+            tflops: 712.34,
+            sustained_tflops: 603.21,
+            size: 8192,
+            products: 11,
+            algorithms: 8,
+        };
         let gpu = Gpu { gemm: Some(rate), gemm_problem: None, ..gpu(0) };
         let text = measured(&gpu);
         assert!(
-            text.ends_with("712.3 TFLOP/s in bf16 (median of 11 products 8192 x 8192 x 8192)"),
+            text.ends_with(
+                "712.3 TFLOP/s in bf16 (products 8192 x 8192 x 8192; 603.2 when they go on, the median of 11)"
+            ),
             "{text}"
         );
     }

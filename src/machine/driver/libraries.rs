@@ -352,6 +352,10 @@ mod tests {
     fn a_version_for_the_driver_is_found_before_another_one() {
         // Any shared library will do; names decide.
         let Some(any) = loaded_file("libgcc_s.so.1") else { return };
+        // where the linker finds one by name, folders are not looked into
+        if search(Library::Cupti, nothing, &Places { folders: Vec::new() }).is_ok() {
+            return;
+        }
         let folder = tempfile::tempdir().expect("a temporary folder");
         let places = Places { folders: vec![folder.path().to_path_buf()] };
         for name in ["libcupti.so", "libcupti.so.12", "libcupti.so.13"] {

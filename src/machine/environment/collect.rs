@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 
-use super::{gpu, machine, software};
+use super::gpu::{self, Noticed};
+use super::{machine, software};
 use crate::table::Environment;
 
 /// Variables that change what a run does; everything that begins so is recorded.
@@ -48,15 +49,15 @@ pub fn collect() -> Environment {
 }
 
 /// Adds to the environment of a run on GPUs, once it has ended, what they were like then (`gpus_after`:
-/// clocks, power, throttling, processes). Gives a warning for each GPU whose clocks were lowered meanwhile, and for each of
-/// those that this process used on which others computed, too.
-pub fn after_gpus(environment: &mut Environment, used: Range<usize>) -> Vec<String> {
+/// clocks, power, throttling, processes). Says whose clocks were lowered while samples were taken (by the environment's
+/// `gpus_sampled`), and on which of those that this process used others computed, too.
+pub fn after_gpus(environment: &mut Environment, used: Range<usize>) -> Noticed {
     let after = gpu::states();
-    let before = environment.get("gpus").unwrap_or(&Value::Null);
-    let mut warnings = gpu::throttling(before, &after);
-    warnings.extend(gpu::others(before, &after, used));
+    let mut noticed = Noticed::default();
+    noticed.clocks(environment.get("gpus_sampled").unwrap_or(&Value::Null));
+    noticed.others(environment.get("gpus").unwrap_or(&Value::Null), &after, used);
     environment.insert("gpus_after".into(), after);
-    warnings
+    noticed
 }
 
 /// Bytes that a new process could use now, from `/proc/meminfo` and the control group's limit;

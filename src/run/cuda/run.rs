@@ -24,6 +24,7 @@ use super::threads::{among_peers, gather, on_threads};
 use super::tuning::Tuning;
 use crate::base::error::{Error, Result};
 use crate::machine::driver::Gpu;
+use crate::machine::environment::Sampled;
 use crate::model::Model;
 use crate::run::comm::nccl::{self, Chosen, Nccl};
 use crate::run::comm::{EmulatedLink, Peers};
@@ -247,8 +248,12 @@ fn rank(
     };
     let (mut samples, mut took) = (Vec::new(), Vec::new());
     let mut compared = Comparison::new(spec, shared.setup.model.shape.layers);
+    let mut sampled = None;
     for number in 0..spec.warmup + spec.samples {
         let name = measure::phase_name(spec, number);
+        if is_first && number == spec.warmup {
+            sampled = Some(Sampled::start());
+        }
         if let Some(peers) = peers {
             peers.phase(&name);
         }
@@ -267,6 +272,9 @@ fn rank(
             .run(&engine, &name, shared.job.watch && is_first, &mut on_event)
             .map_err(|error| Error::failed(format!("{name}: {error}")))?;
         if number >= spec.warmup {
+            if let Some(sampled) = &mut sampled {
+                sampled.ended();
+            }
             took.push(generation.collectives()?);
         }
         let computed = engine.computed(spec.output_tokens)?;
@@ -285,6 +293,7 @@ fn rank(
     let mut environment =
         environment(spec, &engine, &generation, &shared.setup, &products, link.as_ref());
     environment.insert("computed".into(), compared.environment());
+    environment.insert("gpus_sampled".into(), json!(sampled));
     if shared.job.record && spec.recorder != Recorder::Off {
         environment.insert("collective_events".into(), around::environment(&engine, events, &took));
     }
@@ -308,8 +317,15 @@ fn rank(
             }
             emit(RunEvent::Phase { name: what.into() });
             let clock = shared.clock;
-            instrumented::run(&Context { engine: &engine, spec, prompts: &shared.prompts, peers, clock })
-                .map_err(|error| Error::failed(format!("timing operations: {error}")))?
+            instrumented::run(&Context {
+                engine: &engine,
+                spec,
+                prompts: &shared.prompts,
+                peers,
+                clock,
+                events: events.is_some_and(|choice| choice.in_samples),
+            })
+            .map_err(|error| Error::failed(format!("timing operations: {error}")))?
         }
         false => None,
     };

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::records::ActivityKind;
 use super::session::{Label, Recording, StepId};
 use crate::run::cuda::timing::{OperationTime, Skeleton};
 
@@ -74,6 +75,10 @@ pub fn assemble(recording: &Recording, expected: impl Fn(StepId) -> Vec<Label>) 
             0 => external.and_then(|(_, label)| label),
             node => recording.nodes.get(&node).copied(),
         };
+        // before and between steps memory is copied and filled, too
+        if external.is_none() && activity.kind != ActivityKind::Kernel {
+            continue;
+        }
         let (Some((step, _)), Some(label)) = (external, label) else {
             report.unassigned += 1;
             if report.example.is_none() {

@@ -8,6 +8,7 @@ pub(super) mod kind {
     pub const MEMCPY: u32 = 1;
     pub const MEMSET: u32 = 2;
     pub const DRIVER: u32 = 4;
+    pub const RUNTIME: u32 = 5;
     pub const CONCURRENT_KERNEL: u32 = 10;
     pub const EXTERNAL_CORRELATION: u32 = 39;
 }

@@ -78,11 +78,6 @@ pub struct Belongs {
 
 impl Belongs {
     fn to(step: Option<StepId>, label: Option<Label>) -> Self {
-        let before = Self {
-            step: STEP.try_with(|s| s.replace(step)).ok().flatten(),
-            label: LABEL.try_with(|l| l.replace(label)).ok().flatten(),
-            pushed: false,
-        };
         // outside of a recorded step nobody asks
         let api = step.and_then(|step| Some((step, api().ok()?)));
         // SAFETY: takes plain numbers; an id that could not be pushed leaves kernels without a step, which
@@ -90,7 +85,18 @@ impl Belongs {
         let pushed = api.is_some_and(|(step, api)| unsafe {
             (api.cuptiActivityPushExternalCorrelationId)(CUSTOM, step.external(label)) == 0
         });
-        Self { pushed, ..before }
+        // one value alone: whatever else of this type is dropped says again what was said before
+        Self {
+            pushed,
+            step: STEP.try_with(|s| s.replace(step)).ok().flatten(),
+            label: LABEL.try_with(|l| l.replace(label)).ok().flatten(),
+        }
+    }
+
+    /// What this thread says now of what it launches.
+    #[cfg(test)]
+    pub(super) fn said() -> (Option<StepId>, Option<Label>) {
+        (STEP.get(), LABEL.get())
     }
 }
 
@@ -155,9 +161,16 @@ pub struct Session {
     start: (u64, Tie),
 }
 
-/// Kinds of records that are asked for. Ids are told of calls only: hence the driver's.
-const KINDS: [u32; 5] =
-    [kind::EXTERNAL_CORRELATION, kind::DRIVER, kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::MEMSET];
+/// Kinds of records that are asked for. Ids are told of calls only: hence the driver's, and those of the runtime, by which
+/// cuBLASLt fills memory.
+const KINDS: [u32; 6] = [
+    kind::EXTERNAL_CORRELATION,
+    kind::DRIVER,
+    kind::RUNTIME,
+    kind::CONCURRENT_KERNEL,
+    kind::MEMCPY,
+    kind::MEMSET,
+];
 
 impl Session {
     /// Switches recording on for the whole process. `now` is the host's clock (ns). Graphs that are to

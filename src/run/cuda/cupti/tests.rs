@@ -46,6 +46,7 @@ fn fields_lie_where_the_headers_put_them() {
         (kind::MEMCPY, K::CUPTI_ACTIVITY_KIND_MEMCPY),
         (kind::MEMSET, K::CUPTI_ACTIVITY_KIND_MEMSET),
         (kind::DRIVER, K::CUPTI_ACTIVITY_KIND_DRIVER),
+        (kind::RUNTIME, K::CUPTI_ACTIVITY_KIND_RUNTIME),
         (kind::CONCURRENT_KERNEL, K::CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL),
         (kind::EXTERNAL_CORRELATION, K::CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION),
     ];
@@ -111,6 +112,27 @@ fn ids_come_back_as_they_were_pushed() {
     }
 }
 
+#[test]
+fn what_is_launched_belongs_to_what_was_said_last_until_that_ends() {
+    let (one, other) = (Label { rank: 1, operation: 7 }, Label { rank: 1, operation: 8 });
+    let said = super::session::Belongs::said;
+    // captured, or outside of a recorded step
+    let capturing = operation(one);
+    assert_eq!(said(), (None, Some(one)));
+    drop(capturing);
+    assert_eq!(said(), (None, None));
+    {
+        let _step = step(StepId(3));
+        assert_eq!(said(), (Some(StepId(3)), None));
+        for label in [one, other] {
+            let _launched = operation(label);
+            assert_eq!(said(), (Some(StepId(3)), Some(label)));
+        }
+        assert_eq!(said(), (Some(StepId(3)), None));
+    }
+    assert_eq!(said(), (None, None));
+}
+
 fn activity(correlation: u32, graph_node: u64, start_ns: u64, end_ns: u64) -> Activity {
     Activity {
         kind: ActivityKind::Kernel,
@@ -138,6 +160,8 @@ fn kernels_of_an_operation_are_one_span_and_what_is_missing_is_counted() {
             activity(2, 5, 2_000, 2_300),
             // nobody's
             activity(3, 0, 3_000, 3_100),
+            // of no step, and not expected to be
+            Activity { kind: ActivityKind::Copy, name: None, ..activity(9, 0, 500, 600) },
             activity(2, 77, 3_000, 3_100),
             // no room for its times
             activity(2, 5, 0, 0),
@@ -154,7 +178,7 @@ fn kernels_of_an_operation_are_one_span_and_what_is_missing_is_counted() {
     let replay = &assembled.steps[&StepId(4)];
     assert_eq!(*replay, [(op(0), span(51_000, 51_300)), (op(1), span(51_400, 51_600))].into());
     let report = &assembled.report;
-    assert_eq!((report.activities, report.unassigned, report.untimed), (7, 2, 1));
+    assert_eq!((report.activities, report.unassigned, report.untimed), (8, 2, 1));
     assert_eq!((report.dropped, report.missing), (9, 1));
     let warning = report.warning().unwrap();
     assert!(warning.contains("2 belong to no operation (the first: kernel3)"), "{warning}");

@@ -32,7 +32,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     };
     // nobody captures before it is on
     context.barrier()?;
-    let around = Around::of(engine);
+    let around = context.events.then(|| Around::of(engine)).flatten();
     let marks = around.as_ref().map(Around::marks);
     let mut prefill = engine.prefill_step(0, spec.batch, spec.prompt_tokens, Timing::default())?;
     let timing = Timing { marks, stamps: None };

@@ -21,6 +21,9 @@ pub(in crate::run::cuda) struct Context<'a> {
     pub peers: Option<&'a Arc<Peers>>,
     /// The host's clock; the same for all ranks of a process.
     pub clock: Clock,
+    /// Whether events stand around collectives that have a stream of their own, as in the samples: where they make steps
+    /// longer, they would make these longer, too.
+    pub events: bool,
 }
 
 /// What it yields on rank 0.

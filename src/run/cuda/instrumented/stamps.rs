@@ -29,7 +29,7 @@ pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes
     let room =
         |program: &Program, steps| Stamps::new(engine.gpu(), program.plan.operations.len(), steps);
     let (of_prefill, of_decode) = (room(&programs.prefill, 1)?, room(&programs.decode, steps)?);
-    let around = Around::of(engine);
+    let around = context.events.then(|| Around::of(engine)).flatten();
     let stamped = Timing { stamps: Some(&of_prefill), marks: None };
     let mut prefill = engine.prefill_step(0, spec.batch, spec.prompt_tokens, stamped)?;
     let stamped = Timing { stamps: Some(&of_decode), marks: around.as_ref().map(Around::marks) };

@@ -68,9 +68,8 @@ impl Device for OnGpu {
         let launched = || -> Result<Duration> {
             let options = KernelOptions { programmatic: self.programmatic, ..*launch.options };
             let function = self.kernels(&options)?.get_with(launch.kernel, launch.constants)?;
-            if launch.geometry.shared_bytes > 48 << 10 {
-                function.set_shared(launch.geometry.shared_bytes)?;
-            }
+            // what a kernel declares counts, too: together they may be more than 48 KB
+            function.set_shared(launch.geometry.shared_bytes)?;
             let geometry = driver::Launch { programmatic: self.programmatic, ..*launch.geometry };
             let mut words = Arguments::new();
             for word in arguments {
