@@ -371,11 +371,17 @@ DEVICE void combine_if_last(const float* partial, T* out, u32 splits, u32* arriv
 BOUNDED_KERNEL(attend_decode, THREADS, HEAD_DIM <= 128 && GROUP <= 8 ? 3 : 2, const T* q, const T* k_cache, const T* v_cache, float* partial,
                const u32* positions, u32 kv_heads, u32 capacity, u32 splits, float scale COMBINE_PARAMETERS) {
     SAY_WHEN();
-    wait_for_previous();
-    let_next_start();
     u64 pair = u64(blockIdx.z) * kv_heads + blockIdx.y; // of sequence and KV head
     u64 cache = pair * capacity * HEAD_DIM, stride = u64(splits) * RESULT;
+    // Positions are those of the step, and all of the cache but its newest row is older: the first round of keys and values
+    // is on its way while the kernel before this one still turns that row.
     const Keys split = keys_of_split(min(positions[blockIdx.z] + 1, capacity), splits);
+    if (lane_index() == 0 && warp_index() < 2) {
+        const T* rows = (warp_index() == 0 ? k_cache : v_cache) + cache + u64(split.first) * HEAD_DIM;
+        prefetch_to_l2(rows, min(split.end - split.first, WARPS * TILE) * HEAD_DIM * sizeof(T));
+    }
+    wait_for_previous();
+    let_next_start();
     float* all = partial + pair * GROUP * stride;
     partial = all + blockIdx.x * u64(RESULT);
     if (split.first == split.end) {

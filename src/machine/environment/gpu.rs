@@ -70,7 +70,7 @@ impl Sampled {
         let clocks: Vec<Option<u64>> = clocks.collect();
         self.lowest_sm_clock_mhz.resize(clocks.len(), None);
         for (lowest, clock) in self.lowest_sm_clock_mhz.iter_mut().zip(clocks) {
-            *lowest = lowest.into_iter().chain(clock).min();
+            *lowest = (*lowest).into_iter().chain(clock).min();
         }
         self.after = states;
     }
