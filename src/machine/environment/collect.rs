@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 
-use super::gpu::{self, Noticed};
-use super::{machine, software};
+use super::{gpu, machine, software};
 use crate::table::Environment;
 
 /// Variables that change what a run does; everything that begins so is recorded.
@@ -49,15 +48,15 @@ pub fn collect() -> Environment {
 }
 
 /// Adds to the environment of a run on GPUs, once it has ended, what they were like then (`gpus_after`:
-/// clocks, power, throttling, processes). Says whose clocks were lowered while samples were taken (by the environment's
-/// `gpus_sampled`), and on which of those that this process used others computed, too.
-pub fn after_gpus(environment: &mut Environment, used: Range<usize>) -> Noticed {
+/// clocks, power, throttling, processes). Gives a warning for each GPU whose clocks were lowered while samples were taken (by
+/// the environment's `gpus_sampled`), and for each of those that this process used on which others computed, too.
+pub fn after_gpus(environment: &mut Environment, used: Range<usize>) -> Vec<String> {
     let after = gpu::states();
-    let mut noticed = Noticed::default();
-    noticed.clocks(environment.get("gpus_sampled").unwrap_or(&Value::Null));
-    noticed.others(environment.get("gpus").unwrap_or(&Value::Null), &after, used);
+    let of = |key: &str| environment.get(key).unwrap_or(&Value::Null);
+    let mut warnings = gpu::throttling(of("gpus_sampled"));
+    warnings.extend(gpu::others(of("gpus"), &after, used));
     environment.insert("gpus_after".into(), after);
-    noticed
+    warnings
 }
 
 /// Bytes that a new process could use now, from `/proc/meminfo` and the control group's limit;

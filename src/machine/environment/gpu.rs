@@ -76,62 +76,39 @@ impl Sampled {
     }
 }
 
-/// What is to be said of GPUs after a run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Noticed {
-    /// Everything, a sentence each.
-    pub warnings: Vec<String>,
-    /// Those of them with which the run's numbers are not what the GPU can do.
-    pub against: Vec<String>,
-}
-
-impl Noticed {
-    /// What lowered clocks while samples were taken. Heat always counts against them. A power limit does where clocks fell
-    /// below [`NEARLY`] of their highest: a GPU that reads its memory at full speed is at its limit all the time, and loses
-    /// a percent by it.
-    pub(super) fn clocks(&mut self, sampled: &Value) {
-        /// Below this (ms) a counter may have moved by its own resolution.
-        const NOTICED_MS: f64 = 1.0;
-        const NEARLY: f64 = 0.95;
-        let list = |key: &str| sampled[key].as_array().into_iter().flatten();
-        for (index, (before, after)) in list("before").zip(list("after")).enumerate() {
-            let lowest = sampled["lowest_sm_clock_mhz"][index].as_f64();
-            let clocks = lowest.zip(after["sm_clock_max_mhz"].as_f64());
-            let nearly = clocks.is_some_and(|(lowest, most)| lowest >= NEARLY * most);
-            let at = clocks
-                .map(|(lowest, most)| format!(" ({lowest} of {most} MHz at the lowest end of one)"));
-            for (counter, reason, is_allowed) in [
-                ("power_throttled_ms", "its power limit", nearly),
-                ("thermal_throttled_ms", "heat", false),
-            ] {
-                let grown = after[counter].as_f64().zip(before[counter].as_f64());
-                let grown = grown.map_or(0.0, |(after, before)| after - before);
-                if grown <= NOTICED_MS {
-                    continue;
-                }
-                let warning = format!(
-                    "GPU {index}: clocks were lowered by {reason} for {grown:.0} ms of its samples{}",
-                    at.as_deref().unwrap_or_default()
-                );
-                if !is_allowed {
-                    self.against.push(warning.clone());
-                }
-                self.warnings.push(warning);
+/// What lowered clocks while samples were taken, a sentence for each GPU and reason: heat, and a power limit where clocks fell
+/// below [`NEARLY`] of their highest. A GPU that reads its memory at full speed is at its limit much of the time, and loses
+/// a percent by it.
+pub(super) fn throttling(sampled: &Value) -> Vec<String> {
+    /// Below this (ms) a counter may have moved by its own resolution.
+    const NOTICED_MS: f64 = 1.0;
+    const NEARLY: f64 = 0.95;
+    let mut found = Vec::new();
+    let list = |key: &str| sampled[key].as_array().into_iter().flatten();
+    for (index, (before, after)) in list("before").zip(list("after")).enumerate() {
+        let lowest = sampled["lowest_sm_clock_mhz"][index].as_f64();
+        let clocks = lowest.zip(after["sm_clock_max_mhz"].as_f64());
+        let is_near = clocks.is_some_and(|(lowest, most)| lowest >= NEARLY * most);
+        let at = clocks.map(|(lowest, most)| format!(" ({lowest} of {most} MHz at the end of one)"));
+        for (counter, reason, is_fine) in
+            [("power_throttled_ms", "its power limit", is_near), ("thermal_throttled_ms", "heat", false)]
+        {
+            let grown = after[counter].as_f64().zip(before[counter].as_f64());
+            let grown = grown.map_or(0.0, |(after, before)| after - before);
+            if grown > NOTICED_MS && !is_fine {
+                let at = at.as_deref().unwrap_or_default();
+                found.push(format!(
+                    "GPU {index}: clocks were lowered by {reason} for {grown:.0} ms of its samples{at}"
+                ));
             }
         }
     }
-
-    /// Those of the GPUs that this process used which had other processes on them.
-    pub(super) fn others(&mut self, before: &Value, after: &Value, used: Range<usize>) {
-        let others = others(before, after, used);
-        self.against.extend(others.iter().cloned());
-        self.warnings.extend(others);
-    }
+    found
 }
 
 /// Which of the GPUs that this process used had other processes on them, before it began or when it has ended: there it is
 /// one itself.
-fn others(before: &Value, after: &Value, used: Range<usize>) -> Vec<String> {
+pub(super) fn others(before: &Value, after: &Value, used: Range<usize>) -> Vec<String> {
     let told = |gpu: usize| {
         let before = before[gpu]["state"]["processes"].as_u64().unwrap_or(0);
         let others = before.max(after[gpu]["processes"].as_u64().unwrap_or(0).saturating_sub(1));
@@ -164,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_were_lowered_by_much_or_by_heat_count_against_a_run() {
+    fn clocks_that_were_lowered_by_much_or_by_heat_are_told() {
         let state = |clock: u32, power: f64, heat: f64| {
             json!([
                 {"sm_clock_mhz": clock, "sm_clock_max_mhz": 1980, "power_throttled_ms": 100.0 + power, "thermal_throttled_ms": heat},
@@ -172,26 +149,21 @@ mod tests {
                 null,
             ])
         };
-        let noticed = |clock: u32, power: f64, heat: f64| {
+        let told = |clock: u32, power: f64, heat: f64| {
             let before = state(1980, 0.0, 0.0);
             let mut sampled = Sampled { after: before.clone(), before, lowest_sm_clock_mhz: Vec::new() };
             sampled.look(state(clock, power / 2.0, heat));
             sampled.look(state(1980, power, heat));
-            let mut noticed = Noticed::default();
-            noticed.clocks(&json!(sampled));
-            noticed
+            throttling(&json!(sampled))
         };
-        let told = |clock| {
-            let told = "GPU 0: clocks were lowered by its power limit for 250 ms of its samples";
-            vec![format!("{told} ({clock} of 1980 MHz at the lowest end of one)")]
-        };
-        assert_eq!(noticed(1965, 250.4, 0.0), Noticed { warnings: told(1965), against: Vec::new() });
-        assert_eq!(noticed(1200, 250.4, 0.0), Noticed { warnings: told(1200), against: told(1200) });
-        assert_eq!(noticed(1980, 0.0, 3.0).against.len(), 1, "heat");
-        assert_eq!(noticed(1980, 0.5, 0.0), Noticed::default());
-        let mut none = Noticed::default();
-        none.clocks(&Value::Null);
-        assert_eq!(none, Noticed::default());
+        assert_eq!(
+            told(1200, 250.4, 0.0),
+            ["GPU 0: clocks were lowered by its power limit for 250 ms of its samples (1200 of 1980 MHz at the end of one)"]
+        );
+        assert!(told(1965, 250.4, 0.0).is_empty(), "a percent");
+        assert_eq!(told(1980, 0.0, 3.0).len(), 1, "heat");
+        assert!(told(1200, 0.5, 0.0).is_empty());
+        assert!(throttling(&Value::Null).is_empty());
     }
 
     #[test]

@@ -9,6 +9,6 @@ mod machine;
 mod software;
 
 pub use collect::{after_gpus, available_memory, collect};
-pub use gpu::{Noticed, Sampled};
+pub use gpu::Sampled;
 pub use machine::cpu_name;
 pub use software::binary_hash;

@@ -138,20 +138,20 @@ impl PlanBackend for CudaBackend {
         }
         // where ranks are processes, each has a GPU
         let count = if job.ranks.peers.is_some() { 1 } else { self.gpus(&job.spec) as usize };
-        let noticed = after_gpus(environment, job.ranks.device..job.ranks.device + count);
+        let warnings = after_gpus(environment, job.ranks.device..job.ranks.device + count);
         // numbers of a GPU that was slowed down or shared, or of a part of one, are not what the GPU can do
         let part = |gpu: &Value| gpu["name"].as_str().is_some_and(|name| name.contains(" MIG "));
         let is_part =
             environment.get("gpus").and_then(Value::as_array).is_some_and(|all| all.iter().any(part));
         let parts = is_part.then(|| "the GPU is a part of one (MIG)".to_owned());
-        let ended: Vec<String> = noticed.against.into_iter().chain(parts).collect();
+        let ended: Vec<String> = warnings.iter().cloned().chain(parts).collect();
         if let Some(check) = environment.get_mut("self_check").and_then(Value::as_object_mut)
             && !ended.is_empty()
         {
             check.insert("passed".into(), json!(false));
             check.insert("ended_by".into(), json!(ended));
         }
-        noticed.warnings
+        warnings
     }
 
     fn suits_generation(&self, _: &Model, dtype: Option<DType>) -> Suits {
