@@ -15,9 +15,6 @@
 // Splits (`attention::splits`): as many blocks as fit on the device at once, or as make whole waves of them, but none
 // of less than 64 keys. Of splits past the end of the context only the maximum is written, -infinity; the combination
 // reads nothing else of them.
-//
-// With COMBINES no other kernel combines: of the blocks of a sequence and KV head the one that is there last does, a warp a
-// head, in the same order and so with the same bits (`attend_combine` has a block a head, and more of them at once).
 #include "mma.cuh"
 #include "softmax.cuh"
 #include "stream.cuh"
@@ -307,69 +304,11 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
 constexpr u32 COMBINE_WARPS = 8;
 constexpr u32 LANE_NUMBERS = (HEAD_DIM + WARP - 1) / WARP;
 
-#ifdef COMBINES
-#define COMBINE_PARAMETERS , T* out, u32* arrived
-
-// Adds up the splits of a head as `attend_combine` does, by one warp: each of that kernel's warps has sums of its own here.
-DEVICE void combine_head(const float* partial, T* out, u32 splits) {
-    float largest = unseen();
-    u32 used = 0;
-    for (u32 split = lane_index(); split < splits; split += WARP) {
-        float maximum = load_written(&partial[split * u64(RESULT) + HEAD_DIM]);
-        largest = fmaxf(largest, maximum);
-        if (maximum != unseen()) used = split + 1;
-    }
-    largest = warp_max(largest);
-#pragma unroll
-    for (u32 by = WARP / 2; by > 0; by /= 2) used = max(used, shuffle_xor(used, by));
-
-    float sums[COMBINE_WARPS][LANE_NUMBERS] = {}, denominator[COMBINE_WARPS] = {};
-#pragma unroll 1
-    for (u32 first = 0; first < used; first += COMBINE_WARPS) {
-#pragma unroll
-        for (u32 warp = 0; warp < COMBINE_WARPS; warp++) {
-            if (first + warp >= used) continue;
-            const float* result = partial + (first + warp) * u64(RESULT);
-            float weight = weight_of(load_written(&result[HEAD_DIM]), largest);
-            denominator[warp] = fmaf(weight, load_written(&result[HEAD_DIM + 1]), denominator[warp]);
-#pragma unroll
-            for (u32 i = 0; i < LANE_NUMBERS; i++) {
-                u32 at = i * WARP + lane_index();
-                sums[warp][i] = fmaf(weight, at < HEAD_DIM ? load_written(&result[at]) : 0.0f, sums[warp][i]);
-            }
-        }
-    }
-#pragma unroll
-    for (u32 i = 0; i < LANE_NUMBERS; i++) {
-        float sum = 0.0f, total = 0.0f;
-#pragma unroll
-        for (u32 warp = 0; warp < COMBINE_WARPS; warp++) {
-            sum += sums[warp][i];
-            total += denominator[warp];
-        }
-        u32 at = i * WARP + lane_index();
-        if (at < HEAD_DIM) out[at] = to_number(sum / total);
-    }
-}
-
-// Combines the heads of a sequence and KV head if all other splits of it are there; `arrived` counts them, and is 0 again
-// when all are.
-DEVICE void combine_if_last(const float* partial, T* out, u32 splits, u32* arrived) {
-    if (!is_last_to_arrive(arrived, splits)) return;
-    for (u32 head = warp_index(); head < GROUP; head += WARPS) {
-        combine_head(partial + head * u64(splits) * RESULT, out + head * HEAD_DIM, splits);
-    }
-}
-#else
-#define COMBINE_PARAMETERS
-#endif
-
 // Grid (splits, kv_heads, sequences), 128 threads. q [sequence][kv_heads * GROUP][HEAD_DIM]; caches
 // [sequence][kv_head][capacity][HEAD_DIM]; context of a sequence: positions[sequence] + 1;
-// partial [sequence][head][split][HEAD_DIM + 2]. With COMBINES also out [sequence][head][HEAD_DIM], and
-// arrived [sequence][kv_head], 0 before.
+// partial [sequence][head][split][HEAD_DIM + 2].
 BOUNDED_KERNEL(attend_decode, THREADS, HEAD_DIM <= 128 && GROUP <= 8 ? 3 : 2, const T* q, const T* k_cache, const T* v_cache, float* partial,
-               const u32* positions, u32 kv_heads, u32 capacity, u32 splits, float scale COMBINE_PARAMETERS) {
+               const u32* positions, u32 kv_heads, u32 capacity, u32 splits, float scale) {
     SAY_WHEN();
     u64 pair = u64(blockIdx.z) * kv_heads + blockIdx.y; // of sequence and KV head
     u64 cache = pair * capacity * HEAD_DIM, stride = u64(splits) * RESULT;
@@ -382,16 +321,12 @@ BOUNDED_KERNEL(attend_decode, THREADS, HEAD_DIM <= 128 && GROUP <= 8 ? 3 : 2, co
     }
     wait_for_previous();
     let_next_start();
-    float* all = partial + pair * GROUP * stride;
-    partial = all + blockIdx.x * u64(RESULT);
+    partial += pair * GROUP * stride + blockIdx.x * u64(RESULT);
     if (split.first == split.end) {
         for (u32 head = threadIdx.x; head < GROUP; head += THREADS) partial[head * stride + HEAD_DIM] = unseen();
     } else {
         attend_split(q + pair * GROUP * HEAD_DIM, k_cache + cache, v_cache + cache, partial, stride, split, scale);
     }
-#ifdef COMBINES
-    combine_if_last(all, out + pair * GROUP * HEAD_DIM, splits, &arrived[pair]);
-#endif
 }
 
 // Grid (heads, sequences), 256 threads: adds up the splits of each head, in their order within a warp, then the

@@ -41,13 +41,7 @@
 // bounds registers); SLOTS: of the ring; UNIT_ROWS, UNIT_PACKS: what FMA takes at a time; TILES: of 16 outputs that
 // tensor cores take at a time, 0 for FMA; SPLITS: of the inputs among blocks. `matvec_geometry` and `split_geometry`
 // choose them. The launch gives the ring's shared memory.
-//
-// With GATED_STRIDE and GATED_OFFSET (multiples of a pack, as INPUTS must be then) the rows of x hold gates from column
-// GATED_OFFSET on and ups behind them, in GATED_STRIDE columns, and what is multiplied is silu(gate) x up, rounded: no kernel
-// has to make it before. Each block makes it anew, once a round of outputs at most: INPUTS x ROWS
-// exponentials, which is little for one row and as much as the weights take for 16.
 #include "mma.cuh"
-#include "silu.cuh"
 #include "stream.cuh"
 
 #ifndef ROWS
@@ -83,23 +77,6 @@ static_assert(THREADS % WARP == 0 && THREADS <= 1024, "whole warps");
 static_assert(SPLITS == 1 || TILES > 0, "only tensor cores split inputs among blocks");
 
 constexpr u32 WARPS = THREADS / WARP;
-
-#ifdef GATED_STRIDE
-static_assert(INPUTS > 0 && INPUTS % PACK == 0 && GATED_STRIDE % PACK == 0 && GATED_OFFSET % PACK == 0, "whole packs");
-static_assert(SPLITS == 1, "more rows than are made of gates");
-constexpr u32 ROW_OF_X = GATED_STRIDE, FIRST_OF_X = GATED_OFFSET;
-#else
-constexpr u32 ROW_OF_X = INPUTS, FIRST_OF_X = 0;
-#endif
-
-// A pack of x as it is multiplied; zeros where not `valid`.
-DEVICE Pack load_input(const T* at, bool valid) {
-#ifdef GATED_STRIDE
-    return silu_times(load_shared(at, valid), load_shared(at + INPUTS, valid));
-#else
-    return load_shared(at, valid);
-#endif
-}
 
 // Bytes of a block's weights, beyond the ring, that are asked for before the kernels ahead have ended.
 constexpr u32 PREFETCH = 65536;
@@ -285,12 +262,12 @@ DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 /* INPUTS */, u32 o
     let_next_start();
     wait_for_previous();
 
-    const T* row_of_x = x + g * ROW_OF_X + FIRST_OF_X + own;
+    const T* row_of_x = x + g * INPUTS + own;
     auto load_x = [&](u32 turn, u32 step, Pack (&column)[COLUMNS]) {
 #pragma unroll
         for (u32 n = 0; n < COLUMNS; n++) {
-            const T* at = row_of_x + n * 8 * ROW_OF_X + turn * STRIDE + step * 32;
-            column[n] = load_input(at, turn < TURNS && inside(turn, step) && g + n * 8 < ROWS);
+            const T* at = row_of_x + n * 8 * INPUTS + turn * STRIDE + step * 32;
+            column[n] = load_shared(at, turn < TURNS && inside(turn, step) && g + n * 8 < ROWS);
         }
     };
     // what is multiplied in a step of every round, or only in the one at hand
@@ -471,7 +448,7 @@ DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 inputs, u32 outputs
     Loaded kept[KEPT ? ROWS : 1][UNIT_PACKS];
     auto load_x = [&](u32 r, u32 part, u32 i, Loaded& loaded) {
         if constexpr (WHOLE_PACKS) {
-            loaded.set(load_input(x + r * ROW_OF_X + FIRST_OF_X + column(part, i), inside(part, i)));
+            loaded.set(load_shared(x + r * INPUTS + column(part, i), inside(part, i)));
         } else {
             loaded.load(x + r * u64(inputs) + column(part, i), inside(part, i));
         }

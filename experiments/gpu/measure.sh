@@ -18,7 +18,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 budget=1500 tests='' parts='' torch=yes gpus=1
 model=llama-3-8b large=llama-3-70b huge=llama-3.1-405b
-hardware=h100_sxm simulate_on=h200_sxm
+hardware=h100_sxm simulate_on=
 prompt=1024 output=256 samples=6 dtype=bf16 batches='1 16' large_tp=8 huge_tp=16 links='p2p-on p2p-off'
 while [ $# -gt 0 ]; do
     case $1 in
@@ -188,11 +188,8 @@ part timing-events 90 20 bash -c 'run "$@"' _ --model "$model" --tp 1 --batch "$
 part timing-cupti 90 20 bash -c 'run "$@"' _ --model "$model" --tp 1 --batch "$first" --recorder cupti
 part timing-eager 90 20 bash -c 'run "$@"' _ --model "$model" --tp 1 --batch "$first" --no-graph
 
-# Kernels that do what else a kernel of its own does; and the head divided over the ranks, with the collective that takes.
+# The head divided over the ranks, with the collective that takes.
 for batch in $batches; do
-    for fused in silu combine all; do
-        part "fused-b$batch-$fused" 90 20 bash -c 'run "$@"' _ --model "$model" --tp 1 --batch "$batch" --fuse-kernels "$fused"
-    done
     for architecture in standard ladder; do
         part "head-b$batch-$architecture" 90 20 bash -c 'run "$@"' _ --model "$large" --tp "$large_tp" --batch "$batch" \
             --architecture "$architecture" --link "${links%% *}" --hardware "$hardware" --shard-head
@@ -243,4 +240,4 @@ fi
 # All pairs of the stored runs, with intervals.
 part_of_runs() { [ -d "$runs" ] && "$binary" compare --by architecture --dir "$runs" --format json; }
 part_of_runs >"$out/compare.json" 2>"$out/logs/compare.log" || rm -f "$out/compare.json"
-python3 "$here/summary.py" "$out" --binary "$binary" --simulate-on "$simulate_on"
+python3 "$here/summary.py" "$out" --binary "$binary" ${simulate_on:+--simulate-on "$simulate_on"}

@@ -3,7 +3,8 @@
 
     summary.py OUT [--binary LADDERSCOPE] [--simulate-on PROFILE]
 
-With the binary, every cell over an emulated link is simulated beside: same link, this profile's GPU.
+With the binary, every cell over an emulated link is simulated beside: same link, this profile's GPU (default: that of
+the GPU that was measured).
 """
 
 import argparse
@@ -231,7 +232,8 @@ class Summary:
         if not link:
             return None
         spec = record["spec"]
-        arguments = ["--backend", "sim", "--hardware", self.simulate_on, "--format", "json"]
+        gpu = self.simulate_on or record["environment"].get("hardware_profile") or spec["hardware"]
+        arguments = ["--backend", "sim", "--hardware", gpu, "--format", "json"]
         for name in ("model", "dtype", "tp", "batch", "prompt_tokens", "output_tokens", "architecture"):
             arguments += [f"--{name.replace('_', '-')}", str(spec[name])]
         # a link of one latency and bandwidth, or what a profile says of each message
@@ -252,10 +254,10 @@ class Summary:
                 self.timing(self.parts[name], name)
 
     def tuning(self):
-        """What a way of running takes over the usual one: TPOT without a piece of tuning, with all products done in one way, with
-        kernels fused, with a divided head."""
+        """What a way of running takes over the usual one: TPOT without a piece of tuning, with all products done in one way, with a
+        divided head."""
         for name, record in self.parts.items():
-            if not name.startswith(("tuning-", "fused-", "head-")) or not ok(record):
+            if not name.startswith(("tuning-", "head-")) or not ok(record):
                 continue
             spec = record["spec"]
             same = ("model", "tp", "batch", "architecture", "link", "dtype", "prompt_tokens", "output_tokens")
@@ -267,7 +269,7 @@ class Summary:
                 and all(other["spec"][field] == spec[field] for field in same)
             ]
             if usual:
-                is_another = name.startswith(("fused-", "head-")) or "PRODUCTS" in name
+                is_another = name.startswith("head-") or "PRODUCTS" in name
                 others = ("the usual", "this") if is_another else ("with", "without")
                 what = f"{others[1]}: {tpot(record):.3f}, {others[0]}: {tpot(usual[0]):.3f} ms"
                 self.target(name, what, tpot(record) / tpot(usual[0]), None, "x")
@@ -378,7 +380,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--binary")
-    parser.add_argument("--simulate-on", default="h200_sxm")
+    parser.add_argument("--simulate-on")
     options = parser.parse_args()
     if not (options.out / "parts").is_dir():
         sys.exit(f"{options.out}: no results of measure.sh")

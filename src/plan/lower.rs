@@ -20,8 +20,6 @@ pub struct Lowering {
     pub late_select: bool,
     /// Fuse a residual addition with the norm that follows it.
     pub fuse_add_norm: bool,
-    /// A product of a gated activation's result reads what that read, too, so that one kernel can do both.
-    pub keep_gates: bool,
     /// Fuse an all-reduce with the addition of its sum to the residual and the norm of that.
     pub fuse_all_reduce: bool,
 }
@@ -29,23 +27,7 @@ pub struct Lowering {
 /// Applies the passes that `lowering` asks for.
 pub(super) fn lower(plan: Plan, lowering: &Lowering) -> Plan {
     let plan = if lowering.fuse_all_reduce { fuse_all_reduce(plan) } else { plan };
-    let plan = if lowering.fuse_add_norm { fuse_add_norm(plan) } else { plan };
-    if lowering.keep_gates { keep_gates(plan) } else { plan }
-}
-
-/// Each product of what a `SiluMul` wrote reads its operand behind its own.
-fn keep_gates(mut plan: Plan) -> Plan {
-    let writers = plan.writers();
-    for at in 0..plan.operations.len() {
-        let operation = &plan.operations[at];
-        let before = operation.reads.first().and_then(|read| writers[read.index()]);
-        let Some(before) = before.map(|before| &plan.operations[before.index()]) else { continue };
-        if operation.kind == Kind::MatMul && matches!(before.kind, Kind::SiluMul { .. }) {
-            let gates = before.reads[0];
-            plan.operations[at].reads.push(gates);
-        }
-    }
-    plan
+    if lowering.fuse_add_norm { fuse_add_norm(plan) } else { plan }
 }
 
 /// The fused kind of an addition to the residual and the norm of its result.

@@ -61,13 +61,12 @@ fn architectures() -> impl Strategy<Value = Architecture> {
 }
 
 fn lowerings() -> impl Strategy<Value = Lowering> {
-    any::<[bool; 6]>().prop_map(
-        |[shard_head, all_logits, late_select, fuse_add_norm, keep_gates, fuse_all_reduce]| Lowering {
+    any::<[bool; 5]>().prop_map(
+        |[shard_head, all_logits, late_select, fuse_add_norm, fuse_all_reduce]| Lowering {
             shard_head,
             all_logits,
             late_select,
             fuse_add_norm,
-            keep_gates,
             fuse_all_reduce,
         },
     )

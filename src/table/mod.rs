@@ -23,7 +23,7 @@ pub use instrumented::overhead;
 pub use measures::{Better, Interval, MEASURES, Measure, Scope, measure};
 pub(crate) use metrics::{CellRuns, completion_ms, recorder, steps_ms, tokens_per_s};
 pub use metrics::{aggregate, host, metrics, stalls};
-pub use options::{Backend, CellOptions, Collective, FuseKernels, Link, Nvls, P2p, Recorder, Spec};
+pub use options::{Backend, CellOptions, Collective, Link, Nvls, P2p, Recorder, Spec};
 pub use quality::{FEW_WINDOWS, Quality, RunQuality, WindowQuality, quality};
 pub use record::{
     Instrumented, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status, parse,

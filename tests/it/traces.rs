@@ -40,6 +40,24 @@ fn every_trace_is_what_the_manifest_says() {
     }
 }
 
+/// What was measured, file by file.
+#[test]
+fn every_measurement_is_what_its_sums_say() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
+    let manifest: toml::Table =
+        std::fs::read_to_string(dir.join("MANIFEST.toml")).unwrap().parse().unwrap();
+    for measurement in manifest["measurement"].as_array().unwrap() {
+        let text = |key: &str| measurement[key].as_str().unwrap_or_else(|| panic!("{key} is missing"));
+        let sums = std::fs::read_to_string(dir.join(text("sums"))).unwrap();
+        assert_eq!(sha256(sums.as_bytes()), text("sha256"), "{}", text("sums"));
+        for line in sums.lines() {
+            let (wanted, file) = line.split_once("  ").unwrap();
+            let path = dir.join(text("folder")).join(file);
+            assert_eq!(sha256(&std::fs::read(&path).unwrap()), wanted, "{}", path.display());
+        }
+    }
+}
+
 fn overlap(trace: &Path, arguments: &[&str]) -> std::process::Output {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ladderscope"));
     command.arg("overlap").arg(trace).args(arguments).output().unwrap()

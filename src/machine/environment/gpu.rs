@@ -158,7 +158,9 @@ mod tests {
         };
         assert_eq!(
             told(1200, 250.4, 0.0),
-            ["GPU 0: clocks were lowered by its power limit for 250 ms of its samples (1200 of 1980 MHz at the end of one)"]
+            [
+                "GPU 0: clocks were lowered by its power limit for 250 ms of its samples (1200 of 1980 MHz at the end of one)"
+            ]
         );
         assert!(told(1965, 250.4, 0.0).is_empty(), "a percent");
         assert_eq!(told(1980, 0.0, 3.0).len(), 1, "heat");

@@ -216,7 +216,6 @@ impl Stack {
     pub fn lowering(&self) -> Lowering {
         Lowering {
             shard_head: self.shard_head,
-            keep_gates: false,
             all_logits: self.all_logits,
             late_select: false,
             fuse_add_norm: self.fuse_add_norm,

@@ -49,18 +49,8 @@ impl Product {
     pub fn by_own_kernel(&self, kernels: Source<'_>, weight: DevicePtr, split: bool) -> Result<Call> {
         let &Self { rows, inputs, outputs, logits, multiprocessors, x, out, .. } = self;
         let split = split.then_some(self.split);
-        let product = OwnProduct {
-            rows,
-            inputs,
-            outputs,
-            logits,
-            multiprocessors,
-            split,
-            gated: None,
-            x,
-            weight,
-            out,
-        };
+        let product =
+            OwnProduct { rows, inputs, outputs, logits, multiprocessors, split, x, weight, out };
         let (function, launch, arguments) = product.launch(kernels)?;
         Ok(Call::Kernel { function, launch, arguments })
     }

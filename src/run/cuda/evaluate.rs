@@ -85,7 +85,6 @@ fn engine(
         variant: Variant { comm_dtype, ..Variant::default() },
         graph: false,
         shard_head: false,
-        fuse: crate::table::FuseKernels::None,
         comm_sms: 0,
         collective: crate::table::Collective::Nccl,
         tuning: Tuning::of_process()?,

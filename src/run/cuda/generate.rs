@@ -51,7 +51,6 @@ pub fn generate(
         variant: request.variant,
         graph: options.graph,
         shard_head: false,
-        fuse: crate::table::FuseKernels::None,
         comm_sms: 0,
         collective: crate::table::Collective::Nccl,
         tuning: Tuning::of_process()?,

@@ -13,7 +13,6 @@ use crate::machine::driver::{Arguments, DevicePtr, Function, Launch, Memory};
 use crate::plan::{Element, Kind, ModelShape, Operation, Phase, Rows, ValueId};
 use crate::run::comm::Exchange;
 use crate::run::sample::Sampling;
-use crate::table::FuseKernels;
 
 /// What is enqueued for an operation, in order on its stream.
 #[derive(Debug)]
@@ -49,8 +48,6 @@ pub(super) struct Binder<'a> {
     pub capacity: u32,
     /// Those that compute can count on.
     pub multiprocessors: u32,
-    /// Which kernels do what else a kernel of its own does.
-    pub fuse: FuseKernels,
     /// Those that the GPU has, on which cuBLASLt counts where nobody tells it.
     pub whole: u32,
     /// How many multiprocessors a collective takes that is in flight; and for each operation,
@@ -201,8 +198,6 @@ impl Binder<'_> {
                 Ok(vec![norm, self.rope_append(operation, size)?])
             }
             Kind::Attend => self.attend(operation, size),
-            // the product that reads it makes it
-            Kind::SiluMul { .. } if self.is_made_by_its_reader(operation, size) => Ok(Vec::new()),
             Kind::SiluMul { offset } => {
                 let stride = self.columns(operation.reads[0]);
                 let width = self.columns(operation.writes[0]);
@@ -285,28 +280,6 @@ impl Binder<'_> {
         }
     }
 
-    /// Where the gates and ups of a product lie that makes its input of them itself, if it does.
-    fn gated(&self, product: &Operation, size: &StepSize) -> Option<(ValueId, matvec::Gated)> {
-        let plan = &self.program.plan;
-        let &[x, gates] = product.reads.as_slice() else { return None };
-        let makes = |operation: &&Operation| operation.writes.contains(&x);
-        let Kind::SiluMul { offset } = plan.operations.iter().find(makes)?.kind else { return None };
-        let out = &plan.values[product.writes[0].index()];
-        let (inputs, rows) = (self.columns(x), size.rows_of(out.rows, self.rank.index, plan.tp));
-        let gated = matvec::Gated { stride: self.columns(gates), offset };
-        let can = self.fuse.silu()
-            && self.way(rows, inputs, out.columns) != Way::Library
-            && gated.fits(self.program.dtype, rows, inputs);
-        can.then_some((gates, gated))
-    }
-
-    /// Whether what a gated activation would write is made by the product that reads it.
-    fn is_made_by_its_reader(&self, operation: &Operation, size: &StepSize) -> bool {
-        let reads = |other: &&Operation| other.reads.contains(&operation.writes[0]);
-        let mut readers = self.program.plan.operations.iter().filter(reads);
-        self.fuse.silu() && readers.all(|reader| self.gated(reader, size).is_some())
-    }
-
     fn matmul(
         &self,
         at: usize,
@@ -324,7 +297,6 @@ impl Binder<'_> {
         if way != Way::Library {
             // there is memory for that
             let can_split = plan.phase == Phase::Decode && operation.layer.is_some();
-            let gated = self.gated(operation, size);
             let product = OwnProduct {
                 rows,
                 inputs,
@@ -332,8 +304,7 @@ impl Binder<'_> {
                 logits,
                 multiprocessors: self.free_multiprocessors(at),
                 split: (way == Way::Split && can_split).then(|| self.rank.split_place()),
-                gated: gated.map(|(_, gated)| gated),
-                x: gated.map_or(x, |(gates, _)| self.value(gates)),
+                x,
                 weight,
                 out,
             };
@@ -407,15 +378,6 @@ impl Binder<'_> {
         arguments.pointer(queries).pointer(keys).pointer(values).pointer(partial);
         arguments.pointer(self.positions(size)).u32(kv_heads).u32(self.capacity).u32(splits).f32(scale);
         let geometry = attention::attend_decode(splits, kv_heads, size.sequences);
-        if self.fuse.combine() {
-            // as many counters a sequence as KV heads
-            let arrived = self.rank.arrived.ptr();
-            arguments
-                .pointer(out)
-                .pointer(arrived.offset(4 * u64::from(size.first_sequence * kv_heads)));
-            let function = self.kernels.get_with("attend_decode", &[("COMBINES", 1)])?;
-            return Ok(vec![self.kernel_with(function, geometry, arguments)?]);
-        }
         let decode = self.kernel("attend_decode", geometry, arguments)?;
         let mut arguments = Arguments::new();
         arguments.pointer(partial).pointer(out).u32(splits);

@@ -91,8 +91,6 @@ pub(super) struct OwnProduct {
     pub multiprocessors: u32,
     /// Where blocks leave their sums, if inputs are to be split among them where they can be.
     pub split: Option<SplitPlace>,
-    /// Where x holds gates and ups, of which it makes its input itself.
-    pub gated: Option<matvec::Gated>,
     pub x: DevicePtr,
     pub weight: DevicePtr,
     pub out: DevicePtr,
@@ -103,14 +101,13 @@ impl OwnProduct {
     pub fn launch(&self, kernels: Source<'_>) -> Result<(Function, Launch, Arguments)> {
         let &Self { rows, inputs, outputs, multiprocessors, x, weight, out, .. } = self;
         let dtype = kernels.options().dtype;
-        let whole = || matvec::matvec_geometry(dtype, rows, inputs, outputs, multiprocessors);
         let split = self.split.and_then(|place| {
             let chosen = matvec::split_geometry(dtype, rows, inputs, outputs, multiprocessors)?;
             Some((chosen, place))
         });
         let (chosen, place) = match split {
             Some((chosen, place)) => (chosen, Some(place)),
-            None => (self.gated.into_iter().fold(whole(), matvec::Matvec::gated), None),
+            None => (matvec::matvec_geometry(dtype, rows, inputs, outputs, multiprocessors), None),
         };
         if place.is_some_and(|place| !place.room.holds(chosen.split_sums(rows, outputs))) {
             let what = format!("{rows} x [{inputs}, {outputs}]");

@@ -281,8 +281,6 @@ pub(super) struct RankMemory {
     pub state: State,
     /// Partial sums of decode attention.
     pub partial: Memory,
-    /// How many splits of each sequence and KV head are done, where attention combines them itself: 0 between steps.
-    pub arrived: Memory,
     /// Into how many parts decode attention splits the context.
     pub splits: u32,
     /// Where blocks of a product that share outputs leave their sums, and how many are done, 0 between steps.
@@ -321,10 +319,6 @@ impl RankMemory {
             rope,
             state: State::new(gpu, shape, sizes)?,
             partial: gpu.allocate(sizes.partial_bytes(shape), "partial sums of attention")?,
-            arrived: zeros(
-                u64::from(sizes.batch * shape.kv_heads / sizes.tp),
-                "counters of attention's splits",
-            )?,
             splits: sizes.splits(shape),
             split_sums: [
                 gpu.allocate(4 * split_room.sums.max(1), "sums of split products")?,

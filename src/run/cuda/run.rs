@@ -136,7 +136,6 @@ fn setup(job: &Job, model: Model) -> Result<Setup> {
         variant: spec.variant(),
         graph: !spec.no_graph,
         shard_head: spec.shard_head,
-        fuse: spec.fuse_kernels,
         comm_sms: spec.comm_sms,
         collective: spec.collective,
         tuning: Tuning::of_process()?,

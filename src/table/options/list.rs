@@ -82,34 +82,6 @@ words! {
 }
 
 words! {
-    /// Which kernels of a decode step on GPUs do what else a kernel of its own does; results keep their bits.
-    #[derive(Default)]
-    FuseKernels, "fused kernels" {
-        /// None: each does one thing.
-        #[default]
-        None = "none",
-        /// The down projection makes its input of gate and up itself.
-        Silu = "silu",
-        /// The last block of attention combines the splits of the context.
-        Combine = "combine",
-        /// Both.
-        All = "all",
-    }
-}
-
-impl FuseKernels {
-    /// Whether the down projection makes its input itself.
-    pub fn silu(self) -> bool {
-        matches!(self, Self::Silu | Self::All)
-    }
-
-    /// Whether attention combines its splits itself.
-    pub fn combine(self) -> bool {
-        matches!(self, Self::Combine | Self::All)
-    }
-}
-
-words! {
     /// What records the operations of a run on GPUs.
     #[derive(Default)]
     Recorder, "recorder" {
@@ -344,16 +316,6 @@ options! {
             label: "sharded-head",
             heeded_by: &[Backend::Cpu, Backend::Cuda],
             in_workload: true,
-            ..PLAIN
-        };
-        /// Kernels of a decode step that do what else a kernel of its own does
-        fuse_kernels: FuseKernels = FuseKernels::None, About {
-            default: "none",
-            value_name: "KERNELS",
-            label: "fuse-",
-            heeded_by: &[Backend::Cuda],
-            in_workload: true,
-            baseline: Some("none"),
             ..PLAIN
         };
     }

@@ -14,5 +14,5 @@ pub mod variables;
 pub use asked::{PAIRS, Pairs};
 pub use entry::{About, Kind, OptionEntry, Value};
 pub use link::Link;
-pub use list::{Backend, CellOptions, Collective, FuseKernels, Nvls, OPTIONS, P2p, Recorder, Spec};
+pub use list::{Backend, CellOptions, Collective, Nvls, OPTIONS, P2p, Recorder, Spec};
 pub use make::{option, value};

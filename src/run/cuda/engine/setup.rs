@@ -19,7 +19,7 @@ use crate::run::cuda::rank::Sizes;
 use crate::run::cuda::size::StepSize;
 use crate::run::cuda::tuning::Tuning;
 use crate::run::sample::Sampling;
-use crate::table::{Collective as Asked, FuseKernels};
+use crate::table::Collective as Asked;
 
 /// Memory that is left alone, at most: graphs, modules, what libraries load when they
 /// first need it (bytes).
@@ -56,8 +56,6 @@ pub struct Setup {
     pub graph: bool,
     /// Whether each rank has its part of the vocabulary's rows of the head.
     pub shard_head: bool,
-    /// Which kernels of decode steps do what else a kernel of its own does.
-    pub fuse: FuseKernels,
     /// Multiprocessors that communication has for itself; 0: all share all.
     pub comm_sms: u32,
     /// Which all-reduce the ranks of a decode step do; those of a prefill are NCCL's.
@@ -109,7 +107,6 @@ impl Programs {
                 precision: Precision::uniform(setup.dtype),
                 lowering: Lowering {
                     shard_head: setup.shard_head,
-                    keep_gates: phase == Phase::Decode && setup.fuse.silu(),
                     fuse_all_reduce: phase == Phase::Decode && setup.collective == Asked::Fused,
                     ..Program::lowering(all_logits)
                 },

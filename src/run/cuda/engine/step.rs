@@ -21,7 +21,6 @@ use crate::run::cuda::size::StepSize;
 use crate::run::cuda::timing::Marks;
 use crate::run::cuda::transfer::Transfer;
 use crate::run::recorder::range;
-use crate::table::FuseKernels;
 
 /// A step that is ready to run: bound to memory, scheduled, perhaps captured.
 pub struct Step {
@@ -150,7 +149,6 @@ impl Engine {
                 batch: self.setup.sequences,
                 capacity: self.setup.capacity,
                 multiprocessors: self.multiprocessors(),
-                fuse: if phase == Phase::Decode { self.setup.fuse } else { FuseKernels::None },
                 whole: self.gpu.info().multiprocessors,
                 collective: (
                     self.taken_by_collectives(size.of_group(program.plan.groups, 0).rows()),

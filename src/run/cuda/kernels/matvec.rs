@@ -23,9 +23,6 @@ const PACK: u32 = 16;
 /// Bytes of shared memory that FMA's packs under way may take, beside which the sums of warps fit where a block has no
 /// more than 99 KB (sm_86 and sm_89).
 const MOST_RING: u32 = 88 << 10;
-/// Numbers that each block makes of gates and ups at most: an exponential and a division each, of which a multiprocessor does
-/// 16 a cycle, 2.3 us in all at 1.8 GHz (computed), about what a kernel of its own takes.
-const MOST_GATED: u64 = 32_768;
 /// Steps of 32 inputs that a warp takes beside one another, up to two tiles.
 const RUN: u32 = 2;
 /// Tiles of 16 outputs that a block takes at a time which shares them with others: so few that its part of x stays in
@@ -59,26 +56,6 @@ pub fn most_rows(dtype: DType, inputs: u32) -> u32 {
     if takes_tensor_cores(dtype, inputs) { 2 * MOST_ROWS } else { MOST_ROWS }
 }
 
-/// Where a product's rows of x hold gates and ups, of which it makes its input itself (`GATED_…` in `matvec.cu`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gated {
-    /// Columns of a row.
-    pub stride: u32,
-    /// The column where gates begin; ups follow them.
-    pub offset: u32,
-}
-
-impl Gated {
-    /// Whether a product of so many rows and inputs does: gates and ups lie in whole packs, and are few enough for each
-    /// block to make their product anew. More than [`MOST_ROWS`] rows' sums leave no registers for that.
-    pub fn fits(self, dtype: DType, rows: u32, inputs: u32) -> bool {
-        let pack = PACK / dtype.bytes() as u32;
-        let are_whole =
-            [inputs, self.stride, self.offset].iter().all(|columns| columns.is_multiple_of(pack));
-        are_whole && rows <= MOST_ROWS && u64::from(rows) * u64::from(inputs) <= MOST_GATED
-    }
-}
-
 impl SplitSums {
     /// Whether that much is enough for what `needed` says.
     pub fn holds(self, needed: Self) -> bool {
@@ -98,12 +75,6 @@ impl Matvec {
             sums: u64::from(self.splits) * u64::from(rows) * u64::from(outputs),
             counters: u64::from(groups) * u64::from(rounds),
         }
-    }
-
-    /// The same product of gates and ups.
-    pub fn gated(mut self, gated: Gated) -> Self {
-        self.defines.extend([("GATED_STRIDE", gated.stride), ("GATED_OFFSET", gated.offset)]);
-        self
     }
 }
 

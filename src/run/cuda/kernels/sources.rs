@@ -73,7 +73,6 @@ pub(super) const HEADERS: &[(&str, &str)] = &[
     ("norm.cuh", include_str!("../../../../kernels/norm.cuh")),
     ("hash.cuh", include_str!("../../../../kernels/hash.cuh")),
     ("mma.cuh", include_str!("../../../../kernels/mma.cuh")),
-    ("silu.cuh", include_str!("../../../../kernels/silu.cuh")),
     ("softmax.cuh", include_str!("../../../../kernels/softmax.cuh")),
     ("stream.cuh", include_str!("../../../../kernels/stream.cuh")),
 ];

@@ -216,7 +216,6 @@ fn every_axis_finds_its_pair_and_names_its_values() {
             "comm_sms" => s.comm_sms = 8,
             "threads" => s.threads = 2,
             "shard_head" => s.shard_head = true,
-            "fuse_kernels" => s.fuse_kernels = crate::table::FuseKernels::All,
             _ => s.collective = crate::table::Collective::OneShot,
         }
     };
@@ -230,7 +229,6 @@ fn every_axis_finds_its_pair_and_names_its_values() {
             serde_json::Value::Null => match axis {
                 "recorder" => "stamps".into(),
                 "nvls" => "on".into(),
-                "fuse_kernels" => "none".into(),
                 "comm_sms" | "threads" => "0".into(),
                 "micro_batches" => "1".into(),
                 "comm_dtype" => "activations".into(),

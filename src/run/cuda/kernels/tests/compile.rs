@@ -63,17 +63,6 @@ fn variants(unit: &'static Unit) -> Vec<Variant> {
             }
         }
     }
-    if unit.name == "attend_decode.cu" {
-        let fused: Vec<Variant> = all
-            .iter()
-            .map(|Variant { unit, options, .. }| Variant {
-                unit,
-                options: *options,
-                constants: vec![("COMBINES", 1)],
-            })
-            .collect();
-        all.extend(fused);
-    }
     // such as say when they ran, too
     let of_16_bits = all.iter().filter(|variant| variant.options.dtype == DType::Bf16);
     let stamped: Vec<Variant> = of_16_bits

@@ -7,10 +7,7 @@ use crate::plan::DType;
 use crate::run::cpu::{Kernels, Panels};
 use crate::run::cuda::kernels::KernelOptions;
 use crate::run::cuda::kernels::compile::{cubin, defines, options_for};
-use crate::run::cuda::kernels::geometry;
-use crate::run::cuda::kernels::matvec::{
-    Gated, MOST_ROWS, Matvec, matvec_geometry, most_rows, split_geometry,
-};
+use crate::run::cuda::kernels::matvec::{MOST_ROWS, Matvec, matvec_geometry, most_rows, split_geometry};
 use crate::run::cuda::kernels::sources::unit_of;
 
 checks!(
@@ -19,44 +16,7 @@ checks!(
     inputs_split_among_blocks_give_the_same_sums,
     rows_of_weights_need_not_begin_on_16_bytes,
     inputs_of_known_models_are_divided_well,
-    gates_and_ups_are_multiplied_as_what_a_kernel_makes_of_them,
 );
-
-/// The same bits as of `silu_mul` and the product of its result, in every way of the arithmetic.
-fn gates_and_ups_are_multiplied_as_what_a_kernel_makes_of_them(bench: &mut Bench<'_>) {
-    let shapes =
-        [(1, 520, 61), (2, 520, 110), (7, 520, 250), (1, 14_336, 9), (16, 1024, 41), (1, 20_000, 5)];
-    for dtype in DTYPES {
-        for (rows, inputs, outputs) in
-            shapes.into_iter().filter(|(rows, inputs, _)| *rows <= most_rows(dtype, *inputs))
-        {
-            bench.start(dtype);
-            // behind what is something else's
-            let gated = Gated { stride: 2 * inputs + 24, offset: 16 };
-            assert!(
-                gated.fits(dtype, 1, inputs) && !Gated { offset: 3, ..gated }.fits(dtype, 1, inputs)
-            );
-            assert!(!gated.fits(dtype, 40_000, inputs));
-            let x = bench.numbers(&random(3, (rows * gated.stride) as usize));
-            let w = bench.numbers(&random(4, (inputs * outputs) as usize));
-            let made = bench.output_numbers((rows * inputs) as usize);
-            let silu = [x.into(), made.into(), gated.stride.into(), gated.offset.into(), inputs.into()];
-            bench.launch("silu_mul", &geometry::silu_mul(rows, inputs), &silu);
-            let made = bench.read_numbers(made);
-            let made = bench.numbers(&made);
-            let chosen = matvec_geometry(dtype, rows, inputs, outputs, 3);
-            let [apart, fused] =
-                [(made, chosen.clone()), (x, chosen.gated(gated))].map(|(x, chosen)| {
-                    let out = bench.output_numbers((rows * outputs) as usize);
-                    let arguments = [x.into(), w.into(), out.into(), inputs.into(), outputs.into()];
-                    bench.launch_with("matvec", &chosen.defines, &chosen.geometry, &arguments);
-                    bench.read_numbers(out)
-                });
-            assert!(apart.iter().any(|x| *x != 0.0));
-            assert_eq!(apart, fused, "{rows} x [{inputs}, {outputs}], {dtype}");
-        }
-    }
-}
 
 fn few_rows_times_weights_are_as_the_cpu_backend_s(bench: &mut Bench<'_>) {
     for dtype in DTYPES {
@@ -132,12 +92,10 @@ fn what_is_chosen_compiles_within_its_registers() {
             .flat_map(move |outputs| [1, 8, 16].map(|rows| (rows, inputs, outputs)))
     });
     let mut told = Vec::new();
-    let ways = shapes.flat_map(|shape| ["whole", "of gates", "split"].map(|way| (shape, way)));
+    let ways = shapes.flat_map(|shape| ["whole", "split"].map(|way| (shape, way)));
     for ((rows, inputs, outputs), way) in ways {
         let whole = matvec_geometry(DType::Bf16, rows, inputs, outputs, 132);
-        let gated = Gated { stride: 2 * inputs, offset: 0 };
         let chosen = match way {
-            "of gates" => gated.fits(DType::Bf16, rows, inputs).then(|| whole.gated(gated)),
             "split" => split_geometry(DType::Bf16, rows, inputs, outputs, 132),
             _ => Some(whole),
         };
