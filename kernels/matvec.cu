@@ -23,11 +23,6 @@
 // outputs. There x is read again for each TILES x 16 outputs, from the caches: at 16 rows a quarter to half as many
 // bytes as weights where a block has so many outputs.
 //
-// With SPLITS (tensor cores) inputs are split among blocks too: a block has STRIDE inputs of SPLITS times as many outputs,
-// keeps its part of x in registers, so that x is read once by each block, and writes sums in f32. Of the blocks of an
-// output the one that is done last with a round adds up its SPLITS sums, in their order: results do not depend on timing.
-// Sums are written and read once: of 16 rows and 1024 inputs a block 128 bytes an output, beside 2048 bytes of weights.
-//
 // Registers: 64 a thread for 16 bits (72 of 448 threads), so that beside a block there is room on a multiprocessor for
 // one of the next kernel, or of a collective.
 //
@@ -39,8 +34,7 @@
 //
 // Constants: ROWS; INPUTS (0: known at the launch only, slow); THREADS; BLOCKS (at least so many on a multiprocessor:
 // bounds registers); SLOTS: of the ring; UNIT_ROWS, UNIT_PACKS: what FMA takes at a time; TILES: of 16 outputs that
-// tensor cores take at a time, 0 for FMA; SPLITS: of the inputs among blocks. `matvec_geometry` and `split_geometry`
-// choose them. The launch gives the ring's shared memory.
+// tensor cores take at a time, 0 for FMA. `matvec_geometry` chooses them. The launch gives the ring's shared memory.
 #include "mma.cuh"
 #include "stream.cuh"
 
@@ -68,13 +62,9 @@
 #ifndef TILES
 #define TILES 0
 #endif
-#ifndef SPLITS
-#define SPLITS 1
-#endif
 
 static_assert(ROWS >= 1 && ROWS <= (TILES > 0 ? 16 : 8), "ROWS is 1 to 8, through tensor cores 16");
 static_assert(THREADS % WARP == 0 && THREADS <= 1024, "whole warps");
-static_assert(SPLITS == 1 || TILES > 0, "only tensor cores split inputs among blocks");
 
 constexpr u32 WARPS = THREADS / WARP;
 
@@ -86,12 +76,10 @@ struct Range {
     u32 first, end;
 };
 
-// Blocks that have the same outputs are neighbours.
 DEVICE Range outputs_of_block(u32 outputs) {
-    u32 group = blockIdx.x / SPLITS, groups = gridDim.x / SPLITS;
-    u32 each = outputs / groups, longer = outputs % groups;
-    u32 first = group * each + min(group, longer);
-    return {first, first + each + (group < longer)};
+    u32 each = outputs / gridDim.x, longer = outputs % gridDim.x;
+    u32 first = blockIdx.x * each + min(blockIdx.x, longer);
+    return {first, first + each + (blockIdx.x < longer)};
 }
 
 DEVICE void store(T* out, float x) { *out = to_number(x); }
@@ -118,38 +106,6 @@ DEVICE void finish_round(const Partial<COUNT>& partial, Out* out, u32 first, u32
     }
     __syncthreads();
 }
-
-// Where blocks that share outputs leave their sums, [SPLITS][ROWS][outputs], and how many of them are done with each round
-// of each group's outputs, 0 before and after.
-struct SplitSums {
-    float* sums;
-    u32* arrived;
-};
-
-#if SPLITS > 1
-#define SPLIT_PARAMETERS , float* sums, u32* arrived
-#define SPLIT_SUMS {sums, arrived}
-
-// Adds up what all blocks of these outputs have of a round, if this block is the last of them; its own is there.
-template <u32 COUNT, class Out>
-DEVICE void add_up_if_last(const SplitSums& split, u32 round, Out* out, u32 first, u32 end, u32 outputs) {
-    const u32 groups = gridDim.x / SPLITS, rounds = ((outputs + groups - 1) / groups + COUNT - 1) / COUNT;
-    if (!is_last_to_arrive(&split.arrived[blockIdx.x / SPLITS * rounds + round], SPLITS)) return;
-#pragma unroll 1
-    for (u32 i = threadIdx.x; i < ROWS * COUNT; i += THREADS) {
-        u32 output = first + i % COUNT;
-        if (output >= end) continue;
-        const u64 at = u64(i / COUNT) * outputs + output;
-        float sum = load_written(&split.sums[at]);
-#pragma unroll 8
-        for (u32 part = 1; part < SPLITS; part++) sum += load_written(&split.sums[at + u64(part) * ROWS * outputs]);
-        store(&out[at], sum);
-    }
-}
-#else
-#define SPLIT_PARAMETERS
-#define SPLIT_SUMS {nullptr, nullptr}
-#endif
 
 // What a thread has under way from memory into its own part of shared memory: SLOTS groups of PACKS packs, taken in
 // the order in which they were asked for. A thread reads only what it copied itself, so there are no barriers. The
@@ -198,8 +154,7 @@ static_assert(INPUTS > 0 && INPUTS % PACK == 0, "tensor cores take inputs in who
 // an output; the caches' lines have 128); the next warp's are beside those, its own next turn's WARPS x RUN steps further.
 constexpr u32 RUN = TILES > 2 ? 1 : 2;
 constexpr u32 STRIDE = WARPS * RUN * 32;
-constexpr u32 TURNS = SPLITS > 1 ? 1 : (INPUTS + STRIDE - 1) / STRIDE;
-static_assert(SPLITS == 1 || ((SPLITS - 1) * STRIDE < INPUTS && INPUTS <= SPLITS * STRIDE), "a turn for each block");
+constexpr u32 TURNS = (INPUTS + STRIDE - 1) / STRIDE;
 // Whether a warp's part of x stays in registers.
 constexpr bool KEPT = TURNS == 1;
 // Whether every pack of every turn is one of the row (what is past the end counts as zero).
@@ -212,14 +167,13 @@ constexpr u32 TOGETHER = TILES < 2 ? 1 : 2;
 static_assert(TILES % TOGETHER == 0, "1 tile, or a multiple of 2");
 
 template <class Out>
-DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 /* INPUTS */, u32 outputs,
-                       [[maybe_unused]] const SplitSums& sums) {
+DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 /* INPUTS */, u32 outputs) {
     SHARED(Partial<16 * TOGETHER>, partial, 1);
     DYNAMIC_SHARED(Pack, memory);
     const u32 g = lane_index() / 4, t = lane_index() % 4;
     const Range range = outputs_of_block(outputs);
     // this lane's first input, and whether it has a pack in a step of a turn
-    const u32 part = blockIdx.x % SPLITS, own = part * STRIDE + warp_index() * RUN * 32 + t * PACK;
+    const u32 own = warp_index() * RUN * 32 + t * PACK;
     auto inside = [&](u32 turn, u32 step) { return EXACT || turn * STRIDE + step * 32 + own < INPUTS; };
 
     // a group of the ring: this lane's packs of outputs g and g + 8 of a tile, in a step
@@ -245,13 +199,7 @@ DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 /* INPUTS */, u32 o
     for (u32 slot = 0; slot < SLOTS; slot++) ask(slot % (RUN * TILES));
     // what follows in the outputs that the ring began, or else the outputs that follow
     constexpr u32 BEGUN = SLOTS / (RUN * TILES) * STRIDE;
-    if constexpr (SPLITS > 1) {
-        // of a part of each row
-        for (u32 i = COUNT + warp_index(); i < min(2 * COUNT, range.end - range.first); i += WARPS) {
-            const u32 first = part * STRIDE, bytes = min(STRIDE, INPUTS - first) * sizeof(T);
-            if (lane_index() == 0) prefetch_to_l2(w + u64(range.first + i) * INPUTS + first, bytes);
-        }
-    } else if constexpr (BEGUN < INPUTS) {
+    if constexpr (BEGUN < INPUTS) {
         constexpr u32 MORE = INPUTS - BEGUN < STRIDE ? INPUTS - BEGUN : STRIDE;
         for (u32 i = warp_index(); i < min(COUNT, range.end - range.first); i += WARPS) {
             if (lane_index() == 0) prefetch_to_l2(w + u64(range.first + i) * INPUTS + BEGUN, MORE * sizeof(T));
@@ -312,15 +260,8 @@ DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 /* INPUTS */, u32 o
                     if (row < ROWS) partial[0].sums[warp_index()][row * 16 * TOGETHER + output] = sum;
                 }
             }
-#if SPLITS > 1
-            float* own_sums = sums.sums + u64(part) * ROWS * outputs;
-            finish_round(partial[0], own_sums, first + from * 16, range.end, outputs);
-        }
-        add_up_if_last<COUNT>(sums, (first - range.first) / COUNT, out, first, range.end, outputs);
-#else
             finish_round(partial[0], out, first + from * 16, range.end, outputs);
         }
-#endif
     }
     ring.end();
 }
@@ -392,7 +333,7 @@ template <u32 BY, u32 VALUES> DEVICE float sums_over_lanes(float (&x)[VALUES]) {
 }
 
 template <class Out>
-DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 inputs, u32 outputs, const SplitSums&) {
+DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 inputs, u32 outputs) {
     if (INPUTS > 0) inputs = INPUTS;
     const u32 parts = PARTS > 0 ? PARTS : (inputs + PART - 1) / PART;
     SHARED(Partial<COUNT>, partial, 1);
@@ -512,18 +453,17 @@ DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 inputs, u32 outputs
 
 #endif
 
-// Grid: any number of blocks of THREADS threads (a multiple of SPLITS), with SLOTS x (TILES > 0 ? 2 : UNIT_PACKS) x THREADS
+// Grid: any number of blocks of THREADS threads, with SLOTS x (TILES > 0 ? 2 : UNIT_PACKS) x THREADS
 // packs of shared memory (none where INPUTS is no multiple of a pack). x [ROWS][inputs], w [outputs][inputs], out
-// [ROWS][outputs]; rows begin on 16 bytes where INPUTS is a multiple of a pack. With SPLITS also sums
-// [SPLITS][ROWS][outputs] and arrived [groups][rounds], groups = blocks / SPLITS, rounds of 16 x TILES outputs, 0 before.
-BOUNDED_KERNEL(matvec, THREADS, BLOCKS, const T* x, const T* w, T* out, u32 inputs, u32 outputs SPLIT_PARAMETERS) {
+// [ROWS][outputs]; rows begin on 16 bytes where INPUTS is a multiple of a pack.
+BOUNDED_KERNEL(matvec, THREADS, BLOCKS, const T* x, const T* w, T* out, u32 inputs, u32 outputs) {
     SAY_WHEN();
-    matvec_any(x, w, out, inputs, outputs, SPLIT_SUMS);
+    matvec_any(x, w, out, inputs, outputs);
 }
 
 // The same with f32 results, for logits.
 BOUNDED_KERNEL(matvec_logits, THREADS, BLOCKS, const T* x, const T* w, float* out, u32 inputs,
-               u32 outputs SPLIT_PARAMETERS) {
+               u32 outputs) {
     SAY_WHEN();
-    matvec_any(x, w, out, inputs, outputs, SPLIT_SUMS);
+    matvec_any(x, w, out, inputs, outputs);
 }

@@ -38,32 +38,6 @@ DEVICE Pack load_shared(const void* at, bool valid) {
 #endif
 }
 
-// A number that another block of the same kernel wrote, from the second-level cache: the first-level one of this
-// multiprocessor may hold what was there before.
-DEVICE float load_written(const float* at) {
-#ifndef SHIM
-    return __ldcg(at);
-#else
-    return *at;
-#endif
-}
-
-// Whether this block is the last of `of` that arrive here, where a counter is 0 before the first: what all of them wrote
-// before is then seen by all threads of this one. One thread waits for the others' writes, so that what its neighbours
-// have under way from memory need not end; whoever is last leaves the counter at 0.
-DEVICE bool is_last_to_arrive(u32* arrived, u32 of) {
-    SHARED(u32, before, 1);
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        before[0] = atomicAdd(arrived, 1u);
-        __threadfence();
-        if (before[0] + 1 == of) *arrived = 0;
-    }
-    __syncthreads();
-    return before[0] + 1 == of;
-}
-
 // Asks for `bytes` (a multiple of 16) from `at` (aligned to 16) to be brought into the second-level cache; one
 // thread asks for all of it. Only where a kernel can begin before the one ahead of it ends, else there is
 // nothing to hide it behind.

@@ -222,8 +222,8 @@ for batch in $batches; do
         part "tuning-b$batch-$setting" 60 20 bash -c 'tuned "$@"' _ "LADDERSCOPE_$setting=0" --model "$model" --tp 1 --batch "$batch"
     done
 done
-# Who multiplies several rows: cuBLASLt, our own kernel, and that with inputs split among blocks.
-for who in library own split; do
+# Who multiplies several rows: cuBLASLt, or our own kernel.
+for who in library own; do
     part "tuning-b$last-PRODUCTS-$who" 60 20 bash -c 'tuned "$@"' _ "LADDERSCOPE_PRODUCTS=$who" --model "$model" --tp 1 --batch "$last"
 done
 part "tuning-ladder-SMS_FOR_COMM" 60 20 bash -c 'tuned "$@"' _ LADDERSCOPE_SMS_FOR_COMM=0 --model "$large" --tp "$large_tp" \

@@ -12,7 +12,6 @@ use super::engine::Engine;
 use super::kernels::{Source, matvec};
 use super::launches::Call;
 use super::multiply::{MatvecChoice, OwnProduct, ProductShape, Way, matmul_shape};
-use super::rank::SplitPlace;
 use super::stopwatch::{CLEARLY, median_us};
 use crate::base::error::Result;
 use crate::machine::driver::DevicePtr;
@@ -36,8 +35,6 @@ pub(super) struct Product {
     /// The weights of all operations with this shape, to be timed in turn.
     pub weights: Vec<DevicePtr>,
     pub out: DevicePtr,
-    /// Where blocks leave their sums that share outputs.
-    pub split: SplitPlace,
 }
 
 impl Product {
@@ -45,25 +42,17 @@ impl Product {
         (self.rows, self.inputs, self.outputs)
     }
 
-    /// The product with one of its weights, by our own kernel, whose blocks have all inputs or a part of them.
-    pub fn by_own_kernel(&self, kernels: Source<'_>, weight: DevicePtr, split: bool) -> Result<Call> {
+    /// The product with one of its weights, by our own kernel.
+    pub fn by_own_kernel(&self, kernels: Source<'_>, weight: DevicePtr) -> Result<Call> {
         let &Self { rows, inputs, outputs, logits, multiprocessors, x, out, .. } = self;
-        let split = split.then_some(self.split);
-        let product =
-            OwnProduct { rows, inputs, outputs, logits, multiprocessors, split, x, weight, out };
+        let product = OwnProduct { rows, inputs, outputs, logits, multiprocessors, x, weight, out };
         let (function, launch, arguments) = product.launch(kernels)?;
         Ok(Call::Kernel { function, launch, arguments })
     }
 
-    /// The ways in which our own kernel can do it.
-    fn own_ways(&self, dtype: DType) -> Vec<Way> {
-        let &Self { rows, inputs, outputs, multiprocessors, .. } = self;
-        let fits = rows <= matvec::most_rows(dtype, inputs);
-        // only products of layers have memory for their sums
-        let splits = self.in_layer
-            && matvec::split_geometry(dtype, rows, inputs, outputs, multiprocessors).is_some();
-        let ways = [(Way::Own, fits), (Way::Split, fits && splits)];
-        ways.into_iter().filter(|(_, can)| *can).map(|(way, _)| way).collect()
+    /// Whether our own kernel can do it.
+    fn fits_own_kernel(&self, dtype: DType) -> bool {
+        self.rows <= matvec::most_rows(dtype, self.inputs)
     }
 }
 
@@ -78,9 +67,6 @@ pub struct ProductTimes {
     pub outputs: u32,
     /// By our own kernel (us); `None` where it does not do so many rows, or is not asked.
     pub matvec_us: Option<f64>,
-    /// By our own kernel with inputs split among blocks (us); `None` where they are not, or are not to be.
-    #[serde(default)]
-    pub split_us: Option<f64>,
     /// By the fastest of cuBLASLt's algorithms (us).
     pub cublaslt_us: f64,
     /// By the one that its heuristics put first (us).
@@ -88,43 +74,29 @@ pub struct ProductTimes {
     /// A layer in a graph, with this product by our own kernel and by cuBLASLt (us); `None` where there is nothing to choose,
     /// where no layer has it, and where steps are not captured.
     pub layer_us: Option<[f64; 2]>,
-    /// That layer, with this product by our own kernel and inputs split (us).
-    #[serde(default)]
-    pub layer_split_us: Option<f64>,
 }
 
 impl ProductTimes {
-    /// The way in which it is done: by cuBLASLt, unless our own kernel is clearly faster; with split inputs where that is
-    /// clearly faster than what is best without.
+    /// The way in which it is done: by cuBLASLt, unless our own kernel is clearly faster.
     pub fn way(&self) -> Way {
-        let layer = |of: usize| self.layer_us.map(|us| us[of]);
-        let mut best = (Way::Library, self.cublaslt_us, layer(1));
-        for (way, alone, among) in
-            [(Way::Own, self.matvec_us, layer(0)), (Way::Split, self.split_us, self.layer_split_us)]
-        {
-            let Some(alone) = alone else { continue };
-            let is_faster = match (among, best.2) {
-                // what the layer is spared is clearly something of the product
-                (Some(us), Some(best_us)) => us < best_us - (1.0 - CLEARLY) * best.1,
-                _ => alone < CLEARLY * best.1,
-            };
-            if is_faster {
-                best = (way, alone, among);
-            }
-        }
-        best.0
+        let Some(own_us) = self.matvec_us else { return Way::Library };
+        let is_faster = match self.layer_us {
+            // what the layer is spared is clearly something of the product
+            Some([own, library]) => own < library - (1.0 - CLEARLY) * self.cublaslt_us,
+            None => own_us < CLEARLY * self.cublaslt_us,
+        };
+        if is_faster { Way::Own } else { Way::Library }
     }
 }
 
 /// The choice that follows from what was timed; by the usual rule for what was not.
 pub(super) fn choice(dtype: DType, products: &[Product], times: &[ProductTimes]) -> MatvecChoice {
     let usual = MatvecChoice::usual(dtype);
-    let way = |product: &Product| {
-        let shape = product.shape();
-        let timed = times.iter().find(|t| (t.rows, t.inputs, t.outputs) == shape);
-        (shape, timed.map_or_else(|| usual.way(shape), ProductTimes::way))
+    let is_own = |shape: &ProductShape| {
+        let timed = times.iter().find(|t| (t.rows, t.inputs, t.outputs) == *shape);
+        timed.map_or_else(|| usual.way(*shape), ProductTimes::way) == Way::Own
     };
-    MatvecChoice::Measured(products.iter().map(way).filter(|(_, way)| *way != Way::Library).collect())
+    MatvecChoice::Measured(products.iter().map(Product::shape).filter(is_own).collect())
 }
 
 /// Times the products of a decode step; cuBLASLt remembers its fastest algorithms. Takes some
@@ -139,34 +111,29 @@ pub(super) fn measure(
     alone: bool,
     on_phase: &mut dyn FnMut(&str),
 ) -> Result<Vec<ProductTimes>> {
-    if matches!(asked, Some(Way::Own | Way::Split)) {
+    if asked == Some(Way::Own) {
         return Ok(Vec::new());
     }
     let timed: Vec<_> = products.iter().filter(|product| alone || !product.whole).collect();
     let mut one = |(at, product): (usize, &&Product)| {
         on_phase(&format!("timing matrix products, {} of {}", at + 1, timed.len()));
-        let own = if asked.is_none() { product.own_ways(engine.dtype()) } else { Vec::new() };
-        measure_one(engine, product, &own, products)
+        let own = asked.is_none() && product.fits_own_kernel(engine.dtype());
+        measure_one(engine, product, own, products)
     };
     timed.iter().enumerate().map(&mut one).collect()
 }
 
-/// Times a product by cuBLASLt and in these ways by our own kernel.
-fn measure_one(
-    engine: &Engine,
-    product: &Product,
-    ways: &[Way],
-    all: &[Product],
-) -> Result<ProductTimes> {
+/// Times a product by cuBLASLt and, if it is to be tried, by our own kernel.
+fn measure_one(engine: &Engine, product: &Product, own: bool, all: &[Product]) -> Result<ProductTimes> {
     let &Product { rows, inputs, outputs, logits, multiprocessors, x, out, in_layer, .. } = product;
     // this product in one way, the others as usual
     let layer = |way: Way| {
         let usual = MatvecChoice::usual(engine.dtype());
-        let of = |other: &Product| match other.shape() == product.shape() {
-            true => (other.shape(), way),
-            false => (other.shape(), usual.way(other.shape())),
+        let is_own = |shape: &ProductShape| match *shape == product.shape() {
+            true => way == Way::Own,
+            false => usual.way(*shape) == Way::Own,
         };
-        engine.layer_us(&MatvecChoice::Measured(all.iter().map(of).collect()))
+        engine.layer_us(&MatvecChoice::Measured(all.iter().map(Product::shape).filter(is_own).collect()))
     };
     let whole = engine.gpu().info().multiprocessors;
     let target = (multiprocessors < whole).then_some(multiprocessors);
@@ -174,28 +141,22 @@ fn measure_one(
     let shape = matmul_shape(decode, rows, [inputs, outputs], logits, target);
     let operands = Operands { x, weights: &product.weights, out };
     let tuned = engine.blas().tune(engine.main(), &shape, &operands)?;
-    let alone =
-        |way: Way| ways.contains(&way).then(|| time_own(engine, product, way == Way::Split)).transpose();
-    let among = in_layer && engine.is_captured();
-    let among = |way: Way| (among && ways.contains(&way)).then(|| layer(way)).transpose();
-    let own = among(Way::Own)?;
+    let among = own && in_layer && engine.is_captured();
     Ok(ProductTimes {
         rows,
         inputs,
         outputs,
-        matvec_us: alone(Way::Own)?,
-        split_us: alone(Way::Split)?,
+        matvec_us: own.then(|| time_own(engine, product)).transpose()?,
         cublaslt_us: tuned.best_us,
         heuristic_us: tuned.first_us,
-        layer_us: own.map(|own| Ok([own, layer(Way::Library)?])).transpose()?,
-        layer_split_us: among(Way::Split)?,
+        layer_us: among.then(|| Ok([layer(Way::Own)?, layer(Way::Library)?])).transpose()?,
     })
 }
 
 /// Median time of a product by our own kernel (us).
-fn time_own(engine: &Engine, product: &Product, split: bool) -> Result<f64> {
+fn time_own(engine: &Engine, product: &Product) -> Result<f64> {
     let kernels = engine.kernels().of(false);
-    let call = |weight: &DevicePtr| Ok((*weight, product.by_own_kernel(kernels, *weight, split)?));
+    let call = |weight: &DevicePtr| Ok((*weight, product.by_own_kernel(kernels, *weight)?));
     let mut calls: HashMap<DevicePtr, Call> = product.weights.iter().map(call).collect::<Result<_>>()?;
     median_us(engine.gpu(), engine.main(), &product.weights, |weight| {
         engine
@@ -214,11 +175,9 @@ mod tests {
             inputs,
             outputs: 64,
             matvec_us,
-            split_us: None,
             cublaslt_us,
             heuristic_us: cublaslt_us,
             layer_us: None,
-            layer_split_us: None,
         };
         let product = |rows, inputs| Product {
             rows,
@@ -231,15 +190,10 @@ mod tests {
             x: DevicePtr(0),
             weights: Vec::new(),
             out: DevicePtr(0),
-            split: SplitPlace {
-                sums: DevicePtr(0),
-                counters: DevicePtr(0),
-                room: matvec::SplitSums::default(),
-            },
         };
         let all = [times(1, Some(5.0), 6.0), times(2, Some(5.95), 6.0), times(3, None, 6.0)];
         let products = [product(2, 1), product(2, 2), product(2, 3), product(4, 9), product(5, 9)];
-        let own = vec![((2, 1, 64), Way::Own), ((4, 9, 64), Way::Own)];
+        let own = vec![(2, 1, 64), (4, 9, 64)];
         assert_eq!(choice(DType::F32, &products, &all), MatvecChoice::Measured(own));
         // among its neighbours it is the other way round, or hardly differs
         let among =
@@ -247,17 +201,5 @@ mod tests {
         let slower = ProductTimes { layer_us: Some([49.0, 50.0]), ..times(1, Some(7.0), 6.0) };
         let found = [among(49.0, 50.0), among(50.0, 49.0), among(49.95, 50.0), slower].map(|t| t.way());
         assert_eq!(found, [Way::Own, Way::Library, Way::Library, Way::Own]);
-        // with split inputs it is clearly faster than both, than neither, hardly, than cuBLASLt alone
-        let split = |own, split, theirs| ProductTimes {
-            split_us: Some(5.5),
-            layer_split_us: Some(split),
-            ..among(own, theirs)
-        };
-        let found = [(49.0, 48.0), (48.0, 49.0), (49.0, 48.95), (51.0, 49.0)];
-        let found = found.map(|(own, split_us)| split(own, split_us, 50.0).way());
-        assert_eq!(found, [Way::Split, Way::Own, Way::Own, Way::Split]);
-        let alone = ProductTimes { layer_us: None, layer_split_us: None, ..split(0.0, 0.0, 0.0) };
-        assert_eq!(alone.way(), Way::Own);
-        assert_eq!(ProductTimes { matvec_us: Some(5.95), ..alone }.way(), Way::Split);
     }
 }

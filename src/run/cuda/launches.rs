@@ -295,15 +295,12 @@ impl Binder<'_> {
         let (x, out) = (self.value(operation.reads[0]), self.value(operation.writes[0]));
         let way = self.way(rows, inputs, outputs);
         if way != Way::Library {
-            // there is memory for that
-            let can_split = plan.phase == Phase::Decode && operation.layer.is_some();
             let product = OwnProduct {
                 rows,
                 inputs,
                 outputs,
                 logits,
                 multiprocessors: self.free_multiprocessors(at),
-                split: (way == Way::Split && can_split).then(|| self.rank.split_place()),
                 x,
                 weight,
                 out,

@@ -6,14 +6,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::kernels::matvec::{self, SplitSums};
 use super::kernels::{attention, geometry};
 use super::program::Program;
 use super::size::StepSize;
 use crate::base::error::{Error, Result};
 use crate::machine::driver::{DevicePtr, Gpu, Memory};
 use crate::machine::hardware::MemoryNeed;
-use crate::plan::{DType, Kind, ModelShape, Plan, Tensor, Weight};
+use crate::plan::{DType, ModelShape, Plan, Tensor, Weight};
 use crate::run::sample::Sampling;
 
 /// How large everything is that does not follow from the plans.
@@ -57,21 +56,6 @@ impl Sizes {
     fn partial_bytes(&self, shape: &ModelShape) -> u64 {
         let heads = u64::from(self.batch) * u64::from(shape.heads / self.tp);
         heads * u64::from(self.splits(shape)) * (u64::from(shape.head_dim) + 2) * 4
-    }
-
-    /// What products of a decode step's layers need whose inputs are split among blocks.
-    fn split_sums(&self, decode: &Program) -> SplitSums {
-        let plan = &decode.plan;
-        let products = plan.operations.iter().filter(|o| o.kind == Kind::MatMul && o.layer.is_some());
-        let needs = products.filter_map(|product| {
-            let weight = &plan.weights[product.weight?.index()];
-            let (inputs, outputs) = (weight.inputs, weight.outputs);
-            Some(matvec::most_split_sums(self.dtype, self.batch, inputs, outputs))
-        });
-        needs.fold(SplitSums::default(), |most, one| SplitSums {
-            sums: most.sums.max(one.sums),
-            counters: most.counters.max(one.counters),
-        })
     }
 
     /// Bytes of the rotary embedding's table: a pair of f32 for each position and half a head.
@@ -124,10 +108,8 @@ impl Sizes {
         });
         let sum = |sizes: Vec<u64>| sizes.into_iter().fold(0, u64::saturating_add);
         let activations = sum(self.buffers(prefill)).saturating_add(sum(self.buffers(decode)));
-        let split = self.split_sums(decode);
-        let scratch = self.partial_bytes(shape)
-            + 4 * u64::from(self.output_tokens) * u64::from(self.batch)
-            + 4 * (split.sums + split.counters);
+        let scratch =
+            self.partial_bytes(shape) + 4 * u64::from(self.output_tokens) * u64::from(self.batch);
         MemoryNeed {
             weights,
             kv: (2 * u64::from(shape.layers))
@@ -260,15 +242,6 @@ impl State {
     }
 }
 
-/// Memory for the sums of a product's blocks that share outputs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SplitPlace {
-    pub sums: DevicePtr,
-    pub counters: DevicePtr,
-    /// How much of both there is.
-    pub room: SplitSums,
-}
-
 /// All that one rank holds in its GPU's memory.
 #[derive(Debug)]
 pub(super) struct RankMemory {
@@ -283,10 +256,6 @@ pub(super) struct RankMemory {
     pub partial: Memory,
     /// Into how many parts decode attention splits the context.
     pub splits: u32,
-    /// Where blocks of a product that share outputs leave their sums, and how many are done, 0 between steps.
-    split_sums: [Memory; 2],
-    /// How much room that is.
-    split_room: SplitSums,
 }
 
 impl RankMemory {
@@ -298,19 +267,11 @@ impl RankMemory {
         index: u32,
         weights: Weights,
         rope: Arc<Memory>,
-        decode: &Program,
     ) -> Result<Self> {
         let bytes = sizes.cache_bytes(shape);
         let cache = |what: &str| -> Result<Vec<Memory>> {
             (0..shape.layers).map(|l| gpu.allocate(bytes, &format!("{what} of layer {l}"))).collect()
         };
-        let zeros = |numbers: u64, what: &str| -> Result<Memory> {
-            let bytes = vec![0u8; 4 * numbers.max(1) as usize];
-            let memory = gpu.allocate(bytes.len() as u64, what)?;
-            memory.upload(0, &bytes)?;
-            Ok(memory)
-        };
-        let split_room = sizes.split_sums(decode);
         Ok(Self {
             index,
             weights,
@@ -320,18 +281,7 @@ impl RankMemory {
             state: State::new(gpu, shape, sizes)?,
             partial: gpu.allocate(sizes.partial_bytes(shape), "partial sums of attention")?,
             splits: sizes.splits(shape),
-            split_sums: [
-                gpu.allocate(4 * split_room.sums.max(1), "sums of split products")?,
-                zeros(split_room.counters, "counters of split products")?,
-            ],
-            split_room,
         })
-    }
-
-    /// Where blocks of a decode step's product leave their sums, where they share outputs.
-    pub fn split_place(&self) -> SplitPlace {
-        let [sums, counters] = [self.split_sums[0].ptr(), self.split_sums[1].ptr()];
-        SplitPlace { sums, counters, room: self.split_room }
     }
 
     /// A weight by its name in the plan.

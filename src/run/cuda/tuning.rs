@@ -10,7 +10,7 @@ const PROGRAMMATIC: &str = "LADDERSCOPE_PROGRAMMATIC";
 const PREFETCH: &str = "LADDERSCOPE_PREFETCH";
 /// Multiprocessors that kernels beside a collective leave to it: a number.
 const SMS_FOR_COMM: &str = "LADDERSCOPE_SMS_FOR_COMM";
-/// Who does a decode step's products, whatever timing would say: `library`, `own`, `split`.
+/// Who does a decode step's products, whatever timing would say: `library`, `own`.
 const PRODUCTS: &str = "LADDERSCOPE_PRODUCTS";
 
 /// Choices of how steps run that experiments change; results depend on them in their last bits at most.
@@ -58,9 +58,8 @@ impl Tuning {
         let way = |text: String| match text.trim() {
             "library" => Ok(Way::Library),
             "own" => Ok(Way::Own),
-            "split" => Ok(Way::Split),
             other => {
-                let wanted = "it must be library, own or split";
+                let wanted = "it must be library or own";
                 Err(Error::input(format!("{PRODUCTS} is '{other}'; {wanted}")))
             }
         };
@@ -94,8 +93,7 @@ mod tests {
             assert!(error.to_string().starts_with(name) && error.exit_code() == 2, "{error}");
         }
         let products = |text: &str| Tuning::of(|name| (name == PRODUCTS).then(|| text.to_owned()));
-        assert_eq!(products("split").ok().and_then(|tuning| tuning.products), Some(Way::Split));
         let error = products("cublas").expect_err("wrong").to_string();
-        assert_eq!(error, "LADDERSCOPE_PRODUCTS is 'cublas'; it must be library, own or split");
+        assert_eq!(error, "LADDERSCOPE_PRODUCTS is 'cublas'; it must be library or own");
     }
 }

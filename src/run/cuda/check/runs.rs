@@ -18,7 +18,6 @@ use crate::run::cuda::generation::Generation;
 use crate::run::cuda::kernels::matvec;
 use crate::run::cuda::measure::read_bandwidth;
 use crate::run::cuda::multiply::{MatvecChoice, OwnProduct, matmul_shape};
-use crate::run::cuda::rank::SplitPlace;
 use crate::run::cuda::stopwatch::median_us;
 use crate::run::cuda::tuning::Tuning;
 use crate::run::sample::Sampling;
@@ -135,8 +134,8 @@ fn products(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
     let many = 2 * matvec::MOST_ROWS;
     let (mut worst, mut count) = (0.0f64, 0);
     for product in engine.products()? {
-        for (rows, split) in [(product.rows, false), (many, false), (many, true)] {
-            if let Some(off) = off_by(&engine, &product, rows, split)? {
+        for rows in [product.rows, many] {
+            if let Some(off) = off_by(&engine, &product, rows)? {
                 (worst, count) = (worst.max(off), count + 1);
             }
         }
@@ -147,14 +146,13 @@ fn products(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
     )
 }
 
-/// By how much a product of so many rows by our own kernel, perhaps with split inputs, is another one than cuBLASLt's, over
-/// its largest number; `None` where the kernel does not do it.
-fn off_by(engine: &Engine, product: &Product, rows: u32, split: bool) -> Result<Option<f64>> {
+/// By how much a product of so many rows by our own kernel is another one than cuBLASLt's, over its largest number; `None`
+/// where the kernel does not do so many.
+fn off_by(engine: &Engine, product: &Product, rows: u32) -> Result<Option<f64>> {
     let (gpu, dtype) = (engine.gpu(), DType::Bf16);
-    let &Product { inputs, outputs, logits, in_layer, .. } = product;
+    let &Product { inputs, outputs, logits, .. } = product;
     let all = gpu.info().multiprocessors;
-    let splits = || in_layer && matvec::split_geometry(dtype, rows, inputs, outputs, all).is_some();
-    if rows > matvec::most_rows(dtype, inputs) || split && !splits() {
+    if rows > matvec::most_rows(dtype, inputs) {
         return Ok(None);
     }
     let numbers = rows as usize * inputs as usize;
@@ -166,20 +164,12 @@ fn off_by(engine: &Engine, product: &Product, rows: u32, split: bool) -> Result<
     let size = u64::from(rows) * u64::from(outputs) * if logits { 4 } else { 2 };
     let (own, theirs) = (gpu.allocate(size, "a product")?, gpu.allocate(size, "a product")?);
     let weight = product.weights.first().copied().unwrap_or(DevicePtr(0));
-    let room =
-        if split { matvec::most_split_sums(dtype, rows, inputs, outputs) } else { Default::default() };
-    let sums = gpu.allocate(4 * room.sums.max(1), "sums of a split product")?;
-    let zeros = vec![0u8; 4 * room.counters.max(1) as usize];
-    let counters = gpu.allocate(zeros.len() as u64, "counters of a split product")?;
-    counters.upload(0, &zeros)?;
-    let place = SplitPlace { sums: sums.ptr(), counters: counters.ptr(), room };
     let asked = OwnProduct {
         rows,
         inputs,
         outputs,
         logits,
         multiprocessors: all,
-        split: split.then_some(place),
         x: from.ptr(),
         weight,
         out: own.ptr(),

@@ -175,7 +175,7 @@ impl Engine {
             .zip(weights)
             .map(|(rank, weights)| {
                 let rope = Arc::clone(&rope);
-                RankMemory::new(gpu, shape, &sizes, rank, weights, rope, &programs.decode)
+                RankMemory::new(gpu, shape, &sizes, rank, weights, rope)
             })
             .collect();
         let memories = memories?;

@@ -95,7 +95,7 @@ impl Engine {
         let mut chain = Vec::new();
         for product in self.products()?.iter().filter(|product| !product.logits) {
             for weight in &product.weights {
-                chain.push(product.by_own_kernel(kernels, *weight, false)?);
+                chain.push(product.by_own_kernel(kernels, *weight)?);
             }
         }
         let communication_us = self.graph_us(&mut collective, &mut [], 0)?;

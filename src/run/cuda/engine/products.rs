@@ -57,7 +57,6 @@ impl Engine {
                     x: activations.buffer(program.buffer(operation.reads[0])),
                     weights: vec![address],
                     out: activations.buffer(program.buffer(operation.writes[0])),
-                    split: rank.split_place(),
                 }),
             }
         }

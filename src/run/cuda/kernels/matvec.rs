@@ -25,12 +25,6 @@ const PACK: u32 = 16;
 const MOST_RING: u32 = 88 << 10;
 /// Steps of 32 inputs that a warp takes beside one another, up to two tiles.
 const RUN: u32 = 2;
-/// Tiles of 16 outputs that a block takes at a time which shares them with others: so few that its part of x stays in
-/// registers beside their sums.
-const SPLIT_TILES: u32 = 2;
-/// Multiprocessors that a product with split inputs takes at most: more than any GPU has.
-const MOST_MULTIPROCESSORS: u32 = 1024;
-
 /// A product's kernel: `Kernels::get_with("matvec" or "matvec_logits", &defines)`, and its launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matvec {
@@ -38,44 +32,11 @@ pub struct Matvec {
     pub defines: Vec<(&'static str, u32)>,
     /// How many blocks and threads it is launched with.
     pub geometry: Launch,
-    /// Among how many blocks the inputs of an output are split; more than one leave [`SplitSums`].
-    pub splits: u32,
-}
-
-/// What blocks that share outputs need to add up their sums: numbers of 32 bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SplitSums {
-    /// Sums: splits, rows, outputs.
-    pub sums: u64,
-    /// Counters, one for each round of each group of blocks; 0 between launches.
-    pub counters: u64,
 }
 
 /// Rows of x that a product of this format can have: twice as many where tensor cores do it.
 pub fn most_rows(dtype: DType, inputs: u32) -> u32 {
     if takes_tensor_cores(dtype, inputs) { 2 * MOST_ROWS } else { MOST_ROWS }
-}
-
-impl SplitSums {
-    /// Whether that much is enough for what `needed` says.
-    pub fn holds(self, needed: Self) -> bool {
-        needed.sums <= self.sums && needed.counters <= self.counters
-    }
-}
-
-impl Matvec {
-    /// What its blocks need for their sums, for so many rows and outputs; nothing where each has all inputs.
-    pub fn split_sums(&self, rows: u32, outputs: u32) -> SplitSums {
-        if self.splits == 1 {
-            return SplitSums::default();
-        }
-        let groups = (self.geometry.grid[0] / self.splits).max(1);
-        let rounds = outputs.div_ceil(groups).div_ceil(16 * SPLIT_TILES);
-        SplitSums {
-            sums: u64::from(self.splits) * u64::from(rows) * u64::from(outputs),
-            counters: u64::from(groups) * u64::from(rounds),
-        }
-    }
 }
 
 fn takes_tensor_cores(dtype: DType, inputs: u32) -> bool {
@@ -121,60 +82,7 @@ pub fn matvec_geometry(
     let ring =
         if inputs.is_multiple_of(pack) { choice.slots * packs * choice.threads * PACK } else { 0 };
     let geometry = Launch { shared_bytes: ring, ..Launch::flat(grid, choice.threads) };
-    Matvec { defines, geometry, splits: 1 }
-}
-
-/// The same product with its inputs split among blocks, each of which keeps its part of x in registers: where more than
-/// [`MOST_ROWS`] rows go through tensor cores, and x would be read again and again; `None` elsewhere. All blocks have
-/// as much to do as the busiest, so that as many warps are taken as leave least of that idle.
-pub fn split_geometry(
-    dtype: DType,
-    rows: u32,
-    inputs: u32,
-    outputs: u32,
-    multiprocessors: u32,
-) -> Option<Matvec> {
-    let most = THREADS / WARP;
-    if rows <= MOST_ROWS || rows > most_rows(dtype, inputs) || inputs <= most * RUN * 32 || outputs == 0
-    {
-        return None;
-    }
-    let of = |warps: u32| {
-        let inputs_of_block = warps * RUN * 32;
-        let splits = inputs.div_ceil(inputs_of_block);
-        let groups = (multiprocessors.min(MOST_MULTIPROCESSORS) / splits).min(outputs);
-        let busiest = u64::from(inputs_of_block) * u64::from(outputs.div_ceil(groups.max(1)));
-        (groups > 0).then_some((busiest, warps, splits, groups))
-    };
-    // fewer have too little under way
-    let (_, warps, splits, groups) =
-        (most - 2..=most).rev().filter_map(of).min_by_key(|(busiest, ..)| *busiest)?;
-    let (threads, slots) = (warps * WARP, RUN * SPLIT_TILES);
-    let defines = vec![
-        ("ROWS", rows),
-        ("INPUTS", inputs),
-        ("THREADS", threads),
-        ("BLOCKS", 2 * THREADS / threads),
-        ("SLOTS", slots),
-        ("TILES", SPLIT_TILES),
-        ("SPLITS", splits),
-    ];
-    let geometry =
-        Launch { shared_bytes: slots * 2 * threads * PACK, ..Launch::flat(groups * splits, threads) };
-    Some(Matvec { defines, geometry, splits })
-}
-
-/// What any such split of a product of up to so many rows needs at most, on whatever multiprocessors.
-pub fn most_split_sums(dtype: DType, rows: u32, inputs: u32, outputs: u32) -> SplitSums {
-    let rows = rows.min(most_rows(dtype, inputs));
-    if split_geometry(dtype, rows, inputs, outputs, MOST_MULTIPROCESSORS).is_none() {
-        return SplitSums::default();
-    }
-    let splits = inputs.div_ceil((THREADS / WARP - 2) * RUN * 32);
-    SplitSums {
-        sums: u64::from(splits) * u64::from(rows) * u64::from(outputs),
-        counters: u64::from(outputs.div_ceil(16 * SPLIT_TILES) + MOST_MULTIPROCESSORS),
-    }
+    Matvec { defines, geometry }
 }
 
 /// The number of blocks: as many as run at once.
@@ -302,51 +210,6 @@ mod tests {
         }
     }
 
-    /// Bytes that blocks read of x and of sums, over those of the weights.
-    fn beside_the_weights(chosen: &Matvec, rows: u32, inputs: u32, outputs: u32) -> f64 {
-        let blocks = u64::from(chosen.geometry.grid[0]);
-        let numbers = u64::from(rows) * u64::from(inputs);
-        let of_x = match chosen.splits {
-            1 => {
-                let of_block = outputs.div_ceil(chosen.geometry.grid[0]);
-                let rounds = of_block.div_ceil(16 * define(chosen, "TILES"));
-                2 * blocks * u64::from(rounds) * numbers
-            }
-            splits => 2 * blocks / u64::from(splits) * numbers,
-        };
-        let of_sums = 2 * 4 * chosen.split_sums(rows, outputs).sums;
-        (of_x + of_sums) as f64 / (2 * u64::from(inputs) * u64::from(outputs)) as f64
-    }
-
-    #[test]
-    fn split_inputs_are_read_once_and_blocks_are_even() {
-        for (inputs, outputs) in SHAPES.into_iter().filter(|(inputs, _)| *inputs > 1024) {
-            let split = split_geometry(DType::Bf16, 16, inputs, outputs, H200).expect("can be split");
-            let whole = matvec_geometry(DType::Bf16, 16, inputs, outputs, H200);
-            let what = format!("{inputs} x {outputs}: {:?}", split.defines);
-            let each = define(&split, "THREADS") / WARP * RUN * 32;
-            let groups = split.geometry.grid[0] / split.splits;
-            let busiest = f64::from(H200 * each) * f64::from(outputs.div_ceil(groups));
-            assert!(f64::from(inputs) * f64::from(outputs) / busiest > 0.96, "{what}");
-            let [before, after] =
-                [&whole, &split].map(|chosen| beside_the_weights(chosen, 16, inputs, outputs));
-            println!("{what}: {before:.2} of the weights' bytes, split {after:.2}");
-            assert!(after < 0.6 * before && after < 0.3, "{what}: {before:.2}, {after:.2}");
-        }
-    }
-
-    #[test]
-    fn inputs_are_split_only_where_x_would_be_read_again() {
-        let can = |dtype, rows, inputs, multiprocessors| {
-            split_geometry(dtype, rows, inputs, 4096, multiprocessors).is_some()
-        };
-        assert!(can(DType::Bf16, 9, 4096, H200) && can(DType::F16, 16, 1032, H200));
-        // one block has them all; few rows; no tensor cores; fewer multiprocessors than parts
-        assert!(!can(DType::Bf16, 16, 1024, H200));
-        assert!(!can(DType::Bf16, 8, 4096, H200) && !can(DType::Bf16, 17, 4096, H200));
-        assert!(!can(DType::F32, 16, 4096, H200) && !can(DType::Bf16, 16, 4096, 3));
-    }
-
     #[test]
     fn rows_of_known_models_leave_no_thread_idle() {
         for (inputs, _) in SHAPES {
@@ -384,25 +247,6 @@ mod tests {
             let turn = define(&chosen, "UNIT_ROWS").max(if tiles > 2 { tiles } else { RUN * tiles });
             prop_assert_eq!(define(&chosen, "SLOTS") % turn, 0);
             prop_assert!(shared_bytes <= MOST_RING);
-        }
-
-        #[test]
-        fn any_split_covers_each_input_once(
-            rows in 9..=2 * MOST_ROWS, packs in 1u32..9000, outputs in 1u32..300_000, sms in 0u32..2000,
-        ) {
-            let inputs = 8 * packs;
-            if let Some(chosen) = split_geometry(DType::Bf16, rows, inputs, outputs, sms) {
-                let Launch { grid, block, shared_bytes, .. } = chosen.geometry;
-                let each = block[0] / WARP * RUN * 32;
-                prop_assert!((chosen.splits - 1) * each < inputs && inputs <= chosen.splits * each);
-                prop_assert!(grid[0] % chosen.splits == 0 && grid[0] <= sms);
-                prop_assert!(grid[0] / chosen.splits <= outputs);
-                prop_assert!(block[0] <= THREADS && shared_bytes <= MOST_RING);
-                let (needed, most) =
-                    (chosen.split_sums(rows, outputs), most_split_sums(DType::Bf16, 40, inputs, outputs));
-                prop_assert!(most.holds(needed));
-                prop_assert_eq!(define(&chosen, "SLOTS") % (RUN * SPLIT_TILES), 0);
-            }
         }
     }
 }

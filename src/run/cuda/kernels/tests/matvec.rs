@@ -7,13 +7,12 @@ use crate::plan::DType;
 use crate::run::cpu::{Kernels, Panels};
 use crate::run::cuda::kernels::KernelOptions;
 use crate::run::cuda::kernels::compile::{cubin, defines, options_for};
-use crate::run::cuda::kernels::matvec::{MOST_ROWS, Matvec, matvec_geometry, most_rows, split_geometry};
+use crate::run::cuda::kernels::matvec::{MOST_ROWS, Matvec, matvec_geometry, most_rows};
 use crate::run::cuda::kernels::sources::unit_of;
 
 checks!(
     few_rows_times_weights_are_as_the_cpu_backend_s,
     rows_up_to_twice_as_many_go_through_tensor_cores,
-    inputs_split_among_blocks_give_the_same_sums,
     rows_of_weights_need_not_begin_on_16_bytes,
     inputs_of_known_models_are_divided_well,
 );
@@ -43,19 +42,6 @@ fn rows_up_to_twice_as_many_go_through_tensor_cores(bench: &mut Bench<'_>) {
             }
             // most of a turn is past the end
             one(bench, dtype, rows, 8, 61, 1);
-        }
-    }
-}
-
-fn inputs_split_among_blocks_give_the_same_sums(bench: &mut Bench<'_>) {
-    // two, three and four blocks an output, the last with few inputs or all; one group of them, or several with one, some and
-    // many rounds of outputs, of which the last are not full
-    let cases =
-        [(16, 1032, 61, 2), (9, 2048, 250, 7), (13, 2600, 90, 9), (16, 4096, 41, 4), (16, 3584, 7, 40)];
-    for (rows, inputs, outputs, multiprocessors) in cases {
-        for dtype in [DType::Bf16, DType::F16] {
-            let chosen = split_geometry(dtype, rows, inputs, outputs, multiprocessors);
-            compare(bench, dtype, [rows, inputs, outputs], &chosen.expect("can be split"));
         }
     }
 }
@@ -92,14 +78,8 @@ fn what_is_chosen_compiles_within_its_registers() {
             .flat_map(move |outputs| [1, 8, 16].map(|rows| (rows, inputs, outputs)))
     });
     let mut told = Vec::new();
-    let ways = shapes.flat_map(|shape| ["whole", "split"].map(|way| (shape, way)));
-    for ((rows, inputs, outputs), way) in ways {
-        let whole = matvec_geometry(DType::Bf16, rows, inputs, outputs, 132);
-        let chosen = match way {
-            "split" => split_geometry(DType::Bf16, rows, inputs, outputs, 132),
-            _ => Some(whole),
-        };
-        let Some(chosen) = chosen else { continue };
+    for (rows, inputs, outputs) in shapes {
+        let chosen = matvec_geometry(DType::Bf16, rows, inputs, outputs, 132);
         let asked = KernelOptions { programmatic: true, ..KernelOptions::default() };
         for sm in ARCHITECTURES {
             let mut options = options_for(&defines(unit, &asked, &chosen.defines, sm), sm);
@@ -113,15 +93,12 @@ fn what_is_chosen_compiles_within_its_registers() {
                 assert!(block * (512 / chosen.geometry.block[0]) <= 36 << 10, "{what}: {registers}");
                 let few = if sm < (10, 0) && !chosen.defines.contains(&("TILES", 4)) { 0 } else { 100 };
                 assert!(spilled <= few, "{what}: {spilled} bytes");
-                told.push((kernel, rows, inputs, outputs, way, sm, registers));
+                told.push((kernel, rows, inputs, outputs, sm, registers));
             }
         }
     }
-    for (kernel, rows, inputs, outputs, way, sm, registers) in told {
-        println!(
-            "{kernel} {rows} x [{inputs}, {outputs}], {way}, sm_{}{}: {registers} registers",
-            sm.0, sm.1
-        );
+    for (kernel, rows, inputs, outputs, sm, registers) in told {
+        println!("{kernel} {rows} x [{inputs}, {outputs}], sm_{}{}: {registers} registers", sm.0, sm.1);
     }
 }
 
@@ -146,19 +123,8 @@ fn compare(bench: &mut Bench<'_>, dtype: DType, [rows, inputs, outputs]: [u32; 3
     Kernels::default().matmul(&bench.read_numbers(x), &weights, &mut wanted);
 
     let product = |bench: &mut Bench<'_>, kernel: &str, out: Argument| {
-        let mut arguments = vec![x.into(), w.into(), out, inputs.into(), outputs.into()];
-        let needed = chosen.split_sums(rows, outputs);
-        let counters = (chosen.splits > 1).then(|| {
-            let sums = bench.output::<f32>(needed.sums as usize);
-            let counters = bench.state(&vec![0u32; needed.counters as usize]);
-            let more: [Argument; 2] = [sums.into(), counters.into()];
-            arguments.extend(more);
-            counters
-        });
+        let arguments = [x.into(), w.into(), out, inputs.into(), outputs.into()];
         bench.launch_with(kernel, &chosen.defines, &chosen.geometry, &arguments);
-        // as the next launch must find them
-        let left = counters.map(|counters| bench.read::<u32>(counters));
-        assert!(left.is_none_or(|left| left.iter().all(|count| *count == 0)), "{what}");
     };
     let out = bench.output_numbers(wanted.len());
     product(bench, "matvec", out.into());
