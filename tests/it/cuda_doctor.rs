@@ -246,7 +246,10 @@ fn records_have_clocks_before_and_after_and_warn_of_throttling() {
         assert!(state["throttle_reasons"].is_array(), "{state}");
     }
     let warnings = record["warnings"].to_string();
-    assert!(warnings.contains("GPU 0: clocks were lowered by its power limit for 5 ms"), "{warnings}");
+    assert!(
+        warnings.contains("GPU of rank 0: clocks were lowered by its power limit for 5 ms"),
+        "{warnings}"
+    );
 }
 
 /// What each check found, by name.

@@ -49,7 +49,7 @@ pub fn collect() -> Environment {
 
 /// Adds to the environment of a run on GPUs, once it has ended, what they were like then (`gpus_after`:
 /// clocks, power, throttling, processes). Gives a warning for each GPU whose clocks were lowered while samples were taken (by
-/// the environment's `gpus_sampled`), and for each of those that this process used on which others computed, too.
+/// the environment's `gpus_sampled`, a rank each), and for each of those that this process used on which others computed, too.
 pub fn after_gpus(environment: &mut Environment, used: Range<usize>) -> Vec<String> {
     let after = gpu::states();
     let of = |key: &str| environment.get(key).unwrap_or(&Value::Null);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::machine::driver::{self, Gpu, GpuInfo};
@@ -32,73 +32,72 @@ fn describe(gpu: &GpuInfo) -> Value {
         "l2_bytes": gpu.l2_bytes,
         "clock_khz": gpu.clock_khz,
         "compute_capability": format!("{}.{}", gpu.sm.0, gpu.sm.1),
-        "state": nvml::state(&gpu.uuid, &gpu.pci).ok(),
+        "state": state(gpu),
     })
 }
 
 /// The states of the GPUs now, in the order of [`gpus`]; null without a driver.
 pub(super) fn states() -> Value {
     let Ok(gpus) = Gpu::list() else { return Value::Null };
-    gpus.iter().map(|gpu| json!(nvml::state(&gpu.uuid, &gpu.pci).ok())).collect()
+    gpus.iter().map(state).collect()
 }
 
-/// GPUs while samples were taken.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// A rank's GPU while samples were taken.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sampled {
-    /// Their states before the first sample.
-    pub before: Value,
-    /// Their states after the last one.
-    pub after: Value,
-    /// The lowest clock of each GPU's multiprocessors (MHz) at the ends of samples; null where it is not known.
-    lowest_sm_clock_mhz: Vec<Option<u64>>,
+    /// Its state before the first sample; null where NVML does not say.
+    before: Value,
+    /// Its state after the last one.
+    after: Value,
+    /// The lowest clock of its multiprocessors (MHz) at the ends of samples.
+    lowest_sm_clock_mhz: Option<u64>,
 }
 
 impl Sampled {
     /// Before the first sample.
-    pub fn start() -> Self {
-        let before = states();
-        Self { after: before.clone(), lowest_sm_clock_mhz: Vec::new(), before }
+    pub fn start(gpu: &GpuInfo) -> Self {
+        let before = state(gpu);
+        Self { after: before.clone(), before, lowest_sm_clock_mhz: None }
     }
 
     /// A sample has just ended.
-    pub fn ended(&mut self) {
-        self.look(states());
+    pub fn ended(&mut self, gpu: &GpuInfo) {
+        self.look(state(gpu));
     }
 
-    fn look(&mut self, states: Value) {
-        let clocks = states.as_array().into_iter().flatten().map(|state| state["sm_clock_mhz"].as_u64());
-        let clocks: Vec<Option<u64>> = clocks.collect();
-        self.lowest_sm_clock_mhz.resize(clocks.len(), None);
-        for (lowest, clock) in self.lowest_sm_clock_mhz.iter_mut().zip(clocks) {
-            *lowest = (*lowest).into_iter().chain(clock).min();
-        }
-        self.after = states;
+    fn look(&mut self, state: Value) {
+        let clock = state["sm_clock_mhz"].as_u64();
+        self.lowest_sm_clock_mhz = self.lowest_sm_clock_mhz.into_iter().chain(clock).min();
+        self.after = state;
     }
 }
 
-/// What lowered clocks while samples were taken, a sentence for each GPU and reason: heat, and a power limit where clocks fell
-/// below [`NEARLY`] of their highest. A GPU that reads its memory at full speed is at its limit much of the time, and loses
-/// a percent by it.
-pub(super) fn throttling(sampled: &Value) -> Vec<String> {
+fn state(gpu: &GpuInfo) -> Value {
+    json!(nvml::state(&gpu.uuid, &gpu.pci).ok())
+}
+
+/// What lowered clocks while samples were taken, a sentence for each rank's GPU and reason: heat, and a power limit where
+/// clocks fell below 95 % of their highest. A GPU that reads its memory at full speed is at its limit much of the time, and
+/// loses a percent by it. `ranks` are [`Sampled`].
+pub(super) fn throttling(ranks: &Value) -> Vec<String> {
     /// Below this (ms) a counter may have moved by its own resolution.
     const NOTICED_MS: f64 = 1.0;
     const NEARLY: f64 = 0.95;
     let mut found = Vec::new();
-    let list = |key: &str| sampled[key].as_array().into_iter().flatten();
-    for (index, (before, after)) in list("before").zip(list("after")).enumerate() {
-        let lowest = sampled["lowest_sm_clock_mhz"][index].as_f64();
-        let clocks = lowest.zip(after["sm_clock_max_mhz"].as_f64());
+    for (rank, sampled) in ranks.as_array().into_iter().flatten().enumerate() {
+        let lowest = sampled["lowest_sm_clock_mhz"].as_f64();
+        let clocks = lowest.zip(sampled["after"]["sm_clock_max_mhz"].as_f64());
         let is_near = clocks.is_some_and(|(lowest, most)| lowest >= NEARLY * most);
         let at = clocks.map(|(lowest, most)| format!(" ({lowest} of {most} MHz at the end of one)"));
         for (counter, reason, is_fine) in
             [("power_throttled_ms", "its power limit", is_near), ("thermal_throttled_ms", "heat", false)]
         {
-            let grown = after[counter].as_f64().zip(before[counter].as_f64());
-            let grown = grown.map_or(0.0, |(after, before)| after - before);
+            let [before, after] = ["before", "after"].map(|when| sampled[when][counter].as_f64());
+            let grown = after.zip(before).map_or(0.0, |(after, before)| after - before);
             if grown > NOTICED_MS && !is_fine {
                 let at = at.as_deref().unwrap_or_default();
                 found.push(format!(
-                    "GPU {index}: clocks were lowered by {reason} for {grown:.0} ms of its samples{at}"
+                    "GPU of rank {rank}: clocks were lowered by {reason} for {grown:.0} ms of its samples{at}"
                 ));
             }
         }
@@ -143,23 +142,23 @@ mod tests {
     #[test]
     fn clocks_that_were_lowered_by_much_or_by_heat_are_told() {
         let state = |clock: u32, power: f64, heat: f64| {
-            json!([
-                {"sm_clock_mhz": clock, "sm_clock_max_mhz": 1980, "power_throttled_ms": 100.0 + power, "thermal_throttled_ms": heat},
-                {"power_throttled_ms": 0.0, "thermal_throttled_ms": null},
-                null,
-            ])
+            json!({
+                "sm_clock_mhz": clock, "sm_clock_max_mhz": 1980,
+                "power_throttled_ms": 100.0 + power, "thermal_throttled_ms": heat,
+            })
         };
         let told = |clock: u32, power: f64, heat: f64| {
             let before = state(1980, 0.0, 0.0);
-            let mut sampled = Sampled { after: before.clone(), before, lowest_sm_clock_mhz: Vec::new() };
+            let mut sampled = Sampled { after: before.clone(), before, lowest_sm_clock_mhz: None };
             sampled.look(state(clock, power / 2.0, heat));
             sampled.look(state(1980, power, heat));
-            throttling(&json!(sampled))
+            let silent = Sampled { before: Value::Null, after: Value::Null, lowest_sm_clock_mhz: None };
+            throttling(&json!([silent, sampled]))
         };
         assert_eq!(
             told(1200, 250.4, 0.0),
             [
-                "GPU 0: clocks were lowered by its power limit for 250 ms of its samples (1200 of 1980 MHz at the end of one)"
+                "GPU of rank 1: clocks were lowered by its power limit for 250 ms of its samples (1200 of 1980 MHz at the end of one)"
             ]
         );
         assert!(told(1965, 250.4, 0.0).is_empty(), "a percent");

@@ -250,8 +250,8 @@ fn rank(
     let mut sampled = None;
     for number in 0..spec.warmup + spec.samples {
         let name = measure::phase_name(spec, number);
-        if is_first && number == spec.warmup {
-            sampled = Some(Sampled::start());
+        if number == spec.warmup {
+            sampled = Some(Sampled::start(gpu.info()));
         }
         if let Some(peers) = peers {
             peers.phase(&name);
@@ -272,7 +272,7 @@ fn rank(
             .map_err(|error| Error::failed(format!("{name}: {error}")))?;
         if number >= spec.warmup {
             if let Some(sampled) = &mut sampled {
-                sampled.ended();
+                sampled.ended(gpu.info());
             }
             took.push(generation.collectives()?);
         }
@@ -292,7 +292,7 @@ fn rank(
     let mut environment =
         environment(spec, &engine, &generation, &shared.setup, &products, link.as_ref());
     environment.insert("computed".into(), compared.environment());
-    environment.insert("gpus_sampled".into(), json!(sampled));
+    environment.insert("gpus_sampled".into(), json!(gather(peers, "clocks", sampled)?));
     if shared.job.record && spec.recorder != Recorder::Off {
         environment.insert("collective_events".into(), around::environment(&engine, events, &took));
     }
