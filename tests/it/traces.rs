@@ -53,7 +53,7 @@ fn every_measurement_is_what_its_sums_say() {
         for line in sums.lines() {
             let (wanted, file) = line.split_once("  ").unwrap();
             let path = dir.join(text("folder")).join(file);
-            assert_eq!(sha256(&std::fs::read(&path).unwrap()), wanted, "{}", path.display());
+            assert_eq!(sha256(std::fs::read(&path).unwrap()), wanted, "{}", path.display());
         }
     }
 }
