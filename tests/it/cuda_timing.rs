@@ -164,6 +164,8 @@ fn events_stand_around_collectives_that_have_a_stream_of_their_own() {
     assert!(number(&events["step_us_with"]) > 1.005 * number(&events["step_us_without"]), "{events}");
     assert!(events["why"].as_str().is_some_and(|why| why.contains("longer with them")), "{events}");
     assert_eq!(slow["graph_nodes"], off["graph_nodes"]);
+    // and the timed generation, which they would make longer, too
+    assert_eq!(slow["timing"]["collectives"], Value::Array(Vec::new()));
 }
 
 /// Ranks decide together, and each kind of collective is told apart.

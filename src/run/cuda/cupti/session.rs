@@ -85,7 +85,7 @@ impl Belongs {
         let pushed = api.is_some_and(|(step, api)| unsafe {
             (api.cuptiActivityPushExternalCorrelationId)(CUSTOM, step.external(label)) == 0
         });
-        // one value alone: whatever else of this type is dropped says again what was said before
+        // made at once: a value of this type that is dropped on the way would put back what was said before
         Self {
             pushed,
             step: STEP.try_with(|s| s.replace(step)).ok().flatten(),
@@ -161,8 +161,8 @@ pub struct Session {
     start: (u64, Tie),
 }
 
-/// Kinds of records that are asked for. Ids are told of calls only: hence the driver's, and those of the runtime, by which
-/// cuBLASLt fills memory.
+/// Kinds of records that are asked for. Ids are told of calls only: hence the driver's and the runtime's, whichever a library
+/// calls.
 const KINDS: [u32; 6] = [
     kind::EXTERNAL_CORRELATION,
     kind::DRIVER,
