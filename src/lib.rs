@@ -1,7 +1,7 @@
 //! Ladderscope: a workbench for research on tensor-parallel LLM decoding.
 //!
 //! The house has wings, and each uses only those before it in this list (a test reads `src/` and fails
-//! on an arrow that points back):
+//! on an arrow that points back). Those up to [`run`] are the crate [`ladderscope_core`]:
 //!
 //! | wing | what lives in it |
 //! |---|---|
@@ -17,14 +17,9 @@
 //! | [`desk`] | use cases that both faces share: open, select, describe, start, export |
 //! | [`face`] | the command line and the workbench |
 
-pub mod base;
+pub use ladderscope_core::{base, machine, model, plan, run, table, trace};
+
 pub mod desk;
 pub mod face;
 pub mod lab;
-pub mod machine;
-pub mod model;
-pub mod plan;
-pub mod run;
 pub mod study;
-pub mod table;
-pub mod trace;

@@ -11,7 +11,7 @@ use tempfile::NamedTempFile;
 use crate::base::error::{Error, Result};
 
 /// How names of unfinished files and directories begin; nothing lists them.
-pub(crate) const UNFINISHED: &str = ".tmp-";
+pub const UNFINISHED: &str = ".tmp-";
 
 /// A file that is written beside its place and renamed into it when it is whole. Dropped before
 /// [`AtomicFile::finish`] it leaves nothing, and what was in its place stays.
@@ -76,7 +76,7 @@ impl Write for AtomicFile {
 
 /// Writes `bytes` to `path`, all of them or none, and makes the directories on the way. Fails where
 /// [`AtomicFile::create_all`] or [`AtomicFile::finish`] does.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = AtomicFile::create_all(path)?;
     file.write_all(bytes).map_err(Error::io(path))?;
     file.finish()
@@ -84,7 +84,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 
 /// Makes renames within a directory last through a power cut. Fails where the disk does; a file system
 /// or a permission that does not allow such a sync is passed over.
-pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
+pub fn sync_dir(dir: &Path) -> Result<()> {
     match File::open(dir).and_then(|dir| dir.sync_all()) {
         // a directory that may be written but not read, or one of a file system without such a sync
         Err(e) if matches!(e.kind(), PermissionDenied | InvalidInput | Unsupported) => Ok(()),

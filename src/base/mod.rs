@@ -8,7 +8,7 @@ pub mod natural;
 pub mod offer;
 pub mod panic;
 pub mod parquet;
-pub(crate) mod regular;
+pub mod regular;
 pub mod statistics;
 pub mod text;
 pub mod words;

@@ -19,7 +19,7 @@ pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
 /// Runs `work` like [`caught`], and the panic hook is not called. It is for parsers that panic at
 /// damaged files, as Polars does in places. `work` must stay on this thread; panics of other threads,
 /// and later ones of this thread, are reported as ever.
-pub(crate) fn contained<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+pub fn contained<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
         let report = take_hook();

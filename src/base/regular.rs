@@ -11,29 +11,29 @@ use rustix::fs::OFlags;
 
 /// Opens a file to read it. Fails as the system does; for a link, a pipe, a device or a directory the
 /// error says what stands there instead of a file.
-pub(crate) fn open(path: &Path) -> io::Result<File> {
+pub fn open(path: &Path) -> io::Result<File> {
     open_as(path, OpenOptions::new().read(true), true)
 }
 
 /// Opens a file to read and change it, and makes an empty one where there is none. Fails like [`open`].
-pub(crate) fn open_or_make(path: &Path) -> io::Result<File> {
+pub fn open_or_make(path: &Path) -> io::Result<File> {
     open_as(path, OpenOptions::new().read(true).write(true).create(true).truncate(false), true)
 }
 
 /// Reads a whole file into memory. Fails like [`open`], so that a pipe is an error and
 /// is not waited for.
-pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     whole(open(path)?)
 }
 
 /// Reads a whole file that a user named or linked to: links are followed, pipes and devices are not
 /// waited for. Fails like [`open`], but for links.
-pub(crate) fn read_linked(path: &Path) -> io::Result<Vec<u8>> {
+pub fn read_linked(path: &Path) -> io::Result<Vec<u8>> {
     whole(open_as(path, OpenOptions::new().read(true), false)?)
 }
 
 /// Where a relative path leads inside a directory; `None` where it would leave it, or a part of it is a link.
-pub(crate) fn inside(dir: &Path, path: &Path) -> Option<PathBuf> {
+pub fn inside(dir: &Path, path: &Path) -> Option<PathBuf> {
     let mut place = dir.to_owned();
     for part in path.components() {
         let Component::Normal(name) = part else { return None };
@@ -47,7 +47,7 @@ pub(crate) fn inside(dir: &Path, path: &Path) -> Option<PathBuf> {
 
 /// Checks that a directory stands at `path`, or nothing at all. Fails where a link or something else
 /// stands there: what lies behind it is not this program's.
-pub(crate) fn folder(path: &Path) -> io::Result<()> {
+pub fn folder(path: &Path) -> io::Result<()> {
     match path.symlink_metadata() {
         Ok(there) if !there.is_dir() => Err(odd(&there, "a directory")),
         Err(e) if e.kind() != ErrorKind::NotFound => Err(e),

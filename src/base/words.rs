@@ -18,6 +18,7 @@ pub trait Words: Copy + PartialEq + FromStr<Err = Error> + 'static {
 
 /// Makes an enumeration whose values each have a word, which stands for it in files, on the command line
 /// and in tables. The literal behind its name is what an unknown word is said to be none of.
+#[macro_export]
 macro_rules! words {
     (
         $(#[$attribute:meta])*
@@ -74,4 +75,4 @@ macro_rules! words {
     };
 }
 
-pub(crate) use words;
+pub use words;

@@ -11,9 +11,9 @@ use crate::base::error::{Error, Result};
 use crate::plan::{DType, HeadStep, LayerSet, ModelShape};
 
 /// Largest width, vocabulary or head count that is believed (sizes stay far from overflow).
-pub(crate) const MAX_SIZE: u32 = 1 << 22;
+pub const MAX_SIZE: u32 = 1 << 22;
 /// The most layers that a config is believed to mean.
-pub(crate) const MAX_LAYERS: u32 = 10_000;
+pub const MAX_LAYERS: u32 = 10_000;
 
 /// The families that are read, by `model_type`, and what each does to queries, keys and values before the rotation.
 /// A config without the key is Llama's, as old ones are.

@@ -20,7 +20,7 @@ mod trained;
 mod weights;
 
 pub use arithmetic::{Matrix, MatrixData, RandomStream};
-pub(crate) use config::{MAX_LAYERS, MAX_SIZE};
+pub use config::{MAX_LAYERS, MAX_SIZE};
 pub use converted::check_place;
 pub use numbers::{NumbersFile, write_numbers};
 pub use prompts::{read_prompts, read_tokens};

@@ -23,7 +23,7 @@ pub enum Search {
 
 /// How a column's value is found for a run.
 #[derive(Clone, Copy)]
-pub(crate) enum Source {
+pub enum Source {
     Text(fn(&Record) -> Option<Cow<'_, str>>),
     Number(fn(&Record) -> Option<f64>),
     Option(&'static OptionEntry),
@@ -61,12 +61,12 @@ pub struct Field {
     pub unit: Unit,
     /// Whether words of a filter are looked for in it.
     pub searched: Search,
-    pub(crate) source: Source,
+    pub source: Source,
 }
 
 impl Field {
     /// The option that it is of, where its numbers may need all of 64 bits.
-    pub(crate) fn large_option(&self) -> Option<&'static OptionEntry> {
+    pub fn large_option(&self) -> Option<&'static OptionEntry> {
         match self.source {
             Source::Option(option) if option.kind == Kind::Large => Some(option),
             _ => None,
@@ -128,11 +128,11 @@ impl Field {
         same_name(&self.name, name) || self.aliases.iter().any(|alias| same_name(alias, name))
     }
 
-    pub(crate) fn variable(name: &str) -> Self {
+    pub fn variable(name: &str) -> Self {
         Self::dynamic("env", name, Source::Variable)
     }
 
-    pub(crate) fn setting(name: &str) -> Self {
+    pub fn setting(name: &str) -> Self {
         Self::dynamic("set", name, Source::Override)
     }
 
@@ -169,7 +169,7 @@ fn text(
 }
 
 /// The fields that every run has, in the order of CSV files.
-pub(crate) fn fields() -> Vec<Field> {
+pub fn fields() -> Vec<Field> {
     use Search::{Letters, Never, Words};
     let mut fields = vec![
         text("run", &["id"], Words, |r| Some(r.run.as_str().into())),

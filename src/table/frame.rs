@@ -13,11 +13,11 @@ use super::{MEASURES, Measure, Record, SCHEMA, Sample, Spec, Status, Unit};
 use crate::base::error::{Error, Result};
 
 /// The column of whole records.
-pub(crate) const RECORD: &str = "record";
+pub const RECORD: &str = "record";
 
 /// Records and their row numbers as one chunk, a row a record, in the columns that the head of this file
 /// describes. Fails where a record cannot be written as JSON.
-pub(crate) fn frame(rows: &[(u32, Record)]) -> Result<DataFrame> {
+pub fn frame(rows: &[(u32, Record)]) -> Result<DataFrame> {
     let text = |name: &str, of: &dyn Fn(&Record) -> Option<String>| {
         Column::new(name.into(), rows.iter().map(|(_, r)| of(r)).collect::<Vec<_>>())
     };
@@ -79,7 +79,7 @@ fn word_list(words: &[String]) -> String {
 const PART: usize = 1024;
 
 /// The columns that [`records`] needs, in the order of [`frame`]'s.
-pub(crate) fn without_record(schema: &ArrowSchema) -> Vec<String> {
+pub fn without_record(schema: &ArrowSchema) -> Vec<String> {
     let names = schema.iter_names().map(|name| name.to_string());
     names.filter(|name| name != RECORD && name != "key").collect()
 }
@@ -151,7 +151,7 @@ fn measured(frame: &DataFrame, measure: &'static Measure) -> Result<Option<Numbe
 
 /// Records without their environment, from every column but the whole records; or which row and column
 /// is wrong, and how. Ids are `BATCH:ROW`.
-pub(crate) fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, String> {
+pub fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, String> {
     let texts = |name: &'static str| Texts::new(frame, name);
     let numbers = |name: &'static str| Numbers::new(frame, name);
     let mut options: Vec<(&OptionEntry, Asked)> = Vec::new();
@@ -220,7 +220,7 @@ pub(crate) fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, Str
 }
 
 /// A column of texts.
-pub(crate) struct Texts {
+pub struct Texts {
     name: &'static str,
     values: polars_core::prelude::StringChunked,
 }
@@ -259,7 +259,7 @@ impl Texts {
 }
 
 /// A column of numbers of any kind.
-pub(crate) struct Numbers {
+pub struct Numbers {
     name: &'static str,
     column: NumberColumn,
 }
@@ -317,6 +317,6 @@ impl Numbers {
 }
 
 /// A status by its name in files.
-pub(crate) fn is_ok(texts: &Texts, at: usize) -> bool {
+pub fn is_ok(texts: &Texts, at: usize) -> bool {
     texts.get(at) == Some(Status::Ok.as_str())
 }

@@ -60,7 +60,7 @@ fn with_overhead(mut pass: Instrumented, rounds: &[Round]) -> Instrumented {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::analysis::testing::{record, spec};
+    use crate::trace::testing::{record, spec};
 
     fn pass(steps_ms: Vec<f64>) -> Instrumented {
         Instrumented { recorder: "stamps".into(), steps_ms, ..Default::default() }

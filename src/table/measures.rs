@@ -400,7 +400,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::study::analysis::testing::record;
+    use crate::trace::testing::record;
 
     #[test]
     fn names_mean_one_measure_and_what_is_written_is_read() {

@@ -41,12 +41,12 @@ pub fn metrics(spec: &Spec, rounds: &[&[Sample]], memory_bytes_per_rank: u64) ->
 }
 
 /// Prefill and decode of one sample.
-pub(crate) fn completion_ms(sample: &Sample) -> f64 {
+pub fn completion_ms(sample: &Sample) -> f64 {
     sample.prefill_ms + sample.decode_ms
 }
 
 /// The sample's decode steps; their mean where a backend timed only the whole.
-pub(crate) fn steps_ms(spec: &Spec, sample: &Sample) -> Vec<f64> {
+pub fn steps_ms(spec: &Spec, sample: &Sample) -> Vec<f64> {
     match spec.output_tokens.saturating_sub(1) {
         0 => Vec::new(),
         steps if sample.steps_ms.is_empty() => vec![sample.decode_ms / f64::from(steps)],
@@ -55,7 +55,7 @@ pub(crate) fn steps_ms(spec: &Spec, sample: &Sample) -> Vec<f64> {
 }
 
 /// Throughput at a completion latency.
-pub(crate) fn tokens_per_s(spec: &Spec, completion_ms: f64) -> f64 {
+pub fn tokens_per_s(spec: &Spec, completion_ms: f64) -> f64 {
     if completion_ms > 0.0 {
         f64::from(spec.batch) * f64::from(spec.output_tokens) / (completion_ms / 1e3)
     } else {
@@ -79,7 +79,7 @@ fn by_round(
 
 /// A cell: the runs of one spec (on one machine, unless simulated), its rounds.
 #[derive(Debug)]
-pub(crate) struct CellRuns<'a> {
+pub struct CellRuns<'a> {
     /// All its runs, oldest first.
     pub runs: Vec<&'a Record>,
 }
@@ -220,7 +220,7 @@ fn split(overlaps: &[Overlap]) -> Option<Split> {
 
 /// What recorded the run's spans, where it says; overlap from different recorders is never compared.
 /// Into how many windows a rotation was cut is no difference.
-pub(crate) fn recorder(record: &Record) -> Option<&str> {
+pub fn recorder(record: &Record) -> Option<&str> {
     text(record, "recorder")
 }
 

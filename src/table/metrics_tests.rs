@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::statistics::LEAST_SAMPLES;
-use crate::study::analysis::testing::{record, sim_record};
+use crate::trace::testing::{record, sim_record};
 
 #[test]
 fn a_run_on_paper() {

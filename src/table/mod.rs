@@ -2,7 +2,7 @@
 
 mod environment;
 mod field;
-pub(crate) mod frame;
+pub mod frame;
 mod hidden;
 mod instrumented;
 mod measures;
@@ -16,19 +16,19 @@ mod training;
 mod unit;
 
 pub use environment::Environment;
-pub use field::{Field, Search};
-pub(crate) use field::{Source, fields};
+pub use field::{Field, Search, Source, fields};
 pub use hidden::{hidden_share, hidden_shares, limit};
 pub use instrumented::overhead;
 pub use measures::{Better, Interval, MEASURES, Measure, Scope, measure};
-pub(crate) use metrics::{CellRuns, completion_ms, recorder, steps_ms, tokens_per_s};
-pub use metrics::{aggregate, host, metrics, stalls};
+pub use metrics::{
+    CellRuns, aggregate, completion_ms, host, metrics, recorder, stalls, steps_ms, tokens_per_s,
+};
 pub use options::{Backend, CellOptions, Collective, Link, Nvls, P2p, Recorder, Spec};
 pub use quality::{FEW_WINDOWS, Quality, RunQuality, WindowQuality, quality};
 pub use record::{
-    Instrumented, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status, parse,
+    Instrumented, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status, overlap_pct,
+    parse, schema_of, shared,
 };
-pub(crate) use record::{overlap_pct, schema_of, shared};
 pub use spec::{Provenance, VARIANTS};
 pub use training::{
     Curve, HeldOut, RunTraining, TRAINING, Training, TrainingSpec, TrainingSpeed, TrainingStep,

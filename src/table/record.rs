@@ -217,7 +217,7 @@ pub struct Record {
 }
 
 /// Writes what several records share.
-pub(crate) fn shared<S: Serializer, T: Serialize>(
+pub fn shared<S: Serializer, T: Serialize>(
     one: &Option<Arc<T>>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
@@ -225,6 +225,32 @@ pub(crate) fn shared<S: Serializer, T: Serialize>(
 }
 
 impl Record {
+    /// A record without numbers: a run that has not ended, or was never started.
+    pub fn new(spec: Spec, status: Status, reason: Option<String>) -> Self {
+        Self {
+            schema: SCHEMA,
+            run: String::new(),
+            status,
+            reason,
+            provenance: spec.provenance(),
+            spec,
+            metrics: None,
+            overlap: None,
+            environment: Default::default(),
+            trace: None,
+            created: String::new(),
+            round: 0,
+            experiment: None,
+            runs: Vec::new(),
+            samples: Vec::new(),
+            warnings: Vec::new(),
+            instrumented: None,
+            verified: None,
+            quality: None,
+            training: None,
+        }
+    }
+
     /// Whether `sweep` need not run this again.
     pub fn is_finished(&self) -> bool {
         self.status == Status::Ok
@@ -258,7 +284,7 @@ pub fn parse(bytes: &[u8]) -> Result<Record, String> {
 }
 
 /// The format version that a record says it has.
-pub(crate) fn schema_of(bytes: &[u8]) -> Option<u64> {
+pub fn schema_of(bytes: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
     struct Versioned {
         schema: u64,
@@ -267,6 +293,6 @@ pub(crate) fn schema_of(bytes: &[u8]) -> Option<u64> {
 }
 
 /// 100 x (1 - exposed / comm); `None` without communication. Any unit, the same for both.
-pub(crate) fn overlap_pct(exposed: f64, comm: f64) -> Option<f64> {
+pub fn overlap_pct(exposed: f64, comm: f64) -> Option<f64> {
     (comm > 0.0).then(|| 100.0 * (1.0 - exposed / comm))
 }

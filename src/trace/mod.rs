@@ -11,6 +11,8 @@ pub mod import;
 mod operations;
 pub mod overlap;
 pub mod rules;
+#[cfg(test)]
+pub mod testing;
 
 pub use contents::{FORMAT_VERSION, ImportReport, Range, Span, Stream, Trace, TraceMeta};
 pub use file::{TraceWriter, read, read_meta, write};

@@ -31,7 +31,7 @@ pub struct OperationInfo {
 
 impl OperationInfo {
     /// An operation of an imported trace, of which only its name and kind are known.
-    pub(crate) fn imported(name: String, kind: &str) -> Self {
+    pub fn imported(name: String, kind: &str) -> Self {
         Self {
             name,
             phase: Phase::Decode,

@@ -301,7 +301,7 @@ fn a_check_that_passed_makes_runs_verified_and_one_that_failed_does_not() {
     assert!(!record["warnings"].to_string().contains("unverified"), "{record}");
 
     // a token of the eager generation is another one
-    let spoilt = [("FAKE_CUDA_SPOIL", "sample_greedy:58=4")];
+    let spoilt = [("FAKE_CUDA_SPOIL", "sample_greedy:16=4")];
     let report = check(&place, &cache, &spoilt).exits(1).json();
     assert_eq!(found(&report, "graph"), "failed", "{report}");
     let record = run(&place, &cache);

@@ -36,6 +36,7 @@ mod pty;
 mod running;
 mod schemas;
 mod slurm;
+mod soak;
 mod stored;
 mod support;
 mod terminal;

@@ -402,34 +402,6 @@ impl Store {
     }
 }
 
-impl Record {
-    /// A record without numbers: a run that has not ended, or was never started.
-    pub fn new(spec: Spec, status: Status, reason: Option<String>) -> Self {
-        Self {
-            schema: SCHEMA,
-            run: String::new(),
-            status,
-            reason,
-            provenance: spec.provenance(),
-            spec,
-            metrics: None,
-            overlap: None,
-            environment: Default::default(),
-            trace: None,
-            created: String::new(),
-            round: 0,
-            experiment: None,
-            runs: Vec::new(),
-            samples: Vec::new(),
-            warnings: Vec::new(),
-            instrumented: None,
-            verified: None,
-            quality: None,
-            training: None,
-        }
-    }
-}
-
 fn json<T: Serialize>(value: &T) -> Result<Vec<u8>> {
     let mut bytes = serde_json::to_vec_pretty(value)
         .map_err(|e| Error::failed(format!("this cannot be written as JSON: {e}")))?;

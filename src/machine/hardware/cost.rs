@@ -107,12 +107,7 @@ impl Profile {
         (CollectiveCost::Link { table, tp, scale, network, half }, used)
     }
 
-    pub(crate) fn table_of(
-        &self,
-        collective: Collective,
-        p2p: P2p,
-        tp: u32,
-    ) -> (&LinkTable, Collective) {
+    pub fn table_of(&self, collective: Collective, p2p: P2p, tp: u32) -> (&LinkTable, Collective) {
         let is_possible = p2p == P2p::On && tp <= self.gpus_per_node;
         match (self.link.table(collective).filter(|_| is_possible), p2p) {
             (Some(table), _) => (table, collective),

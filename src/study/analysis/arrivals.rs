@@ -229,16 +229,17 @@ impl Stretches {
 mod tests {
     use super::*;
     use crate::machine::hardware::Skew;
-    use crate::plan::Lane;
-    use crate::study::analysis::testing::{span, trace};
+    use crate::plan::{DType, Lane};
+    use crate::study::analysis::testing::{self, span, trace};
+    use crate::table::Spec;
 
     /// Ranks of a simulated run differ as much as was asked for.
     #[test]
     fn the_skew_of_a_simulated_run_is_found_again() {
         for skew in [Skew::default(), Skew { rank_pct: 4.0, operation_pct: 6.0 }] {
-            let mut spec = crate::run::sim::testing::spec("standard", "llama-3-8b");
-            spec.tp = 8;
-            spec.output_tokens = 6;
+            let (model, dtype) = ("llama-3-8b".into(), DType::F16);
+            let mut spec =
+                Spec { model, dtype, tp: 8, prompt_tokens: 1024, output_tokens: 6, ..testing::spec() };
             spec.set.insert("skew.rank_pct".into(), skew.rank_pct.to_string());
             spec.set.insert("skew.operation_pct".into(), skew.operation_pct.to_string());
             let (simulated, _) = crate::desk::resimulate(&spec, None).unwrap();

@@ -21,6 +21,8 @@ mod gate;
 mod idle;
 mod names;
 mod operations;
+#[cfg(test)]
+mod overlap_tests;
 mod pareto;
 mod ranges;
 mod report;
@@ -30,6 +32,7 @@ mod side_by_side;
 mod steps;
 mod stragglers;
 #[cfg(test)]
+#[path = "../../trace/testing.rs"]
 pub(crate) mod testing;
 mod trainings;
 mod varied;

@@ -4,18 +4,22 @@ use super::*;
 use crate::base::statistics::median;
 use crate::desk::resimulate;
 use crate::machine::hardware::Target;
-use crate::plan::{Lane, Phase};
-use crate::run::sim::testing::spec;
+use crate::plan::{DType, Lane, Phase};
+use crate::study::analysis::testing::spec;
 use crate::table::{Backend, Collective, Spec};
 use crate::trace::{ImportReport, OperationInfo, Trace};
 
 fn cell(architecture: &str, model: &str, tp: u32, stack: &str) -> Spec {
     Spec {
         backend: Backend::Sim,
+        architecture: architecture.parse().unwrap(),
+        model: model.into(),
+        dtype: DType::F16,
         tp,
         stack: stack.into(),
+        prompt_tokens: 1024,
         output_tokens: 12,
-        ..spec(architecture, model)
+        ..spec()
     }
 }
 

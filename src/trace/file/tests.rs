@@ -225,7 +225,7 @@ fn spans_and_ranges_may_be_written_in_turns() {
 #[test]
 fn shipped_traces_are_read_and_their_damage_is_found() {
     for name in ["cpu-standard-tp2-600us", "cpu-ladder-tp2-600us"] {
-        let path = format!("{}/traces/{name}.parquet", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/../../traces/{name}.parquet", env!("CARGO_MANIFEST_DIR"));
         let whole = std::fs::read(path).unwrap();
         let trace = read_bytes(&whole).unwrap();
         assert_eq!((trace.meta.version, trace.meta.ranks), (FORMAT_VERSION, 2));

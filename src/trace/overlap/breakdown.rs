@@ -35,7 +35,7 @@ pub struct BreakdownRow {
 /// Executions of something: how many, how long together, how long the longest, how much was exposed. Sums of
 /// durations, not unions: what ran twice at once counts twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cell {
+pub struct Cell {
     pub count: u64,
     pub total_ns: i64,
     pub exposed_ns: i64,
@@ -53,7 +53,7 @@ impl Cell {
 
 /// Sums over all ranks by operation; apart for the compute and the comm lane.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub struct Tally {
     cells: Vec<[Cell; 2]>,
 }
 

@@ -9,7 +9,7 @@ use crate::trace::Span;
 
 /// Unions of one rank's intervals, apart by what filled them (absolute ns).
 #[derive(Debug, Default)]
-pub(crate) struct Lanes {
+pub struct Lanes {
     pub comm: Vec<Interval>,
     pub compute: Coverage,
     pub memory: Vec<Interval>,
@@ -20,7 +20,7 @@ pub(crate) struct Lanes {
 
 /// [`Lanes`] in the making.
 #[derive(Debug, Default)]
-pub(crate) struct LanesBuilder {
+pub struct LanesBuilder {
     comm: UnionBuilder,
     compute: UnionBuilder,
     memory: UnionBuilder,

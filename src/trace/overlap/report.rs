@@ -70,7 +70,7 @@ pub struct Nanoseconds {
 }
 
 impl Nanoseconds {
-    pub(crate) fn add(self, other: Self) -> Self {
+    pub fn add(self, other: Self) -> Self {
         Self {
             comm_ns: self.comm_ns.saturating_add(other.comm_ns),
             compute_ns: self.compute_ns.saturating_add(other.compute_ns),
@@ -119,7 +119,7 @@ pub struct OverlapReport {
 }
 
 /// Nanoseconds as microseconds, the unit of reports.
-pub(crate) fn us(ns: i64) -> f64 {
+pub fn us(ns: i64) -> f64 {
     ns as f64 / 1e3
 }
 
@@ -131,7 +131,7 @@ pub fn overlap(trace: &Trace, selection: &Selection) -> OverlapReport {
 }
 
 /// The report from what has been collected.
-pub(crate) fn summarise(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> OverlapReport {
+pub fn summarise(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> OverlapReport {
     let ranks: Vec<RankOverlap> = runs
         .ranks
         .iter()
@@ -197,7 +197,3 @@ pub fn exposed_intervals(trace: &Trace, rank: u32, from_ns: i64, to_ns: i64) -> 
         .map(|(start, end)| (start - origin, end - origin))
         .collect()
 }
-
-#[cfg(test)]
-#[path = "overlap_tests.rs"]
-mod tests;

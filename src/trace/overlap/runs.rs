@@ -20,7 +20,7 @@ const PIECE: usize = 1 << 16;
 const MEMORY_KINDS: [&str; 3] = ["memcpy", "memset", crate::trace::rules::OTHER];
 
 /// Whether operations of this kind are neither computation nor communication (imported traces only).
-pub(crate) fn is_memory(kind: &str) -> bool {
+pub fn is_memory(kind: &str) -> bool {
     MEMORY_KINDS.contains(&kind)
 }
 
@@ -91,7 +91,7 @@ impl StepKey {
 
 /// A stretch of spans of one rank and step.
 #[derive(Clone, Debug)]
-pub(crate) struct Run {
+pub struct Run {
     pub step: StepKey,
     /// Whose spans they are: an index into [`Runs::ranks`].
     pub rank: usize,
@@ -101,14 +101,14 @@ pub(crate) struct Run {
 
 /// What an operation is to a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
+pub enum Class {
     Compute,
     Comm,
     Memory,
 }
 
 /// The runs of a selection, and what is needed to look at their spans.
-pub(crate) struct Runs<'a> {
+pub struct Runs<'a> {
     pub trace: &'a Trace,
     /// Which spans of the trace were asked for.
     pub selection: Selection,

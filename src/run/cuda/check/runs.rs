@@ -1,5 +1,6 @@
 //! The checks themselves: short generations of one GPU, each with an outcome that is known.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,11 +23,10 @@ use crate::run::cuda::stopwatch::median_us;
 use crate::run::cuda::tuning::Tuning;
 use crate::run::sample::Sampling;
 
-/// Tokens of the prompt, and new ones.
+/// Tokens of the prompt.
 const PROMPT: u32 = 16;
-const TOKENS: u32 = 21;
 
-/// A GPU with fewer multiprocessors is checked with a model that any machine decodes at once.
+/// A GPU with fewer multiprocessors is checked with a model that any machine decodes at once, and fewer tokens.
 const SMALL: u32 = 16;
 
 /// Shares of the read bandwidth above which a number is wrong, and below which it is odd.
@@ -47,95 +47,140 @@ const PLAIN: Case =
 
 /// What a generation computed, and how long a step of it took.
 struct Ran {
-    engine: Engine,
+    /// Whether kernels begin early, and on how many edges of the graph; `None` where the driver does not tell.
+    programmatic: bool,
     edges: Option<usize>,
     tokens: Vec<Vec<u32>>,
     logits: Vec<u32>,
     tpot_us: f64,
+    /// Bytes of weights that a step reads.
+    bytes: u64,
 }
 
-/// Checks one thing of a GPU with the model of this name: what was found, in a word and in words.
-type Check = fn(&Gpu, &str) -> Result<(Found, String)>;
+/// A GPU, the model that it is checked with, and how many new tokens each generation has.
+struct Bench<'a> {
+    gpu: &'a Gpu,
+    model: &'static str,
+    tokens: u32,
+    /// What several checks use, made by the first of them: an engine, and what a generation with it computed.
+    engine: OnceCell<Engine>,
+    plain: OnceCell<Ran>,
+}
+
+/// Checks one thing of a GPU: what was found, in a word and in words.
+type Check = fn(&Bench<'_>) -> Result<(Found, String)>;
 
 /// Checks this GPU, one thing after the other; `say` is told what goes on.
 pub fn check(gpu: &Gpu, say: &mut dyn FnMut(&str)) -> Vec<Checked> {
-    let name = if gpu.info().multiprocessors < SMALL { "tiny" } else { "llama-3.2-1b" };
+    let small = gpu.info().multiprocessors < SMALL;
+    let (model, tokens) = if small { ("tiny", 6) } else { ("llama-3.2-1b", 21) };
+    let bench = Bench { gpu, model, tokens, engine: OnceCell::new(), plain: OnceCell::new() };
     let checks: [Check; CHECKS.len()] =
         [products, graph, early_starts, bandwidth, overlap, link, stamps, nccl];
     let all = CHECKS.iter().zip(checks);
     all.map(|((what, asks), check)| {
         say(&format!("checking this GPU: {asks}"));
-        concluded(what, check(gpu, name))
+        concluded(what, check(&bench))
     })
     .collect()
 }
 
-fn engine(gpu: &Gpu, model: &str, case: &Case) -> Result<Engine> {
-    let setup = Setup {
-        model: Model::resolve(model)?,
-        architecture: case.architecture.parse::<Architecture>()?,
-        dtype: DType::Bf16,
-        tp: case.tp,
-        seed: 1,
-        sampling: Sampling::Greedy,
-        sequences: 1,
-        capacity: PROMPT + TOKENS,
-        output_tokens: TOKENS,
-        prefill: (1, PROMPT),
-        all_logits: false,
-        variant: Variant::default(),
-        graph: case.graph,
-        shard_head: false,
-        comm_sms: 0,
-        collective: crate::table::Collective::Nccl,
-        tuning: Tuning { programmatic: case.programmatic, ..Tuning::default() },
-        matvec: MatvecChoice::usual(DType::Bf16),
-        timeout: Duration::from_secs(60),
-        progress: Arc::default(),
-    };
-    let programs = Arc::new(Programs::new(&setup)?);
-    let collective = match &case.link {
-        Some(link) => Collective::Emulated(link.clone()),
-        None => Collective::None,
-    };
-    let local = Local { ranks: 0..1, collective, one_shot: None };
-    Engine::new(gpu, &setup, programs, local, Arc::new(|| Ok(())), &mut |_| ())
+impl Bench<'_> {
+    fn engine_of(&self, case: &Case) -> Result<Engine> {
+        let setup = Setup {
+            model: Model::resolve(self.model)?,
+            architecture: case.architecture.parse::<Architecture>()?,
+            dtype: DType::Bf16,
+            tp: case.tp,
+            seed: 1,
+            sampling: Sampling::Greedy,
+            sequences: 1,
+            capacity: PROMPT + self.tokens,
+            output_tokens: self.tokens,
+            prefill: (1, PROMPT),
+            all_logits: false,
+            variant: Variant::default(),
+            graph: case.graph,
+            shard_head: false,
+            comm_sms: 0,
+            collective: crate::table::Collective::Nccl,
+            tuning: Tuning { programmatic: case.programmatic, ..Tuning::default() },
+            matvec: MatvecChoice::usual(DType::Bf16),
+            timeout: Duration::from_secs(60),
+            progress: Arc::default(),
+        };
+        let programs = Arc::new(Programs::new(&setup)?);
+        let collective = match &case.link {
+            Some(link) => Collective::Emulated(link.clone()),
+            None => Collective::None,
+        };
+        let local = Local { ranks: 0..1, collective, one_shot: None };
+        Engine::new(self.gpu, &setup, programs, local, Arc::new(|| Ok(())), &mut |_| ())
+    }
+
+    fn engine(&self) -> Result<&Engine> {
+        kept(&self.engine, || self.engine_of(&PLAIN))
+    }
+
+    fn plain(&self) -> Result<&Ran> {
+        kept(&self.plain, || self.generate(self.engine()?))
+    }
+
+    fn ran(&self, case: &Case) -> Result<Ran> {
+        self.generate(&self.engine_of(case)?)
+    }
+
+    fn generate(&self, engine: &Engine) -> Result<Ran> {
+        let mut generation = Generation::new(engine, 1, PROMPT, self.tokens)?;
+        let prompt: Vec<u32> = (1..=PROMPT).collect();
+        let mut steps = Vec::new();
+        // the first one warms up
+        for round in 0..3 {
+            generation.prepare(engine, &prompt)?;
+            let times = generation.run(engine, "a check", false, &mut |_| ())?;
+            let ends = [&[times.prefill_end][..], &times.step_ends].concat();
+            let took = ends.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e3);
+            if round > 0 {
+                steps.extend(took);
+            }
+        }
+        let tokens = engine.tokens(self.tokens)?;
+        let logits = engine.logits(Phase::Decode, 1)?.into_iter().map(f32::to_bits).collect();
+        let weights = engine.programs().decode.plan.weights.iter();
+        // of the embedding a step reads a row
+        let weights =
+            weights.filter(|weight| weight.parts.iter().all(|p| p.tensor != Tensor::Embedding));
+        Ok(Ran {
+            programmatic: engine.programmatic(),
+            edges: generation.programmatic_edges(),
+            tokens,
+            logits,
+            tpot_us: median(&steps).unwrap_or_default(),
+            bytes: weights.map(|w| 2 * u64::from(w.inputs) * u64::from(w.outputs)).sum(),
+        })
+    }
 }
 
-fn ran(gpu: &Gpu, model: &str, case: &Case) -> Result<Ran> {
-    let mut engine = engine(gpu, model, case)?;
-    engine.check_link()?;
-    let mut generation = Generation::new(&engine, 1, PROMPT, TOKENS)?;
-    let prompt: Vec<u32> = (1..=PROMPT).collect();
-    let mut steps = Vec::new();
-    // the first one warms up
-    for round in 0..3 {
-        generation.prepare(&engine, &prompt)?;
-        let times = generation.run(&engine, "a check", false, &mut |_| ())?;
-        let ends = [&[times.prefill_end][..], &times.step_ends].concat();
-        let took = ends.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e3);
-        if round > 0 {
-            steps.extend(took);
-        }
+/// What the cell holds, made now where it holds nothing.
+fn kept<T>(cell: &OnceCell<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
+    if let Some(there) = cell.get() {
+        return Ok(there);
     }
-    let tokens = engine.tokens(TOKENS)?;
-    let logits = engine.logits(Phase::Decode, 1)?.into_iter().map(f32::to_bits).collect();
-    let edges = generation.programmatic_edges();
-    let tpot_us = median(&steps).unwrap_or_default();
-    Ok(Ran { engine, edges, tokens, logits, tpot_us })
+    let made = make()?;
+    Ok(cell.get_or_init(|| made))
 }
 
 fn verdict(good: bool, said: String) -> Result<(Found, String)> {
     Ok((if good { Found::Passed } else { Found::Failed }, said))
 }
 
-fn products(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
-    let engine = engine(gpu, model, &PLAIN)?;
+fn products(bench: &Bench<'_>) -> Result<(Found, String)> {
+    let engine = bench.engine()?;
     let many = 2 * matvec::MOST_ROWS;
     let (mut worst, mut count) = (0.0f64, 0);
     for product in engine.products()? {
         for rows in [product.rows, many] {
-            if let Some(off) = off_by(&engine, &product, rows)? {
+            if let Some(off) = off_by(engine, &product, rows)? {
                 (worst, count) = (worst.max(off), count + 1);
             }
         }
@@ -198,21 +243,20 @@ fn off_by(engine: &Engine, product: &Product, rows: u32) -> Result<Option<f64>> 
     Ok(Some(off.fold(0.0, |most: f64, x| if x.is_nan() { f64::INFINITY } else { most.max(x) })))
 }
 
-fn graph(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
-    let eager = ran(gpu, model, &Case { graph: false, programmatic: false, ..PLAIN })?;
-    let (tokens, logits) = (eager.tokens, eager.logits);
-    drop(eager.engine);
-    let graph = ran(gpu, model, &PLAIN)?;
+fn graph(bench: &Bench<'_>) -> Result<(Found, String)> {
+    let eager = bench.ran(&Case { graph: false, programmatic: false, ..PLAIN })?;
+    let graph = bench.plain()?;
+    let logits = &eager.logits;
     let differing = logits.iter().zip(&graph.logits).filter(|(a, b)| a != b).count();
     verdict(
-        tokens == graph.tokens && differing == 0 && logits.len() == graph.logits.len(),
-        format!("{} steps, {differing} of {} logits differ in any bit", TOKENS - 1, logits.len()),
+        eager.tokens == graph.tokens && differing == 0 && logits.len() == graph.logits.len(),
+        format!("{} steps, {differing} of {} logits differ in any bit", bench.tokens - 1, logits.len()),
     )
 }
 
-fn early_starts(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
-    let with = ran(gpu, model, &PLAIN)?;
-    if !with.engine.programmatic() {
+fn early_starts(bench: &Bench<'_>) -> Result<(Found, String)> {
+    let with = bench.plain()?;
+    if !with.programmatic {
         let why =
             "this GPU or its driver cannot (compute capability 9.0 and a driver for CUDA 12.3 can)";
         return Ok((Found::NotDone, why.into()));
@@ -221,8 +265,7 @@ fn early_starts(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
         return Ok((Found::NotDone, "the driver does not tell of edges".into()));
     };
     let with_us = with.tpot_us;
-    drop(with.engine);
-    let without_us = ran(gpu, model, &Case { programmatic: false, ..PLAIN })?.tpot_us;
+    let without_us = bench.ran(&Case { programmatic: false, ..PLAIN })?.tpot_us;
     let said = format!("{edges} edges, {with_us:.1} us a step with them and {without_us:.1} us without");
     Ok((
         match (edges, with_us < without_us) {
@@ -234,14 +277,10 @@ fn early_starts(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
     ))
 }
 
-fn bandwidth(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
-    let ran = ran(gpu, model, &PLAIN)?;
-    let read = read_bandwidth(gpu, &ran.engine.kernels().get("read_bandwidth")?)?;
-    let weights = ran.engine.programs().decode.plan.weights.iter();
-    // of the embedding a step reads a row
-    let weights = weights.filter(|weight| weight.parts.iter().all(|p| p.tensor != Tensor::Embedding));
-    let bytes: u64 = weights.map(|w| 2 * u64::from(w.inputs) * u64::from(w.outputs)).sum();
-    let gb_s = bytes as f64 / ran.tpot_us / 1e3;
+fn bandwidth(bench: &Bench<'_>) -> Result<(Found, String)> {
+    let ran = bench.plain()?;
+    let read = read_bandwidth(bench.gpu, &bench.engine()?.kernels().get("read_bandwidth")?)?;
+    let gb_s = ran.bytes as f64 / ran.tpot_us / 1e3;
     let share = gb_s / read.gb_s;
     let said = format!("{gb_s:.0} GB/s of {:.0} GB/s: {:.0} %", read.gb_s, 100.0 * share);
     Ok((
@@ -254,9 +293,9 @@ fn bandwidth(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
     ))
 }
 
-fn overlap(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
+fn overlap(bench: &Bench<'_>) -> Result<(Found, String)> {
     let link = Some(EmulatedLink::Formula { alpha_us: 500.0, gb_s: 1000.0 });
-    let mut engine = engine(gpu, model, &Case { architecture: "ladder", tp: 4, link, ..PLAIN })?;
+    let mut engine = bench.engine_of(&Case { architecture: "ladder", tp: 4, link, ..PLAIN })?;
     engine.check_link()?;
     let Some([communication, products, both]) = engine.time_beside()? else {
         return Ok((Found::NotDone, "nothing was emulated".into()));
@@ -278,9 +317,9 @@ fn beside(communication: f64, products: f64, both: f64) -> Found {
     }
 }
 
-fn link(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
+fn link(bench: &Bench<'_>) -> Result<(Found, String)> {
     let link = Some(EmulatedLink::Formula { alpha_us: 25.0, gb_s: 200.0 });
-    let mut engine = engine(gpu, model, &Case { architecture: "ladder", tp: 4, link, ..PLAIN })?;
+    let mut engine = bench.engine_of(&Case { architecture: "ladder", tp: 4, link, ..PLAIN })?;
     let Some(checked) = engine.check_link()? else {
         return Ok((Found::NotDone, "nothing was emulated".into()));
     };
@@ -296,8 +335,9 @@ fn link(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
     )
 }
 
-fn stamps(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
-    let engine = engine(gpu, model, &PLAIN)?;
+fn stamps(bench: &Bench<'_>) -> Result<(Found, String)> {
+    let gpu = bench.gpu;
+    let engine = bench.engine()?;
     let tick = Tick::measure(gpu, engine.main(), &engine.kernels().get("clock_probe")?)?;
     let stamp_us = Stamps::new(gpu, 1, 1)?.cost_us(gpu, engine.kernels(), engine.main())?;
     let event = gpu.event(true)?;
@@ -309,7 +349,7 @@ fn stamps(gpu: &Gpu, model: &str) -> Result<(Found, String)> {
     Ok((if tick.ns <= 2_100.0 { Found::Passed } else { Found::Warned }, said))
 }
 
-fn nccl(_: &Gpu, _: &str) -> Result<(Found, String)> {
+fn nccl(_: &Bench<'_>) -> Result<(Found, String)> {
     let gpus = Gpu::count()?;
     if gpus < 2 {
         return Ok((Found::NotDone, format!("{gpus} GPU: there is nobody to sum with")));

@@ -235,7 +235,7 @@ fn library(compiler: &str, unit: &Unit, defines: &Defines) -> Result<Arc<Mutex<L
 
 /// The shared object of a unit, in the target folder; compiled where it is not there yet.
 fn compiled(compiler: &str, unit: &Unit, defines: &Defines) -> Result<PathBuf, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = &Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let shim = root.join("tests/cuda/shim.h");
     let mut hash = Sha256::new();
     let mut parts = vec![unit.source.to_owned(), format!("{compiler} {defines:?}")];
@@ -264,7 +264,19 @@ fn compiled(compiler: &str, unit: &Unit, defines: &Defines) -> Result<PathBuf, S
     write!(source, "#line 1 \"kernels/{}\"\n{}", unit.name, unit.source).map_err(|e| e.to_string())?;
     let mut command = Command::new(compiler);
     // kernels run briefly here: optimising them for longer would take longer than it spares
-    command.args(["-x", "c++", "-std=c++17", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]);
+    command.args([
+        "-x",
+        "c++",
+        "-std=c++17",
+        "-O1",
+        "-finline-small-functions",
+        "-fPIC",
+        "-shared",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-Wno-ignored-optimization-argument",
+    ]);
     command.args(["-Wno-unknown-pragmas", "-include"]).arg(&shim).arg("-I").arg(root.join("kernels"));
     command.args(defines.iter().map(|(name, value)| match value.as_str() {
         "" => format!("-D{name}"),

@@ -5,9 +5,14 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use serde::Deserialize;
 
-use super::*;
-use crate::study::analysis::testing::{span, trace};
-use crate::study::analysis::{steps, trace_report};
+use super::testing::{span, trace};
+use super::{steps, trace_report};
+use crate::plan::{Lane, Phase};
+use crate::trace::overlap::intervals::clip;
+use crate::trace::overlap::{
+    Nanoseconds, Selection, decode_overlap, exposed_intervals, is_memory, origin_ns, overlap,
+};
+use crate::trace::{Span, Trace};
 
 /// A case file: what happened, what is looked at, what must come out.
 #[derive(Deserialize)]

@@ -3,7 +3,7 @@
 //! there as it was told, the sweep goes on with what is missing and nothing else, and nothing is left over.
 //!
 //! ```text
-//! cargo test --release --test soak -- --ignored --nocapture
+//! cargo test --release --test it soak -- --ignored --nocapture
 //! ```
 //!
 //! It ends after `LADDERSCOPE_SOAK_MINUTES` (5) or, if that is set, `LADDERSCOPE_SOAK_KILLS`;
@@ -12,18 +12,14 @@
 //!
 //! The seed is printed; `LADDERSCOPE_SOAK_SEED` repeats it (the blows, not the moments at which they meet a process).
 
-#[path = "it/support.rs"]
-#[allow(dead_code, reason = "one place for both test programs")]
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::support::{Done, Place, Started};
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{Done, Place, Started};
 
 /// The file that tells libfaketime how far a clock is off.
 const CLOCK: &str = "clock";
@@ -319,7 +315,7 @@ impl Soak {
         let alive: Vec<u32> = processes
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
             .filter(|pid| std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == here))
-            .filter(|pid| support::is_alive(*pid))
+            .filter(|pid| crate::support::is_alive(*pid))
             .collect();
         assert!(alive.is_empty(), "{blow:?} left processes {alive:?}");
     }
