@@ -35,11 +35,11 @@ pub struct Buffers {
 }
 
 /// For each lane, the number of its operations known to have completed.
-pub type Clock = [u32; 2];
+pub(crate) type Clock = [u32; 2];
 
 impl Plan {
     /// For each operation: its own position on its lane (from 1), and what has completed when it starts.
-    pub fn clocks(&self) -> Vec<(Lane, u32, Clock)> {
+    pub(crate) fn clocks(&self) -> Vec<(Lane, u32, Clock)> {
         let mut position = [0u32; 2];
         let mut clocks: Vec<(Lane, u32, Clock)> = Vec::with_capacity(self.operations.len());
         for (operation, waits) in self.operations.iter().zip(self.dependencies()) {

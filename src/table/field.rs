@@ -128,10 +128,12 @@ impl Field {
         same_name(&self.name, name) || self.aliases.iter().any(|alias| same_name(alias, name))
     }
 
+    /// The environment variable of this name, as it was set for a run: `env.NAME`.
     pub fn variable(name: &str) -> Self {
         Self::dynamic("env", name, Source::Variable)
     }
 
+    /// The hardware profile's number of this name, as a run set it: `set.NAME`.
     pub fn setting(name: &str) -> Self {
         Self::dynamic("set", name, Source::Override)
     }

@@ -59,7 +59,7 @@ pub mod code {
 }
 
 /// Turns a driver's answer into a result; `what` was being done: `launching rms_norm on GPU 0`.
-pub fn check(api: &Api, code: u32, what: impl FnOnce() -> String) -> Result<()> {
+pub(crate) fn check(api: &Api, code: u32, what: impl FnOnce() -> String) -> Result<()> {
     if code == 0 {
         return Ok(());
     }
@@ -68,7 +68,7 @@ pub fn check(api: &Api, code: u32, what: impl FnOnce() -> String) -> Result<()> 
 
 /// The driver's name of a code with its explanation, for example `CUDA_ERROR_NO_DEVICE (100), no
 /// CUDA-capable device is detected`.
-pub fn text(api: &Api, code: u32) -> String {
+pub(crate) fn text(api: &Api, code: u32) -> String {
     // SAFETY: both functions write the address of a static text, or nothing.
     let ask = |function: unsafe extern "C" fn(u32, *mut *const c_char) -> u32| unsafe {
         let mut text = std::ptr::null();
@@ -85,7 +85,7 @@ pub fn text(api: &Api, code: u32) -> String {
 }
 
 /// Why the driver cannot be used at all, and what to do.
-pub fn refusal(api: &Api, code: u32) -> String {
+pub(crate) fn refusal(api: &Api, code: u32) -> String {
     format!("the NVIDIA driver cannot be used: {}{}", text(api, code), advice(code))
 }
 

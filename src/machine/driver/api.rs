@@ -16,7 +16,7 @@ pub const OLDEST: u32 = 12_000;
 
 functions! {
     /// The driver functions that are used, all present in drivers for CUDA 12.0.
-    pub struct Api;
+    pub(crate) struct Api;
     fn cuGetErrorName(code: u32, text: *mut *const c_char) -> u32;
     fn cuGetErrorString(code: u32, text: *mut *const c_char) -> u32;
     fn cuInit(flags: c_uint) -> u32;
@@ -92,7 +92,7 @@ functions! {
 /// The driver's functions, looked up and initialised (`cuInit`) once for the process. An input
 /// error where there is no driver, where it is older than CUDA 12.0, or where it refuses; the
 /// message says what to do.
-pub fn api() -> Result<&'static Api> {
+pub(crate) fn api() -> Result<&'static Api> {
     static API: OnceLock<Result<Api, String>> = OnceLock::new();
     API.get_or_init(|| enter().map_err(|error| error.to_string()))
         .as_ref()

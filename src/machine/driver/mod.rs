@@ -13,7 +13,7 @@ mod answer;
 mod api;
 mod capture;
 mod event;
-pub mod functions;
+pub(crate) mod functions;
 mod gpu;
 mod graph;
 mod green;

@@ -107,6 +107,8 @@ impl Profile {
         (CollectiveCost::Link { table, tp, scale, network, half }, used)
     }
 
+    /// The table of measured sums that such an all-reduce is read from, and the collective that it stands for: NCCL's where
+    /// the one that was asked for is not possible, or nobody measured it.
     pub fn table_of(&self, collective: Collective, p2p: P2p, tp: u32) -> (&LinkTable, Collective) {
         let is_possible = p2p == P2p::On && tp <= self.gpus_per_node;
         match (self.link.table(collective).filter(|_| is_possible), p2p) {

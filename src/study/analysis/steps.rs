@@ -56,7 +56,7 @@ fn summary(runs: &Runs, key: StepKey, of_step: &[&Run]) -> Option<StepSummary> {
         let lanes = Lanes::build(runs, of_rank.iter().copied()).finish();
         let Some(extent) = lanes.extent else { continue };
         (start, end) = (start.min(extent.0), end.max(extent.1));
-        sum = sum.add(lanes.sums());
+        sum = sum + lanes.sums();
         ranks += 1;
     }
     let average = |ns: i64| us(ns) / f64::from(ranks);

@@ -5,6 +5,7 @@
 //! intervals, so that what runs twice at once counts once. All sums are exact integer nanoseconds.
 
 use std::collections::BTreeMap;
+use std::ops::Add;
 
 use serde::Serialize;
 
@@ -69,8 +70,11 @@ pub struct Nanoseconds {
     pub peer_wait_ns: i64,
 }
 
-impl Nanoseconds {
-    pub fn add(self, other: Self) -> Self {
+/// Saturates: sums of a damaged trace are wrong, and no panic.
+impl Add for Nanoseconds {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
         Self {
             comm_ns: self.comm_ns.saturating_add(other.comm_ns),
             compute_ns: self.compute_ns.saturating_add(other.compute_ns),
@@ -138,7 +142,7 @@ pub fn summarise(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> OverlapReport {
         .zip(lanes)
         .map(|(rank, lanes)| RankOverlap::new(*rank, lanes.sums()))
         .collect();
-    let sum = ranks.iter().map(|rank| rank.exact).fold(Nanoseconds::default(), Nanoseconds::add);
+    let sum = ranks.iter().map(|rank| rank.exact).fold(Nanoseconds::default(), Add::add);
     OverlapReport {
         all: RankOverlap::new(u32::MAX, sum),
         breakdown: tally.breakdown(runs.trace, ranks.len()),
