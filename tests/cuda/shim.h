@@ -25,7 +25,6 @@
 #include <cstring>
 #include <pthread.h> // <mutex> would take as long to read as all the others
 #include <sys/mman.h>
-#include <tuple>
 #include <ucontext.h>
 #include <utility>
 
@@ -33,6 +32,9 @@
 // exports is visible (and unique in a process, as inline variables would be).
 #pragma GCC visibility push(hidden)
 #define SHIM_EXPORT extern "C" __attribute__((used, visibility("default")))
+
+// Where accesses are noted, those of the device itself are none of a kernel's, and most of all.
+#define SHIM_UNSEEN __attribute__((no_sanitize_thread))
 
 #include "shim/copies.h"
 #include "shim/fibers.h"

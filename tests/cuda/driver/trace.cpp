@@ -16,12 +16,14 @@ struct Touched {
 std::map<uint64_t, Touched> touched;
 bool on = false;
 
-// What is behind a page: no two allocations share one. Accesses are many; a map would be most of their time.
+// What is behind a page: no two allocations share one. Accesses are many, most of them of stacks and of what this device has
+// of its own: the table has to fit the cache, and what is known is found without a call.
 struct Page {
-    uint64_t number = 0, launch = 0;
+    uint64_t key = 0; // the number of the page and, in its lower bits, of the launch
     Touched *touched = nullptr;
 };
-Page pages[1 << 14];
+constexpr unsigned PAGE_BITS = 12, LAUNCH_BITS = 16;
+Page pages[1 << PAGE_BITS];
 uint64_t launch = 0;
 
 Touched *find(uint64_t address) {
@@ -36,19 +38,26 @@ Touched *find(uint64_t address) {
     return &at->second;
 }
 
-void touch(const void *pointer, uint64_t bytes, bool write) {
-    if (!on) return;
-    auto address = reinterpret_cast<uint64_t>(pointer);
-    Page &page = pages[address >> 12 & (sizeof pages / sizeof *pages - 1)];
-    if (page.number != address >> 12 || page.launch != launch) page = {address >> 12, launch, find(address)};
-    Touched *one = page.touched;
-    if (!one || address < one->start) return;
+[[gnu::noinline]] void look_up(Page &page, uint64_t key, uint64_t address) { page = {key, find(address)}; }
+
+[[gnu::noinline]] void mark(Touched *one, uint64_t address, uint64_t bytes, bool write) {
+    if (address < one->start) return;
     uint64_t end = std::min(address + bytes, one->end);
     for (uint64_t at = (address - one->start) / GRAIN; at * GRAIN + one->start < end; at++) {
         uint8_t &grain = one->grains[at];
         if (write) grain |= 2;
         else if (!(grain & 2)) grain |= 1;
     }
+}
+
+inline void touch(const void *pointer, uint64_t bytes, bool write) {
+    if (!on) return;
+    auto address = reinterpret_cast<uint64_t>(pointer);
+    uint64_t number = address >> 12, key = number << LAUNCH_BITS | launch;
+    // mixed, since stacks lie powers of two apart
+    Page &page = pages[number * 0x9e3779b97f4a7c15ull >> (64 - PAGE_BITS)];
+    if (page.key != key) look_up(page, key, address);
+    if (page.touched) mark(page.touched, address, bytes, write);
 }
 
 std::vector<FakeRange> ranges(uint8_t bit) {
@@ -70,7 +79,9 @@ std::vector<FakeRange> ranges(uint8_t bit) {
 
 void trace_begin() {
     touched.clear();
-    launch++;
+    launch = (launch + 1) % (1 << LAUNCH_BITS);
+    // no number of a launch may stand for an earlier one
+    if (launch == 0) std::fill(std::begin(pages), std::end(pages), Page{});
     on = true;
 }
 

@@ -118,13 +118,13 @@ struct ThreadOrder {
 };
 inline ThreadOrder thread_order;
 
-inline void make_ready(Fiber* fiber) {
+SHIM_UNSEEN inline void make_ready(Fiber* fiber) {
     fiber->state = State::Ready;
     ready[(ready_first + ready_count++) % (MAX_THREADS * 2)] = fiber->linear;
 }
 
 // Before all that are ready.
-inline void make_first(Fiber* fiber) {
+SHIM_UNSEEN inline void make_first(Fiber* fiber) {
     fiber->state = State::Ready;
     ready_first = (ready_first + MAX_THREADS * 2 - 1) % (MAX_THREADS * 2);
     ready[ready_first] = fiber->linear;
@@ -151,7 +151,7 @@ inline char* stack_of(unsigned fiber) {
 }
 
 // Leaves the running context for the next fiber that is ready, or for the launcher where none is.
-[[gnu::noinline]] inline void go_on() {
+[[gnu::noinline]] SHIM_UNSEEN inline void go_on() {
     if (ready_count == 0) {
         current = nullptr;
         __builtin_longjmp(launcher, 1);
@@ -184,7 +184,7 @@ inline void give_stacks_back() {
 [[gnu::destructor]] static void unloaded() { give_stacks_back(); }
 
 // Parks the running fiber until somebody makes it ready.
-[[gnu::noinline]] inline void yield() {
+[[gnu::noinline]] SHIM_UNSEEN inline void yield() {
     Fiber* self = current;
     if (__builtin_setjmp(self->jump) == 0) go_on();
 }
@@ -216,7 +216,7 @@ inline void give_stacks_back() {
     __builtin_longjmp(launcher, 1);
 }
 
-inline void release_barrier() {
+SHIM_UNSEEN inline void release_barrier() {
     at_barrier = 0;
     thread_order.each([](Fiber& fiber) {
         if (fiber.state == State::AtBarrier) make_ready(&fiber);
@@ -226,7 +226,7 @@ inline void release_barrier() {
 inline void begin_copies();
 inline void end_copies();
 
-inline void fiber_main() {
+SHIM_UNSEEN inline void fiber_main() {
     for (;;) {
         begin_copies();
         thread_body();
@@ -241,7 +241,7 @@ inline void fiber_main() {
 }
 
 // __syncthreads: all threads that have not left the kernel, at one place of the source.
-inline void barrier(int line) {
+SHIM_UNSEEN inline void barrier(int line) {
     if (at_barrier == 0) first_at_barrier = current;
     // those that wait are all at the same one
     if (const Fiber& first = *first_at_barrier; at_barrier > 0 && first.line != line) {
@@ -266,13 +266,13 @@ struct Lanes {
     void* out[32];
 };
 
-inline bool waits_in(const Fiber& other, const char* what, unsigned mask) {
+SHIM_UNSEEN inline bool waits_in(const Fiber& other, const char* what, unsigned mask) {
     return other.mask == mask && (other.what == what || strcmp(other.what, what) == 0);
 }
 
 // A warp collective over the lanes of `mask`: the last that arrives computes everybody's results. Lanes that wait elsewhere end
 // the launch; where all that wait do so in the same collective, one of them stands for all.
-inline void collective(unsigned mask, const char* what, const void* in, void* out, void (*compute)(Lanes&)) {
+SHIM_UNSEEN inline void collective(unsigned mask, const char* what, const void* in, void* out, void (*compute)(Lanes&)) {
     unsigned lane = current->linear % 32, first = current->linear - lane, self = 1u << lane, others = mask & ~self;
     Warp& warp = warps[first / 32];
     if (!(mask & self)) fail("%s with mask %#x by lane %u, which is not in it", what, mask, lane);

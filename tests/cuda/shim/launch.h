@@ -140,16 +140,17 @@ inline int launch(const char* name, void (*body)(), const unsigned grid[3], cons
 // Calls a kernel with arguments as cuLaunchKernel takes them: a pointer to each.
 template <class... A> struct Kernel {
     inline static void (*function)(A...);
-    inline static std::tuple<A...>* arguments;
-    static void body() { std::apply(function, *arguments); }
+    inline static void** arguments;
+    template <size_t... I> static void call(std::index_sequence<I...>) {
+        function(*static_cast<std::remove_cv_t<A>*>(arguments[I])...);
+    }
+    static void body() { call(std::index_sequence_for<A...>{}); }
 
-    template <size_t... I>
     static int run(const char* name, void (*kernel)(A...), const unsigned* grid, const unsigned* block,
-                   unsigned shared, void** given, std::index_sequence<I...>) {
+                   unsigned shared, void** given) {
         OneAtATime guard;
-        std::tuple<A...> copied{*static_cast<std::remove_cv_t<A>*>(given[I])...};
         function = kernel;
-        arguments = &copied;
+        arguments = given;
         return launch(name, body, grid, block, shared);
     }
 };
@@ -157,7 +158,7 @@ template <class... A> struct Kernel {
 template <class... A>
 int run(const char* name, void (*kernel)(A...), const unsigned* grid, const unsigned* block, unsigned shared,
         void** arguments) {
-    return Kernel<A...>::run(name, kernel, grid, block, shared, arguments, std::index_sequence_for<A...>{});
+    return Kernel<A...>::run(name, kernel, grid, block, shared, arguments);
 }
 
 // How many arguments a kernel takes, then the bytes of each.

@@ -21,7 +21,7 @@ template <class V> V shuffle(const char* what, unsigned mask, V value, unsigned 
     static_assert(sizeof(V) == 4 || sizeof(V) == 8, "shuffles take 32 or 64 bits");
     Shuffled<V> in{value, source};
     V out{};
-    collective(mask, what, &in, &out, [](Lanes& lanes) {
+    collective(mask, what, &in, &out, [](Lanes& lanes) SHIM_UNSEEN {
         for (unsigned i = 0; i < 32; i++) {
             if (!(lanes.mask >> i & 1)) continue;
             unsigned source = static_cast<const Shuffled<V>*>(lanes.in[i])->source;
@@ -38,7 +38,7 @@ inline unsigned lane_now() { return current->linear % 32; }
 
 inline unsigned ballot(const char* what, unsigned mask, bool vote) {
     unsigned out = 0;
-    collective(mask, what, &vote, &out, [](Lanes& lanes) {
+    collective(mask, what, &vote, &out, [](Lanes& lanes) SHIM_UNSEEN {
         unsigned votes = 0;
         for (unsigned i = 0; i < 32; i++) {
             if ((lanes.mask >> i & 1) && *static_cast<const bool*>(lanes.in[i])) votes |= 1u << i;
@@ -56,6 +56,11 @@ struct Fragments {
     float c[4];
 };
 
+// Of which number of a product a lane holds the i-th.
+struct Place {
+    unsigned row, column;
+};
+
 // d = a b + c over a warp: a is 16x16, b 16x8, 16-bit numbers widened by `widen`; sums in f32, k ascending.
 template <float (*WIDEN)(uint16_t)>
 void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], const float (&c)[4]) {
@@ -64,8 +69,12 @@ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
     memcpy(in.b, b, sizeof b);
     memcpy(in.c, c, sizeof c);
     float out[4];
-    collective(0xffffffffu, "mma", &in, out, [](Lanes& lanes) {
-        static float A[16][16], B[16][8];
+    collective(0xffffffffu, "mma", &in, out, [](Lanes& lanes) SHIM_UNSEEN {
+        // a row of eight numbers, all columns at once
+        typedef float Row __attribute__((vector_size(32)));
+        static float A[16][16];
+        static Row B[16], sums[16];
+        auto place = [](unsigned lane, unsigned i) { return Place{lane / 4 + i / 2 * 8, lane % 4 * 2 + i % 2}; };
         for (unsigned lane = 0; lane < 32; lane++) {
             const Fragments& f = *static_cast<const Fragments*>(lanes.in[lane]);
             unsigned group = lane / 4, pair = lane % 4 * 2;
@@ -80,16 +89,14 @@ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                     B[pair + half + i * 8][group] = WIDEN(uint16_t(f.b[i] >> 16 * half));
                 }
             }
+            for (unsigned i = 0; i < 4; i++) sums[place(lane, i).row][place(lane, i).column] = f.c[i];
+        }
+        for (unsigned row = 0; row < 16; row++) {
+            for (unsigned k = 0; k < 16; k++) sums[row] += A[row][k] * B[k];
         }
         for (unsigned lane = 0; lane < 32; lane++) {
-            const Fragments& f = *static_cast<const Fragments*>(lanes.in[lane]);
             float* out = static_cast<float*>(lanes.out[lane]);
-            for (unsigned i = 0; i < 4; i++) {
-                unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-                float sum = f.c[i];
-                for (unsigned k = 0; k < 16; k++) sum += A[row][k] * B[k][column];
-                out[i] = sum;
-            }
+            for (unsigned i = 0; i < 4; i++) out[i] = sums[place(lane, i).row][place(lane, i).column];
         }
     });
     memcpy(d, out, sizeof out);
