@@ -5,6 +5,9 @@ use super::metrics::{recorder, steps_ms};
 use crate::base::statistics::{bootstrap, median};
 use crate::table::{Instrumented, Record, Sample, Spec};
 
+/// From this overhead on, what was timed is another run than the samples: its overlap and its trace are not theirs.
+const DISTURBED: f64 = 1.05;
+
 /// Consecutive steps of a block.
 const BLOCK: usize = 8;
 
@@ -38,6 +41,20 @@ pub(super) fn pooled(last: &Record, runs: &[&Record]) -> Option<Instrumented> {
         .collect();
     pass.steps_ms = rounds.iter().flat_map(|round| &round.timed).copied().collect();
     Some(with_overhead(pass, &rounds))
+}
+
+/// What to say of a pass whose timing made steps longer by more than a twentieth, by its interval's lower end where it
+/// has one; else `None`.
+pub fn disturbed(pass: &Instrumented) -> Option<String> {
+    let overhead = pass.overhead?;
+    let least = pass.overhead_ci95.map_or(overhead, |[low, _]| low);
+    (least > DISTURBED).then(|| {
+        format!(
+            "steps took {overhead:.2} x as long while '{}' timed their operations: overlap and trace are those of the \
+             longer steps; another --recorder may cost less",
+            pass.recorder
+        )
+    })
 }
 
 fn with_overhead(mut pass: Instrumented, rounds: &[Round]) -> Instrumented {
@@ -91,6 +108,21 @@ mod tests {
         let old = r#"{"recorder":"cuda events, rotating K=8","windows":8,"steps_ms":[2.0],"stretch":1.1,"clipped":0.01}"#;
         let read: Instrumented = serde_json::from_str(old).unwrap();
         assert_eq!((read.recorder.as_str(), read.steps_ms), ("cuda events, rotating K=8", vec![2.0]));
+    }
+
+    #[test]
+    fn a_pass_that_took_far_longer_is_told_and_one_that_may_not_have_is_not() {
+        let spec = spec();
+        let said = |factor: f64| {
+            let samples = [sample(steps(1.0)), sample(steps(1.0))];
+            disturbed(&overhead(&spec, &samples, pass(steps(factor))))
+        };
+        assert_eq!([said(1.0), said(1.04)], [None, None]);
+        let text = said(1.21).expect("it is told");
+        assert!(text.starts_with("steps took 1.21 x as long while 'stamps' timed"), "{text}");
+        let unsure =
+            Instrumented { overhead: Some(1.06), overhead_ci95: Some([1.01, 1.12]), ..pass(Vec::new()) };
+        assert_eq!(disturbed(&unsure), None);
     }
 
     #[test]

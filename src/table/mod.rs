@@ -18,7 +18,7 @@ mod unit;
 pub use environment::Environment;
 pub use field::{Field, Search, Source, fields};
 pub use hidden::{hidden_share, hidden_shares, limit};
-pub use instrumented::overhead;
+pub use instrumented::{disturbed, overhead};
 pub use measures::{Better, Interval, MEASURES, Measure, Scope, measure};
 pub use metrics::{
     CellRuns, aggregate, completion_ms, host, metrics, recorder, stalls, steps_ms, tokens_per_s,

@@ -137,6 +137,7 @@ pub(crate) fn with_outcome(mut record: Record, outcome: Outcome) -> Record {
     record.metrics = metrics;
     record.instrumented =
         outcome.instrumented.map(|pass| crate::table::overhead(&record.spec, &outcome.samples, *pass));
+    record.warnings.extend(record.instrumented.as_ref().and_then(crate::table::disturbed));
     let traced = record.instrumented.as_ref().and_then(|pass| pass.overlap);
     record.overlap = traced.or_else(|| outcome.samples.iter().rev().find_map(|s| s.overlap));
     record.verified = outcome.environment.get("self_check").map(|check| check["passed"] == true);

@@ -22,8 +22,8 @@ pub(super) fn gpus() -> (Value, Value) {
     (gpus.iter().map(describe).collect(), driver)
 }
 
-// What tells one machine's GPUs from another's of the same kind (serial numbers) stays out: records are
-// published.
+// Serial numbers stay out: records are published. Which GPU a run had is told by its UUID (`gpu_uuid`), since two of
+// a kind differ in speed.
 fn describe(gpu: &GpuInfo) -> Value {
     json!({
         "name": gpu.name,
