@@ -12,7 +12,7 @@ use crate::lab::store::Store;
 use crate::lab::sweep::{self, Choice, Experiment, OnSlurm, SlurmOptions, SweepEvent, SweepOutcome};
 use crate::run::TIMEOUT;
 use crate::table::{Record, Spec, Status};
-use crate::trace;
+use crate::trace::export;
 
 /// How runs are started, and where they are stored.
 #[derive(Clone, Debug)]
@@ -108,7 +108,7 @@ impl Start {
             // simulated runs keep none: simulating once more, with every step, gives the same numbers
             let (mut simulated, _) = super::resimulate(spec, Some(u32::MAX - 1))?;
             simulated.meta.run = Some(record.run.clone());
-            trace::write(path, &simulated)?;
+            export::write_in(&simulated, export::Format::of_recording(path), path)?;
             record.trace = Some(path.display().to_string());
         }
         Ok(record)

@@ -25,6 +25,8 @@ pub enum Format {
     Json,
     /// Chrome JSON in Kineto's shape, gzipped.
     JsonGz,
+    /// Chrome JSON in Kineto's shape, packed by zstd.
+    JsonZst,
     /// The format of this program ([`super::write()`]): Parquet with metadata in its footer.
     Parquet,
     /// A row a span.
@@ -39,6 +41,7 @@ impl Format {
             path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
         let formats = [
             (".json.gz", Self::JsonGz),
+            (".json.zst", Self::JsonZst),
             (".json", Self::Json),
             (".parquet", Self::Parquet),
             (".csv", Self::Csv),
@@ -47,18 +50,23 @@ impl Format {
             || {
                 Error::input_help(
                     format!("{}: no format follows from this name", path.display()),
-                    "end it in .json or .json.gz (Chrome JSON, for Perfetto and Holistic Trace Analysis), \
-                     .parquet (Ladderscope's own) or .csv; for a Chrome JSON file a rank, name a directory, \
+                    "end it in .json, .json.gz or .json.zst (Chrome JSON, for Perfetto and Holistic Trace \
+                     Analysis), .parquet (Ladderscope's own) or .csv; for a Chrome JSON file a rank, name a directory, \
                      with a slash at its end",
                 )
             },
         )
     }
 
+    /// The format that the name of a recording's file asks for: this program's own where it asks for none.
+    pub fn of_recording(path: &Path) -> Self {
+        Self::of(path).unwrap_or(Self::Parquet)
+    }
+
     /// The format's name for people.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Json | Self::JsonGz => "Chrome JSON",
+            Self::Json | Self::JsonGz | Self::JsonZst => "Chrome JSON",
             Self::Parquet => "Parquet",
             Self::Csv => "CSV",
         }
@@ -80,7 +88,13 @@ pub fn exists(path: &Path) -> Error {
 /// An input error for a name that tells no format; a failure where the file cannot be written, which
 /// then is not there.
 pub fn write(trace: &Trace, path: &Path) -> Result<()> {
-    match Format::of(path)? {
+    write_in(trace, Format::of(path)?, path)
+}
+
+/// Writes a trace to one file in this format; nothing is there until all of it is. Fails where the file cannot be
+/// written, which then is not there.
+pub fn write_in(trace: &Trace, format: Format, path: &Path) -> Result<()> {
+    match format {
         Format::Parquet => super::write(path, trace),
         format => {
             let mut output = AtomicFile::create(path)?;
@@ -132,11 +146,23 @@ fn text(trace: &Trace, format: Format, ranks: Ranks, output: &mut AtomicFile) ->
     let mut buffered = BufWriter::with_capacity(1 << 18, output);
     let written = match format {
         Format::JsonGz => {
-            let mut gzip = flate2::write::GzEncoder::new(&mut buffered, flate2::Compression::fast());
-            chrome(trace, ranks, &mut gzip).and_then(|()| gzip.finish().map(|_| ()))
+            let packed = flate2::write::GzEncoder::new(&mut buffered, flate2::Compression::fast());
+            packed_chrome(trace, ranks, packed).and_then(|packed| packed.finish().map(|_| ()))
+        }
+        Format::JsonZst => {
+            zstd::stream::write::Encoder::new(&mut buffered, zstd::DEFAULT_COMPRESSION_LEVEL)
+                .and_then(|packed| packed_chrome(trace, ranks, packed))
+                .and_then(|packed| packed.finish().map(|_| ()))
         }
         Format::Csv => csv(&[("", trace)], &mut buffered),
         _ => chrome(trace, ranks, &mut buffered),
     };
     written.and_then(|()| buffered.flush()).map_err(Error::io(path))
+}
+
+/// Chrome JSON through what packs it. JSON comes in pieces of a few bytes, and a packer's call costs the most of one.
+fn packed_chrome<P: Write>(trace: &Trace, ranks: Ranks, packer: P) -> std::io::Result<P> {
+    let mut pieces = BufWriter::with_capacity(1 << 16, packer);
+    chrome(trace, ranks, &mut pieces)?;
+    pieces.into_inner().map_err(std::io::IntoInnerError::into_error)
 }

@@ -44,6 +44,25 @@ fn to_chrome_json_with_its_provenance_and_a_report() {
 }
 
 #[test]
+fn a_runs_trace_has_the_format_of_its_name_and_keeps_its_provenance() {
+    let place = Place::new();
+    let cpu = "cpu --link emulated:alpha_us=300,gb_s=1";
+    for (backend, provenance) in [("sim", "simulated"), (cpu, "emulated-link")] {
+        let names: [(&str, &[u8]); 3] =
+            [("t.json", b"{\n"), ("t.json.zst", b"\x28\xb5\x2f\xfd"), ("t.trace", b"PAR1")];
+        for (name, begins) in names {
+            let run = format!(
+                "run --model tiny --tp 2 --prompt-tokens 4 --output-tokens 4 --samples 1 --trace {name} --backend {backend}"
+            );
+            place.run(&run.split(' ').collect::<Vec<_>>()).exits(0);
+            assert!(read(&place.path().join(name)).starts_with(begins), "{name}");
+            let overlap = place.run(&["overlap", name, "--format", "json"]).exits(0).json();
+            assert_eq!(overlap["provenance"], provenance, "{name}");
+        }
+    }
+}
+
+#[test]
 fn to_parquet_and_the_overlap_is_the_same() {
     let place = place();
     convert(&place, &["t.parquet", "u.parquet"]).exits(0);

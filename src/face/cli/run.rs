@@ -25,7 +25,7 @@ pub struct Args {
     pub rounds: u32,
     #[command(flatten)]
     pub patience: Patience,
-    /// Also write the trace (of the last sample) there
+    /// Also write the trace (of the last sample) there: Chrome JSON (.json, .json.gz, .json.zst), .csv, else Parquet
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     #[command(flatten)]

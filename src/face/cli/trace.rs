@@ -32,7 +32,7 @@ struct ConvertArgs {
     /// The trace to read: a file, or a directory with a file a rank
     #[arg(value_name = "IN")]
     input: PathBuf,
-    /// The file to write: .json or .json.gz (Chrome JSON), .parquet, .csv; or a directory, for a .json.gz a rank
+    /// The file to write: .json, .json.gz or .json.zst (Chrome JSON), .parquet, .csv; or a directory, for a .json.gz a rank
     #[arg(value_name = "OUT")]
     output: PathBuf,
     /// OUT is a directory, made where there is none, and gets a Chrome JSON file a rank

@@ -20,6 +20,7 @@ use crate::lab::launch::{Executor, ExecutorEvent, RunRequest};
 use crate::lab::store::RunDir;
 use crate::run::{RunEvent, backend, is_supervised};
 use crate::table::{Record, Status};
+use crate::trace::{self, export};
 
 /// Time between asking a process to end and killing it, and between its end and giving up on its pipes.
 const GRACE: Duration = Duration::from_secs(2);
@@ -217,6 +218,10 @@ impl ProcessExecutor {
         let Some(to) = self.trace_copy.as_ref().filter(|_| record.trace.is_some()) else { return };
         let copy = || {
             let from = run.path.join(TRACE);
+            let format = export::Format::of_recording(to);
+            if format != export::Format::Parquet {
+                return export::write_in(&trace::read(&from)?, format, to);
+            }
             let mut trace = File::open(&from).map_err(Error::io(&from))?;
             let mut file = AtomicFile::create_all(to)?;
             std::io::copy(&mut trace, file.file_mut()).map_err(Error::io(to))?;

@@ -245,11 +245,13 @@ fn the_name_decides_the_format() {
     let of = |name: &str| Format::of(name.as_ref());
     assert_eq!(of("a/t.JSON").unwrap(), Format::Json);
     assert_eq!(of("t.pt.trace.json.gz").unwrap(), Format::JsonGz);
+    assert_eq!(of("t.json.zst").unwrap(), Format::JsonZst);
     assert_eq!(of("t.parquet").unwrap(), Format::Parquet);
     assert_eq!(of("t.csv").unwrap(), Format::Csv);
     for name in ["t.sqlite", "json", "t.gz", "/"] {
         let error = of(name).unwrap_err();
         assert!(error.exit_code() == 2 && error.to_string().contains("no format"), "{name}: {error}");
+        assert_eq!(Format::of_recording(name.as_ref()), Format::Parquet, "{name}");
     }
 }
 

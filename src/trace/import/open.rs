@@ -5,8 +5,13 @@ use std::path::{Path, PathBuf};
 use super::recognise::{Content, Packing, recognise, unknown, unpacked};
 use super::{directory, kineto, nsight};
 use crate::base::error::{Error, Result};
+use crate::table::Provenance;
 use crate::trace::rules::{RuleReport, Rules};
 use crate::trace::{self, Trace};
+
+/// The kernel of the cuda backend that takes as long as an emulated link would (`kernels/collective.cu`): whoever else
+/// records a run in which it stands did not measure a link.
+const EMULATED: &str = "emulated_collective";
 
 /// Opens a trace file, or a directory of them, a file a rank. Traces of other profilers are imported and
 /// classified by the default rules.
@@ -29,6 +34,9 @@ pub fn open(path: &Path) -> Result<Trace> {
 /// reading or importing it.
 pub fn open_with(path: &Path, rules: &Rules) -> Result<(Trace, RuleReport)> {
     let (mut trace, fresh) = if path.is_dir() { of_directory(path)? } else { of_file(path)? };
+    if fresh && trace.operations.iter().any(|operation| operation.name == EMULATED) {
+        trace.meta.provenance = trace.meta.provenance.max(Provenance::EmulatedLink);
+    }
     let classify = trace.meta.import.is_some() && (fresh || !rules.is_default());
     let report = if classify { rules.classify(&mut trace) } else { RuleReport::default() };
     Ok((trace, report))

@@ -8,6 +8,7 @@ use rusqlite::Connection;
 use super::{open, open_with};
 use crate::base::error::Error;
 use crate::base::natural::natural_order;
+use crate::table::Provenance;
 use crate::trace::rules::Rules;
 use crate::trace::write;
 
@@ -51,6 +52,30 @@ fn an_export_opens_plain_or_packed_under_any_name() {
         assert_eq!(report.communication().len(), 2);
         let files = trace.meta.import.expect("a report").files;
         assert_eq!(files, [path.display().to_string()], "the name that was given");
+    }
+}
+
+#[test]
+fn a_recorded_run_over_an_emulated_link_is_not_measured() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (kernel, provenance) in
+        [("emulated_collective", Provenance::EmulatedLink), ("loopback_sum", Provenance::Measured)]
+    {
+        let json = format!(
+            r#"[{{"ph": "X", "cat": "kernel", "name": "{kernel}", "pid": 0, "tid": 7, "ts": 1, "dur": 2}}]"#
+        );
+        let sqlite = directory.path().join(format!("{kernel}.sqlite"));
+        export(&sqlite);
+        let db = Connection::open(&sqlite).expect("a database");
+        db.execute("UPDATE StringIds SET value = ?1 WHERE id = 2", [kernel]).expect("renamed");
+        drop(db);
+        let chrome = directory.path().join(format!("{kernel}.json"));
+        std::fs::write(&chrome, json).expect("written");
+        for file in [sqlite, chrome] {
+            let (trace, report) = open_with(&file, &Rules::default()).expect("opens");
+            assert_eq!(trace.meta.provenance, provenance, "{file:?}");
+            assert!(report.communication().iter().any(|found| found.name == kernel), "{file:?}");
+        }
     }
 }
 

@@ -124,7 +124,11 @@ pub(super) fn assemble(mut files: Vec<ReadFile>) -> Trace {
 
     let meta = TraceMeta {
         version: FORMAT_VERSION,
-        provenance: Provenance::Measured,
+        provenance: files
+            .iter()
+            .filter_map(|file| file.metadata.provenance)
+            .max()
+            .unwrap_or(Provenance::Measured),
         run: None,
         spec: None,
         ranks: placed.iter().flat_map(Place::ranks).max().map_or(1, |rank| rank + 1),

@@ -3,10 +3,13 @@
 use serde_json::{Value, json};
 
 use super::split::Top;
-use crate::table::Environment;
+use crate::table::{Environment, Provenance};
 
 /// Ranks above this are no ranks but timestamps and the like.
 pub(super) const MOST_RANK: u32 = u16::MAX as u32;
+
+/// Where an export of this program says what its numbers are worth.
+const OWN: &str = "ladderscope";
 
 /// The metadata that importing needs, and the environment for people.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +20,8 @@ pub(super) struct Metadata {
     pub(super) world_size: Option<u64>,
     /// What times count from (ns of the wall clock).
     pub(super) base_ns: Option<i64>,
+    /// What a file that this program exported says of its numbers.
+    pub(super) provenance: Option<Provenance>,
     pub(super) environment: Environment,
     pub(super) warnings: Vec<String>,
 }
@@ -26,7 +31,7 @@ pub(super) fn metadata(top: &Top) -> Metadata {
     let mut metadata = Metadata::default();
     for (key, text) in &top.values {
         let interesting =
-            matches!(key.as_str(), "distributedInfo" | "deviceProperties" | "baseTimeNanoseconds")
+            matches!(key.as_str(), "distributedInfo" | "deviceProperties" | "baseTimeNanoseconds" | OWN)
                 || matches!(text.first(), Some(b'"' | b'0'..=b'9' | b'-')) && text.len() <= 4096;
         if !interesting {
             continue;
@@ -59,6 +64,18 @@ impl Metadata {
             }
             "deviceProperties" => put("gpus", gpus(&value)),
             "baseTimeNanoseconds" => self.base_ns = value.as_i64(),
+            OWN => {
+                for (key, value) in value["environment"].as_object().into_iter().flatten() {
+                    put(key, value.clone());
+                }
+                let provenance = serde_json::from_value(value["provenance"].clone());
+                // what cannot be read is not taken for measured
+                self.provenance = Some(provenance.unwrap_or_else(|error| {
+                    self.warnings
+                        .push(format!("{OWN}.provenance at the top: {error}; taken as simulated"));
+                    Provenance::Simulated
+                }));
+            }
             "hostname" | "hostName" | "host" => put("host", value),
             "cuda_driver_version" => put("driver", cuda_version(&value)),
             "cuda_runtime_version" => put("cuda", cuda_version(&value)),
@@ -144,6 +161,7 @@ mod tests {
             ("cuda_driver_version", "12090"),
             ("baseTimeNanoseconds", "1711964646000000000"),
             ("traceName", r#""/tmp/x.json""#),
+            ("ladderscope", r#"{"provenance": "emulated-link", "environment": {"threads": 2}}"#),
             ("nonsense", r#""\x""#),
             ("stackFrames", "{}"),
         ];
@@ -157,7 +175,20 @@ mod tests {
         assert_eq!(metadata.environment["gpus"][0]["name"], "NVIDIA H100");
         assert_eq!(metadata.environment["driver"], "12.9");
         assert_eq!(metadata.environment["nccl"], "2.21.5");
+        assert_eq!(metadata.environment["threads"], 2);
         assert!(!metadata.environment.contains_key("traceName"));
+        assert_eq!(metadata.provenance, Some(Provenance::EmulatedLink));
         assert_eq!(metadata.warnings.len(), 1, "{:?}", metadata.warnings);
+    }
+
+    #[test]
+    fn what_is_unknown_of_an_export_is_not_taken_for_measured() {
+        for own in [r#"{"provenance": "certain"}"#, "{}", "3"] {
+            let top = Top { values: vec![(OWN.into(), own.into())], ..Top::default() };
+            let metadata = metadata(&top);
+            assert_eq!(metadata.provenance, Some(Provenance::Simulated), "{own}");
+            assert!(metadata.warnings[0].contains("taken as simulated"), "{:?}", metadata.warnings);
+        }
+        assert_eq!(metadata(&Top::default()).provenance, None);
     }
 }
