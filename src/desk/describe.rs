@@ -62,7 +62,9 @@ fn asked(record: &Record, annotation: Option<&Annotation>) -> Section {
     let (tp, p2p, link) = (spec.tp, spec.p2p.as_str(), spec.link);
     line("runs on", format!("{}, TP {tp}, p2p {p2p}, link {link}", platform(record)));
     line("samples", format!("{} after {} of warm-up, seed {}", spec.samples, spec.warmup, spec.seed));
-    for (about, pairs) in [("variables", &spec.env), ("overrides", &spec.set)] {
+    for (about, pairs) in
+        [("variables", &spec.env), ("overrides", &spec.set), ("hashes of files", &spec.files)]
+    {
         if !pairs.is_empty() {
             line(about, pairs.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "));
         }

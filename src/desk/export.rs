@@ -138,7 +138,7 @@ pub fn comparison(
 /// Where there is nothing to draw, and where the file cannot be written.
 pub fn conversion(path: &Path, report: &ConversionReport, options: &Options) -> Result<()> {
     if FileKind::of(path) == Some(FileKind::Csv) {
-        return plot::write(path, report.table().csv().as_bytes());
+        return plot::write(path, report.file().csv().as_bytes());
     }
     plot::conversion_figure(report, options)?.save(path)
 }

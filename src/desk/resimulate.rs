@@ -36,6 +36,19 @@ impl fmt::Display for Part {
 /// Input errors for a model, hardware or stack that there is no more, and those of simulating the cell.
 pub fn resimulate(spec: &Spec, upto: Option<u32>) -> Result<(Trace, Option<Part>)> {
     let (backend, shared) = (backend(spec.backend)?, Shared::default());
+    let model = shared.model(&spec.model)?;
+    let now = shared.files(&model, &spec.hardware, &spec.stack)?;
+    if let Some((option, _)) = spec.files.iter().find(|(option, hash)| now.get(*option) != Some(*hash)) {
+        let name = match option.as_str() {
+            "hardware" => &spec.hardware,
+            "stack" => &spec.stack,
+            _ => &spec.model,
+        };
+        return Err(Error::input_help(
+            format!("{option} {name}: the file was changed since the cell was simulated"),
+            "run the cell again; or put back what stood in the file",
+        ));
+    }
     let predict = |output_tokens| -> Result<Trace> {
         let spec = Spec { output_tokens, ..spec.clone() };
         let (_, trace) = backend.predict(&spec, &shared, true)?;

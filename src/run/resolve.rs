@@ -137,6 +137,7 @@ pub(super) fn fill(
     // wrong ones are told on every backend
     PAIRS[1].read(&options.set)?;
     backend.complete(options, shared, &mut spec)?;
+    spec.files = shared.files(model, &spec.hardware, &spec.stack)?;
     Ok(spec)
 }
 

@@ -5,13 +5,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
+use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
+use crate::base::hash::short_key;
 use crate::machine::environment::available_memory;
 use crate::machine::hardware::{MemoryNeed, PlanMemory, Profile, Stack, Target};
 use crate::model::Model;
 use crate::plan::ModelShape;
+use crate::run::HOST;
 use crate::run::cuda::{self, gpus::Gpus};
 use crate::run::sim::{Plans, lowering};
 use crate::table::Spec;
@@ -29,6 +32,8 @@ type TargetKey = (String, String, Vec<(String, String)>);
 pub struct Shared {
     models: Table<String, Model>,
     targets: Table<TargetKey, Target>,
+    /// Hashes of files.
+    files: Table<PathBuf, String>,
     /// By everything but the workload that they depend on.
     plans: Table<String, Plans>,
     /// What plans keep in memory, by the same key: little, so that more of it is kept than of plans.
@@ -84,6 +89,25 @@ impl Shared {
             return plain();
         }
         self.targets.get(key(set), SMALL, || plain()?.with(set))
+    }
+
+    /// Hashes of the files that a cell names, by the option's name: its hardware profile and its stack where they are
+    /// not built in, and of a model's directory its config with the names and sizes of its weights. Each is read once.
+    /// Fails where a file cannot be read.
+    pub fn files(&self, model: &Model, hardware: &str, stack: &str) -> Result<BTreeMap<String, String>> {
+        let mut files = BTreeMap::new();
+        let profile = Profile::file(hardware).filter(|_| hardware != HOST);
+        for (option, file) in [("hardware", profile), ("stack", Stack::file(stack))] {
+            if let Some(file) = file {
+                let hash = || Ok(short_key(std::fs::read(file).map_err(Error::io(file))?));
+                files.insert(option.to_owned(), (*self.files.get(file.into(), SMALL, hash)?).clone());
+            }
+        }
+        if let Some(dir) = &model.dir {
+            let hash = self.files.get(dir.clone(), SMALL, || model.hash())?;
+            files.insert("model".to_owned(), (*hash).clone());
+        }
+        Ok(files)
     }
 
     /// The simulator's plans of a cell, kept for all cells of the same model, architecture, TP and dtype

@@ -51,6 +51,7 @@ pub fn frame(rows: &[(u32, Record)]) -> Result<DataFrame> {
     columns.extend([
         text("env", &|r| pairs(&r.spec.env)),
         text("set", &|r| pairs(&r.spec.set)),
+        text("files", &|r| pairs(&r.spec.files)),
         text("provenance", &|r| Some(r.provenance.to_string())),
         text("status", &|r| Some(r.status.as_str().into())),
         text("reason", &|r| r.reason.clone()),
@@ -163,6 +164,8 @@ pub fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, String> {
         measures.extend(measured(frame, measure)?.map(|numbers| (measure, numbers)));
     }
     let (row, round) = (numbers("row")?, numbers("round")?);
+    // batches of earlier versions have none
+    let files = texts("files").ok();
     let (env, set, status) = (texts("env")?, texts("set")?, texts("status")?);
     let (reason, provenance, created) = (texts("reason")?, texts("provenance")?, texts("created")?);
     let (experiment, warnings) = (texts("experiment")?, texts("warnings")?);
@@ -172,6 +175,10 @@ pub fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, String> {
         for at in rows.clone() {
             spec.env = env.json(at)?.unwrap_or_default();
             spec.set = set.json(at)?.unwrap_or_default();
+            spec.files = match &files {
+                Some(files) => files.json(at)?.unwrap_or_default(),
+                None => BTreeMap::new(),
+            };
             for (option, asked) in &options {
                 if at == rows.start || asked.changes[at] {
                     asked.put(option, at, &mut spec)?;

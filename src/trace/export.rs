@@ -15,6 +15,7 @@ use super::Trace;
 use crate::base::atomic::AtomicFile;
 use crate::base::error::{Error, Result};
 
+pub(in crate::trace) use chrome::HOSTS;
 pub use chrome::{Ranks, chrome};
 pub use csv::csv;
 

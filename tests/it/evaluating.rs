@@ -152,8 +152,15 @@ fn tables_and_csv_have_a_row_a_case() {
     assert!(table.lines().any(|line| line.contains("ladder") && line.contains(" [")), "{table}");
     let csv = evaluate(&place, &[&both[..], &["--format", "csv"]].concat()).exits(0).stdout;
     let lines: Vec<&str> = csv.lines().collect();
-    assert_eq!((lines[0], lines.len()), ("architecture,tp,nll,perplexity,kl,agreement", 3));
-    assert!(lines[1].starts_with("standard,1,") && lines[1].ends_with(",0,1"), "{csv}");
+    let columns = "architecture,tp,nll,perplexity,kl,agreement,nll_low,nll_high,";
+    assert!(lines[0].starts_with(columns) && lines[0].ends_with(",provenance"), "{csv}");
+    let row: Vec<&str> = lines[1].split(',').collect();
+    assert_eq!(
+        (lines.len(), &row[..2], &row[4..6]),
+        (3, &["standard", "1"][..], &["0", "1"][..]),
+        "{csv}"
+    );
+    assert!(!row[6].is_empty() && row.last() == Some(&"measured"), "{csv}");
 }
 
 #[test]

@@ -247,3 +247,43 @@ fn generation_does_not_depend_on_tp() {
     }
     assert_eq!(generate("2")["tokens"], one["tokens"]);
 }
+
+/// What stands in a file that a cell names belongs to the cell: who changes the file has another one.
+#[test]
+fn a_changed_profile_stack_or_model_is_another_cell() {
+    let place = Place::new();
+    let profile = place.run(&["hardware", "h100_sxm", "--toml"]).exits(0).stdout;
+    place.write("mine.toml", &profile);
+    place.write(
+        "e.toml",
+        "backend = \"sim\"\nhardware = \"mine.toml\"\n[model]\nname = \"llama-3-8b\"\n[workload]\nprompt_tokens = 64\n\
+         output_tokens = 8\n[grid]\narchitecture = [\"standard\", \"ladder\"]\ntp = [4]\n",
+    );
+    let sweep = || place.run(&["sweep", "e.toml"]).exits(0).stderr;
+    sweep();
+    let told = sweep();
+    assert!(told.contains("stored before"), "the file is as it was: {told}");
+    let faster = profile.replace("hbm_gb_s = 3350", "hbm_gb_s = 6700");
+    assert_ne!(faster, profile, "{profile}");
+    place.write("mine.toml", &faster);
+    let run = |architecture| {
+        let arguments = format!(
+            "run --backend sim --model llama-3-8b --tp 4 --hardware mine.toml --prompt-tokens 64 --output-tokens 8 \
+             --format json --architecture {architecture}"
+        );
+        place.run(&arguments.split_whitespace().collect::<Vec<_>>()).exits(0).json()
+    };
+    let changed = run("ladder");
+    assert!(changed["spec"]["files"]["hardware"].is_string(), "{changed}");
+    // the old standard is no baseline of the new ladder
+    let compared = place.run(&["compare", "--by", "architecture", "--format", "json"]).exits(0);
+    assert_eq!(compared.json()["pairs"].as_array().map(Vec::len), Some(1), "{compared:?}");
+    let stored = place.run(&["runs", "--format", "json"]).exits(0).json();
+    let mut stored = stored.as_array().into_iter().flatten();
+    let old = stored.find(|run| run["run"] != changed["run"]).expect("an old run");
+    let refused = place.run(&["overlap", old["run"].as_str().expect("an id")]).exits(2);
+    assert!(refused.stderr.contains("was changed since"), "{refused:?}");
+    // of both cells, which are others now, one was run
+    let told = sweep();
+    assert!(!told.contains("stored before"), "{told}");
+}

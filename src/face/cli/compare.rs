@@ -1,6 +1,7 @@
 //! `ladderscope compare --by AXIS`: matched pairs of cells, their ratios and intervals; with `--heatmap`
 //! maps of them over TP and batch. `compare --baseline NAME --gate GATE`: runs held against a stored baseline.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::filter::FilterArgs;
@@ -9,8 +10,8 @@ use super::output::{self, Format, FormatArgs};
 use super::report;
 use crate::base::error::{Error, Result};
 use crate::base::text::counted;
-use crate::desk::Stores;
 use crate::desk::export::{self, FileKind};
+use crate::desk::{self, Selection, Stores};
 use crate::lab::store::Store;
 use crate::study::analysis::{
     Axis, Cells, Comparison, ComparisonReport, Gaps, Gate, HeatCell, HeatMap, HeatValue,
@@ -92,8 +93,18 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 
 /// Holds the runs against a stored baseline.
 fn judged(args: &Args, dir: &Path) -> Result<u8> {
-    let baseline = Store::open(dir).baseline(args.baseline.as_deref().unwrap_or_default())?;
+    let mut baseline = Store::open(dir).baseline(args.baseline.as_deref().unwrap_or_default())?;
     let records = args.filter.records(&args.runs, dir)?;
+    if let Some(filter) = args.filter.typed() {
+        // what the filter leaves out is not missed; a partner of what it chose stays, whatever its own numbers
+        let partners: HashSet<String> = records.iter().map(|record| record.spec.key()).collect();
+        let chosen = Selection { records: baseline.records.clone(), ..Selection::default() };
+        let chosen: HashSet<String> =
+            desk::filtered(chosen, Some(filter), None)?.into_iter().map(|record| record.run).collect();
+        baseline
+            .records
+            .retain(|record| chosen.contains(&record.run) || partners.contains(&record.spec.key()));
+    }
     let held = gate::held(&baseline, records, !args.runs.is_empty(), &args.gate);
     gate::print(&held, args.output.format)
 }

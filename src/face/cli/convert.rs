@@ -149,7 +149,7 @@ fn write(model: &Model, layers: &LayerSet, out: &Path, about: &str) -> Result<()
 fn print(report: &ConversionReport, format: Format) -> Result<()> {
     match format {
         Format::Json => output::json_line(report),
-        Format::Csv => output::emit(&report.table().csv()),
+        Format::Csv => output::emit(&report.file().csv()),
         Format::Table => output::emit(&format!(
             "{}\n{}{}",
             heading(report),

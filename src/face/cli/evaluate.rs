@@ -12,13 +12,13 @@ use super::output::{self, Format, FormatArgs};
 use super::progress::{self, duration};
 use super::{interrupt, report};
 use crate::base::error::Result;
-use crate::desk::evaluate::{Progress, Subject, TextQuality, evaluate};
+use crate::desk::evaluate::{Case, Progress, Subject, TextQuality, evaluate};
 use crate::lab::launch::Cancel;
 use crate::lab::store::Store;
 use crate::model::Model;
 use crate::plan::{Architecture, CommDType};
 use crate::table::render::{Shown, Table};
-use crate::table::{Backend, Quality};
+use crate::table::{Backend, Provenance, Quality};
 
 /// How often lines of progress may come where standard error is no terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
@@ -127,6 +127,8 @@ pub struct Printed<'a> {
     tokens: usize,
     windows: usize,
     predicted: u32,
+    /// Where the numbers come from.
+    provenance: Provenance,
     cases: Vec<PrintedCase<'a>>,
 }
 
@@ -153,23 +155,38 @@ fn print(evaluated: &TextQuality, format: Format) -> Result<()> {
             tokens: evaluated.tokens,
             windows: evaluated.windows,
             predicted: evaluated.predicted,
+            provenance: Provenance::Measured,
             cases: cases.collect(),
         });
     }
-    let mut table = Table::new(["architecture", "tp", "nll", "perplexity", "kl", "agreement"]);
-    for case in &evaluated.cases {
-        let q = &case.quality;
-        table.push(vec![
-            Shown::text(&case.architecture),
-            Shown::Whole(u64::from(case.tp)),
-            Shown::interval(Some(q.nll), q.nll_ci95, 4),
-            Shown::interval(Some(q.perplexity), q.perplexity_ci95, 2),
-            Shown::interval(Some(q.kl), q.kl_ci95, 4),
-            Shown::interval(Some(q.agreement), q.agreement_ci95, 3),
-        ]);
-    }
+    let low = |ci: Option<[f64; 2]>| Shown::number(ci.map(|ci| ci[0]), 4);
+    let high = |ci: Option<[f64; 2]>| Shown::number(ci.map(|ci| ci[1]), 4);
+    // files have the ends of the 95 % intervals in columns of their own
+    let table = Table::of(
+        &evaluated.cases,
+        &[
+            ("architecture", &|case: &Case| Shown::text(&case.architecture)),
+            ("tp", &|case| case.tp.into()),
+            ("nll", &|case| Shown::interval(Some(case.quality.nll), case.quality.nll_ci95, 4)),
+            ("perplexity", &|case| {
+                Shown::interval(Some(case.quality.perplexity), case.quality.perplexity_ci95, 2)
+            }),
+            ("kl", &|case| Shown::interval(Some(case.quality.kl), case.quality.kl_ci95, 4)),
+            ("agreement", &|case| {
+                Shown::interval(Some(case.quality.agreement), case.quality.agreement_ci95, 3)
+            }),
+            ("nll_low|", &|case| low(case.quality.nll_ci95)),
+            ("nll_high|", &|case| high(case.quality.nll_ci95)),
+            ("perplexity_low|", &|case| low(case.quality.perplexity_ci95)),
+            ("perplexity_high|", &|case| high(case.quality.perplexity_ci95)),
+            ("kl_low|", &|case| low(case.quality.kl_ci95)),
+            ("kl_high|", &|case| high(case.quality.kl_ci95)),
+            ("agreement_low|", &|case| low(case.quality.agreement_ci95)),
+            ("agreement_high|", &|case| high(case.quality.agreement_ci95)),
+        ],
+    );
     if format == Format::Csv {
-        return output::emit(&table.csv());
+        return output::emit(&table.with("provenance", &Shown::text(Provenance::Measured)).csv());
     }
     let windows = crate::base::text::counted(evaluated.windows, "window");
     output::emit(&format!(

@@ -42,6 +42,12 @@ pub fn tell(report: &GateReport) -> u8 {
             report.baseline
         ));
     }
+    if report.without_communication > 0 {
+        report::note(&format!(
+            "{} of communication left out: neither side has any",
+            counted(report.without_communication, "comparison")
+        ));
+    }
     report.without_partner.iter().for_each(|why| report::warn(why));
     let (rows, name) = (counted(report.rows.len(), "comparison"), &report.baseline);
     let failed: Vec<&GateRow> = report.rows.iter().filter(|row| !row.held).collect();

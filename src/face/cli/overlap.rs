@@ -71,13 +71,10 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         Format::Json => json(&report, &verdict(&report), &rules, &selection)?,
         Format::Csv => output::emit(
             &match args.by {
-                Some(by @ (By::Name | By::Exposed)) => {
-                    let provenance = report.overlap.provenance.map_or(Shown::None, Shown::text);
-                    rows::by(&report, by).with("provenance", &provenance)
-                }
                 Some(by) => rows::by(&report, by),
                 None => rows::ranks(&report.overlap, false),
             }
+            .with("provenance", &report.overlap.provenance.map_or(Shown::None, Shown::text))
             .csv(),
         )?,
         Format::Table => output::emit(&match args.by {

@@ -69,7 +69,11 @@ pub fn run(args: &Args) -> Result<u8> {
             output::emit(&text)?;
         }
     }
-    Ok(0)
+    let why = points.iter().map(|(_, answer)| answer.cannot()).collect::<Option<Vec<String>>>();
+    match why.and_then(|why| why.into_iter().next()) {
+        Some(why) => Err(Error::input(why)),
+        None => Ok(0),
+    }
 }
 
 /// The cell that is varied: as `run` takes it, but that the backend is the simulator, the architecture

@@ -11,6 +11,7 @@ use super::conversions;
 use super::export;
 use super::format;
 use super::keys;
+use super::layout;
 use super::message::{Effect, Message, StoreTask};
 use super::mouse;
 use super::overlay::{self, Overlay, Question};
@@ -40,6 +41,8 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
         Message::Resize(columns, rows) => state.cx.size = (columns, rows),
         Message::Key(key) if key.kind == KeyEventKind::Release => return Vec::new(),
         Message::Key(key) => press(state, key),
+        // nothing is shown that could be meant
+        Message::Mouse(_) | Message::Paste(_) if layout::regions_of(state.cx.size).is_none() => {}
         Message::Mouse(event) => mouse::handle(state, event),
         Message::Paste(text) => keys::paste(state, &text),
         Message::Terminate => leave(state),
@@ -83,6 +86,13 @@ fn press(state: &mut State, key: KeyEvent) {
     }
     if ctrl_c {
         return act(state, Action::Quit);
+    }
+    if layout::regions_of(state.cx.size).is_none() {
+        // what is not seen is not worked on
+        if state.cx.keys.lookup(state.cx.tab, &key) == Some(Action::Quit) {
+            act(state, Action::Quit);
+        }
+        return;
     }
     if !state.cx.overlays.is_empty() {
         return keys::in_overlay(state, key);

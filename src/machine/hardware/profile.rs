@@ -148,17 +148,23 @@ impl Profile {
         if let Some(profile) = PARSED.iter().find(|profile| profile.name == name) {
             return Ok(profile.clone());
         }
-        let path = Path::new(name_or_file);
-        let is_file = name_or_file.ends_with(".toml") || path.components().count() > 1 || path.is_file();
-        if !is_file {
+        let Some(path) = Self::file(name_or_file) else {
             return Err(Error::unknown(
                 "hardware profile",
                 name_or_file,
                 BUILT_IN.map(|(name, _)| name),
             ));
-        }
+        };
         let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
         Self::parse(name_or_file, &text)
+    }
+
+    /// The file that is meant; `None` where a built-in profile is, or none that there is.
+    pub fn file(name_or_file: &str) -> Option<&Path> {
+        let path = Path::new(name_or_file);
+        let is_file = name_or_file.ends_with(".toml") || path.components().count() > 1 || path.is_file();
+        let built_in = BUILT_IN.iter().any(|(name, _)| same_name(name, name_or_file));
+        (is_file && !built_in).then_some(path)
     }
 
     /// Names of the built-in profiles.

@@ -187,13 +187,19 @@ impl Stack {
         if let Some(stack) = PARSED.iter().find(|stack| stack.name == name) {
             return Ok(stack.clone());
         }
-        let path = Path::new(name_or_file);
-        let is_file = name_or_file.ends_with(".toml") || path.components().count() > 1 || path.is_file();
-        if !is_file {
+        let Some(path) = Self::file(name_or_file) else {
             return Err(Error::unknown("stack", name_or_file, STACKS));
-        }
+        };
         let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
         Self::parse(name_or_file, &text)
+    }
+
+    /// The file that is meant; `None` where a built-in stack is, or none that there is.
+    pub fn file(name_or_file: &str) -> Option<&Path> {
+        let path = Path::new(name_or_file);
+        let is_file = name_or_file.ends_with(".toml") || path.components().count() > 1 || path.is_file();
+        let built_in = BUILT_IN.iter().any(|(name, _)| same_name(name, name_or_file));
+        (is_file && !built_in).then_some(path)
     }
 
     /// All software stacks that are built in.

@@ -92,7 +92,8 @@ fn the_environment_says_which_collective_it_was_and_by_what_it_was_scaled() {
     let b200 = Spec { hardware: "b200_sxm".into(), ..fused.clone() };
     assert!(of(&b200, "link_note").contains("the machine is not stated"));
     let off = Spec { p2p: P2p::Off, ..fused };
-    assert_eq!(of(&off, "collective"), "nccl (fused needs P2P inside a node)");
+    assert_eq!(of(&off, "collective"), "nccl (fused needs P2P)");
+    assert_eq!(of(&off, "collective_note"), "all-reduces are those of nccl, not fused: needs P2P");
     assert!(of(&off, "norm").contains("as the other architectures do"));
     let multimem = Spec { hardware: "h200_sxm".into(), ..cell("standard", Collective::Multimem) };
     assert!(of(&multimem, "link_note").contains("not measured on h200_sxm: scaled from h100_sxm"));

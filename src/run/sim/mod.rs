@@ -27,4 +27,4 @@ pub use backend::SimBackend;
 pub use measured::{Executed, Measured, replay};
 pub use plans::{Plans, lowering};
 pub use predict::{PredictedSpan, PredictedStep, Prediction, predict, predict_step};
-pub use run::{all_reduce_us, simulate, simulate_plans};
+pub use run::{COLLECTIVE_NOTE, all_reduce_us, simulate, simulate_plans};

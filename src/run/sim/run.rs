@@ -241,6 +241,9 @@ pub fn all_reduce_us(spec: &Spec, target: &Target, bytes: f64) -> f64 {
     collective(spec, target).0.us(bytes).0
 }
 
+/// Where the environment says that a cell's collective is not the one that it asks for, and why: a run warns of it.
+pub const COLLECTIVE_NOTE: &str = "collective_note";
+
 /// What the simulator adds to the record's environment: everything that decided the numbers.
 fn environment(spec: &Spec, target: &Target, sources: &Sources) -> Environment {
     let Target { profile, stack } = target;
@@ -268,7 +271,14 @@ fn environment(spec: &Spec, target: &Target, sources: &Sources) -> Environment {
             None if spec.collective == Collective::Fused => "fused, emulated".to_owned(),
             None => "emulated".to_owned(),
             Some(used) if used == spec.collective => used.to_string(),
-            Some(used) => format!("{used} ({} needs P2P inside a node)", spec.collective),
+            Some(used) => {
+                let why = instead(spec, target);
+                environment.insert(
+                    COLLECTIVE_NOTE.to_owned(),
+                    json!(format!("all-reduces are those of {used}, not {}: {why}", spec.collective)),
+                );
+                format!("{used} ({} {why})", spec.collective)
+            }
         };
         environment.insert("collective".to_owned(), json!(collective));
         if let Some(ctas) = cost.ctas() {
@@ -285,6 +295,22 @@ fn environment(spec: &Spec, target: &Target, sources: &Sources) -> Environment {
         environment.insert("overrides".to_owned(), json!(spec.set));
     }
     environment
+}
+
+/// Why a cell's collective is not the one that it asks for.
+fn instead(spec: &Spec, target: &Target) -> String {
+    let p2p = match spec.link {
+        Link::P2pOn => P2p::On,
+        Link::P2pOff => P2p::Off,
+        Link::Native | Link::Emulated { .. } => spec.p2p,
+    };
+    if p2p == P2p::Off {
+        return "needs P2P".to_owned();
+    }
+    if spec.tp > target.profile.gpus_per_node {
+        return format!("needs all ranks in one node, of {} GPUs here", target.profile.gpus_per_node);
+    }
+    format!("was measured by nobody on {}", target.profile.name)
 }
 
 /// Which norm the upper bound assumes, in words.

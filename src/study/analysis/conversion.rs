@@ -298,6 +298,13 @@ impl ConversionReport {
         format!("{model} {label} on {hardware}")
     }
 
+    /// The table of files: that of people, and where its numbers come from.
+    pub fn file(&self) -> Table {
+        self.table()
+            .with("quality_provenance", &Shown::text(self.provenance.quality))
+            .with("speed_provenance", &Shown::text(self.provenance.speed))
+    }
+
     /// The points as a table, a row each.
     pub fn table(&self) -> Table {
         let columns = [

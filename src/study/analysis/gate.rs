@@ -152,6 +152,8 @@ pub struct GateReport {
     pub held: bool,
     /// Cells of the baseline that cannot be judged, and why.
     pub without_partner: Vec<String>,
+    /// Comparisons that there are none of: gates on communication, of cells that have none on both sides.
+    pub without_communication: usize,
     /// How many cells were run that the baseline does not have.
     pub not_in_baseline: usize,
     /// What should be known before the numbers are believed: other machines, other versions.
@@ -176,10 +178,11 @@ pub fn judge(
         rows: Vec::new(),
         held: true,
         without_partner: Vec::new(),
+        without_communication: 0,
         not_in_baseline: now.keys().filter(|key| !baseline.contains_key(*key)).count(),
         warnings: Vec::new(),
     };
-    type Judged = (Vec<Result<GateRow, String>>, Option<String>);
+    type Judged = (Vec<Result<Option<GateRow>, String>>, Option<String>);
     let cell = |(key, sides): (&String, &Vec<GateSide>)| -> Judged {
         let there = now.get(key).map_or(&[][..], Vec::as_slice);
         // runs of one machine say more than newer ones of two
@@ -199,7 +202,8 @@ pub fn judge(
     for (rows, warning) in judged {
         for row in rows {
             match row {
-                Ok(row) => report.rows.push(row),
+                Ok(Some(row)) => report.rows.push(row),
+                Ok(None) => report.without_communication += 1,
                 Err(why) => report.without_partner.push(why),
             }
         }
@@ -258,7 +262,13 @@ fn elsewhere(baseline: &GateSide, now: &GateSide) -> Option<String> {
     })
 }
 
-fn row(gate: &Gate, key: &str, baseline: &GateSide, now: &GateSide) -> Result<GateRow, String> {
+/// What a gate says of a cell; `None` where it asks for a share of communication and neither side has any, as at TP 1.
+fn row(gate: &Gate, key: &str, baseline: &GateSide, now: &GateSide) -> Result<Option<GateRow>, String> {
+    let nothing = |side: &GateSide| side.record.overlap.as_ref().is_some_and(|o| o.comm_ms == 0.0);
+    let none = |side: &GateSide| gate.measure.of(&side.record).is_none() && nothing(side);
+    if none(baseline) && none(now) {
+        return Ok(None);
+    }
     let of = |side: &GateSide, when: &str| {
         let missing = || format!("{}: {when} has no {}", side.spec.label(), gate.measure.words);
         gate.measure.of(&side.record).ok_or_else(missing)
@@ -277,7 +287,7 @@ fn row(gate: &Gate, key: &str, baseline: &GateSide, now: &GateSide) -> Result<Ga
         ));
     }
     let change_ci95 = interval(gate, baseline, now);
-    Ok(GateRow {
+    Ok(Some(GateRow {
         key: key.into(),
         cell: now.spec.label(),
         gate: gate.clone(),
@@ -293,7 +303,7 @@ fn row(gate: &Gate, key: &str, baseline: &GateSide, now: &GateSide) -> Result<Ga
         provenance: now.record.provenance,
         baseline_runs: baseline.runs.clone(),
         runs: now.runs.clone(),
-    })
+    }))
 }
 
 /// The interval of a change; `None` for simulations, of which every difference is one, where a sample has no such
@@ -457,6 +467,31 @@ mod tests {
         // a measure that was not recorded cannot be held
         let judged = judge(("main", ""), &baseline, &runs("b", 10.0), &[gate("overlap>-1")]);
         assert!(judged.without_partner[0].contains("overlap"), "{judged:?}");
+    }
+
+    #[test]
+    fn a_share_of_communication_is_not_asked_of_cells_that_have_none() {
+        let with = |name: &str, comm_ms: f64| {
+            let mut runs = runs(name, 10.0);
+            let overlap = crate::table::Overlap {
+                comm_ms,
+                exposed_comm_ms: 0.0,
+                overlap_pct: crate::table::overlap_pct(0.0, comm_ms),
+                compute_ms: 1.0,
+                idle_ms: 0.0,
+                split: None,
+            };
+            runs.iter_mut().for_each(|run| run.overlap = Some(overlap));
+            runs
+        };
+        let gates = [gate("tpot<+3%"), gate("overlap>-5")];
+        let judged = judge(("main", ""), &with("a", 0.0), &with("b", 0.0), &gates);
+        assert!(
+            judged.held && judged.without_communication == 1 && judged.rows.len() == 1,
+            "{judged:?}"
+        );
+        let judged = judge(("main", ""), &with("a", 1.0), &with("b", 0.0), &gates);
+        assert!(!judged.held && judged.without_partner[0].contains("overlap"), "{judged:?}");
     }
 
     #[test]

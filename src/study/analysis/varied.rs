@@ -179,8 +179,12 @@ pub fn settings(records: &[Record], but: &[&str]) -> Vec<String> {
     }
     let mut settings = vec![String::new(); records.len()];
     for (experiment, runs) in experiments {
-        // runs of no experiment were never meant to differ in what they are of
-        let asked = OPTIONS.iter().filter(|option| experiment.is_some() && !but.contains(&option.name));
+        // runs of no experiment were never meant to differ in what they are of; but what changes what a name stands for,
+        // as another all-reduce does, is told of them too
+        let changes = |name: &str| name == "collective" || VARIANTS.contains(&name);
+        let asked = OPTIONS.iter().filter(|option| {
+            (experiment.is_some() || changes(option.name)) && !but.contains(&option.name)
+        });
         let varied = Varied::in_options(runs.iter().map(|at| &records[*at].spec), asked);
         if !varied.is_empty() {
             runs.into_iter().for_each(|at| settings[at] = varied.words(&records[at].spec));
@@ -206,7 +210,7 @@ impl Axis {
 mod tests {
     use super::*;
     use crate::study::analysis::testing::sim_record;
-    use crate::table::Link;
+    use crate::table::{Collective, Link};
 
     #[test]
     fn a_narrow_column_says_first_what_rows_differ_in() {
@@ -248,6 +252,9 @@ mod tests {
         let shown = settings(&records, &but);
         // the link follows P2P, and runs of no experiment are not compared in their options
         assert_eq!(shown, ["", "", "link.alpha_us=5", "link.alpha_us=20", "", ""]);
+        // what its name does not say of a plain cell is told of any
+        records[5].spec.collective = Collective::OneShot;
+        assert_eq!(settings(&records, &but)[4..], ["nccl", "one-shot"]);
         // another link at the same P2P does not
         records.push(of(Some("a"), 2, on, 3.0, "5"));
         let shown = settings(&records, &but);

@@ -98,7 +98,13 @@ pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figur
     let head = if alone { 0.0 } else { 2.9 * Sizes::line_of(sizes.tick) };
     let heads = head * parts.len() as f64;
     let height = count * (Heights::new(&sizes).rank() + gap) + heads + under;
-    let titles: Vec<String> = parts.iter().map(|part| title(part.stretch.trace)).collect();
+    let of = |part: &Part| part.stretch.trace.meta.provenance;
+    let mixed = parts.iter().any(|part| of(part) != of(&parts[0]));
+    let told = |part: &Part| {
+        let title = title(part.stretch.trace);
+        if mixed { format!("{title} ({})", of(part)) } else { title }
+    };
+    let titles: Vec<String> = parts.iter().map(told).collect();
     let sheet = Sheet {
         options,
         provenance: &provenance,

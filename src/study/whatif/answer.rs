@@ -215,6 +215,13 @@ impl Answer {
         row.of(&self.spec).architecture_label()
     }
 
+    /// Why nothing can run, where nothing can: what is said of the first architecture.
+    pub fn cannot(&self) -> Option<String> {
+        let reasons: Option<Vec<&String>> =
+            self.rows.iter().map(|row| row.numbers.as_ref().err()).collect();
+        reasons?.first().map(|reason| (*reason).clone())
+    }
+
     /// The numbers of the chosen architecture.
     pub fn chosen(&self) -> Option<&Numbers> {
         self.row(&self.spec.architecture)?.numbers.as_ref().ok()

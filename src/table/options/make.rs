@@ -56,6 +56,9 @@ macro_rules! options {
             /// Values of the simulated hardware and stack that are to be others than the profile's.
             pub set: BTreeMap<String, String>,
             $(#[doc = $later_doc] pub $later: $later_type,)*
+            /// What stood in the files that options name (hardware, stack, model), as hashes by the option's name: a
+            /// file that was changed makes another cell.
+            pub files: BTreeMap<String, String>,
         }
 
         impl Default for Spec {
@@ -65,6 +68,7 @@ macro_rules! options {
                     env: BTreeMap::new(),
                     set: BTreeMap::new(),
                     $($later: $later_default,)*
+                    files: BTreeMap::new(),
                 }
             }
         }
@@ -72,7 +76,7 @@ macro_rules! options {
         impl serde::Serialize for Spec {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 use serde::ser::SerializeStruct;
-                let mut spec = serializer.serialize_struct("Spec", OPTIONS.len() + 2)?;
+                let mut spec = serializer.serialize_struct("Spec", OPTIONS.len() + 3)?;
                 $(spec.serialize_field(stringify!($name), &self.$name)?;)*
                 spec.serialize_field("env", &self.env)?;
                 spec.serialize_field("set", &self.set)?;
@@ -83,6 +87,11 @@ macro_rules! options {
                         spec.serialize_field(stringify!($later), &self.$later)?;
                     }
                 )*
+                if self.files.is_empty() {
+                    spec.skip_field("files")?;
+                } else {
+                    spec.serialize_field("files", &self.files)?;
+                }
                 spec.end()
             }
         }
@@ -97,6 +106,8 @@ macro_rules! options {
                     #[serde(default)]
                     set: BTreeMap<String, String>,
                     $(#[serde(default)] $later: Option<$later_type>,)*
+                    #[serde(default)]
+                    files: BTreeMap<String, String>,
                 }
                 let written = Written::deserialize(deserializer)?;
                 Ok(Self {
@@ -104,6 +115,7 @@ macro_rules! options {
                     env: written.env,
                     set: written.set,
                     $($later: written.$later.unwrap_or($later_default),)*
+                    files: written.files,
                 })
             }
         }

@@ -39,6 +39,14 @@ impl JsonSchema for Spec {
                 json!({ "type": "object", "additionalProperties": texts, "description": pairs.help });
             properties.insert(pairs.name.to_owned(), map);
         }
+        properties.insert(
+            "files".to_owned(),
+            json!({
+                "type": "object",
+                "additionalProperties": { "type": "string" },
+                "description": "Hashes of the files that options name, by the option's name; absent where there are none",
+            }),
+        );
         let required: Vec<&str> =
             OPTIONS.iter().filter(|option| option.is_required).map(|option| option.name).collect();
         json_schema!({

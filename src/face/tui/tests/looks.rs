@@ -32,6 +32,17 @@ fn every_screen_at_both_sizes() {
 }
 
 #[test]
+fn in_a_window_that_is_too_small_nothing_is_worked_on() {
+    let mut driver = on(Tab::Runs, (80, 24));
+    let before = driver.screen();
+    driver.send(Message::Resize(70, 20));
+    driver.keys("DtoopsjD6");
+    driver.send(Message::Paste("tp:4".into()));
+    driver.send(Message::Resize(80, 24));
+    assert_eq!(driver.screen(), before);
+}
+
+#[test]
 fn empty_screens_tell_of_the_keys_that_are_bound() {
     let changes = [("everywhere.open", "F9"), ("runs.open", "F2")];
     let changes = changes.map(|(id, key)| (id.to_owned(), vec![key.to_owned()]));

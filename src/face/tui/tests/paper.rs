@@ -46,7 +46,7 @@ fn draw(driver: &mut Driver, file: &Path) {
 fn each_screen_offers_its_own_figure_of_what_it_shows() {
     for (tab, first, of) in [
         (Tab::Pareto, "pareto", "figure of the 5 runs shown"),
-        (Tab::Compare, "improvement", "figure of the 8 runs shown"),
+        (Tab::Compare, "improvement", "figure of the 5 runs shown"),
         (Tab::Runs, "pareto", "figure of experiment quickstart"),
     ] {
         let mut driver = on(tab, compared(), (120, 40));

@@ -12,6 +12,9 @@ use crate::table::options::option;
 
 use crate::table::{CellRuns, Metrics, Provenance, Record, Sample, VARIANTS, hidden_shares, host};
 
+/// The field of where a cell's numbers come from.
+const PROVENANCE: &str = "provenance";
+
 /// A cell whose runs yielded numbers, with the samples of all its rounds.
 #[derive(Clone, Debug)]
 pub(in crate::study::analysis) struct PooledCell {
@@ -95,6 +98,8 @@ impl PooledCell {
         let key = axis.key();
         let p2p = *axis == Axis::P2P;
         let machine = matches!(axis, Axis::Option("hardware" | "backend"));
+        // where numbers come from follows from these; along anything else runs of two provenances are not compared
+        let provenance = matches!(axis, Axis::Option("link" | "backend"));
         // only that backend has them
         let of_one = |name: &str| {
             let heeded_by = option(name).map(|option| option.about.heeded_by);
@@ -102,9 +107,11 @@ impl PooledCell {
         };
         let kept = self.fields.iter().filter(|(name, _)| {
             **name != key
+                && name.strip_prefix("files:") != Some(key.as_str())
                 && !(*axis == Axis::ARCHITECTURE && VARIANTS.contains(&name.as_str()))
                 && !(p2p && (*name == "link" || name.starts_with("env:NCCL_P2P_")))
                 && !(machine && *name == "host")
+                && !(provenance && *name == PROVENANCE)
                 && !of_one(name)
         });
         let mut text = String::new();
@@ -136,6 +143,7 @@ fn fields(record: &Record) -> BTreeMap<String, String> {
         }
     }
     fields.insert("host".into(), host(record).unwrap_or_default());
+    fields.insert(PROVENANCE.into(), record.provenance.to_string());
     fields
 }
 
@@ -232,12 +240,18 @@ impl<'a> Matching<'a> {
 }
 
 /// The baselines of a cell: those over the same link if there are any (the link was not chosen by the
-/// axis then), else all.
+/// axis then), else those of its experiment (whose links belong together), else all.
 fn baselines_of<'a: 'b, 'b>(
     baselines: &'b [&'a PooledCell],
     other: &'a PooledCell,
 ) -> impl Iterator<Item = &'a PooledCell> + 'b {
-    let same = |cell: &PooledCell| cell.record.spec.link == other.record.spec.link;
-    let any = baselines.iter().any(|cell| same(cell));
-    baselines.iter().copied().filter(move |cell| !any || same(cell))
+    let link = |cell: &PooledCell| cell.record.spec.link == other.record.spec.link;
+    let experiment = |cell: &PooledCell| cell.record.experiment == other.record.experiment;
+    let any = |near: &dyn Fn(&PooledCell) -> bool| baselines.iter().any(|cell| near(cell));
+    let (by_link, by_experiment) = (any(&link), any(&experiment));
+    baselines.iter().copied().filter(move |cell| match (by_link, by_experiment) {
+        (true, _) => link(cell),
+        (false, true) => experiment(cell),
+        (false, false) => true,
+    })
 }

@@ -259,7 +259,11 @@ fn name_settings(points: &mut [(ParetoPoint, String)]) {
 /// `llama-3-70b f16, prompt 1024, output 512, h100_sxm, sim gpt-fast, simulated`.
 pub(in crate::study::analysis) fn group(record: &Record) -> String {
     let spec = &record.spec;
-    let mut hardware = spec.hardware.clone();
+    let named = |option: &str, name: &str| match spec.files.get(option) {
+        Some(hash) => format!("{name} ({hash})"),
+        None => name.to_owned(),
+    };
+    let mut hardware = named("hardware", &spec.hardware);
     for (key, value) in &spec.set {
         hardware.push_str(&format!(" {key}={value}"));
     }
@@ -269,12 +273,12 @@ pub(in crate::study::analysis) fn group(record: &Record) -> String {
     let eager = if spec.no_graph { " eager" } else { "" };
     format!(
         "{} {}, prompt {}, output {}, {hardware}, {} {}{eager}, {}",
-        spec.model,
+        named("model", &spec.model),
         spec.dtype,
         spec.prompt_tokens,
         spec.output_tokens,
         spec.backend.as_str(),
-        spec.stack,
+        named("stack", &spec.stack),
         record.provenance
     )
 }

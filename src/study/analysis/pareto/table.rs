@@ -44,6 +44,7 @@ pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes:
             ("p2p", &|p| Shown::text(p.spec.p2p.as_str())),
             ("backend|", &|p| Shown::text(p.spec.backend.as_str())),
             ("link", &|p| Shown::text(p.spec.link)),
+            ("|setting", &|p| Shown::some(&p.setting)),
             ("hardware|", &|p| Shown::text(&p.spec.hardware)),
             ("stack|", &|p| Shown::text(&p.spec.stack)),
             (&x, &|p| Shown::interval(p.x, p.x_ci95, decimals[0])),

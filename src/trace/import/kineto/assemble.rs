@@ -99,7 +99,8 @@ pub(super) fn assemble(mut files: Vec<ReadFile>) -> Trace {
         let rows = place.rows(&host, &device);
         let host = host.into_iter().map(|range| (range, false));
         for (range, on_device) in host.chain(device.into_iter().map(|range| (range, true))) {
-            let rank = if on_device { place.rank_of(range.thread) } else { place.first_rank() };
+            let rank =
+                if on_device { place.rank_of(range.thread) } else { place.rank_of_host(range.thread) };
             let (Some(start_ns), Some(end_ns)) =
                 (range.start_ns.checked_add(shift), range.end_ns.checked_add(shift))
             else {

@@ -6,11 +6,14 @@ use super::assemble::{ReadFile, StreamKey, stream_key};
 use super::event::Gpu;
 use super::operations::KINDS;
 use super::top::rank_in_name;
+use crate::trace::export::HOSTS;
 use crate::trace::{Range, Stream};
 
 /// A file's streams and whose they are.
 pub(super) struct Place {
     streams: Vec<Stream>,
+    /// The rank of each of the host's threads.
+    hosts: Vec<u32>,
 }
 
 impl Place {
@@ -24,7 +27,12 @@ impl Place {
         self.streams.get(stream as usize + 1).map_or(self.first_rank(), |stream| stream.rank)
     }
 
-    /// The rank that the host's events belong to.
+    /// The rank of one of the host's threads.
+    pub(super) fn rank_of_host(&self, thread: u16) -> u32 {
+        self.hosts.get(thread as usize).copied().unwrap_or(self.first_rank())
+    }
+
+    /// The rank that the host's events belong to where nothing says more.
     pub(super) fn first_rank(&self) -> u32 {
         self.streams[0].rank
     }
@@ -47,7 +55,7 @@ impl Place {
         order.sort_unstable();
         let mut counts: HashMap<u32, u16> = HashMap::new();
         let number = |(on_device, _, row): (bool, i64, u16)| {
-            let rank = if on_device { self.rank_of(row) } else { self.first_rank() };
+            let rank = if on_device { self.rank_of(row) } else { self.rank_of_host(row) };
             let count = counts.entry(rank).or_default();
             let at = *count;
             *count = count.saturating_add(1);
@@ -74,7 +82,7 @@ pub(super) fn places(files: &[ReadFile]) -> (Vec<Place>, Vec<String>) {
         let before = |at: usize| counts[..at].iter().sum();
         (0..counts.len()).map(before).collect()
     };
-    let place = |((keys, parts), first): ((&Vec<StreamKey>, &Vec<u32>), &u32)| {
+    let place = |(((file, keys), parts), first): (((&ReadFile, &Vec<StreamKey>), &Vec<u32>), &u32)| {
         // the host's own row comes first
         let host = Stream { rank: *first, process: None, device: None, id: 0 };
         // a stream without a number still has a row of its own
@@ -83,10 +91,22 @@ pub(super) fn places(files: &[ReadFile]) -> (Vec<Place>, Vec<String>) {
             Stream { rank: first + part, process: key.pid, device: key.device, id }
         };
         let rows: Vec<_> = keys.iter().zip(parts).zip(0..).map(stream).collect();
-        Place { streams: std::iter::once(host).chain(rows).collect() }
+        let ranks = parts.iter().max().map_or(1, |most| most + 1);
+        Place { streams: std::iter::once(host).chain(rows).collect(), hosts: hosts(file, *first, ranks) }
     };
-    let places = keys.iter().zip(&parts).zip(&first_ranks).map(place).collect();
+    let places = files.iter().zip(&keys).zip(&parts).zip(&first_ranks).map(place).collect();
     (places, said)
+}
+
+/// The rank of each of the host's threads: the file's first, but in what this program exported, where every rank has a
+/// host process of its own.
+fn hosts(file: &ReadFile, first: u32, ranks: u32) -> Vec<u32> {
+    let own = file.metadata.provenance.is_some();
+    let rank = |key: &[u8]| {
+        let number = stream_key(key).pid.and_then(|pid| u32::try_from(pid.checked_sub(HOSTS)?).ok());
+        first + number.filter(|number| own && *number < ranks).unwrap_or(0)
+    };
+    file.table.threads.texts().into_iter().map(rank).collect()
 }
 
 /// Which of the file's ranks, from 0, each of its streams belongs to.

@@ -262,8 +262,11 @@ impl Screen for Compare {
             _ => Kind::Improvement,
         };
         let pairs = self.shown_report().map(|report| report.pairs).unwrap_or_default();
-        let runs: Vec<String> =
+        let mut runs: Vec<String> =
             pairs.into_iter().flat_map(|pair| [pair.run, pair.baseline_run]).collect();
+        // a baseline is that of many pairs
+        let mut seen = std::collections::HashSet::new();
+        runs.retain(|run| seen.insert(run.clone()));
         let runs = Some(runs).filter(|runs| !runs.is_empty());
         Subject { kind: Some(kind), runs, ..Subject::default() }
     }

@@ -75,7 +75,7 @@ fn history(experiment: &Experiment, stored: &Snapshot) -> History {
         .rev()
         .filter(|record| !record.spec.backend.is_simulated())
         .filter_map(|record| Some((record, record.metrics.as_ref()?.completion_ms)))
-        .filter(|(record, _)| seen.insert(record.spec.label()))
+        .filter(|(record, _)| seen.insert(record.spec.key()))
         .map(|(record, ms)| (record.spec.clone(), ms))
         .take(EXECUTED)
         .collect();

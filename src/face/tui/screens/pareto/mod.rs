@@ -338,6 +338,8 @@ fn command(pareto: &Pareto) -> Option<Vec<String>> {
         format!("prompt_tokens={}", spec.prompt_tokens),
         format!("output_tokens={}", spec.output_tokens),
         format!("hardware={}", spec.hardware),
+        format!("backend={}", spec.backend.as_str()),
+        format!("stack={}", spec.stack),
         format!("provenance={provenance}"),
     ];
     conditions.extend(pareto.p2p.map(|p2p| format!("p2p={}", p2p.as_str())));

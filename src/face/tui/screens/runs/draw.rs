@@ -239,8 +239,15 @@ fn draw_details(
     let Some(record) = record else { return };
     let whole = runs.whole.as_deref().filter(|whole| whole.run == record.run).unwrap_or(record);
     let lines = words(whole, &stored.annotations, inner);
-    for (row, text) in lines.iter().take(usize::from(inner.height)).enumerate() {
+    let height = usize::from(inner.height);
+    let fitting = if lines.len() > height { height.saturating_sub(1) } else { height };
+    for (row, text) in lines.iter().take(fitting).enumerate() {
         line(buf, inner, row as u16, &[(text, theme.style(Role::Text))]);
+    }
+    if lines.len() > height && height > 0 {
+        let more = counted(lines.len() - fitting, "more line");
+        let told = format!("… {more}: ladderscope show {}", record.run);
+        line(buf, inner, fitting as u16, &[(&told, theme.style(Role::Dim))]);
     }
 }
 

@@ -359,7 +359,8 @@ impl Runs {
             ([a], Some(b)) if *a != b => Some([a.clone(), b]),
             _ => {
                 let (key, marked) = (cx.key::<Self>(Act::Mark), self.marked.len());
-                cx.inform(format!("this takes two runs, {marked} are marked: {key} marks one"));
+                let does = if marked > 2 { "unmarks" } else { "marks" };
+                cx.inform(format!("this takes two runs, {marked} are marked: {key} {does} one"));
                 None
             }
         }

@@ -146,20 +146,23 @@ fn overlap(pane: &Pane, time: i64, focus: bool) -> String {
 fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
     let Some(pane) = view.panes.get(at) else { return };
     let provenance = pane.index.provenance();
-    let label = match &pane.ghost {
-        Some(on) => format!("[{provenance}] ghost on {on}:"),
-        None => format!("[{provenance}]"),
+    let label = format!("[{provenance}]{}", if pane.ghost.is_some() { " ghost:" } else { "" });
+    let name = match &pane.ghost {
+        Some(on) => format!("{}, on {on}", pane.index.title),
+        None => pane.index.title.clone(),
     };
     let (text, bold) = (theme.style(Role::Text), theme.style(Role::Title));
     let overlap = format!("  {} ", overlap(pane, view.time, at == view.focus));
     let taken = label.width() + 2 + if pane.aligned.is_some() { overlap.width() } else { 0 };
-    let apart = apart(view, at, area.width.saturating_sub(taken as u16));
+    let room = area.width.saturating_sub(taken as u16);
+    let apart = apart(view, at, room);
+    let name = cut(&name, room.saturating_sub(apart.width() as u16));
     let pieces = [
         (" ", text),
         (&*label, theme.provenance(provenance)),
         (" ", text),
         (&*apart, theme.style(Role::Key)),
-        (&*pane.index.title, bold),
+        (&*name, bold),
     ];
     line(buf, area, 0, &pieces);
     // the overlap stands on the right, where there is room for it or another trace takes its row

@@ -163,9 +163,11 @@ fn track(place: Option<f64>, columns: usize) -> String {
     (0..columns).map(|column| if Some(column) == at { '●' } else { '─' }).collect()
 }
 
-/// Change against the base in percent, signed.
+/// Change against the base in percent, signed; from eleven times on as a factor.
 fn delta(now: f64, base: Option<f64>) -> String {
     match base {
+        // percent would not fit
+        Some(base) if base > 0.0 && now / base >= 10.99 => format!("x{:.1}", now / base),
         Some(base) if base > 0.0 && (now / base - 1.0).abs() >= 0.0005 => {
             format!("{:+.1}%", 100.0 * (now / base - 1.0))
         }
