@@ -50,6 +50,11 @@ impl CellOptions {
             let heed: Vec<&str> = option.about.heeded_by.iter().map(|b| b.as_str()).collect();
             format!("{} only matters to {}", option.name, heed.join(" and "))
         }));
+        let nccl = |name: &&String| name.starts_with("NCCL_") && !name.starts_with("NCCL_P2P_");
+        let unread: Vec<&str> = spec.env.keys().filter(nccl).map(String::as_str).collect();
+        if chosen.name() != Backend::Cuda && !unread.is_empty() {
+            notes.push(format!("{} only matter to the cuda backend", unread.join(", ")));
+        }
         Ok((spec, (!notes.is_empty()).then(|| notes.join("; "))))
     }
 

@@ -62,6 +62,20 @@ fn a_runs_trace_has_the_format_of_its_name_and_keeps_its_provenance() {
     }
 }
 
+/// One file of all ranks says the same of each as a file a rank does: ranges stay with their rank.
+#[test]
+fn ranges_of_one_file_are_those_of_a_file_a_rank() {
+    let place = place();
+    convert(&place, &["t.parquet", "t.json"]).exits(0);
+    convert(&place, &["t.parquet", "ranks/"]).exits(0);
+    for by in ["range", "layer"] {
+        let of = |source| place.run(&["overlap", source, "--by", by, "--format", "csv"]).exits(0).stdout;
+        let (one, each) = (of("t.json"), of("ranks"));
+        assert!(one.lines().count() > 1, "{by}: {one}");
+        assert_eq!(one, each, "{by}");
+    }
+}
+
 #[test]
 fn to_parquet_and_the_overlap_is_the_same() {
     let place = place();

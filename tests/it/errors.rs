@@ -73,6 +73,13 @@ fn missing_files_are_named() {
     refused(&["run", "--trace", "no/such/t.parquet", "--backend", "sim"], &["no/such", "no directory"]);
 }
 
+/// A selection of nothing is no trace without communication.
+#[test]
+fn a_selection_that_takes_nothing_of_a_trace_is_refused() {
+    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/traces/cpu-ladder-tp2-600us.parquet");
+    refused(&["overlap", trace, "--from", "1000s"], &["nothing of the trace", "it lasts"]);
+}
+
 #[test]
 fn a_wrong_name_of_an_experiment_is_told_the_nearest() {
     refused(&["sweep", "quickstrat"], &["quickstrat", "did you mean 'quickstart'"]);

@@ -66,6 +66,14 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let (trace, rules) = (opened.trace, opened.classified);
     let selection = args.select.resolve(&trace)?;
     let report = analysis::trace_report(&trace, &selection);
+    if !trace.spans.is_empty() && report.overlap.ranks.iter().all(|rank| rank.busy_us == 0.0) {
+        let starts = trace.spans.iter().map(|span| span.start_ns).min().unwrap_or(0);
+        let ends = trace.spans.iter().map(|span| span.end_ns).max().unwrap_or(0);
+        return Err(Error::input_help(
+            "nothing of the trace lies in what was selected",
+            format!("it lasts {:.3} ms; --phase all takes every step", (ends - starts) as f64 / 1e6),
+        ));
+    }
     let verdict = |report| desk::verdict_of(&trace, report, &selection);
     match args.output.format {
         Format::Json => json(&report, &verdict(&report), &rules, &selection)?,

@@ -98,6 +98,12 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let source = args.filter.one(args.source.as_ref(), &dir)?;
     let opened = desk::open(&source, &Store::open(dir), args.rules.named(), args.step)?;
     report::part(&opened);
+    if args.phase == PhaseArg::Prefill && opened.trace.meta.import.is_some() {
+        return Err(Error::input_help(
+            "--phase prefill: a profiler's trace does not say which of its steps are prefills",
+            "leave it out, and choose the step with --step N",
+        ));
+    }
     let engine =
         Engine { hardware: args.hardware.clone(), stack: args.stack.clone(), set: args.set.clone() };
     let (target, machine) = desk::machine_of(&opened.trace, &engine)?;

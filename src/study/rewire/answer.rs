@@ -196,6 +196,23 @@ impl Rewiring {
         Ok(Answer { choice: choice.clone(), alone, contended })
     }
 
+    /// What of a step's time a replay of it as it was measured does not have (ns), and the time (ns): gaps between kernels that nothing
+    /// accounts for, and the host between steps. [`Self::answer`] leaves it as it was measured; a trace of the replay is
+    /// shorter by it. Fails where there is no such step.
+    pub fn left_out_ns(&self, number: u32) -> Result<(i64, i64)> {
+        let plain = Wired::plain(Architecture::Standard);
+        let standard = Plain { assigned: Assigned::new(plan(&self.steps, &plain)?), wired: plain };
+        let step = self.step(number)?;
+        let (_, replayed) = standard.replay(step, Losses::default(), true);
+        let length = step.time.1 - step.time.0;
+        Ok((length - replayed, length))
+    }
+
+    fn step(&self, number: u32) -> Result<&Step> {
+        let step = self.steps.steps.iter().find(|step| step.number == number);
+        step.ok_or_else(|| Error::input(format!("there is no step {number}")))
+    }
+
     /// What one step executes with a choice: with contention where a profile says how much. And its place among the steps.
     pub(super) fn executed(
         &self,
@@ -203,8 +220,7 @@ impl Rewiring {
         number: u32,
     ) -> Result<(Assigned, Vec<Executed>, &Step)> {
         let ready = Ready::new(self, choice)?;
-        let step = self.steps.steps.iter().find(|step| step.number == number);
-        let step = step.ok_or_else(|| Error::input(format!("there is no step {number}")))?;
+        let step = self.step(number)?;
         let losses = self.losses(choice).unwrap_or_default();
         let (executed, _) = ready.replay(step, losses, choice.host);
         Ok((ready.assigned, executed, step))

@@ -234,4 +234,7 @@ fn the_step_beneath_begins_with_the_measured_one_and_has_its_layers() {
     let report = crate::trace::overlap::overlap(&rewired, &Default::default());
     assert!(report.all.overlap_pct.unwrap() > 60.0, "{:?}", report.all);
     assert!(beneath(&trace, &rewiring, &choice("ladder"), 99).is_err());
+    // of a run of our own nothing is left out of a step but rounding
+    let (left_out, length) = rewiring.left_out_ns(3).unwrap();
+    assert!(left_out.abs() * 100 < length, "{left_out} of {length} ns");
 }

@@ -7,6 +7,7 @@ use super::{Filter, Operator, Term, Test};
 use crate::base::error::{Error, Result};
 use crate::base::natural::natural_order;
 use crate::base::text::folded;
+use crate::plan::Architecture;
 use crate::study::analysis::run_table::{Cell, Column, Lower, RunTable, Values};
 use crate::table::{Search, Unit};
 
@@ -103,10 +104,13 @@ impl Term {
             Test::Field { name, operator, value } => (name, *operator, value),
         };
         let Some(column) = table.find(name) else {
-            // `desync:4` and `BATCH:12` are words that hold a colon
-            let typed_number = value.chars().all(|c| c.is_ascii_digit());
-            if operator == Operator::Has && typed_number && !value.is_empty() {
-                return word(&format!("{name}:{value}"), true);
+            // `desync:4` and `BATCH:12` are words that hold a colon; `btch:4` is a field that there is not
+            let typed_number = !value.is_empty() && value.chars().all(|c| c.is_ascii_digit());
+            let text = format!("{name}:{value}");
+            let of_batch = name.contains('-') && name.contains(|c: char| c.is_ascii_digit());
+            let named = of_batch || text.to_lowercase().parse::<Architecture>().is_ok();
+            if operator == Operator::Has && typed_number && named {
+                return word(&text, true);
             }
             return Err(table.unknown(name));
         };

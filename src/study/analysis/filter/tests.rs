@@ -136,6 +136,7 @@ fn what_is_wrong_is_told_and_the_rest_holds() {
     for (filter, wanted, help) in [
         ("tpp=2", "'tpp'", "'tp'"),
         ("arhc:ladder", "'arhc'", "'arch'"),
+        ("btch:4", "'btch'", "'batch'"),
         ("tp>many", "'many' is not a number", "2..8"),
         ("tp<\"=5\"", "tp<\"=5\": '=5' is not a number", "2..8"),
         ("memory>3lb", "'3lb'", "GB"),

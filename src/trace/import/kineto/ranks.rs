@@ -82,9 +82,10 @@ pub(super) fn places(files: &[ReadFile]) -> (Vec<Place>, Vec<String>) {
         let before = |at: usize| counts[..at].iter().sum();
         (0..counts.len()).map(before).collect()
     };
-    let place = |(((file, keys), parts), first): (((&ReadFile, &Vec<StreamKey>), &Vec<u32>), &u32)| {
+    let place = |at: usize| {
+        let (keys, parts, first) = (&keys[at], &parts[at], first_ranks[at]);
         // the host's own row comes first
-        let host = Stream { rank: *first, process: None, device: None, id: 0 };
+        let host = Stream { rank: first, process: None, device: None, id: 0 };
         // a stream without a number still has a row of its own
         let stream = |((key, part), at): ((&StreamKey, &u32), i64)| {
             let id = key.id.unwrap_or(-1 - at);
@@ -92,9 +93,12 @@ pub(super) fn places(files: &[ReadFile]) -> (Vec<Place>, Vec<String>) {
         };
         let rows: Vec<_> = keys.iter().zip(parts).zip(0..).map(stream).collect();
         let ranks = parts.iter().max().map_or(1, |most| most + 1);
-        Place { streams: std::iter::once(host).chain(rows).collect(), hosts: hosts(file, *first, ranks) }
+        Place {
+            streams: std::iter::once(host).chain(rows).collect(),
+            hosts: hosts(&files[at], first, ranks),
+        }
     };
-    let places = files.iter().zip(&keys).zip(&parts).zip(&first_ranks).map(place).collect();
+    let places = (0..files.len()).map(place).collect();
     (places, said)
 }
 

@@ -101,7 +101,12 @@ impl Rewired {
         let rewiring = Rewiring::of(trace, &asked, &Setting { target, ..Setting::default() })?;
         let number = rewiring.step_at(key, at);
         let rewired = beneath(trace, &rewiring, &self.0, number)?;
-        let title = format!("step {number} rewired: {}", self.0.label());
+        let mut title = format!("step {number} rewired: {}", self.0.label());
+        // lengths are compared on the screen, where half a percent can be seen
+        let (left_out, length) = rewiring.left_out_ns(number)?;
+        if left_out.abs() * 200 > length {
+            title += &format!(", without {:.3} ms that a replay has not", left_out as f64 / 1e6);
+        }
         Ok((Arc::new(TraceIndex::new(title, rewired)), format!("the measured times, {with}")))
     }
 }
