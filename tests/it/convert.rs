@@ -62,6 +62,18 @@ fn a_runs_trace_has_the_format_of_its_name_and_keeps_its_provenance() {
     }
 }
 
+#[test]
+fn a_stored_run_is_converted_by_its_name() {
+    let place = place();
+    let of = |name: &str, out: &str| {
+        let report = convert(&place, &[name, out, "--format", "json"]).exits(0).json();
+        (report["written"]["spans"].clone(), report["provenance"].clone())
+    };
+    assert_eq!(of("last", "run.json"), of("t.parquet", "file.json"));
+    let refused = convert(&place, &["lats", "no.json"]).exits(2);
+    assert!(refused.stderr.contains("lats") && !place.path().join("no.json").exists(), "{refused:?}");
+}
+
 /// One file of all ranks says the same of each as a file a rank does: ranges stay with their rank.
 #[test]
 fn ranges_of_one_file_are_those_of_a_file_a_rank() {

@@ -94,7 +94,7 @@ app::verbs! {
     /// One self-contained HTML page of runs: figures, tables, where the numbers come from
     Report(page::Args): |args, dir| page::run(&args, dir);
     /// Import and export traces
-    Trace(trace::Args): |args, _| trace::run(&args);
+    Trace(trace::Args): |args, dir| trace::run(&args, dir);
     /// Tokens from a checkpoint, any architecture, any TP
     Generate(Box<generate::Args>): |args, _| generate::run(&args);
     /// Quality of architectures on a text: likelihood, divergence from standard, agreement

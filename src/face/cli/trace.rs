@@ -8,10 +8,10 @@ use super::output::{self, Format, FormatArgs};
 use super::report;
 use super::rules::RulesArgs;
 use crate::base::error::{Error, Result};
+use crate::desk;
+use crate::lab::store::Store;
 use crate::table::render::{Shown, Table};
-use crate::trace::export;
-use crate::trace::rules::{RuleReport, Rules};
-use crate::trace::{self, Trace};
+use crate::trace::{Trace, export};
 
 /// The command line's arguments of `ladderscope trace`.
 #[derive(Debug, clap::Args)]
@@ -29,7 +29,7 @@ enum Verb {
 /// Arguments of `trace convert`.
 #[derive(Debug, clap::Args)]
 struct ConvertArgs {
-    /// The trace to read: a file, or a directory with a file a rank
+    /// The trace to read: a file, a directory with a file a rank, or a stored run (id, prefix, 'last')
     #[arg(value_name = "IN")]
     input: PathBuf,
     /// The file to write: .json, .json.gz or .json.zst (Chrome JSON), .parquet, .csv; or a directory, for a .json.gz a rank
@@ -48,14 +48,16 @@ struct ConvertArgs {
 }
 
 /// Runs the subcommand that was given.
-pub fn run(args: &Args) -> Result<u8> {
+pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let Verb::Convert(args) = &args.verb;
-    convert(args)
+    convert(args, &Store::open(dir))
 }
 
-fn convert(args: &ConvertArgs) -> Result<u8> {
+fn convert(args: &ConvertArgs, store: &Store) -> Result<u8> {
     let target = Target::of(args)?;
-    let (trace, _) = input(args)?;
+    let opened = desk::open(&args.input.to_string_lossy(), store, args.rules.named(), None)?;
+    report::part(&opened);
+    let trace = opened.trace;
     let files = match &target {
         Target::Ranks(directory) => export::write_ranks(&trace, directory, args.force)?,
         Target::File(path, _) => {
@@ -73,11 +75,6 @@ fn convert(args: &ConvertArgs) -> Result<u8> {
         converted.warnings.iter().for_each(|warning| report::warn(warning));
     }
     Ok(0)
-}
-
-/// The one place where the input is read.
-fn input(args: &ConvertArgs) -> Result<(Trace, RuleReport)> {
-    trace::import::open_with(&args.input, &Rules::load(&args.rules.rules)?)
 }
 
 /// Where a converted trace goes.

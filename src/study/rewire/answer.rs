@@ -59,6 +59,10 @@ impl Choice {
         words.extend(self.p2p.map(|p2p| format!("P2P {p2p}")));
         if self.micro_batches > 1 {
             words.push(format!("{} micro-batches", self.micro_batches));
+            words.push(match self.share {
+                whole if whole >= 1.0 => "kernels as long".into(),
+                share => format!("kernels {share:.2} as long"),
+            });
         }
         if !self.host {
             words.push("no launches".into());
