@@ -52,7 +52,9 @@ fn as_json(error: &Error) -> String {
             let before = source_code.inner().get(..span.offset()).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
             let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-            format!("{}:{line}:{column}: {message}", source_code.name())
+            let place = format!("{}:{line}:{column}: ", source_code.name());
+            // some say it themselves
+            if message.starts_with(&place) { message.clone() } else { place + message }
         }
         other => other.to_string(),
     };

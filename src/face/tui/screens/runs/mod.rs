@@ -334,7 +334,11 @@ impl Runs {
         let (table, details) = match self.shows_detail(body.width) {
             false => cut_bottom(rest, 0),
             true if body.width >= 150 => cut_left(rest, body.width - state::DETAILS),
-            true => cut_bottom(rest, rest.height / 2),
+            true => {
+                // half of the room, and what a short list does not need
+                let list = u16::try_from(self.lines.len().max(1) + 1).unwrap_or(u16::MAX);
+                cut_bottom(rest, rest.height - list.min(rest.height.div_ceil(2)))
+            }
         };
         (top, table, details)
     }
