@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::files::expanded;
-use super::resimulate::{Part, resimulate};
+use super::resimulate::{Part, resimulate, unchanged};
 use crate::base::error::{Error, Result};
 use crate::lab::store::Store;
 use crate::table::{Record, Status};
@@ -127,6 +127,7 @@ pub fn trace_of(record: &Record, store: &Store, upto: Option<u32>) -> Result<(Tr
     };
     match (record.status, record.spec.backend.is_simulated(), &record.trace) {
         (Status::Ok, true, _) => {
+            unchanged(&record.spec)?;
             let (mut trace, part) = resimulate(&record.spec, upto)?;
             trace.meta.run = Some(record.run.clone());
             Ok((trace, part))

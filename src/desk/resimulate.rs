@@ -5,7 +5,7 @@ use std::fmt;
 use crate::base::error::{Error, Result};
 use crate::plan::Phase;
 use crate::run::{Shared, backend};
-use crate::table::Spec;
+use crate::table::{self, Spec};
 use crate::trace::Trace;
 
 /// Spans of the largest trace that is simulated again whole: 16 GPUs and 80 layers for 320 tokens. A
@@ -36,19 +36,6 @@ impl fmt::Display for Part {
 /// Input errors for a model, hardware or stack that there is no more, and those of simulating the cell.
 pub fn resimulate(spec: &Spec, upto: Option<u32>) -> Result<(Trace, Option<Part>)> {
     let (backend, shared) = (backend(spec.backend)?, Shared::default());
-    let model = shared.model(&spec.model)?;
-    let now = shared.files(&model, &spec.hardware, &spec.stack)?;
-    if let Some((option, _)) = spec.files.iter().find(|(option, hash)| now.get(*option) != Some(*hash)) {
-        let name = match option.as_str() {
-            "hardware" => &spec.hardware,
-            "stack" => &spec.stack,
-            _ => &spec.model,
-        };
-        return Err(Error::input_help(
-            format!("{option} {name}: the file was changed since the cell was simulated"),
-            "run the cell again; or put back what stood in the file",
-        ));
-    }
     let predict = |output_tokens| -> Result<Trace> {
         let spec = Spec { output_tokens, ..spec.clone() };
         let (_, trace) = backend.predict(&spec, &shared, true)?;
@@ -59,6 +46,24 @@ pub fn resimulate(spec: &Spec, upto: Option<u32>) -> Result<(Trace, Option<Part>
     let spans_a_step = one.spans.iter().filter(|span| span.phase == Phase::Decode).count() as u64;
     let part = part(spec.output_tokens.saturating_sub(1), spans_a_step, upto);
     Ok((predict(part.map_or(spec.output_tokens, |part| part.steps + 1))?, part))
+}
+
+/// Whether the files that a stored cell names have what they had then: else simulating it again gives another cell's
+/// trace. An input error where one has not, or is gone.
+pub(super) fn unchanged(spec: &Spec) -> Result<()> {
+    let shared = Shared::default();
+    let now = shared.files(&*shared.model(&spec.model)?, &spec.hardware, &spec.stack)?;
+    match spec.files.keys().find(|option| now.get(*option) != spec.files.get(*option)) {
+        None => Ok(()),
+        Some(option) => {
+            let name =
+                table::options::option(option).map(|option| option.text(spec)).unwrap_or_default();
+            Err(Error::input_help(
+                format!("{option} {name}: the file was changed since the cell was simulated"),
+                "run the cell again; or put back what stood in the file",
+            ))
+        }
+    }
 }
 
 /// Of so many steps those that a trace has, where it has not all.

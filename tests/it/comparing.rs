@@ -78,6 +78,8 @@ fn what_if_another_link_and_its_command_gives_the_same_number() {
     }
     let table = place.run(&[&["whatif"], &cell[..]].concat()).exits(0).stdout;
     assert!(table.contains("ladder overlaps 95% of its communication") && table.contains("simulated"));
+    let nothing = place.run(&["whatif", "--model", "tiny", "--tp", "3"]).exits(2);
+    assert!(nothing.stderr.contains('3'), "{nothing:?}");
     for (wrong, said) in [("--alpha-us=-1", "-1"), ("--sms=500", "500"), ("--hidden-pct=0", "0")] {
         let done = place.run(&[&["whatif", wrong], &cell[..]].concat()).exits(2);
         assert!(done.stderr.contains(said), "{done:?}");

@@ -39,6 +39,9 @@ fn a_gate_holds_fails_and_says_what_it_cannot_judge() {
     let row = &held["rows"][0];
     assert_eq!((row["change"].as_f64(), row["provenance"].as_str()), (Some(0.0), Some("simulated")));
     assert_eq!(row["decided_by"], "change");
+    // what a filter leaves out is not missed
+    let some = place.run(&[&gate[..], &["--filter", "arch:ladder"]].concat()).exits(0).json();
+    assert_eq!(some["rows"].as_array().map(Vec::len), Some(2), "{some}");
 
     // a baseline is a file that goes elsewhere, and a stricter gate fails: nothing is faster by 1 %
     let elsewhere = Place::new();

@@ -60,7 +60,14 @@ pub fn tell(report: &GateReport) -> u8 {
         )));
         return NOT_HELD;
     }
-    if !report.without_partner.is_empty() || report.rows.is_empty() {
+    if report.rows.is_empty() && report.without_partner.is_empty() {
+        report::print(&Error::input_help(
+            format!("baseline {name}: there is nothing to judge"),
+            "choose cells that the baseline has, and a measure that they have",
+        ));
+        return INCOMPLETE;
+    }
+    if !report.without_partner.is_empty() {
         let cells = counted(report.without_partner.len(), "cell");
         report::print(&Error::input_help(
             format!("baseline {name}: {cells} cannot be judged"),

@@ -14,6 +14,10 @@ mod stack;
 mod tables;
 mod target;
 
+use std::path::Path;
+
+use crate::base::text::same_name;
+
 pub use cost::CollectiveCost;
 pub use describe::Described;
 pub use link::{InterNode, LargeMessages, LinkPoint, LinkTable, Links};
@@ -23,3 +27,11 @@ pub use recognise::{profile_named, profile_of};
 pub use stack::{AttentionKind, CollectiveScale, Contention, STACKS, Stack, lowering};
 pub use tables::{CostSource, Peaks, Tables};
 pub use target::Target;
+
+/// The file that is meant by what was typed as a profile or stack; `None` where one of the built-in ones is, or none that
+/// there is.
+fn file_of<'a>(typed: &'a str, built_in: &[(&str, &str)]) -> Option<&'a Path> {
+    let path = Path::new(typed);
+    let is_file = typed.ends_with(".toml") || path.components().count() > 1 || path.is_file();
+    (is_file && !built_in.iter().any(|(name, _)| same_name(name, typed))).then_some(path)
+}

@@ -161,10 +161,7 @@ impl Profile {
 
     /// The file that is meant; `None` where a built-in profile is, or none that there is.
     pub fn file(name_or_file: &str) -> Option<&Path> {
-        let path = Path::new(name_or_file);
-        let is_file = name_or_file.ends_with(".toml") || path.components().count() > 1 || path.is_file();
-        let built_in = BUILT_IN.iter().any(|(name, _)| same_name(name, name_or_file));
-        (is_file && !built_in).then_some(path)
+        super::file_of(name_or_file, &BUILT_IN)
     }
 
     /// Names of the built-in profiles.

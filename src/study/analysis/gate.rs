@@ -210,7 +210,10 @@ pub fn judge(
         report.warnings.extend(warning.filter(|warning| !report.warnings.contains(warning)));
     }
     report.rows.sort_by(|a, b| natural_order(&a.cell, &b.cell));
-    report.held = report.without_partner.is_empty() && report.rows.iter().all(|row| row.held);
+    // where nothing was judged, nothing holds
+    report.held = report.without_partner.is_empty()
+        && !report.rows.is_empty()
+        && report.rows.iter().all(|row| row.held);
     report
 }
 

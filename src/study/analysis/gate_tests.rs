@@ -121,6 +121,8 @@ fn a_share_of_communication_is_not_asked_of_cells_that_have_none() {
     let gates = [gate("tpot<+3%"), gate("overlap>-5")];
     let judged = judge(("main", ""), &with("a", 0.0), &with("b", 0.0), &gates);
     assert!(judged.held && judged.without_communication == 1 && judged.rows.len() == 1, "{judged:?}");
+    let nothing = judge(("main", ""), &with("a", 0.0), &with("b", 0.0), &gates[1..]);
+    assert!(!nothing.held && nothing.rows.is_empty(), "{nothing:?}");
     let judged = judge(("main", ""), &with("a", 1.0), &with("b", 0.0), &gates);
     assert!(!judged.held && judged.without_partner[0].contains("overlap"), "{judged:?}");
 }

@@ -9,8 +9,7 @@ use crate::base::error::Error;
 /// Charts in one figure; with more of them nobody finds anything.
 pub(super) const MOST_CHARTS: usize = 16;
 
-/// The name of a group of comparable runs as a note under a title: provenance is said in the caption, which tells it
-/// where all groups have the same.
+/// The name of a group of comparable runs as a note under a title: provenance is said in the caption.
 pub(super) fn group_note(name: &str) -> String {
     let words = name.split(", ");
     let words = words.filter(|word| !["measured", "emulated-link", "simulated"].contains(word));

@@ -80,6 +80,7 @@ pub fn pareto_figure(
         data.overlay.iter().filter_map(|other| other.architecture.parse().ok()).collect();
     let looks = looks(points.iter().map(|point| &point.spec.architecture).chain(&others));
     let one = groups.len() == 1;
+    // a caption that names several does not say which panel is which
     let mixed = points.iter().any(|point| point.provenance != points[0].provenance);
     let note = |name: &str| if mixed { name.to_owned() } else { group_note(name) };
     let notes: Vec<String> = groups.iter().map(|(name, _)| note(name)).collect();

@@ -200,9 +200,9 @@ impl Rewiring {
         Ok(Answer { choice: choice.clone(), alone, contended })
     }
 
-    /// What of a step's time a replay of it as it was measured does not have (ns), and the time (ns): gaps between kernels that nothing
-    /// accounts for, and the host between steps. [`Self::answer`] leaves it as it was measured; a trace of the replay is
-    /// shorter by it. Fails where there is no such step.
+    /// What of a step's time a replay of it as it was measured does not have (ns), and the time (ns): gaps between
+    /// kernels that nothing accounts for, and the host between steps. [`Self::answer`] leaves it as it was measured; a
+    /// trace of the replay is shorter by it. Fails where there is no such step.
     pub fn left_out_ns(&self, number: u32) -> Result<(i64, i64)> {
         let plain = Wired::plain(Architecture::Standard);
         let standard = Plain { assigned: Assigned::new(plan(&self.steps, &plain)?), wired: plain };

@@ -72,6 +72,7 @@ impl Label {
         let mut parts = parts(&cell.record.spec, cell.host.as_deref());
         let spec = &cell.record.spec;
         let (name, left) = match &self.axis {
+            Some(Axis::Option(option)) => ("files", list(&spec.files, Some(&(*option).to_owned()))),
             Some(Axis::Env(key)) => ("env", list(&spec.env, Some(key))),
             Some(Axis::Set(key)) => ("set", list(&spec.set, Some(key))),
             _ => return parts,
@@ -88,11 +89,12 @@ fn list(map: &BTreeMap<String, String>, but: Option<&String>) -> String {
 }
 
 /// What a cell was asked for and the machine that timed it, as names and values in words. The order is
-/// that of labels: all options, the host, variables, profile values.
+/// that of labels: all options, the host, variables, profile values, hashes of files.
 pub(in crate::study::analysis) fn parts(spec: &Spec, host: Option<&str>) -> Vec<(&'static str, String)> {
     let mut parts: Vec<(&str, String)> =
         OPTIONS.iter().map(|option| (option.name, option.label(spec))).collect();
     parts.push(("host", host.unwrap_or_default().to_owned()));
     parts.extend(PAIRS.iter().map(|pairs| (pairs.name, list((pairs.of)(spec), None))));
+    parts.push(("files", list(&spec.files, None)));
     parts
 }

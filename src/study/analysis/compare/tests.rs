@@ -188,6 +188,31 @@ fn a_simulation_beside_a_measurement_is_labelled_a_simulation() {
     assert_eq!((report.pairs[0].speedup_ci95, report.pairs[0].differs), (None, false));
 }
 
+/// A link that was emulated says nothing of one that was measured, unless links are what is compared.
+#[test]
+fn provenances_are_paired_only_along_what_decides_them() {
+    let link = |alpha_us| Link::Emulated { alpha_us, gb_s: 5.0 };
+    let of = |name: &str, p2p, link| {
+        record(name, move |s| (s.p2p, s.link) = (p2p, link), 0, &[(0.0, 1.0); 6])
+    };
+    let (native, slow) = (of("a", P2p::On, Link::Native), of("b", P2p::Off, link(50.0)));
+    assert_eq!(slow.provenance, Provenance::EmulatedLink);
+    assert!(compare(&[native.clone(), slow], "p2p").unwrap().pairs.is_empty());
+    let by_link = compare(&[native, of("c", P2p::On, link(50.0))], "link").unwrap();
+    assert_eq!(by_link.pairs[0].provenance, Provenance::EmulatedLink);
+    // links of one experiment belong together
+    let within = |experiment: &str, on, off| {
+        [(P2p::On, on), (P2p::Off, off)].map(|(p2p, alpha_us)| {
+            let name = format!("{experiment}{alpha_us}");
+            Record { experiment: Some(experiment.into()), ..of(&name, p2p, link(alpha_us)) }
+        })
+    };
+    let records = [within("x", 10.0, 20.0), within("y", 100.0, 200.0)].concat();
+    let pairs = compare(&records, "p2p").unwrap().pairs;
+    let runs: Vec<_> = pairs.iter().map(|pair| (&*pair.baseline_run, &*pair.run)).collect();
+    assert_eq!(runs, [("x10", "x20"), ("y100", "y200")]);
+}
+
 #[test]
 fn every_axis_finds_its_pair_and_names_its_values() {
     let other = |axis: &'static str| {

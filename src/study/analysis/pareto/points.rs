@@ -260,7 +260,8 @@ fn name_settings(points: &mut [(ParetoPoint, String)]) {
 pub(in crate::study::analysis) fn group(record: &Record) -> String {
     let spec = &record.spec;
     let named = |option: &str, name: &str| match spec.files.get(option) {
-        Some(hash) => format!("{name} ({hash})"),
+        // enough of it to tell two versions of a file apart
+        Some(hash) => format!("{name} ({})", hash.get(..6).unwrap_or(hash)),
         None => name.to_owned(),
     };
     let mut hardware = named("hardware", &spec.hardware);

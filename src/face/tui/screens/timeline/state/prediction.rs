@@ -105,7 +105,9 @@ impl Rewired {
         // lengths are compared on the screen, where half a percent can be seen
         let (left_out, length) = rewiring.left_out_ns(number)?;
         if left_out.abs() * 200 > length {
-            title += &format!(", without {:.3} ms that a replay has not", left_out as f64 / 1e6);
+            let than = if left_out > 0 { "shorter" } else { "longer" };
+            let ms = left_out.abs() as f64 / 1e6;
+            title += &format!(", replayed {ms:.3} ms {than} than measured");
         }
         Ok((Arc::new(TraceIndex::new(title, rewired)), format!("the measured times, {with}")))
     }
