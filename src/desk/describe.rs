@@ -83,7 +83,7 @@ fn stored(record: &Record) -> Section {
     let mut section = Section::new("Stored");
     if !record.created.is_empty() {
         let of = record.experiment.as_ref().map(|e| format!(", experiment {e}")).unwrap_or_default();
-        section.line("created", format!("{}, round {}{of}", record.created, record.round + 1));
+        section.line("created", format!("{}, round {} (from 0){of}", record.created, record.round));
     }
     if record.runs.len() > 1 {
         section.line("pooled from", record.runs.join(" "));

@@ -7,6 +7,7 @@ use crate::study::analysis::{
     self, Axes, ComparisonReport, ConversionReport, OverlayPoint, ParetoPoint,
 };
 use crate::study::plot::{self, Options, ParetoData, ProvenanceSummary};
+use crate::table::render::Sourced;
 
 /// Kinds of exported files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -101,7 +102,7 @@ pub fn pareto(
     provenance: impl FnOnce() -> ProvenanceSummary,
 ) -> Result<()> {
     if FileKind::of(path) == Some(FileKind::Csv) {
-        return plot::write(path, analysis::points_table(points, axes).csv().as_bytes());
+        return plot::write(path, analysis::points_table(points, axes).csv(Sourced::ByRow).as_bytes());
     }
     plot::check_format(path)?;
     if points.is_empty() {
@@ -122,7 +123,7 @@ pub fn comparison(
     provenance: impl FnOnce() -> ProvenanceSummary,
 ) -> Result<()> {
     if FileKind::of(path) == Some(FileKind::Csv) {
-        return plot::write(path, analysis::pairs_table(report).csv().as_bytes());
+        return plot::write(path, analysis::pairs_table(report).csv(Sourced::ByRow).as_bytes());
     }
     plot::check_format(path)?;
     if report.pairs.is_empty() {
@@ -138,7 +139,7 @@ pub fn comparison(
 /// Where there is nothing to draw, and where the file cannot be written.
 pub fn conversion(path: &Path, report: &ConversionReport, options: &Options) -> Result<()> {
     if FileKind::of(path) == Some(FileKind::Csv) {
-        return plot::write(path, report.file().csv().as_bytes());
+        return plot::write(path, report.file().csv(Sourced::ByRow).as_bytes());
     }
     plot::conversion_figure(report, options)?.save(path)
 }

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use super::config::Config;
 use super::files;
 use crate::base::error::{Error, Result, nearest};
-use crate::base::hash::short_key;
 use crate::base::text::same_name;
 use crate::plan::{DType, LayerSet, ModelShape};
 
@@ -56,29 +55,6 @@ impl Model {
             ));
         }
         Err(unknown(name_or_dir))
-    }
-
-    /// A hash of what the directory has: its config, and the names and sizes of its weights, which are too large to be
-    /// read for it. Empty of a built-in shape.
-    ///
-    /// # Errors
-    /// A failure where the directory or the config cannot be read.
-    pub fn hash(&self) -> Result<String> {
-        let Some(dir) = &self.dir else { return Ok(String::new()) };
-        let config = dir.join("config.json");
-        let mut bytes = std::fs::read(&config).map_err(Error::io(&config))?;
-        let mut weights = Vec::new();
-        for entry in std::fs::read_dir(dir).map_err(Error::io(dir))? {
-            let entry = entry.map_err(Error::io(dir))?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name.ends_with(".safetensors") {
-                let length = std::fs::metadata(entry.path()).map(|meta| meta.len()).unwrap_or_default();
-                weights.push(format!("{name} {length}\n"));
-            }
-        }
-        weights.sort_unstable();
-        weights.iter().for_each(|line| bytes.extend(line.as_bytes()));
-        Ok(short_key(bytes))
     }
 
     /// Reads an HF directory.

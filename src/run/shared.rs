@@ -92,7 +92,7 @@ impl Shared {
     }
 
     /// Hashes of the files that a cell names, by the option's name: its hardware profile and its stack where they are
-    /// not built in, and of a model's directory its config with the names and sizes of its weights. Each is read once.
+    /// not built in, and of a model's directory what [`Model::hash`] looks at. Each is read once.
     /// Fails where a file cannot be read.
     pub fn files(&self, model: &Model, hardware: &str, stack: &str) -> Result<BTreeMap<String, String>> {
         let mut files = BTreeMap::new();

@@ -9,7 +9,7 @@ use std::io;
 use comfy_table::{CellAlignment, LineStyle, TableStyle};
 use unicode_width::UnicodeWidthStr;
 
-use super::Unit;
+use super::{Provenance, Unit};
 use crate::base::text::{digits, escape, percent, si, without_middle};
 
 /// What stands in a row under a column. Tables for people show numbers rounded, CSV in full.
@@ -129,6 +129,20 @@ struct Column {
     stays: bool,
     /// Whether its texts may lose their middles in a narrow window.
     may_be_cut: bool,
+}
+
+/// The column that says where a row's numbers come from.
+const PROVENANCE: &str = "provenance";
+
+/// Where the numbers of a table come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sourced {
+    /// A column of the table says it of each row.
+    ByRow,
+    /// All rows have them from there, and no column says so yet.
+    All(Provenance),
+    /// They are no numbers of runs or trainings: names, sizes, settings, a report on the machine.
+    NoRuns,
 }
 
 /// A table that was made to fit a window.
@@ -311,8 +325,21 @@ impl Table {
         table.trim_fmt() + "\n"
     }
 
-    /// As CSV with a header.
-    pub fn csv(&self) -> String {
+    /// As CSV with a header. Whoever writes it says where its numbers come from; they may not get lost on the way to
+    /// another program.
+    pub fn csv(&self, sourced: Sourced) -> String {
+        match sourced {
+            Sourced::All(provenance) => self.clone().with(PROVENANCE, &Shown::text(provenance)).text(),
+            Sourced::ByRow => {
+                let says = |column: &Column| column.name.contains(PROVENANCE);
+                debug_assert!(self.columns.iter().any(says), "no column says where numbers come from");
+                self.text()
+            }
+            Sourced::NoRuns => self.text(),
+        }
+    }
+
+    fn text(&self) -> String {
         let kept: Vec<usize> =
             (0..self.columns.len()).filter(|c| !self.columns[*c].name.is_empty()).collect();
         csv(

@@ -67,6 +67,10 @@ fn wrong_figures_are_refused_before_any_work() {
         (&["figure", "pareto", "-o", "a.svg", "--size", "big"], &["--size", "'big'", "column"]),
         (&["figure", "pareto", "-o", "a.png", "--dpi", "9"], &["9 dpi", "300"]),
         (&["figure", "pareto"], &["--output"]),
+        (
+            &["figure", "p2p", "-o", "a.svg", "--layers", "2"],
+            &["--layers", "figure overlap", "figure p2p"],
+        ),
         (&["figure", "pareto", "-o", "a.svg"], &["no finished runs", "sweep"]),
         (&["report", "-o", "a.txt"], &["a.txt", ".html"]),
         (&["report", "-o", "a.html"], &["no finished runs"]),

@@ -17,8 +17,8 @@ use crate::lab::store::Store;
 use crate::model::Model;
 use crate::plan::{Architecture, LayerSet};
 use crate::study::analysis::compared_trainings;
-use crate::table::render::{Shown, Table};
-use crate::table::{Curve, Quality};
+use crate::table::render::{Shown, Sourced, Table};
+use crate::table::{Curve, Provenance, Quality};
 
 /// How often lines of progress may come where standard error is no terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
@@ -277,7 +277,7 @@ fn print(found: &[Curve], format: Format) -> Result<()> {
     }
     let table = table(found);
     if format == Format::Csv {
-        return output::emit(&table.csv());
+        return output::emit(&table.csv(Sourced::All(Provenance::Measured)));
     }
     let Some(Curve { training, .. }) = found.first() else { return Ok(()) };
     let spec = &training.spec;

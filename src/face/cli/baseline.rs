@@ -11,7 +11,7 @@ use crate::base::error::Result;
 use crate::base::text::counted;
 use crate::desk::Stores;
 use crate::lab::store::Store;
-use crate::table::render::{Shown, Table};
+use crate::table::render::{Shown, Sourced, Table};
 
 /// The command line's arguments of `ladderscope baseline`.
 #[derive(Debug, clap::Args)]
@@ -108,7 +108,7 @@ fn list(store: &Store, dir: &Path, format: Format) -> Result<()> {
     );
     match format {
         Format::Json => output::json(&all),
-        Format::Csv => output::emit(&table.csv()),
+        Format::Csv => output::emit(&table.csv(Sourced::NoRuns)),
         Format::Table if all.is_empty() => {
             report::note(&format!("{} has {}", dir.display(), counted(0, "baseline")));
             Ok(())

@@ -12,8 +12,8 @@ use crate::base::error::{Error, Result};
 use crate::base::text::counted;
 use crate::machine::hardware::{LinkTable, Profile, Stack, Target};
 use crate::study::calibrate::{self, Constant, Errors, Fit, Held, PARAMETERS, Point, Residual};
-use crate::table::P2p;
-use crate::table::render::{Shown, Table};
+use crate::table::render::{Shown, Sourced, Table};
+use crate::table::{P2p, Provenance};
 
 /// The command line's arguments of `ladderscope calibrate`.
 #[derive(Debug, clap::Args)]
@@ -90,7 +90,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let report = Report { fit: &fit, residuals: &residuals, held: &held };
     match args.output.format {
         Format::Json => output::json(&report.printed())?,
-        Format::Csv => output::emit(&report.residual_rows().csv())?,
+        Format::Csv => output::emit(&report.residual_rows().csv(Sourced::ByRow))?,
         Format::Table => output::emit(&report.text())?,
     }
     if let Some(into) = &args.write {
@@ -195,6 +195,7 @@ impl Report<'_> {
                 ("cell", &|r: &Residual| Shown::text(&r.cell)),
                 ("measured_tokens_per_s", &|r| Shown::Number(r.measured_tokens_per_s, 1)),
                 ("predicted_tokens_per_s", &|r| Shown::Number(r.predicted_tokens_per_s, 1)),
+                ("predicted_provenance|", &|_| Shown::text(Provenance::Simulated)),
                 ("error_pct", &|r| Shown::Number(r.error_pct, 1)),
                 ("decode_error_pct", &|r| Shown::number(r.decode_error_pct, 1)),
                 ("prefill_error_pct", &|r| Shown::number(r.prefill_error_pct, 1)),

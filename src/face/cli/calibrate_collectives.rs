@@ -14,8 +14,8 @@ use crate::desk;
 use crate::lab::store::Store;
 use crate::machine::hardware::{LinkPoint, LinkTable, Profile, profile_named};
 use crate::study::calibrate::{AllReduces, all_reduces_of};
-use crate::table::P2p;
-use crate::table::render::{Shown, Table};
+use crate::table::render::{Shown, Sourced, Table};
+use crate::table::{P2p, Provenance};
 use crate::trace::import::is_trace;
 
 /// A file's all-reduces: where they were read, what was read, what they are as a link.
@@ -57,7 +57,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
             tp: all.iter().map(|measured| PrintedTp::of(measured, before)).collect(),
             assumed: assumed(args, &profile, &all),
         })?,
-        Format::Csv => output::emit(&rows(&all, before).csv())?,
+        Format::Csv => output::emit(&rows(&all, before).csv(Sourced::All(Provenance::Measured)))?,
         Format::Table => {
             output::emit(&output::aligned(&rows(&all, before)))?;
             output::emit(&format!(

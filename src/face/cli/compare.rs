@@ -17,7 +17,7 @@ use crate::study::analysis::{
     Axis, Cells, Comparison, ComparisonReport, Gaps, Gate, HeatCell, HeatMap, HeatValue,
     differences_table, pairs_table, slices,
 };
-use crate::table::render::{Shown, Table};
+use crate::table::render::{Shown, Sourced, Table};
 use crate::table::{MEASURES, Provenance, Record, measure};
 
 /// The command line's arguments of `ladderscope compare`.
@@ -81,7 +81,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     } else {
         match args.output.format {
             Format::Json => output::json(&comparison)?,
-            Format::Csv => output::emit(&pairs_table(&comparison).csv())?,
+            Format::Csv => output::emit(&pairs_table(&comparison).csv(Sourced::ByRow))?,
             Format::Table if comparison.pairs.is_empty() => {}
             Format::Table => output::emit(&table(&comparison))?,
         }
@@ -116,7 +116,7 @@ fn print_maps(comparison: &ComparisonReport, records: &[Record], format: Format)
         slices(comparison).iter().map(|slice| HeatMap::new(comparison, slice)).collect();
     match format {
         Format::Json => output::json(&maps),
-        Format::Csv => output::emit(&map_rows(comparison, &maps).csv()),
+        Format::Csv => output::emit(&map_rows(comparison, &maps).csv(Sourced::ByRow)),
         Format::Table => output::emit(&maps_text(comparison, &maps, records)),
     }
 }
@@ -175,7 +175,8 @@ fn map_rows(comparison: &ComparisonReport, maps: &[HeatMap]) -> Table {
             ("tp", &|(_, cell, _)| cell.tp.into()),
             ("batch", &|(_, cell, _)| cell.batch.into()),
             ("speedup", &|(_, cell, _)| Shown::Number(cell.speedup, 4)),
-            ("differs", &|(_, cell, _)| Shown::text(cell.differs)),
+            ("differs", &|(.., pair)| Shown::text(pair.differs)),
+            ("verdict", &|(.., pair)| Shown::text(pair.verdict().as_str())),
             ("baseline_exposed_pct", &|(_, cell, _)| Shown::number(cell.exposed_pct[0], 4)),
             ("exposed_pct", &|(_, cell, _)| Shown::number(cell.exposed_pct[1], 4)),
             ("baseline_hidden_share", &|(_, cell, _)| Shown::number(cell.hidden_share[0], 4)),

@@ -17,6 +17,7 @@ use crate::model::{Model, check_place};
 use crate::plan::{Architecture, CommDType, LayerSet};
 use crate::study::analysis::{Conversion, ConversionReport};
 use crate::table::Spec;
+use crate::table::render::Sourced;
 
 /// The command line's arguments of `ladderscope convert`.
 #[derive(Debug, clap::Args)]
@@ -149,7 +150,7 @@ fn write(model: &Model, layers: &LayerSet, out: &Path, about: &str) -> Result<()
 fn print(report: &ConversionReport, format: Format) -> Result<()> {
     match format {
         Format::Json => output::json_line(report),
-        Format::Csv => output::emit(&report.file().csv()),
+        Format::Csv => output::emit(&report.file().csv(Sourced::ByRow)),
         Format::Table => output::emit(&format!(
             "{}\n{}{}",
             heading(report),

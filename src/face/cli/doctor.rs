@@ -15,7 +15,7 @@ use crate::base::error::{Error, Result};
 use crate::base::text::counted;
 use crate::run::comm::nccl::{self, Probe as Nccl};
 use crate::run::{BACKENDS, PlanBackend};
-use crate::table::render::{Shown, Table};
+use crate::table::render::{Shown, Sourced, Table};
 
 /// The command line's arguments of `ladderscope doctor`.
 #[derive(Debug, clap::Args)]
@@ -78,7 +78,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
             let value = serde_json::to_value(&report).map_err(|e| Error::failed(e.to_string()))?;
             let mut rows = Table::new(["key", "value"]);
             flatten("", &value, &mut rows);
-            output::emit(&rows.csv())?;
+            output::emit(&rows.csv(Sourced::NoRuns))?;
         }
     }
     Ok(0)
@@ -250,7 +250,7 @@ mod tests {
     fn csv_has_a_row_for_every_leaf() {
         let mut rows = Table::new(["key", "value"]);
         flatten("", &serde_json::json!({"a": {"b": [1, "x"]}, "c": null}), &mut rows);
-        assert_eq!(rows.csv(), "key,value\na.b.0,1\na.b.1,x\nc,\n");
+        assert_eq!(rows.csv(Sourced::NoRuns), "key,value\na.b.0,1\na.b.1,x\nc,\n");
     }
 
     #[test]

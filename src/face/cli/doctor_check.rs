@@ -6,7 +6,7 @@ use crate::base::error::Result;
 use crate::machine::driver::Gpu;
 use crate::run::cuda::check::{self, CHECKS, Checked, Found};
 use crate::run::cuda::usable;
-use crate::table::render::{Shown, Table};
+use crate::table::render::{Shown, Sourced, Table};
 
 /// Checks every GPU, keeps what was found for the runs to come, and prints it; the exit status: 0 where nothing failed,
 /// 1 where something did, 2 without a GPU.
@@ -74,5 +74,5 @@ fn print(all: &[(String, Vec<Checked>)], format: Format) -> Result<()> {
             table.push(row.into_iter().map(Shown::text).collect());
         }
     }
-    output::emit(&if format == Format::Csv { table.csv() } else { table.aligned() })
+    output::emit(&if format == Format::Csv { table.csv(Sourced::NoRuns) } else { table.aligned() })
 }

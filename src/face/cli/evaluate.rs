@@ -17,7 +17,7 @@ use crate::lab::launch::Cancel;
 use crate::lab::store::Store;
 use crate::model::Model;
 use crate::plan::{Architecture, CommDType};
-use crate::table::render::{Shown, Table};
+use crate::table::render::{Shown, Sourced, Table};
 use crate::table::{Backend, Provenance, Quality};
 
 /// How often lines of progress may come where standard error is no terminal.
@@ -186,7 +186,7 @@ fn print(evaluated: &TextQuality, format: Format) -> Result<()> {
         ],
     );
     if format == Format::Csv {
-        return output::emit(&table.with("provenance", &Shown::text(Provenance::Measured)).csv());
+        return output::emit(&table.csv(Sourced::All(Provenance::Measured)));
     }
     let windows = crate::base::text::counted(evaluated.windows, "window");
     output::emit(&format!(

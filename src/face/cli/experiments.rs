@@ -9,7 +9,7 @@ use crate::base::error::Result;
 use crate::desk::{self, experiments::DIRECTORY};
 use crate::lab::sweep::Experiment;
 use crate::run::Feasibility;
-use crate::table::render::{Shown, Table};
+use crate::table::render::{Shown, Sourced, Table};
 
 /// Prints the list. A file with a mistake is warned of, not fatal: the others can be run.
 pub fn run(args: &FormatArgs) -> Result<u8> {
@@ -29,7 +29,7 @@ pub fn run(args: &FormatArgs) -> Result<u8> {
             let list: Vec<Printed<'_>> = experiments.iter().map(Printed::of).collect();
             output::json(&list)?;
         }
-        Format::Csv => output::emit(&rows(&experiments).csv())?,
+        Format::Csv => output::emit(&rows(&experiments).csv(Sourced::NoRuns))?,
         Format::Table if experiments.is_empty() => {
             report::note(&format!("no experiment files (*.toml) in ./{DIRECTORY}"));
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::filter::FilterArgs;
 use super::report;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::desk::figure::{Kind, Wanted};
 use crate::desk::{self, Stores, adapt};
 use crate::lab::store::Store;
@@ -34,23 +34,45 @@ pub struct Args {
     #[command(flatten)]
     pub look: LookArgs,
     /// pareto: horizontal axis, as of `ladderscope pareto`
-    #[arg(long, value_name = "AXIS", default_value_t)]
-    pub x: XAxis,
+    #[arg(long, value_name = "AXIS")]
+    pub x: Option<XAxis>,
     /// pareto: vertical axis, as of `ladderscope pareto`
-    #[arg(long, value_name = "AXIS", default_value_t)]
-    pub y: YAxis,
+    #[arg(long, value_name = "AXIS")]
+    pub y: Option<YAxis>,
     /// pareto: points of others beside: published (the 70B points of arXiv 2501.06589) or a CSV file
     #[arg(long, value_name = "published|FILE")]
     pub overlay: Vec<String>,
     /// overlap: the decode step, from 0 [default: the middle one]
     #[arg(long, value_name = "N")]
     pub step: Option<u32>,
-    /// overlap: how many layers, from the middle of the model
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    pub layers: u32,
-    /// overlap: the rank whose lanes are drawn
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub rank: u32,
+    /// overlap: how many layers, from the middle of the model [default: 2]
+    #[arg(long, value_name = "N")]
+    pub layers: Option<u32>,
+    /// overlap: the rank whose lanes are drawn [default: 0]
+    #[arg(long, value_name = "N")]
+    pub rank: Option<u32>,
+}
+
+impl Args {
+    /// Errors on an option that the figure has no use for.
+    fn check_kind(&self) -> Result<()> {
+        let of = [
+            ("x", Kind::Pareto, self.x.is_some()),
+            ("y", Kind::Pareto, self.y.is_some()),
+            ("overlay", Kind::Pareto, !self.overlay.is_empty()),
+            ("step", Kind::Overlap, self.step.is_some()),
+            ("layers", Kind::Overlap, self.layers.is_some()),
+            ("rank", Kind::Overlap, self.rank.is_some()),
+        ];
+        match of.into_iter().find(|(_, kind, given)| *given && *kind != self.kind) {
+            None => Ok(()),
+            Some((option, kind, _)) => Err(Error::input(format!(
+                "--{option} is of `figure {}`; `figure {}` has no use for it",
+                kind.words().0,
+                self.kind.words().0
+            ))),
+        }
+    }
 }
 
 /// Size and resolution of a figure.
@@ -79,12 +101,17 @@ impl LookArgs {
 /// Makes the figure that was asked for and writes it.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     plot::check_format(&args.output)?;
+    args.check_kind()?;
     let wanted = Wanted {
         kind: args.kind,
         options: args.look.options()?,
-        axes: Axes { x: args.x, y: args.y },
+        axes: Axes { x: args.x.unwrap_or_default(), y: args.y.unwrap_or_default() },
         overlay: super::pareto::read_overlays(&args.overlay)?,
-        part: Part { step: args.step, layers: args.layers, rank: args.rank },
+        part: Part {
+            step: args.step,
+            layers: args.layers.unwrap_or(2),
+            rank: args.rank.unwrap_or_default(),
+        },
         near: None,
     };
     let figure = match traces_named(args, &dir)? {

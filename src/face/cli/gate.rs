@@ -7,6 +7,7 @@ use crate::base::text::counted;
 use crate::lab::store::Baseline;
 use crate::study::analysis::{Gate, GateReport, GateRow, gate_table, judge};
 use crate::table::Record;
+use crate::table::render::Sourced;
 
 /// Exit status when a gate does not hold.
 const NOT_HELD: u8 = 4;
@@ -25,7 +26,7 @@ pub fn print(report: &GateReport, format: Format) -> Result<u8> {
     let table = gate_table(report);
     match format {
         Format::Json => output::json(report)?,
-        Format::Csv => output::emit(&table.csv())?,
+        Format::Csv => output::emit(&table.csv(Sourced::ByRow))?,
         Format::Table if report.rows.is_empty() => {}
         Format::Table => output::emit(&output::aligned(&table))?,
     }

@@ -12,8 +12,8 @@ use crate::base::error::{Error, Result};
 use crate::model::{Model, Tokenizer, read_prompts};
 use crate::plan::{Architecture, CommDType, DType, Variant};
 use crate::run::{GenerateOptions, GenerateRequest, Generated, Said, backend, choose_generator};
-use crate::table::render::{Shown, Table};
-use crate::table::{Backend, CellOptions};
+use crate::table::render::{Shown, Sourced, Table};
+use crate::table::{Backend, CellOptions, Provenance};
 
 /// The command line's arguments of `ladderscope generate`.
 #[derive(Debug, clap::Args)]
@@ -253,7 +253,7 @@ fn print(
                 ]);
             }
             if format == Format::Csv {
-                return output::emit(&rows.csv());
+                return output::emit(&rows.csv(Sourced::All(Provenance::Measured)));
             }
             // Long texts do not belong into columns.
             let mut out = String::new();

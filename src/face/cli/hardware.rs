@@ -4,7 +4,7 @@ use super::output::{self, Format, FormatArgs, bytes};
 use crate::base::error::{Error, Result};
 use crate::machine::hardware::{Profile, STACKS, Stack};
 use crate::table::P2p;
-use crate::table::render::{Shown, Table};
+use crate::table::render::{Shown, Sourced, Table};
 
 /// The command line's arguments of `ladderscope hardware`.
 #[derive(Debug, clap::Args)]
@@ -38,7 +38,7 @@ pub fn run(args: &Args) -> Result<u8> {
     };
     match args.output.format {
         Format::Json => output::json(&profiles.iter().map(Printed::of).collect::<Vec<_>>())?,
-        Format::Csv => output::emit(&links(&profiles).csv())?,
+        Format::Csv => output::emit(&links(&profiles).csv(Sourced::NoRuns))?,
         Format::Table => output::emit(&text(&profiles))?,
     }
     Ok(0)

@@ -3,7 +3,7 @@
 use super::output::{self, Format, FormatArgs};
 use crate::base::error::Result;
 use crate::model::Model;
-use crate::table::render::{Shown, Table};
+use crate::table::render::{Shown, Sourced, Table};
 
 /// Prints the built-in models as a table, JSON or CSV.
 pub fn run(args: &FormatArgs) -> Result<u8> {
@@ -13,7 +13,7 @@ pub fn run(args: &FormatArgs) -> Result<u8> {
             let list: Vec<Printed<'_>> = models.iter().map(Printed::of).collect();
             output::json(&list)?;
         }
-        Format::Csv => output::emit(&rows(&models, Shown::Whole).csv())?,
+        Format::Csv => output::emit(&rows(&models, Shown::Whole).csv(Sourced::NoRuns))?,
         Format::Table => output::emit(&output::aligned(&rows(&models, for_people)))?,
     }
     Ok(0)

@@ -15,7 +15,7 @@ use crate::desk;
 use crate::lab::store::Store;
 use crate::study::analysis::{self, TraceReport};
 use crate::study::verdict::Verdict;
-use crate::table::render::Shown;
+use crate::table::render::{Shown, Sourced};
 use crate::trace::overlap::Selection;
 use crate::trace::rules::RuleReport;
 
@@ -83,7 +83,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
                 None => rows::ranks(&report.overlap, false),
             }
             .with("provenance", &report.overlap.provenance.map_or(Shown::None, Shown::text))
-            .csv(),
+            .csv(Sourced::ByRow),
         )?,
         Format::Table => output::emit(&match args.by {
             Some(by) => text::by(&report, by)?,

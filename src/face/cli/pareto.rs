@@ -14,7 +14,7 @@ use crate::desk::export::{self, FileKind};
 use crate::study::analysis::{
     self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, XAxis, YAxis,
 };
-use crate::table::render::{Shown, Table};
+use crate::table::render::{Shown, Sourced, Table};
 
 /// Rows of the table at fixed latencies, where `--at auto` chooses them.
 const LIMITS: usize = 6;
@@ -213,9 +213,9 @@ fn csv(
     area: Option<&[AreaGained]>,
 ) -> String {
     match (area, at) {
-        (Some(area), _) => analysis::areas_table(area).csv(),
-        (None, Some(at)) => analysis::limits_table(at).csv(),
-        (None, None) => analysis::points_table(points, axes).csv(),
+        (Some(area), _) => analysis::areas_table(area).csv(Sourced::ByRow),
+        (None, Some(at)) => analysis::limits_table(at).csv(Sourced::ByRow),
+        (None, None) => analysis::points_table(points, axes).csv(Sourced::ByRow),
     }
 }
 
@@ -266,8 +266,17 @@ fn areas(x: &str, y: &str, area: &[&AreaGained]) -> String {
         return "\nno area gained: standard and another architecture need cells in common\n".into();
     };
     let why = first.no_interval.as_ref().map(|why| format!("no interval: {why}\n")).unwrap_or_default();
+    let few = area.iter().filter(|row| row.cells < analysis::LEAST_CELLS).count();
+    let few = match few {
+        0 => String::new(),
+        _ => format!(
+            "{few} of them of fewer than {} cells: the area of one step, as large as the distance between them happens \
+             to be\n",
+            analysis::LEAST_CELLS
+        ),
+    };
     format!(
-        "\nArea gained over {} in {x} ({}) against {y} ({}), over the cells that both have ({})\n{}{why}",
+        "\nArea gained over {} in {x} ({}) against {y} ({}), over the cells that both have ({})\n{}{few}{why}",
         first.baseline,
         first.x_scale,
         first.y_scale,

@@ -168,6 +168,7 @@ pub fn csv(records: &[Record]) -> String {
 mod tests {
     use super::*;
     use crate::study::analysis::testing::sim_record;
+    use crate::table::render::Sourced;
 
     #[test]
     fn what_all_runs_have_in_common_is_said_once() {
@@ -175,7 +176,7 @@ mod tests {
             |batch, tp| sim_record("run", move |spec| (spec.batch, spec.tp) = (batch, tp), 0.0, 1.0);
         let table = |records: &[Record]| {
             let (common, table) = narrow(records, &Annotations::default());
-            (common, table.csv().lines().next().expect("a header").to_owned())
+            (common, table.csv(Sourced::NoRuns).lines().next().expect("a header").to_owned())
         };
         let (common, header) = table(&[of(1, 4), of(2, 4)]);
         assert!(common.starts_with("all 2: tp4 p2p-on ") && common.contains("prompt"), "{common}");

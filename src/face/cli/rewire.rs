@@ -15,6 +15,7 @@ use crate::desk::{self, Engine};
 use crate::lab::store::Store;
 use crate::plan::{Architecture, Phase};
 use crate::study::rewire::{Answer, Asked, Choice, Rewiring, Setting, Times, answers_table};
+use crate::table::render::Sourced;
 use crate::table::{Collective, P2p, Provenance};
 
 /// Longest name of an all-reduce; kernels' names are whole signatures.
@@ -122,7 +123,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let answers = answers(&rewiring, &choices(args))?;
     match args.output.format {
         Format::Json => output::json(&printed(&rewiring, &answers, &machine))?,
-        Format::Csv => output::emit(&answers_table(&rewiring, &answers).csv())?,
+        Format::Csv => output::emit(&answers_table(&rewiring, &answers).csv(Sourced::ByRow))?,
         Format::Table => output::emit(&text(&rewiring, &answers, &machine))?,
     }
     Ok(0)

@@ -13,7 +13,7 @@ use crate::base::error::{Error, Result};
 use crate::base::text::counted;
 use crate::desk;
 use crate::lab::store::{self, Store};
-use crate::table::render::{Shown, Table};
+use crate::table::render::{Shown, Sourced, Table};
 
 /// What to do with stored runs.
 #[derive(Debug, Subcommand)]
@@ -184,7 +184,7 @@ fn list(store: &Store, format: Format) -> Result<()> {
     }
     match format {
         Format::Json => output::json(&trash),
-        Format::Csv => output::emit(&rows.csv()),
+        Format::Csv => output::emit(&rows.csv(Sourced::NoRuns)),
         Format::Table if trash.is_empty() => {
             report::note("the trash is empty");
             Ok(())

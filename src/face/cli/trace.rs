@@ -10,7 +10,7 @@ use super::rules::RulesArgs;
 use crate::base::error::{Error, Result};
 use crate::desk;
 use crate::lab::store::Store;
-use crate::table::render::{Shown, Table};
+use crate::table::render::{Shown, Sourced, Table};
 use crate::trace::{Trace, export};
 
 /// The command line's arguments of `ladderscope trace`.
@@ -68,7 +68,7 @@ fn convert(args: &ConvertArgs, store: &Store) -> Result<u8> {
     let converted = report(args, &trace, &target, &files);
     match args.report.format {
         Format::Json => output::json(&converted)?,
-        Format::Csv => output::emit(&rows(&converted).csv())?,
+        Format::Csv => output::emit(&rows(&converted).csv(Sourced::NoRuns))?,
         Format::Table => output::emit(&output::aligned(&rows(&converted)))?,
     }
     if args.report.format != Format::Json {

@@ -10,7 +10,8 @@ use crate::base::error::Result;
 use crate::base::text::counted;
 use crate::study::plot::{check_format, validation_figure};
 use crate::study::validate::{DataSet, Measure, NotRun, Overrides, Residual, Score, card};
-use crate::table::render::{Shown, Table};
+use crate::table::Provenance;
+use crate::table::render::{Shown, Sourced, Table};
 
 /// The command line's arguments of `ladderscope validate`.
 #[derive(Debug, clap::Args)]
@@ -56,7 +57,7 @@ pub fn run(args: &Args) -> Result<u8> {
         Format::Json => {
             output::json(&Printed { sets: scores.iter().map(PrintedSet::of).collect() })?;
         }
-        Format::Csv => output::emit(&residuals(&scores).csv())?,
+        Format::Csv => output::emit(&residuals(&scores).csv(Sourced::ByRow))?,
         Format::Table => output::emit(&text(&scores))?,
     }
     if let Some(path) = &args.export {
@@ -181,6 +182,7 @@ fn residuals(scores: &[Score]) -> Table {
             ("measure", &|(_, r)| r.measure.key().into()),
             ("measured", &|(_, r)| Shown::Number(r.measured, 3)),
             ("predicted", &|(_, r)| Shown::Number(r.predicted, 3)),
+            ("predicted_provenance|", &|_| Shown::text(Provenance::Simulated)),
             ("error", &|(_, r)| Shown::Number(r.error, 2)),
         ],
     )

@@ -9,7 +9,7 @@ use crate::base::error::{Error, Result};
 use crate::base::text::shell_command;
 use crate::plan::Architecture;
 use crate::study::whatif::{Answer, BreakEven, Crossing, Engine, HIDDEN_PCT, Numbers, Over, Variant};
-use crate::table::render::{Shown, Table};
+use crate::table::render::{Shown, Sourced, Table};
 use crate::table::{Backend, CellOptions, Provenance, Spec};
 
 /// The command line's arguments of `ladderscope whatif`.
@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Result<u8> {
     let found = break_evens(&engine, &variant, args.hidden_pct);
     match args.output.format {
         Format::Json => output::json(&object(slider, &points, &found))?,
-        Format::Csv => output::emit(&rows(slider, &points).csv())?,
+        Format::Csv => output::emit(&rows(slider, &points).csv(Sourced::ByRow))?,
         Format::Table => {
             let mut text = output::aligned(&rows(slider, &points));
             for (cell, found) in &found {
@@ -310,7 +310,7 @@ mod tests {
         assert!(command.ends_with(" --model 'my models/one'"), "as a shell takes it: {command}");
         let tpot = |index: usize| object["points"][index]["tpot_ms"].as_f64().unwrap();
         assert!(tpot(8) > tpot(0), "standard, at the higher latency");
-        assert_eq!(rows("alpha_us", &points).csv().lines().count(), 17);
+        assert_eq!(rows("alpha_us", &points).csv(Sourced::ByRow).lines().count(), 17);
         assert!(
             found.len() == 14 && found.iter().all(|(_, found)| in_words(found).contains("overlaps 95%"))
         );

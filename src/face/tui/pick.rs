@@ -273,7 +273,7 @@ impl Pick {
 }
 
 /// The lines whose names have the letters of what was typed in their order, by index; where names hold all its words,
-/// these alone: who types a part of a name means that name.
+/// these alone, and before all those that begin so: who types a part of a name means that name.
 fn by_letters(lines: &[(String, String)], typed: &str) -> Vec<usize> {
     let typed = typed.trim_end_matches([' ', '=']);
     let pattern = Pattern::parse(typed, CaseMatching::Ignore, Normalization::Smart);
@@ -288,12 +288,29 @@ fn by_letters(lines: &[(String, String)], typed: &str) -> Vec<usize> {
         return found;
     }
     let rank = |at: &usize| found.iter().position(|other| other == at).unwrap_or(usize::MAX);
-    whole.sort_by_key(|at| (!name(at).contains(&typed), rank(at)));
+    whole.sort_by_key(|at| {
+        let name = name(at);
+        (!name.starts_with(&typed), !name.contains(&typed), rank(at))
+    });
     whole
 }
 
 impl fmt::Debug for Pick {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Pick({:?}, {:?})", self.title, self.field.value())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_begins_as_typed_comes_first() {
+        let lines = ["only these runs", "open a trace", "runs: sort", "rewire"];
+        let lines: Vec<_> = lines.map(|name| (name.to_owned(), String::new())).into();
+        assert_eq!(by_letters(&lines, "runs"), [2, 0]);
+        assert_eq!(by_letters(&lines, "r"), [2, 3, 0, 1], "then by how well letters fit");
+        assert_eq!(by_letters(&lines, "rwr"), [3], "no name holds these together");
     }
 }

@@ -64,10 +64,10 @@ pub use names::{
 };
 pub use operations::{Family, OperationDifference, OperationDifferences, Share, operation_differences};
 pub use pareto::{
-    AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, OVERLAY_COLUMNS, OverlayPoint, PUBLISHED,
-    ParetoPoint, Series, XAxis, YAxis, area_gained, areas_table, at_limits, frontier, frontier_among,
-    frontier_on, limits_table, mark, pareto, pareto_on, parse_overlay, points_table, published,
-    read_overlay, round_limits, told_apart,
+    AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, LEAST_CELLS, OVERLAY_COLUMNS, OverlayPoint,
+    PUBLISHED, ParetoPoint, Series, XAxis, YAxis, area_gained, areas_table, at_limits, frontier,
+    frontier_among, frontier_on, limits_table, mark, pareto, pareto_on, parse_overlay, points_table,
+    published, read_overlay, round_limits, told_apart,
 };
 pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, trace_report};

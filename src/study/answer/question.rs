@@ -18,7 +18,7 @@ pub(super) const MOST_NAMED: usize = 3;
 const MOST_KEPT: usize = 6;
 
 /// Titles of columns of the table that a narrow window does without, the first to go last.
-const LEAST: [&str; 3] = ["exposed %", "differs", "TPOT ms"];
+const LEAST: [&str; 3] = ["exposed %", "verdict", "TPOT ms"];
 
 /// A comparison whose result is to be told.
 pub(super) struct Question<'a> {
@@ -311,7 +311,7 @@ impl Question<'_> {
         let by = self.report.by.replace('_', " ");
         let baseline = self.report.pairs.first().map(|pair| self.baseline(pair)).unwrap_or_default();
         let ratio = format!("x {baseline}'s tokens/s");
-        let titles = ["setting", &by, "TPOT ms", &ratio, "hidden share", "exposed %", "differs"];
+        let titles = ["setting", &by, "TPOT ms", &ratio, "hidden share", "exposed %", "verdict"];
         let mut table = Table::new(titles).least(&LEAST);
         let mut settings: Vec<String> = Vec::new();
         let (mut rows, mut left_out) = (0, 0);

@@ -257,8 +257,8 @@ pub fn words(html: &mut Html) {
             "95% bootstrap intervals: rounds are resampled, then samples within them; ratios pair by round. None with fewer than 6 samples, nor for simulations, which repeat exactly.",
         ),
         (
-            "differs",
-            "The interval of the paired ratio excludes 1. How many comparisons were made stands beside each table: the more there are, the more of them differ by chance.",
+            "verdict",
+            "Faster or slower: the ratio differs from 1 by its p-value, adjusted for the number of comparisons (between simulations: at all), and by half a percent at least. The same: by less. Not shown: chance could have made it. Unknown: fewer than 6 samples. How many comparisons were made stands beside each table: the more there are, the more of them differ by chance.",
         ),
         (
             "upper-bound",

@@ -17,7 +17,23 @@ fn table() -> Table {
 
 #[test]
 fn csv_keeps_every_digit_and_quotes_what_needs_it() {
-    assert_eq!(table().csv(), "name,ms,reason,low\n\"a,\"\"b\"\"\",1.23456,,1\n<c>,7,,2\n");
+    assert_eq!(
+        table().csv(Sourced::NoRuns),
+        "name,ms,reason,low\n\"a,\"\"b\"\"\",1.23456,,1\n<c>,7,,2\n"
+    );
+}
+
+#[test]
+fn a_file_says_where_all_numbers_come_from() {
+    let mut table = Table::new(["ms"]);
+    table.push(vec![1_u32.into()]);
+    assert_eq!(table.csv(Sourced::All(Provenance::EmulatedLink)), "ms,provenance\n1,emulated-link\n");
+    assert_eq!(
+        table.clone().with("lower_provenance", &Shown::None).csv(Sourced::ByRow).lines().count(),
+        2
+    );
+    let forgotten = std::panic::catch_unwind(|| table.csv(Sourced::ByRow));
+    assert!(forgotten.is_err(), "no column says it");
 }
 
 #[test]

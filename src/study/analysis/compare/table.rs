@@ -25,6 +25,8 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
     let above = |p: &Comparison, of: fn(&Difference) -> f64| {
         Shown::number(p.above_upper_bound.as_ref().map(of), 2)
     };
+    // none where no token was decoded
+    let tpot = |ms: f64| Shown::number(Some(ms).filter(|ms| *ms > 0.0), 3);
     let value = |p: &Comparison, at: usize| {
         let measured = p.measured.as_ref();
         Shown::number(measured.and_then(|m| m.values[at]), measured.map_or(3, |m| m.measure.decimals))
@@ -49,8 +51,8 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
             ("value", &|p| Shown::text(&p.value)),
             ("baseline_run|", &|p| Shown::text(&p.baseline_run)),
             ("run|", &|p| Shown::text(&p.run)),
-            ("baseline_tpot_ms|baseline TPOT ms", &|p| Shown::Number(p.baseline_tpot_ms, 3)),
-            ("tpot_ms|TPOT ms", &|p| Shown::Number(p.tpot_ms, 3)),
+            ("baseline_tpot_ms|baseline TPOT ms", &|p| tpot(p.baseline_tpot_ms)),
+            ("tpot_ms|TPOT ms", &|p| tpot(p.tpot_ms)),
             (measure, &|p| Shown::some(p.measured.as_ref().map_or("", |m| m.measure.name))),
             (&base, &|p| value(p, 0)),
             (&mine, &|p| value(p, 1)),
@@ -59,7 +61,7 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
             ("speedup_ci95_low|", &|p| end(p.speedup_ci95, 0)),
             ("speedup_ci95_high|", &|p| end(p.speedup_ci95, 1)),
             ("differs|", &|p| Shown::text(p.differs)),
-            ("|differs", &|p| Shown::text(p.verdict().as_str())),
+            ("verdict", &|p| Shown::text(p.verdict().as_str())),
             ("p_value|", &|p| Shown::number(p.p_value, 4)),
             ("adjusted_p|adjusted p", &|p| Shown::number(p.adjusted_p, 4)),
             ("baseline_exposed_pct|baseline exposed %", &|p| {

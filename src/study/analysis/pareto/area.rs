@@ -36,6 +36,10 @@ pub struct AreaOptions {
     pub reference: Option<(f64, f64)>,
 }
 
+/// Matched cells from which on an area says something: of two it is that of one step, as large as the distance between
+/// them happens to be.
+pub const LEAST_CELLS: usize = 3;
+
 /// What an architecture's frontier gains over `standard`, same group, P2P and setting.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct AreaGained {

@@ -16,7 +16,7 @@ mod table;
 mod tests;
 
 pub use apart::told_apart;
-pub use area::{AreaGained, AreaOptions, area_gained};
+pub use area::{AreaGained, AreaOptions, LEAST_CELLS, area_gained};
 pub use axes::{Axes, XAxis, YAxis};
 pub use frontier::{frontier, frontier_among, frontier_on, mark};
 pub use limits::{AtLimit, BestAtLimit, at_limits, round_limits};

@@ -6,6 +6,7 @@ use super::area::hypervolume;
 use super::*;
 use crate::plan::{Architecture, LayerSet};
 use crate::study::analysis::testing::{evaluated, record, sim_record};
+use crate::table::render::Sourced;
 use crate::table::{Link, P2p, Record, Status};
 
 /// A record whose metrics are these two numbers.
@@ -356,7 +357,7 @@ fn own_tables_of_points_read_back() {
     let others = Axes { x: "tpot_p90_ms".parse().unwrap(), y: "tokens_per_s_per_gpu".parse().unwrap() };
     for axes in [Axes::default(), others] {
         let points = pareto_on(&both(0.8), axes);
-        let table = points_table(&points, axes).csv();
+        let table = points_table(&points, axes).csv(Sourced::ByRow);
         let again = parse_overlay("points.csv", &table, "points.csv").unwrap();
         assert_eq!(again.len(), points.len());
         assert!(points.iter().any(|point| axes.of(point).is_some()), "{axes:?}");

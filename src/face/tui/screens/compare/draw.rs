@@ -26,7 +26,7 @@ const COLUMNS: [Column; 12] = [
     Column::text("", 12, 0),
     Column::text("cell", 12, 0),
     Column::number("tok/s x", 8, 1),
-    Column::text("differs", 7, 1),
+    Column::text("verdict", 7, 1),
     Column::text("hidden share", 20, 1),
     Column::text("95% interval", 14, 1),
     Column::number("adj. p", 7, 1),

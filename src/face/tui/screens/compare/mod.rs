@@ -32,6 +32,7 @@ use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
 use crate::study::analysis::{Axis, AxisCount, HeatValue};
+use crate::table::render::Sourced;
 
 acts! {
     Open: "open", "Enter", "open the timeline of the pair's run", Some("timeline");
@@ -275,7 +276,9 @@ impl Screen for Compare {
         let report = self.shown_report().filter(|report| !report.pairs.is_empty());
         let report = report.ok_or("nothing to export: no pairs are shown")?;
         Ok(match kind {
-            FileKind::Csv => Some(Export::text(crate::study::analysis::pairs_table(&report).csv())),
+            FileKind::Csv => {
+                Some(Export::text(crate::study::analysis::pairs_table(&report).csv(Sourced::ByRow)))
+            }
             // a picture of the map; the table has a figure
             _ if self.map.is_some() => None,
             _ => Some(figures::comparison(cx, report)),

@@ -25,7 +25,7 @@ use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::widgets::list::List;
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
-use crate::table::render::{Shown, Table};
+use crate::table::render::{Shown, Sourced, Table};
 use crate::table::{Record, Status, aggregate};
 
 /// Finished runs are handed to the other screens no more often (ms), and more rarely the more runs
@@ -467,6 +467,6 @@ impl Live {
                 ("note", &|c| Shown::text(&c.1.note)),
             ],
         )
-        .csv()
+        .csv(Sourced::ByRow)
     }
 }

@@ -10,7 +10,7 @@ use crate::face::tui::context::Context;
 use crate::face::tui::format::digits;
 use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::paint::{line, put, wrap};
-use crate::study::analysis::{AreaGained, ParetoPoint};
+use crate::study::analysis::{AreaGained, LEAST_CELLS, ParetoPoint};
 
 /// Draws what is known of the selected point, and the area gained.
 pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
@@ -87,15 +87,12 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
     format!("{text}, run {}", point.run)
 }
 
-/// Matched cells from which on an area is told.
-const LEAST_OF_AREA: usize = 3;
-
 /// The area gained in one line, with its reference point, scales, provenance.
 fn gained(pareto: &Pareto, a: &AreaGained) -> String {
     // of two cells the area is that of one step, as large as the distance between them happens to be
-    if a.cells < LEAST_OF_AREA {
+    if a.cells < LEAST_CELLS {
         return format!(
-            "area of {} over {} (P2P {}): told from {LEAST_OF_AREA} matched cells on, here {}",
+            "area of {} over {} (P2P {}): told from {LEAST_CELLS} matched cells on, here {}",
             a.architecture,
             a.baseline,
             a.p2p.as_str(),

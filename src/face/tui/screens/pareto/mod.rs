@@ -34,6 +34,7 @@ use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
 use crate::face::tui::widgets::scatter::Plot;
 use crate::study::analysis::{self, Axes};
+use crate::table::render::Sourced;
 pub use state::Pareto;
 use state::nearest::{Direction, nearest};
 use state::window::Window;
@@ -275,7 +276,9 @@ impl Screen for Pareto {
             return Err("nothing to export: no points are shown".into());
         }
         Ok(match kind {
-            FileKind::Csv => Some(Export::text(analysis::points_table(&points, self.axes).csv())),
+            FileKind::Csv => {
+                Some(Export::text(analysis::points_table(&points, self.axes).csv(Sourced::ByRow)))
+            }
             FileKind::Svg | FileKind::Png => {
                 let others = self.others().map(|(other, _)| other.clone()).collect();
                 Some(figures::pareto(cx, points, self.axes, others))

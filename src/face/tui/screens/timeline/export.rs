@@ -12,7 +12,7 @@ use crate::face::tui::screen::{Export, FileKind};
 use crate::plan::Phase;
 use crate::study::analysis;
 use crate::study::plot;
-use crate::table::render::{Shown, Table};
+use crate::table::render::{Shown, Sourced, Table};
 use crate::trace::overlap::StepKey;
 use crate::trace::{self, Trace};
 
@@ -35,7 +35,7 @@ pub fn export(view: &View, kind: FileKind) -> Result<Export, String> {
     }
     if let (FileKind::Csv, Some(table)) = (kind, counted(view)) {
         return table
-            .map(|table| Export::text(table.csv()))
+            .map(|table| Export::text(table.csv(Sourced::ByRow)))
             .ok_or("it is being counted: once more, please".into());
     }
     let shown: Vec<(Arc<TraceIndex>, Window)> =
@@ -204,6 +204,9 @@ pub fn beyond_command(view: &View) -> Vec<String> {
                 && above.index.rules != below.index.rules =>
         {
             vec!["the rules in which the traces differ".into()]
+        }
+        (_, [_, below]) if view.stretch().is_none() && below.ghost.is_some() => {
+            vec!["what is simulated below".into()]
         }
         _ => Vec::new(),
     }

@@ -26,7 +26,7 @@ use crate::face::tui::state::Tab;
 use crate::face::tui::task::Stop;
 use crate::face::tui::widgets::list::{List, next_of};
 use crate::study::whatif::{Answer, BreakEven, Engine, HIDDEN_PCT, Numbers, Over, Slider, Variant};
-use crate::table::render::{Shown, Table};
+use crate::table::render::{Shown, Sourced, Table};
 
 /// So long no key may follow before the slower search begins.
 const PAUSE: Duration = Duration::from_millis(60);
@@ -306,5 +306,5 @@ fn csv(answers: &[(String, &Answer)]) -> String {
             rows.push(cells);
         }
     }
-    rows.csv()
+    rows.csv(Sourced::ByRow)
 }

@@ -15,7 +15,7 @@ use crate::face::tui::widgets::paint::{frame, line, put};
 use crate::plan::Lane;
 use crate::study::analysis::{OperationDifference, OperationDifferences, Share};
 use crate::table::Provenance;
-use crate::table::render::{Shown, Table};
+use crate::table::render::{Shown, Sourced, Table};
 
 /// Draws what took how much longer in the lower trace than in the upper one: all layers of an operation as
 /// a row, the layers beneath it where it is open.
@@ -155,5 +155,5 @@ pub fn csv(report: &OperationDifferences, provenance: [Provenance; 2]) -> String
             ("delta_us", &|g| Shown::Number(g.delta_us, 3)),
         ],
     )
-    .csv()
+    .csv(Sourced::ByRow)
 }

@@ -84,6 +84,12 @@ fn the_prediction_is_a_ghost_that_says_what_it_is() {
         shown.contains("[emulated-link]") && shown.contains("aligned: step 1 over step 1"),
         "{shown}"
     );
+    driver.press(KeyCode::Char('Y'));
+    assert!(
+        driver.screen().contains("copied, but for what is simulated below: "),
+        "{}",
+        driver.screen()
+    );
     keys(&mut driver, "c");
     let report = view(&driver).differences.clone().expect("they are compared");
     assert_eq!((report.steps.0.step, report.steps.1.step), (1, 1));
