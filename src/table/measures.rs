@@ -429,6 +429,15 @@ mod tests {
     }
 
     #[test]
+    fn what_decoded_nothing_has_no_time_of_a_token() {
+        let record = record("a", |s| s.output_tokens = 1, 0, &[(1.0, 0.0)]);
+        for name in ["tpot", "p90", "p99", "user"] {
+            assert_eq!(measure(name).unwrap().of(&record), None, "{name}");
+        }
+        assert_eq!(measure("ttft").unwrap().of(&record), Some(1.0));
+    }
+
+    #[test]
     fn intervals_that_are_images_of_others_run_from_low_to_high() {
         let mut record = record("a", |s| s.tp = 4, 0, &[(1.0, 2.0)]);
         let metrics = record.metrics.as_mut().unwrap();

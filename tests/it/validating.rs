@@ -22,7 +22,10 @@ fn a_scorecard_says_how_far_off_and_what_was_fitted() {
         assert!(mean[none].is_null() && max[none].is_null() && mean.get(none).is_some(), "{none}");
     }
     let csv = place.run(&["validate", "decode_a100_gptfast", "--format", "csv"]).exits(0).stdout;
-    assert_eq!(csv.lines().next(), Some("set,line,cell,measure,measured,predicted,error"));
+    assert_eq!(
+        csv.lines().next(),
+        Some("set,line,cell,measure,measured,predicted,error,predicted_provenance")
+    );
     assert_eq!(csv.lines().count(), 8);
 }
 

@@ -195,11 +195,11 @@ impl Report<'_> {
                 ("cell", &|r: &Residual| Shown::text(&r.cell)),
                 ("measured_tokens_per_s", &|r| Shown::Number(r.measured_tokens_per_s, 1)),
                 ("predicted_tokens_per_s", &|r| Shown::Number(r.predicted_tokens_per_s, 1)),
-                ("predicted_provenance|", &|_| Shown::text(Provenance::Simulated)),
                 ("error_pct", &|r| Shown::Number(r.error_pct, 1)),
                 ("decode_error_pct", &|r| Shown::number(r.decode_error_pct, 1)),
                 ("prefill_error_pct", &|r| Shown::number(r.prefill_error_pct, 1)),
                 ("speedup_error_pct", &|r| Shown::number(r.speedup_error_pct, 1)),
+                ("predicted_provenance|", &|_| Shown::text(Provenance::Simulated)),
             ],
         )
     }

@@ -33,10 +33,10 @@ pub struct Args {
     pub p2p: Option<P2p>,
     #[command(flatten)]
     pub look: LookArgs,
-    /// pareto: horizontal axis, as of `ladderscope pareto`
+    /// pareto: horizontal axis, as of `ladderscope pareto` [default: completion]
     #[arg(long, value_name = "AXIS")]
     pub x: Option<XAxis>,
-    /// pareto: vertical axis, as of `ladderscope pareto`
+    /// pareto: vertical axis, as of `ladderscope pareto` [default: per-gpu]
     #[arg(long, value_name = "AXIS")]
     pub y: Option<YAxis>,
     /// pareto: points of others beside: published (the 70B points of arXiv 2501.06589) or a CSV file

@@ -182,8 +182,8 @@ fn residuals(scores: &[Score]) -> Table {
             ("measure", &|(_, r)| r.measure.key().into()),
             ("measured", &|(_, r)| Shown::Number(r.measured, 3)),
             ("predicted", &|(_, r)| Shown::Number(r.predicted, 3)),
-            ("predicted_provenance|", &|_| Shown::text(Provenance::Simulated)),
             ("error", &|(_, r)| Shown::Number(r.error, 2)),
+            ("predicted_provenance|", &|_| Shown::text(Provenance::Simulated)),
         ],
     )
 }
