@@ -371,10 +371,7 @@ pub static MEASURES: &[Measure] = &[
         "exposed %",
         "exposed communication in decode",
         (Percent, Less, Lanes),
-        Read::Computed(|r| {
-            let share = r.overlap.as_ref()?.exposed_comm_ms / r.metrics.as_ref()?.decode_ms;
-            Some(100.0 * share).filter(|pct| pct.is_finite())
-        }),
+        Read::Computed(|r| r.overlap.as_ref()?.exposed_pct()),
     ),
     Measure::new("overlap_pct", &["overlap"], "overlap", "overlap", (Percent, More, Lanes), lane!(overlap_pct)),
     Measure::new("compute_ms", &["compute"], "compute ms", "compute", (Ms, Less, Lanes), lane!(compute_ms)),

@@ -110,6 +110,15 @@ pub struct Overlap {
     pub split: Option<Split>,
 }
 
+impl Overlap {
+    /// The exposed part of the decode phase (%), of the phase as it was recorded: it may have taken longer than the
+    /// median one, in which case a share of that would be none. Null of a phase without length.
+    pub fn exposed_pct(&self) -> Option<f64> {
+        let phase_ms = self.compute_ms + self.exposed_comm_ms + self.idle_ms;
+        (phase_ms > 0.0).then(|| 100.0 * self.exposed_comm_ms / phase_ms)
+    }
+}
+
 /// Where the decode phase of one sample went, per rank, averaged over ranks. With idle time the parts
 /// make up the phase; what one architecture has more of than another says where the difference is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

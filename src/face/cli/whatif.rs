@@ -12,8 +12,13 @@ use crate::study::whatif::{Answer, BreakEven, Crossing, Engine, HIDDEN_PCT, Numb
 use crate::table::render::{Shown, Sourced, Table};
 use crate::table::{Backend, CellOptions, Provenance, Spec};
 
+/// What is taken where other verbs take something else.
+const DEFAULTS: &str = "The architecture is ladder where none is given. Without --model the cell is the paper's: \
+    llama-3-70b, and where they are not given TP 8 and stack gpt-fast. TPOT and communication are of the middle step.";
+
 /// The command line's arguments of `ladderscope whatif`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = DEFAULTS)]
 pub struct Args {
     #[command(flatten)]
     pub cell: CellOptions,
@@ -58,10 +63,10 @@ pub fn run(args: &Args) -> Result<u8> {
     }
     let found = break_evens(&engine, &variant, args.hidden_pct);
     match args.output.format {
-        Format::Json => output::json(&object(slider, &points, &found))?,
+        Format::Json => output::json(&object(&variant.cell, slider, &points, &found))?,
         Format::Csv => output::emit(&rows(slider, &points).csv(Sourced::ByRow))?,
         Format::Table => {
-            let mut text = output::aligned(&rows(slider, &points));
+            let mut text = told(&variant.cell) + &output::aligned(&rows(slider, &points));
             for (cell, found) in &found {
                 text += &format!("{} {}\n", cell.architecture_label(), in_words(found));
             }
@@ -178,6 +183,8 @@ fn in_words(found: &BreakEven) -> String {
 /// What JSON has of all positions of the slider.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Printed<'a> {
+    /// The cell that is varied, with all its options.
+    cell: &'a Spec,
     /// The name of the value that is varied.
     over: &'a str,
     /// Where all numbers come from.
@@ -199,7 +206,8 @@ struct PrintedPoint {
     label: String,
     /// Why it has no numbers; null where it has some.
     reason: Option<String>,
-    /// Times in ms, tokens/s, overlap in percent, hidden share; absent where it has none.
+    /// Times in ms (prefill and decode of the whole generation; TPOT, communication and its exposed part of the
+    /// middle step), tokens/s, overlap in percent, hidden share; absent where it has none.
     #[serde(flatten)]
     numbers: BTreeMap<&'static str, Option<f64>>,
 }
@@ -214,6 +222,7 @@ struct PrintedBreakEven<'a> {
 }
 
 fn object<'a>(
+    cell: &'a Spec,
     slider: &'a str,
     points: &[(Option<f64>, Answer)],
     found: &'a [(Spec, BreakEven)],
@@ -240,11 +249,22 @@ fn object<'a>(
         break_even: found,
     });
     Printed {
+        cell,
         over: slider,
         provenance: Provenance::Simulated,
         points: points.collect(),
         break_even: break_even.collect(),
     }
+}
+
+/// The cell that is varied, in a line.
+fn told(cell: &Spec) -> String {
+    let Spec { model, dtype, tp, batch, p2p, hardware, stack, prompt_tokens, output_tokens, .. } = cell;
+    format!(
+        "{model} {dtype} tp{tp} b{batch} p2p-{}, prompt {prompt_tokens}, output {output_tokens}, on {hardware}, stack \
+         {stack}; communication is of one step\n",
+        p2p.as_str()
+    )
 }
 
 fn rows(slider: &str, points: &[(Option<f64>, Answer)]) -> Table {
@@ -302,8 +322,12 @@ mod tests {
             .into();
         points[0].1.arguments.extend(["--model".into(), "my models/one".into()]);
         let found = break_evens(&engine, &variant, 95.0);
-        let object = serde_json::to_value(object("alpha_us", &points, &found)).unwrap();
+        let object = serde_json::to_value(object(&variant.cell, "alpha_us", &points, &found)).unwrap();
         assert_eq!(object["provenance"], "simulated");
+        assert_eq!(
+            (&object["cell"]["tp"], &object["cell"]["model"]),
+            (&8.into(), &"llama-3.2-1b".into())
+        );
         assert_eq!(object["points"].as_array().map(Vec::len), Some(16));
         let commands = object["points"].as_array().unwrap().iter().filter_map(|p| p["command"].as_str());
         let command = commands.into_iter().next().unwrap();

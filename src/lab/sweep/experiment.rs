@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::draft::{self, Draft};
 use super::{Adapt, Cell, Evaluate};
 use crate::base::error::{Error, Result};
+use crate::base::text::counted;
 use crate::run::{Shared, feasibility};
 use crate::table::Spec;
 
@@ -35,7 +36,7 @@ pub struct Experiment {
     pub adapt: Option<Adapt>,
     /// Names of the grid's axes, in file order.
     pub axes: Vec<String>,
-    /// The grid, resolved (backend, dtype, links), in file order.
+    /// The grid, resolved (backend, dtype, links), in file order; combinations that are run alike are one cell.
     pub cells: Vec<Cell>,
 }
 
@@ -69,7 +70,7 @@ impl Experiment {
         shared: &Shared,
     ) -> Result<Self> {
         let draft = parse(text, path, model)?;
-        let cells: Vec<Cell> = (0..draft.count())
+        let mut cells: Vec<Cell> = (0..draft.count())
             .into_par_iter()
             .map(|index| {
                 let (spec, _) = resolve(&draft, index, path, shared)?;
@@ -78,6 +79,9 @@ impl Experiment {
                 Ok(Cell { spec, feasibility })
             })
             .collect::<Result<_>>()?;
+        // an option that a backend does not read makes no other cell of it
+        let mut keys = HashSet::new();
+        cells.retain(|cell| keys.insert(cell.spec.key()));
         let executed = cells.iter().any(|cell| !cell.spec.backend.is_simulated());
         Ok(Self {
             name: path.file_stem().map_or("experiment".into(), |s| s.to_string_lossy().into_owned()),
@@ -99,12 +103,22 @@ impl Experiment {
     pub fn notes(&self) -> Result<Vec<String>> {
         let draft = parse(&self.text, &self.path, self.model.as_deref())?;
         let shared = Shared::default();
-        let notes: Vec<Option<String>> = (0..draft.count())
+        let resolved: Vec<(String, Option<String>)> = (0..draft.count())
             .into_par_iter()
-            .map(|index| Ok(resolve(&draft, index, &self.path, &shared)?.1))
+            .map(|index| resolve(&draft, index, &self.path, &shared))
+            .map(|cell| cell.map(|(spec, note)| (spec.key(), note)))
             .collect::<Result<_>>()?;
+        let (keys, notes): (HashSet<String>, Vec<Option<String>>) = resolved.into_iter().unzip();
         let mut seen = HashSet::new();
-        let notes = notes.into_iter().flatten().chain(self.links_alike());
+        let same = draft.count() - keys.len();
+        let once = (same > 0).then(|| {
+            format!(
+                "{same} of the grid's {} would be run as others of them, because what sets them apart has no effect there: \
+                 each is run once",
+                counted(draft.count(), "cell")
+            )
+        });
+        let notes = notes.into_iter().flatten().chain(once).chain(self.links_alike());
         Ok(notes.filter(|note| seen.insert(note.clone())).collect())
     }
 

@@ -436,3 +436,18 @@ hbm_gb_s = [1000, 2000]
     let error = Experiment::from_str(&wrong, Path::new("axes.toml")).unwrap_err();
     assert!(format!("{error:?}").contains("hbm_gb_s"), "{error:?}");
 }
+
+#[test]
+fn what_a_backend_does_not_read_makes_no_other_cell_of_it() {
+    let text = "backend = [\"cpu\", \"cuda\"]\n[model]\nname = \"tiny\"\n[grid]\ntp = [1, 2]\nnvls = [\"on\", \"off\"]\n";
+    let experiment = parsed(text);
+    let of = |backend| experiment.cells.iter().filter(|cell| cell.spec.backend == backend).count();
+    assert_eq!((of(Backend::Cpu), of(Backend::Cuda)), (2, 4));
+    let notes = experiment.notes().unwrap();
+    assert!(
+        notes.iter().any(|note| note.starts_with("2 of the grid's 8 cells would be run as")),
+        "{notes:?}"
+    );
+    let notes = parsed("backend = \"cpu\"\n[model]\nname = \"tiny\"\n").notes().unwrap();
+    assert!(notes.is_empty(), "{notes:?}");
+}

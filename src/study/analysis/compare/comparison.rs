@@ -7,7 +7,7 @@ use super::axis::Axis;
 use super::matching::PooledCell;
 use crate::study::analysis::difference::Difference;
 use crate::table::render::Shown;
-use crate::table::{Measure, Provenance, Spec, Split};
+use crate::table::{Measure, Overlap, Provenance, Spec, Split};
 
 /// A matched pair in a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -157,7 +157,7 @@ pub struct Side {
     pub comm_ms: Option<f64>,
     /// The part of `comm_ms` during which the compute lane was idle (ms).
     pub exposed_comm_ms: Option<f64>,
-    /// The exposed part of the decode phase, and so of TPOT (%).
+    /// The exposed part of the decode phase as it was recorded, and so of TPOT (%).
     pub exposed_pct: Option<f64>,
     /// Overlap over the decode phase (%).
     pub overlap_pct: Option<f64>,
@@ -167,6 +167,8 @@ pub struct Side {
     pub hidden_share_ci95: Option<[f64; 2]>,
     /// Where the decode phase went; null where the backend cannot tell.
     pub split: Option<Split>,
+    /// Time for which the compute lane was busy (ms).
+    pub compute_ms: Option<f64>,
     /// Time for which neither lane was busy (ms).
     pub idle_ms: Option<f64>,
 }
@@ -179,24 +181,22 @@ impl Side {
 
     pub(super) fn new(cell: &PooledCell) -> Self {
         let (metrics, overlap) = (&cell.metrics, cell.record.overlap.as_ref());
-        let decode_ms = metrics.decode_ms;
         Self {
             spec: cell.record.spec.clone(),
             provenance: cell.record.provenance,
             tpot_ms_ci95: metrics.tpot_ms_ci95,
-            decode_ms,
+            decode_ms: metrics.decode_ms,
             completion_ms: metrics.completion_ms,
             samples: metrics.samples,
             rounds: cell.rounds.len(),
             comm_ms: overlap.map(|o| o.comm_ms),
             exposed_comm_ms: overlap.map(|o| o.exposed_comm_ms),
-            exposed_pct: overlap
-                .map(|o| 100.0 * o.exposed_comm_ms / decode_ms)
-                .filter(|pct| pct.is_finite()),
+            exposed_pct: overlap.and_then(Overlap::exposed_pct),
             overlap_pct: overlap.and_then(|o| o.overlap_pct),
             hidden_share: cell.hidden_share,
             hidden_share_ci95: cell.hidden_share_ci95,
             split: overlap.and_then(|o| o.split),
+            compute_ms: overlap.map(|o| o.compute_ms),
             idle_ms: overlap.map(|o| o.idle_ms),
         }
     }

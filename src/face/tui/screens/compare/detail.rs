@@ -30,7 +30,7 @@ const PARTS: [(&str, &str, Role); 5] = [
     ("·", "idle", Role::Dim),
 ];
 
-/// How much of the decode phase each of [`PARTS`] took (ms); without a split what the lanes tell: busy
+/// How much of the decode phase, as it was recorded, each of [`PARTS`] took (ms); without a split what the lanes tell: busy
 /// with compute, exposed communication, idle.
 fn parts(side: &Side) -> Option<([f64; 5], bool)> {
     let idle = side.idle_ms?;
@@ -38,9 +38,7 @@ fn parts(side: &Side) -> Option<([f64; 5], bool)> {
         let parts = [split.work_ms, split.contention_ms, split.transfer_ms, split.peer_wait_ms, idle];
         return Some((parts, true));
     }
-    let exposed = side.exposed_comm_ms?;
-    let compute = (side.decode_ms - exposed - idle).max(0.0);
-    Some(([compute, 0.0, exposed, 0.0, idle], false))
+    Some(([side.compute_ms?, 0.0, side.exposed_comm_ms?, 0.0, idle], false))
 }
 
 /// Draws it into a frame.
