@@ -4,7 +4,7 @@ use super::Shared;
 use super::backend::backend;
 use crate::base::error::Result;
 use crate::plan::{CommDType, Groups, ModelShape, Phase, Step};
-use crate::table::{Collective, Spec};
+use crate::table::{Collective, Link, P2p, Spec};
 
 /// Whether a cell can run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,13 +35,16 @@ pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
 }
 
 /// Why no backend can run a cell of a model of this shape: TP does not divide it, layers are named that it has not, a batch cannot be divided
-/// into as many groups as are asked for, or the head into as many parts, or messages in 8 bits would go through a fused all-reduce. `None`
-/// where nothing speaks against it.
+/// into as many groups as are asked for, or the head into as many parts, messages in 8 bits would go through a fused all-reduce, or the link is not one of
+/// what P2P is said to be. `None` where nothing speaks against it.
 pub fn problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     let layers = || spec.architecture.layer_problem(shape.layers);
     let problem = shape.tp_problem(spec.tp).or_else(layers).or_else(|| division_problem(spec));
     let problem = problem.or_else(|| head_problem(spec, shape));
-    problem.or_else(|| scatter_problem(spec, shape)).or_else(|| fused_messages(spec))
+    problem
+        .or_else(|| scatter_problem(spec, shape))
+        .or_else(|| fused_messages(spec))
+        .or_else(|| link_problem(spec))
 }
 
 /// Why the head cannot be divided over the ranks.
@@ -49,6 +52,15 @@ fn head_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     let (tp, vocab) = (spec.tp.max(1), shape.vocab);
     (spec.shard_head && !vocab.is_multiple_of(tp))
         .then(|| format!("TP {tp} does not divide the vocabulary of {vocab} that a sharded head needs"))
+}
+
+/// Why a link of the profile cannot be what P2P says.
+fn link_problem(spec: &Spec) -> Option<String> {
+    let contradicts = matches!((spec.link, spec.p2p), (Link::P2pOn, P2p::Off) | (Link::P2pOff, P2p::On));
+    contradicts.then(|| {
+        let (link, p2p) = (spec.link, spec.p2p.as_str());
+        format!("link {link} contradicts p2p {p2p}: a comparison would take it for the other; name one of the two")
+    })
 }
 
 /// Why messages in 8 bits cannot go through a fused all-reduce: nobody measured one.
@@ -114,6 +126,7 @@ fn division_problem(spec: &Spec) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Model;
     use crate::run::sim::testing::spec;
 
     #[test]
@@ -132,6 +145,18 @@ mod tests {
         // a prefill alone divides its tokens, where there are enough
         assert_eq!(cell(1, 1, 8, 4), runs);
         assert_eq!(cell(3, 1, 3, 4), "3 sequences of 3 tokens cannot be divided into 4 micro-batches");
+    }
+
+    #[test]
+    fn a_link_and_p2p_that_contradict_each_other_are_skipped() {
+        let shape = Model::resolve("tiny").unwrap().shape;
+        let cell = |link, p2p| problem(&Spec { link, p2p, ..spec("standard", "tiny") }, &shape);
+        for (link, p2p) in [(Link::P2pOn, P2p::On), (Link::P2pOff, P2p::Off), (Link::Native, P2p::Off)] {
+            assert_eq!(cell(link, p2p), None);
+        }
+        let told = cell(Link::P2pOff, P2p::On).unwrap();
+        assert!(told.starts_with("link p2p-off contradicts p2p on"), "{told}");
+        assert!(cell(Link::P2pOn, P2p::Off).is_some());
     }
 
     #[test]

@@ -57,7 +57,7 @@ fn rows_of_a_file_are_scored_as_the_set_and_what_cannot_run_is_told() {
     assert!(card.stdout.contains("hbm_gb_s=10") && card.stdout.contains("source    mine.csv"));
     assert!(!card.stdout.contains("gpt-fast, README") && !card.stdout.contains("unknown"));
     assert!(!card.stderr.contains("published"), "{}", card.stderr);
-    // the paper's runs as other files have them: what is beside is passed over
+    // the paper's runs as other files have them, with sums over steps in seconds
     let header =
         "model,architecture,tp,batch,p2p,prompt_tokens,output_tokens,tokens_per_s,decode_s,prefill_s";
     let rows = "1b,standard,2,1,on,16,8,1000,0.1,0.01\n1b,ladder,2,1,on,16,8,1100,0.1,0.01";
@@ -66,6 +66,14 @@ fn rows_of_a_file_are_scored_as_the_set_and_what_cannot_run_is_told() {
     let (set, mean) = (&paper["sets"][0], &paper["sets"][0]["mean_abs_pct"]);
     assert_eq!((set["name"].as_str(), set["rows"].as_u64()), (Some("paper_70b"), Some(2)));
     assert!(mean["tokens_per_s"].is_number() && mean["speedup"].is_number(), "{mean}");
+    let measured = |measure: &str| {
+        let all = set["residuals"].as_array().expect("they are listed").iter();
+        all.filter(|r| r["measure"] == measure)
+            .map(|r| r["measured"].as_f64().unwrap_or_default())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(measured("prefill"), [10.0, 10.0]);
+    assert!(measured("tpot").iter().all(|ms| (ms - 100.0 / 7.0).abs() < 1e-9), "{:?}", measured("tpot"));
     let refused = place.run(&["validate", "prefill_h100", "--csv", "mine.csv"]).exits(2).stderr;
     assert!(refused.contains("mine.csv:1") && refused.contains("batch"), "{refused}");
     place.write("other.csv", "a,b\n1,2\n");

@@ -28,8 +28,8 @@ const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 pub struct Args {
     #[command(flatten)]
     pub on: TextArgs,
-    /// Residual wirings (as in `run`), a case each: A,B,...
-    #[arg(long, value_delimiter = ',', default_value = "standard")]
+    /// Residual wirings (as in `run`), a case each: A,B,... [default: standard, or the checkpoint's]
+    #[arg(long, value_delimiter = ',')]
     pub architecture: Vec<Architecture>,
     /// Compare with standard of this checkpoint, from which --weights was trained [default: with its own]
     #[arg(long, value_name = "DIR")]
@@ -44,8 +44,13 @@ pub struct Args {
 /// Evaluates the architectures and prints a case for each.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let backend = args.on.backend()?;
-    let architectures = args.architecture.clone();
-    let mut asked = args.on.asked(args.on.model()?, backend, architectures, args.comm_dtype)?;
+    let model = args.on.model()?;
+    let mut architectures = args.architecture.clone();
+    if architectures.is_empty() {
+        let own = model.ladder_layers.as_ref().map(Architecture::from_ladder_layers);
+        architectures.push(own.unwrap_or(Architecture::Standard));
+    }
+    let mut asked = args.on.asked(model, backend, architectures, args.comm_dtype)?;
     asked.reference = args.reference.as_deref().map(Model::resolve).transpose()?;
     let cancel = Cancel::default();
     interrupt::cancel_on_signals(&cancel, true)?;

@@ -102,7 +102,7 @@ impl LookArgs {
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     plot::check_format(&args.output)?;
     args.check_kind()?;
-    let wanted = Wanted {
+    let mut wanted = Wanted {
         kind: args.kind,
         options: args.look.options()?,
         axes: Axes { x: args.x.unwrap_or_default(), y: args.y.unwrap_or_default() },
@@ -114,6 +114,9 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         },
         near: None,
     };
+    // points from elsewhere are chosen as the runs are
+    let chosen = |p2p: Option<P2p>| args.p2p.is_none() || p2p.is_none() || args.p2p == p2p;
+    wanted.overlay.retain(|point| chosen(point.p2p));
     let figure = match traces_named(args, &dir)? {
         Some((traces, provenance)) => {
             wanted.of_traces(&traces.iter().collect::<Vec<_>>(), &provenance)?

@@ -36,7 +36,10 @@ pub fn ranks(report: &OverlapReport, with_all: bool) -> Table {
             ("busy_us|", &|r| us(r.1.busy_us)),
             ("idle_us|idle", &|r| us(r.1.idle_us)),
             ("span_us|span", &|r| us(r.1.span_us)),
-            ("peer_wait_us|peer wait", &|r| some(report.all.peer_wait_us, r.1.peer_wait_us)),
+            ("peer_wait_us|peer wait", &|r| {
+                r.1.peer_wait_us
+                    .map_or(Shown::None, |own| some(report.all.peer_wait_us.unwrap_or(0.0), own))
+            }),
         ],
     )
 }

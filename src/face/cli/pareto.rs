@@ -117,10 +117,33 @@ pub struct Answer<'a> {
     overlay: Option<&'a [OverlayPoint]>,
 }
 
+impl Args {
+    /// Errors where more than one table is asked for: CSV has one.
+    fn check_one_table(&self) -> Result<()> {
+        let asked = [
+            ("--area", self.area),
+            ("--at", self.at.is_some()),
+            ("--overlay", !self.overlay.is_empty()),
+        ];
+        let asked: Vec<&str> =
+            asked.into_iter().filter(|(_, asked)| *asked).map(|(name, _)| name).collect();
+        match asked[..] {
+            [] | ["--area" | "--at"] => Ok(()),
+            _ => Err(Error::input_help(
+                format!("{}: CSV has one table: the points, or --area, or --at", asked.join(" ")),
+                "ask for one at a time, or for all of them with --format json",
+            )),
+        }
+    }
+}
+
 /// Prints the points, the frontiers or the areas that were asked for.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let export = args.export.as_deref();
     export.map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
+    if args.output.format == Format::Csv {
+        args.check_one_table()?;
+    }
     let overlay = read_overlays(&args.overlay)?;
     let options = area_options(args)?;
     let axes = Axes { x: args.x, y: args.y };

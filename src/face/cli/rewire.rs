@@ -124,7 +124,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     match args.output.format {
         Format::Json => output::json(&printed(&rewiring, &answers, &machine))?,
         Format::Csv => output::emit(&answers_table(&rewiring, &answers).csv(Sourced::ByRow))?,
-        Format::Table => output::emit(&text(&rewiring, &answers, &machine))?,
+        Format::Table => output::emit(&text(&rewiring, &answers, &machine, args.no_launches))?,
     }
     Ok(0)
 }
@@ -281,7 +281,7 @@ impl<'a> PrintedAnswer<'a> {
     }
 }
 
-fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str) -> String {
+fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: bool) -> String {
     let steps = &rewiring.steps;
     let rewired = match rewiring.rewired_steps() {
         some if some < steps.len() => format!(", {some} of them rewired, evenly spread"),
@@ -308,7 +308,7 @@ fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str) -> String {
     for note in &steps.notes {
         text += &output::wrapped("note      ", note, 10);
     }
-    if steps.host_share() > 0.01 {
+    if steps.host_share() > 0.01 && !no_launches {
         let share = 100.0 * steps.host_share();
         let said = format!(
             "{share:.0} % of a step the GPU waits for the host's launches, which rewiring leaves as they are \

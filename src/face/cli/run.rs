@@ -7,7 +7,7 @@ use super::output::{self, Format, FormatArgs};
 use super::patience::Patience;
 use super::progress::Progress;
 use super::{record_table, report, show};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::desk::Start;
 use crate::lab::store::Store;
 use crate::lab::sweep::Cell;
@@ -59,7 +59,11 @@ fn lead(args: &Args, start: &Start) -> Result<u8> {
         Status::Interrupted | Status::Running => INTERRUPTED,
     };
     if let (true, Some(reason)) = (code != 0, &record.reason) {
-        report::line(&format!("{}: {reason}", record.status.as_str()));
+        let told = format!("{}: {reason}", record.status.as_str());
+        match args.output.format {
+            Format::Json => report::print(&Error::failed(told)),
+            _ => report::line(&told),
+        }
     }
     Ok(code)
 }

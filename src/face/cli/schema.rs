@@ -50,7 +50,7 @@ pub enum Kind {
     Compare,
     /// What compare --heatmap prints
     CompareHeatmap,
-    /// What compare --baseline and a gate of sweep print
+    /// What `compare --baseline` prints; a sweep tells how many gates do not hold, and the first
     Gate,
     /// What baseline list prints
     Baselines,

@@ -62,15 +62,7 @@ impl SelectArgs {
     /// The selection for analysis of this trace, checked against what the trace has. Says what was
     /// chosen where the user chose nothing.
     pub fn resolve(&self, trace: &Trace) -> Result<Selection> {
-        if let Some(step) = self.step {
-            if matches!(self.phase, Some(PhaseArg::Prefill)) {
-                return Err(Error::input(
-                    "--step counts decode steps; it does not go with --phase prefill",
-                ));
-            }
-            check_step(trace, step)?;
-        }
-        self.check_times()?;
+        self.check(trace)?;
         let timed = self.from.is_some() || self.to.is_some();
         let phase = match self.phase {
             Some(PhaseArg::Prefill) => Some(Phase::Prefill),
@@ -93,15 +85,25 @@ impl SelectArgs {
         })
     }
 
+    /// Errors on what goes not together, and on a step that the trace has not.
+    fn check(&self, trace: &Trace) -> Result<()> {
+        if let Some(step) = self.step {
+            if matches!(self.phase, Some(PhaseArg::Prefill)) {
+                return Err(Error::input(
+                    "--step counts decode steps; it does not go with --phase prefill",
+                ));
+            }
+            check_step(trace, step)?;
+        }
+        self.check_times()
+    }
+
     /// The window of time (ns since the trace's first start) that a figure shows.
     pub fn window(&self, trace: &Trace) -> Result<(i64, i64)> {
-        self.check_times()?;
+        self.check(trace)?;
         let all = extent(trace.spans.iter()).ok_or_else(|| Error::input("the trace has no spans"))?;
         let (from, to) = match (self.step, self.phase) {
-            (Some(step), _) => {
-                check_step(trace, step)?;
-                extent(last_sample(trace, step)).unwrap_or(all)
-            }
+            (Some(step), _) => extent(last_sample(trace, step)).unwrap_or(all),
             (None, Some(PhaseArg::All)) => all,
             (None, Some(PhaseArg::Prefill)) => {
                 extent(trace.spans.iter().filter(|s| s.phase == Phase::Prefill)).unwrap_or(all)
@@ -120,8 +122,9 @@ impl SelectArgs {
                 _ => all,
             },
         };
-        let from = self.from.unwrap_or(from - all.0);
-        let to = self.to.unwrap_or(to - all.0);
+        // of a step or phase the part that was asked for, as everywhere
+        let from = self.from.map_or(from - all.0, |asked| asked.max(from - all.0));
+        let to = self.to.map_or(to - all.0, |asked| asked.min(to - all.0));
         if from >= to || from >= all.1 - all.0 {
             return Err(Error::input_help(
                 format!("nothing lies between {} and {} us", from as f64 / 1e3, to as f64 / 1e3),

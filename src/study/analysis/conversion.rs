@@ -1,6 +1,8 @@
 //! Which layers of a model to convert: sets of layers, what each costs in quality and gives in speed, and which
 //! of them is best within a budget.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, Result};
@@ -139,6 +141,9 @@ pub struct ConversionReport {
     pub points: Vec<ConversionPoint>,
 }
 
+/// How often as many random sets as are wanted are drawn, at most, until that many differ.
+const DRAWN_AGAIN: u32 = 8;
+
 /// What random sets of one size cost: the mean, the least and the greatest of their divergences.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Draws {
@@ -186,7 +191,7 @@ pub fn ordered(conversion: Conversion, alone: &[f64]) -> Vec<Chosen> {
 }
 
 /// What the sets are compared with: the upper half, and at some sizes the last layers and
-/// `draws` random sets. The same each time.
+/// `draws` random sets, none of them twice. The same each time.
 pub fn comparators(conversion: Conversion, layers: u32, draws: u32) -> Vec<Chosen> {
     let last =
         |series, count: u32| Chosen { conversion, series, layers: (layers - count..layers).collect() };
@@ -199,12 +204,16 @@ pub fn comparators(conversion: Conversion, layers: u32, draws: u32) -> Vec<Chose
     }
     all.extend(sizes.iter().map(|count| last(SetSeries::Last, *count)));
     for count in sizes {
-        for draw in 0..draws {
+        // of a small model some are drawn twice, and there may not be as many
+        let drawn = (0..draws.saturating_mul(DRAWN_AGAIN)).map(|draw| {
             let mut random = fastrand::Rng::with_seed(u64::from(count) << 32 | u64::from(draw));
             let mut layers = random.choose_multiple(0..layers, count as usize);
             layers.sort_unstable();
-            all.push(Chosen { conversion, series: SetSeries::Random, layers });
-        }
+            layers
+        });
+        let mut seen: HashSet<Vec<u32>> = HashSet::new();
+        let new = drawn.filter(|layers| seen.insert(layers.clone())).take(draws as usize);
+        all.extend(new.map(|layers| Chosen { conversion, series: SetSeries::Random, layers }));
     }
     all
 }
@@ -427,6 +436,16 @@ pub(crate) mod tests {
         assert_eq!(random.len(), 15);
         assert!(random.iter().all(|set| set.is_sorted_by(|a, b| a < b) && set.iter().all(|l| *l < 30)));
         assert_ne!(random[0], random[1]);
+        // of four layers one can be left or chosen in four ways
+        let few = comparators(Conversion::Ladder, 4, 6);
+        let few: Vec<_> = few.iter().filter(|set| set.series == SetSeries::Random).collect();
+        for size in 1..4 {
+            let of: Vec<_> = few.iter().filter(|set| set.layers.len() == size).collect();
+            assert!(
+                of.iter().enumerate().all(|(at, set)| of[..at].iter().all(|o| o.layers != set.layers))
+            );
+            assert!(of.len() <= 6 && of.len() >= 3, "{of:?}");
+        }
         assert!(comparators(Conversion::Ladder, 1, 3).is_empty());
     }
 

@@ -109,8 +109,9 @@ impl Axis {
 
 /// A number at a tick: no more digits than it needs.
 pub fn number(value: f64) -> String {
-    if value.abs() >= 10_000.0 {
-        return format!("{}k", number(value / 1e3));
+    let large = [(1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")];
+    if let Some((_, by, prefix)) = large.into_iter().find(|(least, ..)| value.abs() >= *least) {
+        return format!("{}{prefix}", number(value / by));
     }
     // Ticks are round numbers; what lies beyond the sixth digit is arithmetic.
     let decimals = if value == 0.0 { 0 } else { (5 - value.abs().log10().floor() as i32).clamp(0, 9) };

@@ -49,6 +49,8 @@ pub fn pareto_figure(
     provenance: &ProvenanceSummary,
     options: &Options,
 ) -> Result<Figure> {
+    let elsewhere = data.overlay.iter().map(|other| other.source.clone()).collect();
+    let provenance = &ProvenanceSummary { elsewhere, ..provenance.clone() };
     let mut groups: Vec<(&str, Vec<&ParetoPoint>)> = Vec::new();
     let axes = data.axes;
     // what has no place is not drawn, and nothing is said of it

@@ -25,6 +25,8 @@ pub struct ProvenanceSummary {
     pub commits: BTreeSet<String>,
     /// Runs that the figure is made from; 0 where it is made from a trace that no run left.
     pub runs: usize,
+    /// Where points come from that are drawn beside the runs: a paper, a file.
+    pub elsewhere: BTreeSet<String>,
     /// Days on which they ended, RFC 3339.
     pub days: BTreeSet<String>,
 }
@@ -106,6 +108,7 @@ impl ProvenanceSummary {
     /// The line under the figure.
     pub fn caption(&self) -> String {
         let mut words = vec![self.origin()];
+        words.extend(listed("sources", &self.elsewhere).map(|sources| format!("beside: {sources}")));
         words.extend(listed("machines and profiles", &self.hardware));
         words.extend(listed("links and profile values", &self.changes));
         words.extend(listed("versions of software", &self.software));
@@ -127,6 +130,7 @@ impl ProvenanceSummary {
         let join = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join("; ");
         let all = [
             ("Provenance", self.origin()),
+            ("Beside", join(&self.elsewhere)),
             ("Hardware", join(&self.hardware.union(&self.changes).cloned().collect())),
             ("Stack", join(&self.software)),
             ("Software", concat!("ladderscope ", env!("CARGO_PKG_VERSION")).to_owned()),

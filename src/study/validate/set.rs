@@ -117,6 +117,9 @@ pub struct Measured {
     /// What one of its units is in those of the measure: 1000 for seconds.
     #[serde(default = "one")]
     pub unit: f64,
+    /// The column has the sum over all decode steps, of which there is one fewer than output tokens.
+    #[serde(default)]
+    of_all_steps: bool,
     /// Options in which the run of this column differs from the row's, by name.
     #[serde(default)]
     cell: BTreeMap<String, String>,
@@ -267,11 +270,23 @@ impl DataSet {
             let Some(value) = row.positive(&measured.column)? else { continue };
             let mut spec = spec.clone();
             apply(&mut spec, measured.cell.iter().map(|(name, value)| (name.as_str(), value.as_str())))?;
-            let (line, measured) = (row.line, value * measured.unit);
+            let known = |run: &Run| self.measured[run.column].measure == measured.measure;
+            if runs.iter().any(|run: &Run| known(run) && run.spec == spec) {
+                continue;
+            }
+            let steps = match measured.of_all_steps {
+                true => f64::from(spec.output_tokens.saturating_sub(1).max(1)),
+                false => 1.0,
+            };
+            let (line, measured) = (row.line, value * measured.unit / steps);
             runs.push(Run { line, column, spec, shape: shape.clone(), measured });
         }
         match (runs.is_empty(), self.measured.first()) {
-            (true, Some(first)) => Err(row.wrong(&first.column, "a row needs at least one measurement")),
+            (true, Some(first)) => {
+                let columns: Vec<&str> = self.measured.iter().map(|m| m.column.as_str()).collect();
+                let wanted = format!("a row needs at least one measurement, of {}", columns.join(", "));
+                Err(row.wrong(&first.column, &wanted))
+            }
             _ => Ok(runs),
         }
     }

@@ -170,6 +170,10 @@ impl Engine {
             return Err("one output token has no decode steps; ask for two or more".into());
         };
         let completion_ms = prediction.prefill_ms + prediction.decode_ms;
+        // times saturate at the end of the clock
+        if step.length_ns == i64::MAX || completion_ms * 1e6 >= i64::MAX as f64 {
+            return Err("it takes more than 292 years, which is where the clock ends".into());
+        }
         let numbers = Numbers {
             prefill_ms: prediction.prefill_ms,
             decode_ms: prediction.decode_ms,

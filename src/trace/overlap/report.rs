@@ -40,8 +40,9 @@ pub struct RankOverlap {
     pub idle_us: f64,
     /// Time from the first start to the last end.
     pub span_us: f64,
-    /// Part of comm spent waiting for the last peer to arrive.
-    pub peer_wait_us: f64,
+    /// Part of comm spent waiting for the last peer to arrive; null where the trace does not record when that was, as
+    /// profilers' traces do not (what their ranks' starts tell is among the stragglers).
+    pub peer_wait_us: Option<f64>,
     /// The same times as they were summed, in whole nanoseconds.
     #[serde(flatten)]
     pub exact: Nanoseconds,
@@ -66,7 +67,7 @@ pub struct Nanoseconds {
     pub idle_ns: i64,
     /// Time from the first start to the last end.
     pub span_ns: i64,
-    /// Part of comm spent waiting for the last peer.
+    /// Part of comm spent waiting for the last peer; 0 also where its arrival is not recorded.
     pub peer_wait_ns: i64,
 }
 
@@ -90,7 +91,7 @@ impl Add for Nanoseconds {
 }
 
 impl RankOverlap {
-    fn new(rank: u32, exact: Nanoseconds) -> Self {
+    fn new(rank: u32, exact: Nanoseconds, arrivals: bool) -> Self {
         Self {
             rank,
             comm_us: us(exact.comm_ns),
@@ -102,7 +103,7 @@ impl RankOverlap {
             busy_us: us(exact.busy_ns),
             idle_us: us(exact.idle_ns),
             span_us: us(exact.span_ns),
-            peer_wait_us: us(exact.peer_wait_ns),
+            peer_wait_us: arrivals.then(|| us(exact.peer_wait_ns)),
             exact,
         }
     }
@@ -136,15 +137,18 @@ pub fn overlap(trace: &Trace, selection: &Selection) -> OverlapReport {
 
 /// The report from what has been collected.
 pub fn summarise(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> OverlapReport {
+    // of a trace without communication nothing is missing
+    let comm = || runs.trace.spans.iter().filter(|span| span.lane == Lane::Comm);
+    let arrivals = comm().next().is_none() || comm().any(|span| span.last_arrival_ns >= 0);
     let ranks: Vec<RankOverlap> = runs
         .ranks
         .iter()
         .zip(lanes)
-        .map(|(rank, lanes)| RankOverlap::new(*rank, lanes.sums()))
+        .map(|(rank, lanes)| RankOverlap::new(*rank, lanes.sums(), arrivals))
         .collect();
     let sum = ranks.iter().map(|rank| rank.exact).fold(Nanoseconds::default(), Add::add);
     OverlapReport {
-        all: RankOverlap::new(u32::MAX, sum),
+        all: RankOverlap::new(u32::MAX, sum, arrivals),
         breakdown: tally.breakdown(runs.trace, ranks.len()),
         provenance: Some(runs.trace.meta.provenance),
         ranks,

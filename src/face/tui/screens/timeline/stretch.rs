@@ -68,7 +68,7 @@ fn one(measured: &Measured) -> Vec<String> {
             percent(all.overlap_pct),
             us(all.comm_us),
             us(all.exposed_comm_us),
-            us(all.peer_wait_us)
+            all.peer_wait_us.map_or_else(|| "-".to_owned(), us)
         ),
         format!(
             "compute {}, {}idle {}   a rank, mean of {ranks}",
@@ -171,7 +171,7 @@ fn of_pane(pane: &Pane, measured: &Measured, stretch: Window) -> String {
         percent(all.overlap_pct),
         us(all.comm_us),
         us(all.exposed_comm_us),
-        us(all.peer_wait_us),
+        all.peer_wait_us.map_or_else(|| "-".to_owned(), us),
         us(all.compute_us),
         us(all.idle_us),
         measured.count
