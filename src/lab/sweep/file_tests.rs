@@ -439,7 +439,7 @@ hbm_gb_s = [1000, 2000]
 
 #[test]
 fn what_a_backend_does_not_read_makes_no_other_cell_of_it() {
-    let text = "backend = [\"cpu\", \"cuda\"]\n[model]\nname = \"tiny\"\n[grid]\ntp = [1, 2]\nnvls = [\"on\", \"off\"]\n";
+    let text = "[model]\nname = \"tiny\"\n[grid]\nbackend = [\"cpu\", \"cuda\"]\ntp = [1, 2]\nnvls = [\"on\", \"off\"]\n";
     let experiment = parsed(text);
     let of = |backend| experiment.cells.iter().filter(|cell| cell.spec.backend == backend).count();
     assert_eq!((of(Backend::Cpu), of(Backend::Cuda)), (2, 4));

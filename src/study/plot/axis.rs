@@ -226,7 +226,8 @@ mod tests {
     #[test]
     fn numbers_have_no_more_digits_than_they_need() {
         let all = [0.0, 0.30000000000000004, 12.5, 1500.0, 25_000.0, -0.02, 1_500_000.0].map(number);
-        assert_eq!(all, ["0", "0.3", "12.5", "1500", "25k", "-0.02", "1500k"]);
+        assert_eq!([2e10, 5e9, 3e4].map(number), ["20G", "5G", "30k"]);
+        assert_eq!(all, ["0", "0.3", "12.5", "1500", "25k", "-0.02", "1.5M"]);
     }
 
     proptest! {

@@ -368,7 +368,8 @@ fn a_hidden_share_is_against_standard_whatever_the_baseline() {
 
 #[test]
 fn sides_say_what_communication_costs() {
-    let overlap = |comm_ms, exposed_comm_ms| crate::table::Overlap {
+    let overlap = |compute_ms, comm_ms, exposed_comm_ms| crate::table::Overlap {
+        compute_ms,
         comm_ms,
         exposed_comm_ms,
         overlap_pct: Some(100.0 * (1.0 - exposed_comm_ms / comm_ms)),
@@ -377,7 +378,7 @@ fn sides_say_what_communication_costs() {
     let mut standard = sim_record("s", architecture(&Architecture::Standard), 1.0, 2.0);
     let mut ladder = sim_record("l", architecture(&LADDER), 1.0, 1.5);
     // four steps
-    (standard.overlap, ladder.overlap) = (Some(overlap(3.0, 3.0)), Some(overlap(3.0, 0.6)));
+    (standard.overlap, ladder.overlap) = (Some(overlap(5.0, 3.0, 3.0)), Some(overlap(5.4, 3.0, 0.6)));
     let pair = compare(&[standard, ladder], "architecture").unwrap().pairs.remove(0);
     let (a, b) = (&pair.baseline_side, &pair.side);
     assert_eq!((a.comm_ms, a.exposed_comm_ms, a.exposed_pct), (Some(3.0), Some(3.0), Some(37.5)));
