@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long, value_name = "MEASURE", conflicts_with = "heatmap")]
     pub value: Option<String>,
     /// Maps over TP and batch, one for each value and whatever else differs, instead of the list of pairs
-    #[arg(long)]
+    #[arg(long, conflicts_with = "export")]
     pub heatmap: bool,
     #[command(flatten)]
     pub filter: FilterArgs,

@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     pub step: Option<u32>,
     /// overlap: how many layers, from the middle of the model [default: 2]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub layers: Option<u32>,
     /// overlap: the rank whose lanes are drawn [default: 0]
     #[arg(long, value_name = "N")]

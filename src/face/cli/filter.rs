@@ -59,7 +59,9 @@ impl FilterArgs {
         let Some(typed) = self.typed() else { return self.records(named, dir) };
         let Selection { records, annotations, .. } = select(named, dir)?;
         let table = RunTable::new(&records, &annotations);
-        let (rows, wrong) = compared_rows(&Filter::parse(typed), &table, &records, axis, baseline);
+        let filter = Filter::parse(typed);
+        filter.check_whole()?;
+        let (rows, wrong) = compared_rows(&filter, &table, &records, axis, baseline);
         if let Some(error) = wrong.into_iter().next() {
             return Err(error);
         }

@@ -66,6 +66,11 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let (trace, rules) = (opened.trace, opened.classified);
     let selection = args.select.resolve(&trace)?;
     let report = analysis::trace_report(&trace, &selection);
+    if trace.spans.is_empty() {
+        report::warn(&format!(
+            "{source}: nothing in it ran on a GPU, so that nothing is said of communication"
+        ));
+    }
     if !trace.spans.is_empty() && report.overlap.ranks.iter().all(|rank| rank.busy_us == 0.0) {
         let starts = trace.spans.iter().map(|span| span.start_ns).min().unwrap_or(0);
         let ends = trace.spans.iter().map(|span| span.end_ns).max().unwrap_or(0);

@@ -48,7 +48,12 @@ pub fn gain_figure(
             [only] => only.name.clone(),
             _ => String::new(),
         },
-        remark: "On the axis: one all-reduce of the same message on machines with a profile".into(),
+        remark: {
+            let limited =
+                lines().any(|line| line.0.is_limit()) && lines().any(|line| !line.0.is_limit());
+            let limit = if limited { "; upper-bound, a limit, may lie above the chart" } else { "" };
+            format!("On the axis: one all-reduce of the same message on machines with a profile{limit}")
+        },
         legend,
     };
     let width = options.size.width * POINTS;

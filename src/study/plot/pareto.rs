@@ -84,8 +84,7 @@ pub fn pareto_figure(
     let one = groups.len() == 1;
     // a caption that names several does not say which panel is which
     let mixed = points.iter().any(|point| point.provenance != points[0].provenance);
-    let note = |name: &str| if mixed { name.to_owned() } else { group_note(name) };
-    let notes: Vec<String> = groups.iter().map(|(name, _)| note(name)).collect();
+    let notes: Vec<String> = groups.iter().map(|(name, _)| group_note(name)).collect();
     let (names, common) = told_apart(&notes.iter().map(String::as_str).collect::<Vec<_>>());
     let sheet = Sheet {
         options,
@@ -120,6 +119,13 @@ pub fn pareto_figure(
             looks: &looks,
             axes,
             by,
+        };
+        // first, for what is too long for a panel loses its end
+        let from = members[0].provenance;
+        let name = match (mixed, name.is_empty()) {
+            (true, true) => from.to_string(),
+            (true, false) => format!("{from}: {name}"),
+            (false, _) => name,
         };
         draw_panel(&mut scene, cell, (!one).then_some(name.as_str()), &panel, &sizes);
     }

@@ -12,6 +12,10 @@ use crate::base::text::counted;
 use crate::study::analysis::{ArchitectureCurve, TrainingSet};
 use crate::table::Provenance;
 
+/// Of what the points are; what is told of a training's end is of more.
+const LOOKS: &str =
+    "each point of the same windows of the held-out text, its end in tables of all of it";
+
 /// Lays out the figure of a set of trainings.
 ///
 /// # Errors
@@ -51,9 +55,11 @@ pub fn training_figure(set: &TrainingSet, options: &Options) -> Result<Figure> {
             spec.batch, spec.context
         ),
         remark: if drawn.iter().any(|curve| curve.seeds > 1) {
-            "means over seeds, with intervals of 95 % (Student's t)".into()
+            format!(
+                "means over seeds, with intervals of 95 % (Student's t), which may end at the frame; {LOOKS}"
+            )
         } else {
-            "one seed".into()
+            format!("one seed; {LOOKS}")
         },
         legend: drawn.iter().map(entry).collect(),
     };

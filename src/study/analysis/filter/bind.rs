@@ -84,9 +84,22 @@ impl Filter {
         (bound, wrong)
     }
 
+    /// Errors on a condition without a value, where no more is typed: it would be none, and all rows were chosen.
+    pub fn check_whole(&self) -> Result<()> {
+        let lacks = |term: &&Term| matches!(&term.test, Test::Field { value, .. } if value.is_empty());
+        match self.terms.iter().find(lacks) {
+            None => Ok(()),
+            Some(term) => Err(Error::input_help(
+                format!("'{term}' in the filter has no value"),
+                "write one behind it; * is any value at all",
+            )),
+        }
+    }
+
     /// The rows that the filter chooses, in the table's order. Fails with the first thing that is wrong with it: a
     /// field that there is not, with the nearest, or a value that its field cannot have.
     pub fn rows(&self, table: &RunTable) -> Result<Vec<u32>> {
+        self.check_whole()?;
         let (bound, wrong) = self.bind(table);
         match wrong.into_iter().next() {
             Some(error) => Err(error),
@@ -182,7 +195,11 @@ impl Wanted {
         {
             let end = |text: &str, open| if text.is_empty() { Some(open) } else { number(text, unit) };
             let from = end(from, f64::NEG_INFINITY).ok_or_else(wrong)?;
-            return Ok(Self::Range(from, end(to, f64::INFINITY).ok_or_else(wrong)?));
+            let to = end(to, f64::INFINITY).ok_or_else(wrong)?;
+            if from > to {
+                return Err(Error::input(format!("'{name}:{text}': the range ends before it begins")));
+            }
+            return Ok(Self::Range(from, to));
         }
         let value = number(text, unit).ok_or_else(wrong)?;
         Ok(match operator {

@@ -107,7 +107,19 @@ fn fields() {
     assert_eq!(kept("env.NCCL_ALGO=ring"), "a");
     assert_eq!(kept("NCCL_ALGO!=ring"), "bcde", "what has none is not it");
     assert_eq!(kept("tpot>0"), "abde", "a run without numbers meets no condition on them");
-    assert_eq!(kept("tp:"), "abcde", "a value that is not typed yet");
+    let table = table();
+    let typing = Filter::parse("tp:").bind(&table).0;
+    assert_eq!(typing.rows(&table).len(), 5, "a value that is not typed yet");
+}
+
+#[test]
+fn where_no_more_is_typed_a_condition_has_a_value_and_a_range_an_order() {
+    let table = table();
+    let refused = |text: &str| Filter::parse(text).rows(&table).unwrap_err().to_string();
+    assert!(refused("arch:ladder tp:").contains("'tp:' in the filter has no value"));
+    assert!(refused("-tpot>").contains("'-tpot>' in the filter has no value"));
+    assert!(refused("tp:4..2").contains("ends before it begins"));
+    assert!(Filter::parse("tp:2..2 tag:*").rows(&table).is_ok());
 }
 
 #[test]
