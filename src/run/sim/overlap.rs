@@ -35,16 +35,16 @@ impl Overlap {
         self.span = Some((first.min(event.start), last.max(event.end)));
         match event.lane {
             Lane::Compute => {
-                self.compute += event.end - event.start;
+                self.compute = self.compute.saturating_add(event.end - event.start);
                 self.work += event.work;
             }
-            Lane::Comm => self.comm += event.end - event.start,
+            Lane::Comm => self.comm = self.comm.saturating_add(event.end - event.start),
         }
     }
 
     /// Both lanes were busy for `ns`.
     pub(super) fn meet(&mut self, ns: i64) {
-        self.both += ns;
+        self.both = self.both.saturating_add(ns);
     }
 
     /// Adds an event that is met with those of the other lane when it is settled.
@@ -54,14 +54,15 @@ impl Overlap {
         self.span = Some((first.min(start), last.max(end)));
         match event.lane {
             Lane::Compute => {
-                self.compute += end - start;
+                self.compute = self.compute.saturating_add(end - start);
                 self.work += event.work;
                 self.open_compute.push((start, end));
             }
             Lane::Comm => {
                 let arrival = event.arrival.clamp(start, end);
-                self.comm += end - start;
-                self.waiting += arrival - start;
+                // a link may be so slow that times saturate at the end of the clock
+                self.comm = self.comm.saturating_add(end - start);
+                self.waiting = self.waiting.saturating_add(arrival - start);
                 self.open_comm.push((start, end, arrival));
             }
         }
@@ -94,7 +95,9 @@ impl Overlap {
     /// Counts what was added since `before`, a step, another `times` times, `ns` in all: steps that are
     /// alike are simulated once.
     pub(super) fn repeat(&mut self, before: &Self, times: i64, ns: i64) {
-        let more = |now: &mut i64, then: i64| *now += times * (*now - then);
+        let more = |now: &mut i64, then: i64| {
+            *now = now.saturating_add(times.saturating_mul(now.saturating_sub(then)))
+        };
         more(&mut self.compute, before.compute);
         more(&mut self.comm, before.comm);
         more(&mut self.both, before.both);
@@ -102,7 +105,7 @@ impl Overlap {
         more(&mut self.waiting, before.waiting);
         more(&mut self.work, before.work);
         if let Some((_, last)) = &mut self.span {
-            *last += ns;
+            *last = last.saturating_add(ns);
         }
     }
 
@@ -132,7 +135,7 @@ impl Overlap {
             exposed_comm_ms: ms(exposed),
             overlap_pct: (self.comm > 0).then(|| 100.0 * (1.0 - exposed as f64 / self.comm as f64)),
             compute_ms: ms(self.compute),
-            idle_ms: ms(last - first - (self.compute + self.comm - self.both)),
+            idle_ms: ms((last - first).saturating_sub(self.compute.saturating_add(exposed)).max(0)),
             split: Some(table::Split {
                 work_ms,
                 contention_ms: ms(self.compute) - work_ms,
