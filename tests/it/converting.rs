@@ -192,6 +192,11 @@ fn what_is_written_is_what_was_measured() {
         serde_json::from_slice::<Value>(&text).unwrap()["ladder_layers"].clone()
     };
     assert_eq!((said("whole"), said("some")), (4.into(), serde_json::json!([0, 2])));
+    // what it was written as is what it is evaluated as
+    let evaluate = ["evaluate", "--weights", "some", "--text", "text.txt", "--context", "16"];
+    let one = place.run(&[&evaluate[..], &["--format", "json"]].concat()).exits(0).json();
+    assert_eq!(one["cases"][0]["architecture"], "ladder:[0+2]");
+    assert!(one["cases"][0]["kl"].as_f64() > Some(0.0), "{one}");
 }
 
 #[test]
