@@ -98,7 +98,10 @@ impl Wanted {
                 let points = analysis::pareto_on(&records, axes);
                 let overlay = plot::overlay(&self.overlay, &points, axes);
                 if overlay.is_empty() && !self.overlay.is_empty() {
-                    notes.push("no point from elsewhere is of these models and workloads".to_owned());
+                    notes.push(
+                        "no point from elsewhere is of these models and workloads, with both numbers"
+                            .to_owned(),
+                    );
                 }
                 let data = ParetoData { points: &points, axes, overlay };
                 plot::pareto_figure(&data, &stores.provenance(&records), options)?

@@ -22,9 +22,14 @@ fn entries(dir: &Path, suffix: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// The safetensors files of the directory, whatever an index says of them.
+pub(super) fn safetensors(dir: &Path) -> Result<Vec<PathBuf>> {
+    entries(dir, ".safetensors")
+}
+
 /// Whether the directory has weights that can be read, or an index that says it should.
 pub(super) fn has_safetensors(dir: &Path) -> Result<bool> {
-    Ok(dir.join(INDEX).exists() || !entries(dir, ".safetensors")?.is_empty())
+    Ok(dir.join(INDEX).exists() || !safetensors(dir)?.is_empty())
 }
 
 /// PyTorch pickles in the directory: weights that exist and cannot be read.
@@ -43,7 +48,7 @@ pub(super) fn weight_files(dir: &Path) -> Result<Vec<PathBuf>> {
         return Ok(vec![single]);
     }
     let index = dir.join(INDEX);
-    if index.exists() { shards(dir, &index) } else { entries(dir, ".safetensors") }
+    if index.exists() { shards(dir, &index) } else { safetensors(dir) }
 }
 
 /// The shards that an index names, each once.

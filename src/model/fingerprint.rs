@@ -1,24 +1,20 @@
 //! What a model computes, named by its content: two directories with the same weights and shape are one model.
 
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::io::Read;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::{Model, files};
+use super::{Model, checkpoint, files};
 use crate::base::error::{Error, Result};
 use crate::base::hash;
 
 /// Bytes that are hashed at a time.
 const CHUNK: usize = 1 << 20;
 
-/// How many places of a file of weights are looked at to know it again: some in each layer of a small model's one
-/// file, and in each tensor of a large model's many.
-const LOOKS: u64 = 64;
-/// Bytes that are looked at in each place.
-const LOOK_BYTES: u64 = 512;
+/// Bytes of each tensor that are looked at to know a model again.
+const LOOK_BYTES: usize = 512;
 
 impl Model {
     /// 16 hexadecimal digits of the SHA-256 of shape and weights: the bytes of the checkpoint's files, or `seed`
@@ -42,39 +38,36 @@ impl Model {
     }
 
     /// A hash by which a run's model is known again without reading all of it: the directory's config, and of each
-    /// file of weights its name, its size, and the bytes in 64 places. Empty of a built-in shape. Weights that were
-    /// retrained have another hash; a single number that was changed may not.
+    /// file of weights its name, its size, and the middle of each of its tensors. Empty of a built-in shape. Weights that
+    /// were retrained have another hash; a single number that was changed may not. Files that are not there, or cannot be
+    /// read, are none of it: whoever needs the weights tells that.
     ///
     /// # Errors
-    /// A failure where the directory or one of the files cannot be read.
+    /// A failure where the directory or its config cannot be read.
     pub fn hash(&self) -> Result<String> {
         let Some(dir) = &self.dir else { return Ok(String::new()) };
         let config = dir.join("config.json");
         let mut bytes = std::fs::read(&config).map_err(Error::io(&config))?;
-        if self.has_weights {
-            for path in files::weight_files(dir)? {
-                look(&path, &mut bytes).map_err(Error::io(&path))?;
-            }
+        for path in files::safetensors(dir)? {
+            look(&path, &mut bytes);
         }
         Ok(hash::short_key(bytes))
     }
 }
 
-/// Appends a file's name, its size and what stands in some places of it.
-fn look(path: &Path, bytes: &mut Vec<u8>) -> io::Result<()> {
-    let file = File::open(path)?;
-    let length = file.metadata()?.len();
+/// Appends a file's name and size, and what stands in the middle of its tensors, as far as it can be read.
+fn look(path: &Path, bytes: &mut Vec<u8>) {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let length = std::fs::metadata(path).map(|metadata| metadata.len()).unwrap_or_default();
     bytes.extend(format!("{name} {length}\n").as_bytes());
-    let mut seen = [0; LOOK_BYTES as usize];
-    for place in 0..LOOKS {
-        let at =
-            u128::from(length.saturating_sub(LOOK_BYTES)) * u128::from(place) / u128::from(LOOKS - 1);
-        let seen = &mut seen[..length.min(LOOK_BYTES) as usize];
-        file.read_exact_at(seen, at as u64)?;
-        bytes.extend_from_slice(seen);
+    let Ok(map) = checkpoint::map(path) else { return };
+    let Ok((data, metadata)) = checkpoint::header(path, &map) else { return };
+    for name in metadata.offset_keys() {
+        let Some((from, to)) = metadata.info(&name).map(|info| info.data_offsets) else { continue };
+        let most = LOOK_BYTES.min(to - from);
+        let at = data + from + (to - from - most) / 2;
+        bytes.extend_from_slice(map.get(at..at + most).unwrap_or_default());
     }
-    Ok(())
 }
 
 /// The SHA-256 of a file.
@@ -92,6 +85,9 @@ fn digest(path: &Path) -> Result<impl AsRef<[u8]>> {
 
 #[cfg(test)]
 mod tests {
+    use safetensors::Dtype;
+    use safetensors::tensor::TensorView;
+
     use super::*;
 
     #[test]
@@ -121,24 +117,34 @@ mod tests {
     fn a_directory_is_known_again_and_not_with_other_weights() {
         assert_eq!(Model::resolve("tiny").unwrap().hash().unwrap(), "");
         let dir = tempfile::tempdir().unwrap();
-        let of = |weights: &[u8]| {
-            std::fs::write(dir.path().join("config.json"), "{}").unwrap();
-            std::fs::write(dir.path().join("model.safetensors"), weights).unwrap();
+        let put = |name: &str, bytes: &[u8]| std::fs::write(dir.path().join(name), bytes).unwrap();
+        let hash = || {
             let tiny = Model::resolve("tiny").unwrap();
             Model { dir: Some(dir.path().to_owned()), has_weights: true, ..tiny }.hash().unwrap()
         };
-        for length in [1, 511, 512, 513, 40_000] {
-            let weights: Vec<u8> = (0..length).map(|i: u32| (i * 7 % 251) as u8).collect();
-            let first = of(&weights);
-            assert_eq!(of(&weights), first);
-            let retrained: Vec<u8> = weights.iter().map(|byte| byte ^ 1).collect();
-            assert_ne!(of(&retrained), first, "{length}");
-            assert_ne!(of(&weights[1..]), first, "{length}");
-            // the 64 places of the largest of these leave gaps of 114 bytes
-            let layer = length as usize / 3..(length as usize / 3 + 700).min(length as usize);
-            let mut part = weights;
-            part[layer].iter_mut().for_each(|byte| *byte ^= 1);
-            assert_ne!(of(&part), first, "{length}");
-        }
+        let file = |tensors: [(&str, &[u8]); 3]| {
+            let views = tensors.map(|(name, bytes)| {
+                (name, TensorView::new(Dtype::U8, vec![bytes.len()], bytes).unwrap())
+            });
+            safetensors::serialize(views, None).unwrap()
+        };
+        put("config.json", b"{}");
+        let bare = hash();
+        let (large, small, none) = (vec![7; 40_000], [1, 2, 3], []);
+        put("model.safetensors", &file([("a", &large), ("b", &small), ("c", &none)]));
+        let first = hash();
+        assert!(first != bare && first == hash());
+        // any of its tensors, whatever its size
+        let retrained = [8; 40_000];
+        put("model.safetensors", &file([("a", &retrained), ("b", &small), ("c", &none)]));
+        assert_ne!(hash(), first);
+        put("model.safetensors", &file([("a", &large), ("b", &[1, 9, 3]), ("c", &none)]));
+        assert_ne!(hash(), first);
+        // what is broken, or not all there, is known by its name and size
+        put("model.safetensors", b"");
+        put("model.safetensors.index.json", br#"{"weight_map": {"a": "gone.safetensors"}}"#);
+        let broken = hash();
+        put("model.safetensors", b"x");
+        assert!(hash() != broken && broken != bare);
     }
 }

@@ -175,7 +175,7 @@ fn map_rows(comparison: &ComparisonReport, maps: &[HeatMap]) -> Table {
             ("tp", &|(_, cell, _)| cell.tp.into()),
             ("batch", &|(_, cell, _)| cell.batch.into()),
             ("speedup", &|(_, cell, _)| Shown::Number(cell.speedup, 4)),
-            ("differs", &|(.., pair)| Shown::text(pair.differs)),
+            ("differs", &|(_, cell, _)| Shown::text(cell.differs)),
             ("verdict", &|(.., pair)| Shown::text(pair.verdict().as_str())),
             ("baseline_exposed_pct", &|(_, cell, _)| Shown::number(cell.exposed_pct[0], 4)),
             ("exposed_pct", &|(_, cell, _)| Shown::number(cell.exposed_pct[1], 4)),

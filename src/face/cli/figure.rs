@@ -117,6 +117,9 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     // points from elsewhere are chosen as the runs are
     let chosen = |p2p: Option<P2p>| args.p2p.is_none() || p2p.is_none() || args.p2p == p2p;
     wanted.overlay.retain(|point| chosen(point.p2p));
+    if wanted.overlay.is_empty() && !args.overlay.is_empty() {
+        report::note("no point from elsewhere has this P2P setting");
+    }
     let figure = match traces_named(args, &dir)? {
         Some((traces, provenance)) => {
             wanted.of_traces(&traces.iter().collect::<Vec<_>>(), &provenance)?

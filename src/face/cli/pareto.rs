@@ -123,7 +123,7 @@ impl Args {
         let asked = [
             ("--area", self.area),
             ("--at", self.at.is_some()),
-            ("--overlay", !self.overlay.is_empty()),
+            ("--overlay", !self.overlay.is_empty() && self.export.is_none()),
         ];
         let asked: Vec<&str> =
             asked.into_iter().filter(|(_, asked)| *asked).map(|(name, _)| name).collect();

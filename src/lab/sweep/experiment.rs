@@ -36,6 +36,8 @@ pub struct Experiment {
     pub adapt: Option<Adapt>,
     /// Names of the grid's axes, in file order.
     pub axes: Vec<String>,
+    /// How many combinations of values the grid has.
+    pub combinations: usize,
     /// The grid, resolved (backend, dtype, links), in file order; combinations that are run alike are one cell.
     pub cells: Vec<Cell>,
 }
@@ -79,6 +81,7 @@ impl Experiment {
                 Ok(Cell { spec, feasibility })
             })
             .collect::<Result<_>>()?;
+        let combinations = draft.count();
         // an option that a backend does not read makes no other cell of it
         let mut keys = HashSet::new();
         cells.retain(|cell| keys.insert(cell.spec.key()));
@@ -93,6 +96,7 @@ impl Experiment {
             adapt: draft.adapt.clone(),
             // a simulation gives the same numbers every time
             rounds: draft.rounds.unwrap_or(if executed { ROUNDS } else { 1 }),
+            combinations,
             axes: draft.axes.iter().map(|axis| axis.name.to_string()).collect(),
             cells,
         })
@@ -110,16 +114,14 @@ impl Experiment {
             .collect::<Result<_>>()?;
         let (keys, notes): (HashSet<String>, Vec<Option<String>>) = resolved.into_iter().unzip();
         let mut seen = HashSet::new();
-        let same = draft.count() - keys.len();
-        let once = (same > 0).then(|| {
-            format!(
-                "{same} of the grid's {} would be run as others of them, because what sets them apart has no effect there: \
-                 each is run once",
-                counted(draft.count(), "cell")
-            )
-        });
+        let once = run_once(draft.count(), keys.len());
         let notes = notes.into_iter().flatten().chain(once).chain(self.links_alike());
         Ok(notes.filter(|note| seen.insert(note.clone())).collect())
+    }
+
+    /// What the cells alone do not tell of the grid: that combinations are run once, or set links alike.
+    pub fn remark(&self) -> Option<String> {
+        run_once(self.combinations, self.cells.len()).or_else(|| self.links_alike())
     }
 
     /// That a profile value is set for the links of P2P on and off alike where both are run, if one is; how
@@ -139,6 +141,18 @@ impl Experiment {
         let set = |key: &&str| self.cells.iter().any(|cell| cell.spec.set.contains_key(*key));
         ["link.alpha_us", "link.gb_s"].into_iter().filter(|_| several).find(set)
     }
+}
+
+/// That some combinations of a grid are one cell, if any are: what sets them apart has no effect on their backends.
+fn run_once(combinations: usize, cells: usize) -> Option<String> {
+    let same = combinations.saturating_sub(cells);
+    (same > 0).then(|| {
+        format!(
+            "{same} of the grid's {} would be run as others of them, because what sets them apart has no effect there: \
+             each is run once",
+            counted(combinations, "cell")
+        )
+    })
 }
 
 /// The text of an experiment file.

@@ -77,6 +77,7 @@ fn experiment(cells: Vec<Cell>, rounds: u32) -> Experiment {
         evaluate: None,
         adapt: None,
         axes: vec!["architecture".into()],
+        combinations: cells.len(),
         cells,
     }
 }

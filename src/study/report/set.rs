@@ -9,7 +9,7 @@ use super::page::{Compared, Report, badge};
 use crate::base::error::{Error, Result};
 use crate::base::text::shell_command;
 use crate::study::analysis::{
-    self, CellSet, ComparisonReport, ParetoPoint, differences_table, pairs_table,
+    self, CellSet, Comparison, ComparisonReport, ParetoPoint, Verdict, differences_table, pairs_table,
 };
 use crate::study::answer::Answer;
 use crate::study::plot::{self, Figure, Options, ParetoData, ProvenanceSummary};
@@ -240,12 +240,14 @@ fn comparisons(html: &mut Html, report: &ComparisonReport, commands: &Commands<'
     if report.pairs.is_empty() {
         return;
     }
+    let decided = |pair: &&Comparison| matches!(pair.verdict(), Verdict::Faster | Verdict::Slower);
+    let shown = report.pairs.iter().filter(decided).count();
     let command = commands.of(&["compare", "--by", &report.by], &[]);
     html.element("h3", &format!("Comparisons by {}", report.by));
     html.table(
         &format!(
-            "{} comparisons, of which {} differ: the interval of the ratio excludes 1 (between simulations: the ratio is not 1), and it is off by half a percent at least. At 95%, about 1 in 20 intervals would exclude 1 by chance alone.",
-            report.comparisons, report.differ
+            "{} comparisons, of which {shown} are shown to be faster or slower (\"verdict\" in the glossary).",
+            report.comparisons
         ),
         &pairs_table(report),
         MOST_ROWS,

@@ -274,9 +274,11 @@ impl DataSet {
             if runs.iter().any(|run: &Run| known(run) && run.spec == spec) {
                 continue;
             }
-            let steps = match measured.of_all_steps {
-                true => f64::from(spec.output_tokens.saturating_sub(1).max(1)),
-                false => 1.0,
+            let steps = match (measured.of_all_steps, spec.output_tokens.saturating_sub(1)) {
+                (false, _) => 1.0,
+                // a sum of none is no measurement
+                (true, 0) => continue,
+                (true, steps) => f64::from(steps),
             };
             let (line, measured) = (row.line, value * measured.unit / steps);
             runs.push(Run { line, column, spec, shape: shape.clone(), measured });

@@ -33,7 +33,7 @@ fn a_file_says_where_all_numbers_come_from() {
         2
     );
     let forgotten = std::panic::catch_unwind(|| table.csv(Sourced::ByRow));
-    assert!(forgotten.is_err(), "no column says it");
+    assert_eq!(forgotten.is_err(), cfg!(debug_assertions), "no column says it");
 }
 
 #[test]

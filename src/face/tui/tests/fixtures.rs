@@ -60,6 +60,7 @@ pub fn experiment() -> Experiment {
         evaluate: None,
         adapt: None,
         axes: vec!["architecture".into(), "tp".into()],
+        combinations: 4,
         cells: vec![
             cell("standard", 2, Feasibility::Runs),
             cell("ladder", 2, Feasibility::Runs),

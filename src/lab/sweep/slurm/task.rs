@@ -68,6 +68,7 @@ impl TaskCells {
             evaluate: None,
             adapt: None,
             axes: Vec::new(),
+            combinations: cells.len(),
             cells,
         };
         Ok(Self {

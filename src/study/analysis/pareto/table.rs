@@ -53,7 +53,8 @@ pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes:
             (&y_measure, &|_| Shown::text(axes.y.measure().name)),
             ("completion_ms|completion ms", &|p| Shown::Number(p.completion_ms, 2)),
             ("tokens_per_s_per_gpu|tok/s/GPU", &|p| Shown::Number(p.tokens_per_s_per_gpu, 2)),
-            ("tpot_ms|TPOT ms", &|p| Shown::Number(p.tpot_ms, 3)),
+            // none where no token was decoded
+            ("tpot_ms|TPOT ms", &|p| Shown::number(Some(p.tpot_ms).filter(|ms| *ms > 0.0), 3)),
             (ttft, &|p| Shown::number(p.ttft_ms, 2)),
             (user, &|p| Shown::number(p.tokens_per_s_per_user, 2)),
             ("tokens_per_s|tok/s", &|p| Shown::Interval(p.tokens_per_s, p.tokens_per_s_ci95, 2)),

@@ -27,7 +27,7 @@ pub fn check(
             let history = stored.map(|stored| history(&experiment, stored)).unwrap_or_default();
             let forecast = forecast(&experiment, &history, stop);
             let answers = stored.map(|stored| answers(&experiment, stored)).unwrap_or_default();
-            let note = experiment.links_alike();
+            let note = experiment.remark();
             Checked { serial, experiment: Ok(Arc::new(experiment)), forecast, answers, note }
         }
         Err(error) => {
