@@ -102,6 +102,7 @@ impl LookArgs {
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     plot::check_format(&args.output)?;
     args.check_kind()?;
+    let part = Part::default();
     let mut wanted = Wanted {
         kind: args.kind,
         options: args.look.options()?,
@@ -109,8 +110,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         overlay: super::pareto::read_overlays(&args.overlay)?,
         part: Part {
             step: args.step,
-            layers: args.layers.unwrap_or(2),
-            rank: args.rank.unwrap_or_default(),
+            layers: args.layers.unwrap_or(part.layers),
+            rank: args.rank.unwrap_or(part.rank),
         },
         near: None,
     };

@@ -70,8 +70,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         report::warn(&format!(
             "{source}: nothing in it ran on a GPU, so that nothing is said of communication"
         ));
-    }
-    if !trace.spans.is_empty() && report.overlap.ranks.iter().all(|rank| rank.busy_us == 0.0) {
+    } else if report.overlap.ranks.iter().all(|rank| rank.busy_us == 0.0) {
         let starts = trace.spans.iter().map(|span| span.start_ns).min().unwrap_or(0);
         let ends = trace.spans.iter().map(|span| span.end_ns).max().unwrap_or(0);
         return Err(Error::input_help(

@@ -72,19 +72,20 @@ impl Experiment {
         shared: &Shared,
     ) -> Result<Self> {
         let draft = parse(text, path, model)?;
-        let mut cells: Vec<Cell> = (0..draft.count())
+        let combinations = draft.count();
+        let resolved: Vec<(String, Cell)> = (0..combinations)
             .into_par_iter()
             .map(|index| {
                 let (spec, _) = resolve(&draft, index, path, shared)?;
                 let feasibility =
                     feasibility::of_with(&spec, shared).map_err(|e| in_cell(path, &spec.label(), e))?;
-                Ok(Cell { spec, feasibility })
+                Ok((spec.key(), Cell { spec, feasibility }))
             })
             .collect::<Result<_>>()?;
-        let combinations = draft.count();
         // an option that a backend does not read makes no other cell of it
         let mut keys = HashSet::new();
-        cells.retain(|cell| keys.insert(cell.spec.key()));
+        let new = resolved.into_iter().filter_map(|(key, cell)| keys.insert(key).then_some(cell));
+        let cells: Vec<Cell> = new.collect();
         let executed = cells.iter().any(|cell| !cell.spec.backend.is_simulated());
         Ok(Self {
             name: path.file_stem().map_or("experiment".into(), |s| s.to_string_lossy().into_owned()),
@@ -107,26 +108,35 @@ impl Experiment {
     pub fn notes(&self) -> Result<Vec<String>> {
         let draft = parse(&self.text, &self.path, self.model.as_deref())?;
         let shared = Shared::default();
-        let resolved: Vec<(String, Option<String>)> = (0..draft.count())
+        let notes: Vec<Option<String>> = (0..draft.count())
             .into_par_iter()
-            .map(|index| resolve(&draft, index, &self.path, &shared))
-            .map(|cell| cell.map(|(spec, note)| (spec.key(), note)))
+            .map(|index| Ok(resolve(&draft, index, &self.path, &shared)?.1))
             .collect::<Result<_>>()?;
-        let (keys, notes): (HashSet<String>, Vec<Option<String>>) = resolved.into_iter().unzip();
         let mut seen = HashSet::new();
-        let once = run_once(draft.count(), keys.len());
-        let notes = notes.into_iter().flatten().chain(once).chain(self.links_alike());
+        let notes = notes.into_iter().flatten().chain(self.remarks());
         Ok(notes.filter(|note| seen.insert(note.clone())).collect())
     }
 
-    /// What the cells alone do not tell of the grid: that combinations are run once, or set links alike.
-    pub fn remark(&self) -> Option<String> {
-        run_once(self.combinations, self.cells.len()).or_else(|| self.links_alike())
+    /// What is to be known of the grid as a whole: that combinations are run once, or set links alike.
+    pub fn remarks(&self) -> impl Iterator<Item = String> {
+        self.run_once().into_iter().chain(self.links_alike())
+    }
+
+    /// That some combinations are one cell, if any are: what sets them apart has no effect on their backends.
+    fn run_once(&self) -> Option<String> {
+        let same = self.combinations.saturating_sub(self.cells.len());
+        (same > 0).then(|| {
+            format!(
+                "{same} of the grid's {} would be run as others of them, because what sets them apart has no effect \
+                 there: each is run once",
+                counted(self.combinations, "cell")
+            )
+        })
     }
 
     /// That a profile value is set for the links of P2P on and off alike where both are run, if one is; how
     /// to name one of the links.
-    pub fn links_alike(&self) -> Option<String> {
+    fn links_alike(&self) -> Option<String> {
         let key = self.sets_both_links()?;
         let name = key.trim_start_matches("link.");
         Some(format!(
@@ -141,18 +151,6 @@ impl Experiment {
         let set = |key: &&str| self.cells.iter().any(|cell| cell.spec.set.contains_key(*key));
         ["link.alpha_us", "link.gb_s"].into_iter().filter(|_| several).find(set)
     }
-}
-
-/// That some combinations of a grid are one cell, if any are: what sets them apart has no effect on their backends.
-fn run_once(combinations: usize, cells: usize) -> Option<String> {
-    let same = combinations.saturating_sub(cells);
-    (same > 0).then(|| {
-        format!(
-            "{same} of the grid's {} would be run as others of them, because what sets them apart has no effect there: \
-             each is run once",
-            counted(combinations, "cell")
-        )
-    })
 }
 
 /// The text of an experiment file.

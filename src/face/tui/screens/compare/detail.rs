@@ -157,7 +157,9 @@ fn bars(buf: &mut Buffer, inner: Rect, theme: Theme, sides: &[(&str, &Side); 2])
             let to = (done / longest * columns).round() as usize;
             x = put(buf, inner, x, y, &glyph.repeat(to - from), theme.style(role));
         }
-        put(buf, inner, x + 1, y, &format!("{} ms decode", digits(parts.iter().sum())), text);
+        // one recorded phase is not as long as the median one
+        let what = if whole { "decode" } else { "recorded" };
+        put(buf, inner, x + 1, y, &format!("{} ms {what}", digits(parts.iter().sum())), text);
     }
     let mut x = inner.x;
     for (index, (glyph, name, role)) in PARTS.into_iter().enumerate() {

@@ -27,7 +27,8 @@ pub fn check(
             let history = stored.map(|stored| history(&experiment, stored)).unwrap_or_default();
             let forecast = forecast(&experiment, &history, stop);
             let answers = stored.map(|stored| answers(&experiment, stored)).unwrap_or_default();
-            let note = experiment.remark();
+            let note = Some(experiment.remarks().collect::<Vec<_>>().join("; "))
+                .filter(|note| !note.is_empty());
             Checked { serial, experiment: Ok(Arc::new(experiment)), forecast, answers, note }
         }
         Err(error) => {
@@ -105,5 +106,13 @@ mod tests {
             "{both}"
         );
         assert_eq!(note("[\"on\"]"), None, "there is one link");
+    }
+
+    #[test]
+    fn what_a_backend_does_not_read_is_told_beside_the_count_of_cells() {
+        let text = "backend = \"cpu\"\n[model]\nname = \"tiny\"\n[grid]\nnvls = [\"on\", \"off\"]\n";
+        let checked = check(1, text, Path::new("e.toml"), None, &|| false);
+        assert_eq!(checked.experiment.expect("it can be read").cells.len(), 1);
+        assert!(checked.note.is_some_and(|note| note.starts_with("1 of the grid's 2 cells")));
     }
 }
