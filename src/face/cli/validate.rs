@@ -9,7 +9,9 @@ use super::report;
 use crate::base::error::Result;
 use crate::base::text::counted;
 use crate::study::plot::{check_format, validation_figure};
-use crate::study::validate::{DataSet, Measure, NotRun, Overrides, Residual, Score, card};
+use crate::study::validate::{
+    DataSet, Measure, NotRun, Overrides, RankOrder, Residual, Score, card, orders_table,
+};
 use crate::table::Provenance;
 use crate::table::render::{Shown, Sourced, Table};
 
@@ -90,8 +92,12 @@ struct PrintedSet<'a> {
     mean_abs_pct: BTreeMap<&'static str, Option<f64>>,
     /// The largest errors by measure (percent).
     max_abs_pct: BTreeMap<&'static str, Option<f64>>,
+    /// Errors of the gain over standard (the speed-up less 1), in points.
+    gain_points: Option<MeanAndMax>,
     /// Errors of the share of communication, in points.
     communication_share_points: Option<MeanAndMax>,
+    /// Cells in which two architectures were measured, and those in which the simulator reverses them.
+    rank_order: &'a [RankOrder],
     about: &'a str,
     source: &'a str,
     hardware: &'a str,
@@ -117,10 +123,11 @@ struct MeanAndMax {
 
 impl<'a> PrintedSet<'a> {
     fn of(score: &'a Score) -> Self {
-        let (share, others) = (Measure::CommunicationShare, &Measure::ALL[..4]);
         let of = |which: fn((f64, f64)) -> f64| {
-            others.iter().map(|measure| (measure.key(), score.errors(*measure).map(which))).collect()
+            let in_percent = Measure::ALL.iter().filter(|measure| measure.unit() == "%");
+            in_percent.map(|measure| (measure.key(), score.errors(*measure).map(which))).collect()
         };
+        let points = |measure| score.errors(measure).map(|(mean, max)| MeanAndMax { mean, max });
         let set = &score.set;
         Self {
             name: &set.name,
@@ -128,7 +135,9 @@ impl<'a> PrintedSet<'a> {
             not_run: score.not_run.len(),
             mean_abs_pct: of(|(mean, _)| mean),
             max_abs_pct: of(|(_, max)| max),
-            communication_share_points: score.errors(share).map(|(mean, max)| MeanAndMax { mean, max }),
+            gain_points: points(Measure::Gain),
+            communication_share_points: points(Measure::CommunicationShare),
+            rank_order: &score.orders,
             about: &set.about,
             source: &set.source,
             hardware: &score.hardware,
@@ -146,6 +155,14 @@ impl<'a> PrintedSet<'a> {
 /// The scorecard: a line a set and measure; then what the numbers rest on.
 fn text(scores: &[Score]) -> String {
     let mut text = output::aligned(&card(scores));
+    let orders = scores.iter().flat_map(|score| score.orders.iter().map(|o| (&*score.set.name, o)));
+    let orders = orders_table(orders);
+    if !orders.is_empty() {
+        text += &format!(
+            "\nCells of two architectures, and those in which the simulator has the slower one ahead\n{}",
+            output::aligned(&orders)
+        );
+    }
     for score in scores {
         let set = &score.set;
         let rows = counted(score.rows, "row");
@@ -166,7 +183,7 @@ fn text(scores: &[Score]) -> String {
             text += &output::wrapped(head, unknown, 12);
         }
     }
-    text + "\npredictions are simulated; errors are predicted over measured, less 1\n"
+    text + "\npredictions are simulated; errors are predicted over measured, less 1, those in points the difference\n"
 }
 
 /// A line a number.

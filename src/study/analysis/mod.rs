@@ -13,6 +13,7 @@ mod conversion;
 mod critical;
 mod dependencies;
 mod difference;
+mod error;
 mod exposed;
 pub mod filter;
 mod flags;
@@ -55,6 +56,7 @@ pub use critical::{
 };
 pub use dependencies::{Dependencies, Dependency, dependencies};
 pub use difference::Difference;
+pub use error::{SPEEDUP_ERROR, TOO_CLOSE, is_too_close};
 pub use exposed::{ExposedStretch, ExposedStretches, exposed_stretches, stretches_table};
 pub use gain::{GainGroup, GainMark, GainPoint, gains};
 pub use gate::{Gate, GateReport, GateRow, gate_table, judge};

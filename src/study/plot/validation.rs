@@ -25,11 +25,14 @@ pub fn validation_figure(scores: &[Score], options: &Options) -> Result<Figure> 
         provenance.hardware.insert(score.hardware.clone());
         provenance.software.insert(format!("stack {}", score.stack_and_values()));
     }
-    let shown = |measure: &Measure| scores.iter().any(|score| score.errors(*measure).is_some());
+    let shown = |measure: &Measure| {
+        is_drawn(*measure) && scores.iter().any(|score| score.errors(*measure).is_some())
+    };
     let entry =
         |measure: Measure| Entry::new(Key::Marker { look: of(measure), filled: true }, words(measure));
     let published = scores.iter().all(|score| score.is_published);
-    let numbers: usize = scores.iter().map(|score| score.residuals.len()).sum();
+    let numbers =
+        scores.iter().flat_map(|score| &score.residuals).filter(|r| is_drawn(r.measure)).count();
     let sheet = Sheet {
         options,
         provenance: &provenance,
@@ -45,7 +48,8 @@ pub fn validation_figure(scores: &[Score], options: &Options) -> Result<Figure> 
         sheet.lay(each * rows as f64, (90.0 * columns as f64, 70.0 * rows as f64))?;
     let area = layout::name_axes(&mut scene, area, "rows of the set", "error (%, points)", &sizes);
     // one scale for all sets, which says how large an error is also where all are small
-    let errors = scores.iter().flat_map(|score| score.residuals.iter().map(|r| r.error));
+    let drawn = scores.iter().flat_map(|score| &score.residuals).filter(|r| is_drawn(r.measure));
+    let errors = drawn.map(|residual| residual.error);
     let y = Axis::fit(errors.chain([-10.0, 10.0]));
     let cells = layout::grid(area, columns, rows, (0.9 * sizes.label, 0.5 * sizes.label));
     for (cell, score) in cells.into_iter().zip(scores) {
@@ -57,6 +61,11 @@ pub fn validation_figure(scores: &[Score], options: &Options) -> Result<Figure> 
 /// The look of a measure.
 fn of(measure: Measure) -> Look {
     look(Measure::ALL.iter().position(|other| *other == measure).unwrap_or(0))
+}
+
+/// A gain is drawn as its speed-up, of which it is another unit.
+fn is_drawn(measure: Measure) -> bool {
+    measure != Measure::Gain
 }
 
 fn words(measure: Measure) -> String {
@@ -77,7 +86,7 @@ fn draw_chart(scene: &mut Scene, cell: Area, score: &Score, y: Axis, sizes: &Siz
     layout::header(scene, &area, &format!("{}{fit}", score.set.name), sizes);
     axis::vertical(scene, &y, &area, sizes);
     scene.line(vec![(area.left, y.place(0.0)), (area.right, y.place(0.0))], GREY, 0.5 * sizes.line);
-    for residual in &score.residuals {
+    for residual in score.residuals.iter().filter(|residual| is_drawn(residual.measure)) {
         let at = (x.place(residual.line as f64), y.place(residual.error));
         scene.marker(at, of(residual.measure), 0.8 * sizes.marker, true);
         let text = format!(

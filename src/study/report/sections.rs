@@ -13,7 +13,7 @@ use crate::base::error::Result;
 use crate::base::text::counted;
 use crate::study::analysis::CellSet;
 use crate::study::plot::{self, Options};
-use crate::study::validate::{DataSet, Overrides, Score, card};
+use crate::study::validate::{DataSet, Overrides, Score, card, orders_table};
 use crate::table::render::{Shown, Table};
 use crate::table::{Link, Record, Status};
 
@@ -129,11 +129,21 @@ pub fn validation(html: &mut Html, records: &[Record]) -> Result<()> {
         html.element("p class=\"soft\"", &text);
     }
     html.table(
-        "Errors are predicted over measured, less 1.",
+        "Errors are predicted over measured, less 1; those in points are the difference.",
         &card(&scores),
         MOST_LINES,
         "ladderscope validate",
     );
+    let orders = scores.iter().flat_map(|score| score.orders.iter().map(|o| (&*score.set.name, o)));
+    let orders = orders_table(orders);
+    if !orders.is_empty() {
+        html.table(
+            "Cells of two architectures, and those in which the simulator has the slower one ahead.",
+            &orders,
+            MOST_LINES,
+            "ladderscope validate",
+        );
+    }
     html.raw("</section>\n");
     Ok(())
 }
@@ -258,7 +268,7 @@ pub fn words(html: &mut Html) {
         ),
         (
             "verdict",
-            "Faster or slower: the ratio differs from 1 by its p-value, adjusted for the number of comparisons (between simulations: at all), and by half a percent at least. The same: by less. Not shown: chance could have made it. Unknown: fewer than 6 samples. How many comparisons were made stands beside each table: the more there are, the more of them differ by chance.",
+            "Faster or slower: the ratio differs from 1 by its p-value, adjusted for the number of comparisons (between simulations: at all), and by half a percent at least. The same: by less. Too close: simulations that differ by less than the simulator's error of a speed-up, 2 %. Not shown: chance could have made it. Unknown: fewer than 6 samples. How many comparisons were made stands beside each table: the more there are, the more of them differ by chance.",
         ),
         (
             "upper-bound",

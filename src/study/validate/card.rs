@@ -23,7 +23,15 @@ pub fn card(scores: &[Score]) -> Table {
             ("largest", &|line| Shown::number(errors(line).map(|(_, max)| max), 1)),
             ("unit", &|(_, measure)| measure.unit().into()),
             ("largest_at", &|(score, measure)| {
-                let words = |r: &super::Residual| format!("{:+.1}: {}", r.error, r.cell);
+                let words = |r: &super::Residual| match measure.unit() {
+                    "points" => {
+                        format!(
+                            "{:+.1}: {}, {:.1} % for {:.1} %",
+                            r.error, r.cell, r.predicted, r.measured
+                        )
+                    }
+                    _ => format!("{:+.1}: {}", r.error, r.cell),
+                };
                 score.largest(*measure).map(words).into()
             }),
         ],

@@ -5,6 +5,7 @@ use std::path::Path;
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::order::{RankOrder, rank_orders};
 use super::set::{DataSet, Measure, Overrides, Run};
 use crate::base::error::{Error, Result};
 use crate::base::statistics::mean;
@@ -27,7 +28,7 @@ pub struct Residual {
     pub measured: f64,
     /// What the simulator predicts, in the same unit.
     pub predicted: f64,
-    /// Predicted over measured, less 1 (percent); of the communication share the difference (points).
+    /// Predicted over measured, less 1 (percent); of gains and communication shares the difference (points).
     pub error: f64,
 }
 
@@ -56,6 +57,8 @@ pub struct Score {
     pub not_run: Vec<NotRun>,
     /// A residual for each number, row by row.
     pub residuals: Vec<Residual>,
+    /// The order of architectures, measured and predicted.
+    pub orders: Vec<RankOrder>,
     /// The hardware profile on which they are predicted.
     pub hardware: String,
     /// The stack with which they are predicted.
@@ -124,6 +127,7 @@ impl Score {
             rows: rows.len(),
             not_run,
             residuals,
+            orders: Vec::new(),
             hardware,
             stack,
             values,
@@ -148,6 +152,8 @@ impl Score {
             {
                 let (measured, predicted) = (run.measured / standard.measured, value / base);
                 score.residuals.push(residual(run, Measure::Speedup, measured, predicted));
+                let [measured, predicted] = [measured, predicted].map(|ratio| 100.0 * (ratio - 1.0));
+                score.residuals.push(residual(run, Measure::Gain, measured, predicted));
             }
             if measure == Measure::Prefill
                 && run.spec.architecture == Architecture::UpperBound
@@ -162,6 +168,7 @@ impl Score {
                 score.residuals.push(residual(run, measure, measured, predicted));
             }
         }
+        score.orders = rank_orders(set, &done);
         Ok(score)
     }
 
@@ -171,8 +178,7 @@ impl Score {
         words.map(String::as_str).collect::<Vec<_>>().join(", ")
     }
 
-    /// The mean and the largest absolute error of a measure: percent, of the communication share points. `None`
-    /// where no row has it.
+    /// The mean and the largest absolute error of a measure, in its unit. `None` where no row has it.
     pub fn errors(&self, measure: Measure) -> Option<(f64, f64)> {
         let of = |residual: &&Residual| residual.measure == measure;
         let errors: Vec<f64> = self.residuals.iter().filter(of).map(|r| r.error.abs()).collect();
@@ -206,7 +212,7 @@ fn is_standard_of(standard: &Spec, other: &Spec) -> bool {
 fn residual(run: &Run, measure: Measure, measured: f64, predicted: f64) -> Residual {
     let spec = &run.spec;
     let error = match measure {
-        Measure::CommunicationShare => predicted - measured,
+        _ if measure.unit() == "points" => predicted - measured,
         _ => 100.0 * (predicted / measured - 1.0),
     };
     let tokens = format!("{}+{}", spec.prompt_tokens, spec.output_tokens);

@@ -41,14 +41,22 @@ pub enum Measure {
     Prefill,
     /// Tokens/s over those of standard in the same cell.
     Speedup,
+    /// The speed-up less 1 (%); its errors are points.
+    Gain,
     /// Share of the prefill that goes when all-reduces are left out (%); its errors are points.
     CommunicationShare,
 }
 
 impl Measure {
-    /// All measures; the last one is in points, the others in percent.
-    pub const ALL: [Self; 5] =
-        [Self::TokensPerS, Self::Tpot, Self::Prefill, Self::Speedup, Self::CommunicationShare];
+    /// All measures; the last two have errors in points, the others in percent.
+    pub const ALL: [Self; 6] = [
+        Self::TokensPerS,
+        Self::Tpot,
+        Self::Prefill,
+        Self::Speedup,
+        Self::Gain,
+        Self::CommunicationShare,
+    ];
 
     /// Its key in JSON.
     pub fn key(self) -> &'static str {
@@ -57,13 +65,14 @@ impl Measure {
             Self::Tpot => "tpot",
             Self::Prefill => "prefill",
             Self::Speedup => "speedup",
+            Self::Gain => "gain",
             Self::CommunicationShare => "communication_share",
         }
     }
 
     /// The unit of its errors.
     pub fn unit(self) -> &'static str {
-        if self == Self::CommunicationShare { "points" } else { "%" }
+        if matches!(self, Self::Gain | Self::CommunicationShare) { "points" } else { "%" }
     }
 
     /// Its name for people.
@@ -73,6 +82,7 @@ impl Measure {
             Self::Tpot => "TPOT",
             Self::Prefill => "prefill",
             Self::Speedup => "speed-up",
+            Self::Gain => "gain",
             Self::CommunicationShare => "communication share",
         }
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::base::error::Error;
+use crate::study::analysis::{SPEEDUP_ERROR, TOO_CLOSE, is_too_close};
 
 fn set(name: &str) -> DataSet {
     DataSet::named(&[name.to_owned()]).unwrap().remove(0)
@@ -49,7 +50,7 @@ fn speed_ups_are_over_standard_of_the_same_cell_and_a_row_that_cannot_run_is_cou
                 nonsense-9b,ladder,2,1,on,32,8,150\n\
                 LLAMA-3.2-1B,ladder,3,1,on,32,8,150\n";
     let score = Score::of(&set("paper_70b"), &parsed("paper_70b", text).unwrap()).unwrap();
-    assert_eq!((score.rows, score.not_run.len(), score.residuals.len()), (5, 2, 4));
+    assert_eq!((score.rows, score.not_run.len(), score.residuals.len()), (5, 2, 5));
     assert_eq!(score.not_run.iter().map(|not| not.line).collect::<Vec<_>>(), [6, 7]);
     assert!(score.not_run[1].reason.contains("TP 3 does not divide"), "{:?}", score.not_run);
     let tokens: Vec<f64> = score
@@ -64,6 +65,53 @@ fn speed_ups_are_over_standard_of_the_same_cell_and_a_row_that_cannot_run_is_cou
     let error = 100.0 * (speedup.predicted / 1.5 - 1.0);
     assert!((score.errors(Measure::Speedup).unwrap().0 - error.abs()).abs() < 1e-9);
     assert_eq!(score.errors(Measure::Tpot), None);
+    let gain = score.largest(Measure::Gain).unwrap();
+    assert!((gain.measured - 50.0).abs() < 1e-9);
+    assert!((gain.error - 100.0 * (speedup.predicted - 1.5)).abs() < 1e-9, "points: {gain:?}");
+}
+
+/// Whoever makes the simulator better or worse changes the error below which nothing is called a winner.
+#[test]
+fn the_error_of_a_speed_up_is_the_one_that_validation_finds() {
+    let set = set("paper_70b");
+    let score = Score::of(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
+    let (mean, _) = score.errors(Measure::Speedup).unwrap();
+    assert_eq!(mean.ceil() / 100.0, SPEEDUP_ERROR, "{mean}");
+    assert_eq!(TOO_CLOSE, format!("too close to call (simulator error {} %)", mean.ceil()));
+    assert!(is_too_close(1.0) && is_too_close(1.019) && is_too_close(1.0 / 1.019));
+    assert!(!is_too_close(1.021) && !is_too_close(1.0 / 1.021));
+}
+
+#[test]
+fn rank_orders_count_the_cells_that_the_simulator_reverses() {
+    let set = set("paper_70b");
+    let score = Score::of(&set, &set.runs(&Overrides::default()).unwrap()).unwrap();
+    let of = |a: &str, b: &str| score.orders.iter().find(|order| order.architectures == [a, b]).unwrap();
+    let order = of("ladder", "parallel");
+    assert_eq!((order.pairs, order.reversed.len()), (14, 5));
+    for pair in &order.reversed {
+        assert!((0.5..3.2).contains(&pair.measured_lead_pct), "{pair:?}");
+        assert!(pair.reversed_lead_pct >= 0.0 && !pair.cell.contains("ladder"), "{pair:?}");
+        assert!(is_too_close(1.0 + pair.reversed_lead_pct / 100.0), "it would be named: {pair:?}");
+    }
+    assert!(of("standard", "ladder").reversed.is_empty());
+    assert!(score.orders.iter().all(|order| !order.architectures.contains(&"upper-bound".to_owned())));
+    // the gain that is farthest off: 70B, TP 8, batch 1 without P2P
+    let gain = score.largest(Measure::Gain).unwrap();
+    assert!(gain.cell.contains("ladder tp8 b1 p2p-off"), "{gain:?}");
+    assert!((gain.measured - 59.9).abs() < 0.1 && (gain.predicted - 48.0).abs() < 1.0, "{gain:?}");
+    // ties have no order
+    let text = "model,architecture,tp,batch,p2p,prompt_tokens,output_tokens,tokens_per_s\n\
+                llama-3.2-1b,standard,2,1,on,32,8,100\n\
+                llama-3.2-1b,ladder,2,1,on,32,8,100\n\
+                llama-3.2-1b,parallel,2,1,on,32,8,1\n";
+    let mine = Score::of(&set, &parsed("paper_70b", text).unwrap()).unwrap();
+    let found: Vec<(usize, usize)> =
+        mine.orders.iter().map(|order| (order.pairs, order.reversed.len())).collect();
+    assert_eq!(found, [(0, 0), (1, 1), (1, 0)], "{:?}", mine.orders);
+    let lines: Vec<[usize; 2]> =
+        mine.orders.iter().flat_map(|order| order.reversed.iter().map(|pair| pair.lines)).collect();
+    assert_eq!(lines, [[2, 4]]);
 }
 
 #[test]
