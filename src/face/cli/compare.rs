@@ -14,8 +14,8 @@ use crate::desk::export::{self, FileKind};
 use crate::desk::{self, Selection, Stores};
 use crate::lab::store::Store;
 use crate::study::analysis::{
-    Axis, Cells, Comparison, ComparisonReport, Gaps, Gate, HeatCell, HeatMap, HeatValue,
-    differences_table, pairs_table, slices,
+    Axis, Cells, Comparison, ComparisonReport, Gaps, Gate, HeatCell, HeatMap, HeatValue, TOO_CLOSE,
+    Verdict, beaten_limit, differences_table, pairs_table, slices,
 };
 use crate::table::render::{Shown, Sourced, Table};
 use crate::table::{MEASURES, Provenance, Record, measure};
@@ -176,7 +176,7 @@ fn map_rows(comparison: &ComparisonReport, maps: &[HeatMap]) -> Table {
             ("batch", &|(_, cell, _)| cell.batch.into()),
             ("speedup", &|(_, cell, _)| Shown::Number(cell.speedup, 4)),
             ("differs", &|(_, cell, _)| Shown::text(cell.differs)),
-            ("verdict", &|(.., pair)| Shown::text(pair.verdict().as_str())),
+            ("verdict", &|(.., pair)| Shown::text(pair.verdict.as_str())),
             ("baseline_exposed_pct", &|(_, cell, _)| Shown::number(cell.exposed_pct[0], 4)),
             ("exposed_pct", &|(_, cell, _)| Shown::number(cell.exposed_pct[1], 4)),
             ("baseline_hidden_share", &|(_, cell, _)| Shown::number(cell.hidden_share[0], 4)),
@@ -196,6 +196,10 @@ fn said_of_many(comparison: &ComparisonReport) -> String {
     let chance = if simulated { "" } else { ": the more there are, the more of them differ by chance" };
     let made = counted(comparison.comparisons, "comparison");
     let mut text = format!("{made}, {} differ{chance}\n", comparison.differ);
+    let close = comparison.pairs.iter().filter(|pair| pair.verdict == Verdict::TooClose).count();
+    if close > 0 {
+        text += &format!("{close} too close: {TOO_CLOSE}\n");
+    }
     if adjusted.tested > 0 {
         text += &format!(
             "adjusted for their number ({}, false discovery rate {}): {} of {} tested differ\n",
@@ -217,5 +221,7 @@ fn table(comparison: &ComparisonReport) -> String {
         }
     };
     let pairs = output::aligned(&pairs_table(comparison));
-    format!("{pairs}{}{differences}", said_of_many(comparison))
+    let beaten = beaten_limit(comparison, |pair| pair.matched.clone());
+    let beaten = beaten.map_or(String::new(), |beaten| output::wrapped("", &beaten, 0));
+    format!("{pairs}{}{beaten}{differences}", said_of_many(comparison))
 }

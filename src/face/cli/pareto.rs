@@ -12,7 +12,7 @@ use crate::base::error::{Error, Result};
 use crate::desk::Stores;
 use crate::desk::export::{self, FileKind};
 use crate::study::analysis::{
-    self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, XAxis, YAxis,
+    self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, TOO_CLOSE, XAxis, YAxis,
 };
 use crate::table::render::{Shown, Sourced, Table};
 
@@ -261,6 +261,9 @@ fn text(
             "{name}\n{}● on the frontier of {x} against {y}; ○ on that of its own architecture and P2P setting\n",
             output::aligned(&analysis::points_table(group, axes))
         );
+        if group.iter().any(|point| point.too_close) {
+            text += &format!("≈ {TOO_CLOSE}: another architecture is as near to the frontier\n");
+        }
         for basis in axes.quality_basis(group) {
             text += &format!("{basis}; times are {provenance}\n");
         }

@@ -42,8 +42,9 @@ pub use arrivals::{ArrivalReport, CollectiveSplit, arrivals};
 pub use clocks::{Clocks, clock_offsets, clocks};
 pub use compare::{
     Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, Flag, Gaps, HeatCell, HeatMap,
-    HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, Reasons, Side, UNSET, Verdict, benjamini_hochberg,
-    compare, compared_rows, differences_table, first_equal, pairs_table, slices, told_table,
+    HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, Reasons, Side, UNSET, Verdict, beaten_limit,
+    benjamini_hochberg, compare, compared_rows, differences_table, first_equal, less_work, pairs_table,
+    slices, told_table,
 };
 #[cfg(test)]
 pub(crate) use conversion::tests::report as conversion_report;

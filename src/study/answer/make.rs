@@ -109,6 +109,7 @@ impl Answer {
                 );
             }
             sentences.extend(question.hidden());
+            sentences.extend(question.beaten_limit());
             sentences.extend(quality(records, &question));
         }
         sentences.extend(question.unclear());

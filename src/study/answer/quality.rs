@@ -7,7 +7,7 @@ use crate::table::{Record, RunQuality};
 /// How far what is fastest is from `standard` on the text that these runs' models were evaluated on; or that nobody
 /// looked. `None` where nothing is faster than `standard`.
 pub(super) fn quality(records: &[Record], question: &Question) -> Option<String> {
-    let (value, _) = question.best()?;
+    let (value, _) = question.fastest()?;
     let of = records.iter().filter(|record| question.axis.label(&record.spec) == value);
     let mut found: Vec<&RunQuality> = of.filter_map(|record| record.quality.as_deref()).collect();
     found.sort_by(|a, b| a.quality.kl.total_cmp(&b.quality.kl));

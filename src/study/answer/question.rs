@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 
 use crate::base::statistics::median;
 use crate::base::text::counted;
-use crate::study::analysis::{Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, Varied, Verdict};
+use crate::study::analysis::{
+    Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, TOO_CLOSE, Varied, Verdict, beaten_limit,
+    is_too_close, less_work,
+};
 use crate::table::render::{Shown, Table};
-use crate::table::{Collective, P2p, Provenance};
+use crate::table::{P2p, Provenance};
 
 /// Rows of the table; the sentences are about all of them.
 const MOST_ROWS: usize = 12;
@@ -54,11 +57,18 @@ impl Question<'_> {
         by
     }
 
-    /// The value that is fastest in most settings, with its pairs there.
-    pub fn best(&self) -> Option<(String, Vec<&Comparison>)> {
-        let fastest = self.choices().into_iter().filter_map(|(_, pairs)| fastest(&pairs));
+    /// The value that is fastest in most settings, too close to others or not, with its pairs there.
+    pub fn fastest(&self) -> Option<(String, Vec<&Comparison>)> {
+        self.most(self.choices().into_iter().filter_map(|(_, pairs)| fastest(&pairs).first().copied()))
+    }
+
+    /// The value that most pairs have, with these pairs; of several the first.
+    fn most<'a>(
+        &self,
+        pairs: impl Iterator<Item = &'a Comparison>,
+    ) -> Option<(String, Vec<&'a Comparison>)> {
         let mut wins: Vec<(String, Vec<&Comparison>)> = Vec::new();
-        for pair in fastest {
+        for pair in pairs {
             let value = self.value(pair);
             match wins.iter_mut().find(|(known, _)| *known == value) {
                 Some((_, pairs)) => pairs.push(pair),
@@ -81,7 +91,17 @@ impl Question<'_> {
         let all: Vec<&Comparison> =
             choices.iter().flat_map(|(_, pairs)| pairs.iter().copied()).collect();
         let rivals: BTreeSet<String> = all.iter().map(|pair| self.value(pair)).collect();
-        let Some((best, pairs)) = self.best() else {
+        let fastest: Vec<(&String, Vec<&Comparison>)> =
+            choices.iter().map(|(setting, pairs)| (setting, fastest(pairs))).collect();
+        let tied = self.tied(&fastest, &baseline);
+        let winners = fastest.iter().filter_map(|(_, fastest)| match fastest[..] {
+            [winner] => Some(winner),
+            _ => None,
+        });
+        let Some((best, pairs)) = self.most(winners) else {
+            if let Some(tied) = tied {
+                return vec![tied];
+            }
             let anywhere =
                 if total > 1 { format!(" in any of {total} settings") } else { String::new() };
             let mut sentences = vec![format!(
@@ -91,7 +111,7 @@ impl Question<'_> {
             // what is shown to be slower, and by how much
             for rival in rivals.iter().take(MOST_NAMED) {
                 let slower =
-                    |pair: &&Comparison| pair.verdict() == Verdict::Slower && self.value(pair) == *rival;
+                    |pair: &&Comparison| pair.verdict == Verdict::Slower && self.value(pair) == *rival;
                 let slower: Vec<&Comparison> = all.iter().copied().filter(slower).collect();
                 if !slower.is_empty() {
                     let range = self.range(&slower, |pair| Some(pair.speedup), times);
@@ -126,13 +146,45 @@ impl Question<'_> {
             }
         }];
         // who wins elsewhere
-        let elsewhere = choices.iter().filter_map(|(setting, pairs)| match fastest(pairs) {
-            Some(pair) if self.value(pair) == best => None,
-            Some(pair) => Some(format!("{} at {setting} ({})", self.value(pair), times(pair))),
-            None => Some(format!("nothing beats {baseline} at {setting}")),
+        let elsewhere = fastest.iter().filter_map(|(setting, fastest)| match fastest[..] {
+            [] => Some(format!("nothing beats {baseline} at {setting}")),
+            [pair] if self.value(pair) != best => {
+                Some(format!("{} at {setting} ({})", self.value(pair), times(pair)))
+            }
+            _ => None,
         });
         sentences.extend(listed(elsewhere.collect()).map(|list| format!("Elsewhere: {list}.")));
+        sentences.extend(tied);
         sentences
+    }
+
+    /// The settings whose fastest simulations lie within the simulator's error of each other.
+    fn tied(&self, fastest: &[(&String, Vec<&Comparison>)], baseline: &str) -> Option<String> {
+        let tied: Vec<_> = fastest.iter().filter(|(_, fastest)| fastest.len() > 1).collect();
+        let names = |pairs: &[&Comparison]| {
+            let named = pairs.iter().map(|pair| format!("{} {}", self.value(pair), times(pair)));
+            named.collect::<Vec<_>>().join(", ")
+        };
+        match &tied[..] {
+            [] => None,
+            [(_, pairs)] if fastest.len() == 1 => Some(format!(
+                "The fastest are {TOO_CLOSE}: {} the tokens/s of {baseline}.",
+                names(pairs)
+            )),
+            _ => {
+                let settings = tied.iter().take(MOST_NAMED);
+                let mut settings: Vec<String> =
+                    settings.map(|(setting, pairs)| format!("{setting} ({})", names(pairs))).collect();
+                let more = tied.len().saturating_sub(MOST_NAMED);
+                settings.extend((more > 0).then(|| format!("and {more} more")));
+                Some(format!(
+                    "The fastest are {TOO_CLOSE} in {} of {} settings: {}.",
+                    tied.len(),
+                    fastest.len(),
+                    settings.join("; ")
+                ))
+            }
+        }
     }
 
     /// How much of the communication the winner (or else the first choice) hid.
@@ -145,7 +197,7 @@ impl Question<'_> {
             );
         }
         let choices = self.choices();
-        let value = self.best().map(|(value, _)| value).or_else(|| {
+        let value = self.fastest().map(|(value, _)| value).or_else(|| {
             choices.first().and_then(|(_, pairs)| pairs.first()).map(|pair| self.value(pair))
         })?;
         let all = choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
@@ -180,22 +232,23 @@ impl Question<'_> {
             },
         );
         let beyond = with.iter().filter(|pair| pair.hidden_share.is_some_and(|share| share >= 1.005));
-        // upper-bound computes all of each norm itself, where others leave it to their collectives
-        let (real, rest): (Vec<&Comparison>, Vec<&Comparison>) = beyond.partition(|pair| {
-            let spec = &pair.side.spec;
-            spec.collective == Collective::Fused || spec.sequence_parallel
-        });
-        let mut beyond = String::new();
-        if !real.is_empty() {
-            beyond += "; more than 100 % is real where collectives take over norms, which upper-bound has to compute";
-        }
-        if rest.iter().any(|pair| pair.provenance != Provenance::Simulated) {
-            beyond += &format!(
-                "; more than 100 % is noise: {value} and upper-bound cannot be told apart there"
-            );
-        }
+        // who does less work than upper-bound can be faster
+        let is_noise = |pair: &&Comparison| {
+            pair.provenance != Provenance::Simulated && less_work(&pair.side.spec).is_none()
+        };
+        let beyond = match beyond.copied().any(|pair| is_noise(&pair)) {
+            true => {
+                format!("; more than 100 % is noise: {value} and upper-bound cannot be told apart there")
+            }
+            false => String::new(),
+        };
         let of = "of the time that communication costs standard (the hidden share)";
         Some(format!("{value} won back {shares} {of}{nothing}{beyond}."))
+    }
+
+    /// Architectures that beat `upper-bound`, and why.
+    pub fn beaten_limit(&self) -> Option<String> {
+        beaten_limit(self.report, |pair| self.settings.words(&pair.side.spec))
     }
 
     /// What is left of each architecture's throughput without P2P.
@@ -214,7 +267,7 @@ impl Question<'_> {
         let faster: Vec<&Comparison> = by
             .iter()
             .flat_map(|(_, pairs)| pairs.iter().copied())
-            .filter(|pair| pair.verdict() == Verdict::Faster)
+            .filter(|pair| pair.verdict == Verdict::Faster)
             .collect();
         // who keeps most stands first
         let most = |pairs: &[&Comparison]| pairs.iter().map(|pair| pair.speedup).fold(0.0, f64::max);
@@ -246,7 +299,7 @@ impl Question<'_> {
         let choices = self.choices();
         let pairs = || choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
         let of = |verdict: Verdict| -> Vec<String> {
-            pairs().filter(|pair| pair.verdict() == verdict).map(|pair| self.named(pair)).collect()
+            pairs().filter(|pair| pair.verdict == verdict).map(|pair| self.named(pair)).collect()
         };
         let mut parts = Vec::new();
         let mut part = |named: Vec<String>, what: &str| {
@@ -260,6 +313,7 @@ impl Question<'_> {
         part(of(Verdict::Unknown), "have too few samples for an interval");
         let least = format!("differ by less than {} %", 100.0 * LEAST_DIFFERENCE);
         part(of(Verdict::Same), &least);
+        part(of(Verdict::TooClose), &format!("are {TOO_CLOSE}"));
         (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
     }
 
@@ -349,7 +403,7 @@ impl Question<'_> {
                 Shown::text(if pair.side.spec.architecture.is_limit() {
                     "the limit"
                 } else {
-                    pair.verdict().as_str()
+                    pair.verdict.as_str()
                 }),
             ]);
             rows += 1;
@@ -358,10 +412,18 @@ impl Question<'_> {
     }
 }
 
-/// The fastest of what differs from the baseline, and is faster.
-fn fastest<'a>(pairs: &[&'a Comparison]) -> Option<&'a Comparison> {
-    let faster = pairs.iter().copied().filter(|pair| pair.verdict() == Verdict::Faster);
-    faster.max_by(|a, b| a.speedup.total_cmp(&b.speedup))
+/// The fastest of the pairs that are faster than the baseline, first; of simulations also those that are too close to it.
+fn fastest<'a>(pairs: &[&'a Comparison]) -> Vec<&'a Comparison> {
+    let mut faster: Vec<&Comparison> =
+        pairs.iter().copied().filter(|pair| pair.verdict == Verdict::Faster).collect();
+    faster.sort_by(|a, b| b.speedup.total_cmp(&a.speedup));
+    let Some(best) = faster.first().copied() else { return faster };
+    let is_tied = |pair: &Comparison| {
+        let simulated = best.is_simulated() && pair.is_simulated();
+        std::ptr::eq(pair, best) || (simulated && is_too_close(best.speedup / pair.speedup))
+    };
+    faster.retain(|pair| is_tied(pair));
+    faster
 }
 
 /// A pair's speed-up in tokens/s for a sentence, with its 95 % interval where there is

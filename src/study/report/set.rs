@@ -9,7 +9,8 @@ use super::page::{Compared, Report, badge};
 use crate::base::error::{Error, Result};
 use crate::base::text::shell_command;
 use crate::study::analysis::{
-    self, CellSet, Comparison, ComparisonReport, ParetoPoint, Verdict, differences_table, pairs_table,
+    self, CellSet, Comparison, ComparisonReport, ParetoPoint, TOO_CLOSE, Verdict, differences_table,
+    pairs_table,
 };
 use crate::study::answer::Answer;
 use crate::study::plot::{self, Figure, Options, ParetoData, ProvenanceSummary};
@@ -202,6 +203,7 @@ fn frontier(html: &mut Html, points: &[ParetoPoint], commands: &Commands<'_>) {
         "completion ms",
         "tokens/s/GPU",
         "TPOT ms",
+        "≈",
         "provenance",
     ]);
     let mut add = |among: &str, best: Vec<&analysis::ParetoPoint>| {
@@ -216,6 +218,7 @@ fn frontier(html: &mut Html, points: &[ParetoPoint], commands: &Commands<'_>) {
                 Shown::Number(point.completion_ms, 1),
                 Shown::Number(point.tokens_per_s_per_gpu, 2),
                 Shown::Number(point.tpot_ms, 3),
+                Shown::some(if point.too_close { "≈" } else { "" }),
                 Shown::text(point.provenance),
             ]);
         }
@@ -228,7 +231,10 @@ fn frontier(html: &mut Html, points: &[ParetoPoint], commands: &Commands<'_>) {
     let command = commands.of(&["pareto"], &["--frontier"]);
     html.element("h3", "Frontier");
     html.table(
-        "Cells that no other one equals or beats in both completion latency and throughput per GPU while beating it in one.",
+        &format!(
+            "Cells that no other one equals or beats in both completion latency and throughput per GPU while beating it in \
+             one. ≈: {TOO_CLOSE}, another architecture is as near to the frontier."
+        ),
         &table,
         MOST_ROWS,
         &command,
@@ -240,7 +246,7 @@ fn comparisons(html: &mut Html, report: &ComparisonReport, commands: &Commands<'
     if report.pairs.is_empty() {
         return;
     }
-    let decided = |pair: &&Comparison| matches!(pair.verdict(), Verdict::Faster | Verdict::Slower);
+    let decided = |pair: &&Comparison| matches!(pair.verdict, Verdict::Faster | Verdict::Slower);
     let shown = report.pairs.iter().filter(decided).count();
     let command = commands.of(&["compare", "--by", &report.by], &[]);
     html.element("h3", &format!("Comparisons by {}", report.by));

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::adjust::{Adjusted, LEVEL, benjamini_hochberg};
 use super::axis::Axis;
-use super::comparison::{AxisCount, Comparison, ComparisonReport, Flag, Measured, Side};
+use super::comparison::{AxisCount, Comparison, ComparisonReport, Flag, Measured, Side, Verdict};
 use super::label::Label;
 use super::matching::{Matching, PooledCell, cells};
 use super::pair::{Pair, Ratio};
@@ -131,7 +131,7 @@ pub fn compare(records: &[Record], axis: &str) -> Result<ComparisonReport> {
     Cells::of(records).compare(&Axis::parse(axis)?, None)
 }
 
-/// Sets the adjusted p-values of all pairs.
+/// Sets the adjusted p-values of all pairs, and the verdicts that follow.
 fn adjust_all(pairs: &mut [Comparison]) -> Adjusted {
     let tested: Vec<usize> = (0..pairs.len()).filter(|i| pairs[*i].p_value.is_some()).collect();
     let p: Vec<f64> = tested.iter().filter_map(|i| pairs[*i].p_value).collect();
@@ -139,6 +139,7 @@ fn adjust_all(pairs: &mut [Comparison]) -> Adjusted {
         pairs[index].adjusted_p = Some(adjusted);
         pairs[index].differs_adjusted = Some(adjusted <= LEVEL);
     }
+    pairs.iter_mut().for_each(|pair| pair.verdict = pair.judge());
     Adjusted {
         method: "Benjamini-Hochberg",
         false_discovery_rate: LEVEL,
@@ -191,6 +192,7 @@ impl Pair<'_> {
             p_value: p,
             adjusted_p: None,
             differs_adjusted: None,
+            verdict: Verdict::Unknown,
             baseline_overlap_pct: baseline_side.overlap_pct,
             overlap_pct: side.overlap_pct,
             hidden_share: side.hidden_share,

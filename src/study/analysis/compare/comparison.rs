@@ -1,11 +1,12 @@
 //! What a comparison says: its pairs, each with its two sides, and what was looked at in all.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::adjust::Adjusted;
 use super::axis::Axis;
 use super::matching::PooledCell;
 use crate::study::analysis::difference::Difference;
+use crate::study::analysis::is_too_close;
 use crate::table::render::Shown;
 use crate::table::{Measure, Overlap, Provenance, Spec, Split};
 
@@ -46,6 +47,9 @@ pub struct Comparison {
     pub adjusted_p: Option<f64>,
     /// The adjusted p-value is at most 0.05; null where there is none. `differs` stays the rule.
     pub differs_adjusted: Option<bool>,
+    /// Faster, slower or neither; `too close` for a simulated lead below the simulator's error.
+    #[schemars(with = "String")]
+    pub verdict: Verdict,
     /// Overlap % of the baseline; null for both where they were recorded in different ways.
     pub baseline_overlap_pct: Option<f64>,
     /// Overlap of the compared cell (%), over the decode phase.
@@ -78,6 +82,8 @@ pub enum Verdict {
     Slower,
     /// The difference is too small to matter ([`LEAST_DIFFERENCE`]).
     Same,
+    /// Simulations that differ by less than the simulator's error ([`SPEEDUP_ERROR`](crate::study::analysis::SPEEDUP_ERROR)).
+    TooClose,
     /// The difference cannot be told from chance, the number of comparisons taken into account.
     Chance,
     /// Too few samples to say.
@@ -95,27 +101,39 @@ impl Verdict {
             Self::Faster => "faster",
             Self::Slower => "slower",
             Self::Same => "the same",
+            Self::TooClose => "too close",
             Self::Chance => "not shown",
             Self::Unknown => "unknown",
         }
     }
 }
 
+impl Serialize for Verdict {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
 impl Comparison {
     /// Whether it differs, and by enough to matter: what is counted beside a table of comparisons.
     pub fn matters(&self) -> bool {
-        self.differs && self.verdict() != Verdict::Same
+        self.differs && !matches!(self.verdict, Verdict::Same | Verdict::TooClose)
     }
 
-    /// What the ratio says: whether it differs by the adjusted p-value (between simulations, whether it
-    /// differs at all), and whether by enough to matter.
-    pub fn verdict(&self) -> Verdict {
-        let sides = [self.baseline_side.provenance, self.side.provenance];
-        let exact = sides == [Provenance::Simulated; 2];
+    /// True if both sides are simulated: they repeat to the last bit, and are as far off as the simulator is.
+    pub fn is_simulated(&self) -> bool {
+        [self.baseline_side.provenance, self.side.provenance] == [Provenance::Simulated; 2]
+    }
+
+    /// The verdict on the ratio: whether it differs by the adjusted p-value (between simulations, by more than the
+    /// simulator's error), and whether by enough to matter.
+    pub(super) fn judge(&self) -> Verdict {
+        let exact = self.is_simulated();
         match self.differs_adjusted {
             None if !exact => Verdict::Unknown,
             Some(false) => Verdict::Chance,
             _ if (self.speedup - 1.0).abs() < LEAST_DIFFERENCE => Verdict::Same,
+            _ if exact && is_too_close(self.speedup) => Verdict::TooClose,
             _ if self.speedup > 1.0 => Verdict::Faster,
             _ => Verdict::Slower,
         }

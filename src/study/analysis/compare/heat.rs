@@ -170,7 +170,7 @@ impl HeatMap {
                 batch,
                 pair: index,
                 speedup: pair.speedup,
-                differs: matches!(pair.verdict(), Verdict::Faster | Verdict::Slower),
+                differs: matches!(pair.verdict, Verdict::Faster | Verdict::Slower),
                 exposed_pct: [pair.baseline_side.exposed_pct, pair.side.exposed_pct],
                 hidden_share: [pair.baseline_side.hidden_share, pair.side.hidden_share],
                 more: 0,

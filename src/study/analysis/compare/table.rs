@@ -61,7 +61,7 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
             ("speedup_ci95_low|", &|p| end(p.speedup_ci95, 0)),
             ("speedup_ci95_high|", &|p| end(p.speedup_ci95, 1)),
             ("differs|", &|p| Shown::text(p.differs)),
-            ("verdict", &|p| Shown::text(p.verdict().as_str())),
+            ("verdict", &|p| Shown::text(p.verdict.as_str())),
             ("p_value|", &|p| Shown::number(p.p_value, 4)),
             ("adjusted_p|adjusted p", &|p| Shown::number(p.adjusted_p, 4)),
             ("baseline_exposed_pct|baseline exposed %", &|p| {

@@ -8,7 +8,8 @@ use serde::{Serialize, Serializer};
 
 use super::points::ParetoPoint;
 use crate::base::error::Error;
-use crate::table::{Better, MEASURES, Measure, Scope, measure};
+use crate::study::analysis::is_too_close;
+use crate::table::{Better, MEASURES, Measure, Scope, Unit, measure};
 
 /// The horizontal axis: what a user of the model feels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -170,6 +171,16 @@ impl Axes {
         let (a, b) = (self.turned(a), self.turned(b));
         let (faster, more) = (a.0.total_cmp(&b.0), a.1.total_cmp(&b.1));
         faster.is_le() && more.is_ge() && (faster.is_lt() || more.is_gt())
+    }
+
+    /// True if two simulated places lie within the simulator's error on both axes; measures that are no latency and no
+    /// throughput are exact.
+    pub(super) fn are_too_close(self, a: (f64, f64), b: (f64, f64)) -> bool {
+        let near = |measure: &Measure, a: f64, b: f64| match measure.unit {
+            Unit::Ms | Unit::Rate => is_too_close(a / b),
+            _ => a == b,
+        };
+        near(self.x.measure(), a.0, b.0) && near(self.y.measure(), a.1, b.1)
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::axes::Axes;
 use super::points::{ParetoPoint, Series};
+use crate::table::Provenance;
 
 /// Marks frontiers on these axes anew: of each group, of each series within its group, and which run
 /// dominates what is dominated. A point without a value on one of the axes is on no frontier.
@@ -12,6 +13,7 @@ pub fn mark(points: &mut [ParetoPoint], axes: Axes) {
     let mut series: BTreeMap<(String, Series), Vec<usize>> = BTreeMap::new();
     for (index, point) in points.iter_mut().enumerate() {
         (point.on_frontier, point.on_series_frontier, point.dominated_by) = (false, false, None);
+        point.too_close = false;
         if axes.of(point).is_some() {
             groups.entry(point.group.clone()).or_default().push(index);
             series.entry((point.group.clone(), point.series())).or_default().push(index);
@@ -23,12 +25,33 @@ pub fn mark(points: &mut [ParetoPoint], axes: Axes) {
             points[index].dominated_by = dominator(points, axes, &best, index);
         }
         best.iter().for_each(|&index| points[index].on_frontier = true);
+        for &index in &best {
+            for rival in rivals(points, axes, members, index) {
+                (points[index].too_close, points[rival].too_close) = (true, true);
+            }
+        }
     }
     for members in series.values() {
         for index in undominated(points, axes, members) {
             points[index].on_series_frontier = true;
         }
     }
+}
+
+/// Simulated points of other architectures that lie within the simulator's error of a point on the frontier.
+fn rivals(points: &[ParetoPoint], axes: Axes, members: &[usize], index: usize) -> Vec<usize> {
+    let best = &points[index];
+    let is_near = |rival: &ParetoPoint| {
+        let places = axes.of(best).zip(axes.of(rival));
+        places.is_some_and(|(a, b)| axes.are_too_close(a, b))
+    };
+    let is_rival = |rival: &ParetoPoint| {
+        rival.spec.architecture != best.spec.architecture && !rival.is_limit() && is_near(rival)
+    };
+    if best.provenance != Provenance::Simulated {
+        return Vec::new();
+    }
+    members.iter().copied().filter(|&rival| is_rival(&points[rival])).collect()
 }
 
 /// Those of the points at `indices` that can be chosen: `upper-bound` computes nothing right, so that it is

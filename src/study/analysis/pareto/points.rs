@@ -56,6 +56,9 @@ pub struct ParetoPoint {
     pub setting: String,
     /// Whether no other run of its series (architecture, P2P and setting) dominates it.
     pub on_series_frontier: bool,
+    /// Simulated: another architecture's point is within the simulator's error on both axes, and one of the two is on the
+    /// frontier: which of them it is cannot be said.
+    pub too_close: bool,
     /// A run of its group that dominates it, never `upper-bound`: of those no slower the one with the
     /// highest throughput; null where nothing dominates it.
     pub dominated_by: Option<String>,
@@ -200,6 +203,7 @@ fn point(cell: &CellRuns<'_>, axes: Axes) -> Option<(ParetoPoint, String)> {
         tokens_per_s_ci95: metrics.tokens_per_s_ci95,
         setting: String::new(),
         on_series_frontier: false,
+        too_close: false,
         dominated_by: None,
         x: None,
         y: None,

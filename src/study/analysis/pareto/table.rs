@@ -29,10 +29,13 @@ pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes:
         &[
             ("group|", &|p| Shown::text(&p.group)),
             ("on_frontier|", &|p| Shown::text(p.on_frontier)),
-            ("|frontier", &|p| match (p.on_frontier, p.on_series_frontier) {
-                (true, _) => Shown::text("●"),
-                (false, true) => Shown::text("○"),
-                (false, false) => Shown::None,
+            ("|frontier", &|p| {
+                let place = match (p.on_frontier, p.on_series_frontier) {
+                    (true, _) => "●",
+                    (false, true) => "○",
+                    (false, false) => "",
+                };
+                Shown::some(&format!("{place}{}", if p.too_close { "≈" } else { "" }))
             }),
             ("architecture", &|p| Shown::text(&p.spec.architecture)),
             ("model|", &|p| Shown::text(&p.spec.model)),
@@ -68,6 +71,7 @@ pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes:
             ("run", &|p| Shown::text(&p.run)),
             ("setting|", &|p| Shown::text(&p.setting)),
             ("on_series_frontier|", &|p| Shown::text(p.on_series_frontier)),
+            ("too_close|", &|p| Shown::text(p.too_close)),
             ("dominated_by|dominated by", &|p| p.dominated_by.as_deref().into()),
         ],
     )

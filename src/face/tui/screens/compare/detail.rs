@@ -53,10 +53,11 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair: &Comp
     let interval =
         |ci: Option<[f64; 2]>| ci.map(|[a, b]| format!(" [{a:.3}, {b:.3}]")).unwrap_or_default();
     let ratio = format!("{:.3}x{}", pair.speedup, interval(pair.speedup_ci95));
-    let differs = match pair.verdict() {
+    let differs = match pair.verdict {
         Verdict::Faster => "▲ faster",
         Verdict::Slower => "▼ slower",
         Verdict::Same => "= too little to matter",
+        Verdict::TooClose => "≈ too close to call: below the simulator's error",
         Verdict::Chance => "· not shown to differ",
         Verdict::Unknown => "? too few samples to say",
     };

@@ -272,10 +272,11 @@ fn content(
         VALUE => (compared.values(pair), text),
         CELL => (compare.told(compared).cell(compared, row), text),
         3 => (format!("{:.3}x", pair.speedup), theme.style(Role::Title)),
-        4 => match pair.verdict() {
+        4 => match pair.verdict {
             Verdict::Faster => ("▲ yes".into(), theme.style(Role::Good)),
             Verdict::Slower => ("▼ yes".into(), theme.style(Role::Bad)),
             Verdict::Same => ("= same".into(), theme.style(Role::Dim)),
+            Verdict::TooClose => ("≈ close".into(), theme.style(Role::Dim)),
             Verdict::Chance => ("· no".into(), theme.style(Role::Dim)),
             Verdict::Unknown => ("? few".into(), theme.style(Role::Dim)),
         },

@@ -10,7 +10,7 @@ use crate::face::tui::context::Context;
 use crate::face::tui::format::digits;
 use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::paint::{line, put, wrap};
-use crate::study::analysis::{AreaGained, LEAST_CELLS, ParetoPoint};
+use crate::study::analysis::{AreaGained, LEAST_CELLS, ParetoPoint, TOO_CLOSE};
 
 /// Draws what is known of the selected point, and the area gained.
 pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
@@ -40,8 +40,9 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> String {
     if pareto.marked != pareto.axes {
         return String::new();
     }
+    let close = if point.too_close { format!(", {TOO_CLOSE}") } else { String::new() };
     if point.on_frontier {
-        return ": on the frontier".into();
+        return format!(": on the frontier{close}");
     }
     if point.is_limit() {
         return ": a limit, not a choice".into();
@@ -51,7 +52,7 @@ fn standing(pareto: &Pareto, point: &ParetoPoint) -> String {
         Some(by) => {
             let hidden =
                 if pareto.visible().any(|p| p.run == by.run) { "" } else { ", which is not shown" };
-            format!("{own}dominated by {}{hidden}", by.spec.label())
+            format!("{own}dominated by {}{hidden}{close}", by.spec.label())
         }
         None => format!("{own}dominated"),
     }
