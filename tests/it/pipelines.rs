@@ -49,7 +49,7 @@ fn a_gate_holds_fails_and_says_what_it_cannot_judge() {
     let baseline = place.path().join("runs/baselines/main.json");
     let baseline = baseline.to_str().unwrap_or_default();
     let done = elsewhere.run(&["sweep", &file, "--baseline", baseline, "--gate", "tpot<-1%"]).exits(4);
-    assert!(done.stdout.contains("NO") && done.stderr.contains("4 of 4"), "{done:?}");
+    assert!(done.stdout.contains("violated") && done.stderr.contains("4 of 4"), "{done:?}");
     let keys = |value: &Value| -> Vec<String> {
         let rows = value["rows"].as_array().cloned().unwrap_or_default();
         rows.iter().map(|row| row["key"].as_str().unwrap_or_default().to_owned()).collect()

@@ -35,9 +35,13 @@ pub struct Args {
     #[arg(long, value_name = "VALUE|BASELINE")]
     pub baseline: Option<String>,
     /// What a measure may change by against the baseline, for example 'tpot<+3%', 'tok/s>-2%' or, in its unit, 'overlap>-5'
-    /// (several: all must hold); exit status 4 where a change is shown to be larger
+    /// (several: all must hold); exit status 4 where a change is shown to be larger; undecided where the interval has the limit inside, or the
+    /// runs are noisy
     #[arg(long, value_name = "GATE", requires = "baseline", conflicts_with_all = ["by", "heatmap", "value", "export"])]
     pub gate: Vec<Gate>,
+    /// Exit status 4 also where a gate is undecided
+    #[arg(long, requires = "gate")]
+    pub strict: bool,
     /// Also what both cells have of a measure, and its ratio, for example prefill_ms or overlap
     #[arg(long, value_name = "MEASURE", conflicts_with = "heatmap")]
     pub value: Option<String>,
@@ -106,7 +110,7 @@ fn judged(args: &Args, dir: &Path) -> Result<u8> {
             .retain(|record| chosen.contains(&record.run) || partners.contains(&record.spec.key()));
     }
     let held = gate::held(&baseline, records, !args.runs.is_empty(), &args.gate);
-    gate::print(&held, args.output.format)
+    gate::print(&held, args.strict, args.output.format)
 }
 
 /// Maps over TP and batch, a slice each; JSON and CSV have every number of the cells, and for people it stands where

@@ -5,11 +5,11 @@ use super::report;
 use crate::base::error::{Error, Result};
 use crate::base::text::counted;
 use crate::lab::store::Baseline;
-use crate::study::analysis::{Gate, GateReport, GateRow, gate_table, judge};
+use crate::study::analysis::{Gate, GateOutcome, GateReport, GateRow, gate_table, judge};
 use crate::table::Record;
 use crate::table::render::Sourced;
 
-/// Exit status when a gate does not hold.
+/// Exit status when a gate is violated; with `--strict` also when one is undecided.
 const NOT_HELD: u8 = 4;
 
 /// Exit status when a cell of the baseline cannot be judged.
@@ -21,8 +21,8 @@ pub fn held(baseline: &Baseline, mut now: Vec<Record>, named: bool, gates: &[Gat
     judge((&baseline.name, &baseline.created), &baseline.records, &now, gates)
 }
 
-/// Prints what the gates say, and the exit status that follows.
-pub fn print(report: &GateReport, format: Format) -> Result<u8> {
+/// Prints the results of gates, and returns the exit status that follows.
+pub fn print(report: &GateReport, strict: bool, format: Format) -> Result<u8> {
     let table = gate_table(report);
     match format {
         Format::Json => output::json(report)?,
@@ -30,11 +30,11 @@ pub fn print(report: &GateReport, format: Format) -> Result<u8> {
         Format::Table if report.rows.is_empty() => {}
         Format::Table => output::emit(&output::aligned(&table))?,
     }
-    Ok(tell(report))
+    Ok(summarize(report, strict))
 }
 
-/// Says on standard error whether the gates hold; the exit status that follows.
-pub fn tell(report: &GateReport) -> u8 {
+/// Prints on standard error whether the gates hold, and returns the exit status that follows.
+pub fn summarize(report: &GateReport, strict: bool) -> u8 {
     report.warnings.iter().for_each(|warning| report::warn(warning));
     if report.not_in_baseline > 0 {
         report::note(&format!(
@@ -51,15 +51,30 @@ pub fn tell(report: &GateReport) -> u8 {
     }
     report.without_partner.iter().for_each(|why| report::warn(why));
     let (rows, name) = (counted(report.rows.len(), "comparison"), &report.baseline);
-    let failed: Vec<&GateRow> = report.rows.iter().filter(|row| !row.held).collect();
-    if let Some(first) = failed.first() {
+    let of =
+        |outcome| -> Vec<&GateRow> { report.rows.iter().filter(|row| row.outcome == outcome).collect() };
+    let undecided = of(GateOutcome::Undecided);
+    let unclear = undecided.first().map(|first| {
+        let why = first.undecided.as_deref().unwrap_or_default();
+        let first = format!("the first {} of {}: {why}", first.gate.text, first.cell);
+        format!("{} of {rows} against baseline {name} undecided, {first}", undecided.len())
+    });
+    if let [first, ..] = of(GateOutcome::Violated)[..] {
+        unclear.iter().for_each(|unclear| report::warn(unclear));
         report::print(&Error::failed(format!(
             "{} of {rows} against baseline {name} beyond their limits, the first {} of {}",
-            failed.len(),
+            of(GateOutcome::Violated).len(),
             first.gate.text,
             first.cell
         )));
         return NOT_HELD;
+    }
+    if let Some(unclear) = &unclear {
+        if strict {
+            report::print(&Error::failed(format!("{unclear} (--strict)")));
+            return NOT_HELD;
+        }
+        report::warn(unclear);
     }
     if report.rows.is_empty() && report.without_partner.is_empty() {
         report::print(&Error::input_help(
@@ -76,6 +91,12 @@ pub fn tell(report: &GateReport) -> u8 {
         ));
         return INCOMPLETE;
     }
-    report::line(&format!("{rows} against baseline {name}: all gates hold"));
+    report::line(&match undecided.len() {
+        0 => format!("{rows} against baseline {name}: all gates hold"),
+        more => format!(
+            "{rows} against baseline {name}: {} hold, {more} undecided (--strict exits with {NOT_HELD})",
+            report.rows.len() - more
+        ),
+    });
     0
 }

@@ -42,9 +42,12 @@ pub struct Args {
     #[arg(long, value_name = "BASELINE", requires = "gate")]
     pub baseline: Option<String>,
     /// What a measure may change by against the baseline, for example 'tpot<+3%' (several: all must hold); exit status 4
-    /// where a change is shown to be larger
+    /// where a change is shown to be larger; undecided where the interval has the limit inside, or the runs are noisy
     #[arg(long, value_name = "GATE", requires = "baseline")]
     pub gate: Vec<Gate>,
+    /// Exit status 4 also where a gate is undecided
+    #[arg(long, requires = "gate")]
+    pub strict: bool,
     /// Run the cells as job arrays of Slurm, submitted with these options of sbatch: '-p gpu --time 2:00:00'. Nodes, tasks,
     /// CPUs and GPUs follow from TP. Ctrl-C cancels the jobs; the same command follows those that are still queued
     #[arg(long, value_name = "SBATCH OPTIONS", allow_hyphen_values = true)]
@@ -157,6 +160,7 @@ fn again(args: &Args, start: &Start) -> String {
     words.extend(args.model.iter().flat_map(|model| ["--model", model]));
     words.extend(args.baseline.iter().flat_map(|baseline| ["--baseline", baseline]));
     words.extend(args.gate.iter().flat_map(|gate| ["--gate", &gate.text]));
+    words.extend(args.strict.then_some("--strict"));
     let options = args.slurm.as_ref().map(|options| shell_command(&options.words));
     words.extend(options.iter().flat_map(|options| ["--slurm", options]));
     shell_command(words)
@@ -187,8 +191,8 @@ fn judged(args: &Args, start: &Start, experiment: &Experiment, baseline: &Baseli
     records.retain(|record| keys.contains(&record.spec.key()));
     let held = gate::held(baseline, records, false, &args.gate);
     match args.output.format {
-        Format::Table => gate::print(&held, Format::Table),
-        _ => Ok(gate::tell(&held)),
+        Format::Table => gate::print(&held, args.strict, Format::Table),
+        _ => Ok(gate::summarize(&held, args.strict)),
     }
 }
 

@@ -3,8 +3,8 @@
 //! A cell of the baseline is held against the same cell's newest run of each round: pooled with those of the nights
 //! before, one bad night would not be seen. The change of a measure is that of its medians over samples; its interval
 //! resamples each side for itself, rounds first and samples within rounds: the two were not run in turns, so that rounds
-//! do not pair. A gate does not hold where the interval's nearer end is beyond the limit: then the change is shown to be
-//! too large, and not only seen to be.
+//! do not pair. A gate holds where the whole interval is within the limit, is violated where the whole interval is beyond
+//! it, and is undecided where the interval has the limit inside, and where either side is noisy ([`Noise`]).
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
@@ -13,6 +13,7 @@ use std::str::FromStr;
 use rayon::prelude::*;
 use serde::{Serialize, Serializer};
 
+use super::noise::Noise;
 use crate::base::error::{Error, Result};
 use crate::base::natural::natural_order;
 use crate::base::statistics::{interval95, resample};
@@ -23,8 +24,8 @@ use crate::table::{
 
 /// By which statistics sides are compared, for whoever reads the result.
 pub const STATISTICS: &str = "medians over the samples of all rounds, of now each round's newest run; 95 % percentile bootstrap of the change, each side \
-     resampled for itself, rounds then samples; a gate fails where the nearer end is beyond its limit, where there is no \
-     interval where the change is";
+     resampled for itself, rounds then samples; a gate holds where the interval is within its limit, is violated where it \
+     is beyond, and is undecided where the limit is inside or a side is noisy; without an interval the change decides";
 
 /// What a measure may change by, against a baseline.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,17 +91,44 @@ impl Gate {
         }
     }
 
-    /// Whether a change, or the nearer end of its interval, is within the limit.
-    fn holds(&self, change: f64, interval: Option<[f64; 2]>) -> bool {
-        let [low, high] = interval.unwrap_or([change; 2]);
-        match self.below {
-            true => low <= self.limit,
-            false => high >= self.limit,
+    /// Compares a change with the limit: its whole interval, where it has one.
+    fn outcome(&self, change: f64, interval: Option<[f64; 2]>) -> GateOutcome {
+        let within = |change: f64| match self.below {
+            true => change <= self.limit,
+            false => change >= self.limit,
+        };
+        match interval.unwrap_or([change; 2]).map(within) {
+            [true, true] => GateOutcome::Holds,
+            [false, false] => GateOutcome::Violated,
+            _ => GateOutcome::Undecided,
         }
     }
 }
 
-/// What a gate says of a cell.
+/// The result of a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum GateOutcome {
+    /// The change is within the limit.
+    Holds,
+    /// The change may be within the limit or beyond it.
+    Undecided,
+    /// The change is beyond the limit.
+    Violated,
+}
+
+impl GateOutcome {
+    /// The word of tables and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::Undecided => "undecided",
+            Self::Violated => "violated",
+        }
+    }
+}
+
+/// The result of a gate for a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct GateRow {
     /// The cell's key, which stays the same from version to version.
@@ -125,7 +153,11 @@ pub struct GateRow {
     pub relative: bool,
     /// Whether the interval decided, or the change alone.
     pub decided_by: &'static str,
-    /// Whether it is within the limit.
+    /// The change is within the limit, beyond it, or may be either.
+    pub outcome: GateOutcome,
+    /// The reason why it is undecided.
+    pub undecided: Option<String>,
+    /// True if `outcome` is `holds`.
     pub held: bool,
     /// Samples of the baseline and of now.
     pub samples: [u32; 2],
@@ -148,7 +180,9 @@ pub struct GateReport {
     pub statistics: &'static str,
     /// Each cell under each gate.
     pub rows: Vec<GateRow>,
-    /// Whether every gate holds of every cell; false where some cannot be judged.
+    /// `violated` if any row is, else `undecided` if any row is or any cell cannot be judged.
+    pub outcome: GateOutcome,
+    /// True if `outcome` is `holds`: every gate holds of every cell.
     pub held: bool,
     /// Cells of the baseline that cannot be judged, and why.
     pub without_partner: Vec<String>,
@@ -170,13 +204,16 @@ pub fn judge(
 ) -> GateReport {
     let own: HashSet<&str> = baseline.iter().map(|record| record.run.as_str()).collect();
     let now: Vec<Record> = now.iter().filter(|r| !own.contains(r.run.as_str())).cloned().collect();
-    let (baseline, now) = (by_key(baseline), by_key(&newest_of_rounds(now)));
+    let now = newest_of_rounds(now);
+    let noise = [Noise::of(baseline), Noise::of(&now)];
+    let (baseline, now) = (by_key(baseline), by_key(&now));
     let mut report = GateReport {
         baseline: name.into(),
         baseline_created: created.into(),
         statistics: STATISTICS,
         rows: Vec::new(),
-        held: true,
+        outcome: GateOutcome::Undecided,
+        held: false,
         without_partner: Vec::new(),
         without_communication: 0,
         not_in_baseline: now.keys().filter(|key| !baseline.contains_key(*key)).count(),
@@ -194,7 +231,8 @@ pub fn judge(
                 (vec![Err(format!("{label}: it was not run again"))], None)
             }
             Some((side, now)) => {
-                (gates.iter().map(|gate| row(gate, key, side, now)).collect(), elsewhere(side, now))
+                let rows = gates.iter().map(|gate| row(gate, key, [side, now], &noise)).collect();
+                (rows, elsewhere(side, now))
             }
         }
     };
@@ -211,9 +249,11 @@ pub fn judge(
     }
     report.rows.sort_by(|a, b| natural_order(&a.cell, &b.cell));
     // where nothing was judged, nothing holds
-    report.held = report.without_partner.is_empty()
-        && !report.rows.is_empty()
-        && report.rows.iter().all(|row| row.held);
+    let missing = report.rows.is_empty() || !report.without_partner.is_empty();
+    let rows = report.rows.iter().map(|row| row.outcome);
+    report.outcome =
+        rows.chain(missing.then_some(GateOutcome::Undecided)).max().unwrap_or(report.outcome);
+    report.held = report.outcome == GateOutcome::Holds;
     report
 }
 
@@ -265,8 +305,14 @@ fn elsewhere(baseline: &GateSide, now: &GateSide) -> Option<String> {
     })
 }
 
-/// What a gate says of a cell; `None` where it asks for a share of communication and neither side has any, as at TP 1.
-fn row(gate: &Gate, key: &str, baseline: &GateSide, now: &GateSide) -> Result<Option<GateRow>, String> {
+/// The result of a gate for a cell, baseline first; `None` where it asks for a share of communication and neither side
+/// has any, as at TP 1.
+fn row(
+    gate: &Gate,
+    key: &str,
+    [baseline, now]: [&GateSide; 2],
+    noise: &[Noise; 2],
+) -> Result<Option<GateRow>, String> {
     let nothing = |side: &GateSide| side.record.overlap.as_ref().is_some_and(|o| o.comm_ms == 0.0);
     let none = |side: &GateSide| gate.measure.of(&side.record).is_none() && nothing(side);
     if none(baseline) && none(now) {
@@ -290,6 +336,20 @@ fn row(gate: &Gate, key: &str, baseline: &GateSide, now: &GateSide) -> Result<Op
         ));
     }
     let change_ci95 = interval(gate, baseline, now);
+    let mut outcome = gate.outcome(change, change_ci95);
+    // bytes and counts are exact, however busy the machine is
+    let noisy = |(side, noise, name): (&GateSide, &Noise, &str)| {
+        let why = noise.why(&side.record).filter(|_| !gate.measure.unit.is_whole())?;
+        Some(format!("{name} is noisy: {why}"))
+    };
+    let sides = [(baseline, &noise[0], "the baseline"), (now, &noise[1], "the new run")];
+    let undecided = sides.into_iter().find_map(noisy).or_else(|| {
+        let covers = || "the interval has the limit inside".to_owned();
+        (outcome == GateOutcome::Undecided).then(covers)
+    });
+    if undecided.is_some() {
+        outcome = GateOutcome::Undecided;
+    }
     Ok(Some(GateRow {
         key: key.into(),
         cell: now.spec.label(),
@@ -301,7 +361,9 @@ fn row(gate: &Gate, key: &str, baseline: &GateSide, now: &GateSide) -> Result<Op
         change_ci95,
         relative: gate.relative,
         decided_by: if change_ci95.is_some() { "interval" } else { "change" },
-        held: gate.holds(change, change_ci95),
+        outcome,
+        undecided,
+        held: outcome == GateOutcome::Holds,
         samples: [baseline, now].map(|side| side.rounds.iter().map(Vec::len).sum::<usize>() as u32),
         provenance: now.record.provenance,
         baseline_runs: baseline.runs.clone(),
@@ -350,8 +412,9 @@ pub fn gate_table(report: &GateReport) -> Table {
             ("now", &|row| Shown::Number(row.value, row.measure.decimals)),
             ("change", &|row| Shown::interval(Some(row.change), row.change_ci95, 2)),
             ("unit", &|row| Shown::text(unit(row))),
-            ("held", &|row| Shown::text(if row.held { "yes" } else { "NO" })),
+            ("outcome", &|row| Shown::text(row.outcome.as_str())),
             ("decided_by", &|row| Shown::text(row.decided_by)),
+            ("undecided", &|row| row.undecided.as_deref().into()),
             ("samples", &|row| Shown::text(format!("{}/{}", row.samples[0], row.samples[1]))),
             ("provenance", &|row| Shown::text(row.provenance)),
             ("key", &|row| Shown::text(&row.key)),

@@ -21,6 +21,7 @@ mod gain;
 mod gate;
 mod idle;
 mod names;
+mod noise;
 mod operations;
 #[cfg(test)]
 mod overlap_tests;
@@ -60,11 +61,12 @@ pub use difference::Difference;
 pub use error::{SPEEDUP_ERROR, TOO_CLOSE, is_too_close};
 pub use exposed::{ExposedStretch, ExposedStretches, exposed_stretches, stretches_table};
 pub use gain::{GainGroup, GainMark, GainPoint, gains};
-pub use gate::{Gate, GateReport, GateRow, gate_table, judge};
+pub use gate::{Gate, GateOutcome, GateReport, GateRow, gate_table, judge};
 pub use idle::IdleSplit;
 pub use names::{
     LaneTotal, NameRow, OperationTable, lane_totals, names_table, operation_table, totals_of,
 };
+pub use noise::{WideRounds, overload, slow_limits, wide_rounds};
 pub use operations::{Family, OperationDifference, OperationDifferences, Share, operation_differences};
 pub use pareto::{
     AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, LEAST_CELLS, OVERLAY_COLUMNS, OverlayPoint,

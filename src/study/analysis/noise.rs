@@ -1,0 +1,136 @@
+//! Noise: measured cells whose numbers a busy machine has spoilt. Three signs of it: `upper-bound` slower than
+//! `standard`, rounds of a cell that vary widely, more load than the machine has cores for.
+//!
+//! Predictions have no noise.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Axis, Cells, Comparison, ComparisonReport};
+use crate::base::statistics::median;
+use crate::base::text::counted;
+use crate::table::{CellRuns, Provenance, Record, Spec, host, limit};
+
+/// `upper-bound` does the work of `standard` without its communication: what it is slower by is noise, and from this
+/// share of the throughput on it is reported.
+const NOISE: f64 = 0.02;
+
+/// The slowest round of a cell over the fastest from which its rounds vary widely.
+const WIDE: f64 = 1.3;
+
+/// The load from which cores are fought over, over the threads that a run and a quiet machine have themselves.
+const BUSY: f64 = 1.5;
+
+/// Reasons why measured cells are noisy, by cell key and machine.
+#[derive(Debug, Default)]
+pub(super) struct Noise(HashMap<(String, Option<String>), String>);
+
+impl Noise {
+    /// The noisy cells of these runs. Of several reasons a cell has the one that says most about it.
+    pub fn of(records: &[Record]) -> Self {
+        let mut machines: BTreeMap<Option<String>, Vec<Record>> = BTreeMap::new();
+        for record in records.iter().filter(|r| r.provenance != Provenance::Simulated) {
+            machines.entry(host(record)).or_default().push(record.clone());
+        }
+        let mut noise = Self::default();
+        for (host, records) in machines {
+            let mut add = |spec: &Spec, why: &str| {
+                noise.0.entry((spec.key(), host.clone())).or_insert_with(|| why.to_owned());
+            };
+            for wide in wide_rounds(&records) {
+                add(&wide.spec, &format!("its rounds took {}", wide.words()));
+            }
+            if let Ok(report) = Cells::of(&records).compare(&Axis::ARCHITECTURE, None) {
+                for pair in slow_limits(&report) {
+                    let why = format!("upper-bound has {:.2}x the tokens/s of standard", pair.speedup);
+                    add(&pair.side.spec, &why);
+                    add(&pair.baseline_side.spec, &why);
+                }
+            }
+            if let Some(load) = overload(&records) {
+                records.iter().for_each(|record| add(&record.spec, &load));
+            }
+        }
+        noise
+    }
+
+    /// The reason why a cell on a machine is noisy.
+    pub fn why(&self, record: &Record) -> Option<&str> {
+        self.0.get(&(record.spec.key(), host(record))).map(String::as_str)
+    }
+}
+
+/// Pairs in which a plain `upper-bound` is slower than a plain `standard`, the whole interval below 1
+/// where there is one. Two micro-batches read the weights twice: such a bound may well be slower.
+pub fn slow_limits(report: &ComparisonReport) -> impl Iterator<Item = &Comparison> {
+    let plain = |pair: &&Comparison| {
+        (limit(&pair.baseline_side.spec), limit(&pair.side.spec)) == (Some(0), Some(1))
+    };
+    let surely = |pair: &&Comparison| pair.speedup_ci95.is_none_or(|[_, most]| most < 1.0);
+    report.pairs.iter().filter(plain).filter(|pair| pair.speedup < 1.0 - NOISE).filter(surely)
+}
+
+/// A cell whose slowest round takes at least 1.3 times as long as its fastest.
+#[derive(Clone, Debug)]
+pub struct WideRounds {
+    /// The cell.
+    pub spec: Spec,
+    /// TPOT of the fastest round (ms).
+    pub least_ms: f64,
+    /// TPOT of the slowest round (ms).
+    pub most_ms: f64,
+}
+
+impl WideRounds {
+    /// The range: `21.00 to 39.00 ms a token`.
+    pub fn words(&self) -> String {
+        format!("{:.2} to {:.2} ms a token", self.least_ms, self.most_ms)
+    }
+}
+
+/// The cells whose rounds vary widely, the widest first.
+pub fn wide_rounds(records: &[Record]) -> Vec<WideRounds> {
+    let spreads = CellRuns::group(records).into_iter().filter_map(|cell| {
+        let spec = cell.ok().next()?.spec.clone();
+        let steps = spec.output_tokens.saturating_sub(1).max(1);
+        let mut rounds: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+        for run in cell.ok() {
+            let decode_ms = run.samples.iter().map(|sample| sample.decode_ms);
+            rounds.entry(run.round).or_default().extend(decode_ms);
+        }
+        let middles = rounds.values().filter_map(|decode_ms| median(decode_ms));
+        let times: Vec<f64> = middles.map(|middle| middle / f64::from(steps)).collect();
+        let least_ms = times.iter().copied().reduce(f64::min).filter(|least| *least > 0.0)?;
+        let most_ms = times.iter().copied().reduce(f64::max)?;
+        Some(WideRounds { spec, least_ms, most_ms })
+    });
+    let ratio = |wide: &WideRounds| wide.most_ms / wide.least_ms;
+    let mut wide: Vec<WideRounds> = spreads.filter(|spread| ratio(spread) >= WIDE).collect();
+    wide.sort_by(|a, b| ratio(b).total_cmp(&ratio(a)));
+    wide
+}
+
+/// The load under which runs on CPUs began, where it was more than the cores can bear.
+pub fn overload(records: &[Record]) -> Option<String> {
+    let load = median(&records.iter().filter_map(load_of).collect::<Vec<f64>>())?;
+    // runs of more ranks are load for those that follow: what the largest ones bear, a sweep makes by itself
+    let on_cpus = records.iter().filter(|record| load_of(record).is_some());
+    let bearable = on_cpus.clone().filter_map(bearable).fold(0.0, f64::max);
+    let cores = counted(on_cpus.filter_map(cores).max()?, "core");
+    (load > bearable).then(|| format!("the load was {load:.1} on {cores}"))
+}
+
+/// The load of a machine's last minute as a run on its CPUs began.
+fn load_of(record: &Record) -> Option<f64> {
+    let load = record.environment.get("load_average")?.get(0)?.as_f64();
+    load.filter(|_| record.spec.backend.computes_on_cores() && cores(record).is_some())
+}
+
+/// The load up to which a run finds the cores that it needs: the runs before it are part of it, a lane a thread.
+fn bearable(record: &Record) -> Option<f64> {
+    Some(BUSY * (cores(record)? as f64).max(2.0 * f64::from(record.spec.tp)))
+}
+
+/// Cores of the machine: its load is of all of them, whichever a run was allowed.
+fn cores(record: &Record) -> Option<usize> {
+    usize::try_from(record.environment.get("cpu")?.get("threads")?.as_u64()?).ok()
+}
