@@ -85,10 +85,15 @@ fn links_follow_p2p() {
         };
         assert_eq!(cell.spec.link, link);
     }
-    let only_off =
-        parsed("backend = \"sim\"\n[grid]\np2p = [\"on\", \"off\"]\n[links]\noff = \"p2p-off\"\n");
-    let links: Vec<Link> = only_off.cells.iter().map(|c| c.spec.link).collect();
+    let both = "backend = \"sim\"\n[grid]\np2p = [\"on\", \"off\"]\n";
+    let given = parsed(&format!("{both}[links]\non = \"native\"\noff = \"p2p-off\"\n"));
+    let links: Vec<Link> = given.cells.iter().map(|c| c.spec.link).collect();
     assert_eq!(links, [Link::Native, Link::P2pOff]);
+    // one link alone serves where one setting is used; a native one serves both
+    assert_eq!(parsed("backend = \"sim\"\n[links]\non = \"p2p-on\"\n").cells[0].spec.link, Link::P2pOn);
+    let off = parsed("backend = \"sim\"\np2p = \"off\"\n[links]\noff = \"p2p-off\"\n");
+    assert_eq!(off.cells[0].spec.link, Link::P2pOff);
+    assert_eq!(parsed(&format!("link = \"native\"\n{both}")).cells.len(), 2);
 }
 
 #[test]
@@ -185,6 +190,32 @@ fn every_mistake_is_told_where_it_is_and_what_would_be_right() {
             "link = \"native\"\n[links]\non = \"native\"",
             "dir/test.toml:1:1: link is set although [links]",
             "remove",
+        ),
+        (
+            "[grid]\np2p = [\"on\", \"off\"]\n[links]\non = \"emulated:alpha_us=2,gb_s=5\"",
+            "dir/test.toml:3:2: [links] has no link for P2P off",
+            "both on and off",
+        ),
+        (
+            "[links]\noff = \"emulated:alpha_us=2,gb_s=5\"\n[grid]\np2p = [\"off\", \"on\"]",
+            "dir/test.toml:1:2: [links] has no link for P2P on",
+            "both on and off",
+        ),
+        ("[links]\noff = \"p2p-off\"", "dir/test.toml:1:2: [links] has no link for P2P on", "both"),
+        (
+            "p2p = \"off\"\n[links]\non = \"p2p-on\"",
+            "dir/test.toml:2:2: [links] has no link for P2P off",
+            "both",
+        ),
+        (
+            "backend = \"sim\"\nlink = \"emulated:alpha_us=2,gb_s=5\"\n[grid]\np2p = [\"on\", \"off\"]",
+            "dir/test.toml:2:8: link 'emulated:alpha_us=2,gb_s=5' is the same for P2P on and off",
+            "[links]",
+        ),
+        (
+            "backend = \"sim\"\n[grid]\np2p = [\"on\", \"off\"]\nlink = [\"native\", \"p2p-off\"]",
+            "dir/test.toml:4:19: link 'p2p-off' is the same for P2P on and off",
+            "[links]",
         ),
         ("hardware = \"h100\"", "dir/test.toml:1:12: ", "h100_sxm"),
         ("stack = \"gpt-slow\"", "dir/test.toml:1:9: unknown stack 'gpt-slow'", "gpt-fast"),

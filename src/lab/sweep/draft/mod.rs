@@ -66,6 +66,8 @@ pub(super) struct Draft {
     /// What p2p on and off mean.
     pub on: Option<Link>,
     pub off: Option<Link>,
+    /// The place of `[links]` in the text.
+    pub links: Range<usize>,
     /// On which text quality is evaluated.
     pub evaluate: Option<Evaluate>,
     /// How the cells' models are trained.
@@ -93,6 +95,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// What can only be checked when all was read.
     fn finish(self) -> Result<Draft> {
+        self.check_links()?;
         let draft = self.draft;
         let set_link = draft.settings.iter().chain(&draft.axes).find(|a| a.name == Name::Option("link"));
         if let Some(link) = set_link
@@ -125,6 +128,45 @@ impl Reader<'_> {
             return Err(self.source.error(at, message, Some(help.into())));
         }
         Ok(draft)
+    }
+}
+
+impl Reader<'_> {
+    /// Returns an error if P2P on and off would run over links that are not comparable: an emulated one beside the
+    /// native one, or the same one twice.
+    fn check_links(&self) -> Result<()> {
+        let draft = &self.draft;
+        let of = |name: &'static str| {
+            draft.axes.iter().chain(&draft.settings).find(|axis| axis.name == Name::Option(name))
+        };
+        let has = |wanted: P2p| match of("p2p") {
+            Some(p2p) => p2p.values.iter().any(|(value, _)| value.parse().ok() == Some(wanted)),
+            None => wanted == P2p::On,
+        };
+        let links = [(P2p::On, draft.on), (P2p::Off, draft.off)];
+        if links.iter().any(|(_, link)| link.is_some())
+            && let Some((missing, _)) = links.iter().find(|(p2p, link)| has(*p2p) && link.is_none())
+        {
+            let message = format!(
+                "[links] has no link for P2P {}, which cells use: they would run over the native link, which is not \
+                 comparable with the other",
+                missing.as_str()
+            );
+            let help = "write both on and off in [links], or remove the table";
+            return Err(self.source.error(draft.links.clone(), message, Some(help.into())));
+        }
+        if has(P2p::On)
+            && has(P2p::Off)
+            && let Some(link) = of("link")
+            && let Some((value, at)) =
+                link.values.iter().find(|(value, _)| value.parse().ok() != Some(Link::Native))
+        {
+            let message =
+                format!("link '{value}' is the same for P2P on and off, and both are in the grid");
+            let help = "write a link for each in [links], as on and off, or run one P2P setting";
+            return Err(self.source.error(at.clone(), message, Some(help.into())));
+        }
+        Ok(())
     }
 }
 

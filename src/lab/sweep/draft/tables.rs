@@ -28,7 +28,10 @@ impl Reader<'_> {
                 ("model", Some(table)) => self.model(key, value, table)?,
                 ("workload", Some(table)) => self.workload(table)?,
                 ("grid", Some(table)) => self.grid(table)?,
-                ("links", Some(table)) => self.links(table)?,
+                ("links", Some(table)) => {
+                    self.draft.links = key.span();
+                    self.links(table)?;
+                }
                 ("env" | "set", Some(table)) => self.variables(name, table)?,
                 ("evaluate", Some(table)) => self.evaluate(table)?,
                 ("adapt", Some(table)) => self.adapt(key.span(), table)?,
