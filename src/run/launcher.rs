@@ -2,6 +2,7 @@
 //! srun, mpirun. Pure, but for [`of_process`].
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
@@ -75,6 +76,25 @@ impl Launched {
             rank: self.rank,
             ranks: self.ranks,
         }
+    }
+}
+
+impl Launched {
+    /// The remark on ranks that have not come yet, and on the way out where nobody started them.
+    pub fn late(&self, missing: &[usize], after: Duration) -> String {
+        let names: Vec<String> = missing.iter().map(usize::to_string).collect();
+        format!(
+            "rank {} of {} ({}) has waited {:.0} s for rank{} {} at {}; if nobody started {} (`srun --pty` starts one \
+             shell), set {LAUNCHER}=none to run all ranks in this process",
+            self.rank,
+            self.ranks,
+            self.launcher.as_str(),
+            after.as_secs_f64(),
+            if missing.len() == 1 { "" } else { "s" },
+            names.join(", "),
+            self.address,
+            if missing.len() == 1 { "it" } else { "them" },
+        )
     }
 }
 

@@ -123,6 +123,19 @@ fn a_rank_that_does_not_come_is_named_within_the_time_out() {
     assert!(records(&place).is_empty());
 }
 
+/// A shell of `srun --pty` has the variables of four tasks, and is the only one.
+#[test]
+fn ranks_that_nobody_started_are_named_long_before_the_time_out() {
+    let place = Place::new();
+    let launch = Launch::new(&place, None, 4);
+    let zero = launch.start(0, &["run", "--backend", "sim", "--timeout", "12"], &[]).wait().exits(1);
+    let note =
+        zero.stderr.find("note: rank 0 of 4 (torchrun) has waited 10 s for ranks 1, 2, 3 at 127.0.0.1");
+    let error = zero.stderr.find("ranks 1, 2, 3 of 4 did not come");
+    assert!(note.is_some() && note < error, "{zero:?}");
+    assert_eq!(zero.stderr.matches("LADDERSCOPE_LAUNCHER=none").count(), 1, "{zero:?}");
+}
+
 #[test]
 fn variables_that_contradict_each_other_are_named() {
     let place = Place::new();

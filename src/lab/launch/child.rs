@@ -88,7 +88,7 @@ fn execute(request: &Request, watched: &Watched) -> Result<Outcome> {
         let name = format!("meeting {} ranks", place.meeting.ranks);
         report(watched, RunEvent::Phase { name });
         let secret = Secret::of_job(place.meeting.is_here())?;
-        let peers = Peers::connect(&place.meeting, &secret, request.timeout)?;
+        let peers = Peers::connect(&place.meeting, &secret, request.timeout, None)?;
         let peers = Arc::new(peers.with_progress(Arc::clone(&watched.progress)));
         let _ = watched.peers.set(Arc::clone(&peers));
         job.ranks.peers = Some(peers);

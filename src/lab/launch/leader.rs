@@ -17,13 +17,16 @@ use super::protocol::{Order, Place, Report, Request};
 use crate::base::error::{Error, Result};
 use crate::base::text::printable;
 use crate::lab::launch::{Cancel, ExecutorEvent};
-use crate::run::comm::{Peers, Secret};
+use crate::run::comm::{Late, Peers, Secret};
 use crate::run::launcher::{self, Launched, too_few};
 use crate::run::{RunEvent, backend};
 use crate::table::{Record, Spec, Status};
 
 /// How long followers have to report after the run has ended for rank 0: their children notice at once.
 const REPORTING: Duration = Duration::from_secs(30);
+
+/// Waiting time before ranks that have not come are named.
+const LATE: Duration = Duration::from_secs(10);
 
 /// Whether a cell is executed by a process a rank where a launcher started several.
 pub(super) fn takes_several(spec: &Spec) -> bool {
@@ -152,10 +155,15 @@ fn names(reason: &str, failure: &str) -> bool {
     reason.contains(&core(failure)) || failure.contains(&core(reason))
 }
 
-/// Meets the processes of the other ranks, as this one's launcher tells where.
+/// Meets the processes of the other ranks, as this one's launcher tells where. Ranks that are late are named on
+/// standard error: a shell of `srun --pty` has the variables of a launch that has no other rank.
 fn meet(launched: &Launched, timeout: Duration) -> Result<Peers> {
     let meeting = launched.meeting();
-    Peers::connect(&meeting, &Secret::of_job(meeting.is_here())?, timeout)
+    let report = |missing: &[usize]| {
+        let _ = writeln!(std::io::stderr().lock(), "note: {}", launched.late(missing, LATE));
+    };
+    let late = Late { after: LATE, report: &report };
+    Peers::connect(&meeting, &Secret::of_job(meeting.is_here())?, timeout, Some(late))
 }
 
 /// Another rank's process: does what rank 0's says until that says that it was all. Writes nothing but

@@ -13,5 +13,5 @@ pub use link::EmulatedLink;
 pub use patience::Patience;
 #[cfg(fuzzing)]
 pub use peers::read_any_message;
-pub use peers::{Meeting, Peers, PingPong, Secret};
+pub use peers::{Late, Meeting, Peers, PingPong, Secret};
 pub use progress::Progress;

@@ -42,6 +42,15 @@ pub struct Meeting {
     pub ranks: usize,
 }
 
+/// A remark on ranks that are late: the meeting goes on until its time-out.
+#[derive(Clone, Copy)]
+pub struct Late<'a> {
+    /// Waiting time before the remark, which is made once.
+    pub after: Duration,
+    /// Takes the ranks that are missing.
+    pub report: &'a dyn Fn(&[usize]),
+}
+
 /// The connections of one rank: rank 0's to all others, another's to rank 0.
 #[derive(Debug)]
 pub(super) struct Wires {
@@ -93,6 +102,7 @@ pub(super) fn connect(
     meeting: &Meeting,
     secret: &Secret,
     timeout: Duration,
+    late: Option<Late<'_>>,
     mine: &Arc<Mailbox>,
 ) -> Result<Wires> {
     if meeting.rank >= meeting.ranks {
@@ -102,10 +112,10 @@ pub(super) fn connect(
         )));
     }
     let streams = if meeting.rank == 0 {
-        gather_all(meeting, secret, timeout)?
+        gather_all(meeting, secret, timeout, late)?
     } else {
         let mut streams: Vec<Option<TcpStream>> = (0..meeting.ranks).map(|_| None).collect();
-        streams[0] = Some(knock(meeting, secret, timeout)?);
+        streams[0] = Some(knock(meeting, secret, timeout, late)?);
         streams
     };
     for stream in streams.iter().flatten() {
@@ -247,7 +257,12 @@ impl Door {
 }
 
 /// Rank 0's part of meeting: listens until every other rank has come, and answers each.
-fn gather_all(meeting: &Meeting, secret: &Secret, timeout: Duration) -> Result<Vec<Option<TcpStream>>> {
+fn gather_all(
+    meeting: &Meeting,
+    secret: &Secret,
+    timeout: Duration,
+    mut late: Option<Late<'_>>,
+) -> Result<Vec<Option<TcpStream>>> {
     let began = Instant::now();
     let mut streams: Vec<Option<TcpStream>> = (0..meeting.ranks).map(|_| None).collect();
     if meeting.ranks == 1 {
@@ -296,14 +311,24 @@ fn gather_all(meeting: &Meeting, secret: &Secret, timeout: Duration) -> Result<V
                 }
             }
         }
-        let late = missing(&streams);
-        if began.elapsed() > timeout && !late.is_empty() {
-            let why = never_came(meeting, &late, timeout, &odd);
+        let away = missing(&streams);
+        if !away.is_empty() {
+            report_late(began, &mut late, &away);
+        }
+        if began.elapsed() > timeout && !away.is_empty() {
+            let why = never_came(meeting, &away, timeout, &odd);
             tell_all(&streams, &why);
             return Err(Error::failed(why));
         }
     }
     Ok(streams)
+}
+
+/// Reports the ranks that are missing once, when its time has come.
+fn report_late(began: Instant, late: &mut Option<Late<'_>>, missing: &[usize]) {
+    if let Some(now) = late.take_if(|late| began.elapsed() > late.after) {
+        (now.report)(missing);
+    }
 }
 
 fn never_came(meeting: &Meeting, late: &[usize], timeout: Duration, odd: &[String]) -> String {
@@ -402,7 +427,12 @@ fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>> {
 }
 
 /// Another rank's part: until rank 0 lets it in.
-fn knock(meeting: &Meeting, secret: &Secret, timeout: Duration) -> Result<TcpStream> {
+fn knock(
+    meeting: &Meeting,
+    secret: &Secret,
+    timeout: Duration,
+    mut late: Option<Late<'_>>,
+) -> Result<TcpStream> {
     let began = Instant::now();
     let rank = meeting.rank;
     loop {
@@ -421,6 +451,7 @@ fn knock(meeting: &Meeting, secret: &Secret, timeout: Duration) -> Result<TcpStr
                 }
             }
         }
+        report_late(began, &mut late, &[0]);
         if began.elapsed() > timeout {
             return Err(Error::failed(format!(
                 "rank {rank} did not find rank 0 at {}, ports {}, within {:.0} s (last: {latest}); \

@@ -14,7 +14,7 @@ mod star;
 mod tests;
 mod wire;
 
-pub use meet::Meeting;
+pub use meet::{Late, Meeting};
 pub use secret::Secret;
 pub use star::{Peers, PingPong};
 #[cfg(fuzzing)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::mailbox::{Mailbox, Missing};
 use super::meet::Wires;
 use super::wire::{Frame, Operation};
-use super::{Meeting, Secret, meet};
+use super::{Late, Meeting, Secret, meet};
 use crate::base::error::{Error, Result};
 use crate::run::comm::Progress;
 
@@ -71,15 +71,21 @@ impl Peers {
     }
 
     /// A rank that is a process of its own: rank 0 listens, the others come to it. Returns when all have
-    /// come, each with the job's `secret`, or with an error when `timeout` is over.
+    /// come, each with the job's `secret`, or with an error when `timeout` is over; ranks that are late are reported
+    /// before.
     ///
     /// # Errors
     ///
     /// A failure where not all ranks come within the time-out, which names those that are missing; where
     /// one comes twice, or is of another version of this program.
-    pub fn connect(meeting: &Meeting, secret: &Secret, timeout: Duration) -> Result<Self> {
+    pub fn connect(
+        meeting: &Meeting,
+        secret: &Secret,
+        timeout: Duration,
+        late: Option<Late<'_>>,
+    ) -> Result<Self> {
         let mine = Arc::new(Mailbox::new(meeting.ranks));
-        let wires = meet::connect(meeting, secret, timeout, &mine)?;
+        let wires = meet::connect(meeting, secret, timeout, late, &mine)?;
         let peers = Self {
             rank: meeting.rank,
             ranks: meeting.ranks,

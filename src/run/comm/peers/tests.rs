@@ -46,7 +46,8 @@ fn both_ways<T: Send>(
                 scope.spawn(move || {
                     // others come before rank 0 listens, and after
                     thread::sleep(Duration::from_millis(if rank == 0 { 60 } else { 40 * rank as u64 }));
-                    let peers = Peers::connect(&meeting(port, rank, ranks), &secret(), TIMEOUT).unwrap();
+                    let peers =
+                        Peers::connect(&meeting(port, rank, ranks), &secret(), TIMEOUT, None).unwrap();
                     body(&peers.with_timeout(timeout))
                 })
             })
@@ -220,14 +221,14 @@ fn visited(visit: impl FnOnce(u16) + Send) -> String {
     let port = port();
     thread::scope(|scope| {
         let first =
-            scope.spawn(move || text(Peers::connect(&meeting(port, 0, 2), &secret(), SHORT * 3)));
+            scope.spawn(move || text(Peers::connect(&meeting(port, 0, 2), &secret(), SHORT * 3, None)));
         visit(port);
         first.join().unwrap()
     })
 }
 
 fn come(meeting: &Meeting) -> Result<Peers> {
-    Peers::connect(meeting, &secret(), TIMEOUT)
+    Peers::connect(meeting, &secret(), TIMEOUT, None)
 }
 
 #[test]
@@ -235,9 +236,40 @@ fn a_rank_that_never_comes_is_named() {
     let message = visited(|_| ());
     assert!(message.starts_with("rank 1 of 2 did not come to 127.0.0.1 within"), "{message}");
     let began = Instant::now();
-    let message = text(Peers::connect(&meeting(port(), 1, 2), &secret(), SHORT));
+    let message = text(Peers::connect(&meeting(port(), 1, 2), &secret(), SHORT, None));
     assert!(message.starts_with("rank 1 did not find rank 0 at 127.0.0.1, ports "), "{message}");
     assert!(began.elapsed() < TIMEOUT);
+}
+
+/// Who waits says so once, and goes on waiting: a rank that comes after all is let in.
+#[test]
+fn ranks_that_are_late_are_reported_and_still_let_in() {
+    let port = port();
+    let said = std::sync::Mutex::new(Vec::new());
+    let note = |from: usize| move |missing: &[usize]| (from, missing.to_vec());
+    thread::scope(|scope| {
+        let wait = |rank: usize| {
+            let (said, note) = (&said, note(rank));
+            scope.spawn(move || {
+                let report = |missing: &[usize]| said.lock().unwrap().push(note(missing));
+                // time enough for rank 2 to come to rank 0
+                let late = Late { after: SHORT * (3 - rank as u32), report: &report };
+                Peers::connect(&meeting(port, rank, 3), &secret(), TIMEOUT, Some(late)).map(|_| ())
+            })
+        };
+        let second = wait(2);
+        while said.lock().unwrap().is_empty() {
+            thread::sleep(SHORT / 20);
+        }
+        let first = wait(0);
+        while said.lock().unwrap().len() < 2 {
+            thread::sleep(SHORT / 20);
+        }
+        come(&meeting(port, 1, 3)).unwrap();
+        first.join().unwrap().unwrap();
+        second.join().unwrap().unwrap();
+    });
+    assert_eq!(said.into_inner().unwrap(), [(2, vec![0]), (0, vec![1])]);
 }
 
 #[test]
@@ -245,8 +277,9 @@ fn those_who_came_hear_who_did_not() {
     let port = port();
     thread::scope(|scope| {
         let first =
-            scope.spawn(move || text(Peers::connect(&meeting(port, 0, 3), &secret(), SHORT * 2)));
-        let second = scope.spawn(move || text(Peers::connect(&meeting(port, 1, 3), &secret(), TIMEOUT)));
+            scope.spawn(move || text(Peers::connect(&meeting(port, 0, 3), &secret(), SHORT * 2, None)));
+        let second =
+            scope.spawn(move || text(Peers::connect(&meeting(port, 1, 3), &secret(), TIMEOUT, None)));
         let (first, second) = (first.join().unwrap(), second.join().unwrap());
         assert!(first.starts_with("rank 2 of 3 did not come to"), "{first}");
         assert_eq!(first, second);
@@ -264,7 +297,7 @@ fn strangers_and_contradictions_do_not_take_part() {
             }
         };
         scanner.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        let other = text(Peers::connect(&of(port, 1, 2, 43), &secret(), SHORT / 2));
+        let other = text(Peers::connect(&of(port, 1, 2, 43), &secret(), SHORT / 2, None));
         assert!(other.contains("did not find rank 0"), "{other}");
         let rank = come(&meeting(port, 1, 2)).unwrap();
         let mut answer = Vec::new();
@@ -291,13 +324,14 @@ fn without_the_secret_nobody_takes_part_and_nobody_is_disturbed() {
     let stranger = Secret::of("what somebody else on this host guesses");
     let port = port();
     thread::scope(|scope| {
-        let first = scope.spawn(move || text(Peers::connect(&meeting(port, 0, 2), &secret(), TIMEOUT)));
+        let first =
+            scope.spawn(move || text(Peers::connect(&meeting(port, 0, 2), &secret(), TIMEOUT, None)));
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(!first.is_finished(), "rank 0 listens");
         }
         // a false rank 1, and one that would contradict: neither is believed
         for ranks in [2, 8] {
-            let false_rank = Peers::connect(&meeting(port, 1, ranks), &stranger, SHORT);
+            let false_rank = Peers::connect(&meeting(port, 1, ranks), &stranger, SHORT, None);
             assert!(text(false_rank).contains("does not have this job's secret"));
         }
         // an abort before any greeting
@@ -309,8 +343,9 @@ fn without_the_secret_nobody_takes_part_and_nobody_is_disturbed() {
     // a false rank 0 gets no rank to follow it
     let port = self::port();
     thread::scope(|scope| {
-        let first = scope.spawn(|| text(Peers::connect(&meeting(port, 0, 2), &stranger, SHORT * 8)));
-        let other = text(Peers::connect(&meeting(port, 1, 2), &secret(), SHORT));
+        let first =
+            scope.spawn(|| text(Peers::connect(&meeting(port, 0, 2), &stranger, SHORT * 8, None)));
+        let other = text(Peers::connect(&meeting(port, 1, 2), &secret(), SHORT, None));
         assert!(other.contains("who listens there does not have this job's secret"), "{other}");
         assert!(first.join().unwrap().starts_with("rank 1 of 2 did not come"));
     });
@@ -320,7 +355,8 @@ fn without_the_secret_nobody_takes_part_and_nobody_is_disturbed() {
 fn silence_in_numbers_keeps_nobody_out() {
     let port = port();
     thread::scope(|scope| {
-        let first = scope.spawn(move || text(Peers::connect(&meeting(port, 0, 2), &secret(), TIMEOUT)));
+        let first =
+            scope.spawn(move || text(Peers::connect(&meeting(port, 0, 2), &secret(), TIMEOUT, None)));
         let began = Instant::now();
         let mut silent = Vec::new();
         while silent.len() < 100 && began.elapsed() < TIMEOUT {
@@ -336,7 +372,7 @@ fn a_rank_that_comes_twice_is_named_at_both_ends() {
     let port = port();
     thread::scope(|scope| {
         let first =
-            scope.spawn(move || text(Peers::connect(&meeting(port, 0, 3), &secret(), SHORT * 3)));
+            scope.spawn(move || text(Peers::connect(&meeting(port, 0, 3), &secret(), SHORT * 3, None)));
         let twins: Vec<_> =
             (0..2).map(|_| scope.spawn(move || text(come(&meeting(port, 1, 3))))).collect();
         let mut theirs: Vec<String> = twins.into_iter().map(|twin| twin.join().unwrap()).collect();
