@@ -36,11 +36,42 @@ fn every_kind_of_figure_is_written_at_its_size_with_its_provenance() {
         let has = |chunk: &[u8]| bytes.windows(chunk.len()).any(|window| window == chunk);
         assert!(has(b"pHYs") && has(b"Provenance"), "{kind}");
 
-        // The same runs, the same bytes.
-        let again = format!("{kind}-again.svg");
-        place.run(&["figure", kind, "-o", &again, "--size", "4x3.5"]).exits(0);
-        let again = std::fs::read_to_string(place.path().join(&again)).unwrap();
+        // The same command, the same bytes.
+        place.run(&["figure", kind, "-o", &svg, "--size", "4x3.5"]).exits(0);
+        let again = std::fs::read_to_string(place.path().join(&svg)).unwrap();
         assert!(text == again, "{kind}");
+    }
+}
+
+/// What a sceptic asks of a figure that was published, without the folders of the machine that made it.
+#[test]
+fn a_figures_file_has_command_version_and_binary_and_no_absolute_path() {
+    let place = swept();
+    let here = place.path().canonicalize().unwrap().display().to_string();
+    let runs = format!("{here}/runs");
+    let mine = format!("{here}/h100.toml");
+    place.write("h100.toml", &place.run(&["hardware", "h100_sxm", "--toml"]).exits(0).stdout);
+    let run = ["run", "--backend", "sim", "--model", "tiny", "--tp", "2", "--dir", "own", "--hardware"];
+    for architecture in ["standard", "ladder"] {
+        place.run(&[&run[..], &[&mine, "--architecture", architecture]].concat()).exits(0);
+    }
+    for (dir, hardware) in [(runs.as_str(), "h100_sxm"), ("own", "h100.toml")] {
+        for file in ["figure.svg", "figure.png"] {
+            let to = format!("{here}/{file}");
+            place.run(&["figure", "throughput", "-o", &to, "--dir", dir]).exits(0);
+            let bytes = std::fs::read(place.path().join(file)).unwrap();
+            let text = String::from_utf8_lossy(&bytes);
+            let binary = text.split("Binary").nth(1).unwrap_or_default();
+            let hash: String = binary.chars().skip_while(|c| !c.is_ascii_hexdigit()).take(64).collect();
+            assert!(hash.len() == 64 && hash.chars().all(|c| c.is_ascii_hexdigit()), "{hash}");
+            let command = format!(
+                "ladderscope figure throughput -o {file} --dir {}",
+                dir.rsplit('/').next().unwrap()
+            );
+            assert!(text.contains(&command), "{file}: {text}");
+            assert!(text.contains(concat!("ladderscope ", env!("CARGO_PKG_VERSION"))), "{file}");
+            assert!(text.contains(hardware) && !text.contains(&here), "{file} {dir}");
+        }
     }
 }
 
@@ -148,7 +179,12 @@ fn exports_of_the_other_verbs_are_the_same_figures() {
     place.run(&["pareto", "--export", "a.svg"]).exits(0);
     place.run(&["figure", "pareto", "-o", "b.svg"]).exits(0);
     let read = |name: &str| std::fs::read_to_string(place.path().join(name)).unwrap();
-    assert!(read("a.svg") == read("b.svg"), "the same runs, the same bytes");
+    // but for the command that wrote it
+    let drawn = |name: &str| {
+        let text = read(name);
+        text.lines().filter(|line| !line.contains("Command: ")).collect::<Vec<_>>().join("\n")
+    };
+    assert!(drawn("a.svg") == drawn("b.svg"), "the same runs, the same bytes");
     place.run(&["compare", "--by", "p2p", "--export", "c.png"]).exits(0);
     place.run(&["timeline", "last", "--export", "d.svg"]).exits(0);
     assert!(read("d.svg").contains("exposed communication"));

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use super::options::Options;
 use super::png::{self, Pixels};
-use super::provenance::ProvenanceSummary;
-use super::scene::Scene;
+use super::provenance::{ProvenanceSummary, Writer, without_places};
+use super::scene::{Scene, Shape};
 use super::svg::{Place, svg};
 use crate::base::atomic;
 use crate::base::error::{Error, Result};
@@ -51,7 +51,14 @@ pub fn check_format(path: &Path) -> Result<()> {
 }
 
 impl Figure {
-    pub(super) fn new(scene: Scene, provenance: &ProvenanceSummary, options: &Options) -> Self {
+    pub(super) fn new(mut scene: Scene, provenance: &ProvenanceSummary, options: &Options) -> Self {
+        scene.title = without_places(&scene.title);
+        scene.tips.iter_mut().for_each(|tip| tip.text = without_places(&tip.text));
+        for shape in &mut scene.shapes {
+            if let Shape::Text(text) = shape {
+                text.text = without_places(&text.text);
+            }
+        }
         Self { scene, provenance: provenance.clone(), dpi: options.dpi }
     }
 
@@ -110,11 +117,13 @@ impl Figure {
     pub fn save(&self, path: &Path) -> Result<()> {
         let format = Format::of(path)?;
         check_place(path)?;
+        let mut provenance = self.provenance.clone();
+        provenance.writer = Some(Writer::here());
         let bytes = match format {
-            Format::Svg => self.svg()?.into_bytes(),
+            Format::Svg => svg(&self.scene, &provenance, Place::File).ok_or_else(no_font)?.into_bytes(),
             Format::Png => self
                 .painted(f64::from(self.dpi))
-                .and_then(|pixels| png::encode(&pixels, self.dpi, &self.scene.title, &self.provenance))
+                .and_then(|pixels| png::encode(&pixels, self.dpi, &self.scene.title, &provenance))
                 .map_err(|reason| {
                     Error::failed(format!("{}: painting the figure failed: {reason}", path.display()))
                 })?,

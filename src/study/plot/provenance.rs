@@ -1,9 +1,11 @@
 //! Where a figure's numbers come from: the line under it, and what its file carries.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use super::style;
-use crate::base::text::counted;
+use crate::base::text::{counted, shell_command};
+use crate::machine::environment::binary_hash;
 use crate::table::{Environment, Provenance, Record, Spec};
 use crate::trace::Trace;
 
@@ -29,6 +31,57 @@ pub struct ProvenanceSummary {
     pub elsewhere: BTreeSet<String>,
     /// Days on which they ended, RFC 3339.
     pub days: BTreeSet<String>,
+    /// The process that writes the figure's file.
+    pub writer: Option<Writer>,
+}
+
+/// The process that writes a figure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Writer {
+    /// Its command line, with paths as [`without_places`] leaves them.
+    pub command: String,
+    /// SHA-256 of its binary.
+    pub binary: Option<String>,
+}
+
+impl Writer {
+    /// This process.
+    pub fn here() -> Self {
+        let words = std::env::args_os().skip(1);
+        let words = words.map(|word| without_places(&word.to_string_lossy()));
+        Self {
+            command: shell_command(std::iter::once("ladderscope".to_owned()).chain(words)),
+            binary: binary_hash().as_str().map(str::to_owned),
+        }
+    }
+}
+
+/// A text whose absolute paths are shortened: figures are published, and say nothing of the machine's folders. Below
+/// the working directory a path is relative to it; elsewhere its file name is left.
+pub(super) fn without_places(text: &str) -> String {
+    if !text.contains('/') {
+        return text.to_owned();
+    }
+    let here = std::env::current_dir().ok();
+    let short = |part: &str| {
+        let path = Path::new(part);
+        let below = here.as_deref().and_then(|here| path.strip_prefix(here).ok());
+        let left = match (path.is_absolute(), below) {
+            (false, _) => return part.to_owned(),
+            (true, Some(below)) if below.as_os_str().is_empty() => Path::new("."),
+            (true, Some(below)) => below,
+            (true, None) => path.file_name().map_or(path, Path::new),
+        };
+        left.to_string_lossy().into_owned()
+    };
+    // a path may stand in a list, behind an option's name or in a sentence
+    let parts = text.split_inclusive([' ', '=', ',', ':', ';', '(', ')', '"', '\'']);
+    parts
+        .map(|part| {
+            let word = part.trim_end_matches([' ', '=', ',', ':', ';', '(', ')', '"', '\'']);
+            short(word) + &part[word.len()..]
+        })
+        .collect()
 }
 
 impl ProvenanceSummary {
@@ -122,7 +175,7 @@ impl ProvenanceSummary {
             (first, _) => first.cloned(),
         });
         words.retain(|word| !word.is_empty());
-        words.join("; ")
+        without_places(&words.join("; "))
     }
 
     /// The provenance as names and values, for the file's metadata.
@@ -135,10 +188,13 @@ impl ProvenanceSummary {
             ("Stack", join(&self.software)),
             ("Software", concat!("ladderscope ", env!("CARGO_PKG_VERSION")).to_owned()),
             ("Commit", join(&self.commits)),
+            ("Command", self.writer.as_ref().map(|writer| writer.command.clone()).unwrap_or_default()),
+            ("Binary", self.writer.as_ref().and_then(|w| w.binary.clone()).unwrap_or_default()),
             ("Runs", if self.runs > 0 { self.runs.to_string() } else { String::new() }),
             ("Creation Time", self.days.last().cloned().unwrap_or_default()),
         ];
-        all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+        let told = all.into_iter().filter(|(_, value)| !value.is_empty());
+        told.map(|(name, value)| (name, without_places(&value))).collect()
     }
 }
 
@@ -167,6 +223,27 @@ fn listed(what: &str, set: &BTreeSet<String>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+
+    #[test]
+    fn absolute_paths_are_shortened_and_nothing_else() {
+        let here = std::env::current_dir().unwrap();
+        let below = here.join("runs/a.svg").display().to_string();
+        for (text, wanted) in [
+            ("/home/ann/models/llama", "llama"),
+            ("--weights=/home/ann/llama", "--weights=llama"),
+            ("/a/b.txt,/c/d.txt", "b.txt,d.txt"),
+            ("simulated; /x/y/mine.toml; stack /x/z.toml (3)", "simulated; mine.toml; stack z.toml (3)"),
+            ("tokens/s/GPU, 2 / 3, runs/a", "tokens/s/GPU, 2 / 3, runs/a"),
+            ("../shared/x.toml", "../shared/x.toml"),
+            (below.as_str(), "runs/a.svg"),
+        ] {
+            assert_eq!(without_places(text), wanted);
+        }
+        assert_eq!(without_places(&here.display().to_string()), ".");
+        let writer = Writer::here();
+        assert!(writer.command.starts_with("ladderscope"), "{writer:?}");
+        assert_eq!(writer.binary.as_ref().map(String::len), Some(64));
+    }
 
     #[test]
     fn one_machine_is_one_whatever_was_changed_in_it() {
