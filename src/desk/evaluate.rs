@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use crate::base::error::{Error, Result};
+use crate::base::hash::sha256;
 use crate::lab::launch::Cancel;
 use crate::lab::store::{Evaluation, EvaluationFile, Store, window_key};
 use crate::lab::sweep::OWN_TEXT;
@@ -49,6 +50,12 @@ pub struct TextQuality {
     pub context: usize,
     /// Tokens of the text, after the limit.
     pub tokens: usize,
+    /// Tokens of the whole text.
+    pub all_tokens: usize,
+    /// SHA-256 of the text's file.
+    pub text_sha256: String,
+    /// The fingerprint of the weights.
+    pub weights: String,
     /// Windows that the text was split into; a last shorter one was dropped.
     pub windows: usize,
     /// Tokens that were predicted: all of the windows but the first of each.
@@ -79,6 +86,10 @@ pub struct Subject(Option<Read>);
 struct Read {
     /// Tokens of the text, after the limit.
     tokens: Vec<u32>,
+    /// Tokens of the whole text.
+    all: usize,
+    /// SHA-256 of the text's file.
+    sha256: String,
     /// What each window is stored under.
     keys: Vec<String>,
     /// The fingerprint of the weights.
@@ -112,7 +123,12 @@ impl Read {
         let weights = asked.model.fingerprint(asked.seed)?;
         let reference =
             asked.reference.as_ref().map(|model| model.fingerprint(asked.seed)).transpose()?;
-        Ok(Self { tokens, keys, weights, reference })
+        let path = asked.text.path();
+        let sha256 = match &asked.text {
+            Text::Own => sha256(OWN_TEXT),
+            _ => sha256(std::fs::read(path).map_err(Error::io(path))?),
+        };
+        Ok(Self { tokens, all, sha256, keys, weights, reference })
     }
 }
 
@@ -152,7 +168,7 @@ pub fn evaluate(
     let Asked { model, context, tp, dtype, comm_dtype, seed, .. } = asked;
     // what is wrong is told before anything is read that takes long
     let plans = plan_hashes(asked, backend)?;
-    let Read { tokens, keys, weights, reference } = subject.read(asked, progress)?;
+    let Read { tokens, all, sha256, keys, weights, reference } = subject.read(asked, progress)?;
     let windows: Vec<&[u32]> = tokens.chunks_exact(*context).collect();
     let mut files: Vec<EvaluationFile> = plans
         .iter()
@@ -216,6 +232,9 @@ pub fn evaluate(
         backend: backend.name(),
         context: *context,
         tokens: tokens.len(),
+        all_tokens: *all,
+        text_sha256: sha256.clone(),
+        weights: weights.clone(),
         windows: windows.len(),
         predicted: (windows.len() * (context - 1)) as u32,
         cases,

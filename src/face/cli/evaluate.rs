@@ -12,7 +12,7 @@ use super::output::{self, Format, FormatArgs};
 use super::progress::{self, duration};
 use super::{interrupt, report};
 use crate::base::error::Result;
-use crate::desk::evaluate::{Case, Progress, Subject, TextQuality, evaluate};
+use crate::desk::evaluate::{Asked, Case, Progress, Subject, TextQuality, evaluate};
 use crate::lab::launch::Cancel;
 use crate::lab::store::Store;
 use crate::model::Model;
@@ -70,7 +70,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     for note in &evaluated.notes {
         report::note(note);
     }
-    print(&evaluated, args.output.format)?;
+    print(&asked, &evaluated, args.output.format)?;
     Ok(0)
 }
 
@@ -127,6 +127,13 @@ impl Shower {
 /// What `--format json` has of an evaluation.
 #[derive(Serialize, schemars::JsonSchema)]
 pub struct Printed<'a> {
+    /// The model: its built-in name, or its directory as given.
+    model: &'a str,
+    /// The fingerprint of the weights.
+    weights: &'a str,
+    /// The model whose `standard` is compared with, where it is another one.
+    reference: Option<&'a str>,
+    text: PrintedText<'a>,
     backend: Backend,
     context: usize,
     tokens: usize,
@@ -138,6 +145,16 @@ pub struct Printed<'a> {
 }
 
 #[derive(Serialize, schemars::JsonSchema)]
+struct PrintedText<'a> {
+    /// The name of its file.
+    file: String,
+    /// SHA-256 of the file.
+    sha256: &'a str,
+    /// Its tokens, of which `--tokens` may take fewer.
+    tokens: usize,
+}
+
+#[derive(Serialize, schemars::JsonSchema)]
 struct PrintedCase<'a> {
     #[schemars(with = "String")]
     architecture: &'a Architecture,
@@ -146,7 +163,7 @@ struct PrintedCase<'a> {
     quality: &'a Quality,
 }
 
-fn print(evaluated: &TextQuality, format: Format) -> Result<()> {
+fn print(asked: &Asked, evaluated: &TextQuality, format: Format) -> Result<()> {
     if format == Format::Json {
         let cases = evaluated.cases.iter();
         let cases = cases.map(|case| PrintedCase {
@@ -155,6 +172,14 @@ fn print(evaluated: &TextQuality, format: Format) -> Result<()> {
             quality: &case.quality,
         });
         return output::json_line(&Printed {
+            model: &asked.model.name,
+            weights: &evaluated.weights,
+            reference: asked.reference.as_ref().map(|model| model.name.as_str()),
+            text: PrintedText {
+                file: asked.text.name(),
+                sha256: &evaluated.text_sha256,
+                tokens: evaluated.all_tokens,
+            },
             backend: evaluated.backend,
             context: evaluated.context,
             tokens: evaluated.tokens,
