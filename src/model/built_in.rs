@@ -130,6 +130,7 @@ impl Row {
             ladder_layers: None,
             dtype: None,
             eos: Vec::new(),
+            warnings: Vec::new(),
             has_weights: false,
             note: self.note,
         }

@@ -42,31 +42,13 @@ struct Place {
     end: usize,
 }
 
-/// Tensors by name, without [`PREFIX`], with their file and where its data begin.
+/// Tensors by name, without [`PREFIX`] and what is before it, with their file and where its data begin.
 type Found = HashMap<String, (usize, usize, TensorInfo)>;
 
 impl Checkpoint {
     /// Maps the files and checks that together they hold exactly the tensors of `shape`.
     pub(super) fn open(paths: &[PathBuf], shape: &ModelShape) -> Result<Self> {
-        let mut files: Vec<MappedFile> = Vec::with_capacity(paths.len());
-        let mut found = Found::new();
-        for path in paths {
-            let map = map(path)?;
-            let (data, metadata) = header(path, &map)?;
-            for (name, info) in metadata.tensors() {
-                let short = name.strip_prefix(PREFIX).unwrap_or(&name).to_owned();
-                let again = found.insert(short, (files.len(), data, info.clone()));
-                if let Some((other, ..)) = again {
-                    // in the same file, with and without the prefix
-                    let other = files.get(other).map_or(path, |file| &file.path);
-                    return Err(Error::input_help(
-                        format!("{}: tensor {name} is in {} too", path.display(), other.display()),
-                        "each tensor once; move files of another checkpoint out of the directory",
-                    ));
-                }
-            }
-            files.push(MappedFile { path: path.clone(), map });
-        }
+        let (files, mut found, _) = read(paths)?;
         let tensors = locate(&files, &mut found, shape)?;
         refuse_unknown(&files, &found, shape)?;
         Ok(Self { files, tensors })
@@ -94,6 +76,88 @@ impl Checkpoint {
         }
         Ok(())
     }
+}
+
+/// Differences between a checkpoint's tensors and its config that need no refusal.
+#[derive(Debug, Default)]
+pub(super) struct Oddities {
+    /// Prefix that the names of its tensors have in common.
+    pub prefix: Option<String>,
+    /// True if it has a head of its own that differs from the embedding.
+    pub own_head: bool,
+}
+
+impl Oddities {
+    /// Looks at the headers of the files and, where there are both, compares head and embedding. Files that cannot be
+    /// read have none: who needs the weights reports that.
+    pub(super) fn of(paths: &[PathBuf]) -> Self {
+        let Ok((files, found, prefix)) = read(paths) else { return Self::default() };
+        let bytes = |name: &str| {
+            let (file, data, info) = found.get(name)?;
+            let (from, to) = info.data_offsets;
+            Some((info.dtype, &info.shape, files.get(*file)?.map.get(data + from..data + to)?))
+        };
+        let own_head = match (bytes("lm_head.weight"), bytes("embed_tokens.weight")) {
+            (Some(head), Some(embedding)) => head != embedding,
+            _ => false,
+        };
+        Self { prefix, own_head }
+    }
+}
+
+/// Maps the files and reads their headers: the tensors by name, and the prefix that names had in common beside
+/// [`PREFIX`].
+fn read(paths: &[PathBuf]) -> Result<(Vec<MappedFile>, Found, Option<String>)> {
+    let mut files: Vec<MappedFile> = Vec::with_capacity(paths.len());
+    let mut all = Vec::new();
+    for path in paths {
+        let map = map(path)?;
+        let (data, metadata) = header(path, &map)?;
+        all.extend(
+            metadata.tensors().into_iter().map(|(name, info)| (name, (files.len(), data, info.clone()))),
+        );
+        files.push(MappedFile { path: path.clone(), map });
+    }
+    let prefix = common_prefix(&files, all.iter().map(|(name, (file, ..))| (name.as_str(), *file)))?;
+    let mut found = Found::new();
+    for (name, place) in all {
+        let (file, bare) = (place.0, prefix.as_deref().and_then(|prefix| name.strip_prefix(prefix)));
+        let bare = bare.unwrap_or(&name);
+        let short = bare.strip_prefix(PREFIX).unwrap_or(bare).to_owned();
+        if let Some((other, ..)) = found.insert(short, place) {
+            return Err(Error::input_help(
+                format!(
+                    "{}: tensor {name} is in {} too",
+                    files[file].path.display(),
+                    files[other].path.display()
+                ),
+                "each tensor once; move files of another checkpoint out of the directory",
+            ));
+        }
+    }
+    Ok((files, found, prefix))
+}
+
+/// The prefix of all tensors' names (`_orig_mod.` of compiled models, `module.` of wrapped ones), found by the
+/// embedding's. A head may stand without it.
+fn common_prefix<'a>(
+    files: &[MappedFile],
+    names: impl Iterator<Item = (&'a str, usize)> + Clone,
+) -> Result<Option<String>> {
+    let embedding = names.clone().find_map(|(name, _)| name.strip_suffix("embed_tokens.weight"));
+    let prefix = embedding.map(|before| before.strip_suffix(PREFIX).unwrap_or(before));
+    let Some(prefix) = prefix.filter(|prefix| !prefix.is_empty()) else { return Ok(None) };
+    let mut others =
+        names.filter(|(name, _)| !name.starts_with(prefix) && *name != "lm_head.weight").peekable();
+    let Some(&(other, file)) = others.peek() else { return Ok(Some(prefix.to_owned())) };
+    let path = files.get(file).map(|f| f.path.display().to_string()).unwrap_or_default();
+    Err(Error::input_help(
+        format!(
+            "{path}: the language model's tensors have the prefix '{prefix}', and {} others have not, such as {other}",
+            others.count()
+        ),
+        "save the language model alone, for example model.language_model.save_pretrained(DIR)",
+    ))
 }
 
 /// Every tensor that a checkpoint of this shape must hold.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::checkpoint::Oddities;
 use super::config::Config;
 use super::files;
 use crate::base::error::{Error, Result, nearest};
@@ -21,12 +22,14 @@ pub struct Model {
     pub ladder_layers: Option<LayerSet>,
     /// The checkpoint's number format (`torch_dtype`), if it says one.
     pub dtype: Option<DType>,
-    /// The ids of the tokens that end a text, from the checkpoint's config.
+    /// The ids of the tokens that end a text: those of `generation_config.json`, else those of `config.json`.
     pub eos: Vec<u32>,
     /// Whether the directory has weights (else they are random).
     pub has_weights: bool,
     /// Anything to say about it (bloom-176b's gated MLP, llama-3.1-405b's 16 KV heads).
     pub note: Option<&'static str>,
+    /// Differences between the checkpoint's tensors and its config, a sentence each.
+    pub warnings: Vec<String>,
 }
 
 impl Model {
@@ -67,15 +70,31 @@ impl Model {
             ));
         }
         let config = Config::read(&path)?;
+        let generation = dir.join("generation_config.json");
+        let generation = generation.is_file().then(|| Config::read(&generation)).transpose()?;
+        let eos = generation.map(|generation| generation.eos()).transpose()?.unwrap_or_default();
+        let (mut shape, mut warnings) = (config.shape()?, Vec::new());
+        let oddities = files::weight_files(dir).map(|paths| Oddities::of(&paths)).unwrap_or_default();
+        if shape.tied_embeddings && oddities.own_head {
+            shape.tied_embeddings = false;
+            warnings.push(format!(
+                "{}: \"tie_word_embeddings\" is true, but lm_head.weight differs from the embedding: it is used",
+                dir.display()
+            ));
+        }
+        warnings.extend(oddities.prefix.map(|prefix| {
+            format!("{}: all tensors have the prefix '{prefix}', which is left out", dir.display())
+        }));
         Ok(Self {
             name: name.into(),
-            shape: config.shape()?,
+            shape,
             dir: Some(dir.to_path_buf()),
             ladder_layers: config.ladder_layers()?,
             dtype: config.dtype()?,
-            eos: config.eos()?,
+            eos: if eos.is_empty() { config.eos()? } else { eos },
             has_weights: files::has_safetensors(dir)?,
             note: None,
+            warnings,
         })
     }
 }

@@ -78,6 +78,7 @@ impl Model {
     ) -> Result<String> {
         config.remove("ladder_layers");
         config.insert("torch_dtype".into(), "float32".into());
+        config.insert("tie_word_embeddings".into(), self.shape.tied_embeddings.into());
         if let Some(layers) = layers {
             let list = layers.layers(self.shape.layers)?;
             converted::set_layers(&mut config, &list, self.shape.layers);

@@ -39,6 +39,10 @@ impl CellOptions {
             named => backend(named)?,
         };
         let spec = fill(self, &model, chosen, shared)?;
+        // a prediction reads no weights
+        if !chosen.name().is_simulated() {
+            notes.extend(model.warnings.iter().cloned());
+        }
         for other in BACKENDS.into_iter().rev().filter(|other| other.name() != chosen.name()) {
             let unused = other.asked_for(self);
             if !unused.is_empty() {

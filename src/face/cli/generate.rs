@@ -168,6 +168,7 @@ fn model(args: &Args) -> Result<Model> {
         ));
     }
     let model = Model::resolve(&dir.to_string_lossy())?;
+    model.warnings.iter().for_each(|warning| report::warn(warning));
     if !model.has_weights {
         report::warn(&format!("{} has no weights: they are random", dir.display()));
     }

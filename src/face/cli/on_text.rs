@@ -94,6 +94,7 @@ pub(super) fn model_of(dir: &Path, seed: u64) -> Result<Model> {
     let place = if dir.is_relative() { Path::new(".").join(dir) } else { dir.to_owned() };
     let named = if Model::is_built_in(&dir.to_string_lossy()) { &place } else { dir };
     let model = Model::resolve(&named.to_string_lossy())?;
+    model.warnings.iter().for_each(|warning| report::warn(warning));
     if !model.has_weights {
         let dir = dir.display();
         report::warn(&format!("{dir} has no weights: they are random, from seed {seed}"));

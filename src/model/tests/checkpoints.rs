@@ -66,6 +66,65 @@ fn names_without_the_prefix_are_the_same() {
     assert_is_fixture(&open(dir.path()).expect("opens"), &shape());
 }
 
+#[test]
+fn a_prefix_of_all_names_is_left_out_and_named() {
+    for (prefix, head_too) in [
+        ("_orig_mod.", true),
+        ("module.", true),
+        ("language_model.", true),
+        ("base_model.model.", true),
+        ("model.language_model.", false),
+    ] {
+        let mut tensors = stored(&shape(), Dtype::F32);
+        for tensor in tensors.iter_mut().filter(|tensor| head_too || tensor.0 != "lm_head.weight") {
+            tensor.0 = format!("{prefix}{}", tensor.0);
+        }
+        let dir = single(CONFIG, &tensors);
+        assert_is_fixture(&open(dir.path()).expect(prefix), &shape());
+        let warnings = resolve(dir.path()).expect("resolves").warnings;
+        let [warning] = &warnings[..] else { panic!("{prefix}: {warnings:?}") };
+        assert!(warning.contains(&format!("all tensors have the prefix '{prefix}'")), "{warning}");
+    }
+    // a prefix of some is another model's beside it
+    let mut tensors = stored(&shape(), Dtype::F32);
+    tensors.iter_mut().for_each(|tensor| tensor.0 = format!("language_model.{}", tensor.0));
+    tensors.push(("vision_tower.patch.weight".into(), Dtype::F32, vec![1], vec![0; 4]));
+    let message = refusal(open(single(CONFIG, &tensors).path()));
+    assert!(
+        message
+            .contains("have the prefix 'language_model.', and 1 others have not, such as vision_tower"),
+        "{message}"
+    );
+    assert!(resolve(single(CONFIG, &stored(&shape(), Dtype::F32)).path()).unwrap().warnings.is_empty());
+}
+
+/// As transformers reads it: a head that was trained apart from the embedding is the model's.
+#[test]
+fn a_head_that_differs_from_the_tied_embedding_is_used_with_a_warning() {
+    let config = config_with("tie_word_embeddings", "true");
+    let tensors = stored(&shape(), Dtype::BF16);
+    let dir = single(&config, &tensors);
+    let model = resolve(dir.path()).expect("resolves");
+    assert!(!model.shape.tied_embeddings);
+    assert!(model.warnings[0].contains("lm_head.weight differs from the embedding"), "{model:?}");
+    assert_is_fixture(&open(dir.path()).expect("opens"), &shape());
+    // a copy of the embedding, in this file or another, and no head at all
+    let embedding = tensors.iter().find(|t| t.0 == "model.embed_tokens.weight").expect("there").clone();
+    let others: Vec<Stored> = tensors.iter().filter(|t| t.0 != "lm_head.weight").cloned().collect();
+    let copy =
+        [&others[..], &[("lm_head.weight".into(), embedding.1, embedding.2, embedding.3)]].concat();
+    for tied in [&others, &copy] {
+        let dir = single(&config, tied);
+        let model = resolve(dir.path()).expect("resolves");
+        assert!(model.shape.tied_embeddings && model.warnings.is_empty(), "{model:?}");
+        assert!(open(dir.path()).is_ok());
+    }
+    // one number of the last row
+    let mut nearly = copy;
+    *nearly.last_mut().and_then(|head| head.3.last_mut()).expect("numbers") ^= 1;
+    assert!(!resolve(single(&config, &nearly).path()).expect("resolves").shape.tied_embeddings);
+}
+
 /// The fixture in two shards and, if asked for, an index.
 fn sharded(index: bool) -> tempfile::TempDir {
     let tensors = stored(&shape(), Dtype::BF16);
@@ -181,16 +240,13 @@ fn a_tied_head_is_the_embedding_and_an_untied_one_must_be_there() {
     let all = stored(&shape(), Dtype::F32);
     let without_head: Vec<Stored> = all.iter().filter(|t| t.0 != "lm_head.weight").cloned().collect();
     let tied = config_with("tie_word_embeddings", "true");
-    // a copy of the head in the file changes nothing: HF overwrites it too
-    for tensors in [&without_head, &all] {
-        let dir = single(&tied, tensors);
-        let source = open(dir.path()).expect("opens");
-        let load = |tensor| {
-            let weight = weight_of(tensor, Shard::Rows, &shape(), 2);
-            numbers(&source.load(&weight, 1, 2, crate::plan::DType::F32).expect("loads"))
-        };
-        assert_eq!(load(Tensor::Head), load(Tensor::Embedding));
-    }
+    let dir = single(&tied, &without_head);
+    let source = open(dir.path()).expect("opens");
+    let load = |tensor| {
+        let weight = weight_of(tensor, Shard::Rows, &shape(), 2);
+        numbers(&source.load(&weight, 1, 2, crate::plan::DType::F32).expect("loads"))
+    };
+    assert_eq!(load(Tensor::Head), load(Tensor::Embedding));
     let message = refusal(open(single(CONFIG, &without_head).path()));
     assert!(message.contains("lm_head.weight is missing"), "{message}");
     assert!(message.contains("tie_word_embeddings"), "{message}");

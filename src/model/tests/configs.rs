@@ -97,6 +97,22 @@ fn number_formats_and_end_of_text_ids_are_read() {
     assert_eq!(accepted("eos_token_id", "2").eos, [2]);
     assert_eq!(accepted("eos_token_id", "[5, 2]").eos, [5, 2]);
     assert!(accepted("eos_token_id", "null").eos.is_empty());
+    // generation_config.json is what generating reads first
+    for (generation, wanted) in [
+        (r#"{"eos_token_id": [9, 3]}"#, &[9, 3][..]),
+        (r#"{"eos_token_id": 9}"#, &[9]),
+        (r#"{"eos_token_id": null, "temperature": 0.6}"#, &[2]),
+        ("{}", &[2]),
+    ] {
+        let dir = model_dir(&config_with("eos_token_id", "2"));
+        std::fs::write(dir.path().join("generation_config.json"), generation).expect("write");
+        assert_eq!(resolve(dir.path()).expect("valid").eos, wanted, "{generation}");
+    }
+    let dir = model_dir(CONFIG);
+    std::fs::write(dir.path().join("generation_config.json"), r#"{"eos_token_id": "x"}"#)
+        .expect("write");
+    let message = refusal(resolve(dir.path()));
+    assert!(message.contains("generation_config.json: \"eos_token_id\" is \"x\""), "{message}");
     assert!(refusal(with("eos_token_id", "[5, -2]")).contains("\"eos_token_id\" is [5,-2]"));
 }
 
