@@ -5,6 +5,7 @@
 //! a model computes is named by [`Model::fingerprint`].
 
 mod built_in;
+mod chat;
 mod checkpoint;
 mod config;
 mod converted;
@@ -20,6 +21,7 @@ mod trained;
 mod weights;
 
 pub use arithmetic::{Matrix, MatrixData, RandomStream};
+pub use chat::{ChatTemplate, Message};
 pub use config::{MAX_LAYERS, MAX_SIZE};
 pub use converted::check_place;
 pub use numbers::{NumbersFile, write_numbers};

@@ -55,6 +55,15 @@ fn a_case_for_each_architecture_in_the_order_asked_for() {
         (&6.into(), &90.into()),
         "the last 4 are dropped"
     );
+    let text = std::fs::read_to_string(place.path().join("text.txt")).unwrap();
+    assert_eq!(found["model"], "model");
+    assert_eq!(found["weights"].as_str().map(str::len), Some(16), "a fingerprint");
+    let named = serde_json::json!({
+        "file": "text.txt", "sha256": ladderscope::base::hash::sha256(text), "tokens": 100,
+    });
+    assert_eq!(found["text"], named);
+    let limited = json(&place, &["--text", "text.txt", "--tokens", "64"]);
+    assert_eq!((&limited["tokens"], &limited["text"]["tokens"]), (&64.into(), &100.into()));
     let cases = found["cases"].as_array().unwrap();
     let names: Vec<&str> = cases.iter().map(|case| case["architecture"].as_str().unwrap()).collect();
     assert_eq!(names.join(","), asked);
@@ -309,6 +318,48 @@ fn give_weights(place: &Place) {
     let header = serde_json::to_vec(&header).unwrap();
     let whole = [&(header.len() as u64).to_le_bytes()[..], &header, &data].concat();
     std::fs::write(place.path().join("model/model.safetensors"), whole).unwrap();
+}
+
+/// A head that differs from the tied embedding counts, prompts go through the chat template, and generation_config.json
+/// says where a text ends.
+#[test]
+fn a_checkpoint_is_read_as_transformers_reads_it() {
+    let place = place();
+    give_weights(&place);
+    let generate = |more: &[&str]| {
+        let model = ["generate", "--weights", "model", "--output-tokens", "4"];
+        place.run(&[&model[..], &["--format", "json"], more].concat())
+    };
+    let plain = generate(&["--prompt", "w5 w6"]).exits(0);
+    assert_eq!(plain.json()["prompt_tokens"], serde_json::json!([[0, 5, 6]]));
+    let refused = generate(&["--prompt", "w5", "--chat"]).exits(2).stderr;
+    assert!(refused.contains("model has no chat template"), "{refused}");
+    place.write(
+        "model/tokenizer_config.json",
+        r#"{"bos_token": "w9", "chat_template":
+            "{{ bos_token }}{% for m in messages %}\n{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %} {{ 'w1' if m['role'] == 'system' else 'w2' }} {{ m['content'] | trim }}{% endfor %}{% if add_generation_prompt %} w3{% endif %}"}"#,
+    );
+    let chat = generate(&["--prompt", " w5 w6 ", "--chat"]).exits(0).json();
+    assert_eq!(chat["prompt_tokens"], serde_json::json!([[9, 2, 5, 6, 3]]), "no other special tokens");
+    let both = ["--prompt", "w5", "--prompt", "w6", "--chat", "--system", "w7"];
+    let both = generate(&both).exits(0).json();
+    assert_eq!(both["prompt_tokens"], serde_json::json!([[9, 1, 7, 2, 5, 3], [9, 1, 7, 2, 6, 3]]));
+    place.write("model/chat_template.jinja", "w1\n{{ nothing.of_it }}\n");
+    let refused = generate(&["--prompt", "w5", "--chat"]).exits(2).stderr;
+    assert!(refused.contains("chat_template.jinja: chat template, line 2"), "{refused}");
+
+    // the first token that comes ends the text
+    let first = plain.json()["tokens"][0][0].clone();
+    place.write("model/generation_config.json", &format!(r#"{{"eos_token_id": [127, {first}]}}"#));
+    let ended = generate(&["--prompt", "w5 w6", "--stop-at-eos"]).exits(0).json();
+    assert_eq!(ended["tokens"][0].as_array().map(Vec::len), Some(1), "{ended}");
+
+    let config = std::fs::read_to_string(place.path().join("model/config.json")).unwrap();
+    let tied = config.replace("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+    place.write("model/config.json", &tied);
+    let own_head = generate(&["--prompt", "w5 w6"]).exits(0);
+    assert!(own_head.stderr.contains("lm_head.weight differs from the embedding"), "{own_head:?}");
+    assert_eq!(own_head.json()["top_logits"], plain.json()["top_logits"]);
 }
 
 /// An experiment of the model whose speed is simulated and whose quality is evaluated.

@@ -9,7 +9,7 @@ use super::output::{self, Format, FormatArgs};
 use super::patience::Patience;
 use super::report;
 use crate::base::error::{Error, Result};
-use crate::model::{Model, Tokenizer, read_prompts};
+use crate::model::{ChatTemplate, Message, Model, Tokenizer, read_prompts};
 use crate::plan::{Architecture, CommDType, DType, Variant};
 use crate::run::{GenerateOptions, GenerateRequest, Generated, Said, backend, choose_generator};
 use crate::table::render::{Shown, Sourced, Table};
@@ -27,6 +27,12 @@ pub struct Args {
     /// A prompt, through the directory's tokenizer.json (repeatable)
     #[arg(long, value_name = "TEXT", required_unless_present = "prompt_tokens_file")]
     pub prompt: Vec<String>,
+    /// Take each prompt as a user's message, through the chat template of the directory
+    #[arg(long, requires = "weights", conflicts_with = "prompt_tokens_file")]
+    pub chat: bool,
+    /// With --chat: the system's message before each prompt
+    #[arg(long, value_name = "TEXT", requires = "chat")]
+    pub system: Option<String>,
     /// A prompt a line, token ids separated by blanks, taken as they are
     #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
     pub prompt_tokens_file: Option<PathBuf>,
@@ -195,10 +201,21 @@ fn prompts(args: &Args, model: &Model, tokenizer: Option<&Tokenizer>) -> Result<
             "give token ids with --prompt-tokens-file FILE",
         )
     })?;
+    let template = args.weights.as_deref().filter(|_| args.chat).map(ChatTemplate::open).transpose()?;
+    let encode = |text: &String| match &template {
+        None => tokenizer.encode(text),
+        Some(template) => {
+            let system = args.system.as_ref().map(|content| Message { role: "system", content });
+            let user = Message { role: "user", content: text };
+            let messages: Vec<Message<'_>> = system.into_iter().chain([user]).collect();
+            // the template has special tokens of its own
+            tokenizer.encode_plain(&template.render(&messages)?)
+        }
+    };
     args.prompt
         .iter()
         .map(|text| {
-            let ids = tokenizer.encode(text)?;
+            let ids = encode(text)?;
             match ids.iter().find(|id| **id >= model.shape.vocab) {
                 _ if ids.is_empty() => Err(Error::input(format!("--prompt '{text}' has no tokens"))),
                 Some(id) => Err(Error::input(format!(
