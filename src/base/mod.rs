@@ -1,4 +1,4 @@
-//! What every wing stands on: errors and panics, text and its order, hashes, files that are whole or not there, frames as Parquet files, statistics, words.
+//! What every wing stands on: errors and panics, text and its order, hashes, files that are whole or not there, frames as Parquet files, statistics, terminals, words.
 
 pub mod atomic;
 pub mod cache;
@@ -10,5 +10,6 @@ pub mod panic;
 pub mod parquet;
 pub mod regular;
 pub mod statistics;
+pub mod terminal;
 pub mod text;
 pub mod words;

@@ -53,7 +53,7 @@ impl Workbench {
         }
         let inherited =
             ["NO_COLOR", "SSH_CONNECTION", "SSH_TTY", "LADDERSCOPE_CONFIG", "TMUX", "TERM_PROGRAM"];
-        for name in inherited {
+        for name in inherited.into_iter().chain(["CLICOLOR_FORCE", "CLICOLOR", "CI"]) {
             command.env_remove(name);
         }
         for (name, value) in environment {
@@ -122,6 +122,25 @@ impl Workbench {
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = self.child.process_id().and_then(|pid| rustix::process::Pid::from_raw(pid as i32));
         rustix::process::kill_process(pid.expect("it runs"), signal).expect("it can be signalled");
+    }
+
+    /// Waits for the end of a program that draws nothing: all bytes that it wrote, and its status.
+    pub fn plain(mut self) -> (Vec<u8>, ExitStatus) {
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("its status can be asked") {
+                break status;
+            }
+            assert!(start.elapsed() < PATIENCE, "it does not end:\n{}", self.contents());
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        // what it wrote last may still be on its way
+        let mut before = usize::MAX;
+        while before != self.written() {
+            before = self.written();
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        (self.written_since(0), status)
     }
 
     /// Waits for the end; the terminal must be as it was: main screen, cursor shown. What is left on the

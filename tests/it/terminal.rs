@@ -327,3 +327,48 @@ fn tables_are_no_wider_than_the_terminal_and_whole_in_a_pipe() {
         assert!(lines[at + 1].starts_with(" llama-3-70b ") && lines[at].contains("14336"), "{text}");
     }
 }
+
+/// Everything that a verb writes to a terminal of this kind, and its status.
+fn written(place: &Place, arguments: &[&str], environment: &[(&str, &str)]) -> (String, u32) {
+    let program = Path::new(PROGRAM);
+    let verb = Workbench::open_with(program, place.path(), arguments, environment, (100, 30));
+    let (bytes, status) = verb.plain();
+    (String::from_utf8_lossy(&bytes).into_owned(), status.exit_code())
+}
+
+#[test]
+fn a_dumb_terminal_gets_no_escape_sequence_and_no_workbench() {
+    let place = place(&[("mine", SIMULATED)]);
+    let executed =
+        ["run", "--backend", "cpu", "--model", "tiny", "--samples", "1", "--output-tokens", "4"];
+    let generated =
+        ["generate", "--model", "tiny", "--prompt-tokens-file", "ids", "--output-tokens", "2"];
+    place.write("ids", "1 2 3\n");
+    place.write("wrong.toml", "[grid]\ntpp = [1]\n");
+    let verbs: [(&[&str], u32); 9] = [
+        (&["sweep", "experiments/mine.toml"], 0),
+        (&executed, 0),
+        (&generated, 0),
+        (&["runs"], 0),
+        (&["compare", "--by", "architecture"], 0),
+        (&["--help"], 0),
+        (&["sweep", "wrong.toml"], 2),
+        (&["runs", "--no-such-option"], 2),
+        (&[], 2),
+    ];
+    for (arguments, status) in verbs {
+        // with CI set, clap would colour what it prints on any terminal
+        let (text, code) = written(&place, arguments, &[("TERM", "dumb"), ("CI", "true")]);
+        assert_eq!(code, status, "{arguments:?}: {text}");
+        assert!(!text.contains('\u{1b}') && !text.is_empty(), "{arguments:?}: {text:?}");
+        assert!(!arguments.is_empty() || text.contains("TERM is 'dumb'"), "{text}");
+    }
+    let coloured = |environment: &[(&str, &str)]| {
+        written(&place, &["sweep", "wrong.toml"], environment).0.contains('\u{1b}')
+    };
+    assert!(coloured(&[]), "a terminal has colours");
+    assert!(!coloured(&[("NO_COLOR", "1")]));
+    assert!(coloured(&[("TERM", "dumb"), ("CLICOLOR_FORCE", "1")]), "who forces colours gets them");
+    assert!(!coloured(&[("TERM", "dumb"), ("CLICOLOR_FORCE", "0")]));
+    assert!(!coloured(&[("NO_COLOR", "1"), ("CLICOLOR_FORCE", "1")]));
+}

@@ -1,13 +1,14 @@
 //! The command itself: its verbs, and what becomes of their results and errors.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser};
 
 use super::{Verb, complete, output, report};
 use crate::base::error::{Error, Result};
+use crate::base::terminal::is_coloured;
 use crate::run::cuda;
 
 /// How much of tensor-parallel decoding time is exposed communication, and which architecture hides it?
@@ -90,7 +91,10 @@ fn parse_and_dispatch() -> ExitCode {
     let words: Vec<String> =
         std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
     report::heed_format(&words);
-    let cli = match Cli::try_parse() {
+    let terminal = std::io::stdout().is_terminal() || report::stderr_is_terminal();
+    let colour = if is_coloured(terminal) { ColorChoice::Auto } else { ColorChoice::Never };
+    let matches = Cli::command().color(colour).try_get_matches();
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(report::usage(&error)),
     };

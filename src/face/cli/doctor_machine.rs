@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::base::terminal::takes_escapes;
+
 /// The processor, as `/proc` and `/sys` describe it.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Cpu {
@@ -205,7 +207,7 @@ pub fn terminal() -> Terminal {
     let term = variable("TERM");
     let colour = if !variable("NO_COLOR").is_empty() {
         "none (NO_COLOR)"
-    } else if term.is_empty() || term == "dumb" {
+    } else if !takes_escapes() {
         "none (TERM)"
     } else if ["truecolor", "24bit"].contains(&variable("COLORTERM").as_str()) {
         "true"

@@ -137,10 +137,9 @@ pub fn run(args: &Args) -> Result<u8> {
             sequence_parallel: args.sequence_parallel,
         },
     };
-    let bar = if report::stderr_is_terminal() {
-        ProgressBar::new(u64::from(args.output_tokens))
-    } else {
-        ProgressBar::hidden()
+    let bar = match report::stderr_draws() {
+        true => ProgressBar::new(u64::from(args.output_tokens)),
+        false => ProgressBar::hidden(),
     };
     let mut on_token = |done: usize| bar.set_position(done as u64);
     let options = GenerateOptions { graph: !args.no_graph, timeout: args.patience.timeout() };

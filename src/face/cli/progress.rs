@@ -23,7 +23,7 @@ const IMPOSSIBLE_SHOWN: usize = 100;
 
 /// A bar of what is done of so many things, on standard error where that is a terminal; else a hidden one.
 pub(super) fn bar(total: u64) -> ProgressBar {
-    let bar = match report::stderr_is_terminal() {
+    let bar = match report::stderr_draws() {
         true => ProgressBar::new(total),
         false => ProgressBar::hidden(),
     };
@@ -60,7 +60,7 @@ impl<'a> Progress<'a> {
     pub fn new(cells: &'a [Cell], rounds: u32) -> Self {
         let can_run = cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs).count();
         let total = can_run * rounds.max(1) as usize;
-        let bar = report::stderr_is_terminal().then(|| bar(total as u64));
+        let bar = report::stderr_draws().then(|| bar(total as u64));
         Self {
             cells,
             rounds,

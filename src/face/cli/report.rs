@@ -7,6 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
 use crate::base::error::Error;
+use crate::base::terminal::{is_coloured, takes_escapes};
 use crate::base::text::{printable, without_controls};
 use crate::desk::Opened;
 
@@ -15,9 +16,9 @@ pub fn stderr_is_terminal() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// Whether colour is wanted: a terminal and no `NO_COLOR`.
-fn coloured() -> bool {
-    stderr_is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+/// True if progress bars can be drawn on standard error.
+pub fn stderr_draws() -> bool {
+    stderr_is_terminal() && takes_escapes()
 }
 
 /// Whether errors are for programs: `--format json` was given.
@@ -67,7 +68,8 @@ pub fn print(error: &Error) {
     if JSON.load(Ordering::Relaxed) {
         return write(&as_json(error));
     }
-    write(render(error, stderr_is_terminal(), coloured()).trim_end());
+    let coloured = is_coloured(stderr_is_terminal());
+    write(render(error, stderr_draws() || coloured, coloured).trim_end());
 }
 
 fn render(error: &Error, fancy: bool, colour: bool) -> String {

@@ -90,6 +90,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use crate::base::error::{Error, Result};
+use crate::base::terminal::takes_escapes;
 use crate::desk::Opened;
 
 /// How the workbench is opened.
@@ -129,6 +130,12 @@ pub fn run(options: Options) -> Result<()> {
         return Err(Error::input_help(
             "the workbench needs a terminal",
             "every screen has a verb: ladderscope sweep, runs, show, overlap, pareto, compare",
+        ));
+    }
+    if !takes_escapes() {
+        return Err(Error::input_help(
+            "the workbench draws with escape sequences, and TERM is 'dumb' or not set",
+            "set TERM to the terminal's kind, such as xterm-256color; every screen has a verb: ladderscope runs, compare",
         ));
     }
     event::run(options)
