@@ -1,47 +1,99 @@
-//! Writing files so that they are there whole or not at all, whatever dies meanwhile.
+//! Writing files and directories so that they are there whole or not at all, whatever dies meanwhile.
+//!
+//! A file has no name until it is whole where the file system allows that (`O_TMPFILE`), so that a process that is
+//! killed leaves nothing. Elsewhere, and for directories and files that take the place of another, an unfinished one
+//! has a name that records its process ([`super::owner`]): in [`FOLDER`] of the runs directory that it belongs to,
+//! else beside its place, where the next write of the same output removes it once that process is gone.
 
-use std::fs::{File, Permissions};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::{Errno, retry_on_intr};
 
+use super::owner::{is_abandoned, unfinished_name};
+use super::regular;
 use crate::base::error::{Error, Result};
 
-/// How names of unfinished files and directories begin; nothing lists them.
-pub const UNFINISHED: &str = ".tmp-";
+/// Folder of a runs directory for what is not finished; nothing lists it.
+pub const FOLDER: &str = ".ladderscope";
 
-/// A file that is written beside its place and renamed into it when it is whole. Dropped before
-/// [`AtomicFile::finish`] it leaves nothing, and what was in its place stays.
+/// A file that gets its name when it is whole. Dropped before [`AtomicFile::finish`] it leaves nothing, and the file
+/// that it was to replace stays.
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,
-    file: NamedTempFile,
+    /// The directory of `path`.
+    dir: OwnedFd,
+    file: File,
+    /// Name until it is whole, where it needs one.
+    named: Option<Named>,
+}
+
+/// A name in an open directory, which is removed when this is dropped.
+#[derive(Debug)]
+struct Named {
+    dir: OwnedFd,
+    name: Option<String>,
+}
+
+impl Named {
+    fn rename(&mut self, dir: &OwnedFd, name: &OsStr) -> io::Result<()> {
+        let Some(old) = &self.name else { return Ok(()) };
+        rustix::fs::renameat(&self.dir, old.as_str(), dir, name)?;
+        self.name = None;
+        Ok(())
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        if let Some(name) = &self.name {
+            let _ = rustix::fs::unlinkat(&self.dir, name.as_str(), AtFlags::empty());
+        }
+    }
 }
 
 impl AtomicFile {
     /// Starts a file that is to be at `path`. Fails where nothing can be written beside `path`, also
     /// where its directory is not there: a path that somebody mistyped is to be refused.
     pub fn create(path: &Path) -> Result<Self> {
-        let file = tempfile::Builder::new()
-            .prefix(UNFINISHED)
-            // the umask applies; the default would hide results from everybody else
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(directory(path))
-            .map_err(Error::io(path))?;
-        // tells who cleans up after the dead that this one is alive; a file system without locks does without
-        let _ = file.as_file().try_lock();
-        Ok(Self { path: path.to_owned(), file })
+        Self::start(path, false).map_err(Error::io(path))
     }
 
     /// Starts a file like [`AtomicFile::create`], and makes the directories on the way. Fails where one
     /// of them can neither be made nor written to.
     pub fn create_all(path: &Path) -> Result<Self> {
-        let dir = directory(path);
-        std::fs::create_dir_all(dir).map_err(Error::io(dir))?;
-        Self::create(path)
+        Self::start(path, true).map_err(Error::io(path))
+    }
+
+    fn start(path: &Path, make: bool) -> io::Result<Self> {
+        let dir = regular::parent(path, make)?.0;
+        match unnamed(&dir) {
+            Some(file) => Ok(Self { path: path.to_owned(), dir, file, named: None }),
+            None => Self::start_named(path, dir),
+        }
+    }
+
+    fn start_named(path: &Path, dir: OwnedFd) -> io::Result<Self> {
+        let scratch = scratch(path, &dir)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        loop {
+            let name = unfinished_name(&target(path));
+            let opened = || rustix::fs::openat(&scratch, name.as_str(), flags, regular::NEW_FILE);
+            match retry_on_intr(opened) {
+                Ok(file) => {
+                    let named = Some(Named { dir: scratch, name: Some(name) });
+                    return Ok(Self { path: path.to_owned(), dir, file: file.into(), named });
+                }
+                Err(Errno::EXIST) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
     }
 
     /// Where the file will be.
@@ -51,16 +103,44 @@ impl AtomicFile {
 
     /// The file that is written meanwhile, for what seeks in it or reads it again.
     pub fn file_mut(&mut self) -> &mut File {
-        self.file.as_file_mut()
+        &mut self.file
     }
 
-    /// Syncs the file, renames it into place and syncs the directory. Fails where the disk is full or
+    /// Syncs the file, gives it its name and syncs the directory. Fails where the disk is full or
     /// `path` cannot be replaced, and what was there stays then; a directory that cannot be synced is an
     /// error after the renaming.
-    pub fn finish(self) -> Result<()> {
-        self.file.as_file().sync_all().map_err(Error::io(&self.path))?;
-        self.file.persist(&self.path).map_err(|e| Error::io(&self.path)(e.error))?;
-        sync_dir(directory(&self.path))
+    pub fn finish(mut self) -> Result<()> {
+        let path = self.path.clone();
+        self.file.sync_all().and_then(|()| self.publish()).map_err(Error::io(&path))?;
+        sync_dir(directory(&path))
+    }
+
+    fn publish(&mut self) -> io::Result<()> {
+        let name: OsString = self.path.file_name().unwrap_or_default().to_owned();
+        if self.named.is_none() {
+            match link(&self.file, &self.dir, &name) {
+                Ok(()) => return Ok(()),
+                // a link takes nothing's place, a renamed file does
+                Err(Errno::EXIST) => {
+                    let scratch = scratch(&self.path, &self.dir)?;
+                    let unfinished = unfinished_name(&target(&self.path));
+                    link(&self.file, &scratch, unfinished.as_ref())?;
+                    self.named = Some(Named { dir: scratch, name: Some(unfinished) });
+                }
+                // a sandbox without such links
+                Err(_) => {
+                    let mut copy = Self::start_named(&self.path, self.dir.try_clone()?)?;
+                    self.file.seek(SeekFrom::Start(0))?;
+                    io::copy(&mut self.file, &mut copy.file)?;
+                    copy.file.sync_all()?;
+                    self.named = copy.named.take();
+                }
+            }
+        }
+        match &mut self.named {
+            Some(named) => named.rename(&self.dir, &name),
+            None => Ok(()),
+        }
     }
 }
 
@@ -74,6 +154,61 @@ impl Write for AtomicFile {
     }
 }
 
+/// A directory that gets its name when everything is in it. Dropped before [`UnfinishedDir::finish`] it goes with all
+/// that it holds.
+#[derive(Debug)]
+pub struct UnfinishedDir {
+    path: PathBuf,
+    target: PathBuf,
+    /// False once it has its name.
+    unfinished: bool,
+}
+
+impl UnfinishedDir {
+    /// Starts a directory that is to be at `target`. Fails where none can be made beside it, or in the runs directory.
+    pub fn create(target: &Path) -> Result<Self> {
+        let make = || -> io::Result<PathBuf> {
+            let dir = regular::parent(target, false)?.0;
+            let scratch = scratch(target, &dir)?;
+            let place = match regular::confined(target) {
+                Some(root) if !is_same(&scratch, &dir)? => root.join(FOLDER),
+                _ => directory(target).to_owned(),
+            };
+            loop {
+                let name = unfinished_name(&self::target(target));
+                match rustix::fs::mkdirat(&scratch, name.as_str(), Mode::from_raw_mode(0o777)) {
+                    Ok(()) => return Ok(place.join(name)),
+                    Err(Errno::EXIST) => {}
+                    Err(e) => return Err(e.into()),
+                }
+            }
+        };
+        let path = make().map_err(Error::io(target))?;
+        Ok(Self { path, target: target.to_owned(), unfinished: true })
+    }
+
+    /// Where it is until it is finished.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Gives the directory its name, and syncs the directory around it. Fails where something stands there that is not
+    /// an empty directory: this one is gone then.
+    pub fn finish(mut self) -> io::Result<()> {
+        regular::rename(&self.path, &self.target)?;
+        self.unfinished = false;
+        sync(directory(&self.target))
+    }
+}
+
+impl Drop for UnfinishedDir {
+    fn drop(&mut self) {
+        if self.unfinished {
+            let _ = regular::remove_tree(&self.path);
+        }
+    }
+}
+
 /// Writes `bytes` to `path`, all of them or none, and makes the directories on the way. Fails where
 /// [`AtomicFile::create_all`] or [`AtomicFile::finish`] does.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
@@ -82,14 +217,76 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     file.finish()
 }
 
+/// Removes a directory of a runs directory with everything in it: first from its place, at once, so that nobody
+/// sees half of it. Fails where it cannot be moved or removed.
+pub fn remove_dir(path: &Path) -> Result<()> {
+    let doomed = UnfinishedDir::create(path)?;
+    regular::rename(path, doomed.path()).map_err(Error::io(path))?;
+    regular::remove_tree(doomed.path()).map_err(Error::io(path))
+}
+
+/// Removes from [`FOLDER`] of a runs directory what processes left that are gone. What cannot be removed stays: it is
+/// in nobody's way.
+pub fn remove_abandoned(root: &Path) {
+    remove_abandoned_in(&root.join(FOLDER), None);
+}
+
+fn remove_abandoned_in(folder: &Path, target: Option<&str>) {
+    for entry in regular::entries(folder).unwrap_or_default() {
+        if is_abandoned(&entry.name, target) {
+            let path = folder.join(&entry.name);
+            let _ = if entry.is_dir { regular::remove_tree(&path) } else { regular::remove_file(&path) };
+        }
+    }
+}
+
 /// Makes renames within a directory last through a power cut. Fails where the disk does; a file system
 /// or a permission that does not allow such a sync is passed over.
 pub fn sync_dir(dir: &Path) -> Result<()> {
+    sync(dir).map_err(Error::io(dir))
+}
+
+fn sync(dir: &Path) -> io::Result<()> {
     match File::open(dir).and_then(|dir| dir.sync_all()) {
         // a directory that may be written but not read, or one of a file system without such a sync
         Err(e) if matches!(e.kind(), PermissionDenied | InvalidInput | Unsupported) => Ok(()),
-        synced => synced.map_err(Error::io(dir)),
+        synced => synced,
     }
+}
+
+/// A file without a name in a directory; `None` where the system has no such files, or could not name it later.
+fn unnamed(dir: &OwnedFd) -> Option<File> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = retry_on_intr(|| rustix::fs::openat(dir, ".", flags, regular::NEW_FILE)).ok()?;
+    regular::descriptor_path(&file).exists().then(|| file.into())
+}
+
+/// Gives a file without a name one that nothing has.
+fn link(file: &File, dir: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
+    rustix::fs::linkat(CWD, regular::descriptor_path(file), dir, name, AtFlags::SYMLINK_FOLLOW)
+}
+
+/// The directory for the unfinished names of an output in `dir`: [`FOLDER`] of its runs directory, unless that is on
+/// another file system, else `dir` itself, which is rid of those of earlier writers of that output.
+fn scratch(path: &Path, dir: &OwnedFd) -> io::Result<OwnedFd> {
+    if let Some(root) = regular::confined(path) {
+        let scratch = regular::directory(&root.join(FOLDER), true)?;
+        if rustix::fs::fstat(&scratch)?.st_dev == rustix::fs::fstat(dir)?.st_dev {
+            return Ok(scratch);
+        }
+    }
+    remove_abandoned_in(directory(path), Some(&target(path)));
+    dir.try_clone()
+}
+
+fn is_same(a: &impl AsFd, b: &impl AsFd) -> io::Result<bool> {
+    let (a, b) = (rustix::fs::fstat(a)?, rustix::fs::fstat(b)?);
+    Ok((a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
+}
+
+/// The name that an output is to have.
+fn target(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 fn directory(path: &Path) -> &Path {
@@ -98,19 +295,97 @@ fn directory(path: &Path) -> &Path {
 
 #[cfg(test)]
 mod tests {
+    use super::super::owner::name_of_the_dead;
     use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            regular::entries(dir).unwrap_or_default().into_iter().map(|entry| entry.name).collect();
+        names.sort();
+        names
+    }
 
     #[test]
     fn a_file_that_is_not_finished_leaves_the_old_one_and_no_rubbish() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.json");
         write(&path, b"old").unwrap();
-        let mut file = AtomicFile::create(&path).unwrap();
-        file.write_all(b"ne").unwrap();
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
-        drop(file);
+        let started = [
+            AtomicFile::create(&path).unwrap(),
+            AtomicFile::start_named(&path, regular::directory(dir.path(), false).unwrap()).unwrap(),
+        ];
+        assert!(names(dir.path()).len() >= 2, "one of them has a name");
+        for mut file in started {
+            file.write_all(b"ne").unwrap();
+            drop(file);
+        }
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert_eq!(names(dir.path()), ["a.json"]);
+    }
+
+    #[test]
+    fn a_finished_file_takes_the_place_of_another_with_and_without_a_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        for text in ["1", "22", "3"] {
+            write(&path, text.as_bytes()).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+            let dir = regular::directory(dir.path(), false).unwrap();
+            let mut named = AtomicFile::start_named(&path, dir).unwrap();
+            named.write_all(b"named").unwrap();
+            named.finish().unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), b"named");
+        }
+        assert_eq!(names(dir.path()), ["a.json"]);
+        let folder = dir.path().join("folder");
+        std::fs::create_dir(&folder).unwrap();
+        assert!(write(&folder, b"1").is_err(), "a directory is not replaced");
+        assert_eq!(names(dir.path()), ["a.json", "folder"]);
+    }
+
+    #[test]
+    fn the_next_write_of_an_output_removes_what_its_dead_writers_left_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        let dead = name_of_the_dead("a.json").unwrap();
+        let others = [name_of_the_dead("b.json").unwrap(), unfinished_name("a.json"), ".tmp-abc".into()];
+        std::fs::write(dir.path().join(&dead), "half").unwrap();
+        for other in &others {
+            std::fs::write(dir.path().join(other), "half").unwrap();
+        }
+        write(&path, b"1").unwrap();
+        write(&path, b"2").unwrap();
+        let left = names(dir.path());
+        assert!(!left.contains(&dead), "{left:?}");
+        assert!(others.iter().all(|other| left.contains(other)), "{left:?}");
+    }
+
+    #[test]
+    fn below_a_runs_directory_unfinished_names_are_in_its_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("runs");
+        regular::confine(&root);
+        regular::make_folder(&root.join("run")).unwrap();
+        let path = root.join("run/record.json");
+        let folder = regular::directory(&root.join("run"), false).unwrap();
+        let named = AtomicFile::start_named(&path, folder).unwrap();
+        assert_eq!(names(&root.join(FOLDER)).len(), 1);
+        assert_eq!(names(&root.join("run")), [""; 0]);
+        named.finish().unwrap();
+        write(&path, b"again").unwrap();
+        let unfinished = UnfinishedDir::create(&root.join("other")).unwrap();
+        assert!(unfinished.path().starts_with(root.join(FOLDER)));
+        std::fs::write(unfinished.path().join("spec.json"), "{}").unwrap();
+        unfinished.finish().unwrap();
+        drop(UnfinishedDir::create(&root.join("third")).unwrap());
+        assert_eq!(names(&root), [FOLDER, "other", "run"]);
+        let dead = root.join(FOLDER).join(name_of_the_dead("x").unwrap());
+        std::fs::create_dir_all(dead.join("deep")).unwrap();
+        std::fs::write(root.join(FOLDER).join("a user's"), "mine").unwrap();
+        remove_abandoned(&root);
+        assert_eq!(names(&root.join(FOLDER)), ["a user's"]);
+        remove_dir(&root.join("run")).unwrap();
+        assert_eq!(names(&root), [FOLDER, "other"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub mod error;
 pub mod hash;
 pub mod natural;
 pub mod offer;
+pub mod owner;
 pub mod panic;
 pub mod parquet;
 pub mod regular;

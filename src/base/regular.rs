@@ -1,23 +1,54 @@
-//! Files in places that others can write to. A name there may be a link to somebody's own file, a pipe that
-//! never answers or a device: what is read or appended to is a regular file that lies where its name
-//! says, or nothing.
+//! Files in directories that others can write to. A name there may be a link to somebody's own file, a pipe that
+//! never answers or a device: only a regular file at exactly that name is read or appended to.
+//!
+//! Below a directory that [`confine`] names (a runs directory) no link is followed on the way either: each
+//! directory is opened by its name in the one above it. The directory itself may be a link.
 
-use std::fs::{File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use rustix::io::{Errno, retry_on_intr};
 
-/// Opens a file to read it. Fails as the system does; for a link, a pipe, a device or a directory the
-/// error says what stands there instead of a file.
-pub fn open(path: &Path) -> io::Result<File> {
-    open_as(path, OpenOptions::new().read(true), true)
+/// Directories below which no link is followed.
+static CONFINED: RwLock<Vec<PathBuf>> = RwLock::new(Vec::new());
+
+/// Mode of new directories; the umask applies.
+const NEW_DIRECTORY: Mode = Mode::from_raw_mode(0o777);
+/// Mode of new files; the umask applies, and a stricter one would hide results from everybody else.
+pub(super) const NEW_FILE: Mode = Mode::from_raw_mode(0o666);
+
+/// From here on this process follows no link below `root`, in paths that begin with it.
+pub fn confine(root: &Path) {
+    let is_known = |all: &Vec<PathBuf>| all.iter().any(|known| known == root);
+    if !CONFINED.read().is_ok_and(|all| is_known(&all)) {
+        let mut all = CONFINED.write().unwrap_or_else(PoisonError::into_inner);
+        if !is_known(&all) {
+            all.push(root.to_owned());
+        }
+    }
 }
 
-/// Opens a file to read and change it, and makes an empty one where there is none. Fails like [`open`].
+/// The innermost confined directory of a path; `None` elsewhere.
+pub fn confined(path: &Path) -> Option<PathBuf> {
+    let all = CONFINED.read().unwrap_or_else(PoisonError::into_inner);
+    let of = all.iter().filter(|root| path.starts_with(root));
+    of.max_by_key(|root| root.components().count()).cloned()
+}
+
+/// Opens a file to read it. Fails as the system does; for a link, a pipe, a device or a directory the
+/// error says so.
+pub fn open(path: &Path) -> io::Result<File> {
+    open_as(path, OFlags::RDONLY, true)
+}
+
+/// Opens a file to read and change it, and makes an empty one if there is none. Fails like [`open`].
 pub fn open_or_make(path: &Path) -> io::Result<File> {
-    open_as(path, OpenOptions::new().read(true).write(true).create(true).truncate(false), true)
+    open_as(path, OFlags::RDWR | OFlags::CREATE, true)
 }
 
 /// Reads a whole file into memory. Fails like [`open`], so that a pipe is an error and
@@ -29,7 +60,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// Reads a whole file that a user named or linked to: links are followed, pipes and devices are not
 /// waited for. Fails like [`open`], but for links.
 pub fn read_linked(path: &Path) -> io::Result<Vec<u8>> {
-    whole(open_as(path, OpenOptions::new().read(true), false)?)
+    whole(open_as(path, OFlags::RDONLY, false)?)
 }
 
 /// Where a relative path leads inside a directory; `None` where it would leave it, or a part of it is a link.
@@ -49,29 +80,160 @@ pub fn inside(dir: &Path, path: &Path) -> Option<PathBuf> {
 /// stands there: what lies behind it is not this program's.
 pub fn folder(path: &Path) -> io::Result<()> {
     match path.symlink_metadata() {
-        Ok(there) if !there.is_dir() => Err(odd(&there, "a directory")),
+        Ok(there) if !there.is_dir() => return Err(odd(&there, "a directory")),
+        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    match directory(path, false) {
         Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
         _ => Ok(()),
     }
 }
 
-fn open_as(path: &Path, options: &mut OpenOptions, is_ours: bool) -> io::Result<File> {
-    // a pipe would otherwise be waited for until somebody opens its other end
-    let mut flags = OFlags::NONBLOCK;
-    if is_ours {
-        flags |= OFlags::NOFOLLOW;
+/// Makes a directory and those on the way to it, as far as they are not there. Fails where a file stands in the
+/// way, or below a confined directory a link.
+pub fn make_folder(path: &Path) -> io::Result<()> {
+    directory(path, true).map(drop)
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub name: String,
+    /// True for a directory, false for everything else, links to directories included.
+    pub is_dir: bool,
+}
+
+/// The names in a directory, in no order; those that are no UTF-8 are left out. Fails like [`folder`], and where
+/// there is no directory.
+pub fn entries(path: &Path) -> io::Result<Vec<Entry>> {
+    let dir = directory(path, false)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let listed = Dir::new(retry_on_intr(|| rustix::fs::openat(&dir, ".", flags, Mode::empty()))?)?;
+    let mut found = Vec::new();
+    for entry in listed {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        if name == "." || name == ".." {
+            continue;
+        }
+        let is_dir = match entry.file_type() {
+            // some file systems say nothing in a listing
+            FileType::Unknown => rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)
+                .is_ok_and(|there| FileType::from_raw_mode(there.st_mode) == FileType::Directory),
+            kind => kind == FileType::Directory,
+        };
+        found.push(Entry { name: name.to_owned(), is_dir });
     }
-    let file = options.custom_flags(flags.bits() as i32).open(path);
+    Ok(found)
+}
+
+/// Removes a file or a link by its name. Fails as the system does.
+pub fn remove_file(path: &Path) -> io::Result<()> {
+    let (dir, name) = parent(path, false)?;
+    Ok(rustix::fs::unlinkat(&dir, name, AtFlags::empty())?)
+}
+
+/// Removes a directory with everything in it; links in it are removed, not followed. Fails as the system does.
+pub fn remove_tree(path: &Path) -> io::Result<()> {
+    let (dir, name) = parent(path, false)?;
+    // the open directory's own path: nothing on the way can be exchanged meanwhile
+    std::fs::remove_dir_all(descriptor_path(&dir).join(name))
+}
+
+/// Renames within confined directories, or elsewhere, without following links on either way. Fails as the system does.
+pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    let ((from, old), (to, new)) = (parent(from, false)?, parent(to, false)?);
+    Ok(rustix::fs::renameat(&from, old, &to, new)?)
+}
+
+/// Path by which this process reaches an open file or directory.
+pub(super) fn descriptor_path(of: &impl AsFd) -> PathBuf {
+    format!("/proc/self/fd/{}", of.as_fd().as_raw_fd()).into()
+}
+
+/// Opens a directory as a place for names; with `make` it is made first, and those on the way to it.
+pub(super) fn directory(path: &Path, make: bool) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = confined(path);
+    let start = match root.as_deref().unwrap_or(path) {
+        start if start.as_os_str().is_empty() => Path::new("."),
+        start => start,
+    };
+    if make {
+        std::fs::create_dir_all(start)?;
+    }
+    let mut dir = retry_on_intr(|| rustix::fs::open(start, flags, Mode::empty()))?;
+    let rest = root.as_deref().and_then(|root| path.strip_prefix(root).ok()).unwrap_or(Path::new(""));
+    for part in rest.components() {
+        let Component::Normal(name) = part else {
+            return Err(wrong(format!("leaves {} by '..'", start.display())));
+        };
+        let next =
+            || retry_on_intr(|| rustix::fs::openat(&dir, name, flags | OFlags::NOFOLLOW, Mode::empty()));
+        let opened = match next() {
+            Err(Errno::NOENT) if make => {
+                match rustix::fs::mkdirat(&dir, name, NEW_DIRECTORY) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(e) => return Err(e.into()),
+                }
+                next()
+            }
+            opened => opened,
+        };
+        dir = match opened {
+            Ok(opened) => opened,
+            Err(e @ (Errno::NOTDIR | Errno::LOOP)) => {
+                let there = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW);
+                let kind = there.map(|there| FileType::from_raw_mode(there.st_mode));
+                return Err(match kind {
+                    Ok(FileType::Symlink) => wrong(format!(
+                        "'{}' on the way is a link, which is not followed here",
+                        name.to_string_lossy()
+                    )),
+                    _ => e.into(),
+                });
+            }
+            Err(e) => return Err(e.into()),
+        };
+    }
+    Ok(dir)
+}
+
+/// The open directory of a path, and the name in it.
+pub(super) fn parent(path: &Path, make: bool) -> io::Result<(OwnedFd, &OsStr)> {
+    let name = path.file_name().ok_or_else(|| wrong("has no file name".into()))?;
+    Ok((directory(path.parent().unwrap_or(Path::new("")), make)?, name))
+}
+
+fn open_as(path: &Path, flags: OFlags, is_ours: bool) -> io::Result<File> {
+    // a pipe would otherwise be waited for until somebody opens its other end
+    let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match is_ours {
+        true => {
+            let (dir, name) = match confined(path).is_some_and(|root| root != path) {
+                true => parent(path, false).map(|(dir, name)| (Some(dir), name))?,
+                false => (None, path.as_os_str()),
+            };
+            let dir = dir.as_ref().map_or(CWD, AsFd::as_fd);
+            retry_on_intr(|| rustix::fs::openat(dir, name, flags | OFlags::NOFOLLOW, NEW_FILE))
+        }
+        false => retry_on_intr(|| rustix::fs::open(path, flags, NEW_FILE)),
+    };
     let there = if is_ours { path.symlink_metadata() } else { path.metadata() };
-    match (file, there) {
+    match (file.map(File::from), there) {
         (Ok(file), _) => match file.metadata()? {
             metadata if metadata.is_file() => Ok(file),
             metadata => Err(odd(&metadata, "a file")),
         },
         // the system calls a link that is not followed a loop, and a pipe without a reader no device
         (Err(_), Ok(there)) if !there.is_file() => Err(odd(&there, "a file")),
-        (Err(e), _) => Err(e),
+        (Err(e), _) => Err(e.into()),
     }
+}
+
+fn wrong(why: String) -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, why)
 }
 
 fn odd(there: &std::fs::Metadata, wanted: &str) -> io::Error {
@@ -82,7 +244,7 @@ fn odd(there: &std::fs::Metadata, wanted: &str) -> io::Error {
         () if kind.is_file() => "a file",
         () => "a pipe, a socket or a device",
     };
-    io::Error::new(ErrorKind::InvalidInput, format!("is {what}, not {wanted}"))
+    wrong(format!("is {what}, not {wanted}"))
 }
 
 fn whole(mut file: File) -> io::Result<Vec<u8>> {
@@ -121,6 +283,55 @@ mod tests {
         symlink(dir.path(), at("folder")).unwrap();
         assert!(folder(&at("folder")).is_err() && folder(&at("file")).is_err());
         assert!(folder(dir.path()).is_ok() && folder(&at("none")).is_ok());
+    }
+
+    #[test]
+    fn below_a_confined_directory_no_link_is_followed_at_any_depth() {
+        let outside = tempfile::tempdir().unwrap();
+        let place = tempfile::tempdir().unwrap();
+        // the directory itself may be a link
+        symlink(outside.path(), place.path().join("away")).unwrap();
+        let real = tempfile::tempdir().unwrap();
+        symlink(real.path(), place.path().join("runs")).unwrap();
+        let root = place.path().join("runs");
+        confine(&root);
+        symlink(outside.path(), root.join("batches")).unwrap();
+        std::fs::write(outside.path().join("mine"), "mine").unwrap();
+        std::fs::create_dir(outside.path().join("folder")).unwrap();
+        let behind = |name: &str| root.join("batches").join(name);
+        for error in [
+            read(&behind("mine")).unwrap_err(),
+            open_or_make(&behind("new")).unwrap_err(),
+            open_or_make(&behind("folder/lock")).unwrap_err(),
+            make_folder(&behind("made")).unwrap_err(),
+            entries(&root.join("batches")).unwrap_err(),
+            folder(&behind("folder")).unwrap_err(),
+            remove_file(&behind("mine")).unwrap_err(),
+            remove_tree(&behind("folder")).unwrap_err(),
+            rename(&behind("mine"), &root.join("taken")).unwrap_err(),
+            crate::base::atomic::AtomicFile::create(&behind("new"))
+                .map(drop)
+                .map_err(|e| wrong(e.to_string()))
+                .unwrap_err(),
+            read(&root.join("../away/mine")).unwrap_err(),
+        ] {
+            assert!(
+                error.to_string().contains("not followed") || error.to_string().contains("'..'"),
+                "{error}"
+            );
+        }
+        let names = |path| std::fs::read_dir(path).unwrap().count();
+        assert_eq!((names(outside.path()), names(real.path())), (2, 1), "nothing was made or removed");
+        make_folder(&root.join("a/b")).unwrap();
+        std::fs::write(real.path().join("a/b/file"), "text").unwrap();
+        assert_eq!(read(&root.join("a/b/file")).unwrap(), b"text");
+        let mut found = entries(&root).unwrap();
+        found.sort_by(|a, b| a.name.cmp(&b.name));
+        let entry = |name: &str, is_dir| Entry { name: name.into(), is_dir };
+        assert_eq!(found, [entry("a", true), entry("batches", false)]);
+        symlink(outside.path(), root.join("a/b/link")).unwrap();
+        remove_tree(&root.join("a")).unwrap();
+        assert_eq!(names(outside.path()), 2, "links in a removed directory are not followed");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::Model;
-use crate::base::atomic;
+use crate::base::atomic::{self, UnfinishedDir};
 use crate::base::error::{Error, Result};
 use crate::plan::LayerSet;
 
@@ -29,12 +29,7 @@ impl Model {
             Error::input(format!("{} is a built-in shape: it has no weights to link", self.name))
         })?;
         check_place(out)?;
-        let parent = out.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let unfinished = tempfile::Builder::new()
-            .prefix(atomic::UNFINISHED)
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777))
-            .tempdir_in(parent)
-            .map_err(Error::io(out))?;
+        let unfinished = UnfinishedDir::create(out)?;
         for from in files(dir)? {
             let Some(name) = from.file_name() else { continue };
             let to = unfinished.path().join(name);
@@ -45,10 +40,7 @@ impl Model {
         }
         let config = config(&dir.join("config.json"), &list, self.shape.layers)?;
         atomic::write(&unfinished.path().join("config.json"), config.as_bytes())?;
-        fs::rename(unfinished.path(), out).map_err(Error::io(out))?;
-        // it has another name now: there is nothing to remove
-        let _ = unfinished.keep();
-        atomic::sync_dir(parent)
+        unfinished.finish().map_err(Error::io(out))
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +13,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use super::checkpoint::{header, map};
 use crate::base::atomic::AtomicFile;
 use crate::base::error::{Error, Result};
+use crate::base::regular;
 
 /// Bytes of an f32.
 const EACH: usize = size_of::<f32>();
@@ -86,8 +86,9 @@ impl NumbersFile {
     ///
     /// An input error for a file that is no whole safetensors file, a failure where it cannot be read.
     pub fn open(path: &Path) -> Result<Option<Self>> {
-        if File::open(path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
-            return Ok(None);
+        match regular::open(path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            opened => drop(opened.map_err(Error::io(path))?),
         }
         let map = map(path)?;
         let (data, metadata) = header(path, &map)?;

@@ -11,7 +11,7 @@ use super::config::FAMILIES;
 use super::converted::{self, WEIGHTS, check_place, files};
 use super::numbers::write_numbers;
 use super::{Model, WeightSource, tokenizer};
-use crate::base::atomic;
+use crate::base::atomic::{self, UnfinishedDir};
 use crate::base::error::{Error, Result};
 use crate::plan::{DType, LayerSet, Rope, Shard, Tensor, Weight, WeightPart};
 
@@ -34,12 +34,7 @@ impl Model {
         out: &Path,
     ) -> Result<()> {
         check_place(out)?;
-        let parent = out.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let unfinished = tempfile::Builder::new()
-            .prefix(atomic::UNFINISHED)
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o777))
-            .tempdir_in(parent)
-            .map_err(Error::io(out))?;
+        let unfinished = UnfinishedDir::create(out)?;
         let config = match &self.dir {
             Some(dir) => {
                 for from in files(dir)? {
@@ -65,10 +60,7 @@ impl Model {
         atomic::write(&unfinished.path().join("config.json"), config.as_bytes())?;
         atomic::write(&unfinished.path().join(name), beside)?;
         self.write_weights(seed, numbers, &unfinished.path().join("model.safetensors"))?;
-        fs::rename(unfinished.path(), out).map_err(Error::io(out))?;
-        // it has another name now: there is nothing to remove
-        let _ = unfinished.keep();
-        atomic::sync_dir(parent)
+        unfinished.finish().map_err(Error::io(out))
     }
 
     fn with_layers(

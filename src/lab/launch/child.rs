@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::protocol::{Request, TRACE};
 use super::{gpus, watchdog};
 use crate::base::error::Result;
+use crate::base::regular;
 use crate::machine::driver::Gpu;
 use crate::run::comm::{Peers, Progress, Secret};
 use crate::run::{Job, Outcome, RunEvent, backend, is_supervised, launcher};
@@ -35,6 +36,12 @@ pub fn child_main() -> ExitCode {
                 return ExitCode::from(2);
             }
         };
+    // another rank's folder is a temporary one, of no runs directory
+    if request.place.as_ref().is_none_or(|place| place.meeting.rank == 0)
+        && let Some(runs) = request.dir.parent()
+    {
+        regular::confine(runs);
+    }
     std::thread::spawn(exit_with_parent);
     std::thread::spawn(report_memory);
     let panic = remember_panics();

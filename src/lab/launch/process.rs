@@ -14,8 +14,9 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use super::ending::{Ending, Seen, Stop};
 use super::leader::Leader;
 use super::protocol::{LOG, Request, TRACE};
-use crate::base::atomic::{AtomicFile, UNFINISHED};
+use crate::base::atomic::AtomicFile;
 use crate::base::error::{Error, Result};
+use crate::base::regular;
 use crate::lab::launch::{Executor, ExecutorEvent, RunRequest};
 use crate::lab::store::RunDir;
 use crate::run::{RunEvent, backend, is_supervised};
@@ -222,7 +223,7 @@ impl ProcessExecutor {
             if format != export::Format::Parquet {
                 return export::write_in(&trace::read(&from)?, format, to);
             }
-            let mut trace = File::open(&from).map_err(Error::io(&from))?;
+            let mut trace = regular::open(&from).map_err(Error::io(&from))?;
             let mut file = AtomicFile::create_all(to)?;
             std::io::copy(&mut trace, file.file_mut()).map_err(Error::io(to))?;
             file.finish()
@@ -241,7 +242,8 @@ impl Executor for ProcessExecutor {
                 emit(ExecutorEvent::Started(run.id.clone()));
                 let mut record = self.supervise(request, run, emit);
                 record.run = run.id.clone();
-                remove_unfinished(&run.path);
+                // what the process was writing when it was ended
+                request.store.remove_abandoned();
                 if run.path.join(TRACE).exists() {
                     record.trace = Some(format!("{}/{TRACE}", run.id));
                 }
@@ -328,15 +330,6 @@ fn has_ended(pid: Pid) -> bool {
     !matches!(rustix::process::waitid(WaitId::Pid(pid), options), Ok(None))
 }
 
-/// Removes what the process was writing when it was ended.
-fn remove_unfinished(dir: &Path) {
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
-}
-
 /// The run's log file, bounded. A log that cannot be written never fails a run.
 pub(super) struct Log {
     file: Option<File>,
@@ -345,7 +338,8 @@ pub(super) struct Log {
 
 impl Log {
     fn create(path: &Path) -> Self {
-        Self { file: File::create(path).ok(), left: LOG_LIMIT }
+        let file = regular::open_or_make(path).and_then(|file| file.set_len(0).map(|()| file));
+        Self { file: file.ok(), left: LOG_LIMIT }
     }
 
     /// A log that keeps nothing of what it is given.

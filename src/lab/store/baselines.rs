@@ -6,6 +6,7 @@
 //! {"version":1,"name":"main","created":"2026-11-23T14:56:00Z","records":[{"schema":1,"run":"ID",...}, ...]}
 //! ```
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -103,7 +104,8 @@ impl Store {
         let bytes = serde_json::to_vec(&written)
             .map_err(|e| Error::failed(format!("a record cannot be written as JSON: {e}")))?;
         // copied, so that whatever dies meanwhile there is always a whole one
-        let replaced = self.keep(&path, name, |from, to| std::fs::copy(from, to).map(|_| ()))?;
+        let replaced = self
+            .keep(&path, name, |from, to| regular::open_or_make(to)?.write_all(&regular::read(from)?))?;
         atomic::write(&path, &bytes)?;
         Ok((path, replaced))
     }
@@ -151,7 +153,7 @@ impl Store {
     /// An input error where there is none of this name; a failure where its file cannot be moved.
     pub fn delete_baseline(&self, name: &str) -> Result<()> {
         let path = self.baseline_path(name)?;
-        match self.keep(&path, name, |from, to| std::fs::rename(from, to))? {
+        match self.keep(&path, name, regular::rename)? {
             true => Ok(()),
             false => self.baseline(name).map(|_| ()),
         }
@@ -172,7 +174,7 @@ impl Store {
         if !path.exists() {
             return Ok(false);
         }
-        std::fs::create_dir_all(&replaced).map_err(Error::io(&replaced))?;
+        regular::make_folder(&replaced).map_err(Error::io(&replaced))?;
         let to = replaced.join(format!("{name}-{}.json", self.ids.id(self.ids.now(), "old")));
         put(path, &to).map_err(Error::io(&to))?;
         Ok(true)

@@ -1,19 +1,23 @@
-//! Who runs which cell: two sweeps of one experiment in one directory share its cells instead of running each
-//! twice. A claim is a locked file, `runs/.claims/CELL-ROUND`, that names its process; the system unlocks it
-//! when that process dies, however it dies.
+//! Claims of cells: two sweeps of one experiment in one directory share its cells instead of running each
+//! twice. A claim is a locked file, `runs/.ladderscope/claims/CELL-ROUND`, that records its process; the system
+//! unlocks it when that process dies, however it dies.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::directory::Store;
-use super::process::Process;
+use super::process::{Liveness, Process};
 use crate::base::error::{Error, Result};
-use crate::base::regular;
+use crate::base::{atomic, regular};
 
-/// Where claims lie, in a runs directory.
-pub(super) const CLAIMS: &str = ".claims";
+/// Subfolder for claims in the folder of unfinished files.
+const CLAIMS: &str = "claims";
+
+/// A claim may be so old before its process has locked and signed it.
+const MOMENT: Duration = Duration::from_secs(2);
 
 /// The right to run something; given back when it is dropped.
 #[derive(Debug)]
@@ -34,7 +38,7 @@ pub enum Claimed {
 impl Drop for Claim {
     fn drop(&mut self) {
         // still locked: nobody else takes the file that goes now for theirs
-        let _ = std::fs::remove_file(&self.path);
+        let _ = regular::remove_file(&self.path);
     }
 }
 
@@ -45,9 +49,8 @@ impl Store {
     ///
     /// A failure where the directory cannot be written.
     pub fn claim(&self, what: &str) -> Result<Claimed> {
-        let dir = self.dir().join(CLAIMS);
-        regular::folder(&dir).map_err(Error::io(&dir))?;
-        std::fs::create_dir_all(&dir).map_err(Error::io(&dir))?;
+        let dir = self.claims();
+        regular::make_folder(&dir).map_err(Error::io(&dir))?;
         let path = dir.join(what);
         loop {
             let mut file = regular::open_or_make(&path).map_err(Error::io(&path))?;
@@ -62,10 +65,36 @@ impl Store {
             }
         }
     }
+
+    /// Removes claims whose process is gone, and those that it never signed.
+    pub(super) fn remove_abandoned_claims(&self) {
+        for entry in regular::entries(&self.claims()).unwrap_or_default() {
+            let path = self.claims().join(entry.name);
+            let Ok(mut file) = regular::open(&path) else { continue };
+            if file.try_lock().is_ok() && is_at(&file, &path) && is_abandoned(&mut file) {
+                let _ = regular::remove_file(&path);
+            }
+        }
+    }
+
+    fn claims(&self) -> PathBuf {
+        self.dir().join(atomic::FOLDER).join(CLAIMS)
+    }
 }
 
-/// Whether a locked file still has its name: whoever held the lock before may have taken it away.
-pub(super) fn is_at(file: &File, path: &Path) -> bool {
+/// True for a claim of a process that is gone, and for an empty one: an open claim of another process may be a moment
+/// old before it is locked.
+fn is_abandoned(file: &mut File) -> bool {
+    let modified = file.metadata().and_then(|metadata| metadata.modified());
+    let age = modified.ok().and_then(|at| at.elapsed().ok()).unwrap_or_default();
+    match claimant(file) {
+        Some(process) => process.liveness() == Liveness::Gone,
+        None => age > MOMENT && file.metadata().is_ok_and(|metadata| metadata.len() == 0),
+    }
+}
+
+/// True if a locked file still has its name: whoever held the lock before may have taken it away.
+fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), path.symlink_metadata()) {
         (Ok(locked), Ok(named)) => (locked.dev(), locked.ino()) == (named.dev(), named.ino()),
         _ => false,
@@ -77,11 +106,17 @@ fn write_holder(file: &mut File) -> std::io::Result<()> {
     file.write_all(&serde_json::to_vec(&Process::current())?)
 }
 
-/// Who wrote a claim, in words.
-fn holder(file: &mut File) -> String {
+/// The process that a claim records.
+fn claimant(file: &mut File) -> Option<Process> {
     let mut text = String::new();
-    let read = file.seek(SeekFrom::Start(0)).and_then(|_| file.take(4096).read_to_string(&mut text));
-    match read.ok().and_then(|_| serde_json::from_str::<Process>(&text).ok()) {
+    file.seek(SeekFrom::Start(0)).ok()?;
+    file.take(4096).read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+/// The process that a claim records, in words.
+fn holder(file: &mut File) -> String {
+    match claimant(file) {
         Some(Process { pid, host: Some(host), .. }) => format!("process {pid} on {host}"),
         Some(Process { pid, .. }) => format!("process {pid}"),
         None => "another process".into(),
@@ -102,7 +137,7 @@ mod tests {
         assert!(matches!(store.claim("cell-1").unwrap(), Claimed::Ours(_)));
         drop(claim);
         assert!(matches!(store.claim("cell-0").unwrap(), Claimed::Ours(_)));
-        assert_eq!(std::fs::read_dir(dir.path().join(CLAIMS)).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(store.claims()).unwrap().count(), 0);
     }
 
     #[test]

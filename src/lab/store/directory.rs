@@ -17,8 +17,9 @@ use super::evaluated::Qualities;
 use super::id::{self, IdSource};
 use super::process::{Liveness, Process};
 use super::record_cache::RecordCache;
+use crate::base::atomic::{self, UnfinishedDir};
 use crate::base::error::{Error, Result};
-use crate::base::{atomic, regular};
+use crate::base::regular::{self, Entry};
 use crate::table::{self, Record, SCHEMA, Spec, Status, Training};
 
 /// A runs directory. Clones share what has been read.
@@ -109,8 +110,10 @@ struct Started {
 impl Store {
     /// Opens the directory; creates nothing until something is stored.
     pub fn open(dir: impl Into<PathBuf>) -> Self {
+        let dir = dir.into();
+        regular::confine(&dir);
         Self {
-            dir: dir.into(),
+            dir,
             ids: IdSource::system(),
             cache: Arc::default(),
             annotated: Arc::default(),
@@ -238,27 +241,20 @@ impl Store {
                 process: Process::current(),
             };
             // the directory appears with its spec in it
-            let unfinished = self.dir.join(format!("{}{id}", atomic::UNFINISHED));
-            match std::fs::create_dir(&unfinished) {
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
-                made => made.map_err(Error::io(&unfinished))?,
-            }
-            atomic::write(&unfinished.join("spec.json"), &json(&started)?)?;
-            match std::fs::rename(&unfinished, &path) {
+            let unfinished = UnfinishedDir::create(&path)?;
+            atomic::write(&unfinished.path().join("spec.json"), &json(&started)?)?;
+            match unfinished.finish() {
                 // another process had the id, and renamed its own between the look above and here
                 Err(error)
                     if matches!(
                         error.kind(),
                         ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists
-                    ) =>
-                {
-                    std::fs::remove_dir_all(&unfinished).map_err(Error::io(&unfinished))?;
-                    continue;
+                    ) => {}
+                finished => {
+                    finished.map_err(Error::io(&path))?;
+                    return Ok(RunDir { id, path });
                 }
-                renamed => renamed.map_err(Error::io(&path))?,
             }
-            atomic::sync_dir(&self.dir)?;
-            return Ok(RunDir { id, path });
         }
         Err(Error::failed(format!("{}: no free run id was found", self.dir.display())))
     }
@@ -288,10 +284,8 @@ impl Store {
 
     /// Names of run directories, sorted.
     pub(super) fn run_ids(&self) -> Result<Vec<String>> {
-        names(&self.dir, |entry| {
-            entry.file_type().is_ok_and(|t| t.is_dir()).then(|| file_name(entry))?
-        })
-        .map(|ids| ids.into_iter().filter(|id| !NO_RUNS.contains(&id.as_str())).collect())
+        names(&self.dir, |entry| entry.is_dir.then(|| file_name(entry))?)
+            .map(|ids| ids.into_iter().filter(|id| !NO_RUNS.contains(&id.as_str())).collect())
     }
 
     /// A run's record, or what can be said without one; and whether the run has ended.
@@ -417,24 +411,18 @@ pub(super) fn order(id: &str) -> (&str, u32) {
     }
 }
 
-pub(super) fn file_name(entry: &std::fs::DirEntry) -> Option<String> {
-    entry.file_name().into_string().ok().filter(|name| id::is_id(name))
+pub(super) fn file_name(entry: &Entry) -> Option<String> {
+    id::is_id(&entry.name).then(|| entry.name.clone())
 }
 
 /// Sorted names of a directory's entries that `pick` wants; none where there is no directory.
-pub(super) fn names(
-    dir: &Path,
-    pick: impl Fn(&std::fs::DirEntry) -> Option<String>,
-) -> Result<Vec<String>> {
-    let entries = match std::fs::read_dir(dir) {
+pub(super) fn names(dir: &Path, pick: impl Fn(&Entry) -> Option<String>) -> Result<Vec<String>> {
+    let entries = match regular::entries(dir) {
         Ok(entries) => entries,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(Error::io(dir)(e)),
     };
-    let mut names = Vec::new();
-    for entry in entries {
-        names.extend(pick(&entry.map_err(Error::io(dir))?));
-    }
+    let mut names: Vec<String> = entries.iter().filter_map(pick).collect();
     names.sort_unstable();
     Ok(names)
 }

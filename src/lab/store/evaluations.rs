@@ -133,7 +133,7 @@ impl EvaluationFile {
     /// A failure where the file cannot be made or written: a full disk, a directory that is not ours.
     pub fn add(&mut self, window: &str, quality: WindowQuality) -> Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
-        std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+        regular::make_folder(folder).map_err(Error::io(folder))?;
         let mut file = open_locked(&self.path)?;
         if heal(&mut file).map_err(Error::io(&self.path))? == 0 {
             append_line(&mut file, &self.evaluation).map_err(Error::io(&self.path))?;

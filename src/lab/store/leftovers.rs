@@ -1,22 +1,10 @@
-//! What processes that were killed, or met a full disk, left in a runs directory: files and directories that
-//! never got their names, and claims. Whoever is going to write removes them, unless somebody still writes them.
+//! Leftovers of processes that were killed, or met a full disk, in a runs directory: files and directories that
+//! never got their names, and claims, all in the folder `.ladderscope/`. Whoever is going to write removes those whose
+//! process is provably gone; nothing else is ever removed.
 
-use std::fs::{DirEntry, File};
-use std::path::Path;
-use std::time::Duration;
-
-use super::claims::{CLAIMS, is_at};
 use super::directory::Store;
-use super::process::{Liveness, Process};
-use crate::base::atomic::UNFINISHED;
+use crate::base::atomic::{self, AtomicFile, UnfinishedDir};
 use crate::base::error::{Error, Result};
-use crate::base::regular;
-
-/// A file may be a moment old before its writer has locked it.
-const MOMENT: Duration = Duration::from_secs(2);
-
-/// Where a writable directory is tried, as a name that is removed if its writer dies.
-const PROBE: &str = "probe";
 
 impl Store {
     /// Makes the directory ready for what is going to be stored: it is there and can be written, batches whose
@@ -27,153 +15,147 @@ impl Store {
     /// An input error where the directory cannot be made or written, found before anything is computed.
     pub fn prepare(&self) -> Result<()> {
         let dir = self.dir();
-        let refused = |e: std::io::Error| {
+        let refused = |why: String| {
             Error::input_help(
-                format!("{}: runs cannot be stored there: {e}", dir.display()),
+                format!("{}: runs cannot be stored there: {why}", dir.display()),
                 "name a directory that you can write: --dir DIR",
             )
         };
-        std::fs::create_dir_all(dir).map_err(refused)?;
-        let probe = tempfile::Builder::new().prefix(&format!("{UNFINISHED}{PROBE}")).tempfile_in(dir);
-        probe.and_then(tempfile::NamedTempFile::close).map_err(refused)?;
+        std::fs::create_dir_all(dir).map_err(|e| refused(e.to_string()))?;
+        // the names are never given: dropped, both leave nothing
+        let probe = dir.join("probe");
+        let probed = AtomicFile::create(&probe).and_then(|_| UnfinishedDir::create(&probe));
+        drop(probed.map_err(|e| match e {
+            Error::Io { source, .. } => refused(source.to_string()),
+            other => refused(other.to_string()),
+        })?);
         self.seal_abandoned_batches();
-        self.remove_leftovers();
+        self.remove_abandoned();
         Ok(())
     }
 
-    /// Removes what nobody writes any more. What cannot be removed stays: it is in nobody's way.
-    fn remove_leftovers(&self) {
-        let dir = self.dir();
-        for place in [dir.to_owned(), dir.join("batches")] {
-            remove_unfinished(&place);
-        }
-        for entry in entries(&dir.join("batches")).filter(is_dir) {
-            remove_unfinished(&entry.path());
-        }
-        for run in self.run_ids().unwrap_or_default() {
-            // a run that has ended has cleaned up, and one whose process is there still writes
-            if self.liveness(&run) == Some(Liveness::Gone) {
-                remove_unfinished(&dir.join(run));
-            }
-        }
-        for claim in entries(&dir.join(CLAIMS)) {
-            remove_unlocked(&claim.path());
-        }
-        let _ = std::fs::remove_dir(dir.join(CLAIMS));
+    /// Removes what processes left that are gone. What cannot be removed stays: it is in nobody's way.
+    pub fn remove_abandoned(&self) {
+        atomic::remove_abandoned(self.dir());
+        self.remove_abandoned_claims();
     }
-}
-
-fn entries(dir: &Path) -> impl Iterator<Item = DirEntry> {
-    let there = regular::folder(dir).is_ok();
-    std::fs::read_dir(dir).into_iter().filter(move |_| there).flatten().flatten()
-}
-
-fn is_dir(entry: &DirEntry) -> bool {
-    entry.file_type().is_ok_and(|kind| kind.is_dir())
-}
-
-/// Whether a name says that its file or directory is not finished.
-fn is_unfinished(name: &str) -> bool {
-    name.starts_with(UNFINISHED) || name.starts_with(".trace-")
-}
-
-fn remove_unfinished(dir: &Path) {
-    for entry in entries(dir) {
-        if !entry.file_name().to_str().is_some_and(is_unfinished) {
-            continue;
-        }
-        let path = entry.path();
-        match is_dir(&entry) {
-            true => remove_directory(&path),
-            false => remove_unlocked(&path),
-        }
-    }
-}
-
-/// Removes a file that is old enough for its writer to have locked it, and that nobody has locked.
-fn remove_unlocked(path: &Path) {
-    let Ok(file) = regular::open(path) else { return };
-    if is_old(&file) && file.try_lock().is_ok() && is_at(&file, path) {
-        let _ = std::fs::remove_file(path);
-    }
-}
-
-fn is_old(file: &File) -> bool {
-    let modified = file.metadata().and_then(|metadata| metadata.modified());
-    modified.is_ok_and(|at| at.elapsed().map_or(true, |age| age > MOMENT))
-}
-
-/// Removes the directory of a run or of a batch's parts that never got its name, unless its process lives.
-fn remove_directory(path: &Path) {
-    #[derive(serde::Deserialize)]
-    struct Started {
-        process: Process,
-    }
-    let spec = regular::read(&path.join("spec.json")).ok();
-    let started = spec.and_then(|bytes| serde_json::from_slice::<Started>(&bytes).ok());
-    let is_written = match started {
-        Some(started) => started.process.liveness() != Liveness::Gone,
-        None => File::open(path).is_ok_and(|dir| !is_old(&dir)) || is_locked(&path.join("lock")),
-    };
-    if !is_written {
-        let _ = std::fs::remove_dir_all(path);
-    }
-}
-
-fn is_locked(path: &Path) -> bool {
-    regular::open(path).is_ok_and(|file| file.try_lock().is_err())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::Write;
+    use std::path::Path;
 
     use super::super::sample_spec;
     use super::*;
-    use crate::base::atomic::AtomicFile;
+    use crate::base::owner::unfinished_name;
+    use crate::base::regular;
 
     fn names(dir: &Path) -> Vec<String> {
         let mut names: Vec<String> =
-            entries(dir).map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+            regular::entries(dir).unwrap_or_default().into_iter().map(|entry| entry.name).collect();
         names.sort();
         names
     }
 
-    /// Makes a path look as if it were written an hour ago.
-    fn age(path: &Path) {
-        let hour = std::time::SystemTime::now() - Duration::from_secs(3600);
-        File::open(path).unwrap().set_modified(hour).unwrap();
+    /// Name of an unfinished file whose process, of this number and an earlier start, is gone.
+    fn name_of_the_dead() -> String {
+        let name = unfinished_name("x");
+        let mut parts: Vec<&str> = name.split('-').collect();
+        parts[2] = "1";
+        parts.join("-")
     }
 
     #[test]
-    fn what_the_dead_left_goes_and_what_somebody_writes_stays() {
+    fn the_leftovers_of_the_dead_go_and_everything_else_stays() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         let store = Store::open(dir.path());
         let run = store.begin(&sample_spec("ladder"), None, 0).unwrap();
-        for name in [".tmp-abc", &format!("{}/.tmp-def", run.id), ".trace-1"] {
-            std::fs::write(at(name), "half").unwrap();
-            age(&at(name));
+        // names like those of earlier versions, and of other programs
+        let foreign = [".tmp-abc", ".trace-1", ".ladderscope-notes", "mine.txt", ".ladderscope/mine"];
+        let hour = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+        for name in foreign.iter().map(|name| at(name)).chain([run.path.join(".tmp-def")]) {
+            fs::write(&name, "half").unwrap();
+            fs::File::open(&name).unwrap().set_modified(hour).unwrap();
         }
-        std::fs::create_dir_all(at(".tmp-empty")).unwrap();
-        age(&at(".tmp-empty"));
-        let mut written = AtomicFile::create(&at("annotations.jsonl")).unwrap();
-        written.write_all(b"half").unwrap();
-        std::fs::write(at("mine.txt"), "a user's").unwrap();
-        let unfinished: Vec<String> =
-            names(dir.path()).into_iter().filter(|n| is_unfinished(n)).collect();
-        let theirs = unfinished
-            .iter()
-            .find(|name| ![".tmp-abc", ".trace-1", ".tmp-empty"].contains(&name.as_str()));
-        let theirs = theirs.unwrap().clone();
-        age(&at(&theirs));
+        fs::create_dir_all(at(".tmp-folder/deep")).unwrap();
+        fs::create_dir_all(at("batches/theirs.parts")).unwrap();
+        fs::write(at("batches/theirs.parts/notes"), "mine").unwrap();
+        // a name of ours outside our folder is not removed either
+        let outside = name_of_the_dead();
+        fs::write(at(&outside), "half").unwrap();
+        let written = UnfinishedDir::create(&at("another")).unwrap();
+        let scratch = at(atomic::FOLDER);
+        fs::write(scratch.join(name_of_the_dead()), "half").unwrap();
+        fs::create_dir_all(scratch.join(name_of_the_dead()).join("deep")).unwrap();
+        let before = names(dir.path());
         store.prepare().unwrap();
-        let mut left = vec![theirs, run.id.clone(), "mine.txt".to_owned()];
-        left.sort();
-        assert_eq!(names(dir.path()), left);
-        // its process, this one, is alive
+        assert_eq!(names(dir.path()), before);
+        let written = written.path().file_name().unwrap().to_str().unwrap();
+        assert_eq!(names(&scratch), [written, "mine"], "a live process's stays");
         assert_eq!(names(&run.path), [".tmp-def", "spec.json"]);
-        written.finish().unwrap();
+        assert_eq!(names(&at("batches/theirs.parts")), ["notes"]);
+        assert_eq!(names(&at(".tmp-folder")), ["deep"]);
+    }
+
+    #[test]
+    fn claims_of_the_dead_go_and_those_that_say_nothing_of_ours_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path());
+        let claim = store.claim("cell-0").unwrap();
+        let claims = dir.path().join(".ladderscope/claims");
+        let mut process: serde_json::Value =
+            serde_json::from_slice(&fs::read(claims.join("cell-0")).unwrap()).unwrap();
+        process["start_ticks"] = 1.into();
+        fs::write(claims.join("cell-1"), process.to_string()).unwrap();
+        process["boot"] = "another".into();
+        process["host"] = "elsewhere".into();
+        fs::write(claims.join("cell-2"), process.to_string()).unwrap();
+        fs::write(claims.join("notes"), "mine").unwrap();
+        store.prepare().unwrap();
+        assert_eq!(names(&claims), ["cell-0", "cell-2", "notes"]);
+        drop(claim);
+    }
+
+    #[test]
+    fn links_in_a_runs_directory_are_not_followed() {
+        let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let store = Store::open(dir.path());
+        fs::create_dir(dir.path().join("batches")).unwrap();
+        let link =
+            |name: &str| std::os::unix::fs::symlink(outside.path(), dir.path().join(name)).unwrap();
+        fs::write(outside.path().join("lock"), "").unwrap();
+        fs::write(outside.path().join("000000.parquet"), "mine").unwrap();
+        fs::write(outside.path().join("record.json"), "{}").unwrap();
+        for name in ["batches/20261121-043012-sim-bbbbbb.parts", "20261121-043012-ladder-aaaaaa"] {
+            link(name);
+        }
+        store.prepare().unwrap();
+        assert!(store.list().unwrap().records.is_empty());
+        assert!(store.claim("cell-0").is_ok());
+        assert_eq!(names(outside.path()), ["000000.parquet", "lock", "record.json"]);
+        let mut written = AtomicFile::create(&dir.path().join("20261121-043012-ladder-aaaaaa/x"));
+        assert!(written.as_mut().map(|file| file.write_all(b"x")).is_err());
+        // a link in the place of a folder of ours
+        for name in ["batches", "trainings", "evaluations", "baselines", ".trash", ".ladderscope"] {
+            let path = dir.path().join(name);
+            let _ = fs::remove_dir_all(&path);
+            link(name);
+        }
+        assert!(store.prepare().unwrap_err().to_string().contains("a link, which is not followed"));
+        assert!(
+            store
+                .write_batch(&mut [crate::table::Record::new(
+                    sample_spec("ladder"),
+                    crate::table::Status::Ok,
+                    None
+                )])
+                .is_err()
+        );
+        assert!(store.training_folder("x").is_err() && store.claim("cell-0").is_err());
+        assert_eq!(names(outside.path()), ["000000.parquet", "lock", "record.json"], "nothing was made");
     }
 
     #[test]

@@ -16,12 +16,13 @@
 //! runs/trainings/ID/             what `adapt` trains: checkpoint, curve, the model that it ends with
 //! runs/trainings/finished.jsonl  trainings that came to their end: a line each
 //! runs/.trash/ID/                deleted runs, until the trash is emptied
-//! runs/.claims/CELL-ROUND        which process runs a cell just now
+//! runs/.ladderscope/             what is not finished, by the process that writes it; claims/CELL-ROUND: which
+//!                                process runs a cell just now
 //! runs/.slurm/NAME/              what a sweep submitted to Slurm, and what its tasks wrote
 //! ```
 //!
-//! The directories are the truth. Every file is written beside its place and renamed into it, so
-//! whatever exists is whole. An `index.jsonl` of earlier versions is left alone: nothing reads it.
+//! The directories are the truth. Every file gets its name when it is written, so
+//! whatever exists is whole. Nothing in the directory is followed if it is a link. An `index.jsonl` of earlier versions is left alone: nothing reads it.
 
 mod annotations;
 mod baselines;

@@ -4,6 +4,7 @@
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::base::owner::{boot, stat};
 use crate::lab::slurm;
 
 /// A process, so that it can be recognised later.
@@ -78,20 +79,6 @@ impl Process {
         };
         if alive { Liveness::Alive } else { Liveness::Gone }
     }
-}
-
-/// State and start time of a process.
-fn stat(pid: i32) -> Option<(char, u64)> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // the command's name, in parentheses, may itself hold blanks and parentheses
-    let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
-    let state = fields.next()?.chars().next()?;
-    // field 22 of the line; the state was field 3
-    Some((state, fields.nth(18)?.parse().ok()?))
-}
-
-fn boot() -> Option<String> {
-    Some(std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned())
 }
 
 fn host() -> Option<String> {

@@ -104,8 +104,9 @@ fn processes_that_draw_the_same_ids_at_once_lose_no_run() {
         });
         let distinct: std::collections::BTreeSet<&String> = ids.iter().collect();
         assert_eq!(distinct.len(), 30, "{ids:?}");
-        let there = fs::read_dir(dir.path().join("runs")).unwrap().count();
-        assert_eq!(there, 30, "nothing unfinished is left");
+        let count = |path: &str| fs::read_dir(dir.path().join(path)).unwrap().count();
+        assert_eq!(count("runs"), 30 + 1, "the runs, and the folder of unfinished files");
+        assert_eq!(count("runs/.ladderscope"), 0, "nothing unfinished is left");
     }
 }
 

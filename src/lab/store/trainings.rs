@@ -67,7 +67,7 @@ impl Store {
         regular::folder(&all).map_err(Error::io(&all))?;
         let path = all.join(id);
         regular::folder(&path).map_err(Error::io(&path))?;
-        std::fs::create_dir_all(&path).map_err(Error::io(&path))?;
+        regular::make_folder(&path).map_err(Error::io(&path))?;
         let lock = path.join("lock");
         let file = regular::open_or_make(&lock).map_err(Error::io(&lock))?;
         match file.try_lock() {
@@ -103,10 +103,7 @@ impl Store {
     pub fn trainings(&self) -> Result<(Vec<Curve>, Vec<String>)> {
         let folder = self.dir().join(FOLDER);
         regular::folder(&folder).map_err(Error::io(&folder))?;
-        let ids = names(&folder, |entry| {
-            let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            file_name(entry).filter(|_| is_dir)
-        })?;
+        let ids = names(&folder, |entry| file_name(entry).filter(|_| entry.is_dir))?;
         let (mut found, mut unreadable) = (Vec::new(), Vec::new());
         for id in ids {
             match read(&folder.join(&id)) {
@@ -128,7 +125,7 @@ impl Store {
     pub fn trained(&self, training: &Training) -> Result<()> {
         let path = self.finished_path();
         let folder = path.parent().unwrap_or(Path::new("."));
-        std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
+        regular::make_folder(folder).map_err(Error::io(folder))?;
         let mut file = open_locked(&path)?;
         heal(&mut file).map_err(Error::io(&path))?;
         append_line(&mut file, training).map_err(Error::io(&path))
@@ -236,7 +233,7 @@ impl TrainingFolder {
     pub fn clear(&self) -> Result<()> {
         for name in [FILE, CURVE, "checkpoint.safetensors"] {
             let path = self.file(name);
-            match std::fs::remove_file(&path) {
+            match regular::remove_file(&path) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::io(&path)(e)),
                 _ => {}
             }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use super::annotations::{Annotations, row_of, rows_of};
 use super::directory::{Store, file_name, names};
 use super::process::Liveness;
-use crate::base::atomic::{self, UNFINISHED};
+use crate::base::atomic;
 use crate::base::error::{Error, Result};
 use crate::base::regular;
 
@@ -81,7 +81,7 @@ impl Store {
         }
         let trash = self.trash_dir()?;
         self.mark_deleted(runs, true)?;
-        std::fs::create_dir_all(&trash).map_err(Error::io(&trash))?;
+        regular::make_folder(&trash).map_err(Error::io(&trash))?;
         for run in runs.iter().filter(|run| row_of(run).is_none()) {
             self.rename(self.dir().join(run), trash.join(run))?;
         }
@@ -189,15 +189,8 @@ impl Store {
         let mut emptied = Emptied::default();
         for run in self.trashed_runs()? {
             // half removed is never taken for a run
-            let doomed = trash.join(format!("{UNFINISHED}{run}"));
-            self.rename(trash.join(&run), doomed)?;
+            atomic::remove_dir(&trash.join(&run))?;
             emptied.runs += 1;
-        }
-        for entry in std::fs::read_dir(&trash).into_iter().flatten().flatten() {
-            if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
-                let path = entry.path();
-                std::fs::remove_dir_all(&path).map_err(Error::io(&path))?;
-            }
         }
         let annotations = self.annotations();
         for batch in annotations.batches_with_deleted() {
@@ -207,7 +200,7 @@ impl Store {
                 continue;
             }
             if whole && self.batch_rows(batch).is_ok_and(|rows| rows.is_empty()) {
-                files.iter().try_for_each(|file| std::fs::remove_file(file).map_err(Error::io(file)))?;
+                files.iter().try_for_each(|file| regular::remove_file(file).map_err(Error::io(file)))?;
                 emptied.batches += 1;
             } else {
                 let hidden = self.rows_among(batch, |row| annotations.is_deleted(batch, row))?;
@@ -229,9 +222,7 @@ impl Store {
     }
 
     fn trashed_runs(&self) -> Result<Vec<String>> {
-        names(&self.trash_dir()?, |entry| {
-            entry.file_type().is_ok_and(|t| t.is_dir()).then(|| file_name(entry))?
-        })
+        names(&self.trash_dir()?, |entry| entry.is_dir.then(|| file_name(entry))?)
     }
 
     /// Where deleted runs lie, unless a link stands there: what lies behind it is not ours to delete.
@@ -243,7 +234,7 @@ impl Store {
 
     /// Moves a directory; `false` where there is none.
     fn rename(&self, from: PathBuf, to: PathBuf) -> Result<bool> {
-        match std::fs::rename(&from, &to) {
+        match regular::rename(&from, &to) {
             Ok(()) => Ok(true),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
             Err(e) => Err(Error::failed(format!("{} to {}: {e}", from.display(), to.display()))),

@@ -16,6 +16,7 @@ use super::evaluated::FILE as TEXTS;
 use super::evaluations::FOLDER as EVALUATIONS;
 use super::id::is_id;
 use super::trainings::{FINISHED, FOLDER as TRAININGS};
+use crate::base::regular;
 
 /// Changes that come together are told once.
 const GATHER: Duration = Duration::from_millis(300);
@@ -168,8 +169,9 @@ impl Store {
         let runs = self.run_ids().unwrap_or_default().into_iter().map(|id| self.dir().join(id));
         let mut unfinished: Vec<PathBuf> =
             runs.filter(|run| !run.join("record.json").exists()).collect();
-        let batches = std::fs::read_dir(self.dir().join("batches")).into_iter().flatten().flatten();
-        unfinished.extend(batches.map(|entry| entry.path()).filter(|path| path.is_dir()));
+        let batches = self.dir().join("batches");
+        let parts = regular::entries(&batches).unwrap_or_default().into_iter();
+        unfinished.extend(parts.filter(|entry| entry.is_dir).map(|entry| batches.join(entry.name)));
         unfinished
     }
 }
@@ -182,7 +184,9 @@ struct Watched<'a> {
 
 impl Watched<'_> {
     fn add(&mut self, path: &Path) -> bool {
-        let added = inotify::add_watch(self.inotify, path, EVENTS);
+        // the runs directory itself may be a link, nothing in it is followed
+        let follow = if self.places.is_empty() { WatchFlags::empty() } else { WatchFlags::DONT_FOLLOW };
+        let added = inotify::add_watch(self.inotify, path, EVENTS | follow);
         added.is_ok_and(|number| self.places.insert(number, path.to_owned()).is_none_or(|_| true))
     }
 }

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use polars_parquet::read::FileMetadata;
 
+use crate::base::regular;
+
 /// Version of the batch format. 1: no columns for `status`' reason, overlap times and the rest of what
 /// a record without its environment needs. 2: `tpot_ms` for `tpot_p50_ms`.
 pub(super) const VERSION: u32 = 3;
@@ -25,6 +27,9 @@ pub(super) fn version(metadata: &FileMetadata) -> Option<u32> {
 /// Rows of a row group: few enough that one row is read at once, enough to compress well.
 pub(in crate::lab::store) const ROWS: usize = 4096;
 
+/// The file in a directory of parts that its writer has locked.
+pub(super) const LOCK: &str = "lock";
+
 /// How the directory of a batch's parts ends.
 pub(in crate::lab::store) const PARTS: &str = ".parts";
 
@@ -40,12 +45,14 @@ pub(in crate::lab::store) fn files(dir: &Path, batch: &str) -> Vec<PathBuf> {
 
 /// Parts in a directory of parts, in order.
 pub(super) fn parts(dir: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let entries = regular::entries(dir).unwrap_or_default().into_iter();
     let mut parts: Vec<PathBuf> =
-        entries.filter(|path| path.extension().is_some_and(|e| e == "parquet")).collect();
-    parts.retain(|path| {
-        path.file_stem().is_some_and(|stem| crate::lab::store::id::is_id(&stem.to_string_lossy()))
-    });
+        entries.filter(|entry| is_part(&entry.name)).map(|entry| dir.join(entry.name)).collect();
     parts.sort_unstable();
     parts
+}
+
+/// True for the name of a part's file.
+pub(super) fn is_part(name: &str) -> bool {
+    name.strip_suffix(".parquet").is_some_and(crate::lab::store::id::is_id)
 }

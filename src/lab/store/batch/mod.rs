@@ -18,7 +18,7 @@ mod read;
 mod seal;
 mod write;
 
-use files::{COLUMNS_SINCE, SEAL_KEY, VERSION, VERSION_KEY, parts};
+use files::{COLUMNS_SINCE, LOCK, SEAL_KEY, VERSION, VERSION_KEY, is_part, parts};
 pub(super) use files::{PARTS, ROWS, files};
 pub use read::BatchSummary;
 pub(super) use read::{keys, records, rows_of, summary, whole};

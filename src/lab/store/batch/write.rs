@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 use polars_core::prelude::{DataFrame, PolarsError};
 use polars_parquet::write::WriteOptions;
 
-use super::{PARTS, ROWS, SEAL_KEY, VERSION, VERSION_KEY, parts, read, seal};
-use crate::base::atomic::{AtomicFile, UNFINISHED};
+use super::{LOCK, PARTS, ROWS, SEAL_KEY, VERSION, VERSION_KEY, is_part, parts, read, seal};
+use crate::base::atomic::{self, AtomicFile, UnfinishedDir};
 use crate::base::error::{Error, Result};
 use crate::base::parquet::{self, FrameWriter};
 use crate::base::regular;
+use crate::lab::store::id::is_id;
 use crate::table::frame::frame;
 use crate::table::{Provenance, Record};
 
@@ -109,13 +110,13 @@ impl BatchWriter {
 impl Parts {
     /// The directory appears locked, so that nobody takes it for abandoned.
     fn new(dir: &Path, id: &str) -> Result<Self> {
-        regular::folder(dir).map_err(Error::io(dir))?;
-        let unfinished = dir.join(format!("{UNFINISHED}{id}{PARTS}"));
-        std::fs::create_dir_all(&unfinished).map_err(Error::io(&unfinished))?;
-        let lock = lock_file(&unfinished)?;
-        lock.lock().map_err(Error::io(&unfinished))?;
+        regular::make_folder(dir).map_err(Error::io(dir))?;
         let parts = dir.join(format!("{id}{PARTS}"));
-        std::fs::rename(&unfinished, &parts).map_err(Error::io(&parts))?;
+        let unfinished = UnfinishedDir::create(&parts)?;
+        let path = unfinished.path().join(LOCK);
+        let lock = regular::open_or_make(&path).map_err(Error::io(&path))?;
+        lock.lock().map_err(Error::io(&path))?;
+        unfinished.finish().map_err(Error::io(&parts))?;
         Ok(Self { dir: parts, count: 0, _lock: lock })
     }
 }
@@ -129,29 +130,24 @@ fn without_steps(record: &Record) -> Record {
     record
 }
 
-fn lock_file(parts: &Path) -> Result<File> {
-    let path = parts.join("lock");
-    regular::open_or_make(&path).map_err(Error::io(&path))
-}
-
 /// Makes one file of each batch whose writer is gone. A batch that cannot be is left as it is: its
-/// readers say what is wrong with it.
+/// readers say what is wrong with it. A directory without a writer's lock file is somebody else's.
 pub(in crate::lab::store) fn seal_abandoned(dir: &Path) {
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let Some(id) = name.to_str().and_then(|n| n.strip_suffix(PARTS)) else { continue };
-        if id.starts_with(UNFINISHED) {
+    for entry in regular::entries(dir).unwrap_or_default() {
+        let Some(id) = entry.name.strip_suffix(PARTS).filter(|id| entry.is_dir && is_id(id)) else {
             continue;
-        }
-        let Ok(lock) = lock_file(&entry.path()) else { continue };
+        };
+        let path = dir.join(&entry.name);
+        let Ok(lock) = regular::open(&path.join(LOCK)) else { continue };
         if lock.try_lock().is_ok() {
             // not fatal: the parts are still there, and are read as they are
-            let _ = make_one(&entry.path(), &dir.join(format!("{id}.parquet")));
+            let _ = make_one(&path, &dir.join(format!("{id}.parquet")));
         }
     }
 }
 
-/// Makes one file of parts, and removes them; unless it was made before and only removing is left.
+/// Makes one file of parts, and removes them; unless it was made before and only removing is left. Parts beside which
+/// somebody keeps other files stay.
 fn make_one(dir: &Path, path: &Path) -> Result<()> {
     if !path.exists() {
         let files = parts(dir);
@@ -159,7 +155,11 @@ fn make_one(dir: &Path, path: &Path) -> Result<()> {
             write(path, Regrouped::new(files))?;
         }
     }
-    std::fs::remove_dir_all(dir).map_err(Error::io(dir))
+    let entries = regular::entries(dir).map_err(Error::io(dir))?;
+    match entries.iter().all(|entry| entry.name == LOCK || is_part(&entry.name)) {
+        true => atomic::remove_dir(dir),
+        false => Ok(()),
+    }
 }
 
 /// The rows of several files in frames of [`ROWS`] rows, whatever the files' were.

@@ -81,7 +81,7 @@ impl Submitted {
         regular::folder(&all).map_err(Error::io(&all))?;
         let name: String = self.experiment.chars().map(|c| if is_plain(c) { c } else { '_' }).collect();
         self.folder = all.join(format!("ladderscope-{name}-{:08x}", fastrand::u32(..)));
-        std::fs::create_dir_all(&self.folder).map_err(Error::io(&self.folder))?;
+        regular::make_folder(&self.folder).map_err(Error::io(&self.folder))?;
         for (number, array) in self.arrays.iter().enumerate() {
             let text = script(&self.experiment, number, array, binary, dir, &self.folder.join(FILE));
             atomic::write(&self.script(number), text.as_bytes())?;
@@ -111,13 +111,14 @@ impl Submitted {
 
     /// All sweeps that were submitted from this store and whose folders are there; what cannot be read is left out.
     pub fn all(store: &Store) -> Vec<Self> {
-        let folders = std::fs::read_dir(store.dir().join(FOLDER)).into_iter().flatten().flatten();
-        folders.filter_map(|folder| Self::read(&folder.path().join(FILE)).ok()).collect()
+        let all = store.dir().join(FOLDER);
+        let folders = regular::entries(&all).unwrap_or_default().into_iter();
+        folders.filter_map(|folder| Self::read(&all.join(folder.name).join(FILE)).ok()).collect()
     }
 
     /// Takes the folder away, of which nobody needs anything any more.
     pub fn remove(&self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
+        let _ = atomic::remove_dir(&self.folder);
     }
 }
 
