@@ -190,6 +190,23 @@ fn two_processes_decode_together_and_rank_0_stores_it() {
 }
 
 #[test]
+fn a_rank_takes_no_variable_that_its_own_command_line_does_not_name() {
+    let device = device!();
+    let place = Place::new();
+    let launch = Launch::new(&place, Some(device), 2);
+    let own = pair("1", &["--format", "json"]);
+    let more = pair("1", &["--format", "json", "--env", "LD_BIND_NOW=1"]);
+    let one = launch.start(1, &own, &[]);
+    let zero = launch.start(0, &more, &[]).wait();
+    let one = one.wait().exits(2);
+    let refusal = "rank 1 takes no variable LD_BIND_NOW=1 from rank 0";
+    assert!(one.stderr.contains(refusal), "{one:?}");
+    assert!(zero.code == 1 && zero.stdout.contains(refusal), "rank 0 says why: {zero:?}");
+    let done = launch.run(&more, &[]);
+    assert_eq!(done[0].json()["status"], "ok", "where all ranks name it: {done:?}");
+}
+
+#[test]
 fn the_variables_of_srun_and_mpirun_do_as_well() {
     let device = device!();
     let place = Place::new();

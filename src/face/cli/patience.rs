@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::interrupt;
 use crate::base::error::Result;
 use crate::desk::Start;
-use crate::lab::launch::{self, Cancel};
+use crate::lab::launch::{self, Cancel, OwnCells};
 use crate::lab::store::Store;
 use crate::run::TIMEOUT;
 
@@ -20,27 +20,39 @@ pub struct Patience {
 
 impl Patience {
     /// Runs `start` on the store in `dir`, with this time-out and cancelled by signals. A process that a
-    /// launcher started for another rank than 0 follows rank 0 instead. Returns the exit status.
-    pub fn lead(&self, dir: PathBuf, start: impl FnOnce(Start) -> Result<u8>) -> Result<u8> {
-        self.lead_until(dir, true, start)
+    /// launcher started for another rank than 0 follows rank 0 instead, and takes models, files and variables only as its
+    /// `own` cells have them. Returns the exit status.
+    pub fn lead(
+        &self,
+        dir: PathBuf,
+        own: OwnCells<'_>,
+        start: impl FnOnce(Start) -> Result<u8>,
+    ) -> Result<u8> {
+        self.lead_until(dir, true, own, start)
     }
 
     /// Like [`Patience::lead`], but a terminal that goes away ends this process at once,
     /// and nothing that it started elsewhere.
-    pub fn lead_deaf(&self, dir: PathBuf, start: impl FnOnce(Start) -> Result<u8>) -> Result<u8> {
-        self.lead_until(dir, false, start)
+    pub fn lead_deaf(
+        &self,
+        dir: PathBuf,
+        own: OwnCells<'_>,
+        start: impl FnOnce(Start) -> Result<u8>,
+    ) -> Result<u8> {
+        self.lead_until(dir, false, own, start)
     }
 
     fn lead_until(
         &self,
         dir: PathBuf,
         hang_up: bool,
+        own: OwnCells<'_>,
         start: impl FnOnce(Start) -> Result<u8>,
     ) -> Result<u8> {
         let cancel = Cancel::default();
         interrupt::cancel_on_signals(&cancel, hang_up)?;
         let timeout = self.timeout();
-        launch::lead_or_follow(timeout, &cancel, |leader| {
+        launch::lead_or_follow(timeout, &cancel, own, |leader| {
             start(Start { timeout, leader, ..Start::new(Store::open(dir), cancel.clone()) })
         })
     }

@@ -34,7 +34,7 @@ pub struct Args {
 
 /// Runs the cell and prints its record; as another rank's process of a launcher, takes part in it.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    args.patience.lead(dir, |start| lead(args, &start))
+    args.patience.lead(dir, &|| Ok(vec![args.cell.resolve()?.0]), |start| lead(args, &start))
 }
 
 fn lead(args: &Args, start: &Start) -> Result<u8> {

@@ -74,18 +74,23 @@ impl Args {
 /// Runs the experiment and prints one record a cell, in file order, as soon as it is there (a table
 /// when all are, or a thousand, and what they answer). As another rank's process of a launcher, takes part in its runs.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
+    let own = || Ok(experiment(args)?.cells.into_iter().map(|cell| cell.spec).collect());
     match args.slurm {
         // tasks of Slurm outlive the terminal
-        Some(_) => args.patience.lead_deaf(dir, |start| lead(args, &start)),
-        None => args.patience.lead(dir, |start| lead(args, &start)),
+        Some(_) => args.patience.lead_deaf(dir, &own, |start| lead(args, &start)),
+        None => args.patience.lead(dir, &own, |start| lead(args, &start)),
+    }
+}
+
+fn experiment(args: &Args) -> Result<Experiment> {
+    match args.slurm {
+        Some(_) => Experiment::open_elsewhere(&args.file, args.model.as_deref()),
+        None => Experiment::open_with(&args.file, args.model.as_deref()),
     }
 }
 
 fn lead(args: &Args, start: &Start) -> Result<u8> {
-    let experiment = match args.slurm {
-        Some(_) => Experiment::open_elsewhere(&args.file, args.model.as_deref())?,
-        None => Experiment::open_with(&args.file, args.model.as_deref())?,
-    };
+    let experiment = experiment(args)?;
     // what cannot be judged in the end is told before anything runs
     let baseline = baseline(args, start, &experiment)?;
     if let Some(question) = &experiment.question {

@@ -36,7 +36,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let TaskCells { experiment, choice, timeout } = TaskCells::open(&args.file, args.array, number)?;
     let cancel = Cancel::default();
     interrupt::cancel_on_signals(&cancel, true)?;
-    launch::lead_or_follow(timeout, &cancel, |leader| {
+    let own = || Ok(experiment.cells.iter().map(|cell| cell.spec.clone()).collect());
+    launch::lead_or_follow(timeout, &cancel, &own, |leader| {
         let start = Start { timeout, leader, ..Start::new(Store::open(dir), cancel.clone()) };
         let mut progress = Progress::new(&experiment.cells, experiment.rounds);
         let outcome = start.experiment(&experiment, choice, &mut |event| progress.event(&event));

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::ending::Stop;
+use super::permitted::{OwnCells, permit};
 use super::process::{Log, ProcessExecutor};
 use super::protocol::{Order, Place, Report, Request};
 use crate::base::error::{Error, Result};
@@ -33,8 +34,8 @@ pub(super) fn takes_several(spec: &Spec) -> bool {
     backend(spec.backend).is_ok_and(|backend| backend.takes_processes(spec))
 }
 
-/// Does `body` as rank 0's process or as the only one; follows rank 0 where this is another rank's.
-/// Gives the exit status.
+/// Does `body` as rank 0's process or as the only one; follows rank 0 where this is another rank's, which runs nothing
+/// but built-in models and `own` cells. Gives the exit status.
 ///
 /// # Errors
 ///
@@ -43,11 +44,12 @@ pub(super) fn takes_several(spec: &Spec) -> bool {
 pub fn lead_or_follow(
     timeout: Duration,
     cancel: &Cancel,
+    own: OwnCells<'_>,
     body: impl FnOnce(Option<Arc<Leader>>) -> Result<u8>,
 ) -> Result<u8> {
     match launcher::of_process()? {
         None => body(None),
-        Some(launched) if launched.rank > 0 => follow(launched, timeout, cancel),
+        Some(launched) if launched.rank > 0 => follow(launched, timeout, cancel, own),
         Some(launched) => {
             let leader = Arc::new(Leader::meet(launched, timeout)?);
             let done = body(Some(Arc::clone(&leader)));
@@ -168,13 +170,23 @@ fn meet(launched: &Launched, timeout: Duration) -> Result<Peers> {
 
 /// Another rank's process: does what rank 0's says until that says that it was all. Writes nothing but
 /// its child's log, to standard error.
-fn follow(launched: &Launched, timeout: Duration, cancel: &Cancel) -> Result<u8> {
+fn follow(launched: &Launched, timeout: Duration, cancel: &Cancel, own: OwnCells<'_>) -> Result<u8> {
     let peers = meet(launched, timeout)?;
     let executor = ProcessExecutor::new()?;
     loop {
         match decode(&peers.broadcast_unhurried(Vec::new())?)? {
             Order::End(code) => return Ok(code),
-            Order::Run(job) => {
+            // of a run that this rank is no part of it only reports nothing
+            Order::Run(job) if job.place.as_ref().is_some_and(|p| launched.rank >= p.meeting.ranks) => {
+                peers.gather(encode(&Report::default())?)?;
+            }
+            Order::Run(mut job) => {
+                job.timeout = timeout;
+                if let Err(e) = permit(&mut job, launched, own) {
+                    // rank 0 says why it ends
+                    peers.abort(&e.to_string());
+                    return Err(e);
+                }
                 let report = take_part(&executor, *job, launched, &peers, cancel)?;
                 peers.gather(encode(&report)?)?;
             }
@@ -189,12 +201,6 @@ fn take_part(
     peers: &Peers,
     cancel: &Cancel,
 ) -> Result<Report> {
-    let Some(place) = job.place.as_mut().filter(|place| launched.rank < place.meeting.ranks) else {
-        return Ok(Report::default());
-    };
-    place.meeting.rank = launched.rank;
-    place.local_rank = launched.local_rank;
-    place.local_ranks = launched.local_ranks;
     // what a child may write goes nowhere else
     let folder = tempfile::tempdir().map_err(Error::io(std::env::temp_dir()))?;
     job.dir = folder.path().to_owned();

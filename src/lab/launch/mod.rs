@@ -14,6 +14,7 @@ mod ending;
 mod executor;
 mod gpus;
 mod leader;
+mod permitted;
 mod process;
 mod protocol;
 mod watchdog;
@@ -22,6 +23,7 @@ pub use child::child_main;
 pub(crate) use ending::with_outcome;
 pub use executor::{Cancel, Executor, ExecutorEvent, RunRequest};
 pub use leader::{Leader, lead_or_follow};
+pub use permitted::OwnCells;
 pub use process::ProcessExecutor;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! What the processes of one job know and nobody else does: each proves to the other that it has the
-//! job's secret before a word of its is believed. An order starts a process with the variables that it
-//! names, so whoever can give one can run code.
+//! job's secret before a word of its is believed.
 //!
 //! The secret is `LADDERSCOPE_SECRET`, or the contents of a file that its owner alone can read:
 //! `LADDERSCOPE_SECRET_FILE`, else `$XDG_STATE_HOME/ladderscope/secret`. Where all ranks meet on this
 //! host's loopback that last file is made on first use. It never goes over the wire: challenge and response are
 //! HMAC-SHA256 (RFC 2104) over both sides' nonces, the port and what the rank says of itself.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -17,6 +17,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest, Sha256};
 
 use crate::base::error::{Error, Result};
+use crate::run::launcher::LAUNCHER;
 
 /// The variable that holds the secret itself.
 const SECRET: &str = "LADDERSCOPE_SECRET";
@@ -64,24 +65,52 @@ impl Secret {
     /// # Errors
     ///
     /// An input error where there is no secret and ranks come from other hosts, with the command that
-    /// makes one; where others than its owner can read the file; or where it is too short to be one.
+    /// makes one; where there is no home directory to keep one in; where others than its owner can read the file; or
+    /// where it is too short to be one.
     pub fn of_job(here: bool) -> Result<Self> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
-        if let Some(text) = variable(SECRET) {
+        Self::from(here, &|name| std::env::var_os(name), std::env::home_dir())
+    }
+
+    fn from(
+        here: bool,
+        variable: &dyn Fn(&str) -> Option<OsString>,
+        home: Option<PathBuf>,
+    ) -> Result<Self> {
+        let set = |name: &str| match variable(name).map(OsString::into_string) {
+            None => Ok(None),
+            Some(Ok(value)) => Ok(Some(value).filter(|value| !value.trim().is_empty())),
+            Some(Err(_)) => Err(Error::input(format!("{name} is not UTF-8"))),
+        };
+        if let Some(text) = set(SECRET)? {
             return checked(&text, SECRET);
         }
-        let (path, named) = match variable(SECRET_FILE) {
+        let state = set("XDG_STATE_HOME")?.map(PathBuf::from);
+        let (path, named) = match set(SECRET_FILE)? {
             Some(path) => (Some(PathBuf::from(path)), true),
-            None => (usual_file(&variable), false),
+            None => (usual_file(state, home), false),
         };
-        let there = path.as_deref().map_or(Ok(None), read)?;
-        match (there, path) {
-            (Some(secret), _) => Ok(secret),
-            (None, Some(path)) if here && !named => Ok(make(&path)?),
-            // without a home there is nowhere to keep one, and loopback is all that is served
-            (None, None) if here => Ok(Self::of("")),
-            (None, path) => {
-                let path = path.unwrap_or_else(|| "secret".into());
+        // no secret is ever derived from nothing: everybody on this host could reach rank 0's port
+        let Some(path) = path else {
+            return Err(Error::input_help(
+                "ranks meet only with a secret of the job, and there is no home directory to keep one in (HOME is not \
+                 set, and this user has no account)",
+                format!(
+                    "give all ranks the same: {SECRET}=$(head -c 32 /dev/urandom | base64), or {SECRET_FILE}=FILE with \
+                     such a line in it; {LAUNCHER}=none runs all ranks in one process"
+                ),
+            ));
+        };
+        match read(&path)? {
+            Some(secret) => Ok(secret),
+            None if here && !named => make(&path).map_err(|e| {
+                Error::input_help(
+                    format!("ranks meet only with a secret of the job, and none can be kept: {e}"),
+                    format!(
+                        "give all ranks the same by {SECRET}, or by a file that {SECRET_FILE} names"
+                    ),
+                )
+            }),
+            None => {
                 let shown = crate::base::text::shell_word(&path.to_string_lossy());
                 let folder = path.parent().unwrap_or(Path::new("."));
                 let folder = crate::base::text::shell_word(&folder.to_string_lossy());
@@ -138,10 +167,11 @@ pub(super) fn nonce() -> Result<Nonce> {
     }
 }
 
-fn usual_file(variable: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
-    let state = variable("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = state.or_else(|| Some(std::env::home_dir()?.join(".local/state")))?;
-    Some(state.join("ladderscope/secret"))
+/// Default file of the secret. A relative path would be one of the directory that somebody started this in.
+fn usual_file(state: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
+    let absolute = |path: &PathBuf| path.is_absolute();
+    let home = home.filter(absolute).map(|home| home.join(".local/state"));
+    Some(state.filter(absolute).or(home)?.join("ladderscope/secret"))
 }
 
 fn checked(text: &str, from: &str) -> Result<Secret> {
@@ -239,6 +269,44 @@ mod tests {
             1,
             "nothing is left beside it"
         );
+    }
+
+    #[test]
+    fn without_a_home_no_secret_is_made_of_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("secret");
+        std::fs::write(&file, "0123456789abcdef0").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let of = |here, variables: &[(&str, &str)], home: Option<&Path>| {
+            let variable = |name: &str| {
+                let found = variables.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| OsString::from(value))
+            };
+            Secret::from(here, &variable, home.map(Path::to_owned))
+        };
+        for here in [true, false] {
+            for home in [None, Some(Path::new("")), Some(Path::new("relative"))] {
+                for variables in
+                    [&[][..], &[(SECRET, " ")], &[(SECRET_FILE, "")], &[("XDG_STATE_HOME", "here")]]
+                {
+                    let error = of(here, variables, home).unwrap_err();
+                    assert_eq!(error.exit_code(), 2);
+                    assert!(error.to_string().contains("no home directory"), "{error}");
+                    let Error::Input { help: Some(help), .. } = error else { panic!("no help") };
+                    assert!(help.contains(SECRET) && help.contains(SECRET_FILE), "{help}");
+                }
+            }
+        }
+        let given = Secret::of("0123456789abcdef0");
+        assert_eq!(of(true, &[(SECRET, "0123456789abcdef0")], None).unwrap(), given);
+        assert_eq!(of(true, &[(SECRET_FILE, file.to_str().unwrap())], None).unwrap(), given);
+        assert!(of(true, &[(SECRET, "short")], None).unwrap_err().to_string().contains("shorter than"));
+        let made = of(true, &[], Some(folder.path())).unwrap();
+        assert_ne!(made, Secret::of(""));
+        assert_eq!(of(false, &[], Some(folder.path())).unwrap(), made, "the file of all hosts now");
+        // a home that cannot be written: `docker run --user` has `/`
+        let error = of(true, &[], Some(&file)).unwrap_err();
+        assert!(error.exit_code() == 2, "{error}");
     }
 
     #[test]
