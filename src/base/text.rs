@@ -2,6 +2,8 @@
 //! command.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, ErrorKind};
 
 /// `1 cell`, `2 cells`: a count of something whose plural only adds an s.
 pub fn counted(count: usize, what: &str) -> String {
@@ -208,10 +210,50 @@ pub fn without_controls(text: &str) -> String {
     text.chars().map(harmless).collect()
 }
 
-/// Whether a character would do something to a terminal beyond standing there.
+/// True if a character would do something to a terminal beyond standing there.
 fn steers(c: char) -> bool {
-    (c.is_control() && !matches!(c, '\n' | '\t'))
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    (c.is_control() && !matches!(c, '\n' | '\t')) || turns(c)
+}
+
+/// True if a character turns the direction of text, or breaks lines where no line feed is seen.
+fn turns(c: char) -> bool {
+    matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
+}
+
+/// JSON in which what would steer a terminal is escaped (`\u009b`): outside of strings JSON has no such characters.
+pub fn escaped_json(json: &str) -> Cow<'_, str> {
+    let is_escaped = |c: char| matches!(c, '\u{7f}'..='\u{9f}') || turns(c);
+    let plain = json.bytes().all(|byte| byte < 0x7f);
+    if plain || !json.chars().any(is_escaped) {
+        return Cow::Borrowed(json);
+    }
+    let mut escaped = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        match is_escaped(c) {
+            // writing to a String cannot fail
+            true => _ = write!(escaped, "\\u{:04x}", u32::from(c)),
+            false => escaped.push(c),
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// Passes JSON on as [`escaped_json`] makes it. Whole characters must come in each piece, as serde writes them.
+pub struct EscapedJson<W>(pub W);
+
+impl<W: io::Write> io::Write for EscapedJson<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let json = std::str::from_utf8(bytes).map_err(|e| io::Error::new(ErrorKind::InvalidData, e))?;
+        self.0.write_all(escaped_json(json).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Text as it may stand in XML, in attributes too; what XML cannot carry becomes `�`.
@@ -288,6 +330,23 @@ mod tests {
         assert!(matches!(printable("löst\tin\n2 lines"), std::borrow::Cow::Borrowed(_)));
         assert_eq!(super::without_controls("ö\u{9b}\x1bx\n"), "ö???x\n");
         assert_eq!(printable("a\x1b[31mb\u{9b}c\r\u{202e}d\x07\x7f"), "a�[31mb�c��d��");
+    }
+
+    #[test]
+    fn json_escapes_what_steers_a_terminal_and_means_the_same() {
+        use std::io::Write as _;
+        let text = "a\u{7f}\u{80}\u{9b}\u{9f}\u{61c}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}é\u{a0}µ—";
+        let json = serde_json::to_string(&[text, "\u{1b}[31m"]).unwrap();
+        let escaped = super::escaped_json(&json);
+        assert_eq!(printable(&escaped), escaped, "nothing in it steers");
+        assert!(
+            escaped.contains("\\u009b") && escaped.contains("\\u202e") && escaped.contains("é\u{a0}µ—")
+        );
+        assert_eq!(serde_json::from_str::<Vec<String>>(&escaped).unwrap(), [text, "\u{1b}[31m"]);
+        let mut written = super::EscapedJson(Vec::new());
+        written.write_all(json.as_bytes()).unwrap();
+        assert_eq!(written.0, escaped.as_bytes());
+        assert!(matches!(super::escaped_json("[\"plain\"]"), std::borrow::Cow::Borrowed(_)));
     }
 
     #[test]

@@ -5,12 +5,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use comfy_table::{CellAlignment, LineStyle, TableStyle};
 use unicode_width::UnicodeWidthStr;
 
 use super::{Provenance, Unit};
-use crate::base::text::{digits, escape, percent, si, without_middle};
+use crate::base::text::{digits, escape, percent, printable, si, without_middle};
 
 /// What stands in a row under a column. Tables for people show numbers rounded, CSV in full.
 #[derive(Clone, Debug, PartialEq)]
@@ -424,14 +425,36 @@ where
     R: IntoIterator<Item: AsRef<str>>,
 {
     let mut writer = ::csv::WriterBuilder::new().flexible(true).from_writer(out);
-    writer.write_record(header)?;
+    writer.write_record(header.into_iter().map(|name| cell(name).into_owned()))?;
     for row in rows {
         for value in row {
-            writer.write_field(value.as_ref())?;
+            writer.write_field(&*cell(value.as_ref()))?;
         }
         writer.write_record(None::<&[u8]>)?;
     }
     writer.flush()
+}
+
+/// First characters of a formula, those of full width too, and blanks that spreadsheets skip before one.
+const FORMULA: [char; 10] = ['=', '+', '-', '@', '\t', '\n', '＝', '＋', '－', '＠'];
+
+/// True if CSV keeps text that a spreadsheet would execute (`--raw`).
+static RAW_CSV: AtomicBool = AtomicBool::new(false);
+
+/// From here on CSV has text as it is, without apostrophes before what a spreadsheet would take for a formula.
+pub fn keep_formulas() {
+    RAW_CSV.store(true, Ordering::Relaxed);
+}
+
+/// A cell of CSV. Names come from files and other processes: a spreadsheet executes text that begins with one of
+/// `=+-@`, so that it gets an apostrophe; numbers stay. Characters that steer a terminal become `�`.
+fn cell(text: &str) -> Cow<'_, str> {
+    let text = printable(text);
+    let is_formula = || text.len() > 1 && text.starts_with(FORMULA);
+    if !is_formula() || text.parse::<f64>().is_ok() || RAW_CSV.load(Ordering::Relaxed) {
+        return text;
+    }
+    format!("'{text}").into()
 }
 
 impl Unit {

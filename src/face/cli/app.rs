@@ -21,6 +21,9 @@ struct Cli {
     /// Where runs are stored
     #[arg(long, global = true, display_order = 900, value_name = "RUNS_DIR", default_value = "runs")]
     dir: PathBuf,
+    /// CSV without the apostrophe before text that a spreadsheet would take for a formula (`=`, `+`, `-`, `@`)
+    #[arg(long, global = true, display_order = 901)]
+    raw: bool,
     #[command(subcommand)]
     verb: Option<Verb>,
 }
@@ -121,6 +124,9 @@ fn leave(code: u8) -> ExitCode {
 }
 
 fn dispatch(cli: Cli) -> Result<u8> {
+    if cli.raw {
+        crate::table::render::keep_formulas();
+    }
     let dir = cli.dir;
     if dir.exists() && !dir.is_dir() {
         return Err(Error::input_help(

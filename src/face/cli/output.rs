@@ -8,7 +8,7 @@ use serde::ser::{SerializeSeq, Serializer};
 
 use super::report;
 use crate::base::error::{Error, Result};
-use crate::base::text::printable;
+use crate::base::text::{EscapedJson, escaped_json, printable};
 use crate::table::render::{Fitted, Table};
 
 /// How results are printed.
@@ -106,7 +106,7 @@ pub fn json_list<T: Serialize>(
 ) -> Result<()> {
     let failed = |e: serde_json::Error| Error::io(STDOUT)(e.into());
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    let mut json = serde_json::Serializer::pretty(&mut out);
+    let mut json = serde_json::Serializer::pretty(EscapedJson(&mut out));
     let mut list = json.serialize_seq(None).map_err(failed)?;
     fill(&mut |element| list.serialize_element(&element).map_err(failed))?;
     list.end().map_err(failed)?;
@@ -120,7 +120,8 @@ pub fn json_line(value: &impl Serialize) -> Result<()> {
 
 fn to_json(value: &impl Serialize, indented: bool) -> Result<String> {
     let text = if indented { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
-    text.map_err(|e| Error::failed(format!("writing JSON: {e}")))
+    let text = text.map_err(|e| Error::failed(format!("writing JSON: {e}")))?;
+    Ok(escaped_json(&text).into_owned())
 }
 
 /// A byte count for people: `70.6 GB`.

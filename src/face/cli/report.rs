@@ -8,7 +8,7 @@ use miette::{GraphicalReportHandler, GraphicalTheme};
 
 use crate::base::error::Error;
 use crate::base::terminal::{is_coloured, takes_escapes};
-use crate::base::text::{printable, without_controls};
+use crate::base::text::{escaped_json, printable, without_controls};
 use crate::desk::Opened;
 
 /// Whether standard error is a terminal.
@@ -60,7 +60,7 @@ fn as_json(error: &Error) -> String {
         other => other.to_string(),
     };
     let printed = Printed { error: message, help: help.map(str::to_owned) };
-    serde_json::to_string(&printed).unwrap_or_default()
+    escaped_json(&serde_json::to_string(&printed).unwrap_or_default()).into_owned()
 }
 
 /// Prints an error with its place in the file and what would be right.
@@ -178,9 +178,16 @@ pub fn usage(error: &clap::Error) -> u8 {
         print(&Error::input_help(message.trim_start_matches("error: "), help));
         return 2;
     }
-    // A closed pipe cannot be told anything.
-    let _ = error.print();
-    if asked { 0 } else { 2 }
+    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    match printed {
+        _ if !asked => 2,
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            print(&Error::io("standard output")(e));
+            1
+        }
+        // a reader that went away has read enough
+        _ => 0,
+    }
 }
 
 /// The panic hook: says that it is our fault, and where.

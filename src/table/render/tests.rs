@@ -24,6 +24,19 @@ fn csv_keeps_every_digit_and_quotes_what_needs_it() {
 }
 
 #[test]
+fn text_that_a_spreadsheet_would_execute_gets_an_apostrophe_and_numbers_stay() {
+    let of = |text: &str| csv(["x"], [[text]]).trim_start_matches("x\n").trim_end().to_owned();
+    for formula in ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "=HYPERLINK(1)", "\t=1", "＝1"] {
+        assert!(of(formula).trim_start_matches('"').starts_with('\''), "{formula}: {}", of(formula));
+    }
+    for plain in ["-1.5", "+3", "-1e-9", "1-2", "a=b", "-", "ladder", "", "-inf", "µ"] {
+        assert_eq!(csv(["x"], [["a", plain]]), format!("x\na,{plain}\n"));
+    }
+    assert_eq!(of("\u{1b}[31mred\u{9b}\u{202e}"), "�[31mred��");
+    assert_eq!(csv(["=x"], [["1"]]), "'=x\n1\n", "names of columns too");
+}
+
+#[test]
 fn a_file_says_where_all_numbers_come_from() {
     let mut table = Table::new(["ms"]);
     table.push(vec![1_u32.into()]);

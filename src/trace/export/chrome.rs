@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::annotations;
 use super::events::{Events, Micros, Row, quoted};
 use super::flows::Flows;
+use crate::base::text::escaped_json;
 use crate::plan::Lane;
 use crate::table::Provenance;
 use crate::trace::{OperationInfo, Span, Trace};
@@ -42,7 +43,8 @@ pub(in crate::trace) const HOSTS: i64 = 100_000;
 /// Writes the trace as Chrome JSON, streaming: what is in memory does not grow with the trace. Fails
 /// where `out` takes no more.
 pub fn chrome(trace: &Trace, ranks: Ranks, out: &mut impl Write) -> io::Result<()> {
-    let mut head = serde_json::to_string_pretty(&head(trace, ranks))?;
+    let head = serde_json::to_string_pretty(&head(trace, ranks))?;
+    let mut head = escaped_json(&head).into_owned();
     // the events come last, into this object
     head.truncate(head.trim_end_matches(['}', '\n']).len());
     write!(out, "{head},\n  \"traceEvents\": [")?;

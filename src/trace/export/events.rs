@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io::{self, Write};
 
+use crate::base::text::escaped_json;
+
 /// A time in microseconds, exact to the nanosecond, without a float in between.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Micros(pub(super) i128);
@@ -30,7 +32,7 @@ impl fmt::Display for Micros {
 /// Text as JSON has it, quotes included.
 pub(super) fn quoted(text: &str) -> String {
     // a string is always JSON
-    serde_json::to_string(text).unwrap_or_else(|_| "\"\"".into())
+    serde_json::to_string(text).map_or_else(|_| "\"\"".into(), |json| escaped_json(&json).into_owned())
 }
 
 /// Where an event is drawn: Chrome's process and thread numbers, by which viewers make rows.
