@@ -37,13 +37,18 @@ pub struct Job<'a> {
 /// A failure with what `sbatch` said: no such partition, too many nodes asked for.
 pub fn submit(job: &Job<'_>) -> Result<u64> {
     let mut command = Command::new("sbatch");
+    // what the options may not say the environment may not either
+    for name in ["SBATCH_WAIT", "SBATCH_ERROR", "SBATCH_INPUT", "SBATCH_OPEN_MODE", "SBATCH_EXPORT_FILE"]
+    {
+        command.env_remove(name);
+    }
     command
         .arg("--parsable")
         .arg(format!("--job-name={}", job.name))
         .arg(format!("--array=0-{}", job.tasks.saturating_sub(1)))
         // a measurement that was interrupted is not repeated behind the user's back
         .arg("--no-requeue")
-        .arg(format!("--output={}", job.logs.join("%x-%a.log").display()))
+        .arg(format!("--output={}", log_pattern(job.logs)?))
         .args(&job.needs)
         .args(job.options)
         .arg(job.script);
@@ -52,6 +57,19 @@ pub fn submit(job: &Job<'_>) -> Result<u64> {
     said.trim().split(';').next().and_then(|number| number.parse().ok()).ok_or_else(|| {
         Error::failed(format!("sbatch said '{}', which is no job's number", printable(said.trim())))
     })
+}
+
+/// Pattern of the tasks' output for `sbatch`, which replaces `%x` by the array's name and `%a` by the task's number.
+/// An input error for a directory with a backslash, behind which `sbatch` replaces nothing.
+fn log_pattern(logs: &Path) -> Result<String> {
+    let dir = logs.display().to_string();
+    if dir.contains('\\') {
+        return Err(Error::input_help(
+            format!("{dir}: sbatch writes no output to a directory with a backslash in its name"),
+            "name another runs directory: --dir DIR",
+        ));
+    }
+    Ok(format!("{}/%x-%a.log", dir.replace('%', "%%")))
 }
 
 /// Cancels all jobs of these names that are this user's.
@@ -126,6 +144,14 @@ fn ended(child: &mut Child, patience: Duration) -> Option<std::process::ExitStat
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_directories_are_no_patterns() {
+        let pattern = |dir: &str| log_pattern(Path::new(dir));
+        assert_eq!(pattern("/runs/.slurm/x").unwrap(), "/runs/.slurm/x/%x-%a.log");
+        assert_eq!(pattern("/100%/%u%%j").unwrap(), "/100%%/%%u%%%%j/%x-%a.log");
+        assert_eq!(pattern("/a\\b").unwrap_err().exit_code(), 2);
+    }
 
     #[test]
     fn a_command_that_fails_hangs_or_is_not_there_is_told_in_words() {

@@ -1,22 +1,110 @@
-//! What a user gives to `sbatch`: words as a shell has them, without those that Ladderscope itself says.
+//! Options that a user gives to `sbatch`: words of a shell, read as `sbatch` reads them, from a list of those that leave
+//! Ladderscope its own.
 
 use std::str::FromStr;
 
-use crate::base::error::Error;
+use crate::base::error::{Error, nearest};
 
-/// Options that would take away how tasks are found again.
-const OURS: [(&str, &str); 8] = [
-    ("--array", "-a"),
-    ("--job-name", "-J"),
-    ("--output", "-o"),
-    ("--parsable", ""),
-    ("--wrap", ""),
-    ("--wait", "-W"),
-    ("--test-only", ""),
-    ("--open-mode", ""),
+/// Argument of an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    Nothing,
+    Value,
+    /// A value behind `=`, or none.
+    Perhaps,
+}
+
+use Takes::{Nothing, Perhaps, Value};
+
+/// Options that a user may give: what a job may use, when and on which nodes, and who pays. By their long and short
+/// names in `sbatch`.
+const ALLOWED: [(&str, char, Takes); 83] = [
+    ("account", 'A', Value),
+    ("acctg-freq", '\0', Value),
+    ("batch", '\0', Value),
+    ("bb", '\0', Value),
+    ("bbf", '\0', Value),
+    ("begin", 'b', Value),
+    ("comment", '\0', Value),
+    ("constraint", 'C', Value),
+    ("contiguous", '\0', Nothing),
+    ("core-spec", 'S', Value),
+    ("cores-per-socket", '\0', Value),
+    ("cpu-freq", '\0', Value),
+    ("cpus-per-gpu", '\0', Value),
+    ("cpus-per-task", 'c', Value),
+    ("deadline", '\0', Value),
+    ("delay-boot", '\0', Value),
+    ("dependency", 'd', Value),
+    ("distribution", 'm', Value),
+    ("exclude", 'x', Value),
+    ("exclusive", '\0', Perhaps),
+    ("export", '\0', Value),
+    ("extra-node-info", 'B', Value),
+    ("get-user-env", '\0', Perhaps),
+    ("gpu-bind", '\0', Value),
+    ("gpu-freq", '\0', Value),
+    ("gpus", 'G', Value),
+    ("gpus-per-node", '\0', Value),
+    ("gpus-per-socket", '\0', Value),
+    ("gpus-per-task", '\0', Value),
+    ("gres", '\0', Value),
+    ("gres-flags", '\0', Value),
+    ("hint", '\0', Value),
+    ("hold", 'H', Nothing),
+    ("kill-on-invalid-dep", '\0', Value),
+    ("licenses", 'L', Value),
+    ("mail-type", '\0', Value),
+    ("mail-user", '\0', Value),
+    ("mcs-label", '\0', Value),
+    ("mem", '\0', Value),
+    ("mem-bind", '\0', Value),
+    ("mem-per-cpu", '\0', Value),
+    ("mem-per-gpu", '\0', Value),
+    ("mincpus", '\0', Value),
+    ("network", '\0', Value),
+    ("nice", '\0', Perhaps),
+    ("no-kill", 'k', Perhaps),
+    ("no-requeue", '\0', Nothing),
+    ("nodefile", 'F', Value),
+    ("nodelist", 'w', Value),
+    ("nodes", 'N', Value),
+    ("ntasks", 'n', Value),
+    ("ntasks-per-core", '\0', Value),
+    ("ntasks-per-gpu", '\0', Value),
+    ("ntasks-per-node", '\0', Value),
+    ("ntasks-per-socket", '\0', Value),
+    ("overcommit", 'O', Nothing),
+    ("oversubscribe", 's', Nothing),
+    ("partition", 'p', Value),
+    ("power", '\0', Value),
+    ("prefer", '\0', Value),
+    ("priority", '\0', Value),
+    ("profile", '\0', Value),
+    ("propagate", '\0', Perhaps),
+    ("qos", 'q', Value),
+    ("quiet", 'Q', Nothing),
+    ("reboot", '\0', Nothing),
+    ("requeue", '\0', Nothing),
+    ("reservation", '\0', Value),
+    ("signal", '\0', Value),
+    ("sockets-per-node", '\0', Value),
+    ("spread-job", '\0', Nothing),
+    ("switches", '\0', Value),
+    ("thread-spec", '\0', Value),
+    ("threads-per-core", '\0', Value),
+    ("time", 't', Value),
+    ("time-min", '\0', Value),
+    ("tmp", '\0', Value),
+    ("tres-bind", '\0', Value),
+    ("tres-per-task", '\0', Value),
+    ("use-min-nodes", '\0', Nothing),
+    ("verbose", 'v', Nothing),
+    ("wait-all-nodes", '\0', Value),
+    ("wckey", '\0', Value),
 ];
 
-/// Options of `sbatch`, as one word each.
+/// Options of `sbatch`, each as one word with its long name: however they were written, `sbatch` has nothing to guess.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlurmOptions {
     /// The words, in the order in which they were given.
@@ -26,18 +114,7 @@ pub struct SlurmOptions {
 impl SlurmOptions {
     /// The partition that they name, if one.
     pub fn partition(&self) -> Option<&str> {
-        let mut found = None;
-        for (at, word) in self.words.iter().enumerate() {
-            let next = || self.words.get(at + 1).map(String::as_str);
-            found = match word.as_str() {
-                "-p" | "--partition" => next(),
-                word => word
-                    .strip_prefix("--partition=")
-                    .or_else(|| word.strip_prefix("-p").filter(|rest| !rest.is_empty()))
-                    .or(found),
-            };
-        }
-        found
+        self.words.iter().rev().find_map(|word| word.strip_prefix("--partition="))
     }
 }
 
@@ -45,33 +122,105 @@ impl FromStr for SlurmOptions {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let words = shlex::split(text).ok_or_else(|| {
+        let given = shlex::split(text).ok_or_else(|| {
             Error::input_help(
                 format!("'{text}': a quote is not closed"),
                 "options of sbatch as a shell has them: --slurm '-p gpu --time 2:00:00'",
             )
         })?;
-        for word in &words {
-            let is_ours = |(long, short): &(&str, &str)| {
-                let long_or_with_value = word == long || word.starts_with(&format!("{long}="));
-                let is_short = !short.is_empty() && word.starts_with(short) && !word.starts_with("--");
-                long_or_with_value || is_short
-            };
-            if let Some((long, _)) = OURS.iter().find(|ours| is_ours(ours)) {
-                return Err(Error::input_help(
-                    format!("'{word}' is not yours to say: sweep itself gives {long} to sbatch"),
-                    "leave it out; partition, account, time, memory and nodes are yours",
-                ));
+        let mut given = given.into_iter();
+        let mut words = Vec::new();
+        while let Some(word) = given.next() {
+            match word.strip_prefix("--") {
+                Some("") => return Err(no_option(&word)),
+                Some(long) => words.push(long_option(&word, long, &mut given)?),
+                None => match word.strip_prefix('-').filter(|shorts| !shorts.is_empty()) {
+                    Some(shorts) => short_options(&word, shorts, &mut given, &mut words)?,
+                    None => return Err(no_option(&word)),
+                },
             }
-        }
-        if let Some(word) = words.first().filter(|word| !word.starts_with('-')) {
-            return Err(Error::input_help(
-                format!("'{word}' is no option of sbatch"),
-                "options begin with -: --slurm '-p gpu --time 2:00:00'",
-            ));
         }
         Ok(Self { words })
     }
+}
+
+/// Reads `--name`, `--name=value` or `--name` with its value in the next word.
+fn long_option(
+    word: &str,
+    long: &str,
+    rest: &mut impl Iterator<Item = String>,
+) -> Result<String, Error> {
+    let (name, value) = match long.split_once('=') {
+        Some((name, value)) => (name, Some(value.to_owned())),
+        None => (long, None),
+    };
+    let known = ALLOWED.iter().find(|(known, ..)| *known == name);
+    let Some((name, _, takes)) = known else { return Err(refused(word, name)) };
+    written(name, *takes, value, word, rest)
+}
+
+/// Reads the letters of one word: each an option, the rest of the word the value of the first that takes one.
+fn short_options(
+    word: &str,
+    shorts: &str,
+    rest: &mut impl Iterator<Item = String>,
+    words: &mut Vec<String>,
+) -> Result<(), Error> {
+    let mut letters = shorts.chars();
+    while let Some(letter) = letters.next() {
+        let known = ALLOWED.iter().find(|(_, short, _)| *short == letter && letter != '\0');
+        let Some((name, _, takes)) = known else { return Err(refused(word, &letter.to_string())) };
+        // a short option has an optional value nowhere but in its long form
+        let value = Some(letters.as_str()).filter(|rest| *takes == Value && !rest.is_empty());
+        let value = value.map(str::to_owned);
+        let is_last = value.is_some();
+        words.push(written(name, *takes, value, word, rest)?);
+        if is_last {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn written(
+    name: &str,
+    takes: Takes,
+    value: Option<String>,
+    word: &str,
+    rest: &mut impl Iterator<Item = String>,
+) -> Result<String, Error> {
+    match (takes, value) {
+        (Nothing, Some(_)) => Err(Error::input(format!("'{word}': --{name} of sbatch takes no value"))),
+        (Value, None) => match rest.next() {
+            Some(value) => Ok(format!("--{name}={value}")),
+            None => Err(Error::input(format!("'{word}': --{name} of sbatch needs a value"))),
+        },
+        (_, Some(value)) => Ok(format!("--{name}={value}")),
+        (_, None) => Ok(format!("--{name}")),
+    }
+}
+
+/// The error of an option that sweep gives to `sbatch` itself, that `sbatch` does not have, or that is abbreviated.
+fn refused(word: &str, name: &str) -> Error {
+    let long: Vec<&str> = ALLOWED.iter().map(|(long, ..)| *long).collect();
+    let whole = long.iter().find(|long| name.len() > 1 && long.starts_with(name)).copied();
+    let whole = whole.or_else(|| nearest(name, long.iter().copied()));
+    let near = whole.map(|long| format!("did you mean --{long}? ")).unwrap_or_default();
+    Error::input_help(
+        format!("'{word}' is none of the options of sbatch that are yours to give"),
+        format!(
+            "{near}names are written out; sweep itself says which script runs, as which array, and where its output \
+             goes. Yours are --{}",
+            long.join(", --")
+        ),
+    )
+}
+
+fn no_option(word: &str) -> Error {
+    Error::input_help(
+        format!("'{word}' is no option of sbatch"),
+        "options begin with -, and the script is sweep's: --slurm '-p gpu --time 2:00:00'",
+    )
 }
 
 #[cfg(test)]
@@ -80,20 +229,109 @@ mod tests {
 
     use super::*;
 
+    fn read(text: &str) -> Result<Vec<String>, Error> {
+        text.parse::<SlurmOptions>().map(|options| options.words)
+    }
+
     #[test]
-    fn words_are_those_of_a_shell_and_ours_are_refused() {
-        let read = |text: &str| text.parse::<SlurmOptions>().map(|options| options.words);
-        assert_eq!(
-            read("-p gpu --comment 'two words'").unwrap(),
-            ["-p", "gpu", "--comment", "two words"]
-        );
-        assert!(read("").unwrap().is_empty());
-        for refused in
-            ["--array=0-3", "-a 1", "-J name", "--wrap hostname", "-o/tmp/x", "gpu", "-p 'gpu"]
-        {
+    fn options_are_read_as_sbatch_reads_them_and_written_out() {
+        for (text, words) in [
+            ("", &[][..]),
+            ("-p gpu --comment 'two words'", &["--partition=gpu", "--comment=two words"]),
+            ("-pgpu -t10", &["--partition=gpu", "--time=10"]),
+            ("-QHp gpu", &["--quiet", "--hold", "--partition=gpu"]),
+            ("-QHpgpu", &["--quiet", "--hold", "--partition=gpu"]),
+            ("-p -t", &["--partition=-t"]),
+            (
+                "--account=x --exclusive --gres=gpu:h100:8",
+                &["--account=x", "--exclusive", "--gres=gpu:h100:8"],
+            ),
+            ("--exclusive=user --nice=-5 --mem=0", &["--exclusive=user", "--nice=-5", "--mem=0"]),
+            ("-t 10 --requeue", &["--time=10", "--requeue"]),
+            ("--comment --wrap=x", &["--comment=--wrap=x"]),
+            ("-sk", &["--oversubscribe", "--no-kill"]),
+        ] {
+            assert_eq!(read(text).unwrap(), words, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_sweep_says_itself_is_refused_however_it_is_written() {
+        for refused in [
+            "--array=0-3",
+            "--array 0-3",
+            "--arr=1",
+            "-a 1",
+            "-a1",
+            "-Qa1",
+            "-Ha 1",
+            "-J name",
+            "-Jname",
+            "-QJx",
+            "--job-name=x",
+            "--job",
+            "--j=x",
+            "--wrap hostname",
+            "--wrap=hostname",
+            "--wra hostname",
+            "--wra=hostname",
+            "--wr=x",
+            "-o/tmp/x",
+            "-o x",
+            "-Qox",
+            "--output=x",
+            "--out=x",
+            "-e x",
+            "--error=x",
+            "-i x",
+            "--input=x",
+            "--open-mode=append",
+            "--ope=append",
+            "--parsable",
+            "--pars",
+            "--wait",
+            "-W",
+            "-QW",
+            "--test-only",
+            "--tes",
+            "-D /",
+            "--chdir=/",
+            "-M other",
+            "--clusters=other",
+            "--export-file=x",
+            "--uid=0",
+            "--gid=0",
+            "-h",
+            "--help",
+            "--usage",
+            "-V",
+            "--version",
+            "--container=x",
+            "--ignore-pbs",
+            "--part gpu",
+            "--no-such",
+            "-Z",
+            "-0",
+            "-é",
+            "script.sh",
+            "-p gpu script.sh",
+            "-Q script.sh",
+            "-p gpu -- script.sh",
+            "--",
+            "-",
+            "''",
+            "-p gpu : -N 2",
+            "-p 'gpu",
+            "-p",
+            "--partition",
+            "-Qp",
+            "--quiet=x",
+            "--requeue=1",
+        ] {
             assert_eq!(read(refused).unwrap_err().exit_code(), 2, "{refused}");
         }
-        assert!(read("--account=x --exclusive --gres=gpu:h100:8 -t 10").is_ok());
+        let Error::Input { help: Some(help), .. } = read("--part gpu").unwrap_err() else { panic!() };
+        assert!(help.contains("did you mean --partition?"), "{help}");
     }
 
     #[test]
@@ -101,7 +339,9 @@ mod tests {
         for (text, name) in [
             ("-p gpu", Some("gpu")),
             ("-pgpu -t 5", Some("gpu")),
+            ("-Qpgpu", Some("gpu")),
             ("--partition=a --partition b", Some("b")),
+            ("--comment -pgpu", None),
             ("-t 5", None),
         ] {
             assert_eq!(text.parse::<SlurmOptions>().unwrap().partition(), name, "{text}");
@@ -110,9 +350,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_typed_is_read_or_refused(text in ".{0,60}") {
+        fn whatever_is_typed_is_read_or_refused(text in "[-=a-zA-Z' 0-9]{0,60}|.{0,60}") {
             if let Ok(options) = text.parse::<SlurmOptions>() {
                 let _ = options.partition();
+                for word in &options.words {
+                    let name = word.split('=').next().unwrap_or_default();
+                    let name = name.strip_prefix("--").expect("a long name");
+                    prop_assert!(ALLOWED.iter().any(|(long, ..)| *long == name));
+                }
             }
         }
     }
