@@ -118,6 +118,13 @@ impl Workbench {
         self.master.resize(size).expect("the window can be resized");
     }
 
+    /// True if the terminal echoes and edits lines, as it does for a shell.
+    pub fn is_cooked(&self) -> bool {
+        let modes = self.master.get_termios().expect("a terminal has modes");
+        // ICANON and ECHO of termios(3)
+        modes.local_flags.bits() & 0o12 == 0o12
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = self.child.process_id().and_then(|pid| rustix::process::Pid::from_raw(pid as i32));

@@ -170,6 +170,51 @@ fn sigterm_restores_the_terminal_and_keeps_what_was_done() {
     assert!(done.stdout.contains("interrupted"), "{}", done.stdout);
 }
 
+/// The state letter of a process: `T` is stopped.
+fn state(workbench: &Workbench) -> char {
+    let pid = workbench.child.process_id().expect("it runs");
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    stat.rsplit(')').next().and_then(|rest| rest.trim().chars().next()).expect("a state")
+}
+
+#[test]
+fn ctrl_z_and_sigtstp_give_the_terminal_back_and_fg_draws_again() {
+    use rustix::process::Signal;
+    let place = place(&[]);
+    let mut workbench = open(place.path(), (100, 30));
+    for by_key in [true, false, true] {
+        workbench.wait_for("1 experiments");
+        let written = workbench.written();
+        match by_key {
+            true => workbench.press("\x1a"),
+            false => workbench.signal(Signal::TSTP),
+        }
+        crate::support::wait_for("a stop", || (state(&workbench) == 'T').then_some(()));
+        crate::support::wait_for("the main screen", || {
+            let said = workbench.written_since(written);
+            let has = |sequence: &[u8]| said.windows(sequence.len()).any(|part| part == sequence);
+            // alternate screen, cursor, bracketed paste
+            (has(b"\x1b[?1049l") && has(b"\x1b[?25h") && has(b"\x1b[?2004l")).then_some(())
+        });
+        assert!(workbench.is_cooked(), "a shell has to echo again");
+        assert!(!workbench.contents().contains("1 experiments"), "{}", workbench.contents());
+        workbench.signal(Signal::CONT);
+        workbench.wait_for("1 experiments");
+        crate::support::wait_for("raw mode", || (!workbench.is_cooked()).then_some(()));
+        workbench.press("?");
+        workbench.wait_for("╭ help");
+        workbench.press("\x1b");
+        workbench.wait("╭ help", false);
+    }
+    // stopped and let go on from outside: the shell may have changed the terminal's modes meanwhile
+    workbench.signal(Signal::STOP);
+    crate::support::wait_for("a stop", || (state(&workbench) == 'T').then_some(()));
+    let written = workbench.written();
+    workbench.signal(Signal::CONT);
+    crate::support::wait_for("a new picture", || (workbench.written() > written + 500).then_some(()));
+    quit(workbench);
+}
+
 #[test]
 fn a_defect_restores_the_terminal_and_is_told_on_it() {
     let place = Place::new();

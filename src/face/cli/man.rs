@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap_mangen::Man;
 
-use super::output;
+use super::{output, report};
 use crate::base::atomic::AtomicFile;
 use crate::base::error::{Error, Result};
 use crate::base::text::counted;
@@ -52,6 +52,6 @@ pub fn run(args: &Args, mut command: clap::Command) -> Result<u8> {
         file.write_all(&page(command)?).map_err(Error::io(&path))?;
         file.finish()?;
     }
-    eprintln!("{} in {}", counted(count, "page"), dir.display());
+    report::line(&format!("{} in {}", counted(count, "page"), dir.display()));
     Ok(0)
 }

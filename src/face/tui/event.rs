@@ -1,15 +1,15 @@
 //! The loop: waits for keys, answers, signals; updates the state; performs effects; draws when
 //! something has changed, and not otherwise.
 
-use std::io::Stdout;
+use std::io::{Stdout, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use crossterm::event::Event;
+use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 
 use super::config::{Config, Surroundings};
@@ -35,7 +35,7 @@ type Window = Terminal<CrosstermBackend<Stdout>>;
 pub fn run(options: Options) -> Result<()> {
     let failed = |error: std::io::Error| Error::failed(format!("the terminal: {error}"));
     let (sender, messages) = unbounded();
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGCONT]).map_err(failed)?;
     let handle = signals.handle();
     let config = Config::load(&Surroundings::of_process());
     let memory = memory::path(&options.dir);
@@ -57,8 +57,12 @@ pub fn run(options: Options) -> Result<()> {
     state.pareto.pictures = Pictures::of(|name| std::env::var(name).ok());
     let signalled = sender.clone();
     std::thread::spawn(move || {
-        for _ in signals.forever() {
-            let _ = signalled.send(Message::Terminate);
+        for signal in signals.forever() {
+            let _ = signalled.send(match signal {
+                SIGTSTP => Message::Stop,
+                SIGCONT => Message::Resume,
+                _ => Message::Terminate,
+            });
         }
     });
     listen_to_keys(sender.clone());
@@ -76,7 +80,8 @@ pub fn run(options: Options) -> Result<()> {
             .and_then(|()| memory::save(path, &memory::remember(&workbench.state)))
             .and_then(|()| memory::save_theme(&workbench.state.cx))
     {
-        eprintln!("what was shown is not remembered: {error}");
+        // a standard error that nobody reads is no reason to fail
+        let _ = writeln!(std::io::stderr(), "what was shown is not remembered: {error}");
     }
     let patience = left.as_ref().map_or(true, |left| !left.at_once);
     workbench.performer.finish(patience);
@@ -140,8 +145,13 @@ impl Loop {
             // little, but no stream of news keeps frames from being drawn
             while let Some(message) = next {
                 urgent |= is_urgent(&message);
-                if let Some(left) = self.take(message) {
-                    return Ok(left);
+                match message {
+                    Message::Stop | Message::Resume => self.pause(&message, window)?,
+                    message => {
+                        if let Some(left) = self.take(message) {
+                            return Ok(left);
+                        }
+                    }
                 }
                 let calm = !urgent && self.state.cx.sweeps.moving;
                 let gather = if calm { FRAME.saturating_sub(drawn.elapsed()) } else { Duration::ZERO };
@@ -153,6 +163,15 @@ impl Loop {
             self.draw(window)?;
             drawn = Instant::now();
         }
+    }
+
+    /// Stops the process if that was asked, and takes the terminal over again when it goes on.
+    fn pause(&self, message: &Message, window: &mut Window) -> std::io::Result<()> {
+        if matches!(message, Message::Stop) {
+            terminal::stop();
+        }
+        terminal::retake(self.state.cx.mouse)?;
+        window.clear()
     }
 
     /// Draws a frame of the size that the window has now, of which the news may still be on its way.
@@ -215,6 +234,11 @@ fn listen_to_keys(sender: Sender<Message>) {
     std::thread::spawn(move || {
         loop {
             let message = match crossterm::event::read() {
+                // comes back as a signal, as from a terminal that is not in raw mode
+                Ok(Event::Key(key)) if is_stop(&key) => {
+                    terminal::ask_to_stop();
+                    continue;
+                }
                 Ok(Event::Key(key)) => Message::Key(key),
                 Ok(Event::Mouse(mouse)) => Message::Mouse(mouse),
                 Ok(Event::Resize(columns, rows)) => Message::Resize(columns, rows),
@@ -231,6 +255,13 @@ fn listen_to_keys(sender: Sender<Message>) {
             }
         }
     });
+}
+
+/// True for Ctrl-Z, which stops every program of a terminal.
+fn is_stop(key: &KeyEvent) -> bool {
+    key.code == KeyCode::Char('z')
+        && key.modifiers == KeyModifiers::CONTROL
+        && key.kind == KeyEventKind::Press
 }
 
 /// A defect on demand, so that a test can see what one does to the terminal; not in release builds.

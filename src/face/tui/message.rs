@@ -29,6 +29,10 @@ pub enum Message {
     Resize(u16, u16),
     /// A signal asked the process to end, or the terminal went away.
     Terminate,
+    /// A signal asked the process to stop (Ctrl-Z, SIGTSTP).
+    Stop,
+    /// The process goes on after it was stopped (`fg`, SIGCONT).
+    Resume,
     /// The runs directory was read.
     Runs(Result<Arc<Snapshot>, String>),
     /// Something done outside of the state is to be told: a note, or what went wrong.

@@ -16,6 +16,7 @@ use crossterm::terminal::{
     EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use crossterm::{cursor, execute};
+use rustix::process::Signal;
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
@@ -32,14 +33,37 @@ impl Drop for Guard {
 /// Takes the terminal over: raw mode, alternate screen, bracketed paste, and the mouse if wanted.
 pub fn take(mouse: bool) -> io::Result<Guard> {
     restore_on_panic(std::thread::current().id());
-    TAKEN.store(true, Ordering::SeqCst);
     let guard = Guard(());
+    enter(mouse)?;
+    Ok(guard)
+}
+
+fn enter(mouse: bool) -> io::Result<()> {
+    TAKEN.store(true, Ordering::SeqCst);
     enable_raw_mode()?;
     execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, cursor::Hide)?;
     if mouse {
         capture_mouse(true)?;
     }
-    Ok(guard)
+    Ok(())
+}
+
+/// Asks all processes of this job to stop, as a terminal that is not in raw mode does at Ctrl-Z.
+pub fn ask_to_stop() {
+    let _ = rustix::process::kill_current_process_group(Signal::TSTP);
+}
+
+/// Gives the terminal back and stops this process; returns when the shell lets it go on (`fg`).
+pub fn stop() {
+    restore();
+    // SIGTSTP, which is handled, cannot stop it; where no shell would let it go on, a SIGCONT does
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+}
+
+/// Takes the terminal over again after this process was stopped: its modes are the shell's by now.
+pub fn retake(mouse: bool) -> io::Result<()> {
+    restore();
+    enter(mouse)
 }
 
 /// Gives the terminal back. Does nothing the second time, and reports nothing: where it fails,

@@ -46,6 +46,8 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
         Message::Mouse(event) => mouse::handle(state, event),
         Message::Paste(text) => keys::paste(state, &text),
         Message::Terminate => leave(state),
+        // of the terminal alone, which the loop has
+        Message::Stop | Message::Resume => {}
         Message::Answered(answer) => answer.deliver(state),
         Message::Request(request) => state.cx.request(request),
         // read again, and found as they were
