@@ -78,6 +78,115 @@ fn what_lies_about_in_a_runs_directory_neither_hangs_nor_grows() {
 }
 
 #[test]
+fn a_runs_directory_keeps_the_files_of_others() {
+    let place = Place::new();
+    let foreign =
+        [".tmp-mine", ".trace-mine", "batches/.tmp-mine", "batches/x.parts/notes", ".ladderscope/mine"];
+    let hour = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    for name in foreign.iter().copied().chain([".tmp-folder/deep/mine"]) {
+        let path = place.write(name, "mine");
+        let file = std::fs::File::options().write(true).open(&path).expect("it is there");
+        file.set_modified(hour).expect("it gets older");
+    }
+    let outside = place.write("elsewhere/lock", "");
+    let parts = place.path().join("batches/20261121-043012-sim-bbbbbb.parts");
+    symlink(place.path().join("elsewhere"), &parts).expect("a link");
+    let cpu = [
+        "run",
+        "--dir",
+        ".",
+        "--backend",
+        "cpu",
+        "--model",
+        "tiny",
+        "--samples",
+        "1",
+        "--prompt-tokens",
+        "2",
+    ];
+    for arguments in [&["run", "--dir", ".", "--backend", "sim"][..], &cpu, &["runs", "--dir", "."]] {
+        place.run(arguments).exits(0);
+    }
+    for name in foreign.iter().copied().chain([".tmp-folder/deep/mine"]) {
+        assert_eq!(std::fs::read_to_string(place.path().join(name)).expect(name), "mine");
+    }
+    assert_eq!(names(&place, "elsewhere"), ["lock"], "nothing is made behind a link");
+    assert!(outside.exists() && parts.is_symlink());
+    assert_eq!(names(&place, ".ladderscope"), ["mine"], "nothing of ours is left");
+}
+
+#[test]
+fn without_a_home_ranks_meet_only_with_a_secret_that_was_given() {
+    let place = Place::new();
+    let start = |secret: Option<&str>| {
+        let mut command = place.command(&["run", "--backend", "sim", "--timeout", "2"]);
+        // what is no absolute path is no home
+        command.env("HOME", "nowhere").env_remove("XDG_STATE_HOME");
+        for (name, value) in
+            [("RANK", "1"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "1"), ("MASTER_ADDR", "127.0.0.1")]
+        {
+            command.env(name, value);
+        }
+        command.env("LADDERSCOPE_PORT", crate::port::port().to_string());
+        command.envs(secret.map(|secret| ("LADDERSCOPE_SECRET", secret)));
+        crate::support::finish(command)
+    };
+    let done = start(None).exits(2);
+    assert!(done.stderr.contains("LADDERSCOPE_SECRET"), "{done:?}");
+    let done = start(Some("a secret that all ranks of this job have")).exits(1);
+    assert!(done.stderr.contains("rank 1 did not find rank 0"), "{done:?}");
+}
+
+#[test]
+fn a_spreadsheet_and_a_terminal_get_no_commands() {
+    let place = Place::new();
+    let id = place.run(&["run", "--backend", "sim", "--format", "json"]).exits(0).json();
+    let id = id["run"].as_str().expect("an id").to_owned();
+    place.run(&["runs", "note", "=cmd|' /C calc'!A0 \u{9b}2J\u{202e}", &id]).exits(0);
+    let csv = ["runs", "--all", "--format", "csv"];
+    assert!(place.run(&csv).exits(0).stdout.contains("'=cmd|"));
+    let raw = place.run(&[&csv[..], &["--raw"]].concat()).exits(0).stdout;
+    assert!(raw.contains("=cmd|") && !raw.contains("'=cmd|"), "{raw}");
+    let json = place.run(&["runs", "--all", "--format", "json"]).exits(0).stdout;
+    assert!(json.contains("\\u009b2J\\u202e") && !json.contains(['\u{9b}', '\u{202e}']), "{json}");
+    let name = "=1+\u{1b}[31m\u{9b}kernel";
+    let event = serde_json::json!({"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": 1.0, "dur": 2.0,
+        "args": {"device": 0, "stream": 7}});
+    place.write("trace.json", &serde_json::json!({"traceEvents": [event]}).to_string());
+    place.run(&["trace", "convert", "trace.json", "trace.csv"]).exits(0);
+    let text = std::fs::read_to_string(place.path().join("trace.csv")).expect("a file");
+    assert!(text.contains("'=1+�[31m�kernel") && !text.contains(['\u{1b}', '\u{9b}']), "{text}");
+}
+
+#[test]
+fn a_full_disk_fails_whatever_is_printed() {
+    let place = Place::new();
+    for arguments in [
+        &["--help"][..],
+        &["-h"],
+        &["--version"],
+        &["help"],
+        &["help", "run"],
+        &["run", "--help"],
+        &["man"],
+        &["completions", "bash"],
+        &["models"],
+        &["schema", "record"],
+        &["hardware", "--format", "json"],
+        &["experiments", "--format", "csv"],
+        &["runs", "--format", "json"],
+    ] {
+        let mut command = place.command(arguments);
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full");
+        command.stdout(full).stderr(std::process::Stdio::piped());
+        let done = command.output().expect("it runs");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(1), "{arguments:?}: {said}");
+        assert!(said.contains("standard output"), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
 fn two_sweeps_of_one_experiment_share_its_cells() {
     let place = Place::new();
     place.write("slow.toml", SLOW);
@@ -97,7 +206,7 @@ fn two_sweeps_of_one_experiment_share_its_cells() {
     }
     assert_eq!(stored(&place).len(), 3, "each cell was run once");
     assert!(done[1].stderr.contains("runs this cell just now"), "who had a cell was told: {done:?}");
-    assert!(names(&place, "runs/.claims").is_empty(), "no claim is left");
+    assert!(names(&place, "runs/.ladderscope/claims").is_empty(), "no claim is left");
 }
 
 #[test]
