@@ -53,6 +53,9 @@ pub enum Error {
     Interrupted,
 }
 
+/// Lines above this many bytes are shown in part.
+const LONGEST_LINE: usize = 400;
+
 /// Result with the crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -103,13 +106,22 @@ impl Error {
         let end = boundary(span.end).max(start);
         let before = &text[..start];
         let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        Self::At {
-            message: format!("{file}:{line}:{column}: {}", message.as_ref()),
-            help,
-            source_code: miette::NamedSource::new(file, text.to_owned()),
-            span: (start..end).into(),
-        }
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let column = text[line_start..start].chars().count() + 1;
+        let message = format!("{file}:{line}:{column}: {}", message.as_ref());
+        let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
+        let (source, span) = if line_end - line_start <= LONGEST_LINE {
+            (text.to_owned(), start..end)
+        } else {
+            // the terminal shows whole lines: of a long one, the neighbourhood under the same line number
+            let from = boundary(start.saturating_sub(LONGEST_LINE / 4)).max(line_start);
+            let to = boundary(start + LONGEST_LINE / 4).min(line_end);
+            let newlines = line - 1;
+            let excerpt = "\n".repeat(newlines) + &text[from..to];
+            (excerpt, newlines + start - from..newlines + end.min(to) - from)
+        };
+        let source_code = miette::NamedSource::new(file, source);
+        Self::At { message, help, source_code, span: span.into() }
     }
 
     /// A TOML error with file, line, column and, for an unknown name, the nearest valid one.

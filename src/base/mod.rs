@@ -4,6 +4,7 @@ pub mod atomic;
 pub mod cache;
 pub mod error;
 pub mod hash;
+pub mod input;
 pub mod natural;
 pub mod offer;
 pub mod owner;

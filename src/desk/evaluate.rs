@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use crate::base::error::{Error, Result};
 use crate::base::hash::sha256;
+use crate::base::input::InputKind;
 use crate::lab::launch::Cancel;
 use crate::lab::store::{Evaluation, EvaluationFile, Store, window_key};
 use crate::lab::sweep::OWN_TEXT;
@@ -283,16 +284,7 @@ pub(super) fn tokens(model: &Model, text: &Text) -> Result<Vec<u32>> {
     let words = match text {
         Text::Ids(path) => return read_tokens(path, model.shape.vocab),
         Text::Own => OWN_TEXT.to_owned(),
-        Text::Words(path) => {
-            let bytes = std::fs::read(path).map_err(Error::io(path))?;
-            String::from_utf8(bytes).map_err(|error| {
-                let at = error.utf8_error().valid_up_to();
-                Error::input_help(
-                    format!("{}: byte {at} is not UTF-8", path.display()),
-                    "give a text, or token ids with --tokens-file FILE",
-                )
-            })?
-        }
+        Text::Words(path) => InputKind::TEXT.text(path)?,
     };
     let ids = tokenizer(model)?.encode_plain(&words)?;
     match ids.iter().find(|id| **id >= model.shape.vocab) {

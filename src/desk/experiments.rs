@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use crate::base::error::{Error, Result};
+use crate::base::input::InputKind;
 use crate::base::offer::Offer;
-use crate::base::regular;
 use crate::lab::sweep::{BUILT_IN, Experiment};
 
 /// The directory that is looked into.
@@ -41,7 +41,7 @@ pub fn at_hand(dir: &Path) -> Result<Vec<AtHand>> {
         .into_par_iter()
         .map(|path| {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            let (text, experiment) = match text(&path) {
+            let (text, experiment) = match InputKind::EXPERIMENT.text(&path) {
                 Ok(text) => {
                     let experiment = Experiment::from_str(&text, &path);
                     (text, experiment)
@@ -73,19 +73,10 @@ pub fn names(dir: &Path) -> Vec<Offer> {
     own.into_iter().map(|name| Offer::new(name, "")).chain(names).collect()
 }
 
-/// A file's text. A pipe that somebody put among the experiments is not waited for.
-fn text(path: &Path) -> Result<String> {
-    let bytes = regular::read_linked(path).map_err(Error::io(path))?;
-    String::from_utf8(bytes).map_err(|e| {
-        let at = e.utf8_error().valid_up_to();
-        Error::input(format!("{}: byte {at} is not UTF-8 text", path.display()))
-    })
-}
-
 /// The question that an experiment of this name asks: of a file at hand or built in, whether or not the
 /// rest of it can be read.
 pub fn question(name: &str) -> Option<String> {
-    let file = std::fs::read_to_string(Path::new(DIRECTORY).join(format!("{name}.toml")));
+    let file = InputKind::EXPERIMENT.text(&Path::new(DIRECTORY).join(format!("{name}.toml")));
     let built_in = BUILT_IN.iter().find(|(built_in, _)| *built_in == name);
     let text = file.ok().or(built_in.map(|(_, text)| (*text).to_owned()))?;
     Some(text.parse::<toml::Table>().ok()?.get("question")?.as_str()?.to_owned())

@@ -1,7 +1,6 @@
 //! Checkpoints: memory-mapped safetensors files whose every tensor was checked when they were opened.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use arithmetic::Number;
@@ -10,6 +9,7 @@ use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
 use crate::base::error::{Error, Result};
+use crate::base::regular;
 use crate::plan::Tensor;
 use crate::plan::{DType, ModelShape};
 
@@ -168,7 +168,7 @@ fn needed(shape: &ModelShape) -> impl Iterator<Item = Tensor> {
 
 /// Maps a file for reading.
 pub(super) fn map(path: &Path) -> Result<Mmap> {
-    let file = File::open(path).map_err(Error::io(path))?;
+    let file = regular::open_linked(path).map_err(Error::io(path))?;
     // mapping nothing is an error of its own on some systems
     if file.metadata().map_err(Error::io(path))?.len() < LENGTH_BYTES as u64 {
         return Err(corrupt(path, "shorter than the 8 bytes that any safetensors file begins with"));

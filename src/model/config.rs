@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use crate::base::error::{Error, Result};
+use crate::base::input::InputKind;
 use crate::plan::{DType, HeadStep, LayerSet, ModelShape};
 
 /// Largest width, vocabulary or head count that is believed (sizes stay far from overflow).
@@ -47,7 +48,7 @@ fn shown(value: &Value) -> String {
 impl Config {
     /// Reads and parses the file; fields are checked when asked for.
     pub(super) fn read(path: &Path) -> Result<Self> {
-        let bytes = std::fs::read(path).map_err(Error::io(path))?;
+        let bytes = InputKind::CONFIG.bytes(path)?;
         Self::parse(path, String::from_utf8_lossy(&bytes).into_owned())
     }
 

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::Model;
 use crate::base::atomic::{self, UnfinishedDir};
 use crate::base::error::{Error, Result};
+use crate::base::input::InputKind;
 use crate::plan::LayerSet;
 
 /// Endings of files of weights; what else is there is small, may be edited by hand and is copied.
@@ -98,7 +99,7 @@ fn config(path: &Path, list: &[u32], layers: u32) -> Result<String> {
 
 /// The members of a config.
 pub(super) fn members(path: &Path) -> Result<Map<String, Value>> {
-    let text = fs::read_to_string(path).map_err(Error::io(path))?;
+    let text = InputKind::CONFIG.text(path)?;
     let wrong = |what: String| Error::input(format!("{}: {what}", path.display()));
     match serde_json::from_str(&text).map_err(|e| wrong(format!("not JSON: {e}")))? {
         Value::Object(members) => Ok(members),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, Result};
+use crate::base::input::InputKind;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -53,7 +54,7 @@ pub(super) fn weight_files(dir: &Path) -> Result<Vec<PathBuf>> {
 
 /// The shards that an index names, each once.
 fn shards(dir: &Path, index: &Path) -> Result<Vec<PathBuf>> {
-    let text = std::fs::read_to_string(index).map_err(Error::io(index))?;
+    let text = InputKind::INDEX.text(index)?;
     let wrong = |what: String| {
         Error::input_help(
             format!("{}: {what}", index.display()),

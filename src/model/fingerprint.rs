@@ -1,6 +1,5 @@
 //! What a model computes, named by its content: two directories with the same weights and shape are one model.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -9,6 +8,8 @@ use sha2::{Digest, Sha256};
 use super::{Model, checkpoint, files};
 use crate::base::error::{Error, Result};
 use crate::base::hash;
+use crate::base::input::InputKind;
+use crate::base::regular;
 
 /// Bytes that are hashed at a time.
 const CHUNK: usize = 1 << 20;
@@ -47,7 +48,7 @@ impl Model {
     pub fn hash(&self) -> Result<String> {
         let Some(dir) = &self.dir else { return Ok(String::new()) };
         let config = dir.join("config.json");
-        let mut bytes = std::fs::read(&config).map_err(Error::io(&config))?;
+        let mut bytes = InputKind::CONFIG.bytes(&config)?;
         for path in files::safetensors(dir)? {
             look(&path, &mut bytes);
         }
@@ -72,7 +73,7 @@ fn look(path: &Path, bytes: &mut Vec<u8>) {
 
 /// The SHA-256 of a file.
 fn digest(path: &Path) -> Result<impl AsRef<[u8]>> {
-    let mut file = File::open(path).map_err(Error::io(path))?;
+    let mut file = regular::open_linked(path).map_err(Error::io(path))?;
     let (mut digest, mut chunk) = (Sha256::new(), vec![0; CHUNK]);
     loop {
         let count = file.read(&mut chunk).map_err(Error::io(path))?;

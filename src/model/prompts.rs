@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::base::error::{Error, Result};
+use crate::base::input::InputKind;
 
 /// Reads a prompt file: one prompt a line, ids below `vocab` separated by blanks;
 /// blank lines are ignored.
@@ -11,14 +12,7 @@ use crate::base::error::{Error, Result};
 /// Input errors naming file, line, column and value: something that is no number, an id that is not
 /// below `vocab`, or a file without a prompt.
 pub fn read_prompts(path: &Path, vocab: u32) -> Result<Vec<Vec<u32>>> {
-    let bytes = std::fs::read(path).map_err(Error::io(path))?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        Error::input_help(
-            format!("{}: byte {} is not UTF-8", path.display(), error.utf8_error().valid_up_to()),
-            HELP,
-        )
-    })?;
-    parse(path, &text, vocab)
+    parse(path, &InputKind::TEXT.text(path)?, vocab)
 }
 
 /// Reads a file of token ids: ids below `vocab` separated by blanks, over any number of lines.

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::Model;
 
 use crate::base::error::{Error, Result};
+use crate::base::input::InputKind;
 use crate::base::panic;
 
 /// A checkpoint's tokenizer: `tokenizer.json` of its directory, through Hugging Face's library.
@@ -83,7 +84,7 @@ impl Tokenizer {
                 "put the model's tokenizer.json there, or give ids with --prompt-tokens-file",
             ));
         }
-        let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
+        let bytes = InputKind::TOKENIZER.bytes(&path)?;
         let wrong = |why: String| {
             Error::input_help(
                 format!("{}: not a tokenizer: {why}", path.display()),

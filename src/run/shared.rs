@@ -8,8 +8,9 @@ use std::hash::Hash;
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::hash::short_key;
+use crate::base::input::InputKind;
 use crate::machine::environment::available_memory;
 use crate::machine::hardware::{MemoryNeed, PlanMemory, Profile, Stack, Target};
 use crate::model::Model;
@@ -99,7 +100,7 @@ impl Shared {
         let profile = Profile::file(hardware).filter(|_| hardware != HOST);
         for (option, file) in [("hardware", profile), ("stack", Stack::file(stack))] {
             if let Some(file) = file {
-                let hash = || Ok(short_key(std::fs::read(file).map_err(Error::io(file))?));
+                let hash = || Ok(short_key(InputKind::HARDWARE.bytes(file)?));
                 files.insert(option.to_owned(), (*self.files.get(file.into(), SMALL, hash)?).clone());
             }
         }

@@ -23,7 +23,9 @@ pub use measures::{Better, Interval, MEASURES, Measure, Scope, measure};
 pub use metrics::{
     CellRuns, aggregate, completion_ms, host, metrics, recorder, stalls, steps_ms, tokens_per_s,
 };
-pub use options::{Backend, CellOptions, Collective, Link, Nvls, P2p, Recorder, Spec};
+pub use options::{
+    BANDWIDTHS_GB_S, Backend, CellOptions, Collective, LATENCIES_US, Link, Nvls, P2p, Recorder, Spec,
+};
 pub use quality::{FEW_WINDOWS, Quality, RunQuality, WindowQuality, quality};
 pub use record::{
     Instrumented, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status, overlap_pct,

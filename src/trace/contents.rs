@@ -12,7 +12,7 @@ use crate::table::{Environment, Provenance, Spec};
 pub const FORMAT_VERSION: u32 = 2;
 
 /// One executed operation. Times are nanoseconds on the run's one clock. Idle is derived, not stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Span {
     /// Which timed generation, from 0.
     pub sample: u32,

@@ -9,6 +9,7 @@ use super::output::{self, Format, FormatArgs};
 use super::report;
 use crate::base::atomic;
 use crate::base::error::{Error, Result};
+use crate::base::input::InputKind;
 use crate::base::text::counted;
 use crate::machine::hardware::{LinkTable, Profile, Stack, Target};
 use crate::study::calibrate::{self, Constant, Errors, Fit, Held, PARAMETERS, Point, Residual};
@@ -261,10 +262,7 @@ pub(super) fn profile_document(name_or_file: &str) -> Result<DocumentMut> {
 fn document(name_or_file: &str, built_in: Option<&str>) -> Result<DocumentMut> {
     let text = match built_in {
         Some(text) => text.to_owned(),
-        None => {
-            let path = Path::new(name_or_file);
-            std::fs::read_to_string(path).map_err(Error::io(path))?
-        }
+        None => InputKind::HARDWARE.text(Path::new(name_or_file))?,
     };
     text.parse().map_err(|error| Error::failed(format!("{name_or_file}: {error}")))
 }

@@ -9,6 +9,7 @@ use super::calibrate::{Args, profile_document, rounded, save, set};
 use super::output::{self, Format};
 use super::report;
 use crate::base::error::{Error, Result};
+use crate::base::input::InputKind;
 use crate::base::text::counted;
 use crate::desk;
 use crate::lab::store::Store;
@@ -85,7 +86,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
 fn read(file: &Path, args: &Args, dir: &Path) -> Result<AllReduces> {
     let name = file.display().to_string();
     if file.is_file() && !is_trace(file) {
-        return AllReduces::parse(&name, &std::fs::read_to_string(file).map_err(Error::io(file))?);
+        return AllReduces::parse(&name, &InputKind::TABLE.text(file)?);
     }
     let opened = desk::open(&name, &Store::open(dir), None, None)?;
     all_reduces_of(&name, &opened.trace, args.p2p, args.message_bytes)

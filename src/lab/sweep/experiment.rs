@@ -8,6 +8,7 @@ use rayon::prelude::*;
 use super::draft::{self, Draft};
 use super::{Adapt, Cell, Evaluate};
 use crate::base::error::{Error, Result};
+use crate::base::input::InputKind;
 use crate::base::text::counted;
 use crate::run::{Shared, feasibility};
 use crate::table::Spec;
@@ -155,11 +156,7 @@ impl Experiment {
 
 /// The text of an experiment file.
 pub(super) fn read(path: &Path) -> Result<String> {
-    let bytes = std::fs::read(path).map_err(Error::io(path))?;
-    String::from_utf8(bytes).map_err(|e| {
-        let at = e.utf8_error().valid_up_to();
-        Error::input(format!("{}: byte {at} is not UTF-8 text", path.display()))
-    })
+    InputKind::EXPERIMENT.text(path)
 }
 
 fn parse(text: &str, path: &Path, model: Option<&str>) -> Result<Draft> {

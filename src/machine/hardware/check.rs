@@ -1,6 +1,10 @@
 //! Bounds of the values of profiles and stacks: each check names the key, the value and what would be
 //! right.
 
+use std::ops::RangeInclusive;
+
+use crate::table::{BANDWIDTHS_GB_S, LATENCIES_US};
+
 type Checked = Result<(), (String, String)>;
 
 /// Finite and above `least`.
@@ -13,6 +17,16 @@ pub(super) fn at_least(key: &str, value: f64, least: f64) -> Checked {
     that(key, value, value.is_finite() && value >= least, &format!("at least {least}"))
 }
 
+/// A latency in us that a link may have.
+pub(super) fn latency(key: &str, us: f64) -> Checked {
+    within(key, us, &LATENCIES_US)
+}
+
+/// A bandwidth in 1e9 bytes a second that a link may have.
+pub(super) fn bandwidth(key: &str, gb_s: f64) -> Checked {
+    within(key, gb_s, &BANDWIDTHS_GB_S)
+}
+
 /// A share: above 0, up to 1.
 pub(super) fn share(key: &str, value: f64) -> Checked {
     that(key, value, value > 0.0 && value <= 1.0, "above 0 and at most 1")
@@ -21,6 +35,11 @@ pub(super) fn share(key: &str, value: f64) -> Checked {
 /// A loss: at least 0, below 1.
 pub(super) fn loss(key: &str, value: f64) -> Checked {
     that(key, value, (0.0..1.0).contains(&value), "at least 0 and below 1")
+}
+
+fn within(key: &str, value: f64, allowed: &RangeInclusive<f64>) -> Checked {
+    let (least, most) = (allowed.start(), allowed.end());
+    that(key, value, allowed.contains(&value), &format!("from {least:e} to {most:e}"))
 }
 
 fn that(key: &str, value: f64, fine: bool, wanted: &str) -> Checked {

@@ -6,11 +6,12 @@ use std::sync::LazyLock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::check::{above, at_least, share};
+use super::check::{above, at_least, bandwidth, latency, share};
 use super::family;
 use super::link::Links;
 use super::tables::Tables;
 use crate::base::error::{Error, Result};
+use crate::base::input::InputKind;
 use crate::base::text::same_name;
 use crate::plan::DType;
 
@@ -155,7 +156,7 @@ impl Profile {
                 BUILT_IN.map(|(name, _)| name),
             ));
         };
-        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        let text = InputKind::HARDWARE.text(path)?;
         Self::parse(name_or_file, &text)
     }
 
@@ -222,14 +223,15 @@ impl Profile {
             for (tp, point) in &table.tp {
                 let key = format!("link.{name}.tp.{tp}");
                 above(&key, f64::from(*tp), 1.0)?;
-                at_least(&format!("{key}.alpha_us"), point.alpha_us, 0.0)?;
-                above(&format!("{key}.gb_s"), point.gb_s, 0.0)?;
+                latency(&format!("{key}.alpha_us"), point.alpha_us)?;
+                bandwidth(&format!("{key}.gb_s"), point.gb_s)?;
                 if let Some(large) = point.large {
-                    at_least(&format!("{key}.large.alpha_us"), large.alpha_us, 0.0)?;
-                    above(&format!("{key}.large.gb_s"), large.gb_s, 0.0)?;
+                    latency(&format!("{key}.large.alpha_us"), large.alpha_us)?;
+                    bandwidth(&format!("{key}.large.gb_s"), large.gb_s)?;
                 }
                 for (_, us) in &point.points {
                     above(&format!("{key}.points: a latency"), *us, 0.0)?;
+                    latency(&format!("{key}.points: a latency"), *us)?;
                 }
                 if let Some(pair) = point.points.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
                     let problem =
@@ -241,8 +243,8 @@ impl Profile {
                 }
             }
         }
-        at_least("link.inter_node.alpha_us", links.inter_node.alpha_us, 0.0)?;
-        above("link.inter_node.gb_s", links.inter_node.gb_s, 0.0)
+        latency("link.inter_node.alpha_us", links.inter_node.alpha_us)?;
+        bandwidth("link.inter_node.gb_s", links.inter_node.gb_s)
     }
 }
 

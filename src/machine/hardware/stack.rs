@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check::{above, at_least, loss, share};
 use crate::base::error::{Error, Result};
+use crate::base::input::InputKind;
 use crate::base::text::same_name;
 use crate::plan::Lowering;
 
@@ -190,7 +191,7 @@ impl Stack {
         let Some(path) = Self::file(name_or_file) else {
             return Err(Error::unknown("stack", name_or_file, STACKS));
         };
-        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        let text = InputKind::STACK.text(path)?;
         Self::parse(name_or_file, &text)
     }
 

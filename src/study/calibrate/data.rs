@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
+use crate::base::input::InputKind;
 use crate::base::statistics::median;
 use crate::plan::DType;
 use crate::study::rows::{Row, Sheet};
@@ -35,7 +36,7 @@ const OPTIONAL: [&str; 6] = ["decode_s", "prefill_s", "ttft_ms", "tpot_ms", "col
 /// An input error with file, line and column of what is wrong, and with what would be right: a missing
 /// column, an unknown model or architecture, a number that is none.
 pub fn read_csv(path: &Path) -> Result<Vec<Point>> {
-    let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+    let text = InputKind::TABLE.text(path)?;
     parse(&path.display().to_string(), &text)
 }
 

@@ -1,7 +1,7 @@
 //! Lanes of ranks in a window of a trace: blocks, what they did, and what of communication was exposed.
 //! The timeline and the overlap figure draw with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::font;
 use super::layout::{Entry, Key, bar};
@@ -117,19 +117,20 @@ pub fn rows(trace: &Trace, window: (i64, i64)) -> Rows<'_> {
 
 /// Ranks that did the same at the same times, together: each class by its ranks, the first one met first.
 pub fn classes(rows: &Rows<'_>, ranks: &[u32]) -> Vec<Vec<u32>> {
-    let spans = |rank: u32, lane| rows.get(&(rank, lane)).map_or(&[][..], Vec::as_slice);
     let bare = |span: &&Span| Span { rank: 0, stream: 0, ..**span };
-    let alike = |a: u32, b: u32| {
-        [Lane::Compute, Lane::Comm]
-            .into_iter()
-            .all(|lane| spans(a, lane).iter().map(bare).eq(spans(b, lane).iter().map(bare)))
+    let did = |rank: u32, lane| -> Vec<Span> {
+        rows.get(&(rank, lane)).map_or(&[][..], Vec::as_slice).iter().map(bare).collect()
     };
     let mut classes: Vec<Vec<u32>> = Vec::new();
+    let mut known: HashMap<[Vec<Span>; 2], usize> = HashMap::new();
     for rank in ranks {
-        match classes.iter_mut().find(|class| alike(class[0], *rank)) {
-            Some(class) => class.push(*rank),
-            None => classes.push(vec![*rank]),
+        let next = classes.len();
+        let class =
+            *known.entry([Lane::Compute, Lane::Comm].map(|lane| did(*rank, lane))).or_insert(next);
+        if class == next {
+            classes.push(Vec::new());
         }
+        classes[class].push(*rank);
     }
     classes
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::order::{RankOrder, rank_orders};
 use super::set::{DataSet, Measure, Overrides, Run};
 use crate::base::error::{Error, Result};
+use crate::base::input::InputKind;
 use crate::base::statistics::mean;
 use crate::plan::Architecture;
 use crate::run::Shared;
@@ -80,7 +81,7 @@ impl Score {
             return Err(Error::input("--csv takes the rows of one set: name one"));
         }
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        let text = InputKind::TABLE.text(path)?;
         let mut known = DataSet::named(sets)?;
         if sets.is_empty() {
             known.retain(|set| set.has_columns_of(&text));

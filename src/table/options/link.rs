@@ -1,11 +1,19 @@
 //! The link that all-reduces go over: the machine's own, or an emulated one.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::base::error::Error;
+
+/// Latencies (us) that a link may have, emulated or in a hardware profile: up to a quarter of an hour, so that no sum of
+/// them leaves the clock.
+pub const LATENCIES_US: RangeInclusive<f64> = 0.0..=1e9;
+
+/// Bandwidths (1e9 bytes a second) that a link may have, emulated or in a hardware profile.
+pub const BANDWIDTHS_GB_S: RangeInclusive<f64> = 1e-6..=1e9;
 
 /// The link all-reduces go over.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,18 +72,16 @@ impl FromStr for Link {
         for pair in parameters.split(',') {
             let (key, value) =
                 pair.split_once('=').ok_or_else(|| bad(format!("'{pair}' is not key=value")))?;
-            let number: f64 = value
-                .trim()
-                .parse()
-                .ok()
-                .filter(|v: &f64| v.is_finite() && *v >= 0.0)
-                .ok_or_else(|| bad(format!("{key} = '{value}' is not a number of at least 0")))?;
-            match key.trim() {
-                "alpha_us" => alpha_us = Some(number),
-                "gb_s" if number > 0.0 => gb_s = Some(number),
-                "gb_s" => return Err(bad("gb_s must be above 0".into())),
+            let (slot, allowed) = match key.trim() {
+                "alpha_us" => (&mut alpha_us, LATENCIES_US),
+                "gb_s" => (&mut gb_s, BANDWIDTHS_GB_S),
                 other => return Err(bad(format!("unknown parameter '{other}'"))),
-            }
+            };
+            let number = value.trim().parse().ok().filter(|number| allowed.contains(number));
+            *slot = Some(number.ok_or_else(|| {
+                let (least, most) = (allowed.start(), allowed.end());
+                bad(format!("{key} = '{value}' is not a number from {least:e} to {most:e}"))
+            })?);
         }
         match (alpha_us, gb_s) {
             (Some(alpha_us), Some(gb_s)) => Ok(Self::Emulated { alpha_us, gb_s }),
@@ -119,8 +125,11 @@ mod tests {
     fn bad_links_say_what_would_be_right() {
         for (text, wanted) in [
             ("emulated:alpha_us=5", "alpha_us and gb_s are both needed"),
-            ("emulated:alpha_us=5,gb_s=0", "gb_s must be above 0"),
+            ("emulated:alpha_us=5,gb_s=0", "gb_s = '0' is not a number from 1e-6 to 1e9"),
+            ("emulated:alpha_us=5,gb_s=1e-300", "gb_s = '1e-300' is not a number from 1e-6 to 1e9"),
+            ("emulated:alpha_us=1.8e16,gb_s=1", "alpha_us = '1.8e16' is not a number from 0e0 to 1e9"),
             ("emulated:alpha_us=x,gb_s=1", "alpha_us = 'x' is not a number"),
+            ("emulated:alpha_us=NaN,gb_s=inf", "alpha_us = 'NaN' is not a number"),
             ("emulated:alfa=5,gb_s=1", "unknown parameter 'alfa'"),
             ("nvlink", "not a link"),
         ] {

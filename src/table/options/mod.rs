@@ -13,6 +13,6 @@ pub mod variables;
 
 pub use asked::{PAIRS, Pairs};
 pub use entry::{About, Kind, OptionEntry, Value};
-pub use link::Link;
+pub use link::{BANDWIDTHS_GB_S, LATENCIES_US, Link};
 pub use list::{Backend, CellOptions, Collective, Nvls, OPTIONS, P2p, Recorder, Spec};
 pub use make::{option, value};

@@ -8,6 +8,7 @@ use toml::Spanned;
 use super::OTHER;
 use super::glob::Glob;
 use crate::base::error::{Error, Result};
+use crate::base::input::InputKind;
 
 /// Names and texts of the built-in rule files.
 pub const BUILT_IN: [(&str, &str); 3] = [
@@ -15,9 +16,6 @@ pub const BUILT_IN: [(&str, &str); 3] = [
     ("nccl-name", include_str!("nccl-name.toml")),
     ("hta", include_str!("hta.toml")),
 ];
-
-/// No rule file is anywhere near this long; a file given by mistake may be (bytes).
-const LONGEST: u64 = 4 << 20;
 
 /// What an operation is.
 #[derive(
@@ -155,22 +153,7 @@ impl Rules {
                 other => other,
             });
         }
-        let length = std::fs::metadata(path).map_err(Error::io(path))?.len();
-        if length > LONGEST {
-            return Err(Error::input_help(
-                format!("{name_or_file}: {length} bytes: this is no rule file"),
-                "a rule file is a short TOML file with [[rule]] tables",
-            ));
-        }
-        let bytes = std::fs::read(path).map_err(Error::io(path))?;
-        let text = String::from_utf8(bytes).map_err(|error| {
-            let at = error.utf8_error().valid_up_to();
-            Error::input_help(
-                format!("{name_or_file}: byte {at} is not UTF-8: this is no rule file"),
-                "a rule file is TOML, with [[rule]] tables",
-            )
-        })?;
-        Self::parse(name_or_file, &text)
+        Self::parse(name_or_file, &InputKind::RULES.text(path)?)
     }
 
     /// Rules of a text; `file` is its name in errors.

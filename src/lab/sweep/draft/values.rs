@@ -1,5 +1,6 @@
 //! The values of an experiment file: each of the kind that its option wants, accepted by it, and set once.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
 
@@ -100,13 +101,14 @@ impl Reader<'_> {
     ) -> Result<()> {
         self.once(&name, &at)?;
         let mut values: Vec<Placed> = Vec::new();
+        let mut seen = HashSet::new();
         let list = match value.get_ref() {
             DeValue::Array(list) => list.iter().collect(),
             _ => vec![value],
         };
         for element in list {
             let text = self.scalar(&name, element)?;
-            if values.iter().any(|(there, _)| *there == text) {
+            if !seen.insert(text.clone()) {
                 let message = format!("'{text}' stands twice in {name}");
                 return Err(self.source.error(element.span(), message, Some("remove one".into())));
             }

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::axes::{Axes, XAxis, YAxis};
 use crate::base::error::{Error, Result};
+use crate::base::input::InputKind;
 use crate::table::{Measure, P2p, Provenance, Spec, measure};
 
 /// Where the carried points come from, as they are labelled.
@@ -150,15 +151,8 @@ pub fn published() -> Result<Vec<OverlayPoint>> {
 ///
 /// A failure where the file cannot be read; an input error with line and column of what is wrong.
 pub fn read_overlay(path: &Path) -> Result<Vec<OverlayPoint>> {
-    let bytes = std::fs::read(path).map_err(Error::io(path))?;
+    let text = InputKind::TABLE.text(path)?;
     let name = path.display().to_string();
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Error::input_help(
-            format!("{name}: byte {at} is no UTF-8 text"),
-            "an overlay is a CSV table with a header",
-        )
-    })?;
     let source = path.file_name().map_or_else(|| name.clone(), |n| n.to_string_lossy().into_owned());
     parse_overlay(&name, &text, &source)
 }

@@ -1,0 +1,109 @@
+//! Files that a user, an experiment or a checkpoint names, read whole.
+//!
+//! A pipe or a device is refused instead of waited for, and each kind of file has a size limit, so that a wrong path
+//! is an error message and not a full memory.
+
+use std::io::Read;
+use std::path::Path;
+
+use super::error::{Error, Result};
+use super::regular;
+
+/// A kind of file that other files or options name, with its size limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InputKind {
+    /// The kind in error messages: `an experiment file`.
+    name: &'static str,
+    /// The largest file of this kind in bytes.
+    pub limit: u64,
+}
+
+const MIB: u64 = 1 << 20;
+
+impl InputKind {
+    /// An experiment (TOML).
+    pub const EXPERIMENT: Self = Self { name: "an experiment file", limit: 16 * MIB };
+    /// A hardware profile (TOML).
+    pub const HARDWARE: Self = Self { name: "a hardware profile", limit: 16 * MIB };
+    /// A software stack (TOML).
+    pub const STACK: Self = Self { name: "a stack file", limit: 16 * MIB };
+    /// Kernel rules (TOML).
+    pub const RULES: Self = Self { name: "a rule file", limit: MIB };
+    /// A checkpoint's configuration (JSON) or chat template.
+    pub const CONFIG: Self = Self { name: "a model configuration", limit: 16 * MIB };
+    /// A checkpoint's weight map (JSON).
+    pub const INDEX: Self = Self { name: "a weight index", limit: 256 * MIB };
+    /// `tokenizer.json`.
+    pub const TOKENIZER: Self = Self { name: "a tokenizer", limit: 256 * MIB };
+    /// Rows of measurements: CSV, or the output of a benchmark.
+    pub const TABLE: Self = Self { name: "a table", limit: 256 * MIB };
+    /// A text or token ids.
+    pub const TEXT: Self = Self { name: "a text", limit: 1024 * MIB };
+
+    /// Reads a file of this kind; links are followed.
+    ///
+    /// # Errors
+    ///
+    /// An input error for a pipe, a device, a directory, no file, and a file above the limit; a failure where the
+    /// file cannot be read.
+    pub fn bytes(self, path: &Path) -> Result<Vec<u8>> {
+        let file = regular::open_linked(path).map_err(Error::io(path))?;
+        let length = file.metadata().map_err(Error::io(path))?.len();
+        // a file may grow while it is read: the limit holds for the bytes, not only for the stated length
+        let mut bytes = Vec::new();
+        if length <= self.limit {
+            file.take(self.limit + 1).read_to_end(&mut bytes).map_err(Error::io(path))?;
+        }
+        if length.max(bytes.len() as u64) > self.limit {
+            return Err(Error::input(format!(
+                "{}: {} MiB is too large for {} (limit {} MiB)",
+                path.display(),
+                length.div_ceil(MIB),
+                self.name,
+                self.limit / MIB
+            )));
+        }
+        Ok(bytes)
+    }
+
+    /// Reads a file of this kind as UTF-8 text; links are followed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::bytes`], and an input error with the first byte that is not UTF-8.
+    pub fn text(self, path: &Path) -> Result<String> {
+        String::from_utf8(self.bytes(path)?).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            Error::input_help(
+                format!("{}: byte {at} is not UTF-8 text", path.display()),
+                format!("give {} in UTF-8", self.name),
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pipes_devices_and_large_files_are_refused_by_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RWXU).unwrap();
+        std::fs::write(at("latin"), b"caf\xe9").unwrap();
+        std::fs::write(at("good"), "x = 1\n").unwrap();
+        std::fs::File::create(at("sparse")).unwrap().set_len(InputKind::RULES.limit + 1).unwrap();
+        let why = |path: &Path| {
+            let error = InputKind::RULES.text(path).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{error}");
+            error.to_string()
+        };
+        assert!(why(&at("pipe")).ends_with("is a pipe, a socket or a device, not a file"));
+        assert!(why(Path::new("/dev/zero")).ends_with("is a pipe, a socket or a device, not a file"));
+        assert!(why(&at("sparse")).ends_with("2 MiB is too large for a rule file (limit 1 MiB)"));
+        assert!(why(&at("latin")).ends_with("byte 3 is not UTF-8 text"));
+        assert!(why(dir.path()).ends_with("is a directory, not a file"));
+        assert_eq!(InputKind::RULES.text(&at("good")).unwrap(), "x = 1\n");
+    }
+}
