@@ -8,6 +8,7 @@ mod contents;
 pub mod export;
 mod file;
 pub mod import;
+pub mod memory;
 mod operations;
 pub mod overlap;
 pub mod rules;

@@ -10,6 +10,7 @@ use super::{Verb, complete, output, report};
 use crate::base::error::{Error, Result};
 use crate::base::terminal::is_coloured;
 use crate::run::cuda;
+use crate::trace::memory;
 
 /// How much of tensor-parallel decoding time is exposed communication, and which architecture hides it?
 ///
@@ -24,6 +25,9 @@ struct Cli {
     /// CSV without the apostrophe before text that a spreadsheet would take for a formula (`=`, `+`, `-`, `@`)
     #[arg(long, global = true, display_order = 901)]
     raw: bool,
+    /// Memory for reading traces, such as 8G (default: half of what is free)
+    #[arg(long, global = true, display_order = 902, value_name = "SIZE", env = "LADDERSCOPE_MEMORY_LIMIT", value_parser = size)]
+    memory_limit: Option<u64>,
     #[command(subcommand)]
     verb: Option<Verb>,
 }
@@ -123,10 +127,36 @@ fn leave(code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// Bytes of a size such as `8G`, `512M` or `1000000`.
+fn size(text: &str) -> std::result::Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit: u64 = match &text[digits.len()..].to_ascii_lowercase()[..] {
+        "" => 1,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        "t" | "tb" | "tib" => 1 << 40,
+        _ => return Err("write a size such as 8G or 512M".into()),
+    };
+    let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    number.filter(|bytes| *bytes > 0).ok_or_else(|| "write a size such as 8G or 512M".into())
+}
+
+/// Ends the program because reading a trace needs too much memory.
+fn out_of_memory(error: &Error) -> ! {
+    crate::face::tui::restore_terminal();
+    report::print(error);
+    signal_hook::low_level::exit(error.exit_code().into())
+}
+
 fn dispatch(cli: Cli) -> Result<u8> {
     if cli.raw {
         crate::table::render::keep_formulas();
     }
+    if let Some(bytes) = cli.memory_limit {
+        memory::set_limit(bytes);
+    }
+    memory::on_exceeded(out_of_memory);
     let dir = cli.dir;
     if dir.exists() && !dir.is_dir() {
         return Err(Error::input_help(
@@ -143,6 +173,14 @@ fn dispatch(cli: Cli) -> Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!((size("8G"), size("512mib"), size("77")), (Ok(8 << 30), Ok(512 << 20), Ok(77)));
+        for wrong in ["", "G", "8X", "0", "-1", "1.5G", "99999999999T"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn arguments_are_consistent() {

@@ -124,6 +124,11 @@ pub fn config_template(theme: &str) -> Result<String> {
     config::template(theme)
 }
 
+/// Gives the terminal back if the workbench has it; for what ends the program from another thread.
+pub fn restore_terminal() {
+    terminal::restore();
+}
+
 /// Opens the workbench; returns when the user quits. The terminal is restored whatever happens.
 pub fn run(options: Options) -> Result<()> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {

@@ -61,6 +61,18 @@ fn tags_and_notes_stay_with_runs_and_rows_and_no_record_is_touched() {
 }
 
 #[test]
+fn long_notes_are_refused_and_cut_in_files_of_others() {
+    let (_dir, store) = store();
+    let run = run(&store, "ladder", 1.0).run;
+    let long = "x".repeat(10_001);
+    let error = store.annotate(&[run.clone()], &Edit::note(&long)).unwrap_err();
+    assert!(error.to_string().contains("10001 characters"), "{error}");
+    let line = format!("{{\"version\":1,\"runs\":[\"{run}\"],\"note\":\"{long}\"}}\n");
+    fs::write(store.dir().join("annotations.jsonl"), line).unwrap();
+    assert_eq!(store.annotations().of(&run).unwrap().note.len(), 10_000);
+}
+
+#[test]
 fn a_torn_or_damaged_annotation_file_costs_that_edit_alone_and_says_so() {
     let (_dir, store) = store();
     let run = run(&store, "ladder", 1.0).run;

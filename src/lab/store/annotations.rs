@@ -31,6 +31,9 @@ pub(super) const FILE: &str = "annotations.jsonl";
 /// The longest tag, in characters.
 const LONGEST_TAG: usize = 40;
 
+/// The longest note, in characters.
+const LONGEST_NOTE: usize = 10_000;
+
 /// What people added to one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotation {
@@ -111,7 +114,8 @@ impl Edit {
         annotation.tags.extend(self.tag.iter().cloned());
         annotation.tags.retain(|tag| !self.untag.contains(tag));
         if let Some(note) = &self.note {
-            annotation.note.clone_from(note);
+            // a file that somebody else wrote may hold a longer one
+            annotation.note = note.chars().take(LONGEST_NOTE).collect();
         }
     }
 
@@ -372,13 +376,20 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// An input error for a word that cannot be a tag; a failure where the file cannot be appended to.
+    /// An input error for a word that cannot be a tag and for a note that is too long; a failure where the file cannot
+    /// be appended to.
     pub fn annotate(&self, runs: &[String], edit: &Edit) -> Result<()> {
         if runs.is_empty() || edit.is_empty() {
             return Ok(());
         }
         for tag in edit.tag.iter().chain(&edit.untag) {
             checked_tag(tag)?;
+        }
+        let length = edit.note.as_ref().map_or(0, |note| note.chars().count());
+        if length > LONGEST_NOTE {
+            return Err(Error::input(format!(
+                "the note has {length} characters; at most {LONGEST_NOTE} are kept"
+            )));
         }
         let Edit { tag, untag, note, experiment } = edit.clone();
         self.append(Line { tag, untag, note, experiment, ..self.line(runs) })

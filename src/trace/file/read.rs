@@ -16,18 +16,22 @@ use super::head::{Head, Part};
 use super::problem::{Problem, Read, inside};
 use crate::base::error::{Error, Result};
 use crate::plan::{Lane, Phase};
-use crate::trace::{FORMAT_VERSION, OperationInfo, Range, Span, Trace, TraceMeta};
+use crate::trace::{FORMAT_VERSION, OperationInfo, Range, Span, Trace, TraceMeta, memory};
 
 /// Reads a whole trace file into memory, on all cores.
 ///
 /// # Errors
 ///
 /// An input error for a file that is no trace, that is damaged or cut short (with what is damaged), or
-/// that is of a newer format (with its version).
+/// that is of a newer format (with its version); a failure for one that needs more than the memory limit.
 pub fn read(path: &Path) -> Result<Trace> {
     let mut file = File::open(path).map_err(Error::io(path))?;
     let head = read_head(&mut file).map_err(|problem| problem.of(path))?;
     let version = head.version;
+    let rows = |holds| head.parts(holds).map(|(_, rows)| rows).sum::<usize>();
+    memory::check(path, rows(Holds::Spans), size_of::<Span>())?;
+    memory::check(path, rows(Holds::Ranges), size_of::<Range>())?;
+    memory::watch();
     let reader = Reader { file, head };
     let (spans, ranges) = reader.all().map_err(|problem| {
         let problem = match problem {

@@ -33,6 +33,7 @@ pub fn open(path: &Path) -> Result<Trace> {
 /// An input error for a file that is no trace that is known, with what it looks like; else the errors of
 /// reading or importing it.
 pub fn open_with(path: &Path, rules: &Rules) -> Result<(Trace, RuleReport)> {
+    trace::memory::watch();
     let (mut trace, fresh) = if path.is_dir() { of_directory(path)? } else { of_file(path)? };
     if fresh && trace.operations.iter().any(|operation| operation.name == EMULATED) {
         trace.meta.provenance = trace.meta.provenance.max(Provenance::EmulatedLink);

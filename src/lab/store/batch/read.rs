@@ -19,6 +19,9 @@ use crate::table::{self, Record, Status};
 /// Rows that are read at once where all are wanted.
 const WINDOW: usize = 4 * ROWS;
 
+/// The most rows of a batch: ten rounds of the largest grid.
+const MOST_ROWS: usize = 1_000_000;
+
 /// A batch in few words.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct BatchSummary {
@@ -55,6 +58,9 @@ impl Head {
     }
 
     fn of(metadata: FileMetadata) -> Result<Self, String> {
+        if metadata.num_rows > MOST_ROWS {
+            return Err(format!("{} rows: a batch has at most {MOST_ROWS}", metadata.num_rows));
+        }
         let version = version(&metadata)
             .ok_or_else(|| format!("not a batch of runs: its footer has no {VERSION_KEY}"))?;
         let schema = contained(|| infer_schema(&metadata))

@@ -1,0 +1,117 @@
+//! The memory limit of reading traces.
+//!
+//! A packed trace of some megabytes can unpack to more memory than a machine has, and a failed allocation aborts the
+//! process. Readers check sizes that a file states before they allocate ([`check`]); for everything else a thread
+//! watches the process's memory from the first trace on, and ends the program with an error above the limit.
+
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::base::error::{Error, Result};
+use crate::machine::environment::available_memory;
+
+/// Limit in bytes; 0 until it is set or first asked for.
+static LIMIT: AtomicU64 = AtomicU64::new(0);
+
+/// Ends the program with an error.
+type Exceeded = fn(&Error) -> !;
+
+static EXCEEDED: OnceLock<Exceeded> = OnceLock::new();
+
+/// Assumed where the system does not tell what is available.
+const FALLBACK: u64 = 4 << 30;
+
+/// How often the watching thread looks: at 5 GB/s a process gains 0.1 GB meanwhile.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// Sets the limit in bytes (`--memory-limit`).
+pub fn set_limit(bytes: u64) {
+    LIMIT.store(bytes.max(1), Ordering::Relaxed);
+}
+
+/// Sets what ends the program when traces need more than the limit.
+pub fn on_exceeded(exceeded: Exceeded) {
+    // the first one stays: it is the program's own
+    let _ = EXCEEDED.set(exceeded);
+}
+
+/// The limit in bytes: as set, else half of the memory that was available at the first call.
+pub fn limit() -> u64 {
+    match LIMIT.load(Ordering::Relaxed) {
+        0 => {
+            set_limit(available_memory().unwrap_or(2 * FALLBACK) / 2);
+            limit()
+        }
+        bytes => bytes,
+    }
+}
+
+/// Checks that `count` elements of `size` bytes, as a file states them, fit.
+///
+/// # Errors
+///
+/// A failure that says how much the file would need.
+pub fn check(path: &Path, count: usize, size: usize) -> Result<()> {
+    let needed = (count as u64).saturating_mul(size as u64);
+    if needed <= limit() {
+        return Ok(());
+    }
+    Err(too_much(&format!("{}: {count} rows need {:.1} GB of memory", path.display(), gb(needed))))
+}
+
+/// Watches the process's memory from now on. What the process has allocated before does not count.
+pub fn watch() {
+    static WATCHING: OnceLock<()> = OnceLock::new();
+    WATCHING.get_or_init(|| {
+        let (Some(before), limit) = (allocated(), limit()) else { return };
+        let watching = std::thread::Builder::new().name("memory".into()).spawn(move || {
+            loop {
+                std::thread::sleep(INTERVAL);
+                let Some(now) = allocated() else { return };
+                if now.saturating_sub(before) > limit {
+                    let error =
+                        too_much(&format!("reading the trace needs more than {:.1} GB", gb(limit)));
+                    match EXCEEDED.get() {
+                        Some(exceeded) => exceeded(&error),
+                        None => std::process::exit(1),
+                    }
+                }
+            }
+        });
+        // without the thread only the stated sizes are checked
+        drop(watching);
+    });
+}
+
+fn too_much(what: &str) -> Error {
+    Error::failed(format!("{what}; the limit is {:.1} GB (--memory-limit)", gb(limit())))
+}
+
+fn gb(bytes: u64) -> f64 {
+    bytes as f64 / 1e9
+}
+
+/// Memory of the process that no file backs (bytes).
+fn allocated() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let mut pages = text.split_ascii_whitespace().skip(1).map(|field| field.parse::<u64>());
+    let (resident, shared) = (pages.next()?.ok()?, pages.next()?.ok()?);
+    Some(resident.saturating_sub(shared) * rustix::param::page_size() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stated_sizes_are_checked_against_the_limit() {
+        let path = Path::new("trace.parquet");
+        assert!(check(path, 1000, 64).is_ok());
+        let error = check(path, usize::MAX / 8, 64).unwrap_err();
+        assert_eq!(error.exit_code(), 1);
+        assert!(error.to_string().contains("--memory-limit"), "{error}");
+        assert!(allocated().is_some_and(|bytes| bytes > 1 << 16));
+    }
+}
