@@ -127,7 +127,7 @@ impl Read {
         let path = asked.text.path();
         let sha256 = match &asked.text {
             Text::Own => sha256(OWN_TEXT),
-            _ => sha256(std::fs::read(path).map_err(Error::io(path))?),
+            _ => sha256(InputKind::TEXT.bytes(path)?),
         };
         Ok(Self { tokens, all, sha256, keys, weights, reference })
     }

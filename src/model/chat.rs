@@ -10,6 +10,7 @@ use serde_json::ser::{Formatter, PrettyFormatter};
 use serde_json::{Serializer, Value};
 
 use crate::base::error::{Error, Result};
+use crate::base::input::InputKind;
 
 /// Files of a directory that may hold a template, the first that has one counts.
 const FILES: [&str; 2] = ["chat_template.jinja", "tokenizer_config.json"];
@@ -57,7 +58,7 @@ impl ChatTemplate {
         };
         let tokens = TOKENS.into_iter().filter_map(token).collect();
         if file.is_file() {
-            let source = std::fs::read_to_string(&file).map_err(Error::io(&file))?;
+            let source = InputKind::CONFIG.text(&file)?;
             return Ok(Self { path: file, source, tokens });
         }
         let source = of_config(&config, config_json.get("chat_template"))?.ok_or_else(|| {
@@ -107,7 +108,7 @@ fn json(path: &Path) -> Result<Value> {
     if !path.is_file() {
         return Ok(Value::Null);
     }
-    let bytes = std::fs::read(path).map_err(Error::io(path))?;
+    let bytes = InputKind::CONFIG.bytes(path)?;
     serde_json::from_slice(&bytes)
         .map_err(|e| Error::input(format!("{}: not valid JSON: {e}", path.display())))
 }
