@@ -17,7 +17,7 @@ use ladderscope::study::analysis::filter::Filter;
 use ladderscope::table::Record;
 use ladderscope::trace;
 use ladderscope::trace::Trace;
-use ladderscope::trace::import::{kineto as pytorch, nsight as systems};
+use ladderscope::trace::import::kineto as pytorch;
 use ladderscope::trace::rules::Rules;
 
 /// A target: its name, what it does with bytes, and bytes to begin with.
@@ -126,7 +126,7 @@ pub fn kineto(bytes: &[u8]) {
 pub fn nsight(bytes: &[u8]) {
     let whole = include_bytes!("../seeds/nsight.sqlite");
     let (_dir, path) = file("t.sqlite", &changed(whole, bytes));
-    if let Ok(trace) = systems::import(&[path]) {
+    if let Ok(trace) = trace::import::open(&path) {
         is_sound(&trace);
     }
 }

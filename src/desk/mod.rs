@@ -47,7 +47,7 @@ mod start;
 pub use align::aligned;
 pub use answer::Gathered;
 pub use describe::{Section, describe, platform};
-pub use open::{Named, Opened, open, open_run, trace_of};
+pub use open::{Named, OpenOptions, Opened, open, open_run, trace_of};
 pub use origin::{Stores, overlap_pair};
 pub use resimulate::{Part, resimulate};
 pub use rewire::{Engine, machine_of, verdict_of};

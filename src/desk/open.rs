@@ -56,6 +56,8 @@ pub struct Opened {
     pub source: String,
     /// The name of the rules that classified it, where they are not the default ones.
     pub rules: Option<String>,
+    /// The recording that was asked for.
+    pub recording: Option<String>,
     /// What the rules did; nothing for traces of our own.
     pub classified: RuleReport,
     /// The stored run that it is of.
@@ -76,22 +78,42 @@ impl Opened {
     }
 }
 
-/// Opens what was named. Rules apply to imported traces; `None` are the default ones. A simulated run that
-/// has too many steps to be simulated again whole is so at least up to step `upto`.
+/// Options for opening a trace. Rules and recording apply to imported traces.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenOptions<'a> {
+    /// Name or file of the rules; `None`: the default ones.
+    pub rules: Option<&'a str>,
+    /// The recording to open of a directory that has several; `None`: the newest that has all ranks.
+    pub recording: Option<&'a str>,
+    /// The step up to which a simulated run is simulated again, at least, where it has too many steps for all.
+    pub upto: Option<u32>,
+}
+
+/// Opens a run, a trace file or a directory by what the user typed.
 ///
 /// # Errors
 ///
-/// Where nothing is found under that name, where the file is no trace, where the run has none.
-pub fn open(given: &str, store: &Store, rules: Option<&str>, upto: Option<u32>) -> Result<Opened> {
+/// Where nothing is found under that name, where the file is no trace, where the run has none, where the directory
+/// lacks the recording.
+pub fn open(given: &str, store: &Store, options: OpenOptions<'_>) -> Result<Opened> {
+    let OpenOptions { rules, recording, upto } = options;
     let loaded = rules.map_or_else(|| Ok(Rules::default()), Rules::load)?;
-    match Named::find(given, store)? {
-        Named::Run(record) => open_run(record, store, upto),
-        Named::File(path) => {
-            let (trace, classified) = import::open_with(&path, &loaded)?;
+    match (Named::find(given, store)?, recording) {
+        (Named::Run(record), Some(_)) => Err(Error::input_help(
+            format!(
+                "{}: a stored run, and --recording chooses among the traces of a directory",
+                record.run
+            ),
+            "leave out --recording",
+        )),
+        (Named::Run(record), None) => open_run(record, store, upto),
+        (Named::File(path), _) => {
+            let (trace, classified) = import::open_recording(&path, recording, &loaded)?;
             Ok(Opened {
                 trace,
                 source: path.display().to_string(),
                 rules: rules.map(str::to_owned),
+                recording: recording.map(str::to_owned),
                 classified,
                 record: None,
                 part: None,
@@ -111,6 +133,7 @@ pub fn open_run(record: Box<Record>, store: &Store, upto: Option<u32>) -> Result
         trace,
         source: record.run.clone(),
         rules: None,
+        recording: None,
         classified: RuleReport::default(),
         record: Some(record),
         part,
@@ -162,7 +185,9 @@ mod tests {
              "tid": 7, "ts": 4.0, "dur": 2.0, "args": {"device": 0, "stream": 7}}]}"#;
         std::fs::write(&path, events).unwrap();
         let store = Store::open(dir.path());
-        let opened = |rules| open(path.to_str().unwrap(), &store, rules, None);
+        let opened = |rules| {
+            open(path.to_str().unwrap(), &store, OpenOptions { rules, ..OpenOptions::default() })
+        };
         let communication = |rules| {
             let opened = opened(rules).unwrap();
             assert_eq!((opened.rules.as_deref(), opened.name().as_str()), (rules, "trace.json"));

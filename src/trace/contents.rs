@@ -84,6 +84,9 @@ pub struct ImportReport {
     pub used: BTreeMap<String, u64>,
     /// How many events were ignored, by the reason.
     pub ignored: BTreeMap<String, u64>,
+    /// How the ranks were found: `ranks from distributedInfo`, `ranks from file names`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks_from: Option<String>,
     /// What was missing or odd, a sentence each.
     pub warnings: Vec<String>,
 }

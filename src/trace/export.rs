@@ -15,7 +15,6 @@ use super::Trace;
 use crate::base::atomic::AtomicFile;
 use crate::base::error::{Error, Result};
 
-pub(in crate::trace) use chrome::HOSTS;
 pub use chrome::{Ranks, chrome};
 pub use csv::csv;
 

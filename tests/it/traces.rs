@@ -190,3 +190,60 @@ fn what_cannot_be_rewired_exits_with_2_and_says_why() {
         assert!(told.contains(part), "'{part}' is missing in {told}");
     }
 }
+
+/// Every verb that opens a folder opens the recording that is asked for.
+#[test]
+fn a_recording_is_chosen_by_name_on_every_verb() {
+    let dir = tempfile::tempdir().unwrap();
+    let traces = dir.path().join("traces");
+    std::fs::create_dir(&traces).unwrap();
+    let event = |name: &str, start: u32, length: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": 7, "ts": {start}, "dur": {length}}}"#
+        )
+    };
+    for (stage, at, length) in [("EXTEND", 1000, 50), ("DECODE", 9000, 20)] {
+        for rank in 0..2 {
+            let reduce = event("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", at + 100, length);
+            let events = format!("[{}, {reduce}]", event("gemm", at + rank, 90));
+            std::fs::write(traces.join(format!("7-TP-{rank}-{stage}.trace.json")), events).unwrap();
+        }
+    }
+    let run = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ladderscope"));
+        let output = command.args(arguments).arg("--dir").arg(dir.path()).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let folder = traces.to_str().unwrap();
+    for (recording, comm_us) in [(None, 20.0), (Some("DECODE"), 20.0), (Some("extend"), 50.0)] {
+        let mut arguments = vec!["overlap", folder, "--format", "json"];
+        arguments.extend(recording.iter().flat_map(|name| ["--recording", *name]));
+        let (code, text, _) = run(&arguments);
+        assert_eq!(code, Some(0), "{recording:?}");
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let ranks = json["ranks"].as_array().unwrap();
+        assert_eq!(ranks.len(), 2, "{recording:?}");
+        assert!(ranks.iter().all(|rank| rank["comm_us"] == comm_us), "{recording:?}: {text}");
+        assert_eq!(json["import"]["ranks_from"], "ranks from file names");
+        assert!(json["import"]["warnings"].to_string().contains("'DECODE'"), "{text}");
+    }
+    let (svg, csv) = (dir.path().join("a.svg"), dir.path().join("a.csv"));
+    for arguments in [
+        vec!["overlap", folder],
+        vec!["trace", "convert", folder, csv.to_str().unwrap()],
+        vec!["timeline", folder, "--export", svg.to_str().unwrap()],
+        vec!["rewire", folder],
+        vec!["calibrate", "--hardware", "h100_sxm", "--collectives", folder],
+    ] {
+        let (code, _, error) = run(&[&arguments[..], &["--recording", "MIXED"]].concat());
+        assert_eq!(code, Some(2), "{arguments:?}: {error}");
+        assert!(
+            error.contains("no recording 'MIXED'") && error.contains("'EXTEND'"),
+            "{arguments:?}: {error}"
+        );
+    }
+    let convert = ["trace", "convert", folder, csv.to_str().unwrap(), "--recording", "EXTEND"];
+    assert_eq!(run(&convert).0, Some(0));
+    assert!(csv.is_file());
+}

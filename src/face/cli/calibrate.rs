@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use toml_edit::{DocumentMut, Item, Value};
 
 use super::filter::FilterArgs;
+use super::opening::OpenArgs;
 use super::output::{self, Format, FormatArgs};
 use super::report;
 use crate::base::atomic;
 use crate::base::error::{Error, Result};
 use crate::base::input::InputKind;
 use crate::base::text::counted;
+use crate::desk::OpenOptions;
 use crate::machine::hardware::{LinkTable, Profile, Stack, Target};
 use crate::study::calibrate::{self, Constant, Errors, Fit, Held, PARAMETERS, Point, Residual};
 use crate::table::render::{Shown, Sourced, Table};
@@ -34,6 +36,8 @@ pub struct Args {
     /// Bytes of an all-reduce's message in a trace of another engine: batch x hidden size x bytes of a number
     #[arg(long, value_name = "BYTES", requires = "collectives", value_parser = clap::value_parser!(u64).range(1..))]
     pub message_bytes: Option<u64>,
+    #[command(flatten)]
+    pub opening: OpenArgs,
     #[command(flatten)]
     pub filter: FilterArgs,
     /// Hardware profile that they ran on: a built-in name, or a TOML file; --collectives know it by the GPU's name
@@ -61,6 +65,10 @@ pub struct Args {
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if let Some(unknown) = args.fit.iter().flatten().find(|k| PARAMETERS.iter().all(|p| p.key != **k)) {
         return Err(Error::unknown("constant", unknown, PARAMETERS.iter().map(|p| p.key)));
+    }
+    let OpenOptions { rules, recording, .. } = args.opening.options(None);
+    if args.collectives.is_empty() && (rules.is_some() || recording.is_some()) {
+        return Err(Error::input("--rules and --recording open traces: they need --collectives"));
     }
     if !args.collectives.is_empty() {
         return super::calibrate_collectives::run(args, &dir);

@@ -88,7 +88,9 @@ fn read(file: &Path, args: &Args, dir: &Path) -> Result<AllReduces> {
     if file.is_file() && !is_trace(file) {
         return AllReduces::parse(&name, &InputKind::TABLE.text(file)?);
     }
-    let opened = desk::open(&name, &Store::open(dir), None, None)?;
+    let options = args.opening.options(None);
+    let recording = options.recording.filter(|_| file.is_dir());
+    let opened = desk::open(&name, &Store::open(dir), desk::OpenOptions { recording, ..options })?;
     all_reduces_of(&name, &opened.trace, args.p2p, args.message_bytes)
 }
 

@@ -6,7 +6,7 @@ use super::filter::FilterArgs;
 use super::report;
 use crate::base::error::{Error, Result};
 use crate::desk::figure::{Kind, Wanted};
-use crate::desk::{self, Stores, adapt};
+use crate::desk::{self, OpenOptions, Stores, adapt};
 use crate::lab::store::Store;
 use crate::study::analysis::{Axes, XAxis, YAxis};
 use crate::study::plot::{self, Options, Part, ProvenanceSummary, Size};
@@ -160,7 +160,8 @@ fn traces_named(args: &Args, dir: &std::path::Path) -> Result<Option<(Vec<Trace>
     }
     let (mut traces, mut records) = (Vec::new(), Vec::new());
     for name in &args.runs {
-        let opened = desk::open(name, &store, None, args.step)?;
+        let opened =
+            desk::open(name, &store, OpenOptions { upto: args.step, ..OpenOptions::default() })?;
         report::part(&opened);
         let mut trace = opened.trace;
         if let Some(record) = opened.record {

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::filter::FilterArgs;
+use super::opening::OpenArgs;
 use super::output::{self, Format, FormatArgs};
-use super::rules::RulesArgs;
 use super::select::SelectArgs;
 use super::{overlap_rows as rows, overlap_text as text, report};
 use crate::base::error::{Error, Result};
@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "WHAT", hide_possible_values = true)]
     pub by: Option<By>,
     #[command(flatten)]
-    pub rules: RulesArgs,
+    pub opening: OpenArgs,
     #[command(flatten)]
     pub output: FormatArgs,
 }
@@ -61,7 +61,7 @@ pub enum By {
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let source = args.filter.one(args.source.as_ref(), &dir)?;
     let store = Store::open(dir);
-    let opened = desk::open(&source, &store, args.rules.named(), args.select.step)?;
+    let opened = desk::open(&source, &store, args.opening.options(args.select.step))?;
     report::part(&opened);
     let (trace, rules) = (opened.trace, opened.classified);
     let selection = args.select.resolve(&trace)?;

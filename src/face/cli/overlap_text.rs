@@ -135,6 +135,9 @@ fn import(import: &ImportReport) -> String {
             text += &output::wrapped(&format!("  {what:<8}"), &list(counts), 4);
         }
     }
+    if let Some(ranks) = &import.ranks_from {
+        text += &output::wrapped("  ranks   ", ranks.strip_prefix("ranks ").unwrap_or(ranks), 4);
+    }
     for warning in &import.warnings {
         text += &output::wrapped("  warning ", warning, 4);
     }
@@ -358,10 +361,13 @@ mod tests {
             events: 12,
             used: [("kernel".to_owned(), 5)].into(),
             ignored: [("cpu_op".to_owned(), 7)].into(),
+            ranks_from: Some("ranks from file names".into()),
             warnings: vec!["the file ends in the middle of an event".into()],
         };
         let text = import(&report);
-        for part in ["12 events of 1 file", "5 kernel", "7 cpu_op", "warning the file ends"] {
+        for part in
+            ["12 events of 1 file", "5 kernel", "7 cpu_op", "ranks   from file", "warning the file ends"]
+        {
             assert!(text.contains(part), "'{part}' is missing in {text}");
         }
     }

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::filter::FilterArgs;
+use super::opening::OpenArgs;
 use super::output::{self, Format, FormatArgs};
 use super::report;
-use super::rules::RulesArgs;
 use crate::base::error::{Error, Result};
 use crate::base::text::{counted, fitting_name};
 use crate::desk::{self, Engine};
@@ -80,7 +80,7 @@ pub struct Args {
     #[command(flatten)]
     pub filter: FilterArgs,
     #[command(flatten)]
-    pub rules: RulesArgs,
+    pub opening: OpenArgs,
     #[command(flatten)]
     pub output: FormatArgs,
 }
@@ -97,7 +97,7 @@ pub enum PhaseArg {
 /// Prints what each architecture and all-reduce would take.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let source = args.filter.one(args.source.as_ref(), &dir)?;
-    let opened = desk::open(&source, &Store::open(dir), args.rules.named(), args.step)?;
+    let opened = desk::open(&source, &Store::open(dir), args.opening.options(args.step))?;
     report::part(&opened);
     if args.phase == PhaseArg::Prefill && opened.trace.meta.import.is_some() {
         return Err(Error::input_help(

@@ -2,10 +2,10 @@
 //! another, or a figure of them.
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::filter::FilterArgs;
-use super::rules::RulesArgs;
+use super::opening::OpenArgs;
 use super::select::SelectArgs;
 use super::{output, report};
 use crate::base::error::{Error, Result};
@@ -32,7 +32,7 @@ pub struct Args {
     #[command(flatten)]
     pub select: SelectArgs,
     #[command(flatten)]
-    pub rules: RulesArgs,
+    pub opening: OpenArgs,
 }
 
 /// Opens or exports the timeline.
@@ -46,10 +46,12 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         ));
     }
     let store = Store::open(&dir);
-    let open = |source: &str| desk::open(source, &store, args.rules.named(), args.select.step);
-    let mut traces = vec![open(&args.filter.one(args.source.as_ref(), &dir)?)?];
+    let options = args.opening.options(args.select.step);
+    let open = |source: &str, options| desk::open(source, &store, options);
+    let mut traces = vec![open(&args.filter.one(args.source.as_ref(), &dir)?, options)?];
     if let Some(beneath) = &args.beneath {
-        traces.push(open(beneath)?);
+        let recording = options.recording.filter(|_| Path::new(beneath).is_dir());
+        traces.push(open(beneath, desk::OpenOptions { recording, ..options })?);
     }
     traces.iter().for_each(report::part);
     let first = &traces[0].trace;

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use super::opening::OpenArgs;
 use super::output::{self, Format, FormatArgs};
 use super::report;
-use super::rules::RulesArgs;
 use crate::base::error::{Error, Result};
 use crate::desk;
 use crate::lab::store::Store;
@@ -42,7 +42,7 @@ struct ConvertArgs {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    rules: RulesArgs,
+    opening: OpenArgs,
     #[command(flatten)]
     report: FormatArgs,
 }
@@ -55,7 +55,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
 
 fn convert(args: &ConvertArgs, store: &Store) -> Result<u8> {
     let target = Target::of(args)?;
-    let opened = desk::open(&args.input.to_string_lossy(), store, args.rules.named(), None)?;
+    let opened = desk::open(&args.input.to_string_lossy(), store, args.opening.options(None))?;
     report::part(&opened);
     let trace = opened.trace;
     let files = match &target {

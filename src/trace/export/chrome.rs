@@ -38,7 +38,7 @@ const LAUNCHES: i64 = 2;
 const RANGES: i64 = 10;
 /// Processes: a rank's device has the rank's number, its further devices and its host have others.
 const MORE_DEVICES: i64 = 50_000;
-pub(in crate::trace) const HOSTS: i64 = 100_000;
+const HOSTS: i64 = 100_000;
 
 /// Writes the trace as Chrome JSON, streaming: what is in memory does not grow with the trace. Fails
 /// where `out` takes no more.

@@ -9,10 +9,11 @@ mod kernel;
 pub mod kineto;
 pub mod nsight;
 mod open;
+mod rank;
 mod recognise;
 #[cfg(test)]
 mod tests;
 
 pub use kernel::{Kernel, files, kernel};
-pub use open::{open, open_with};
+pub use open::{open, open_recording, open_with};
 pub use recognise::is_trace;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::{open, open_with};
+use super::{open, open_recording, open_with};
 use crate::base::error::Error;
 use crate::base::natural::natural_order;
 use crate::table::Provenance;
@@ -110,7 +110,8 @@ fn a_directory_is_its_traces_in_natural_order_and_the_rest_is_named() {
     std::fs::create_dir(directory.path().join("below")).expect("made");
     let trace = open(directory.path()).expect("opens");
     let report = trace.meta.import.expect("a report");
-    assert_eq!(trace.meta.ranks, 2);
+    let ranks: Vec<u32> = trace.spans.iter().map(|span| span.rank).collect();
+    assert_eq!(ranks, [2, 2, 10, 10]);
     assert!(report.files[0].ends_with("rank2.sqlite") && report.files[1].ends_with("rank10.sqlite"));
     for words in [
         "skipped notes.txt: not a trace of a known kind",
@@ -150,4 +151,108 @@ fn numbers_in_file_names_count_as_numbers() {
     let mut names = ["r10", "r2", "r02", "r1b", "r1", "r", "", "é1"];
     names.sort_by(|a, b| natural_order(a, b));
     assert_eq!(names, ["", "r", "r1", "r1b", "r02", "r2", "r10", "é1"]);
+}
+
+/// A trace of one kernel that starts then (us).
+fn profile(path: &Path, start: u32) {
+    let json = format!(
+        r#"[{{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": {start}, "dur": 2}}]"#
+    );
+    std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+    std::fs::write(path, json).expect("written");
+}
+
+#[test]
+fn one_of_several_recordings_is_opened_by_its_name() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (step, start) in [(12, 10), (24, 20)] {
+        for rank in 0..2 {
+            profile(&directory.path().join(format!("worker{rank}_step_{step}.json")), start + rank);
+        }
+    }
+    let starts = |recording| {
+        let (trace, _) = open_recording(directory.path(), recording, &Rules::default()).expect("opens");
+        assert_eq!(trace.meta.ranks, 2);
+        let report = trace.meta.import.expect("a report");
+        let note = report.warnings.iter().find(|said| said.contains("2 recordings")).expect("a note");
+        assert!(note.contains("'step_12'") && note.contains("'step_24'"), "{note}");
+        trace.spans.iter().map(|span| span.start_ns / 1000).collect::<Vec<_>>()
+    };
+    assert_eq!(starts(None), [20, 21]);
+    assert_eq!(starts(Some("step_12")), [10, 11]);
+    let refused = |path: &Path, recording| match open_recording(path, Some(recording), &Rules::default())
+    {
+        Err(Error::Input { message, help }) => format!("{message} | {}", help.unwrap_or_default()),
+        other => panic!("not refused: {other:?}"),
+    };
+    assert!(
+        refused(directory.path(), "step_13").contains("newest first: 'step_24' (2 ranks), 'step_12'")
+    );
+    let file = directory.path().join("worker0_step_12.json");
+    assert!(refused(&file, "step_12").contains("a file"), "a file has no recordings");
+    for rank in 0..2 {
+        std::fs::remove_file(directory.path().join(format!("worker{rank}_step_12.json")))
+            .expect("removed");
+    }
+    assert!(refused(directory.path(), "step_12").contains("all files are of one recording"));
+}
+
+#[test]
+fn traces_below_a_directory_are_found_where_none_lies_in_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (rank, start) in [(0, 1), (1, 2), (10, 3)] {
+        profile(&directory.path().join(format!("rank_{rank}/deeper/trace.json")), start);
+    }
+    std::fs::write(directory.path().join("notes.txt"), "hello").expect("written");
+    let trace = open(directory.path()).expect("opens");
+    let ranks: Vec<_> = trace.spans.iter().map(|span| (span.start_ns / 1000, span.rank)).collect();
+    assert_eq!(ranks, [(1, 0), (2, 1), (3, 10)]);
+    let report = trace.meta.import.expect("a report");
+    assert_eq!(report.ranks_from.as_deref(), Some("ranks from file names"));
+    assert!(
+        report.warnings.iter().any(|said| said.contains("3 of 11 ranks here; no trace of ranks 2-9"))
+    );
+    profile(&directory.path().join("trace.json"), 7);
+    assert_eq!(open(directory.path()).expect("opens").meta.ranks, 1, "nothing below is looked at");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_trace_that_is_there_twice_is_read_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name);
+    profile(&path("rank_0.json"), 1);
+    profile(&path("rank_1.json"), 1);
+    std::os::unix::fs::symlink(path("rank_1.json"), path("latest.json")).expect("linked");
+    std::fs::copy(path("rank_0.json"), path("copy of it.json")).expect("copied");
+    let plain = std::fs::read(path("rank_1.json")).expect("read");
+    std::fs::write(path("rank_1.json.zst"), zstd::encode_all(plain.as_slice(), 1).expect("packed"))
+        .expect("written");
+    let trace = open(directory.path()).expect("opens");
+    assert_eq!((trace.meta.ranks, trace.spans.len()), (2, 2), "ranks may do the same");
+    let warnings = trace.meta.import.expect("a report").warnings;
+    for words in ["a link to a file", "the same trace as"] {
+        assert!(warnings.iter().any(|said| said.contains(words)), "{words}: {warnings:?}");
+    }
+}
+
+#[test]
+fn exports_of_ranks_have_the_ranks_of_their_names() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for name in ["report_rank3.sqlite", "report_rank1.sqlite"] {
+        export(&directory.path().join(name));
+    }
+    let idle = directory.path().join("frontend.sqlite");
+    export(&idle);
+    let db = Connection::open(&idle).expect("a database");
+    db.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL", []).expect("emptied");
+    drop(db);
+    let trace = open(directory.path()).expect("opens");
+    let mut ranks: Vec<u32> = trace.spans.iter().map(|span| span.rank).collect();
+    ranks.dedup();
+    assert_eq!((ranks, trace.meta.ranks), (vec![1, 3], 4));
+    assert!(trace.meta.streams.iter().all(|stream| [1, 3].contains(&stream.rank)));
+    let report = trace.meta.import.expect("a report");
+    assert_eq!(report.ranks_from.as_deref(), Some("ranks from file names"));
+    assert!(report.warnings.iter().any(|said| said == "left out frontend.sqlite: no GPU work in it"));
 }

@@ -4,11 +4,13 @@ use rayon::prelude::*;
 
 use super::number::last_integer;
 use super::operations::{Names, Operations};
-use super::ranks::{Place, places};
+use super::parts::Parts;
+use super::ranks::{Place, place};
 use super::report::{report, warnings};
 use super::table::{PART, Table};
 use super::top::Metadata;
 use crate::table::Provenance;
+use crate::trace::import::rank::{Claim, Decision};
 use crate::trace::{FORMAT_VERSION, Range, Stream, Trace, TraceMeta};
 
 /// A file, read and linked.
@@ -17,6 +19,9 @@ pub(super) struct ReadFile {
     pub(super) table: Table,
     pub(super) metadata: Metadata,
     pub(super) warnings: Vec<String>,
+    pub(super) parts: Parts,
+    /// The words of file and name on its ranks.
+    pub(super) claim: Claim,
     /// Spans whose launch is known.
     pub(super) launched: usize,
 }
@@ -35,11 +40,12 @@ pub(super) fn stream_key(key: &[u8]) -> StreamKey {
     StreamKey { pid: next(), device: next(), id: next() }
 }
 
-/// One trace of all files. There is at least one.
-pub(super) fn assemble(mut files: Vec<ReadFile>) -> Trace {
+/// One trace of all files, whose parts are these ranks. There is at least one file.
+pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     let mut said = warnings(&files);
-    let (placed, rank_warnings) = places(&files);
-    said.extend(rank_warnings);
+    let placed: Vec<Place> =
+        files.iter().zip(&decision.ranks).map(|(file, ranks)| place(file, ranks)).collect();
+    said.extend(decision.warnings);
     let shifts = shifts(&files, &mut said);
     let report = report(&files);
 
@@ -139,7 +145,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>) -> Trace {
         recorder: "kineto".into(),
         streams,
         range_names: range_names.texts,
-        import: Some(crate::trace::ImportReport { warnings: said, ..report }),
+        import: Some(crate::trace::ImportReport { warnings: said, ranks_from: decision.how, ..report }),
     };
     Trace { meta, operations: operations.table(), spans, ranges }
 }

@@ -90,6 +90,9 @@ pub(super) struct Arguments<'a> {
     pub(super) device: Option<&'a [u8]>,
     pub(super) correlation: Option<&'a [u8]>,
     pub(super) external: Option<&'a [u8]>,
+    /// The rank within the communicator, and the job's ranks that it joins.
+    pub(super) rank: Option<&'a [u8]>,
+    pub(super) group_ranks: Option<&'a [u8]>,
 }
 
 impl<'a> Event<'a> {
@@ -141,6 +144,23 @@ impl<'a> Event<'a> {
         self.phase.is_some_and(|phase| phase != b"X" || self.category.is_some())
     }
 
+    /// Reads the text of a metadata event's argument `name` or `labels`.
+    pub(super) fn label(&self, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, Broken> {
+        let Some(at) = self.args else { return Ok(None) };
+        let mut cursor = Cursor::new(bytes, at);
+        if cursor.peek() != Some(b'{') {
+            return Ok(None);
+        }
+        cursor.enter()?;
+        while let Some(key) = cursor.key()? {
+            let value = cursor.value()?;
+            if matches!(key, b"name" | b"labels") {
+                return Ok(value.text());
+            }
+        }
+        Ok(None)
+    }
+
     /// Reads the arguments. `bytes` are those that the event was read from.
     #[inline]
     pub(super) fn arguments(&self, bytes: &'a [u8]) -> Result<Arguments<'a>, Broken> {
@@ -157,6 +177,8 @@ impl<'a> Event<'a> {
                 b"stream" => arguments.stream = value.text(),
                 b"device" => arguments.device = value.text(),
                 b"correlation" => arguments.correlation = value.text(),
+                b"Rank" => arguments.rank = value.text(),
+                b"Process Group Ranks" => arguments.group_ranks = value.text(),
                 b"External id" | b"external id" => arguments.external = value.text(),
                 _ => {}
             }

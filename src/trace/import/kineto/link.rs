@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use rayon::prelude::*;
 
+use super::parts::Groups;
 use super::scan::unescape;
 use super::table::{Launch, Table};
 use crate::trace::Range;
@@ -19,12 +20,17 @@ struct StepTime {
     step: u32,
 }
 
-/// Gives every span its step and the time it was launched at. Returns how many spans found their launch.
-pub(super) fn link(table: &mut Table) -> usize {
-    let mut launches = std::mem::take(&mut table.launches);
-    launches.par_sort_unstable();
+/// Gives every span its step and the time it was launched at, within its group of processes. Returns how many spans
+/// found their launch.
+pub(super) fn link(table: &mut Table, groups: &Groups) -> usize {
+    let launches = by_group(std::mem::take(&mut table.launches), groups);
     let numbers = step_numbers(table);
-    let host = steps(&numbers, table.host_ranges.iter());
+    let host: Vec<Vec<StepTime>> = (0..groups.count)
+        .map(|group| {
+            let is_own = |range: &&Range| groups.of_thread[range.thread as usize] == group;
+            steps(&numbers, table.host_ranges.iter().filter(is_own))
+        })
+        .collect();
     let mut device: HashMap<u16, Vec<StepTime>> = HashMap::new();
     for range in table.device_ranges.iter().filter(|range| numbers.contains_key(&range.name)) {
         device.entry(range.thread).or_insert_with(|| {
@@ -36,21 +42,39 @@ pub(super) fn link(table: &mut Table) -> usize {
         .par_iter_mut()
         .with_min_len(4096)
         .map(|span| {
-            let launch = launch(&launches, span.ready_ns, span.start_ns);
-            let by_launch = launch.and_then(|launch| at(&host, launch.start_ns));
+            let group = groups.of_stream[span.stream as usize];
+            let host = &host[group];
+            let launch = launch(&launches[group], span.ready_ns, span.start_ns);
+            let by_launch = launch.and_then(|launch| at(host, launch.start_ns));
             // a launch outside all steps settles it, where the host has steps at all
             let settled = launch.is_some() && !host.is_empty();
             let seen = || device.get(&span.stream).and_then(|steps| at(steps, span.start_ns));
             span.step = match by_launch {
                 Some(step) => step,
                 None if settled => 0,
-                None => seen().or_else(|| at(&host, span.start_ns)).unwrap_or(0),
+                None => seen().or_else(|| at(host, span.start_ns)).unwrap_or(0),
             };
             // a kernel may start before the call that launched it returns
             span.ready_ns = launch.map_or(span.start_ns, |launch| launch.end_ns.min(span.start_ns));
             usize::from(launch.is_some())
         })
         .sum()
+}
+
+/// The launches of each group, sorted.
+fn by_group(launches: Vec<Launch>, groups: &Groups) -> Vec<Vec<Launch>> {
+    let mut sorted = match groups.count {
+        1 => vec![launches],
+        count => {
+            let mut sorted = vec![Vec::new(); count];
+            for launch in launches {
+                sorted[groups.of_process[launch.process as usize]].push(launch);
+            }
+            sorted
+        }
+    };
+    sorted.iter_mut().for_each(|launches| launches.par_sort_unstable());
+    sorted
 }
 
 /// The launch of a link. Where files of several processes were merged, numbers come again: the last

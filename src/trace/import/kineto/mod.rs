@@ -21,6 +21,7 @@ mod link;
 mod number;
 mod open;
 mod operations;
+mod parts;
 mod pipeline;
 mod ranks;
 mod report;
@@ -33,4 +34,6 @@ mod tests;
 mod top;
 
 pub(super) use kernel::kernel;
-pub use open::{Options, import_bytes, import_files};
+pub(super) use open::import_files;
+pub use open::{Options, import_bytes};
+pub(super) use top::glance;

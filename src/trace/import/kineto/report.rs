@@ -62,7 +62,11 @@ pub(super) fn warnings(files: &[ReadFile]) -> Vec<String> {
     for file in files {
         let name = &file.name;
         let mut say = |text: String| said.push(format!("{name}: {text}"));
-        file.warnings.iter().chain(&file.metadata.warnings).for_each(|text| say(text.clone()));
+        file.warnings
+            .iter()
+            .chain(&file.metadata.warnings)
+            .chain(&file.parts.notes)
+            .for_each(|text| say(text.clone()));
         if let Some(broken) = file.table.first_broken {
             let count = file.table.odd.get(&("event", super::table::BROKEN)).copied().unwrap_or(0);
             say(format!(

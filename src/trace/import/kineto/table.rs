@@ -9,6 +9,7 @@ use super::intern::Interner;
 use super::number::{NotATime, last_integer, nanoseconds};
 use super::scan::{Broken, Cursor};
 use crate::plan::{Lane, Phase};
+use crate::trace::import::rank::MOST_RANK;
 use crate::trace::{Range, Span};
 
 /// Separates the parts of a row's key; no number and no sane name contains it.
@@ -21,6 +22,8 @@ pub(super) struct Launch {
     pub(super) link: i64,
     pub(super) start_ns: i64,
     pub(super) end_ns: i64,
+    /// A number of [`Table::processes`].
+    pub(super) process: u16,
 }
 
 /// A category seen in the file.
@@ -50,6 +53,14 @@ pub(super) struct Table {
     pub(super) streams: Interner,
     /// Keys of host threads: pid, tid.
     pub(super) threads: Interner,
+    /// Process ids of launches.
+    pub(super) processes: Interner,
+    /// The process of the last launch, and its number: most launches are of one.
+    pub(super) last_process: (Vec<u8>, u16),
+    /// Process ids with a name or label that has a number in it.
+    pub(super) labels: Vec<(Box<[u8]>, Box<[u8]>)>,
+    /// Ranks of streams, by the communicators of their collectives.
+    pub(super) ranks: BTreeMap<u16, u32>,
     /// Unlinked: `operation` is 3 x name + kind, `ready_ns` the [`link`].
     pub(super) spans: Vec<Span>,
     pub(super) launches: Vec<Launch>,
@@ -77,6 +88,8 @@ pub(super) const BROKEN: &str = "broken JSON, or no event";
 pub(super) const NO_CORRELATION: &str = "no correlation";
 /// Distinct streams and threads that are told apart.
 const MOST_ROWS: u32 = u16::MAX as u32;
+/// Labels of processes that are kept.
+const MOST_LABELS: usize = 4096;
 /// Distinct categories that are told apart; real traces have about 15.
 const MOST_CATEGORIES: usize = 100;
 
@@ -84,6 +97,11 @@ const MOST_CATEGORIES: usize = 100;
 fn link(correlation: Option<&[u8]>, external: Option<&[u8]>) -> i64 {
     let number = |text: Option<&[u8]>| text.and_then(last_integer).filter(|n| *n >= 0);
     number(correlation).or_else(|| number(external).map(|id| (-2i64).saturating_sub(id))).unwrap_or(-1)
+}
+
+/// True for the metadata events that name a process.
+fn is_label(name: &[u8]) -> bool {
+    matches!(name, b"process_name" | b"process_labels")
 }
 
 impl Table {
@@ -130,6 +148,7 @@ impl Table {
         })?;
         if !passed {
             match (event.phase, class) {
+                (Some(b"M"), _) => self.label(&event, bytes)?,
                 (Some(_), Some(class)) => self.keep(&event, class, bytes)?,
                 (Some(_), None) => self.note("event", "no category"),
                 (None, _) => self.note("event", "no phase (ph)"),
@@ -144,6 +163,9 @@ impl Table {
     #[inline]
     fn is_wanted(&mut self, event: &Event<'_>, class: &mut Option<Class>) -> bool {
         let phase = event.phase.and_then(|phase| phase.first()).copied().unwrap_or(0);
+        if phase == b'M' && event.name.is_none_or(is_label) {
+            return true;
+        }
         if phase != b'X' {
             *self.phases.entry(phase).or_default() += 1;
             return false;
@@ -158,6 +180,30 @@ impl Table {
         found.ignored += u64::from(unwanted);
         *class = Some(found.class);
         !unwanted
+    }
+
+    /// Keeps the name or label of a process.
+    #[cold]
+    fn label(&mut self, event: &Event<'_>, bytes: &[u8]) -> Result<(), Broken> {
+        *self.phases.entry(b'M').or_default() += 1;
+        if event.name.is_some_and(is_label)
+            && let Some(text) = event.label(bytes)?
+            && text.iter().any(u8::is_ascii_digit)
+            && self.labels.len() < MOST_LABELS
+        {
+            self.labels.push((event.pid.into(), text.into()));
+        }
+        Ok(())
+    }
+
+    /// The number of a launch's process.
+    #[inline]
+    fn process(&mut self, pid: &[u8]) -> u16 {
+        if self.processes.len() == 0 || self.last_process.0 != pid {
+            let number = self.processes.intern(pid).min(MOST_ROWS - 1) as u16;
+            self.last_process = (pid.to_vec(), number);
+        }
+        self.last_process.1
     }
 
     #[inline]
@@ -211,7 +257,8 @@ impl Table {
                     -1 => self.note(what, NO_CORRELATION),
                     link => {
                         self.launches_read += 1;
-                        self.launches.push(Launch { link, start_ns, end_ns });
+                        let process = self.process(event.pid);
+                        self.launches.push(Launch { link, start_ns, end_ns, process });
                     }
                 }
             }
@@ -241,6 +288,11 @@ impl Table {
         if row >= MOST_ROWS {
             self.note(gpu.as_str(), "more than 65535 streams");
             return Ok(());
+        }
+        if let (Some(rank), Some(ranks)) = (arguments.rank, arguments.group_ranks)
+            && let Some(rank) = global_rank(rank, ranks)
+        {
+            self.ranks.entry(row as u16).or_insert(rank);
         }
         let operation = self.names.intern(name).saturating_mul(3).saturating_add(gpu as u32);
         self.used[gpu as usize] += 1;
@@ -304,8 +356,13 @@ impl Table {
         let names = self.names.absorb(&other.names);
         let streams = self.streams.absorb(&other.streams);
         let threads = self.threads.absorb(&other.threads);
+        let processes = self.processes.absorb(&other.processes);
+        self.labels.extend(other.labels);
         // a number that no longer fits in 16 bits is one of the last row's
         let row = |rows: &[u32], row: u16| rows[row as usize].min(MOST_ROWS - 1) as u16;
+        for (stream, rank) in other.ranks {
+            self.ranks.entry(row(&streams, stream)).or_insert(rank);
+        }
         self.spans.reserve_exact(other.spans.len());
         self.spans.extend(other.spans.into_iter().map(|span| Span {
             operation: names[span.operation as usize / 3] * 3 + span.operation % 3,
@@ -320,7 +377,12 @@ impl Table {
         self.host_ranges.extend(other.host_ranges.into_iter().map(|range| named(range, &threads)));
         self.device_ranges.extend(other.device_ranges.into_iter().map(|range| named(range, &streams)));
         self.launches.reserve_exact(other.launches.len());
-        self.launches.extend(other.launches);
+        self.launches.extend(
+            other
+                .launches
+                .into_iter()
+                .map(|launch| Launch { process: row(&processes, launch.process), ..launch }),
+        );
         self.launches_read += other.launches_read;
         for category in other.categories {
             let at = self.category(&category.name);
@@ -342,6 +404,15 @@ impl Table {
             (mine, theirs) => mine.or(theirs),
         };
     }
+}
+
+/// The job's rank of a process that has this rank within a communicator of these ranks: 1 of `[2, 3]` is 3.
+fn global_rank(rank: &[u8], ranks: &[u8]) -> Option<u32> {
+    let number = |text: &[u8]| std::str::from_utf8(text.trim_ascii()).ok()?.parse::<u32>().ok();
+    let list = ranks.strip_prefix(b"[")?.strip_suffix(b"]")?;
+    // long lists are abbreviated
+    let ranks: Option<Vec<u32>> = list.split(|byte| *byte == b',').map(number).collect();
+    ranks?.get(number(rank)? as usize).copied().filter(|rank| *rank <= MOST_RANK)
 }
 
 /// Calls `with` with the parts as one key, without memory of its own for all but absurd ones.

@@ -2,11 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::number::nanoseconds;
 use super::split::Top;
 use crate::table::{Environment, Provenance};
-
-/// Ranks above this are no ranks but timestamps and the like.
-pub(super) const MOST_RANK: u32 = u16::MAX as u32;
+use crate::trace::import::rank::MOST_RANK;
 
 /// Where an export of this program says what its numbers are worth.
 const OWN: &str = "ladderscope";
@@ -108,21 +107,44 @@ fn gpus(devices: &Value) -> Value {
     Value::Array(gpus.collect())
 }
 
-/// The rank that a file's name tells: `rank3`, `rank_3`, `rank-3`; and with `loose` also the last
-/// number, as in `trace_3.json.gz`.
-pub(super) fn rank_in_name(name: &str, loose: bool) -> Option<u32> {
-    let name = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
-    let after_rank =
-        name.rfind("rank").map(|at| name[at + 4..].trim_start_matches(['_', '-', '=', '.']));
-    let digits = |text: &str| -> Option<u32> {
-        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-        text[..end].parse().ok().filter(|rank| *rank <= MOST_RANK)
+/// What the beginning of a file says of its rank, without reading the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::trace::import) struct Glance {
+    pub(in crate::trace::import) rank: Option<u32>,
+    pub(in crate::trace::import) world_size: Option<u64>,
+    /// A time within the recording (ns).
+    pub(in crate::trace::import) time_ns: Option<i64>,
+}
+
+/// Looks at the first bytes of a trace.
+pub(in crate::trace::import) fn glance(head: &[u8]) -> Glance {
+    let value = |key: &str| {
+        let key = format!("\"{key}\"");
+        let after = memchr::memmem::find(head, key.as_bytes())? + key.len();
+        let rest = head.get(after..)?.trim_ascii_start().strip_prefix(b":")?;
+        serde_json::Deserializer::from_slice(rest).into_iter::<Value>().next()?.ok()
     };
-    after_rank.and_then(digits).or_else(|| {
-        let stem = name.split('.').next().filter(|_| loose)?;
-        let start = stem.rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
-        digits(&stem[start..])
-    })
+    let mut metadata = Metadata::default();
+    for key in ["distributedInfo", "baseTimeNanoseconds"] {
+        if let Some(value) = value(key) {
+            metadata.take(key, value);
+        }
+    }
+    // metadata events may be at 0, one event may be damaged: the middle one is sound
+    let mut times: Vec<i64> = memchr::memmem::find_iter(head, b"\"ts\"")
+        .filter_map(|at| {
+            let text = head[at + 4..].trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
+            let end = text.iter().position(|byte| matches!(byte, b',' | b'}' | b' ' | b'\n' | b'\r'))?;
+            nanoseconds(&text[..end]).ok()
+        })
+        .collect();
+    let middle = times.len() / 2;
+    let time = (!times.is_empty()).then(|| *times.select_nth_unstable(middle).1);
+    Glance {
+        rank: metadata.rank,
+        world_size: metadata.world_size,
+        time_ns: time.map(|time| time.saturating_add(metadata.base_ns.unwrap_or(0))),
+    }
 }
 
 #[cfg(test)]
@@ -130,21 +152,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_are_found_in_names() {
-        for (name, strict, loose) in [
-            ("dir9/rank3.json", Some(3), Some(3)),
-            ("trace_rank_12.pt.trace.json.gz", Some(12), Some(12)),
-            ("rank-0-step-5.json", Some(0), Some(0)),
-            ("trace_3.json.gz", None, Some(3)),
-            ("7.json", None, Some(7)),
-            ("host_123.1697000000000.pt.trace.json", None, Some(123)),
-            ("trace_20240501.json", None, None),
-            ("frank.json", None, None),
-            ("trace.json", None, None),
-        ] {
-            assert_eq!(rank_in_name(name, false), strict, "{name}");
-            assert_eq!(rank_in_name(name, true), loose, "{name}");
-        }
+    fn a_glance_finds_rank_and_time_in_what_is_there() {
+        let head = br#"{"distributedInfo": {"rank": 3, "world_size": 8}, "baseTimeNanoseconds": 1000, "traceEvents":
+            [{"ph": "M", "ts": 0}, {"ts": 5.5, "ph": "X"}, {"ts":6.25}, {"ts": 9e30}, {"ts": 7, "args": {"a"#;
+        let expected = Glance { rank: Some(3), world_size: Some(8), time_ns: Some(7250) };
+        assert_eq!(glance(head), expected);
+        assert_eq!(glance(br#"{"distributedInfo": {"rank": 3, "wor"#), Glance::default());
     }
 
     #[test]

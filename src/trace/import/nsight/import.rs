@@ -1,7 +1,7 @@
 //! The way of an Nsight Systems export into a trace, and what is noted on it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::assemble::{Parts, assemble};
 use super::database::{Database, Row, Rows};
@@ -10,6 +10,8 @@ use super::launches::Launches;
 use super::ranges::HostRanges;
 use super::{environment, join};
 use crate::base::error::{Error, Result};
+use crate::trace::import::directory::Input;
+use crate::trace::import::rank::{self, Claim, Name};
 use crate::trace::{ImportReport, Trace};
 
 /// Times beyond 73 years from the clock's zero are damage; differences of those within cannot overflow (ns).
@@ -18,21 +20,50 @@ pub(super) const MOST: u64 = 1 << 61;
 /// Warnings of one kind are not repeated beyond this.
 const MOST_WARNINGS: usize = 50;
 
-/// Imports Nsight Systems SQLite exports, unclassified; several files are of several nodes or
-/// ranks, in that order.
+/// Imports Nsight Systems SQLite exports, unclassified; several files are of several nodes or ranks. Files without GPU
+/// work beside others are left out and named.
 ///
 /// # Errors
 /// A file that is not an SQLite database, not an export of Nsight Systems, or has no GPU work in it.
-pub fn import(paths: &[PathBuf]) -> Result<Trace> {
-    let mut traces = Vec::with_capacity(paths.len());
-    for path in paths {
-        traces.push(one(path)?);
+pub(in crate::trace::import) fn import(inputs: &[Input]) -> Result<Trace> {
+    let (mut traces, mut claims, mut idle) = (Vec::new(), Vec::new(), Vec::new());
+    for input in inputs {
+        let (trace, began) = match one(&input.path)? {
+            File::Trace(trace, began) => (*trace, began),
+            File::WithoutWork(error) => {
+                idle.push((input, error));
+                continue;
+            }
+        };
+        claims.push(Claim {
+            name: Name::parse(&input.name),
+            parts: vec![None; trace.meta.ranks as usize],
+            ..Claim::default()
+        });
+        traces.push((trace, began));
     }
-    join::join(traces)
+    if traces.is_empty()
+        && let Some((_, error)) = idle.pop()
+    {
+        return Err(error);
+    }
+    let mut trace = join::join(traces, rank::decide(&claims))?;
+    if let Some(report) = &mut trace.meta.import {
+        let note = |(input, _): &(&Input, Error)| format!("left out {}: no GPU work in it", input.name);
+        report.warnings.extend(idle.iter().map(note));
+    }
+    Ok(trace)
 }
 
-/// One file's trace, and when its recording began on the wall clock (ns since 1970).
-fn one(path: &Path) -> Result<(Trace, Option<i64>)> {
+/// A file that was read.
+enum File {
+    /// The trace, and when its recording began on the wall clock (ns since 1970).
+    Trace(Box<Trace>, Option<i64>),
+    /// The error for a file without GPU work.
+    WithoutWork(Error),
+}
+
+fn one(path: &Path) -> Result<File> {
     let db = Database::open(path)?;
     recognise(&db)?;
     // The host's tables and the GPUs' are read at the same time, each through a connection of its own.
@@ -53,14 +84,14 @@ fn one(path: &Path) -> Result<(Trace, Option<i64>)> {
     let ((gpu, mut notes), (launches, ranges, host_notes)) = (gpu?, host?);
     notes.add(host_notes);
     if gpu.events.is_empty() {
-        return Err(nothing(&db, &notes));
+        return Ok(File::WithoutWork(nothing(&db, &notes)));
     }
     let environment = environment::read(&db);
     let parts = Parts { gpu, launches, ranges, environment };
     let mut trace = assemble(parts, &mut notes)
         .map_err(|what| Error::input(format!("{}: {what}", path.display())))?;
     trace.meta.import = Some(notes.report(path));
-    Ok((trace, environment::began(&db)))
+    Ok(File::Trace(Box::new(trace), environment::began(&db)))
 }
 
 /// An SQLite file that is something else gets an error that says what it has.
@@ -157,6 +188,7 @@ impl Notes {
             events: self.events,
             used: self.used,
             ignored: self.ignored,
+            ranks_from: None,
             warnings: self.warnings,
         }
     }

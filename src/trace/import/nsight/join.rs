@@ -4,12 +4,13 @@ use std::collections::HashMap;
 
 use super::import::MOST;
 use crate::base::error::{Error, Result};
+use crate::trace::import::rank::Decision;
 use crate::trace::rules::sort;
 use crate::trace::{ImportReport, OperationInfo, Trace};
 
 /// One trace of several, each with the wall clock's time (ns since 1970) of its zero where that is known.
-/// Ranks are counted on from file to file.
-pub(super) fn join(traces: Vec<(Trace, Option<i64>)>) -> Result<Trace> {
+/// The ranks of each are those decided.
+pub(super) fn join(traces: Vec<(Trace, Option<i64>)>, decision: Decision) -> Result<Trace> {
     let began: Option<Vec<i64>> = traces.iter().map(|(_, began)| *began).collect();
     let earliest = began.as_ref().and_then(|began| began.iter().min().copied());
     let several = traces.len() > 1;
@@ -17,6 +18,12 @@ pub(super) fn join(traces: Vec<(Trace, Option<i64>)>) -> Result<Trace> {
     let Some((mut all, began)) = traces.next() else {
         return Err(Error::input("no file to import"));
     };
+    let mut ranks = decision.ranks.iter();
+    renumber(&mut all, ranks.next());
+    if let Some(report) = &mut all.meta.import {
+        report.ranks_from = decision.how;
+        report.warnings.extend(decision.warnings);
+    }
     if !several {
         return Ok(all);
     }
@@ -26,7 +33,7 @@ pub(super) fn join(traces: Vec<(Trace, Option<i64>)>) -> Result<Trace> {
     let mut names: HashMap<String, u32> = all.meta.range_names.iter().cloned().zip(0..).collect();
     for (mut trace, began) in traces {
         shift(&mut trace, began, earliest);
-        let first_rank = all.meta.ranks;
+        renumber(&mut trace, ranks.next());
         let first_stream = all.meta.streams.len();
         if first_stream + trace.meta.streams.len() > usize::from(u16::MAX) {
             return Err(Error::input_help(
@@ -56,26 +63,24 @@ pub(super) fn join(traces: Vec<(Trace, Option<i64>)>) -> Result<Trace> {
             })
             .collect();
         all.spans.extend(trace.spans.into_iter().map(|mut span| {
-            span.rank += first_rank;
             span.stream += first_stream as u16;
             span.operation = to[span.operation as usize];
             span
         }));
         all.ranges.extend(trace.ranges.into_iter().map(|mut range| {
-            range.rank += first_rank;
             range.name = name_to[range.name as usize];
             range
         }));
-        all.meta.streams.extend(trace.meta.streams.into_iter().map(|mut stream| {
-            stream.rank += first_rank;
-            stream
-        }));
-        all.meta.ranks += trace.meta.ranks;
+        all.meta.streams.extend(trace.meta.streams);
+        all.meta.ranks = all.meta.ranks.max(trace.meta.ranks);
         if let (Some(report), Some(more)) = (&mut all.meta.import, trace.meta.import) {
             add(report, more);
         }
     }
     sort(&mut all.spans);
+    all.ranges.sort_by_key(|range| {
+        (range.rank, range.thread, range.start_ns, std::cmp::Reverse(range.end_ns))
+    });
     let clock = match earliest {
         Some(_) => {
             "Nsight Systems: files put together by the wall clocks of their hosts, good to about a millisecond"
@@ -87,6 +92,18 @@ pub(super) fn join(traces: Vec<(Trace, Option<i64>)>) -> Result<Trace> {
         report.warnings.push(format!("several files: {}", clock.replace("Nsight Systems: ", "")));
     }
     Ok(all)
+}
+
+/// Gives a trace's ranks, from 0, the numbers that they have among all files.
+fn renumber(trace: &mut Trace, ranks: Option<&Vec<u32>>) {
+    let Some(ranks) = ranks.filter(|ranks| ranks.iter().copied().ne(0..trace.meta.ranks)) else {
+        return;
+    };
+    let rank = |own: u32| ranks.get(own as usize).copied().unwrap_or(own);
+    trace.spans.iter_mut().for_each(|span| span.rank = rank(span.rank));
+    trace.ranges.iter_mut().for_each(|range| range.rank = rank(range.rank));
+    trace.meta.streams.iter_mut().for_each(|stream| stream.rank = rank(stream.rank));
+    trace.meta.ranks = ranks.iter().max().map_or(1, |most| most + 1);
 }
 
 /// Moves a trace onto the clock of the recording that began first.

@@ -20,5 +20,5 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
-pub use import::import;
+pub(super) use import::import;
 pub(super) use kernel::kernel;

@@ -98,9 +98,7 @@ fn list_command(view: &View) -> Option<Vec<String>> {
     };
     let pane = view.pane();
     let mut words = vec!["overlap".to_string(), pane.index.source()?];
-    if let Some(rules) = &pane.index.rules {
-        words.extend(["--rules".into(), rules.clone()]);
-    }
+    words.extend(opening(pane.index.rules.as_ref(), pane.index.recording.as_ref()));
     words.extend(["--by".into(), by.into()]);
     words.extend(match part {
         Part::Step(key) if key.phase == Phase::Decode => vec!["--step".into(), key.step.to_string()],
@@ -116,24 +114,39 @@ fn list_command(view: &View) -> Option<Vec<String>> {
     Some(words)
 }
 
+/// The options that open a trace with these rules and this recording.
+fn opening(rules: Option<&String>, recording: Option<&String>) -> Vec<String> {
+    let options = [("--rules", rules), ("--recording", recording)].into_iter();
+    options.filter_map(|(option, value)| Some([option.to_owned(), value?.clone()])).flatten().collect()
+}
+
 /// What is open and which stretch of it is seen. A prediction is not kept: it is simulated on demand.
 pub fn remember(view: &View) -> Option<serde_json::Value> {
     let runs = || view.panes.iter().filter(|pane| pane.ghost.is_none());
     let sources: Option<Vec<String>> = runs().map(|pane| pane.index.source()).collect();
     let rules: Vec<Option<&str>> = runs().map(|pane| pane.index.rules.as_deref()).collect();
+    let recordings: Vec<Option<&str>> = runs().map(|pane| pane.index.recording.as_deref()).collect();
     let above = &view.panes[0];
     let window = above.window(view.window);
     let since = |time: i64| time.saturating_sub(above.index.zero);
     Some(serde_json::json!({
         "sources": sources?,
         "rules": rules,
+        "recordings": recordings,
         "window": [since(window.from), since(window.to)],
     }))
 }
 
-/// Traces, by what opens them and the rules that classify them, and a stretch (ns since the
-/// first one's first start).
-pub type Kept = (Vec<(String, Option<String>)>, Option<(i64, i64)>);
+/// A trace, by what opens it, the rules that classify it, and its recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptTrace {
+    pub source: String,
+    pub rules: Option<String>,
+    pub recording: Option<String>,
+}
+
+/// Traces, and a stretch (ns since the first one's first start).
+pub type Kept = (Vec<KeptTrace>, Option<(i64, i64)>);
 
 /// The traces that were open, and the stretch (ns since the first's start) that was seen; `None` where
 /// that cannot be read.
@@ -145,8 +158,12 @@ pub fn recall(kept: &serde_json::Value) -> Option<Kept> {
         from.as_i64().zip(to.as_i64())
     });
     let usable = (1..=2).contains(&sources.len()) && sources.iter().all(|source| !source.is_empty());
-    let rules = |at: usize| Some(kept.get("rules")?.get(at)?.as_str()?.to_owned());
-    let opened = sources.into_iter().enumerate().map(|(at, source)| (source, rules(at)));
+    let of = |key: &str, at: usize| Some(kept.get(key)?.get(at)?.as_str()?.to_owned());
+    let opened = sources.into_iter().enumerate().map(|(at, source)| KeptTrace {
+        source,
+        rules: of("rules", at),
+        recording: of("recordings", at),
+    });
     usable.then(|| (opened.collect(), times.filter(|(from, to)| from < to)))
 }
 
@@ -163,16 +180,15 @@ pub fn command(view: &View) -> Option<Vec<String>> {
     let time = |ns: i64| format!("{}ns", ns.saturating_sub(pane.index.zero).max(0));
     let verb = if measured.is_some() { "overlap" } else { "timeline" };
     let mut words = vec![verb.to_string(), source(pane)?];
-    let mut rules = pane.index.rules.as_ref();
+    let (mut rules, mut recording) = (pane.index.rules.as_ref(), pane.index.recording.as_ref());
     if measured.is_none()
         && let Some(below) = view.panes.get(1).filter(|pane| pane.ghost.is_none())
     {
         words.push(source(below)?);
         rules = rules.or(below.index.rules.as_ref());
+        recording = recording.or(below.index.recording.as_ref());
     }
-    if let Some(rules) = rules {
-        words.extend(["--rules".into(), rules.clone()]);
-    }
+    words.extend(opening(rules, recording));
     // all of it needs no words, but phases
     let whole = window.from <= pane.index.zero && window.to >= pane.index.bounds.to;
     if !whole || measured.is_some() {
@@ -181,7 +197,7 @@ pub fn command(view: &View) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// What the command cannot say: a verb takes one set of rules.
+/// What the command cannot say: a verb takes one set of rules, and one recording.
 pub fn beyond_command(view: &View) -> Vec<String> {
     // `--step` is of all samples
     let sample = |scope: Scope| {
@@ -198,12 +214,13 @@ pub fn beyond_command(view: &View) -> Vec<String> {
         }
         (Some(Panel::Stretches(shown)), _) if sample(shown.scope) => vec!["the sample".into()],
         (Some(Panel::Stretches(_)), _) => Vec::new(),
-        (_, [above, below])
-            if view.stretch().is_none()
-                && below.ghost.is_none()
-                && above.index.rules != below.index.rules =>
-        {
-            vec!["the rules in which the traces differ".into()]
+        (_, [above, below]) if view.stretch().is_none() && below.ghost.is_none() => {
+            let (above, below) = (&above.index, &below.index);
+            let differ = [
+                (above.rules != below.rules, "the rules in which the traces differ"),
+                (above.recording != below.recording, "the recordings in which the traces differ"),
+            ];
+            differ.into_iter().filter(|(so, _)| *so).map(|(_, what)| what.to_owned()).collect()
         }
         (_, [_, below]) if view.stretch().is_none() && below.ghost.is_some() => {
             vec!["what is simulated below".into()]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::state::{Timeline, TraceIndex, View};
 use super::{ask, export};
 use crate::base::error::Result;
-use crate::desk::{self, Opened};
+use crate::desk::{self, OpenOptions, Opened};
 use crate::face::tui::action::Action;
 use crate::face::tui::context::{Context, Opening};
 use crate::face::tui::state::Tab;
@@ -48,17 +48,23 @@ impl Timeline {
     /// Opens a trace file, or a run by its id where there is no such file.
     pub fn open_path(&mut self, path: String, opening: Opening, cx: &mut Context) {
         let what = path.clone();
-        self.open(what, opening, move |store| Ok(vec![desk::open(&path, store, None, None)?]), cx);
+        self.open(
+            what,
+            opening,
+            move |store| Ok(vec![desk::open(&path, store, OpenOptions::default())?]),
+            cx,
+        );
     }
 
     /// Opens what was open when the workbench was left, as far as that can be read.
     pub fn open_kept(&mut self, kept: &serde_json::Value, cx: &mut Context) {
         let Some((sources, window)) = export::recall(kept) else { return };
-        let names: Vec<&str> = sources.iter().map(|(source, _)| source.as_str()).collect();
+        let names: Vec<&str> = sources.iter().map(|kept| kept.source.as_str()).collect();
         let what = names.join(" and ");
         let open = |store: &Store| {
-            let open = |(source, rules): (String, Option<String>)| {
-                desk::open(&source, store, rules.as_deref(), None)
+            let open = |kept: export::KeptTrace| {
+                let (rules, recording) = (kept.rules.as_deref(), kept.recording.as_deref());
+                desk::open(&kept.source, store, OpenOptions { rules, recording, upto: None })
             };
             sources.into_iter().map(open).collect()
         };
@@ -128,5 +134,11 @@ fn index(opened: Opened) -> Arc<TraceIndex> {
         (None, _, words) => format!("Ladderscope  {}  {}", opened.name(), words.unwrap_or_default()),
     };
     let index = TraceIndex::new(title, opened.trace);
-    Arc::new(index.opened_from(opened.source).classified_by(opened.rules).with_files())
+    Arc::new(
+        index
+            .opened_from(opened.source)
+            .classified_by(opened.rules)
+            .of_recording(opened.recording)
+            .with_files(),
+    )
 }

@@ -453,7 +453,9 @@ fn rules_stay_with_the_trace_that_they_classify() {
     assert!(copied(&mut driver).0.starts_with(start));
     let kept = driver.state.timeline.remember().expect("something is open");
     let (sources, _) = super::export::recall(&kept).expect("it can be read");
-    assert_eq!(sources, [("my trace.json".to_owned(), hta())]);
+    let kept =
+        |rules, recording| super::export::KeptTrace { source: "my trace.json".into(), rules, recording };
+    assert_eq!(sources, [kept(hta(), None)]);
     let mut two = with(vec![of(None), of(hta())], (200, 40));
     let (command, told) = copied(&mut two);
     assert!(command.starts_with("ladderscope timeline 'my trace.json' 'my trace.json' --rules hta"));
@@ -463,6 +465,18 @@ fn rules_stay_with_the_trace_that_they_classify() {
     press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
     let (command, _) = copied(&mut driver);
     assert!(command.starts_with("ladderscope overlap 'my trace.json' --rules hta --from "), "{command}");
+}
+
+#[test]
+fn a_recording_stays_with_the_trace_that_was_opened_from_it() {
+    let recording = || Some("step_12".to_owned());
+    let mut driver = with(vec![imported().opened_from("traces").of_recording(recording())], (200, 40));
+    let effects = driver.press(KeyCode::Char('Y'));
+    let [Effect::Copy(command)] = &effects[..] else { panic!("{effects:?}") };
+    assert!(command.starts_with("ladderscope timeline traces --recording step_12"), "{command}");
+    let kept = driver.state.timeline.remember().expect("something is open");
+    let (sources, _) = super::export::recall(&kept).expect("it can be read");
+    assert_eq!(sources[0].recording, recording());
 }
 
 #[test]

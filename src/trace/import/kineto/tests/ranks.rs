@@ -6,10 +6,11 @@ use std::path::Path;
 use super::super::import_files;
 use super::*;
 use crate::base::error::Result;
-use crate::trace::import::directory;
+use crate::trace::import::directory::{self, Input};
 
 fn import(dir: &Path) -> Result<Trace> {
-    import_files(&directory::look(dir)?.files, Options::default())
+    let files: Vec<Input> = directory::look(dir)?.files.into_iter().map(|(file, _)| file).collect();
+    import_files(&files, None, Options::default())
 }
 
 fn gpu(device: u32, at: u32, category: &str) -> String {
@@ -102,10 +103,192 @@ fn a_device_with_kernels_is_a_rank_where_the_file_names_none() {
 fn a_missing_file_and_one_that_is_no_json_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("gone.json");
-    let error = import_files(&[missing], small()).unwrap_err();
+    let error = import_files(&[Input::of(&missing)], None, small()).unwrap_err();
     assert!(error.to_string().contains("gone.json"));
     assert_eq!(error.exit_code(), 2);
     write(dir.path(), "bad.json", "nope");
-    let error = import_files(&[dir.path().join("bad.json")], small()).unwrap_err().to_string();
+    let error =
+        import_files(&[Input::of(&dir.path().join("bad.json"))], None, small()).unwrap_err().to_string();
     assert!(error.contains("bad.json: byte 0"), "{error}");
+}
+
+/// A kernel of a merged file, with its launch: the process ids of device and host, the device, the number that links
+/// them, start and end of the launch, start of the kernel (us).
+struct Launched {
+    pids: [&'static str; 2],
+    device: u32,
+    correlation: u32,
+    launch: (u32, u32),
+    start: u32,
+}
+
+fn merged(list: &[Launched], more: &[&str]) -> String {
+    let mut keys: Vec<String> = more.iter().map(|keys| (*keys).to_owned()).collect();
+    for Launched { pids: [gpu, host], device, correlation, launch: (from, to), start } in list {
+        let length = to - from;
+        keys.push(format!(
+            r#""ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": {host}, "tid": 1, "ts": {from}, "dur": {length}, "args": {{"correlation": {correlation}}}"#
+        ));
+        keys.push(format!(
+            r#""ph": "X", "cat": "kernel", "name": "k", "pid": {gpu}, "tid": 7, "ts": {start}, "dur": 10, "args": {{"device": {device}, "stream": 7, "correlation": {correlation}}}"#
+        ));
+    }
+    events(&keys.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Start, rank and launch of each kernel (us).
+fn launches(trace: &Trace) -> Vec<(i64, u32, i64)> {
+    let mut all: Vec<_> =
+        trace.spans.iter().map(|span| (span.start_ns / 1000, span.rank, span.ready_ns / 1000)).collect();
+    all.sort_unstable();
+    all
+}
+
+#[test]
+fn labelled_processes_of_a_merged_file_are_ranks_with_launches_of_their_own() {
+    let of = |pids, launch, start| Launched { pids, device: 0, correlation: 1, launch, start };
+    // the other rank's launch is nearer in time
+    let [a, b] = [
+        of([r#""[TP00] 0""#, r#""[TP00] 900""#], (10, 20), 100),
+        of([r#""[TP01] 0""#, r#""[TP01] 901""#], (50, 60), 90),
+    ];
+    let step = r#""ph": "X", "cat": "user_annotation", "name": "ProfilerStep#4", "pid": "[TP01] 901", "tid": 1, "ts": 5, "dur": 200"#;
+    let json = merged(&[a, b], &[step]);
+    let trace = read(&json);
+    assert_eq!(launches(&trace), [(90, 1, 60), (100, 0, 20)]);
+    assert_eq!(trace.meta.ranks, 2);
+    let steps: Vec<(u32, u32)> = trace.spans.iter().map(|span| (span.rank, span.step)).collect();
+    assert!(steps.contains(&(1, 4)) && steps.contains(&(0, 0)), "a step is of its own rank: {steps:?}");
+    assert_eq!(trace.ranges.iter().map(|range| range.rank).collect::<Vec<_>>(), [1]);
+    assert_eq!(
+        import_report(&trace).ranks_from.as_deref(),
+        Some("ranks from labels or communicators of processes")
+    );
+    // what the first part said of itself stays at the top of a merged file
+    let named =
+        format!(r#"{{"distributedInfo": {{"rank": 0, "world_size": 2}}, "traceEvents": {json}}}"#);
+    assert_eq!(launches(&read(&named)), [(90, 1, 60), (100, 0, 20)]);
+}
+
+#[test]
+fn names_of_processes_label_them_too() {
+    let of = |pids, launch, start| Launched { pids, device: 0, correlation: 1, launch, start };
+    let list = [of(["10", "1900"], (10, 20), 100), of(["0", "900"], (50, 60), 90)];
+    let names = [(10, 0), (1900, 0), (0, 3), (900, 3)].map(|(pid, rank)| {
+        format!(r#""name": "process_name", "ph": "M", "pid": {pid}, "tid": 0, "args": {{"name": "rank {rank}: python"}}"#)
+    });
+    let trace = read(&merged(&list, &names.each_ref().map(String::as_str)));
+    assert_eq!(launches(&trace), [(90, 3, 60), (100, 0, 20)]);
+    assert_accounted(&trace);
+}
+
+#[test]
+fn processes_of_files_put_together_are_ranks_and_launch_their_own_work() {
+    // by prefix; the same device number in two processes; several devices of each of two processes
+    for (pids, devices) in [
+        ([[r#""0_0""#, r#""0_900""#], [r#""1_0""#, r#""1_901""#]], [0, 0]),
+        ([["0", "900"], ["100000", "100901"]], [0, 0]),
+        ([["0", "900"], ["1", "800"]], [0, 1]),
+    ] {
+        let mut list = Vec::new();
+        for (rank, pids) in pids.into_iter().enumerate() {
+            for correlation in 1..5u32 {
+                // rank 1 launches its work late, so that only its own calls come before its kernels
+                let from = 100 * correlation + 50 * rank as u32;
+                let launch = (from, from + 5);
+                list.push(Launched {
+                    pids,
+                    device: devices[rank],
+                    correlation,
+                    launch,
+                    start: from + 20,
+                });
+            }
+        }
+        // rank 0 has calls of its own that rank 1 has not
+        for correlation in 5..9 {
+            list.push(Launched {
+                pids: pids[0],
+                device: devices[0],
+                correlation,
+                launch: (900, 905),
+                start: 910,
+            });
+        }
+        let trace = read(&merged(&list, &[]));
+        assert_eq!(trace.meta.ranks, 2, "{pids:?}");
+        for span in &trace.spans {
+            let late = if span.start_ns == 910_000 { 5_000 } else { 15_000 };
+            assert_eq!(span.start_ns - span.ready_ns, late, "{pids:?}");
+        }
+    }
+    let pairs = [(0, 0), (0, 1), (7, 0), (7, 1)];
+    let list = pairs.map(|(pid, device)| {
+        format!(r#""ph": "X", "cat": "kernel", "name": "k", "pid": {pid}, "tid": 7, "ts": 1, "dur": 1, "args": {{"device": {device}, "stream": 7}}"#)
+    });
+    let trace = read(&events(&list.each_ref().map(String::as_str)));
+    assert_eq!(trace.meta.ranks, 4);
+}
+
+#[test]
+fn traces_without_gpu_work_and_merged_ones_are_left_out_beside_their_ranks() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = |at| events(&[&gpu(0, at, "kernel")]);
+    write(dir.path(), "x-TP-0.json", &one(5));
+    write(dir.path(), "x-TP-1.json", &one(6));
+    let host =
+        r#""ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 9, "tid": 9, "ts": 1, "dur": 2"#;
+    write(dir.path(), "host_12.async_llm.json", &events(&[host]));
+    let labelled = |label: &str, at| {
+        format!(
+            r#""ph": "X", "cat": "kernel", "name": "k", "pid": "[{label}] 0", "tid": 7, "ts": {at}, "dur": 10, "args": {{"device": 0, "stream": 7}}"#
+        )
+    };
+    write(dir.path(), "merged-x.json", &events(&[&labelled("TP00", 5), &labelled("TP01", 6)]));
+    let trace = import(dir.path()).unwrap();
+    assert_eq!(ranks(&trace), [(5, 0), (6, 1)]);
+    let warnings = &import_report(&trace).warnings;
+    for words in
+        ["left out host_12.async_llm.json: no GPU events", "left out merged-x.json: 2 ranks merged"]
+    {
+        assert!(warnings.iter().any(|warning| warning.contains(words)), "{warnings:?}");
+    }
+}
+
+#[test]
+fn ranks_that_only_the_whole_files_show_are_told_apart_as_recordings() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |rank: u32, at| {
+        let filler = " ".repeat(300 << 10);
+        format!(
+            r#"{{"traceEvents": {},{filler} "distributedInfo": {{"rank": {rank}, "world_size": 2}}}}"#,
+            events(&[&gpu(0, at, "kernel")])
+        )
+    };
+    for (name, rank, at) in [("a", 0, 5), ("b", 0, 205), ("c", 1, 6), ("d", 1, 206)] {
+        write(dir.path(), &format!("{name}.json"), &file(rank, at));
+    }
+    let trace = import(dir.path()).unwrap();
+    assert_eq!(ranks(&trace), [(205, 0), (206, 1)]);
+    assert!(
+        import_report(&trace)
+            .warnings
+            .iter()
+            .any(|said| said.contains("2 recordings of the same ranks"))
+    );
+}
+
+#[test]
+fn communicators_say_the_rank_where_nothing_else_does() {
+    let kernel = |pid: u32, rank: u32, group: &str| {
+        format!(
+            r#""ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce", "pid": {pid}, "tid": 7, "ts": {pid}, "dur": 1, "args": {{"device": 0, "stream": 7, "Rank": {rank}, "Process Group Ranks": "{group}"}}"#
+        )
+    };
+    let trace = |list: &[String]| read(&events(&list.iter().map(String::as_str).collect::<Vec<_>>()));
+    assert_eq!(ranks(&trace(&[kernel(1, 1, "[2, 3]"), kernel(2, 0, "[2, 3]")])), [(1, 3), (2, 2)]);
+    assert_eq!(ranks(&trace(&[kernel(1, 1, "[4, 5, 6]")])), [(1, 5)]);
+    // abbreviated, or not of this group
+    assert_eq!(ranks(&trace(&[kernel(1, 1, "[4, 5, ...]")])), [(1, 0)]);
+    assert_eq!(ranks(&trace(&[kernel(1, 3, "[4, 5, 6]")])), [(1, 0)]);
 }

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::generate::{Export, global};
 use super::import;
+use crate::trace::import::directory::Input;
 use crate::trace::rules::Rules;
 
 /// An export of several pages in every table.
@@ -48,7 +49,7 @@ proptest! {
         }
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), bytes).expect("written");
-        match import(&[file.path().to_path_buf()]) {
+        match import(&[Input::of(file.path())]) {
             Ok(mut trace) => {
                 Rules::default().classify(&mut trace);
                 for span in &trace.spans {
@@ -84,7 +85,7 @@ proptest! {
             }
         }
         expected.values_mut().for_each(|list| list.sort_unstable());
-        let Ok(trace) = import(std::slice::from_ref(&export.path)) else {
+        let Ok(trace) = import(&[Input::of(&export.path)]) else {
             prop_assert!(expected.is_empty());
             return Ok(());
         };

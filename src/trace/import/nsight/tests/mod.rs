@@ -9,11 +9,12 @@ use super::import;
 use crate::base::error::Error;
 use crate::plan::Lane;
 use crate::trace::Trace;
+use crate::trace::import::directory::Input;
 use crate::trace::overlap::Selection;
 use crate::trace::rules::Rules;
 
 fn imported(export: &Export) -> Trace {
-    import(std::slice::from_ref(&export.path)).expect("imports")
+    import(&[Input::of(&export.path)]).expect("imports")
 }
 
 fn warned(trace: &Trace, words: &str) -> bool {
@@ -21,7 +22,7 @@ fn warned(trace: &Trace, words: &str) -> bool {
 }
 
 fn refused(export: &Export) -> String {
-    match import(std::slice::from_ref(&export.path)) {
+    match import(&[Input::of(&export.path)]) {
         Err(Error::Input { message, help }) => format!("{message}\n{}", help.unwrap_or_default()),
         other => panic!("not refused: {other:?}"),
     }
@@ -316,7 +317,7 @@ fn several_files_are_counted_on_as_ranks_by_their_hosts_clocks() {
              INSERT INTO TARGET_INFO_SESSION_START_TIME VALUES ({began})"
         ));
     }
-    let trace = import(&exports.each_ref().map(|export| export.path.clone())).expect("imports");
+    let trace = import(&exports.each_ref().map(|export| Input::of(&export.path))).expect("imports");
     accounted(&trace);
     assert_eq!((trace.meta.ranks, trace.operations.len(), trace.meta.range_names.len()), (2, 3, 1));
     let spans: Vec<_> = trace

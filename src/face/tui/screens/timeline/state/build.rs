@@ -166,6 +166,7 @@ impl TraceIndex {
             title,
             opened: None,
             rules: None,
+            recording: None,
             files: None,
             bounds: Window::new(from, to),
             zero: zero.unwrap_or(from),

@@ -55,6 +55,8 @@ pub struct TraceIndex {
     pub opened: Option<String>,
     /// By which rules it was classified, as `--rules` takes them; `None`: the default ones.
     pub rules: Option<String>,
+    /// The recording of a directory, as `--recording` takes it; `None`: the default one.
+    pub recording: Option<String>,
     /// Bytes of the files that it was imported from, where they can be looked into.
     pub files: Option<u64>,
     /// First start to last end, of spans and ranges.
@@ -109,6 +111,11 @@ impl TraceIndex {
     /// The index, with the rules that classified its trace's operations.
     pub fn classified_by(self, rules: Option<String>) -> Self {
         Self { rules, ..self }
+    }
+
+    /// The index, with the recording that was asked for.
+    pub fn of_recording(self, recording: Option<String>) -> Self {
+        Self { recording, ..self }
     }
 
     /// The index, with the size of the files that its trace was imported from, where they are still there

@@ -1,0 +1,29 @@
+//! Options of every verb that opens a trace which another profiler recorded: `--rules`, `--recording`.
+
+use crate::desk::OpenOptions;
+
+/// The rules that hold where nobody asks for others.
+const DEFAULT: &str = "default";
+
+/// The options, to be flattened into a verb's arguments.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct OpenArgs {
+    /// What is communication in an imported trace: default, nccl-name, hta, or a rule file (TOML)
+    #[arg(long, value_name = "RULES", default_value = DEFAULT)]
+    pub rules: String,
+    /// The recording to open of a directory with several of the same ranks (another step, stage or time) [default: the
+    /// newest that has all ranks]
+    #[arg(long, value_name = "NAME")]
+    pub recording: Option<String>,
+}
+
+impl OpenArgs {
+    /// The options, for traces of which steps up to `upto` are wanted at least.
+    pub fn options(&self, upto: Option<u32>) -> OpenOptions<'_> {
+        OpenOptions {
+            rules: (self.rules != DEFAULT).then_some(self.rules.as_str()),
+            recording: self.recording.as_deref(),
+            upto,
+        }
+    }
+}

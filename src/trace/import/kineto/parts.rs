@@ -1,0 +1,313 @@
+//! Parts of a file that are ranks of their own: labelled processes of merged traces, else devices of processes. And which
+//! process launched their work: correlation ids of different processes have nothing to do with each other.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::assemble::{StreamKey, stream_key};
+use super::event::Gpu;
+use super::number::last_integer;
+use super::operations::KINDS;
+use super::table::{Launch, PART, Table};
+use super::top::Metadata;
+use crate::base::natural::natural_order;
+use crate::trace::import::rank::{Position, label};
+
+/// Processes explain a part's launches equally well if their shares differ by less than this.
+const TIE: f64 = 0.02;
+
+/// The ranks within a file, numbered from 0, and the groups of processes and streams that share correlation ids.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    /// The part of each stream.
+    pub(super) of_stream: Vec<u32>,
+    /// The part of each of the host's threads.
+    pub(super) of_thread: Vec<u32>,
+    /// The position that the processes' labels give each part; one entry for each part.
+    pub(super) labels: Vec<Option<Position>>,
+    /// Correlation group of each stream, thread, and launching process; all 0 in the file of one process.
+    pub(super) groups: Groups,
+    pub(super) notes: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    pub(super) count: usize,
+    pub(super) of_stream: Vec<usize>,
+    pub(super) of_thread: Vec<usize>,
+    pub(super) of_process: Vec<usize>,
+}
+
+/// The owner of a process id: a rank's label or prefix in a merged file (`[TP01] 0`, `1_900`), or nobody in particular.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Owner {
+    position: Option<Position>,
+    prefix: String,
+}
+
+impl Owner {
+    fn is_named(&self) -> bool {
+        self.position.is_some() || !self.prefix.is_empty()
+    }
+}
+
+/// Owners by the text of a process id.
+struct Owners<'a> {
+    labels: HashMap<&'a [u8], Position>,
+}
+
+impl<'a> Owners<'a> {
+    fn of(table: &'a Table) -> Self {
+        let position = |text: &[u8]| label(&String::from_utf8_lossy(text));
+        let labels = table.labels.iter().filter_map(|(pid, text)| Some((&**pid, position(text)?)));
+        Self { labels: labels.collect() }
+    }
+
+    fn owner(&self, pid: &[u8]) -> Owner {
+        if pid.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-') {
+            return Owner { position: self.labels.get(pid).copied(), prefix: String::new() };
+        }
+        let text = String::from_utf8_lossy(pid);
+        let position = label(&text).or_else(|| self.labels.get(pid).copied());
+        let before = text.trim_end_matches(|c: char| c.is_ascii_digit());
+        let prefix = if position.is_none() && before.contains(|c: char| c.is_ascii_digit()) {
+            before.to_owned()
+        } else {
+            String::new()
+        };
+        Owner { position, prefix }
+    }
+}
+
+/// A part's key: the label alone, else the process and the device too.
+type Key = (Owner, Option<(Option<i64>, Option<i64>)>);
+
+fn key(owner: Owner, stream: &StreamKey) -> Key {
+    let place = owner.position.is_none().then_some((stream.pid, stream.device));
+    (owner, place)
+}
+
+fn pid(key: &[u8]) -> &[u8] {
+    key.split(|byte| *byte == PART).next().unwrap_or_default()
+}
+
+/// The rows of a file's table, with the owners of their processes.
+struct Rows<'a> {
+    table: &'a Table,
+    owners: Owners<'a>,
+    /// The key of each stream.
+    streams: Vec<Key>,
+    /// True for streams with kernels.
+    busy: Vec<bool>,
+    /// The process id of each thread, and of each launching process.
+    threads: Vec<&'a [u8]>,
+    processes: Vec<&'a [u8]>,
+}
+
+impl Parts {
+    /// Finds the parts of a file whose launches are not linked yet.
+    pub(super) fn of(table: &Table, metadata: &Metadata) -> Self {
+        let rows = Rows::of(table);
+        let mut notes = Vec::new();
+        let ranks = rows.ranks(metadata, &mut notes);
+        let of_stream: Vec<u32> = rows.streams.iter().map(|key| part(&ranks, key)).collect();
+        let mut labels: Vec<Option<Position>> = ranks.iter().map(|key| key.0.position).collect();
+        // a communicator's ranks, where processes have no labels
+        for (stream, rank) in &table.ranks {
+            if let Some(label) = labels.get_mut(of_stream[*stream as usize] as usize) {
+                *label = label.or(Some(Position::of_rank(*rank)));
+            }
+        }
+        if ranks.len() <= 1 {
+            let pids = rows.processes.iter().chain(&rows.threads);
+            let hosts: BTreeSet<Position> =
+                pids.filter_map(|pid| rows.owners.owner(pid).position).collect();
+            let host = hosts.first().copied().filter(|_| hosts.len() == 1);
+            let labels = vec![labels.first().copied().flatten().or(host)];
+            let groups = Groups {
+                count: 1,
+                of_stream: vec![0; rows.streams.len()],
+                of_thread: vec![0; rows.threads.len()],
+                of_process: vec![0; rows.processes.len()],
+            };
+            return Self { of_stream, of_thread: vec![0; rows.threads.len()], labels, groups, notes };
+        }
+        let groups = rows.groups(&of_stream, &mut labels, &mut notes);
+        let of_group: Vec<u32> = (0..groups.count)
+            .map(|group| {
+                let mut streams = groups.of_stream.iter().zip(&rows.busy);
+                streams
+                    .position(|(of, busy)| *of == group && *busy)
+                    .map_or(0, |stream| of_stream[stream])
+            })
+            .collect();
+        let of_thread = groups.of_thread.iter().map(|group| of_group[*group]).collect();
+        Self { of_stream, of_thread, labels, groups, notes }
+    }
+}
+
+/// The part of a stream: its own; of a stream without kernels the one of the same owner or device.
+fn part(ranks: &[&Key], key: &Key) -> u32 {
+    let device = |key: &Key| key.1.and_then(|place| place.1);
+    let same = ranks.iter().position(|rank| *rank == key);
+    let of_owner = || ranks.iter().position(|rank| key.0.is_named() && rank.0 == key.0);
+    let of_device =
+        || ranks.iter().position(|rank| device(key).is_some() && device(rank) == device(key));
+    same.or_else(of_owner).or_else(of_device).unwrap_or(0) as u32
+}
+
+impl<'a> Rows<'a> {
+    fn of(table: &'a Table) -> Self {
+        let owners = Owners::of(table);
+        let streams = table.streams.texts();
+        let mut busy = vec![false; streams.len()];
+        for span in &table.spans {
+            busy[span.stream as usize] |= span.operation % KINDS as u32 == Gpu::Kernel as u32;
+        }
+        Self {
+            table,
+            streams: streams
+                .iter()
+                .map(|text| key(owners.owner(pid(text)), &stream_key(text)))
+                .collect(),
+            busy,
+            threads: table.threads.texts().into_iter().map(pid).collect(),
+            processes: table.processes.texts(),
+            owners,
+        }
+    }
+
+    /// The parts, by their keys. A device that only copies take part in is none.
+    fn ranks(&self, metadata: &Metadata, notes: &mut Vec<String>) -> Vec<&Key> {
+        let busy = self.busy.iter().zip(&self.streams).filter(|(busy, _)| **busy);
+        let mut ranks: Vec<&Key> =
+            busy.map(|(_, key)| key).collect::<BTreeSet<_>>().into_iter().collect();
+        // `2_0` before `10_0`; the rest is in order
+        ranks.sort_by(|a, b| natural_order(&a.0.prefix, &b.0.prefix));
+        let devices: BTreeSet<_> = ranks.iter().map(|key| key.1.and_then(|place| place.1)).collect();
+        let is_one_process = self.processes.len() <= 1
+            && devices.len() == ranks.len()
+            && ranks.iter().all(|key| !key.0.is_named());
+        let count = ranks.len();
+        match (metadata.rank, metadata.world_size) {
+            _ if count <= 1 => {}
+            (Some(rank), Some(2..)) if is_one_process => {
+                notes.push(format!(
+                    "kernels of {count} devices; taken as one rank, because the file says it is rank {rank}"
+                ));
+                ranks.truncate(1);
+            }
+            _ => {
+                let of = match devices.len() {
+                    _ if ranks.iter().all(|key| key.1.is_none()) => "labelled processes",
+                    1 => "processes",
+                    _ => "devices",
+                };
+                notes.push(format!("kernels of {count} {of}; each is taken as a rank"));
+            }
+        }
+        ranks
+    }
+
+    /// Groups that share correlation ids: an owner's processes and streams; of processes without an owner each with the
+    /// streams whose work it launched. Labels of launching processes become those of their parts.
+    fn groups(
+        &self,
+        of_stream: &[u32],
+        labels: &mut [Option<Position>],
+        notes: &mut Vec<String>,
+    ) -> Groups {
+        let mut numbers: BTreeMap<Owner, usize> = BTreeMap::new();
+        let mut group = |owner: Owner| {
+            let next = numbers.len();
+            *numbers.entry(owner).or_insert(next)
+        };
+        let mut groups = Groups {
+            of_stream: self.streams.iter().map(|key| group(key.0.clone())).collect(),
+            of_process: self.processes.iter().map(|pid| group(self.owners.owner(pid))).collect(),
+            of_thread: self.threads.iter().map(|pid| group(self.owners.owner(pid))).collect(),
+            count: 0,
+        };
+        groups.count = numbers.len();
+        // parts without an owner, and processes whose owner has no part
+        let busy = || self.busy.iter().enumerate().filter(|(_, busy)| **busy).map(|(at, _)| at);
+        let parts: BTreeSet<u32> =
+            busy().filter(|at| !self.streams[*at].0.is_named()).map(|at| of_stream[at]).collect();
+        let parts: Vec<u32> = parts.into_iter().collect();
+        let owned: BTreeSet<usize> =
+            busy().filter(|at| self.streams[*at].0.is_named()).map(|at| groups.of_stream[at]).collect();
+        let free: Vec<usize> =
+            (0..self.processes.len()).filter(|at| !owned.contains(&groups.of_process[*at])).collect();
+        if parts.is_empty() || free.is_empty() {
+            return groups;
+        }
+        let (launched_by, by_order) = self.launching(of_stream, &parts, &free);
+        if by_order {
+            notes.push(format!(
+                "launches of {} processes have the same numbers; matched to devices in order",
+                free.len()
+            ));
+        }
+        for (at, group) in free.iter().zip(groups.count..) {
+            groups.of_process[*at] = group;
+            let threads = self.threads.iter().zip(&mut groups.of_thread);
+            threads.filter(|(pid, _)| **pid == self.processes[*at]).for_each(|(_, of)| *of = group);
+        }
+        for (part, launched_by) in parts.iter().zip(&launched_by) {
+            let streams = of_stream.iter().zip(&mut groups.of_stream);
+            streams.filter(|(of, _)| *of == part).for_each(|(_, of)| *of = groups.count + launched_by);
+            let label = &mut labels[*part as usize];
+            *label = label.or(self.owners.owner(self.processes[free[*launched_by]]).position);
+        }
+        groups.count += free.len();
+        groups
+    }
+
+    /// The process that launched each part's work, as a place in `free`: the one that has a call before each kernel under
+    /// its number. And true if several would do, so that their order decided.
+    fn launching(&self, of_stream: &[u32], parts: &[u32], free: &[usize]) -> (Vec<usize>, bool) {
+        let mut launches: Vec<Vec<(i64, i64)>> = vec![Vec::new(); free.len()];
+        for Launch { link, start_ns, process, .. } in &self.table.launches {
+            if let Some(at) = free.iter().position(|own| *own == usize::from(*process)) {
+                launches[at].push((*link, *start_ns));
+            }
+        }
+        launches.iter_mut().for_each(|launches| launches.sort_unstable());
+        let mut found = vec![vec![0u64; free.len()]; parts.len()];
+        let mut linked = vec![0u64; parts.len()];
+        for span in self.table.spans.iter().filter(|span| span.ready_ns != -1) {
+            let Ok(part) = parts.binary_search(&of_stream[span.stream as usize]) else { continue };
+            linked[part] += 1;
+            for (launches, found) in launches.iter().zip(&mut found[part]) {
+                let at = launches.partition_point(|launch| launch.0 < span.ready_ns);
+                let launch = launches.get(at).filter(|launch| launch.0 == span.ready_ns);
+                *found += u64::from(launch.is_some_and(|launch| launch.1 <= span.start_ns));
+            }
+        }
+        // numbers of processes rise with ranks where one launcher started them
+        let mut in_order: Vec<usize> = (0..free.len()).collect();
+        in_order.sort_by_key(|at| last_integer(self.processes[free[*at]]));
+        let close = |part: usize| -> Vec<usize> {
+            let best = found[part].iter().copied().max().unwrap_or(0);
+            let is_close = |at: &usize| (best - found[part][*at]) as f64 <= TIE * linked[part] as f64;
+            in_order.iter().copied().filter(is_close).collect()
+        };
+        let mut left: Vec<(usize, Vec<usize>)> =
+            (0..parts.len()).map(|part| (part, close(part))).collect();
+        let mut launching = vec![0; parts.len()];
+        let mut by_order = false;
+        // those that one process explains first; where each part may have its own process, it is taken then
+        while let Some(next) = (0..left.len()).min_by_key(|at| left[*at].1.len()) {
+            let (part, close) = left.remove(next);
+            by_order |= close.len() > 1 && linked[part] > 0;
+            let nth = in_order.get(part).filter(|at| free.len() == parts.len() && close.contains(at));
+            let chosen = nth.or(close.first()).copied().unwrap_or(0);
+            launching[part] = chosen;
+            for (_, close) in left.iter_mut().filter(|_| free.len() >= parts.len()) {
+                if close.len() > 1 {
+                    close.retain(|at| *at != chosen);
+                }
+            }
+        }
+        (launching, by_order)
+    }
+}

@@ -1,0 +1,288 @@
+//! Recordings: several traces of the same rank in one folder, told apart by step, stage and time stamp. One is opened.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Claim;
+use super::name::Name;
+use super::position::Position;
+use crate::base::error::{Error, Result};
+use crate::base::natural::natural_order;
+
+/// Most recordings that a note or an error names.
+const MOST_NAMED: usize = 8;
+
+/// Files of one recording, and the notes on the others.
+#[derive(Debug, Default)]
+pub(in crate::trace::import) struct Chosen {
+    /// Places in the list of claims, in its order.
+    pub files: Vec<usize>,
+    pub notes: Vec<String>,
+    /// The recording's own name, where it is the only one.
+    only: Option<String>,
+}
+
+impl Chosen {
+    /// Checks a wanted name against the only recording there is.
+    pub(in crate::trace::import) fn found(self, wanted: Option<&str>) -> Result<Self> {
+        match (wanted, &self.only) {
+            (Some(wanted), Some(only)) if !wanted.eq_ignore_ascii_case(only) => Err(Error::input_help(
+                format!("no recording '{wanted}': all files are of one recording"),
+                "leave out --recording",
+            )),
+            _ => Ok(self),
+        }
+    }
+
+    /// True if the wanted recording was one of several, so that it need not be looked for again.
+    pub(in crate::trace::import) fn is_one_of_several(&self) -> bool {
+        self.only.is_none()
+    }
+}
+
+/// The rank of a file as far as it is known: by its content, by its name, else by where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Identity {
+    content: Option<u32>,
+    position: Option<Position>,
+    origin: Option<String>,
+}
+
+struct Recording {
+    name: String,
+    files: Vec<usize>,
+}
+
+/// Chooses the recording of this name, else the newest complete one.
+pub(in crate::trace::import) fn choose(claims: &[Claim], wanted: Option<&str>) -> Result<Chosen> {
+    let names: Vec<&Name> = claims.iter().map(|claim| &claim.name).collect();
+    let positions = super::positions(&names);
+    let is_known = |at: usize| claims[at].rank().is_some() || positions[at].is_some();
+    let (mut of_ranks, mut others): (Vec<usize>, Vec<usize>) =
+        (0..claims.len()).partition(|at| is_known(*at));
+    if of_ranks.is_empty() {
+        std::mem::swap(&mut of_ranks, &mut others);
+    }
+    let identities: Vec<Identity> = (0..claims.len())
+        .map(|at| Identity {
+            content: claims[at].rank(),
+            position: positions[at],
+            origin: (!is_known(at)).then(|| claims[at].name.origin()),
+        })
+        .collect();
+    let all: BTreeSet<&Identity> = of_ranks.iter().map(|at| &identities[*at]).collect();
+    let mut recordings = recordings(claims, &identities, &of_ranks);
+    if let [only] = &mut recordings[..] {
+        let only = Some(std::mem::take(&mut only.name));
+        return Ok(Chosen { files: (0..claims.len()).collect(), only, ..Chosen::default() });
+    }
+    let world = claims.iter().filter_map(Claim::world).max().unwrap_or(0) as usize;
+    let expected = all.len().max(world);
+    let most = recordings.iter().map(|recording| recording.files.len()).max().unwrap_or(0);
+    let at = match wanted {
+        Some(wanted) => recordings
+            .iter()
+            .position(|recording| recording.name.eq_ignore_ascii_case(wanted))
+            .ok_or_else(|| unknown(wanted, &recordings))?,
+        None => recordings.iter().rposition(|recording| recording.files.len() == most).unwrap_or(0),
+    };
+    let recording = recordings.remove(at);
+    let mut notes = Vec::new();
+    let why = match (wanted, recording.files.len() >= expected) {
+        (Some(_), _) => "asked for",
+        (None, true) => "the newest that has all ranks",
+        (None, false) => "the newest of those with most ranks; none has all",
+    };
+    notes.push(format!(
+        "{} recordings of the same ranks; opened '{}' ({}, {why}); --recording chooses another: {}",
+        recordings.len() + 1,
+        recording.name,
+        counted(recording.files.len()),
+        list(&recordings)
+    ));
+    // files of no known rank: those of the same time, else all
+    let nearest = |at: usize| {
+        let gap = |of: &[usize]| {
+            let stamp = stamp(&claims[at])?;
+            of.iter().filter_map(|of| Some(stamp.abs_diff(stamp_of(claims, *of)?))).min()
+        };
+        let other = recordings.iter().filter_map(|other| gap(&other.files)).min();
+        gap(&recording.files).zip(other).is_none_or(|(own, other)| own <= other)
+    };
+    let mut files = recording.files.clone();
+    files.extend(others.into_iter().filter(|at| nearest(*at)));
+    files.sort_unstable();
+    Ok(Chosen { files, notes, only: None })
+}
+
+fn stamp(claim: &Claim) -> Option<u128> {
+    claim.name.stamp.as_ref().map(|(stamp, _)| *stamp)
+}
+
+fn stamp_of(claims: &[Claim], at: usize) -> Option<u128> {
+    stamp(&claims[at])
+}
+
+fn counted(ranks: usize) -> String {
+    format!("{ranks} rank{}", if ranks == 1 { "" } else { "s" })
+}
+
+fn list(recordings: &[Recording]) -> String {
+    let mut names: Vec<String> = recordings
+        .iter()
+        .rev()
+        .take(MOST_NAMED)
+        .map(|recording| format!("'{}' ({})", recording.name, counted(recording.files.len())))
+        .collect();
+    if recordings.len() > MOST_NAMED {
+        names.push(format!("{} more", recordings.len() - MOST_NAMED));
+    }
+    names.join(", ")
+}
+
+fn unknown(wanted: &str, recordings: &[Recording]) -> Error {
+    Error::input_help(
+        format!("no recording '{wanted}'"),
+        format!("the recordings are, newest first: {}", list(recordings)),
+    )
+}
+
+/// The recordings, oldest first. In each no rank comes twice.
+fn recordings(claims: &[Claim], identities: &[Identity], files: &[usize]) -> Vec<Recording> {
+    let by_part = split_by(files, |at| claims[at].name.part.to_lowercase());
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for group in by_part {
+        if is_unique(&group, identities) {
+            groups.push(group);
+            continue;
+        }
+        let times = |time: &dyn Fn(&Claim) -> Option<u128>| {
+            let times: Option<Vec<u128>> = group.iter().map(|at| time(&claims[*at])).collect();
+            times.map(|times| by_time(&group, &times, identities))
+        };
+        let by_rest = || split_by(&group, |at| claims[at].name.rest.clone());
+        let by_content =
+            || times(&|claim| claim.time_ns.map(|ns| (i128::from(ns) - i128::from(i64::MIN)) as u128));
+        // as many names as a rank has files
+        let most = split_by(&group, |at| &identities[at]).iter().map(Vec::len).max().unwrap_or(0);
+        let fits = |groups: &Vec<Vec<usize>>| {
+            groups.len() == most && groups.iter().all(|group| is_unique(group, identities))
+        };
+        let found = times(&stamp).or_else(|| Some(by_rest()).filter(fits));
+        let order: Vec<u128> = (0..group.len() as u128).collect();
+        groups.extend(found.or_else(by_content).unwrap_or_else(|| by_time(&group, &order, identities)));
+    }
+    let all = |value: &dyn Fn(&Vec<usize>) -> Option<u128>| -> Option<Vec<u128>> {
+        groups.iter().map(value).collect()
+    };
+    let latest = |group: &Vec<usize>| group.iter().map(|at| stamp_of(claims, *at)).max().flatten();
+    let step = |group: &Vec<usize>| group.first().and_then(|at| claims[*at].name.step).map(u128::from);
+    let time = |group: &Vec<usize>| {
+        let time = group.iter().filter_map(|at| claims[*at].time_ns).max()?;
+        Some((i128::from(time) - i128::from(i64::MIN)) as u128)
+    };
+    let keys = all(&latest)
+        .or_else(|| all(&step))
+        .or_else(|| all(&time))
+        .unwrap_or_else(|| vec![0; groups.len()]);
+    let labels = labels(claims, &groups);
+    let mut recordings: Vec<(u128, Recording)> = keys
+        .into_iter()
+        .zip(labels.into_iter().zip(groups))
+        .map(|(key, (name, files))| (key, Recording { name, files }))
+        .collect();
+    let order = |a: &(u128, Recording), b: &(u128, Recording)| -> Ordering {
+        a.0.cmp(&b.0).then_with(|| natural_order(&a.1.name, &b.1.name))
+    };
+    recordings.sort_by(order);
+    recordings.into_iter().map(|(_, recording)| recording).collect()
+}
+
+fn split_by<K: Ord>(files: &[usize], key: impl Fn(usize) -> K) -> Vec<Vec<usize>> {
+    let mut groups: BTreeMap<K, Vec<usize>> = BTreeMap::new();
+    files.iter().for_each(|at| groups.entry(key(*at)).or_default().push(*at));
+    groups.into_values().collect()
+}
+
+fn is_unique(files: &[usize], identities: &[Identity]) -> bool {
+    files.iter().map(|at| &identities[*at]).collect::<BTreeSet<_>>().len() == files.len()
+}
+
+/// Recordings by time. Where all ranks have as many files, the first of each rank are the first recording, and so on;
+/// else files that are next to each other in time go together, the nearest first, until a rank would come twice.
+fn by_time(files: &[usize], times: &[u128], identities: &[Identity]) -> Vec<Vec<usize>> {
+    let mut sorted: Vec<(u128, usize)> = times.iter().copied().zip(files.iter().copied()).collect();
+    sorted.sort_unstable();
+    let mut of_rank: BTreeMap<&Identity, Vec<usize>> = BTreeMap::new();
+    sorted.iter().for_each(|(_, at)| of_rank.entry(&identities[*at]).or_default().push(*at));
+    let counts: BTreeSet<usize> = of_rank.values().map(Vec::len).collect();
+    if let (1, Some(count)) = (counts.len(), counts.first()) {
+        return (0..*count).map(|nth| of_rank.values().map(|files| files[nth]).collect()).collect();
+    }
+    let mut groups: Vec<(u128, u128, Vec<usize>)> =
+        sorted.into_iter().map(|(time, at)| (time, time, vec![at])).collect();
+    loop {
+        let fits = |pair: &[(u128, u128, Vec<usize>)]| {
+            is_unique(&[pair[0].2.as_slice(), pair[1].2.as_slice()].concat(), identities)
+        };
+        let nearest = groups
+            .windows(2)
+            .enumerate()
+            .filter(|(_, pair)| fits(pair))
+            .min_by_key(|(_, pair)| pair[1].0 - pair[0].1)
+            .map(|(at, _)| at);
+        let Some(at) = nearest else { break };
+        let (_, end, more) = groups.remove(at + 1);
+        groups[at].1 = end;
+        groups[at].2.extend(more);
+    }
+    groups.into_iter().map(|(_, _, files)| files).collect()
+}
+
+/// A name for each group: its step or stage, else the rest of its files' names, else its first time stamp, else a
+/// number; joined where one does not suffice.
+fn labels(claims: &[Claim], groups: &[Vec<usize>]) -> Vec<String> {
+    let shared = |group: &Vec<usize>, of: &dyn Fn(&Name) -> String| {
+        let texts: BTreeSet<String> = group.iter().map(|at| of(&claims[*at].name)).collect();
+        if texts.len() == 1 { texts.into_iter().next().unwrap_or_default() } else { String::new() }
+    };
+    let first_stamp = |group: &Vec<usize>| {
+        let stamps = group.iter().filter_map(|at| claims[*at].name.stamp.clone());
+        stamps.min().map(|(_, text)| text).unwrap_or_default()
+    };
+    let parts: Vec<[String; 3]> = groups
+        .iter()
+        .map(|group| {
+            [
+                shared(group, &|name| name.part.clone()),
+                shared(group, &|name| name.rest.clone()),
+                first_stamp(group),
+            ]
+        })
+        .collect();
+    let mut labels = vec![String::new(); groups.len()];
+    let is_distinct = |labels: &[String]| {
+        let distinct: BTreeSet<String> = labels.iter().map(|label| label.to_lowercase()).collect();
+        distinct.len() == labels.len() && labels.iter().all(|label| !label.is_empty())
+    };
+    for which in 0..3 {
+        if is_distinct(&labels) {
+            break;
+        }
+        let texts: BTreeSet<&str> = parts.iter().map(|part| part[which].as_str()).collect();
+        if texts.len() == 1 && groups.len() > 1 {
+            continue;
+        }
+        for (label, part) in labels.iter_mut().zip(&parts) {
+            let joint = if label.is_empty() || part[which].is_empty() { "" } else { "-" };
+            *label = format!("{label}{joint}{}", part[which]);
+        }
+    }
+    if !is_distinct(&labels) {
+        for (number, label) in labels.iter_mut().enumerate() {
+            let joint = if label.is_empty() { "" } else { "-" };
+            *label = format!("{label}{joint}{}", number + 1);
+        }
+    }
+    labels
+}
