@@ -26,6 +26,7 @@ fn operation(at: usize) -> OperationInfo {
         cost: Cost::default(),
         origins: Vec::new(),
         waits_for: at.checked_sub(if comm { 1 } else { 2 }).map(|at| at as u32).into_iter().collect(),
+        collective: None,
     }
 }
 
@@ -42,6 +43,7 @@ fn meta(ranks: u32, import: Option<ImportReport>) -> TraceMeta {
         recorder: "bench".into(),
         streams: Vec::new(),
         range_names: Vec::new(),
+        groups: Vec::new(),
         import,
     }
 }
@@ -72,6 +74,7 @@ fn own(spans: usize, ranks: u32) -> Trace {
                         start_ns,
                         end_ns,
                         last_arrival_ns,
+                        ..Span::EMPTY
                     });
                     clock = end_ns;
                 }

@@ -25,6 +25,7 @@ fn trace(spans: usize) -> Trace {
         cost: Cost::default(),
         origins: Vec::new(),
         waits_for: Vec::new(),
+        collective: None,
     };
     let lanes = [(Lane::Compute, OPERATIONS.0), (Lane::Comm, OPERATIONS.1)];
     // an operation waits for the one before it on its lane; a collective for what is computed by then
@@ -62,6 +63,7 @@ fn trace(spans: usize) -> Trace {
                         start_ns: start,
                         end_ns: end,
                         last_arrival_ns: if lane == Lane::Comm { start + 900 } else { -1 },
+                        ..Span::EMPTY
                     });
                 }
             }
@@ -79,6 +81,7 @@ fn trace(spans: usize) -> Trace {
         recorder: String::new(),
         streams: Vec::new(),
         range_names: Vec::new(),
+        groups: Vec::new(),
         import: None,
     };
     Trace { meta, operations, spans: list, ranges: Vec::new() }

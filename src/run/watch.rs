@@ -82,6 +82,7 @@ mod tests {
             start_ns,
             end_ns,
             last_arrival_ns: -1,
+            ..Span::EMPTY
         };
         let spans = [
             span(1, Lane::Compute, 1_050, 1_100),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::OperationInfo;
+use super::{OperationInfo, ProcessGroup};
 use crate::plan::{Lane, Phase, Step};
 use crate::table::{Environment, Provenance, Spec};
 
@@ -12,6 +12,8 @@ use crate::table::{Environment, Provenance, Spec};
 pub const FORMAT_VERSION: u32 = 2;
 
 /// One executed operation. Times are nanoseconds on the run's one clock. Idle is derived, not stored.
+///
+/// Literals end in `..Span::EMPTY`, so that a new column changes only the code that fills it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Span {
     /// Which timed generation, from 0.
@@ -38,6 +40,30 @@ pub struct Span {
     /// Collectives only: when the last rank arrived (ns). Before it the span waited for a peer,
     /// after it data moved. -1 elsewhere.
     pub last_arrival_ns: i64,
+    /// Number of the collective within its process group, the same on all ranks of the group;
+    /// [`Span::NO_SEQUENCE`] if the trace does not number collectives.
+    pub sequence: u32,
+}
+
+impl Span {
+    /// Stands for an unknown [`Span::sequence`].
+    pub const NO_SEQUENCE: u32 = u32::MAX;
+
+    /// A span of length 0 in which everything optional is unknown.
+    pub const EMPTY: Self = Self {
+        sample: 0,
+        phase: Phase::Decode,
+        step: 0,
+        rank: 0,
+        lane: Lane::Compute,
+        stream: 0,
+        operation: 0,
+        ready_ns: 0,
+        start_ns: 0,
+        end_ns: 0,
+        last_arrival_ns: -1,
+        sequence: Self::NO_SEQUENCE,
+    };
 }
 
 /// A stream of a device: a row of a timeline.
@@ -118,6 +144,9 @@ pub struct TraceMeta {
     /// The names to which [`Range::name`] points, each once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub range_names: Vec<String>,
+    /// Process groups that collectives belong to, each once; empty if the trace names none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<ProcessGroup>,
     /// What was read and left of an imported trace; `None` for own ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import: Option<ImportReport>,

@@ -4,6 +4,7 @@
 //! [`TraceMeta`] and the table of [`OperationInfo`]s as JSON. It is written streaming and renamed
 //! into place, so a trace that exists is whole.
 
+mod collective;
 mod contents;
 pub mod export;
 mod file;
@@ -15,6 +16,9 @@ pub mod rules;
 #[cfg(test)]
 pub mod testing;
 
+pub use collective::{
+    Algorithm, CollectiveInfo, ProcessGroup, algorithm, bus_factor, dtype_bytes, kind_of,
+};
 pub use contents::{FORMAT_VERSION, ImportReport, Range, Span, Stream, Trace, TraceMeta};
 pub use file::{TraceWriter, read, read_meta, write};
 pub use operations::{OperationInfo, operations};

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::CollectiveInfo;
 use crate::plan::{Cost, Lane, Operation, Phase, Plan};
 
 /// What a span executed: an operation of the plan, or of an imported trace.
@@ -27,6 +28,10 @@ pub struct OperationInfo {
     pub origins: Vec<String>,
     /// Operations (indices into this table) whose results it reads or awaits.
     pub waits_for: Vec<u32>,
+    /// Arguments of the collective, if an imported trace has them. Kernels of one name that differ in them
+    /// are different operations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collective: Option<CollectiveInfo>,
 }
 
 impl OperationInfo {
@@ -43,6 +48,7 @@ impl OperationInfo {
             cost: Cost::default(),
             origins: Vec::new(),
             waits_for: Vec::new(),
+            collective: None,
         }
     }
 }
@@ -65,6 +71,7 @@ pub fn operations(prefill: &Plan, decode: &Plan) -> Vec<OperationInfo> {
                 cost: operation.cost,
                 origins: operation.origins.clone(),
                 waits_for: waits.iter().map(|op| base + op.0).collect(),
+                collective: None,
             })
             .collect()
     };

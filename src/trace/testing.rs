@@ -23,6 +23,7 @@ pub fn span(rank: u32, lane: Lane, start_ns: i64, end_ns: i64) -> Span {
         start_ns,
         end_ns,
         last_arrival_ns: -1,
+        ..Span::EMPTY
     }
 }
 
@@ -38,6 +39,7 @@ fn operation(name: &str, kind: &str, lane: Lane) -> OperationInfo {
         cost: Cost::default(),
         origins: Vec::new(),
         waits_for: Vec::new(),
+        collective: None,
     }
 }
 
@@ -63,6 +65,7 @@ pub fn trace(spans: Vec<Span>) -> Trace {
         recorder: "sim".into(),
         streams: Vec::new(),
         range_names: Vec::new(),
+        groups: Vec::new(),
         import: None,
     };
     Trace { meta, operations, spans, ranges: Vec::new() }

@@ -220,6 +220,7 @@ mod tests {
             start_ns,
             end_ns: start_ns + 1_000,
             last_arrival_ns: -1,
+            ..Span::EMPTY
         };
         Trace {
             meta: TraceMeta {
@@ -234,6 +235,7 @@ mod tests {
                 recorder: "events".into(),
                 streams: Vec::new(),
                 range_names: Vec::new(),
+                groups: Vec::new(),
                 import: None,
             },
             operations: Vec::new(),

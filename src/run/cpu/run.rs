@@ -162,6 +162,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
                 recorder: "cpu threads".into(),
                 streams: Vec::new(),
                 range_names: Vec::new(),
+                groups: Vec::new(),
                 import: None,
             },
             operations: trace::operations(&shared.prefill.plan, &shared.decode.plan),

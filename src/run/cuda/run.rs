@@ -103,6 +103,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
             recorder,
             streams: Vec::new(),
             range_names: Vec::new(),
+            groups: Vec::new(),
             import: None,
         },
         operations: traced.operations,

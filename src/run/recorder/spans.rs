@@ -52,6 +52,7 @@ impl SpanRecorder {
                 start_ns: start,
                 end_ns: end,
                 last_arrival_ns: last_arrival,
+                ..Span::EMPTY
             });
         }
     }

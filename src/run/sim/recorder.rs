@@ -58,6 +58,7 @@ impl Recorder {
                 start_ns: event.start,
                 end_ns: event.end,
                 last_arrival_ns: if event.lane == Lane::Comm { event.arrival } else { -1 },
+                ..Span::EMPTY
             }));
         }
         for lane in self.events.iter_mut().flatten() {

@@ -72,6 +72,7 @@ pub fn simulate_plans(
             recorder: "sim".into(),
             streams: Vec::new(),
             range_names: Vec::new(),
+            groups: Vec::new(),
             import: None,
         },
         operations: operations(&plans.prefill, &plans.decode),

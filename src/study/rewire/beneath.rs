@@ -50,6 +50,7 @@ pub fn beneath(original: &Trace, rewiring: &Rewiring, choice: &Choice, number: u
                 true => step.time.0 + one.arrival,
                 false => -1,
             },
+            ..Span::EMPTY
         })
         .collect();
     spans.sort_by_key(|span| (span.rank, span.lane, span.start_ns));
@@ -67,6 +68,7 @@ pub fn beneath(original: &Trace, rewiring: &Rewiring, choice: &Choice, number: u
             recorder: format!("rewired: {}", choice.label()),
             streams: Vec::new(),
             range_names: Vec::new(),
+            groups: Vec::new(),
             import: None,
         },
         operations: table,

@@ -4,6 +4,9 @@
 //! numbers relative to them: `wait_ns` = start - ready, `duration_ns` = end - start, `arrival_ns` =
 //! last arrival - start (null where there is none).
 //!
+//! Files of older versions lack the columns that [`ColumnInfo::optional`] marks; readers take them as null. To add a column:
+//! a row in [`schema`] made by `later`, a vector in [`Rows`], a series in `encode`, and `columns.later` in `decode`.
+//!
 //! A row is a span, or a range where `range` is true; then `stream` is its thread, `step` its depth and
 //! `operation` its name. A row group has rows of one sort only.
 
@@ -18,11 +21,14 @@ pub(super) struct ColumnInfo {
     pub(super) dtype: DataType,
     /// Whether the column may have nulls.
     pub(super) nulls: bool,
+    /// Whether a file may lack the column: files of older versions do.
+    pub(super) optional: bool,
 }
 
 /// All columns, in file order.
-pub(super) fn schema() -> [ColumnInfo; 12] {
-    let column = |name, dtype| ColumnInfo { name, dtype, nulls: false };
+pub(super) fn schema() -> [ColumnInfo; 13] {
+    let column = |name, dtype| ColumnInfo { name, dtype, nulls: false, optional: false };
+    let later = |name, dtype| ColumnInfo { name, dtype, nulls: true, optional: true };
     [
         column("sample", DataType::UInt32),
         column("decode", DataType::Boolean),
@@ -36,6 +42,7 @@ pub(super) fn schema() -> [ColumnInfo; 12] {
         ColumnInfo { nulls: true, ..column("arrival_ns", DataType::Int64) },
         column("stream", DataType::UInt32),
         column("range", DataType::Boolean),
+        later("sequence", DataType::UInt32),
     ]
 }
 
@@ -69,6 +76,7 @@ pub(super) struct Rows {
     pub(super) arrival: Vec<Option<i64>>,
     pub(super) stream: Vec<u32>,
     pub(super) range: Vec<bool>,
+    pub(super) sequence: Vec<Option<u32>>,
 }
 
 impl Rows {
@@ -86,6 +94,7 @@ impl Rows {
             arrival: Vec::with_capacity(rows),
             stream: Vec::with_capacity(rows),
             range: Vec::with_capacity(rows),
+            sequence: Vec::with_capacity(rows),
         }
     }
 
@@ -106,6 +115,7 @@ impl Rows {
             rows.arrival.push((span.last_arrival_ns != -1).then_some(arrival));
             rows.stream.push(span.stream.into());
             rows.range.push(false);
+            rows.sequence.push((span.sequence != Span::NO_SEQUENCE).then_some(span.sequence));
         }
         rows
     }
@@ -126,6 +136,7 @@ impl Rows {
             rows.arrival.push(None);
             rows.stream.push(range.thread.into());
             rows.range.push(true);
+            rows.sequence.push(None);
         }
         rows
     }

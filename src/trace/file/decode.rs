@@ -44,10 +44,11 @@ pub(super) fn spans(bytes: Vec<u8>, part: &Part<'_>, head: &Head, into: &mut [Sp
             start_ns: start[row],
             end_ns: start[row].wrapping_add(duration[row]),
             last_arrival_ns: arrival.map_or(-1, |arrival| start[row].wrapping_add(*arrival)),
+            ..Span::EMPTY
         };
         limits.check_span(span).map_err(|problem| columns.wrong(row, &problem))?;
     }
-    Ok(())
+    columns.later("sequence", |row, sequence| into[row].sequence = sequence)
 }
 
 /// Decodes a row group of ranges.
@@ -125,6 +126,19 @@ impl<'a> Columns<'a> {
             0 => Ok(column.rechunk()),
             missing => Err(Problem::Damaged(format!("column {name} lacks {missing} values"))),
         }
+    }
+
+    /// Calls `set` with row and value for each value of a column that files of older versions lack.
+    fn later(&self, name: &str, mut set: impl FnMut(usize, u32)) -> Read<()> {
+        if self.head.schema.get(name).is_none() {
+            return Ok(());
+        }
+        let column = self.column(name)?;
+        if column.null_count() < self.rows {
+            let values = column.u32()?.iter().enumerate();
+            values.for_each(|(row, value)| value.into_iter().for_each(|value| set(row, value)));
+        }
+        Ok(())
     }
 
     /// A column, decoded, with as many rows as there should be.

@@ -22,7 +22,8 @@ pub(super) fn row_group(rows: Rows, schema: &SchemaDescriptor) -> PolarsResult<V
     let i64s = |values| Int64Chunked::from_vec(name.clone(), values).into_series();
     let bools = |values: Vec<bool>| values.into_iter().collect::<BooleanChunked>().into_series();
     let arrival: Int64Chunked = rows.arrival.into_iter().collect();
-    let columns: [(Series, Encoding, CompressionOptions); 12] = [
+    let sequence: UInt32Chunked = rows.sequence.into_iter().collect();
+    let columns: [(Series, Encoding, CompressionOptions); 13] = [
         (u32s(rows.sample), delta, zstd),
         (bools(rows.decode), runs, plain),
         (u32s(rows.step), delta, zstd),
@@ -35,6 +36,7 @@ pub(super) fn row_group(rows: Rows, schema: &SchemaDescriptor) -> PolarsResult<V
         (arrival.into_series(), delta, plain),
         (u32s(rows.stream), delta, zstd),
         (bools(rows.range), runs, plain),
+        (sequence.into_series(), delta, zstd),
     ];
     let mut group = Vec::with_capacity(columns.len());
     for ((series, encoding, compression), field) in columns.into_iter().zip(schema.fields()) {

@@ -124,6 +124,7 @@ fn check_schema(schema: &ArrowSchema) -> Result<(), String> {
         match schema.get(name).map(DataType::from_arrow_field) {
             Some(found) if found == dtype => {}
             Some(found) => return Err(format!("its column {name} is {found}, not {dtype}")),
+            None if column.optional => {}
             None => return Err(format!("it has no column {name}")),
         }
     }

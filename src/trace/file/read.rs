@@ -15,7 +15,6 @@ use super::groups::Holds;
 use super::head::{Head, Part};
 use super::problem::{Problem, Read, inside};
 use crate::base::error::{Error, Result};
-use crate::plan::{Lane, Phase};
 use crate::trace::{FORMAT_VERSION, OperationInfo, Range, Span, Trace, TraceMeta, memory};
 
 /// Reads a whole trace file into memory, on all cores.
@@ -73,7 +72,7 @@ impl Reader {
         let rows = |holds| self.head.parts(holds).map(|(_, rows)| rows).sum::<usize>();
         let mut spans = Vec::new();
         // so, all cores share the first touch of what may be much memory
-        rayon::iter::repeat_n(NO_SPAN, rows(Holds::Spans)).collect_into_vec(&mut spans);
+        rayon::iter::repeat_n(Span::EMPTY, rows(Holds::Spans)).collect_into_vec(&mut spans);
         let mut places = Vec::new();
         let mut rest = spans.as_mut_slice();
         for (part, rows) in self.head.parts(Holds::Spans) {
@@ -112,18 +111,3 @@ impl Reader {
         if part.group.is(&bytes) { Ok(bytes) } else { Err(Problem::changed()) }
     }
 }
-
-/// What stands where a span will be.
-const NO_SPAN: Span = Span {
-    sample: 0,
-    phase: Phase::Prefill,
-    step: 0,
-    rank: 0,
-    lane: Lane::Compute,
-    stream: 0,
-    operation: 0,
-    ready_ns: 0,
-    start_ns: 0,
-    end_ns: 0,
-    last_arrival_ns: 0,
-};

@@ -14,7 +14,9 @@ use crate::machine::hardware::Target;
 use crate::plan::{Lane, Phase};
 use crate::run::sim::{simulate, testing};
 use crate::table::{Provenance, Spec};
-use crate::trace::{FORMAT_VERSION, OperationInfo, Range, Span, Stream, Trace, TraceMeta};
+use crate::trace::{
+    CollectiveInfo, FORMAT_VERSION, OperationInfo, ProcessGroup, Range, Span, Stream, Trace, TraceMeta,
+};
 
 fn operation(name: &str, lane: Lane) -> OperationInfo {
     OperationInfo {
@@ -28,6 +30,7 @@ fn operation(name: &str, lane: Lane) -> OperationInfo {
         cost: crate::plan::Cost::default(),
         origins: vec![name.into()],
         waits_for: vec![0],
+        collective: None,
     }
 }
 
@@ -48,6 +51,7 @@ fn trace(spans: Vec<Span>) -> Trace {
                 Stream { rank: 2, process: None, device: None, id: 20 },
             ],
             range_names: vec!["step".into(), "layer \"3\"".into()],
+            groups: Vec::new(),
             import: None,
         },
         operations: vec![operation("decode/a", Lane::Compute), operation("decode/ü \"b\"", Lane::Comm)],
@@ -73,6 +77,7 @@ fn span() -> Span {
         start_ns: 10,
         end_ns: 30,
         last_arrival_ns: 12,
+        ..Span::EMPTY
     }
 }
 
@@ -152,6 +157,25 @@ fn more_than_a_row_group_in_uneven_pieces_keeps_its_order() {
     same(&read(&path).unwrap().spans, &whole.spans);
     // regular spans cost a few bytes each, not the 56 they have in memory
     assert!(std::fs::metadata(&path).unwrap().len() < 600_000 * 6);
+}
+
+#[test]
+fn sequence_numbers_and_process_groups_come_back() {
+    let numbered =
+        |at: u32| Span { sequence: if at % 3 == 0 { Span::NO_SEQUENCE } else { at }, ..span() };
+    let mut trace = trace((0..70_000).map(numbered).collect());
+    let group = ProcessGroup { name: "1".into(), description: "TP".into(), size: 2, ranks: vec![0, 1] };
+    trace.meta.groups = vec![ProcessGroup::default(), group];
+    trace.operations[1].collective = Some(CollectiveInfo {
+        name: "allreduce".into(),
+        group: Some(1),
+        in_elements: Some(8192),
+        dtype: "BFloat16".into(),
+        ..CollectiveInfo::default()
+    });
+    let back = read_bytes(&written(&trace)).unwrap();
+    assert_eq!((&back.meta, &back.operations), (&trace.meta, &trace.operations));
+    same(&back.spans, &trace.spans);
 }
 
 #[test]
@@ -363,6 +387,7 @@ prop_compose! {
             stream,
             start_ns: bounds.0.min(bounds.1),
             end_ns: bounds.0.max(bounds.1),
+            ..Span::EMPTY
         }
     }
 }

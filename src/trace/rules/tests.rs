@@ -26,6 +26,7 @@ fn trace(operations: &[(&str, &str)], ns: i64) -> Trace {
         start_ns: index as i64 * ns,
         end_ns: (index as i64 + 1) * ns,
         last_arrival_ns: -1,
+        ..Span::EMPTY
     };
     Trace {
         meta: TraceMeta {
@@ -40,6 +41,7 @@ fn trace(operations: &[(&str, &str)], ns: i64) -> Trace {
             recorder: "kineto".into(),
             streams: Vec::new(),
             range_names: Vec::new(),
+            groups: Vec::new(),
             import: None,
         },
         operations: operations.iter().map(|(name, kind)| operation(name, kind)).collect(),

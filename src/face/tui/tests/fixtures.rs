@@ -240,6 +240,7 @@ pub fn trace() -> TraceIndex {
         },
         origins: vec![name.into()],
         waits_for,
+        collective: None,
     };
     let mut operations = Vec::new();
     for phase in [Phase::Prefill, Phase::Decode] {
@@ -271,6 +272,7 @@ pub fn trace() -> TraceIndex {
                     start_ns: start,
                     end_ns: end,
                     last_arrival_ns: arrival,
+                    ..Span::EMPTY
                 });
             };
             span(Lane::Compute, 0, clock, clock + 10_000, -1);
@@ -292,6 +294,7 @@ pub fn trace() -> TraceIndex {
         recorder: "own".into(),
         streams: Vec::new(),
         range_names: Vec::new(),
+        groups: Vec::new(),
         import: None,
     };
     TraceIndex::new(
@@ -314,6 +317,7 @@ pub fn imported() -> TraceIndex {
         cost: Cost::default(),
         origins: Vec::new(),
         waits_for: Vec::new(),
+        collective: None,
     };
     let operations = vec![
         operation("void cutlass::gemm_kernel<128, 64>(int)", "kernel", Lane::Compute),
@@ -346,6 +350,7 @@ pub fn imported() -> TraceIndex {
                     start_ns: at + start,
                     end_ns: at + start + length,
                     last_arrival_ns: -1,
+                    ..Span::EMPTY
                 });
             };
             span(Lane::Compute, 0, 0, 0, 30_000);
@@ -371,6 +376,7 @@ pub fn imported() -> TraceIndex {
         recorder: "kineto".into(),
         streams,
         range_names: names.map(String::from).into(),
+        groups: Vec::new(),
         import: Some(import),
     };
     TraceIndex::new("vllm.json.gz  Kineto JSON".into(), Trace { meta, operations, spans, ranges })

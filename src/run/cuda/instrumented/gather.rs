@@ -123,6 +123,7 @@ fn spans_of<'a>(
             end_ns: step.start_ns + ended,
             // an emulated collective waits for nobody; when NCCL's last peer came is not known
             last_arrival_ns: if lane == Lane::Comm && emulated { step.start_ns + started } else { -1 },
+            ..Span::EMPTY
         })
     })
 }

@@ -145,6 +145,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
         recorder: "kineto".into(),
         streams,
         range_names: range_names.texts,
+        groups: Vec::new(),
         import: Some(crate::trace::ImportReport { warnings: said, ranks_from: decision.how, ..report }),
     };
     Trace { meta, operations: operations.table(), spans, ranges }

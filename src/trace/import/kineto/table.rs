@@ -308,6 +308,7 @@ impl Table {
             start_ns,
             end_ns,
             last_arrival_ns: -1,
+            ..Span::EMPTY
         });
         Ok(())
     }

@@ -57,6 +57,7 @@ pub(super) fn assemble(mut parts: Parts, notes: &mut Notes) -> Result<Trace, Str
             recorder: "nsys".into(),
             streams: layout.streams,
             range_names,
+            groups: Vec::new(),
             import: None,
         },
         operations,
@@ -232,6 +233,7 @@ fn spans(
             start_ns: start,
             end_ns: end,
             last_arrival_ns: -1,
+            ..Span::EMPTY
         });
     }
     sort(&mut spans);

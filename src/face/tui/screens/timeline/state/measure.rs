@@ -146,6 +146,7 @@ mod tests {
                         start_ns: start,
                         end_ns: start + width,
                         last_arrival_ns: if comm { start + wait } else { -1 },
+                        ..Span::EMPTY
                     }
                 })
                 .collect();

@@ -335,6 +335,7 @@ mod tests {
                 start_ns: start,
                 end_ns: start + width,
                 last_arrival_ns: if kind == 1 && wait < 40 { start + wait } else { -1 },
+                ..Span::EMPTY
             });
         prop::collection::vec(span, 0..120)
     }
@@ -363,6 +364,7 @@ mod tests {
             start_ns: start,
             end_ns: start,
             last_arrival_ns: -1,
+            ..Span::EMPTY
         };
         let mut list = vec![at(0); 15];
         list.extend([at(196), at(196)]);

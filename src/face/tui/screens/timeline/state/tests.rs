@@ -22,6 +22,7 @@ fn span(rank: u32, stream: u16, lane: Lane, start: i64, end: i64) -> Span {
         start_ns: start,
         end_ns: end,
         last_arrival_ns: -1,
+        ..Span::EMPTY
     }
 }
 

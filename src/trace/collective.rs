@@ -1,0 +1,293 @@
+//! Collectives as traces describe them: names, data types, algorithms of all frameworks in one spelling.
+
+use serde::{Deserialize, Serialize};
+
+/// Arguments of a collective, as an imported trace has them. Fields that it does not have are `None` or empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CollectiveInfo {
+    /// Name in the trace's own words: `allreduce`, `_allgather_base`, `ncclAllReduce`.
+    pub name: String,
+    /// Process group: an index into [`crate::trace::TraceMeta::groups`].
+    pub group: Option<u32>,
+    /// Elements that a rank passes in.
+    pub in_elements: Option<u64>,
+    /// Elements that a rank gets out.
+    pub out_elements: Option<u64>,
+    /// Data type in the trace's own words: `BFloat16`; empty if unknown.
+    pub dtype: String,
+    /// Message size as nccl-tests counts it: the larger of what a rank passes in and gets out.
+    pub message_bytes: Option<u64>,
+}
+
+impl CollectiveInfo {
+    /// Fills [`Self::message_bytes`] from elements and data type.
+    #[must_use]
+    pub fn sized(self) -> Self {
+        let elements = self.in_elements.max(self.out_elements);
+        let bytes = elements.zip(dtype_bytes(&self.dtype)).and_then(|(n, size)| n.checked_mul(size));
+        // PyTorch counts 0 elements where it does not know them, in barriers and waits
+        Self { message_bytes: bytes.filter(|bytes| *bytes > 0), ..self }
+    }
+
+    /// Kind of the operation, as rules name it; `None` for names that are not known.
+    pub fn kind(&self) -> Option<&'static str> {
+        kind_of(&self.name)
+    }
+}
+
+/// The ranks that take part in a collective together: a communicator.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
+pub struct ProcessGroup {
+    /// Name in the framework, or the communicator's id: `1`. Groups of one name with other ranks are
+    /// other groups.
+    pub name: String,
+    /// Purpose, in the framework's words: `TP`, `default_pg`; empty if unknown.
+    pub description: String,
+    /// Number of ranks; 0 if unknown.
+    pub size: u32,
+    /// Global ranks, ascending; empty if the trace does not list all of them.
+    pub ranks: Vec<u32>,
+}
+
+impl ProcessGroup {
+    /// Kind of parallelism that the group serves (`TP`, `DP`, `PP`, `EP`, `CP`, `SP`) by its description or name; else the
+    /// description, else `group NAME`.
+    pub fn kind(&self) -> String {
+        if let Some(kind) = parallelism(&self.description).or_else(|| parallelism(&self.name)) {
+            return kind.to_owned();
+        }
+        match self.description.as_str() {
+            "" | "undefined" => format!("group {}", self.name),
+            description => description.to_owned(),
+        }
+    }
+}
+
+/// The parallelism that the words of a text name; `None` if they name none, or several.
+fn parallelism(text: &str) -> Option<&'static str> {
+    const WORDS: [(&str, &[&str]); 6] = [
+        ("TP", &["tp", "tensor"]),
+        ("DP", &["dp", "data", "ddp", "fsdp", "hsdp"]),
+        ("PP", &["pp", "pipe", "pipeline"]),
+        ("EP", &["ep", "expert", "experts"]),
+        ("CP", &["cp", "context"]),
+        ("SP", &["sp", "sequence"]),
+    ];
+    let text = text.to_ascii_lowercase();
+    let words = || {
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+        words.map(|word| word.trim_end_matches(|c: char| c.is_ascii_digit()))
+    };
+    let mut named = WORDS.iter().filter(|(_, known)| words().any(|word| known.contains(&word)));
+    let first = named.next();
+    first.filter(|_| named.next().is_none()).map(|(kind, _)| *kind)
+}
+
+/// Bus over algorithm bandwidth of a collective over so many ranks, as nccl-tests defines it; `None` for other kinds.
+pub fn bus_factor(kind: &str, ranks: u32) -> Option<f64> {
+    let n = f64::from(ranks);
+    match kind {
+        _ if ranks < 2 => None,
+        "all_reduce" => Some(2.0 * (n - 1.0) / n),
+        "all_gather" | "reduce_scatter" | "all_to_all" | "gather" | "scatter" => Some((n - 1.0) / n),
+        "broadcast" | "reduce" | "send_recv" => Some(1.0),
+        _ => None,
+    }
+}
+
+/// The kind (`all_reduce`) of a collective by its name in PyTorch, NCCL, RCCL, oneCCL or MPI; `None` if the name is not
+/// known, `Some("collective")` for known ones that have no kind of their own.
+pub fn kind_of(name: &str) -> Option<&'static str> {
+    let mut plain: String =
+        name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    for library in ["nccl", "rccl", "xccl", "hccl", "mpi", "c10d"] {
+        if let Some(rest) = plain.strip_prefix(library) {
+            plain = rest.to_owned();
+        }
+    }
+    // beginnings, the longer ones first: allreduce_coalesced, reduce_scatter_tensor, alltoallv, gather_object
+    const KINDS: [(&str, &str); 20] = [
+        ("allreduce", "all_reduce"),
+        ("allgather", "all_gather"),
+        ("reducescatter", "reduce_scatter"),
+        ("alltoall", "all_to_all"),
+        ("all2all", "all_to_all"),
+        ("broadcast", "broadcast"),
+        ("bcast", "broadcast"),
+        ("sendrecv", "send_recv"),
+        ("send", "send_recv"),
+        ("isend", "send_recv"),
+        ("recv", "send_recv"),
+        ("irecv", "send_recv"),
+        ("barrier", "barrier"),
+        ("allbarrier", "barrier"),
+        ("reduce", "reduce"),
+        ("gather", "gather"),
+        ("scatter", "scatter"),
+        ("coalesced", "collective"),
+        ("wait", "collective"),
+        ("init", "collective"),
+    ];
+    KINDS.iter().find(|(start, _)| plain.starts_with(start)).map(|(_, kind)| *kind)
+}
+
+/// Bytes of an element by the name of its type in PyTorch, NCCL or NumPy.
+pub fn dtype_bytes(name: &str) -> Option<u64> {
+    let name = name.rsplit("::").next().unwrap_or(name).to_ascii_lowercase();
+    let name = name.strip_prefix("torch.").unwrap_or(&name);
+    let name = name.strip_prefix("nccl").unwrap_or(name);
+    Some(match name {
+        "byte" | "char" | "bool" | "int8" | "uint8" | "i8" | "u8" | "int8_t" | "uint8_t"
+        | "signed char" | "unsigned char" => 1,
+        name if name.starts_with("float8") || name.starts_with("fp8") || name.starts_with("f8") => 1,
+        "short" | "int16" | "uint16" | "half" | "float16" | "fp16" | "f16" | "bfloat16" | "bf16" => 2,
+        "int" | "int32" | "uint32" | "i32" | "u32" | "float" | "float32" | "fp32" | "f32"
+        | "complexhalf" => 4,
+        "long" | "long int" | "int64" | "uint64" | "i64" | "u64" | "double" | "float64" | "fp64"
+        | "f64" | "complexfloat" => 8,
+        "complexdouble" => 16,
+        _ => return None,
+    })
+}
+
+/// Algorithm and protocol in the name of NCCL's kernel: `RING` and `LL`. Since NCCL 2.19 one kernel serves several of them,
+/// so that the name is a hint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Algorithm {
+    /// `RING`, `TREE`, `NVLS`, `NVLS_TREE`, `COLLNET_DIRECT`, `COLLNET_CHAIN`, `PAT`.
+    pub algorithm: &'static str,
+    /// `LL`, `LL128`, `SIMPLE`; `None` if the name does not say it.
+    pub protocol: Option<&'static str>,
+}
+
+/// Reads algorithm and protocol off the name of a kernel of NCCL or RCCL; `None` if the name has none, as
+/// `ncclDevKernel_Generic` and kernels of other libraries.
+pub fn algorithm(kernel: &str) -> Option<Algorithm> {
+    const ALGORITHMS: [(&str, &str); 12] = [
+        ("NVLS_TREE", "NVLS_TREE"),
+        ("NVLSTree", "NVLS_TREE"),
+        ("COLLNET_DIRECT", "COLLNET_DIRECT"),
+        ("CollnetDirect", "COLLNET_DIRECT"),
+        ("COLLNET_CHAIN", "COLLNET_CHAIN"),
+        ("CollnetChain", "COLLNET_CHAIN"),
+        ("NVLS", "NVLS"),
+        ("RING", "RING"),
+        ("Ring", "RING"),
+        ("TREE", "TREE"),
+        ("Tree", "TREE"),
+        ("PAT", "PAT"),
+    ];
+    const PROTOCOLS: [(&str, &str); 4] =
+        [("LL128", "LL128"), ("LL", "LL"), ("SIMPLE", "SIMPLE"), ("Simple", "SIMPLE")];
+    let function = super::rules::function(kernel);
+    let name = function.rsplit("::").next().unwrap_or(&function);
+    if !["nccl", "rccl"].iter().any(|library| name.to_ascii_lowercase().starts_with(library)) {
+        return None;
+    }
+    let (at, (word, algorithm)) =
+        ALGORITHMS.iter().find_map(|known| name.find(known.0).map(|at| (at, known)))?;
+    let rest = name[at + word.len()..].trim_start_matches('_');
+    let protocol = PROTOCOLS.iter().find(|(word, _)| rest.starts_with(word)).map(|(_, name)| *name);
+    Some(Algorithm { algorithm, protocol })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_collectives_have_a_kind() {
+        for (name, kind) in [
+            ("allreduce", Some("all_reduce")),
+            ("all_reduce", Some("all_reduce")),
+            ("ncclAllReduce", Some("all_reduce")),
+            ("allreduce_coalesced", Some("all_reduce")),
+            ("_allgather_base", Some("all_gather")),
+            ("all_gather_into_tensor_coalesced", Some("all_gather")),
+            ("ALLGATHER", Some("all_gather")),
+            ("_reduce_scatter_base", Some("reduce_scatter")),
+            ("reduce_scatter_tensor_coalesced", Some("reduce_scatter")),
+            ("alltoall_base", Some("all_to_all")),
+            ("all_to_allv", Some("all_to_all")),
+            ("broadcast", Some("broadcast")),
+            ("_broadcast_oop", Some("broadcast")),
+            ("reduce", Some("reduce")),
+            ("_reduce_oop", Some("reduce")),
+            ("gather", Some("gather")),
+            ("send", Some("send_recv")),
+            ("recv 0", Some("send_recv")),
+            ("barrier", Some("barrier")),
+            ("wait", Some("collective")),
+            ("init", Some("collective")),
+            ("", None),
+            ("quantise", None),
+        ] {
+            assert_eq!(kind_of(name), kind, "{name}");
+        }
+    }
+
+    #[test]
+    fn message_sizes_follow_nccl_tests() {
+        let of = |name: &str, n: u64, out: u64, dtype: &str| {
+            let info = CollectiveInfo {
+                name: name.into(),
+                in_elements: Some(n),
+                out_elements: Some(out),
+                dtype: dtype.into(),
+                ..CollectiveInfo::default()
+            };
+            info.sized().message_bytes
+        };
+        assert_eq!(of("allreduce", 8192, 8192, "BFloat16"), Some(16_384));
+        assert_eq!(of("_allgather_base", 25_136, 201_088, "c10::BFloat16"), Some(402_176));
+        assert_eq!(of("_reduce_scatter_base", 4096, 512, "Float"), Some(16_384));
+        assert_eq!(of("allreduce", 5, 5, "Float8_e4m3fn"), Some(5));
+        assert_eq!(of("allreduce", 5, 5, "torch.float32"), Some(20));
+        assert_eq!(of("allreduce", 5, 5, "Undefined"), None);
+        assert_eq!(of("barrier", 0, 0, "Byte"), None);
+        assert_eq!(of("allreduce", u64::MAX, 0, "Long"), None);
+    }
+
+    #[test]
+    fn groups_are_of_the_parallelism_that_they_are_named_after() {
+        for (description, name, kind) in [
+            ("TP", "1", "TP"),
+            ("TENSOR_MODEL_PARALLEL_GROUP", "5", "TP"),
+            ("mesh_dp", "7", "DP"),
+            ("PIPELINE_MODEL_PARALLEL_GROUP", "9", "PP"),
+            ("EXPERT_DATA_PARALLEL_GROUP", "9", "EXPERT_DATA_PARALLEL_GROUP"),
+            ("undefined", "3", "group 3"),
+            ("undefined", "ep:0", "EP"),
+            ("", "tp0", "TP"),
+            ("default_pg", "0", "default_pg"),
+        ] {
+            let (name, description) = (name.to_owned(), description.to_owned());
+            assert_eq!(ProcessGroup { name, description, ..ProcessGroup::default() }.kind(), kind);
+        }
+        assert_eq!(bus_factor("all_reduce", 8), Some(1.75));
+        assert_eq!(bus_factor("all_gather", 4), Some(0.75));
+        assert_eq!((bus_factor("broadcast", 4), bus_factor("all_reduce", 1)), (Some(1.0), None));
+    }
+
+    #[test]
+    fn kernels_name_their_algorithm() {
+        let of = |name: &str| algorithm(name).map(|found| (found.algorithm, found.protocol));
+        for (name, found) in [
+            (
+                "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+                Some(("RING", Some("LL"))),
+            ),
+            ("ncclKernel_AllReduce_TREE_LL128_Sum_float(ncclDevComm*)", Some(("TREE", Some("LL128")))),
+            ("ncclDevKernel_AllReduce_Sum_f16_NVLS_TREE_SIMPLE", Some(("NVLS_TREE", Some("SIMPLE")))),
+            ("ncclKernel_AllReduce_COLLNET_DIRECT_SIMPLE_Sum", Some(("COLLNET_DIRECT", Some("SIMPLE")))),
+            ("ncclAllReduceRingLLKernel_sum_f32(ncclColl)", Some(("RING", Some("LL")))),
+            ("ncclKernel_Broadcast_RING_Sum_int8_t", Some(("RING", None))),
+            ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", None),
+            ("multimem_all_reduce_RING_kernel", None),
+        ] {
+            assert_eq!(of(name), found, "{name}");
+        }
+    }
+}
