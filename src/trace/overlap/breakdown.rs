@@ -87,6 +87,11 @@ impl Tally {
         Self { cells }
     }
 
+    /// Executions of an operation on the comm lane.
+    pub fn comm(&self, operation: usize) -> Cell {
+        self.cells[operation][Lane::Comm as usize]
+    }
+
     /// Operations that were executed, with the lane that they were executed on.
     pub fn operations<'a>(
         &'a self,

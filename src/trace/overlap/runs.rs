@@ -168,6 +168,11 @@ impl<'a> Runs<'a> {
         }
     }
 
+    /// Whether the selection leaves anything of a span.
+    pub fn selects(&self, span: &Span) -> bool {
+        self.selection.wants(&StepKey::of(span)) && self.clip(span).is_some()
+    }
+
     /// What the selection leaves of a span (absolute ns); a reversed one has no length.
     #[inline]
     pub fn clip(&self, span: &Span) -> Option<Interval> {

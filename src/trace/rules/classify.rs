@@ -6,7 +6,7 @@ use super::file::{Rule, Rules, What};
 use super::function::function;
 use super::report::{Matched, RuleMatches, RuleReport, Unsure};
 use crate::plan::Lane;
-use crate::trace::{OperationInfo, Span, Trace};
+use crate::trace::{CollectiveInfo, OperationInfo, Span, Trace};
 
 /// Kind of an operation that is neither computation, communication nor memory: it keeps the device
 /// busy and counts for nothing else.
@@ -46,6 +46,8 @@ const MOST_UNSURE: usize = 20;
 /// How an operation was classified.
 enum By<'a> {
     Category,
+    /// The arguments of the kernel name a collective of this kind.
+    Arguments(&'static str),
     Rule(usize, &'a Rule),
     Nothing,
 }
@@ -57,7 +59,7 @@ impl Rules {
     pub fn classify(&self, trace: &mut Trace) -> RuleReport {
         let totals = totals(&trace.operations, &trace.spans);
         let mut matched: Vec<Vec<Matched>> = vec![Vec::new(); self.rules.len()];
-        let (mut category, mut nothing) = (Vec::new(), Vec::new());
+        let (mut category, mut arguments, mut nothing) = (Vec::new(), Vec::new(), Vec::new());
         let mut unsure = Vec::new();
         let everything = totals.iter().fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
         for (operation, (count, total_ns)) in trace.operations.iter_mut().zip(totals) {
@@ -72,6 +74,7 @@ impl Rules {
             apply(operation, &by);
             match by {
                 By::Category => category.push(entry),
+                By::Arguments(_) => arguments.push(entry),
                 By::Rule(index, _) => matched[index].push(entry),
                 By::Nothing => nothing.push(entry),
             }
@@ -88,7 +91,10 @@ impl Rules {
             self.rules.iter().zip(matched).map(|(rule, found)| (rule.name.as_str(), rule.what, found));
         let matches = std::iter::once(("copies and fills, says the profiler", What::Memory, category))
             .chain(by_rule)
-            .chain([("no rule", What::Compute, nothing)])
+            .chain([
+                ("arguments that name a collective", What::Communication, arguments),
+                ("no rule", What::Compute, nothing),
+            ])
             .filter(|(.., found)| !found.is_empty())
             .map(|(rule, what, mut operations)| {
                 operations.sort_by(longest_first);
@@ -110,7 +116,11 @@ impl Rules {
                 if rule.function_only { (&function, &folded_function) } else { (name, &folded) };
             rule.patterns.iter().any(|pattern| pattern.matches(name, folded))
         });
-        found.map_or(By::Nothing, |(index, rule)| By::Rule(index, rule))
+        if let Some((index, rule)) = found {
+            return By::Rule(index, rule);
+        }
+        let named = operation.collective.as_ref().filter(|_| self.arguments);
+        named.map_or(By::Nothing, |info| By::Arguments(info.kind().unwrap_or("collective")))
     }
 }
 
@@ -133,10 +143,13 @@ fn totals(operations: &[OperationInfo], spans: &[Span]) -> Vec<(u64, u64)> {
 fn apply(operation: &mut OperationInfo, by: &By) {
     let (lane, kind) = match by {
         By::Category => return,
-        By::Rule(_, rule) => {
-            let lane = if rule.what == What::Communication { Lane::Comm } else { Lane::Compute };
-            (lane, rule.kind.as_str())
+        By::Arguments(kind) => (Lane::Comm, *kind),
+        By::Rule(_, rule) if rule.what == What::Communication => {
+            // arguments know better than names: RCCL runs all collectives in one kernel
+            let named = operation.collective.as_ref().and_then(CollectiveInfo::kind);
+            (Lane::Comm, named.filter(|kind| *kind != "collective").unwrap_or(&rule.kind))
         }
+        By::Rule(_, rule) => (Lane::Compute, rule.kind.as_str()),
         By::Nothing => (Lane::Compute, "kernel"),
     };
     operation.lane = lane;

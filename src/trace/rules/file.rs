@@ -76,6 +76,8 @@ pub struct Rules {
     pub name: String,
     /// Whether what the profiler calls a copy or a fill is memory, whatever its name.
     pub memory_by_category: bool,
+    /// Whether the arguments of a kernel ("Collective name") decide where no rule matches.
+    pub arguments: bool,
     /// The rules; the first that matches decides.
     pub rules: Vec<Rule>,
 }
@@ -90,6 +92,8 @@ struct FileText {
     look_at: LookAt,
     #[serde(default = "yes")]
     memory_by_category: bool,
+    #[serde(default = "yes")]
+    arguments: bool,
     extends: Option<Spanned<String>>,
     #[serde(default, rename = "rule")]
     rules: Vec<RuleText>,
@@ -127,6 +131,7 @@ impl Default for Rules {
         Self::parse("default", BUILT_IN[0].1).unwrap_or_else(|_| Self {
             name: "default".into(),
             memory_by_category: true,
+            arguments: true,
             rules: Vec::new(),
         })
     }
@@ -220,7 +225,8 @@ impl Rules {
                 "add [[rule]] tables, or extends = \"default\"",
             ));
         }
-        Ok(Self { name: file.to_owned(), memory_by_category: parsed.memory_by_category, rules })
+        let (memory_by_category, arguments) = (parsed.memory_by_category, parsed.arguments);
+        Ok(Self { name: file.to_owned(), memory_by_category, arguments, rules })
     }
 
     /// Whether these are the built-in `default` rules.

@@ -129,6 +129,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     });
     nest(&mut ranges);
 
+    let (table, groups) = operations.table(&files);
     let meta = TraceMeta {
         version: FORMAT_VERSION,
         provenance: files
@@ -145,10 +146,10 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
         recorder: "kineto".into(),
         streams,
         range_names: range_names.texts,
-        groups: Vec::new(),
+        groups,
         import: Some(crate::trace::ImportReport { warnings: said, ranks_from: decision.how, ..report }),
     };
-    Trace { meta, operations: operations.table(), spans, ranges }
+    Trace { meta, operations: table, spans, ranges }
 }
 
 /// What to add to each file's times so that all count from the earliest base.

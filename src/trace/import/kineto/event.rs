@@ -93,11 +93,13 @@ pub(super) struct Arguments<'a> {
     /// The rank within the communicator, and the job's ranks that it joins.
     pub(super) rank: Option<&'a [u8]>,
     pub(super) group_ranks: Option<&'a [u8]>,
+    /// Whether there are arguments of a collective.
+    pub(super) is_collective: bool,
 }
 
 impl<'a> Event<'a> {
     /// Reads the object at the cursor and leaves the cursor behind it. As soon as phase and category
-    /// are known, `wanted` says whether the rest is worth reading.
+    /// are known, `wanted` says whether the rest is worth reading; and once more when the name is known.
     #[inline]
     pub(super) fn read(
         cursor: &mut Cursor<'a>,
@@ -130,7 +132,7 @@ impl<'a> Event<'a> {
                 }
                 _ => {}
             }
-            if matches!(key, b"ph" | b"cat") && event.is_known() && !wanted(&event) {
+            if matches!(key, b"ph" | b"cat" | b"name") && event.is_known() && !wanted(&event) {
                 cursor.at = after_close(cursor.bytes, cursor.at, 1)
                     .ok_or(Broken { at: start, expected: "an object that is closed" })?;
                 return Ok(event);
@@ -161,6 +163,11 @@ impl<'a> Event<'a> {
         Ok(None)
     }
 
+    /// Where the arguments start in the bytes that the event was read from.
+    pub(super) fn arguments_at(&self) -> Option<usize> {
+        self.args
+    }
+
     /// Reads the arguments. `bytes` are those that the event was read from.
     #[inline]
     pub(super) fn arguments(&self, bytes: &'a [u8]) -> Result<Arguments<'a>, Broken> {
@@ -180,6 +187,7 @@ impl<'a> Event<'a> {
                 b"Rank" => arguments.rank = value.text(),
                 b"Process Group Ranks" => arguments.group_ranks = value.text(),
                 b"External id" | b"external id" => arguments.external = value.text(),
+                b"Collective name" => arguments.is_collective = true,
                 _ => {}
             }
         }

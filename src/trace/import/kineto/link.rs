@@ -4,9 +4,11 @@ use std::collections::HashMap;
 
 use rayon::prelude::*;
 
+use super::event::Gpu;
+use super::operations::KINDS;
 use super::parts::Groups;
 use super::scan::unescape;
-use super::table::{Launch, Table};
+use super::table::{CommsOperator, Launch, PART, Table};
 use crate::trace::Range;
 
 /// The profiler's name of a step, before its number.
@@ -24,6 +26,7 @@ struct StepTime {
 /// found their launch.
 pub(super) fn link(table: &mut Table, groups: &Groups) -> usize {
     let launches = by_group(std::mem::take(&mut table.launches), groups);
+    arguments(table, groups, &launches);
     let numbers = step_numbers(table);
     let host: Vec<Vec<StepTime>> = (0..groups.count)
         .map(|group| {
@@ -76,6 +79,58 @@ fn by_group(launches: Vec<Launch>, groups: &Groups) -> Vec<Vec<Launch>> {
     sorted.iter_mut().for_each(|launches| launches.par_sort_unstable());
     sorted
 }
+
+/// Gives kernels of collectives without arguments those of the operator that launched them: the one of the same external id,
+/// else the only one during which the launch began.
+fn arguments(table: &mut Table, groups: &Groups, launches: &[Vec<Launch>]) {
+    let (operators, bare) = (std::mem::take(&mut table.comms), std::mem::take(&mut table.bare));
+    if operators.is_empty() || bare.is_empty() {
+        return;
+    }
+    let mut by_id = vec![Vec::new(); groups.count];
+    for operator in operators {
+        by_id[groups.of_process[operator.process as usize]].push(operator);
+    }
+    let mut by_start = by_id.clone();
+    by_id.iter_mut().for_each(|operators| operators.par_sort_unstable());
+    by_start
+        .iter_mut()
+        .for_each(|operators| operators.sort_unstable_by_key(|operator| operator.start_ns));
+    // number of name and number of arguments: number of both
+    let mut both: HashMap<(u32, u32), u32> = HashMap::new();
+    let texts: Vec<Vec<u8>> = table.names.texts().into_iter().map(<[u8]>::to_vec).collect();
+    for kernel in bare {
+        let Some(span) = table.spans.get_mut(kernel.span) else { continue };
+        let group = groups.of_stream[span.stream as usize];
+        let (operators, by_start) = (&by_id[group], &by_start[group]);
+        let of_id = || {
+            let at = operators.partition_point(|operator| operator.link < kernel.link);
+            let found = operators.get(at).filter(|operator| operator.link == kernel.link)?;
+            (kernel.link != -1).then_some(*found)
+        };
+        let by_time = || {
+            let start = launch(&launches[group], span.ready_ns, span.start_ns)?.start_ns;
+            let before = by_start.partition_point(|operator| operator.start_ns <= start);
+            let near = &by_start[before.saturating_sub(MOST_THREADS)..before];
+            let mut around = near.iter().filter(|operator| start < operator.end_ns);
+            let found: Option<&CommsOperator> = around.next();
+            found.copied().filter(|_| around.next().is_none())
+        };
+        let Some(operator) = of_id().or_else(by_time) else { continue };
+        let name = span.operation / KINDS as u32;
+        let number = *both.entry((name, operator.arguments)).or_insert_with(|| {
+            let mut text = texts[name as usize].clone();
+            text.extend_from_slice(&texts[operator.arguments as usize]);
+            debug_assert!(text.contains(&PART));
+            table.names.intern(&text)
+        });
+        span.operation = number.saturating_mul(KINDS as u32).saturating_add(Gpu::Kernel as u32);
+        span.sequence = operator.sequence;
+    }
+}
+
+/// Threads that may communicate at once.
+const MOST_THREADS: usize = 8;
 
 /// The launch of a link. Where files of several processes were merged, numbers come again: the last
 /// before the work's start is the likely one.

@@ -11,6 +11,7 @@
 
 mod assemble;
 mod blocks;
+mod collective;
 mod event;
 #[cfg(test)]
 #[path = "../../../../benches/made_up/kineto.rs"]

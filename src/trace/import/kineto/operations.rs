@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::assemble::ReadFile;
+use super::collective::{Groups, decode};
 use super::event::Gpu;
 use super::scan::unescape;
-use crate::trace::OperationInfo;
+use crate::trace::{CollectiveInfo, OperationInfo, ProcessGroup};
 
 /// Names of all files, decoded and numbered in their own order, so that numbers do not depend on
 /// which thread read what.
@@ -87,12 +88,18 @@ impl Operations {
         Self { names, pairs: pairs.into_keys().collect(), maps }
     }
 
-    /// The operations as the table of a trace.
-    pub(super) fn table(&self) -> Vec<OperationInfo> {
-        let operation = |(name, kind): &(u32, usize)| {
-            let name = self.names.texts[*name as usize].clone();
-            OperationInfo::imported(name, Gpu::ALL[*kind].as_str())
+    /// The operations as the table of a trace, and the process groups that they belong to.
+    pub(super) fn table(&self, files: &[ReadFile]) -> (Vec<OperationInfo>, Vec<ProcessGroup>) {
+        let mut groups = Groups::default();
+        let mut operation = |(name, kind): &(u32, usize)| {
+            let (name, collective) = decode(&self.names.texts[*name as usize], files);
+            let collective = collective.map(|(info, group)| CollectiveInfo {
+                group: group.map(|group| groups.number(group)),
+                ..info
+            });
+            OperationInfo { collective, ..OperationInfo::imported(name, Gpu::ALL[*kind].as_str()) }
         };
-        self.pairs.iter().map(operation).collect()
+        let table = self.pairs.iter().map(&mut operation).collect();
+        (table, groups.list())
     }
 }

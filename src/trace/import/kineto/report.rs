@@ -26,6 +26,7 @@ pub(super) fn report(files: &[ReadFile]) -> ImportReport {
         let ranges = table.host_ranges.len() + table.device_ranges.len();
         add(&mut report.used, "range".into(), ranges as u64);
         add(&mut report.used, "launch".into(), table.launches_read);
+        add(&mut report.used, "arguments of collectives".into(), table.comms_read);
         for category in &table.categories {
             let name = String::from_utf8_lossy(&category.name);
             let what = match (category.class, &*name) {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::blocks::after_close;
+use super::collective::{self, Collective};
 use super::event::{Class, Event, Gpu};
 use super::intern::Interner;
 use super::number::{NotATime, last_integer, nanoseconds};
@@ -24,6 +25,29 @@ pub(super) struct Launch {
     pub(super) end_ns: i64,
     /// A number of [`Table::processes`].
     pub(super) process: u16,
+}
+
+/// An operator that carries the arguments of the collectives which it launches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct CommsOperator {
+    /// [`link`] of its external id.
+    pub(super) link: i64,
+    pub(super) start_ns: i64,
+    pub(super) end_ns: i64,
+    /// Its arguments: a number of `names`.
+    pub(super) arguments: u32,
+    pub(super) sequence: u32,
+    /// A number of [`Table::processes`].
+    pub(super) process: u16,
+}
+
+/// A kernel of a collective library that has no arguments of its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BareCollective {
+    /// Place among the spans.
+    pub(super) span: usize,
+    /// [`link`] of its external id.
+    pub(super) link: i64,
 }
 
 /// A category seen in the file.
@@ -64,6 +88,12 @@ pub(super) struct Table {
     /// Unlinked: `operation` is 3 x name + kind, `ready_ns` the [`link`].
     pub(super) spans: Vec<Span>,
     pub(super) launches: Vec<Launch>,
+    pub(super) comms: Vec<CommsOperator>,
+    pub(super) bare: Vec<BareCollective>,
+    /// Operators whose arguments alone were kept.
+    pub(super) comms_read: u64,
+    /// Whether a name is that of a kernel of NCCL, RCCL and the like, by number of name; as far as names were looked at.
+    pub(super) libraries: Vec<bool>,
     /// How many launches there were, kept when they are linked and gone.
     pub(super) launches_read: u64,
     /// Annotations of the host; `thread` is a number of `threads`.
@@ -143,7 +173,9 @@ impl Table {
         let mut class = None;
         let mut passed = false;
         let event = Event::read(cursor, |event| {
-            passed = !self.is_wanted(event, &mut class);
+            // of what is wanted, only an operator's name can change that
+            passed =
+                class.is_none_or(|class| class == Class::Operator) && !self.is_wanted(event, &mut class);
             !passed
         })?;
         if !passed {
@@ -174,7 +206,9 @@ impl Table {
         let found = &mut self.categories[found];
         let unwanted = match found.class {
             Class::Other => true,
-            Class::Operator => !self.operators,
+            Class::Operator => {
+                !self.operators && event.name.is_some_and(|name| name != collective::OPERATOR)
+            }
             _ => false,
         };
         found.ignored += u64::from(unwanted);
@@ -262,7 +296,18 @@ impl Table {
                     }
                 }
             }
-            Class::HostRange | Class::DeviceRange | Class::Operator | Class::Other => {
+            Class::Operator => {
+                let is_used = self.comms_operator(event, (start_ns, end_ns), bytes)?;
+                match (self.operators, is_used) {
+                    (true, _) => self.range(event, class, (start_ns, end_ns), bytes)?,
+                    (false, true) => self.comms_read += 1,
+                    (false, false) => {
+                        let category = self.category(event.category.unwrap_or_default());
+                        self.categories[category].ignored += 1;
+                    }
+                }
+            }
+            Class::HostRange | Class::DeviceRange | Class::Other => {
                 self.range(event, class, (start_ns, end_ns), bytes)?;
             }
         }
@@ -294,7 +339,24 @@ impl Table {
         {
             self.ranks.entry(row as u16).or_insert(rank);
         }
-        let operation = self.names.intern(name).saturating_mul(3).saturating_add(gpu as u32);
+        let mut sequence = Span::NO_SEQUENCE;
+        let named = if arguments.is_collective {
+            match Collective::of(event, bytes)? {
+                Some(found) => {
+                    sequence = found.sequence;
+                    self.names.intern(&found.key(name))
+                }
+                None => self.names.intern(name),
+            }
+        } else {
+            let named = self.names.intern(name);
+            if gpu == Gpu::Kernel && self.is_library(named, name) {
+                let link = link(None, arguments.external);
+                self.bare.push(BareCollective { span: self.spans.len(), link });
+            }
+            named
+        };
+        let operation = named.saturating_mul(3).saturating_add(gpu as u32);
         self.used[gpu as usize] += 1;
         self.spans.push(Span {
             sample: 0,
@@ -307,10 +369,40 @@ impl Table {
             ready_ns: link(arguments.correlation, arguments.external),
             start_ns,
             end_ns,
-            last_arrival_ns: -1,
+            sequence,
             ..Span::EMPTY
         });
         Ok(())
+    }
+
+    /// Whether a kernel is of a collective library, by its name.
+    #[inline]
+    fn is_library(&mut self, number: u32, name: &[u8]) -> bool {
+        let number = number as usize;
+        if number >= self.libraries.len() {
+            self.libraries.resize(number + 1, false);
+            let start = name.get(..8).unwrap_or(name).to_ascii_lowercase();
+            self.libraries[number] = memchr::memmem::find(&start, b"ccl").is_some();
+        }
+        self.libraries[number]
+    }
+
+    /// Keeps the arguments of an operator that carries a collective's; false if it carries none.
+    fn comms_operator(
+        &mut self,
+        event: &Event<'_>,
+        (start_ns, end_ns): (i64, i64),
+        bytes: &[u8],
+    ) -> Result<bool, Broken> {
+        if event.name != Some(collective::OPERATOR) {
+            return Ok(false);
+        }
+        let Some(found) = Collective::of(event, bytes)? else { return Ok(false) };
+        let link = link(None, event.arguments(bytes)?.external);
+        let arguments = self.names.intern(&found.key(b""));
+        let (process, sequence) = (self.process(event.pid), found.sequence);
+        self.comms.push(CommsOperator { link, start_ns, end_ns, arguments, sequence, process });
+        Ok(true)
     }
 
     fn stream(&mut self, pid: &[u8], device: &[u8], stream: &[u8]) -> u32 {
@@ -364,6 +456,14 @@ impl Table {
         for (stream, rank) in other.ranks {
             self.ranks.entry(row(&streams, stream)).or_insert(rank);
         }
+        self.comms.extend(other.comms.into_iter().map(|one| CommsOperator {
+            arguments: names[one.arguments as usize],
+            process: row(&processes, one.process),
+            ..one
+        }));
+        let first = self.spans.len();
+        self.bare
+            .extend(other.bare.into_iter().map(|one| BareCollective { span: first + one.span, ..one }));
         self.spans.reserve_exact(other.spans.len());
         self.spans.extend(other.spans.into_iter().map(|span| Span {
             operation: names[span.operation as usize / 3] * 3 + span.operation % 3,
@@ -385,6 +485,7 @@ impl Table {
                 .map(|launch| Launch { process: row(&processes, launch.process), ..launch }),
         );
         self.launches_read += other.launches_read;
+        self.comms_read += other.comms_read;
         for category in other.categories {
             let at = self.category(&category.name);
             self.categories[at].ignored += category.ignored;

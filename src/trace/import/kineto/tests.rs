@@ -1,5 +1,6 @@
 //! The importer against generated traces with known answers, and against everything else.
 
+mod collectives;
 mod launch;
 mod odd;
 mod packed;

@@ -22,6 +22,8 @@ pub(super) struct Metadata {
     /// What a file that this program exported says of its numbers.
     pub(super) provenance: Option<Provenance>,
     pub(super) environment: Environment,
+    /// Names and global ranks of process groups, from `distributedInfo`.
+    pub(super) groups: Vec<(String, Vec<u32>)>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -57,6 +59,7 @@ impl Metadata {
                 self.rank =
                     number("rank").and_then(|n| u32::try_from(n).ok()).filter(|rank| *rank <= MOST_RANK);
                 self.world_size = number("world_size");
+                self.groups = groups(&value["pg_config"]);
                 put("backend", value["backend"].clone());
                 put("nccl", value["nccl_version"].clone());
                 put("world_size", value["world_size"].clone());
@@ -91,6 +94,17 @@ fn cuda_version(value: &Value) -> Value {
         Some(number) if number >= 1000 => json!(format!("{}.{}", number / 1000, number % 1000 / 10)),
         _ => value.clone(),
     }
+}
+
+/// Names and ranks of the process groups whose ranks are all listed.
+fn groups(config: &Value) -> Vec<(String, Vec<u32>)> {
+    let group = |group: &Value| {
+        let rank = |rank: &Value| rank.as_u64().and_then(|rank| u32::try_from(rank).ok());
+        let mut ranks = group["ranks"].as_array()?.iter().map(rank).collect::<Option<Vec<u32>>>()?;
+        ranks.sort_unstable();
+        Some((group["pg_name"].as_str()?.to_owned(), ranks))
+    };
+    config.as_array().into_iter().flatten().filter_map(group).collect()
 }
 
 /// Names and memory of the devices.
