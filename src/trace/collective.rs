@@ -58,9 +58,10 @@ impl ProcessGroup {
         if let Some(kind) = parallelism(&self.description).or_else(|| parallelism(&self.name)) {
             return kind.to_owned();
         }
-        match self.description.as_str() {
-            "" | "undefined" => format!("group {}", self.name),
-            description => description.to_owned(),
+        match (self.description.as_str(), self.name.as_str()) {
+            ("" | "undefined", "") => format!("group of {}", self.size),
+            ("" | "undefined", name) => format!("group {name}"),
+            (description, _) => description.to_owned(),
         }
     }
 }

@@ -115,6 +115,10 @@ pub struct ImportReport {
     pub ranks_from: Option<String>,
     /// What was missing or odd, a sentence each.
     pub warnings: Vec<String>,
+    /// Clocks that timed the ranks, where that is not one a file: an export of this program has those of the trace that it
+    /// was made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clocks: Option<u32>,
 }
 
 /// What was run, where and how; lies in the trace file's footer.

@@ -16,7 +16,7 @@ use super::flows::Flows;
 use crate::base::text::escaped_json;
 use crate::plan::Lane;
 use crate::table::Provenance;
-use crate::trace::{OperationInfo, Span, Trace};
+use crate::trace::{CollectiveInfo, OperationInfo, ProcessGroup, Span, Trace};
 
 /// Which ranks go into a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,8 +199,11 @@ impl<W: Write> ChromeFile<'_, W> {
 
     fn spans(&mut self) -> io::Result<()> {
         let own = self.trace.meta.import.is_none();
-        let events: Vec<OperationEvent> =
-            self.trace.operations.iter().map(|operation| OperationEvent::of(operation, own)).collect();
+        let events: Vec<OperationEvent> = {
+            let groups = &self.trace.meta.groups;
+            let operations = self.trace.operations.iter();
+            operations.map(|operation| OperationEvent::of(operation, groups, own)).collect()
+        };
         let mut flows = Flows::new(&self.trace.operations);
         let steps = own && !annotations::has_steps(self.trace);
         let key = |span: &Span| (span.sample, span.phase, span.step);
@@ -261,12 +264,14 @@ impl<W: Write> ChromeFile<'_, W> {
         let arrival = (span.last_arrival_ns != -1).then_some(span.last_arrival_ns);
         let arrival =
             arrival.map_or(String::new(), |ns| format!(r#","last arrival":{}"#, Micros::at(ns)));
+        let sequence = (span.sequence != Span::NO_SEQUENCE).then_some(span.sequence);
+        let sequence = sequence.map_or(String::new(), |number| format!(r#","Seq":{number}"#));
         self.events.complete(
             (event.cat, &event.name),
             row,
             (span.start_ns, span.end_ns),
             format_args!(
-                r#""device":{device},"stream":{},"correlation":{correlation}{}{arrival}"#,
+                r#""device":{device},"stream":{},"correlation":{correlation}{}{arrival}{sequence}"#,
                 row.tid, event.args
             ),
         )?;
@@ -304,14 +309,19 @@ struct OperationEvent {
 }
 
 impl OperationEvent {
-    fn of(operation: &OperationInfo, own: bool) -> Self {
+    fn of(operation: &OperationInfo, groups: &[ProcessGroup], own: bool) -> Self {
         let (cat, launch) = match operation.kind.as_str() {
             "memcpy" => ("gpu_memcpy", "\"cudaMemcpyAsync\""),
             "memset" => ("gpu_memset", "\"cudaMemsetAsync\""),
             _ => ("kernel", "\"cudaLaunchKernel\""),
         };
         if !own {
-            return Self { cat, launch, name: quoted(&operation.name), args: String::new() };
+            let of = |info: &CollectiveInfo| {
+                let group = info.group.and_then(|group| groups.get(group as usize));
+                collective(info, group)
+            };
+            let args = operation.collective.as_ref().map_or(String::new(), of);
+            return Self { cat, launch, name: quoted(&operation.name), args };
         }
         let name = match operation.lane {
             Lane::Comm => format!("ncclDevKernel_{}({})", camel(&operation.kind), operation.name),
@@ -328,6 +338,27 @@ impl OperationEvent {
         }
         Self { cat, launch, name: quoted(&name), args }
     }
+}
+
+/// Arguments of a collective as PyTorch's profiler writes them, each after a comma.
+fn collective(info: &CollectiveInfo, group: Option<&ProcessGroup>) -> String {
+    let mut args = format!(r#","Collective name":{}"#, quoted(&info.name));
+    for (key, elements) in [("In msg nelems", info.in_elements), ("Out msg nelems", info.out_elements)] {
+        args.extend(elements.map(|elements| format!(r#","{key}":{elements}"#)));
+    }
+    if !info.dtype.is_empty() {
+        args += &format!(r#","dtype":{}"#, quoted(&info.dtype));
+    }
+    if let Some(group) = group {
+        args += &format!(
+            r#","Process Group Name":{},"Process Group Description":{},"Process Group Ranks":"{:?}","Group size":{}"#,
+            quoted(&group.name),
+            quoted(&group.description),
+            group.ranks,
+            group.size
+        );
+    }
+    args
 }
 
 /// `all_reduce` as NCCL writes it: `AllReduce`.

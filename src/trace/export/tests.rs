@@ -11,7 +11,7 @@ use crate::machine::hardware::Target;
 use crate::plan::{Lane, Phase};
 use crate::run::sim::{simulate, testing};
 use crate::table::Spec;
-use crate::trace::{Range, Span, Stream, Trace};
+use crate::trace::{CollectiveInfo, ProcessGroup, Range, Span, Stream, Trace};
 
 fn simulated(architecture: &str) -> Trace {
     let spec = Spec { output_tokens: 4, ..testing::spec(architecture, "tiny") };
@@ -218,6 +218,49 @@ fn imported_traces_keep_their_names_streams_devices_and_ranges() {
     assert_eq!(names, ["ProfilerStep#3", "a \"quoted\"\nname"], "its own steps, and no others");
     assert_eq!(ranges[0].times(), (11, 2222));
     assert!(!text.contains("(simulated)"));
+}
+
+#[test]
+fn process_groups_and_single_clocks_survive_an_export_of_a_file_a_rank() {
+    let mut trace = imported();
+    let group = |name: &str, ranks: &[u32]| ProcessGroup {
+        name: name.into(),
+        description: "TP".into(),
+        size: ranks.len() as u32,
+        ranks: ranks.to_vec(),
+    };
+    trace.meta.groups = vec![group("1", &[0, 1])];
+    let info = CollectiveInfo {
+        name: "allreduce".into(),
+        group: Some(0),
+        in_elements: Some(8),
+        out_elements: Some(8),
+        dtype: "Float".into(),
+        ..CollectiveInfo::default()
+    };
+    let operation = trace.spans[0].operation as usize;
+    trace.operations[operation].kind = "kernel".into();
+    trace.operations[operation].collective = Some(info.sized());
+    trace.spans[0].sequence = 5;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("out.json");
+    std::fs::write(&path, exported(&trace, Ranks::All)).unwrap();
+    let back = crate::trace::import::open(&path).unwrap();
+    assert_eq!(back.meta.groups, trace.meta.groups);
+    assert!(
+        back.operations.iter().any(|operation| operation.collective == trace.operations[at].collective)
+    );
+    assert!(back.spans.iter().any(|span| span.sequence == 5));
+    // a run of our own has one clock, whatever the number of files
+    let own = simulated("ladder");
+    let dir = tempfile::tempdir().unwrap();
+    for rank in 0..own.meta.ranks {
+        let path = dir.path().join(format!("rank{rank}.json"));
+        std::fs::write(path, exported(&own, Ranks::One(rank))).unwrap();
+    }
+    let back = crate::trace::import::open(dir.path()).unwrap();
+    assert_eq!((&back.meta.clock, back.meta.ranks), (&own.meta.clock, own.meta.ranks));
+    assert_eq!(back.meta.import.unwrap().clocks, Some(1));
 }
 
 #[test]

@@ -147,7 +147,12 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
         streams,
         range_names: range_names.texts,
         groups,
-        import: Some(crate::trace::ImportReport { warnings: said, ranks_from: decision.how, ..report }),
+        import: Some(crate::trace::ImportReport {
+            warnings: said,
+            ranks_from: decision.how,
+            clocks: own_clock(&files).map(|(_, clocks)| clocks),
+            ..report
+        }),
     };
     Trace { meta, operations: table, spans, ranges }
 }
@@ -163,7 +168,16 @@ fn shifts(files: &[ReadFile], said: &mut Vec<String>) -> Vec<i64> {
     bases.iter().map(|base| shift(base).unwrap_or(0)).collect()
 }
 
+/// The clock of what this program exported, in one file or in one for each rank, and how many clocks timed its ranks.
+fn own_clock(files: &[ReadFile]) -> Option<(String, u32)> {
+    let first = files.first()?.metadata.clock.as_ref()?;
+    files.iter().all(|file| file.metadata.clock.as_ref() == Some(first)).then(|| first.clone())
+}
+
 fn clock(files: &[ReadFile], shifts: &[i64]) -> String {
+    if let Some((clock, _)) = own_clock(files) {
+        return clock;
+    }
     if files.len() == 1 {
         return "the profiler's, one for host and devices".into();
     }

@@ -78,13 +78,13 @@ pub(super) fn decode(
     key: &str,
     files: &[ReadFile],
 ) -> (String, Option<(CollectiveInfo, Option<ProcessGroup>)>) {
-    let mut parts = key.split(char::from(PART));
-    let name = parts.next().unwrap_or_default().to_owned();
-    let values: Vec<&str> = parts.collect();
-    let [collective, entered, left, dtype, group, description, ranks, size, start, stride] = values[..]
+    let parts: Vec<&str> = key.rsplitn(KEYS.len() + 1, char::from(PART)).collect();
+    let [stride, start, size, ranks, description, group, dtype, left, entered, collective, name] =
+        parts[..]
     else {
-        return (name, None);
+        return (key.to_owned(), None);
     };
+    let name = name.to_owned();
     let number = |text: &str| text.parse::<u64>().ok();
     let info = CollectiveInfo {
         name: collective.to_owned(),

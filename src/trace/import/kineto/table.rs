@@ -170,18 +170,19 @@ impl Table {
     #[inline]
     fn event(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Broken> {
         let bytes = cursor.bytes;
-        let mut class = None;
+        // the category's number, once it is known
+        let mut category = None;
         let mut passed = false;
         let event = Event::read(cursor, |event| {
-            // of what is wanted, only an operator's name can change that
-            passed =
-                class.is_none_or(|class| class == Class::Operator) && !self.is_wanted(event, &mut class);
+            passed = !self.is_wanted(event, &mut category);
             !passed
         })?;
         if !passed {
-            match (event.phase, class) {
+            match (event.phase, category) {
                 (Some(b"M"), _) => self.label(&event, bytes)?,
-                (Some(_), Some(class)) => self.keep(&event, class, bytes)?,
+                (Some(_), Some(category)) => {
+                    self.keep(&event, self.categories[category].class, bytes)?;
+                }
                 (Some(_), None) => self.note("event", "no category"),
                 (None, _) => self.note("event", "no phase (ph)"),
             }
@@ -191,18 +192,26 @@ impl Table {
         Ok(())
     }
 
-    /// Whether an event of this phase and category is kept; if not, it is counted.
+    /// Whether an event of this phase and category is kept; if not, it is counted. Asked again when the name is known, which
+    /// decides only about operators.
     #[inline]
-    fn is_wanted(&mut self, event: &Event<'_>, class: &mut Option<Class>) -> bool {
+    fn is_wanted(&mut self, event: &Event<'_>, category: &mut Option<usize>) -> bool {
         let phase = event.phase.and_then(|phase| phase.first()).copied().unwrap_or(0);
         if phase == b'M' && event.name.is_none_or(is_label) {
             return true;
         }
-        if phase != b'X' {
-            *self.phases.entry(phase).or_default() += 1;
-            return false;
-        }
-        let found = self.category(event.category.unwrap_or_default());
+        let found = match *category {
+            Some(found) if self.categories[found].class != Class::Operator => return true,
+            Some(found) => found,
+            None => {
+                if phase != b'X' {
+                    *self.phases.entry(phase).or_default() += 1;
+                    return false;
+                }
+                self.category(event.category.unwrap_or_default())
+            }
+        };
+        *category = Some(found);
         let found = &mut self.categories[found];
         let unwanted = match found.class {
             Class::Other => true,
@@ -212,7 +221,6 @@ impl Table {
             _ => false,
         };
         found.ignored += u64::from(unwanted);
-        *class = Some(found.class);
         !unwanted
     }
 

@@ -22,6 +22,8 @@ pub(super) struct Metadata {
     /// What a file that this program exported says of its numbers.
     pub(super) provenance: Option<Provenance>,
     pub(super) environment: Environment,
+    /// The clock of a file that this program exported, in words, and how many clocks timed its ranks.
+    pub(super) clock: Option<(String, u32)>,
     /// Names and global ranks of process groups, from `distributedInfo`.
     pub(super) groups: Vec<(String, Vec<u32>)>,
     pub(super) warnings: Vec<String>,
@@ -70,6 +72,11 @@ impl Metadata {
                 for (key, value) in value["environment"].as_object().into_iter().flatten() {
                     put(key, value.clone());
                 }
+                let import = &value["import"];
+                let files = import["files"].as_array().map_or(1, Vec::len);
+                let clocks = import["clocks"].as_u64().unwrap_or(files as u64);
+                let clock = value["clock"].as_str().map(str::to_owned);
+                self.clock = clock.zip(u32::try_from(clocks).ok());
                 let provenance = serde_json::from_value(value["provenance"].clone());
                 // what cannot be read is not taken for measured
                 self.provenance = Some(provenance.unwrap_or_else(|error| {

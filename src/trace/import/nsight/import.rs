@@ -190,6 +190,7 @@ impl Notes {
             ignored: self.ignored,
             ranks_from: None,
             warnings: self.warnings,
+            clocks: None,
         }
     }
 }

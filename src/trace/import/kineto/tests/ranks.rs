@@ -68,6 +68,27 @@ fn names_tell_ranks_where_files_do_not_and_order_where_names_do_not() {
 }
 
 #[test]
+fn exports_keep_the_clock_of_the_trace_that_they_were_made_of() {
+    let file = |own: &str| {
+        format!(r#"{{"ladderscope": {own}, "traceEvents": {}}}"#, kernel(r#""ts": 1, "dur": 2"#))
+    };
+    for (own, clocks) in [
+        (r#"{"provenance": "simulated", "clock": "virtual", "import": null}"#, 1),
+        (r#"{"provenance": "measured", "clock": "virtual", "import": {"files": ["a", "b"]}}"#, 2),
+        (
+            r#"{"provenance": "measured", "clock": "virtual", "import": {"files": ["a"], "clocks": 3}}"#,
+            3,
+        ),
+    ] {
+        let trace = read(&file(own));
+        assert_eq!(trace.meta.clock, "virtual");
+        assert_eq!(import_report(&trace).clocks, Some(clocks));
+    }
+    let foreign = read(&kernel(r#""ts": 1, "dur": 2"#));
+    assert_eq!(import_report(&foreign).clocks, None);
+}
+
+#[test]
 fn clocks_of_files_are_tied_by_their_base() {
     let file = |base: &str, at| {
         format!(
