@@ -4,9 +4,11 @@
 //! The rules stand here and nowhere else; `overlap`, the timeline and the report show what they say. Remedies are what
 //! [`super::rewire`] makes of the trace's own times.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
-use super::analysis::{CollectiveSplit, NameRow, TraceReport, arrivals};
+use super::analysis::{TraceReport, arrivals};
 use super::rewire::{Asked, Choice, Rewiring, Setting, Times};
 use crate::base::text::fitting_name;
 use crate::plan::{Architecture, Lane, LayerSet};
@@ -142,7 +144,7 @@ pub fn verdict(
     let is_imported = trace.meta.import.is_some();
     let split = arrivals(trace, selection);
     let splits = split.as_ref().map_or(&[][..], |found| &found.collectives);
-    let collectives = collectives(report, splits);
+    let collectives = collectives(report);
     let cause = match splits {
         [] => Cause::Inconclusive,
         splits => Cause::of(
@@ -192,25 +194,34 @@ fn needed(report: &TraceReport) -> String {
     }
 }
 
-/// The collectives by what of them is exposed.
-fn collectives(report: &TraceReport, splits: &[CollectiveSplit]) -> Vec<CollectiveVerdict> {
-    let comm = || report.names.iter().filter(|row| row.lane == "comm");
-    let all: f64 = comm().map(|row| row.exposed_us).sum();
+/// The collectives by what of them is exposed: a row a name and kind of process group.
+fn collectives(report: &TraceReport) -> Vec<CollectiveVerdict> {
+    let all: f64 = report.collectives.iter().map(|row| row.executed.exposed_us).sum();
     let ranks = report.overlap.ranks.len().max(1) as u64;
-    let of = |row: &NameRow| {
-        let split = splits.iter().find(|split| split.name == row.name);
-        let time = split.map(|split| split.transfer_us + split.waited_us).filter(|time| *time > 0.0);
+    let several = report.groups.len() > 1;
+    // executions, exposed time, matched time that moves data and that waits
+    let mut sums: BTreeMap<(String, Option<&str>), (u64, f64, f64, f64)> = BTreeMap::new();
+    for row in &report.collectives {
+        let sum =
+            sums.entry((row.family.clone(), row.group.as_deref().filter(|_| several))).or_default();
+        let count = row.executed.count as f64;
+        sum.0 += row.executed.count;
+        sum.1 += row.executed.exposed_us;
+        sum.2 += row.transfer_us.unwrap_or(0.0) * count;
+        sum.3 += row.waited_us.unwrap_or(0.0) * count;
+    }
+    let of = |((name, group), sum): ((String, Option<&str>), (u64, f64, f64, f64))| {
+        let (count, exposed_us, transfer, waited) = sum;
         CollectiveVerdict {
-            name: row.name.clone(),
-            share: if all > 0.0 { row.exposed_us / all } else { 0.0 },
-            count: row.count / ranks,
-            exposed_us: row.exposed_us,
-            cause: split
-                .map_or(Cause::Inconclusive, |split| Cause::of(split.transfer_us, split.waited_us)),
-            transfer_share: split.zip(time).map(|(split, time)| split.transfer_us / time),
+            name: group.map_or_else(|| name.clone(), |group| format!("{name} ({group})")),
+            share: if all > 0.0 { exposed_us / all } else { 0.0 },
+            count: count / ranks,
+            exposed_us,
+            cause: Cause::of(transfer, waited),
+            transfer_share: (transfer + waited > 0.0).then(|| transfer / (transfer + waited)),
         }
     };
-    let mut rows: Vec<CollectiveVerdict> = comm().map(of).collect();
+    let mut rows: Vec<CollectiveVerdict> = sums.into_iter().map(of).collect();
     rows.sort_by(|a, b| b.exposed_us.total_cmp(&a.exposed_us));
     rows.truncate(NAMED);
     rows

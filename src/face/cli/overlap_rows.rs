@@ -3,8 +3,8 @@
 
 use super::overlap::By;
 use crate::study::analysis::{
-    GroupRow, LayerRow, RangeRow, RankArrivals, StepSummary, Stragglers, TraceReport, names_table,
-    stretches_table,
+    GroupRow, LayerRow, RangeRow, RankArrivals, StepSummary, Stragglers, TraceReport, collectives_table,
+    names_table, stretches_table,
 };
 use crate::table::render::{Shown, Table};
 use crate::trace::overlap::{OverlapReport, RankOverlap};
@@ -49,7 +49,7 @@ pub fn by(report: &TraceReport, by: By) -> Table {
     match by {
         By::Step => steps(&report.steps),
         By::Layer => layers(&report.layers),
-        By::Collective => groups("collective", &report.collectives),
+        By::Collective => collectives_table(&report.collectives),
         By::Range => ranges(&report.ranges),
         By::Kind => groups("kind", &report.kinds),
         By::Name => names_table(&report.names),

@@ -9,8 +9,8 @@ use crate::base::error::{Error, Result};
 use crate::base::statistics::median;
 use crate::base::text::{counted, fitting_name};
 use crate::study::analysis::{
-    ExposedStretch, GroupRow, NameRow, PathSummary, StepSummary, Stragglers, TraceReport, names_table,
-    stretches_table,
+    CollectiveRow, ExposedStretch, GroupRow, NameRow, PathSummary, StepSummary, Stragglers, TraceReport,
+    collectives_table, group_overlap_table, names_table, stretches_table,
 };
 use crate::study::verdict::Verdict;
 use crate::trace::ImportReport;
@@ -37,6 +37,7 @@ pub fn report(report: &TraceReport, verdict: &Verdict, matched: &RuleReport) -> 
         Some(ranks(report)),
         idle(report),
         collectives(report),
+        groups(report),
         steps(report),
         report.critical_path.as_ref().map(critical_path),
         report.stragglers.as_ref().and_then(stragglers),
@@ -66,9 +67,10 @@ pub fn by(report: &TraceReport, by: By) -> Result<String> {
                 "neither operations nor named ranges tell layers in this trace",
             ),
         },
-        By::Collective => {
-            ("By collective: sums of durations (us a rank)", "there is no communication in it")
-        }
+        By::Collective => (
+            "By collective: sums of durations (us a rank), means of an execution (us)",
+            "there is no communication in it",
+        ),
         By::Range => (
             "By named range: what the device did in its time (us a rank)",
             "the trace has no NVTX ranges or annotations there",
@@ -83,7 +85,7 @@ pub fn by(report: &TraceReport, by: By) -> Result<String> {
         }
     };
     let table = match by {
-        By::Collective => rows::groups("collective", &shortened(&report.collectives)),
+        By::Collective => collectives_table(&shortened(&report.collectives)),
         By::Name => {
             let cut = |row: &NameRow| NameRow { name: fitting_name(&row.name, NAME), ..row.clone() };
             names_table(&report.names.iter().map(cut).collect::<Vec<_>>())
@@ -222,8 +224,12 @@ fn sum_of(parts: &[(&str, f64)], all: f64) -> String {
     told.collect::<Vec<_>>().join(" + ")
 }
 
-fn shortened(groups: &[GroupRow]) -> Vec<GroupRow> {
-    groups.iter().map(|row| GroupRow { name: short(&row.name), ..row.clone() }).collect()
+fn shortened(rows: &[CollectiveRow]) -> Vec<CollectiveRow> {
+    let row = |row: &CollectiveRow| CollectiveRow {
+        executed: GroupRow { name: fitting_name(&row.executed.name, NAME / 2), ..row.executed.clone() },
+        ..row.clone()
+    };
+    rows.iter().map(row).collect()
 }
 
 /// A name cut to what fits, at a character.
@@ -253,8 +259,31 @@ fn collectives(report: &TraceReport) -> Option<String> {
         )
     });
     (!all.is_empty()).then(|| {
-        let table = output::aligned(&rows::groups("collective", &shortened(shown)));
+        let rows: Vec<GroupRow> = shown
+            .iter()
+            .map(|row| GroupRow { name: short(&called(row)), ..row.executed.clone() })
+            .collect();
+        let table = output::aligned(&rows::groups("collective", &rows));
         format!("{title} (us a rank)\n{table}{longest}")
+    })
+}
+
+/// A collective's name, its process group and message size if the trace has them.
+fn called(row: &CollectiveRow) -> String {
+    let bytes = row.message_bytes.filter(|_| row.group.is_some()).map(|bytes| format!("{bytes} B"));
+    let more: Vec<String> = row.group.clone().into_iter().chain(bytes).collect();
+    if more.is_empty() {
+        return row.executed.name.clone();
+    }
+    let more = format!(" ({})", more.join(", "));
+    fitting_name(&row.executed.name, NAME.saturating_sub(more.chars().count())) + &more
+}
+
+/// Overlap by kind of process group, if there are several.
+fn groups(report: &TraceReport) -> Option<String> {
+    (report.groups.len() > 1).then(|| {
+        let table = output::aligned(&group_overlap_table(&report.groups));
+        format!("Overlap by kind of process group (us a rank)\n{table}")
     })
 }
 
@@ -316,9 +345,16 @@ fn critical_path(path: &PathSummary) -> String {
 }
 
 fn stragglers(stragglers: &Stragglers) -> Option<String> {
-    let worst = stragglers.worst.first()?;
+    let clocks = stragglers.clocks_apart_us.map(|apart| {
+        format!(
+            "  clocks: ends of collectives are {apart:.1} us apart between ranks (90th percentile)\n"
+        )
+    });
+    let Some(worst) = stragglers.worst.first() else {
+        return clocks.map(|clocks| format!("All ranks arrive together at collectives\n{clocks}"));
+    };
     let mut text = format!(
-        "Last to arrive, at {} collectives of two ranks or more (us)\n{}",
+        "Last to arrive, at {} matched collectives (us)\n{}",
         stragglers.matched,
         output::aligned(&rows::stragglers(stragglers))
     );
@@ -331,8 +367,13 @@ fn stragglers(stragglers: &Stragglers) -> Option<String> {
         worst.waited_ns as f64 / 1e3
     );
     if stragglers.unmatched > 0 {
-        let _ = writeln!(text, "  {} more have no partner on another rank", stragglers.unmatched);
+        let _ = writeln!(
+            text,
+            "  {} spans of collectives could not be matched with those of other ranks",
+            stragglers.unmatched
+        );
     }
+    text.extend(clocks);
     if let Some(note) = stragglers.note {
         text += &output::wrapped("  note: ", note, 4);
     }
@@ -363,6 +404,7 @@ mod tests {
             ignored: [("cpu_op".to_owned(), 7)].into(),
             ranks_from: Some("ranks from file names".into()),
             warnings: vec!["the file ends in the middle of an event".into()],
+            clocks: None,
         };
         let text = import(&report);
         for part in

@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use super::clocks::clocks;
+use super::clocks::Clocks;
+use super::matched::Matching;
 use crate::base::statistics::median;
-use crate::trace::overlap::{Class, Runs, Selection, StepKey, us};
+use crate::trace::overlap::{Class, Runs, Selection, us};
 use crate::trace::{Span, Trace};
 
 /// Collectives of one name.
@@ -44,13 +45,15 @@ pub struct ArrivalReport {
     pub clocks_apart_us: f64,
 }
 
-/// What one rank's span of a collective says.
-#[derive(Clone, Copy)]
-struct Part<'a> {
-    rank: usize,
-    span: &'a Span,
-    /// What the rank computed since its collective before.
-    computed: Computed,
+/// Time of the spans of one operation that were matched: waiting and transfer (ns).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct MatchedTime {
+    /// Matched spans, over all ranks.
+    pub spans: u64,
+    /// Time in which they waited for the last rank.
+    pub waited_ns: i64,
+    /// Time in which they moved data.
+    pub moved_ns: i64,
 }
 
 /// Operations that a rank computed: the sum of their durations, and of their squares (ns).
@@ -71,34 +74,31 @@ impl Computed {
 /// Splits collectives into waiting and transfer, and estimates how much the ranks differ. `None` where fewer than two ranks
 /// took part in the same collectives.
 pub fn arrivals(trace: &Trace, selection: &Selection) -> Option<ArrivalReport> {
-    let runs = Runs::new(trace, selection);
-    let tied = clocks(trace);
-    let ranks = runs.ranks.len();
-    if ranks < 2 {
+    let (runs, matching) = (Runs::new(trace, selection), Matching::of(trace));
+    if runs.ranks.len() < 2 {
         return None;
     }
-    let offset = |rank: usize| tied.offsets.get(&runs.ranks[rank]).copied().unwrap_or(0);
+    let clocks = Clocks::of(trace, &matching);
+    let computed = computed(&runs);
     let mut splits: BTreeMap<String, (CollectiveSplit, Vec<f64>)> = BTreeMap::new();
-    let mut stretches = Stretches::new(ranks);
-    for parts in together(&runs) {
-        let arrivals: Vec<i64> =
-            parts.iter().map(|part| part.span.start_ns.saturating_add(offset(part.rank))).collect();
-        let first = arrivals.iter().copied().min().unwrap_or(0);
-        let own = trace.meta.import.is_none();
-        let recorded =
-            parts.iter().map(|part| part.span.last_arrival_ns).max().filter(|at| own && *at >= 0);
-        let last = recorded.unwrap_or_else(|| arrivals.iter().copied().max().unwrap_or(0));
-        let count = ranks as i64;
-        let ended: i64 =
-            parts.iter().map(|part| part.span.end_ns.saturating_add(offset(part.rank)) / count).sum();
-        let waited: i64 = arrivals.iter().map(|at| last.saturating_sub(*at).max(0) / count).sum();
-        let name = family(trace, parts[0].span);
-        let (split, spreads) = splits.entry(name).or_default();
+    let mut stretches: BTreeMap<Vec<u32>, Stretches> = BTreeMap::new();
+    for collective in matching.collectives() {
+        let spans = || collective.places.iter().map(|place| &trace.spans[*place]);
+        let Some(of) =
+            collective.places.iter().map(|place| computed.get(place)).collect::<Option<Vec<_>>>()
+        else {
+            continue;
+        };
+        let arrived = matching.arrived(trace, &clocks, &collective);
+        let (split, spreads) =
+            splits.entry(family(trace, &trace.spans[collective.places[0]])).or_default();
         split.count += 1;
-        split.transfer_us += us(ended.saturating_sub(last).max(0));
-        split.waited_us += us(waited);
-        spreads.push(us(last.saturating_sub(first).max(0)));
-        stretches.add(&parts);
+        split.transfer_us += us(arrived.mean_moved());
+        split.waited_us += us(arrived.mean_waited());
+        spreads.push(us(arrived.last.saturating_sub(arrived.first).max(0)));
+        let ranks: Vec<u32> = spans().map(|span| span.rank).collect();
+        let count = ranks.len();
+        stretches.entry(ranks).or_insert_with(|| Stretches::new(count)).add(&of);
     }
     let mut collectives: Vec<CollectiveSplit> = splits
         .into_iter()
@@ -109,13 +109,32 @@ pub fn arrivals(trace: &Trace, selection: &Selection) -> Option<ArrivalReport> {
         })
         .collect();
     collectives.sort_by(|a, b| (b.transfer_us + b.waited_us).total_cmp(&(a.transfer_us + a.waited_us)));
-    let (rank_pct, operation_pct) = stretches.skew();
+    let (rank_pct, operation_pct) = skew(stretches.values());
     (!collectives.is_empty()).then_some(ArrivalReport {
         collectives,
         rank_pct,
         operation_pct,
-        clocks_apart_us: us(tied.apart_ns),
+        clocks_apart_us: us(clocks.apart_ns),
     })
+}
+
+/// What the matched spans of each operation waited and moved, within a selection.
+pub(super) fn times_by_operation(
+    runs: &Runs,
+    matching: &Matching,
+    clocks: &Clocks,
+) -> HashMap<u32, MatchedTime> {
+    let mut times: HashMap<u32, MatchedTime> = HashMap::new();
+    for collective in matching.selected(runs) {
+        let arrived = matching.arrived(runs.trace, clocks, &collective);
+        for ((place, waited), moved) in collective.places.iter().zip(arrived.waited).zip(arrived.moved) {
+            let time = times.entry(runs.trace.spans[*place].operation).or_default();
+            time.spans += 1;
+            time.waited_ns = time.waited_ns.saturating_add(waited);
+            time.moved_ns = time.moved_ns.saturating_add(moved);
+        }
+    }
+    times
 }
 
 /// The name of a collective without its layer and phase.
@@ -127,54 +146,33 @@ fn family(trace: &Trace, span: &Span) -> String {
     }
 }
 
-/// The parts of every collective that all ranks took part in: the n-th of a kind in a step on one rank
-/// is the n-th on the others.
-fn together<'a>(runs: &Runs<'a>) -> Vec<Vec<Part<'a>>> {
-    let own = runs.trace.meta.import.is_none();
-    let mut kinds: HashMap<&str, u32> = HashMap::new();
-    let mut key_of = |span: &Span| {
-        if own {
-            return span.operation;
-        }
-        let kind = runs.trace.operations.get(span.operation as usize).map_or("", |o| o.kind.as_str());
-        let next = kinds.len() as u32;
-        *kinds.entry(kind).or_insert(next)
-    };
-    let mut groups: HashMap<(StepKey, u32), Vec<Vec<Part<'a>>>> = HashMap::new();
-    for (rank, of_rank) in runs.by_rank.iter().enumerate() {
+/// What a rank computed since its collective before, by the place of each selected collective.
+fn computed(runs: &Runs) -> HashMap<usize, Computed> {
+    let mut computed = HashMap::new();
+    for of_rank in &runs.by_rank {
         let mut sums = Computed::default();
         // a step of a long trace may be cut in two, between its lanes
         for cut in of_rank.chunk_by(|a, b| a.step == b.step && a.at.end == b.at.start) {
-            let (step, at) = (cut[0].step, cut[0].at.start..cut[cut.len() - 1].at.end);
-            let is_comm = |span: &&Span| runs.class(span) == Class::Comm;
-            // each lane lies in order of its starts: both are gone through at once
-            let spans = || runs.trace.spans[at.clone()].iter().filter(move |s| runs.clip(s).is_some());
-            let mut others = spans().filter(|span| !is_comm(span)).peekable();
-            for span in spans().filter(is_comm) {
-                while let Some(other) = others.next_if(|other| other.start_ns < span.start_ns) {
+            let at = cut[0].at.start..cut[cut.len() - 1].at.end;
+            let spans = || at.clone().map(|place| (place, &runs.trace.spans[place]));
+            // each lane lies in order of its starts: both are iterated at once
+            let spans = || spans().filter(|(_, span)| runs.clip(span).is_some());
+            let is_comm = |span: &Span| runs.class(span) == Class::Comm;
+            let mut others = spans().filter(|(_, span)| !is_comm(span)).peekable();
+            for (place, span) in spans().filter(|(_, span)| is_comm(span)) {
+                while let Some((_, other)) = others.next_if(|(_, other)| other.start_ns < span.start_ns)
+                {
                     sums.add(other);
                 }
-                let lists = groups.entry((step, key_of(span))).or_default();
-                lists.resize_with(runs.ranks.len(), Vec::new);
-                lists[rank].push(Part { rank, span, computed: std::mem::take(&mut sums) });
+                computed.insert(place, std::mem::take(&mut sums));
             }
-            others.for_each(|other| sums.add(other));
+            others.for_each(|(_, other)| sums.add(other));
         }
     }
-    let mut all: Vec<Vec<Part<'a>>> = Vec::new();
-    for lists in groups.into_values() {
-        let least = lists.iter().map(Vec::len).min().unwrap_or(0);
-        // a rank that has not as many of them was not traced as long: which belongs to which is not known
-        if lists.iter().any(|list| list.len() != least) {
-            continue;
-        }
-        all.extend((0..least).map(|nth| lists.iter().map(|list| list[nth]).collect()));
-    }
-    all.sort_by_key(|parts| parts[0].span.start_ns);
-    all
+    computed
 }
 
-/// What ranks computed between collectives, side by side.
+/// What the ranks of a group computed between collectives, side by side.
 struct Stretches {
     /// Time computed by each rank.
     of_rank: Vec<f64>,
@@ -186,8 +184,8 @@ impl Stretches {
         Self { of_rank: vec![0.0; ranks], each: Vec::new() }
     }
 
-    fn add(&mut self, parts: &[Part<'_>]) {
-        let times: Vec<f64> = parts.iter().map(|part| part.computed.time).collect();
+    fn add(&mut self, parts: &[&Computed]) {
+        let times: Vec<f64> = parts.iter().map(|part| part.time).collect();
         if times.iter().any(|time| *time <= 0.0) {
             return;
         }
@@ -195,17 +193,16 @@ impl Stretches {
             *sum += time;
         }
         // as many operations of equal length as vary as much together
-        let effective: f64 =
-            parts.iter().map(|part| part.computed.time.powi(2) / part.computed.squares.max(1.0)).sum();
+        let effective: f64 = parts.iter().map(|part| part.time.powi(2) / part.squares.max(1.0)).sum();
         self.each.push((times, effective / parts.len() as f64));
     }
 
-    /// The profile's (`skew.rank_pct`, `skew.operation_pct`) that these times have.
-    fn skew(&self) -> (f64, f64) {
+    /// The variances of ranks and of operations, each with its weight.
+    fn variances(&self) -> Option<[(f64, f64); 2]> {
         let ranks = self.of_rank.len() as f64;
         let mean = self.of_rank.iter().sum::<f64>() / ranks;
         if mean <= 0.0 || self.each.is_empty() {
-            return (0.0, 0.0);
+            return None;
         }
         let speeds: Vec<f64> = self.of_rank.iter().map(|time| time / mean).collect();
         let (mut squares, mut count) = (0.0, 0.0);
@@ -221,9 +218,23 @@ impl Stretches {
         let operations: f64 = self.each.iter().map(|(_, effective)| effective).sum();
         let of_speed =
             speeds.iter().map(|speed| (speed - 1.0).powi(2)).sum::<f64>() / (ranks - 1.0).max(1.0);
-        let rank = (of_speed - variance / operations.max(1.0)).max(0.0).sqrt();
-        (100.0 * rank, 100.0 * variance.sqrt())
+        let rank = (of_speed - variance / operations.max(1.0)).max(0.0);
+        Some([(rank, count), (variance, count)])
     }
+}
+
+/// The profile's (`skew.rank_pct`, `skew.operation_pct`): ranks of one group do the same work, so that each group is compared
+/// with itself.
+fn skew<'a>(groups: impl Iterator<Item = &'a Stretches>) -> (f64, f64) {
+    let mut sums = [(0.0, 0.0); 2];
+    for variances in groups.filter_map(Stretches::variances) {
+        for (sum, (variance, weight)) in sums.iter_mut().zip(variances) {
+            (sum.0, sum.1) = (sum.0 + variance * weight, sum.1 + weight);
+        }
+    }
+    let [rank, operation] = sums
+        .map(|(sum, weight): (f64, f64)| if weight > 0.0 { 100.0 * (sum / weight).sqrt() } else { 0.0 });
+    (rank, operation)
 }
 
 #[cfg(test)]

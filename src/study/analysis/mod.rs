@@ -8,6 +8,7 @@
 
 mod arrivals;
 mod clocks;
+mod collectives;
 mod compare;
 mod conversion;
 mod critical;
@@ -20,6 +21,7 @@ mod flags;
 mod gain;
 mod gate;
 mod idle;
+mod matched;
 mod names;
 mod noise;
 mod operations;
@@ -40,7 +42,8 @@ mod trainings;
 mod varied;
 
 pub use arrivals::{ArrivalReport, CollectiveSplit, arrivals};
-pub use clocks::{Clocks, clock_offsets, clocks};
+pub use clocks::{Clocks, clocks};
+pub use collectives::{CollectiveRow, GroupOverlap, collectives_table, group_overlap_table};
 pub use compare::{
     Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, Flag, Gaps, HeatCell, HeatMap,
     HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, Reasons, Side, UNSET, Verdict, beaten_limit,
@@ -63,6 +66,7 @@ pub use exposed::{ExposedStretch, ExposedStretches, exposed_stretches, stretches
 pub use gain::{GainGroup, GainMark, GainPoint, gains};
 pub use gate::{Gate, GateOutcome, GateReport, GateRow, gate_table, judge};
 pub use idle::IdleSplit;
+pub use matched::{Arrived, MatchedCollective, Matching};
 pub use names::{
     LaneTotal, NameRow, OperationTable, lane_totals, names_table, operation_table, totals_of,
 };

@@ -305,7 +305,8 @@ proptest! {
         let sum = |rows: &[crate::study::analysis::GroupRow]| rows.iter().map(|r| r.exposed_us).sum::<f64>();
         let exposed: f64 = report.overlap.breakdown.iter().map(|r| r.exposed_us).sum();
         let layers: f64 = report.layers.iter().map(|r| r.exposed_us).sum();
-        for other in [sum(&report.collectives), sum(&report.kinds), layers] {
+        let collectives = report.collectives.iter().map(|row| row.executed.exposed_us).sum();
+        for other in [collectives, sum(&report.kinds), layers] {
             prop_assert!((exposed - other).abs() < 1e-6);
         }
     }

@@ -2,9 +2,12 @@
 
 use serde::Serialize;
 
+use super::clocks::Clocks;
+use super::collectives::{self, CollectiveRow, GroupOverlap};
 use super::critical::{self, PathSummary};
 use super::exposed::{ExposedStretches, exposed};
 use super::idle::{IdleSplit, idle};
+use super::matched::Matching;
 use super::names::{NameRow, names};
 use super::ranges::{self, RangeRow};
 use super::steps::{self, StepSummary};
@@ -26,8 +29,10 @@ pub struct TraceReport {
     pub names: Vec<NameRow>,
     /// The longest stretches of exposed communication, the longest first.
     pub exposed_stretches: ExposedStretches,
-    /// Collectives by operation, the most exposed first.
-    pub collectives: Vec<GroupRow>,
+    /// Collectives by operation, process group and message size, the most exposed first.
+    pub collectives: Vec<CollectiveRow>,
+    /// Overlap by kind of process group, the longest first; empty if the trace names no groups.
+    pub groups: Vec<GroupOverlap>,
     /// By layer, in order; empty where nothing tells layers.
     pub layers: Vec<LayerRow>,
     /// By named range, the longest first.
@@ -82,23 +87,26 @@ pub fn trace_report(trace: &Trace, selection: &Selection) -> TraceReport {
     let runs = Runs::new(trace, selection);
     let lanes = Lanes::of(&runs);
     let tally = Tally::of(&runs, &lanes);
+    let matching = Matching::of(trace);
+    let clocks = Clocks::of(trace, &matching);
     TraceReport {
         overlap: summarise(&runs, &lanes, &tally),
         idle: idle(&runs, &lanes),
         kinds: kinds(&runs, &tally),
         names: names(&runs, &tally, |_| true),
         exposed_stretches: exposed(&runs, &lanes),
-        collectives: collectives(&runs, &tally),
+        collectives: collectives::collectives(&runs, &tally, &matching, &clocks),
+        groups: collectives::by_group(&runs, &lanes),
         layers: layers(&runs, &lanes, &tally),
         ranges: ranges::by_name(&runs, &lanes),
         steps: steps::of_runs(&runs),
         critical_path: critical::summary(&runs),
-        stragglers: stragglers(&runs),
+        stragglers: stragglers(&runs, &matching, &clocks),
         import: trace.meta.import.clone(),
     }
 }
 
-fn group(name: &str, lane: &'static str, cell: &Cell, ranks: usize) -> GroupRow {
+pub(super) fn group(name: &str, lane: &'static str, cell: &Cell, ranks: usize) -> GroupRow {
     let average = |ns: i64| us(ns) / ranks.max(1) as f64;
     let hidden = cell.total_ns.saturating_sub(cell.exposed_ns) as f64;
     GroupRow {
@@ -117,16 +125,6 @@ fn kinds(runs: &Runs, tally: &Tally) -> Vec<GroupRow> {
     let mut rows: Vec<GroupRow> =
         groups.iter().map(|((kind, lane), cell)| group(kind, lane, cell, ranks)).collect();
     rows.sort_by(|a, b| b.total_us.total_cmp(&a.total_us));
-    rows
-}
-
-fn collectives(runs: &Runs, tally: &Tally) -> Vec<GroupRow> {
-    let ranks = runs.ranks.len();
-    let executed = tally.operations(runs.trace).filter(|(_, lane, _)| *lane == "comm");
-    let mut rows: Vec<GroupRow> =
-        executed.map(|(operation, lane, cell)| group(&operation.name, lane, &cell, ranks)).collect();
-    let most = |row: &GroupRow| (row.exposed_us, row.total_us);
-    rows.sort_by(|a, b| most(b).partial_cmp(&most(a)).unwrap_or(std::cmp::Ordering::Equal));
     rows
 }
 

@@ -1,19 +1,16 @@
 //! Stragglers: which rank arrived last at each collective, and what that cost the others.
 //!
-//! A rank arrives when its span of the collective starts. The spans of one collective on several ranks
-//! find each other by operation (own traces) or by kind (imported ones), in order: the n-th on one rank
-//! belongs to the n-th on the others, within a step. Where ranks have different numbers of them, the
-//! surplus at the end is left out and counted. Nobody is last where two arrive last at once. Clocks of
-//! several files are tied together by the collectives ([`super::clocks`]).
+//! A rank arrives when its span of the collective starts. Which spans belong to one collective says
+//! [`super::matched`]; how the clocks of several files are tied together, [`super::clocks`]. Nobody is last where two arrive
+//! last at once.
 
-use std::collections::HashMap;
-
-use rayon::prelude::*;
 use serde::Serialize;
 
-use super::clocks::clock_offsets;
+use super::clocks::Clocks;
+use super::matched::{Arrived, MatchedCollective, Matching};
 use crate::base::statistics::median;
-use crate::trace::overlap::{Class, Run, Runs, StepKey, us};
+use crate::trace::Span;
+use crate::trace::overlap::{Runs, us};
 
 /// A collective at which the ranks did not arrive together.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -58,14 +55,17 @@ pub struct RankArrivals {
 /// Who arrived last, at all collectives of a selection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Stragglers {
-    /// Collectives found on at least two ranks.
+    /// Collectives found on all recorded ranks of their process group.
     pub matched: u64,
-    /// Spans of collectives without a partner on another rank.
+    /// Spans of collectives that could not be matched with those of other ranks.
     pub unmatched: u64,
     /// How each rank behaved, ascending by rank.
     pub ranks: Vec<RankArrivals>,
     /// The collectives that ranks waited longest at, the worst first.
     pub worst: Vec<Arrival>,
+    /// How far the ends of collectives are apart once the ranks' clocks are tied together: the 90th percentile (us); null where
+    /// one clock timed all ranks.
+    pub clocks_apart_us: Option<f64>,
     /// What to keep in mind about these numbers.
     pub note: Option<&'static str>,
 }
@@ -76,16 +76,6 @@ const CLOCKS: &str = "ranks were recorded by separate profilers, whose clocks ar
 
 /// How many of the worst are listed.
 const WORST: usize = 10;
-
-/// What one rank's span of a collective says.
-#[derive(Clone, Copy)]
-struct Came {
-    key: u32,
-    nth: u32,
-    rank: usize,
-    start: i64,
-    operation: u32,
-}
 
 /// Sums of some steps.
 #[derive(Default)]
@@ -100,42 +90,18 @@ struct Sums {
 }
 
 /// The stragglers of all collectives; `None` where there is one rank, or no collective on two of them.
-pub(super) fn stragglers(runs: &Runs) -> Option<Stragglers> {
+pub(super) fn stragglers(runs: &Runs, matching: &Matching, clocks: &Clocks) -> Option<Stragglers> {
     if runs.ranks.len() < 2 {
         return None;
     }
-    let keys = keys(runs);
-    let clocks = clock_offsets(runs.trace);
-    let offsets: Vec<i64> =
-        runs.ranks.iter().map(|rank| clocks.get(rank).copied().unwrap_or(0)).collect();
-    let sums = runs
-        .by_step()
-        .into_par_iter()
-        .fold(
-            || Sums::new(runs.ranks.len()),
-            |mut sums, (key, of_step)| {
-                sums.add_step(runs, key, &of_step, &keys, &offsets);
-                sums
-            },
-        )
-        .reduce(|| Sums::new(runs.ranks.len()), Sums::merge);
-    (sums.matched > 0).then(|| sums.describe(runs))
-}
-
-/// What the spans of an operation are matched by.
-fn keys(runs: &Runs) -> Vec<u32> {
-    let operations = &runs.trace.operations;
-    if runs.trace.meta.import.is_none() {
-        return (0..operations.len() as u32).collect();
+    let mut sums = Sums::new(runs.ranks.len());
+    for collective in matching.selected(runs) {
+        sums.add(runs, &collective, &matching.arrived(runs.trace, clocks, &collective));
     }
-    let mut kinds: HashMap<&str, u32> = HashMap::new();
-    operations
-        .iter()
-        .map(|operation| {
-            let next = kinds.len() as u32;
-            *kinds.entry(&operation.kind).or_insert(next)
-        })
-        .collect()
+    let trace = runs.trace;
+    let alone = matching.unmatched.iter().filter(|place| runs.selects(&trace.spans[**place]));
+    sums.unmatched = alone.count() as u64;
+    (sums.matched > 0).then(|| sums.describe(runs, clocks))
 }
 
 impl Sums {
@@ -148,91 +114,47 @@ impl Sums {
         }
     }
 
-    fn add_step(&mut self, runs: &Runs, step: StepKey, of_step: &[&Run], keys: &[u32], offsets: &[i64]) {
-        let mut came: Vec<Came> = Vec::new();
-        for of_rank in of_step.chunk_by(|a, b| a.rank == b.rank) {
-            let from = came.len();
-            runs.each(of_rank.iter().copied(), |span, _| {
-                if runs.class(span) == Class::Comm
-                    && let Some(&key) = keys.get(span.operation as usize)
-                {
-                    let rank = of_rank[0].rank;
-                    let start = span.start_ns.saturating_add(offsets[rank]);
-                    came.push(Came { key, nth: 0, rank, start, operation: span.operation });
-                }
-            });
-            let of_rank = &mut came[from..];
-            of_rank.sort_by_key(|came| (came.key, came.start));
-            for at in 1..of_rank.len() {
-                if of_rank[at].key == of_rank[at - 1].key {
-                    of_rank[at].nth = of_rank[at - 1].nth + 1;
-                }
-            }
-        }
-        came.sort_by_key(|came| (came.key, came.nth, came.start));
-        for together in came.chunk_by(|a, b| (a.key, a.nth) == (b.key, b.nth)) {
-            self.add_collective(runs, step, together);
-        }
-    }
-
-    /// `together` is sorted by arrival.
-    fn add_collective(&mut self, runs: &Runs, step: StepKey, together: &[Came]) {
-        let [before @ .., last] = together else { return };
-        let Some(second) = before.last() else {
-            self.unmatched += 1;
-            return;
-        };
+    fn add(&mut self, runs: &Runs, collective: &MatchedCollective<'_>, arrived: &Arrived) {
+        let spans: Vec<&Span> =
+            collective.places.iter().map(|place| &runs.trace.spans[*place]).collect();
+        let index = |span: &Span| runs.ranks.binary_search(&span.rank).unwrap_or(0);
         self.matched += 1;
         let mut waited_ns = 0i64;
-        for other in before {
-            let waited = last.start.saturating_sub(other.start);
-            self.waited[other.rank] = self.waited[other.rank].saturating_add(waited);
-            waited_ns = waited_ns.saturating_add(waited);
+        for (span, waited) in spans.iter().zip(&arrived.waited) {
+            let sum = &mut self.waited[index(span)];
+            *sum = sum.saturating_add(*waited);
+            waited_ns = waited_ns.saturating_add(*waited);
         }
-        let late_ns = last.start.saturating_sub(second.start);
+        let mut order: Vec<usize> = (0..spans.len()).collect();
+        order.sort_by_key(|at| arrived.starts[*at]);
+        let [.., second, last] = order[..] else { return };
+        let late_ns = arrived.starts[last].saturating_sub(arrived.starts[second]);
         if late_ns == 0 {
             return;
         }
-        self.late[last.rank].push(late_ns);
-        self.caused[last.rank] = self.caused[last.rank].saturating_add(waited_ns);
+        let span = spans[last];
+        self.late[index(span)].push(late_ns);
+        let caused = &mut self.caused[index(span)];
+        *caused = caused.saturating_add(waited_ns);
         if self.worst.len() < WORST || self.worst.last().is_some_and(|(least, _)| waited_ns > *least) {
-            let info = runs.trace.operations.get(last.operation as usize);
+            let info = runs.trace.operations.get(span.operation as usize);
             let arrival = Arrival {
-                sample: step.sample,
-                step: step.step,
+                sample: span.sample,
+                step: span.step,
                 name: info.map(|o| o.name.clone()).unwrap_or_default(),
-                nth: last.nth,
-                last: runs.ranks[last.rank],
-                at_ns: last.start.saturating_sub(runs.origin),
+                nth: collective.nth,
+                last: span.rank,
+                at_ns: arrived.starts[last].saturating_sub(runs.origin),
                 late_ns,
                 waited_ns,
             };
-            self.keep_worst([(waited_ns, arrival)]);
+            self.worst.push((waited_ns, arrival));
+            self.worst.sort_by_key(|(waited, arrival)| (std::cmp::Reverse(*waited), arrival.at_ns));
+            self.worst.truncate(WORST);
         }
     }
 
-    fn keep_worst(&mut self, more: impl IntoIterator<Item = (i64, Arrival)>) {
-        self.worst.extend(more);
-        // Ties in order of time, so that the list does not depend on threads.
-        self.worst.sort_by_key(|(waited, arrival)| (std::cmp::Reverse(*waited), arrival.at_ns));
-        self.worst.truncate(WORST);
-    }
-
-    fn merge(mut self, other: Self) -> Self {
-        self.matched += other.matched;
-        self.unmatched += other.unmatched;
-        for (all, more) in self.late.iter_mut().zip(other.late) {
-            all.extend(more);
-        }
-        let sums = [(&mut self.caused, other.caused), (&mut self.waited, other.waited)];
-        for (all, more) in sums {
-            all.iter_mut().zip(more).for_each(|(a, b)| *a = a.saturating_add(b));
-        }
-        self.keep_worst(other.worst);
-        self
-    }
-
-    fn describe(self, runs: &Runs) -> Stragglers {
+    fn describe(self, runs: &Runs, clocks: &Clocks) -> Stragglers {
         let ranks = runs
             .ranks
             .iter()
@@ -256,9 +178,8 @@ impl Sums {
             unmatched: self.unmatched,
             ranks,
             worst: self.worst.into_iter().map(|(_, arrival)| arrival).collect(),
-            note: (runs.trace.meta.import.as_ref())
-                .is_some_and(|import| import.files.len() > 1)
-                .then_some(CLOCKS),
+            clocks_apart_us: (!clocks.offsets.is_empty()).then(|| us(clocks.apart_ns)),
+            note: (!clocks.offsets.is_empty()).then_some(CLOCKS),
         }
     }
 }

@@ -6,18 +6,19 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::period::{self, Repeat};
-use super::steps::{Asked, Spans, Step, Steps, assembled, follow, ranks, step, unlike};
+use super::steps::{Asked, Spans, Step, Steps, assembled, follow, is_all_reduce, ranks, step, unlike};
 use crate::base::error::{Error, Result};
 use crate::base::text::counted;
 use crate::plan::Phase;
-use crate::study::analysis::clock_offsets;
+use crate::study::analysis::clocks;
 use crate::trace::Trace;
 
 /// The steps of a foreign trace, from what repeats in it.
 pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
-    let offsets = clock_offsets(trace);
-    let mut ranks = ranks(trace, &trace.spans, &offsets);
+    let offsets = clocks(trace).offsets;
     let mut notes = Vec::new();
+    let group = group(trace, &mut notes);
+    let mut ranks = ranks(trace, &trace.spans, &offsets, group);
     ranks.retain(|rank| !rank.reduces.is_empty());
     let Some(first) = ranks.first() else {
         return Err(Error::input_help(
@@ -71,6 +72,36 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
         ));
     }
     Ok(Steps { notes, ..assembled(trace, &ranks, steps, layers, Phase::Decode) })
+}
+
+/// The process group whose all-reduces are rewired, if the trace names groups: tensor parallelism's where they are described,
+/// else the one with the most all-reduces.
+fn group(trace: &Trace, notes: &mut Vec<String>) -> Option<u32> {
+    let groups = &trace.meta.groups;
+    let mut counts = vec![0u64; groups.len()];
+    for span in trace.spans.iter().filter(|span| is_all_reduce(trace, span, None)) {
+        let info = trace.operations[span.operation as usize].collective.as_ref();
+        let group = info.and_then(|info| info.group);
+        if let Some(count) = group.and_then(|group| counts.get_mut(group as usize)) {
+            *count += 1;
+        }
+    }
+    let used = || (0..groups.len()).filter(|at| counts[*at] > 0);
+    let best = |at: &usize| (groups[*at].kind() == "TP", counts[*at], std::cmp::Reverse(*at));
+    let chosen = used().max_by_key(best)?;
+    let others = used().count() - 1;
+    if others > 0 {
+        let ranks: Vec<String> = groups[chosen].ranks.iter().map(u32::to_string).collect();
+        let ranks =
+            if ranks.is_empty() { String::new() } else { format!(", ranks {}", ranks.join(" ")) };
+        notes.push(format!(
+            "the all-reduces of process group {} are rewired ({}{ranks}); those of {} stay as they were",
+            groups[chosen].name,
+            groups[chosen].kind(),
+            counted(others, "other group"),
+        ));
+    }
+    Some(chosen as u32)
 }
 
 /// How many layers a step of so many all-reduces has.

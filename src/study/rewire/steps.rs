@@ -14,6 +14,7 @@ use super::wire::middle;
 use crate::base::error::{Error, Result};
 use crate::base::text::counted;
 use crate::plan::{Architecture, Lane, Phase};
+use crate::study::analysis::Arrived;
 use crate::trace::overlap::StepKey;
 use crate::trace::{Span, Trace};
 
@@ -155,9 +156,14 @@ impl Steps {
     }
 }
 
-fn is_all_reduce(trace: &Trace, span: &Span) -> bool {
+/// Whether a span is an all-reduce; of this process group, if one is given.
+pub(super) fn is_all_reduce(trace: &Trace, span: &Span, group: Option<u32>) -> bool {
     let operation = trace.operations.get(span.operation as usize);
-    span.lane == Lane::Comm && operation.is_some_and(|operation| operation.kind == "all_reduce")
+    span.lane == Lane::Comm
+        && operation.is_some_and(|operation| {
+            let of = || operation.collective.as_ref().and_then(|info| info.group);
+            operation.kind == "all_reduce" && (group.is_none() || of() == group)
+        })
 }
 
 /// Whether an operation belongs to what joins a sum to the residual and norms it.
@@ -200,7 +206,7 @@ fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
     };
     let chosen: Vec<usize> = places.iter().enumerate().filter(wanted).map(|(at, _)| at).collect();
     let begin = |range: &Range<usize>| trace.spans[range.clone()].iter().map(|s| s.start_ns).min();
-    let of = |range: &Range<usize>| ranks(trace, &trace.spans[range.clone()], &HashMap::new());
+    let of = |range: &Range<usize>| ranks(trace, &trace.spans[range.clone()], &HashMap::new(), None);
     let one = |at: usize| -> Option<Step> {
         let (key, range) = &places[at];
         let ranks = of(range);
@@ -289,11 +295,12 @@ pub(super) fn assembled(
     }
 }
 
-/// Every rank's spans of some of a trace's, in order of their starts.
+/// Every rank's spans of some of a trace's, in order of their starts; with the all-reduces of one process group, if one is given.
 pub(super) fn ranks<'a>(
     trace: &'a Trace,
     spans: &'a [Span],
     offsets: &HashMap<u32, i64>,
+    group: Option<u32>,
 ) -> Vec<Spans<'a>> {
     let mut by_rank: HashMap<u32, Vec<&Span>> = HashMap::new();
     spans.iter().for_each(|span| by_rank.entry(span.rank).or_default().push(span));
@@ -302,7 +309,8 @@ pub(super) fn ranks<'a>(
         .into_par_iter()
         .map(|(rank, mut spans)| {
             spans.sort_by_key(|span| (span.start_ns, span.end_ns));
-            let reduces = (0..spans.len()).filter(|at| is_all_reduce(trace, spans[*at])).collect();
+            let reduces =
+                (0..spans.len()).filter(|at| is_all_reduce(trace, spans[*at], group)).collect();
             let delay = if is_own { None } else { releases(&spans) };
             Spans { rank, spans, reduces, delay, offset: offsets.get(&rank).copied().unwrap_or(0) }
         })
@@ -380,21 +388,12 @@ pub(super) fn step(
         of_ranks.push(OfRank { begin: begun - begin, lead, modules: stretches, head });
     }
     let reduced = |nth: usize| {
-        let spans = || {
-            let of = ranks.iter().zip(&reduces);
-            of.map(|(rank, of)| (rank.spans[of[of.len() - modules + nth]], rank.offset))
-        };
-        let arrived = spans().map(|(span, offset)| span.start_ns + offset).max().unwrap_or(0);
-        let recorded = spans().map(|(span, offset)| span.last_arrival_ns.saturating_add(offset));
-        let arrived = match trace.meta.spec {
-            // what the backend recorded: an emulated link begins when the last one is there
-            Some(_) => recorded.max().filter(|at| *at >= 0).unwrap_or(arrived),
-            None => arrived,
-        };
-        let mean = |sum: i64| sum / ranks.len() as i64;
-        let ended = mean(spans().map(|(span, offset)| span.end_ns + offset).sum());
-        let waited = mean(spans().map(|(span, offset)| (arrived - span.start_ns - offset).max(0)).sum());
-        Reduced { transfer: (ended - arrived).max(0), waited }
+        let of = ranks.iter().zip(&reduces);
+        let parts: Vec<(&Span, i64)> =
+            of.map(|(rank, of)| (rank.spans[of[of.len() - modules + nth]], rank.offset)).collect();
+        // what the backend recorded: an emulated link begins when the last one is there
+        let arrived = Arrived::of(&parts, trace.meta.spec.is_some());
+        Reduced { transfer: arrived.mean_moved(), waited: arrived.mean_waited() }
     };
     Some(Step {
         number,

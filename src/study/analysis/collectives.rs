@@ -1,0 +1,281 @@
+//! Collectives by operation: process group, message size, data type, algorithm, time, waiting and bandwidth; and overlap by the
+//! kind of process group.
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::arrivals::{MatchedTime, times_by_operation};
+use super::clocks::Clocks;
+use super::matched::Matching;
+use super::names::over_layers;
+use super::report::{GroupRow, group};
+use crate::base::statistics::median;
+use crate::table::overlap_pct;
+use crate::table::render::{Shown, Table};
+use crate::trace::overlap::intervals::{UnionBuilder, common_length, length};
+use crate::trace::overlap::{Class, Lanes, Runs, Tally, us};
+use crate::trace::{OperationInfo, ProcessGroup, algorithm, bus_factor};
+
+/// Executions of one collective: of one kernel in one process group, with one message size and data type.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct CollectiveRow {
+    /// Its name, how often and how long it ran, and what of it was exposed.
+    #[serde(flatten)]
+    pub executed: GroupRow,
+    /// Its name, with `L*` for the layer.
+    #[serde(skip)]
+    pub family: String,
+    /// `all_reduce`, `all_gather`, ...
+    pub kind: String,
+    /// Kind of its process group (`TP`), else the group's name; null if the trace does not name it.
+    pub group: Option<String>,
+    /// Global ranks of the group; null if the trace does not list them.
+    pub ranks: Option<Vec<u32>>,
+    /// Number of ranks in the group; null if unknown.
+    pub group_size: Option<u32>,
+    /// Message size as nccl-tests counts it: the larger of what a rank passes in and gets out; null if unknown.
+    pub message_bytes: Option<u64>,
+    /// Data type in the trace's own words; null if unknown.
+    pub dtype: Option<String>,
+    /// NCCL's algorithm in the kernel's name (`RING`); null if it has none.
+    pub algorithm: Option<&'static str>,
+    /// NCCL's protocol in the kernel's name (`LL`); null if it has none.
+    pub protocol: Option<&'static str>,
+    /// Mean duration of an execution on a rank (us).
+    pub mean_us: f64,
+    /// Median duration of an execution on a rank (us).
+    pub median_us: f64,
+    /// Part of the mean that moves data: from the last rank's arrival on (us); null if ranks could not be matched.
+    pub transfer_us: Option<f64>,
+    /// Part of the mean that waits for the last rank (us); null if ranks could not be matched.
+    pub waited_us: Option<f64>,
+    /// Message size over the time in `bandwidth_of` (GB/s); null if the size is unknown.
+    pub algorithm_gb_s: Option<f64>,
+    /// Algorithm bandwidth times nccl-tests' factor for the collective (GB/s); null if size or ranks are unknown.
+    pub bus_gb_s: Option<f64>,
+    /// Time of the bandwidths: `transfer`, or `duration` (the median, waiting included: a lower bound); null without bandwidth.
+    pub bandwidth_of: Option<&'static str>,
+}
+
+/// Overlap of the communication in one kind of process group. Times a rank, averaged over all ranks (us).
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct GroupOverlap {
+    /// `TP`, `DP`, `PP`, `EP`, else the group's name; null for communication without a group.
+    pub group: Option<String>,
+    /// Process groups of this kind.
+    pub groups: u64,
+    /// Executions, over all ranks.
+    pub count: u64,
+    /// Time in which such communication ran.
+    pub comm_us: f64,
+    /// Part of it during which the compute lane was busy: what was hidden.
+    pub overlap_us: f64,
+    /// Part of it during which the compute lane was idle.
+    pub exposed_comm_us: f64,
+    /// 100 x (1 - exposed / comm).
+    pub overlap_pct: Option<f64>,
+}
+
+fn group_of<'a>(runs: &Runs<'a>, operation: &OperationInfo) -> Option<&'a ProcessGroup> {
+    runs.trace.meta.groups.get(operation.collective.as_ref()?.group? as usize)
+}
+
+/// Collectives by operation, the most exposed first.
+pub(super) fn collectives(
+    runs: &Runs,
+    tally: &Tally,
+    matching: &Matching,
+    clocks: &Clocks,
+) -> Vec<CollectiveRow> {
+    let times = times_by_operation(runs, matching, clocks);
+    let mut durations: Vec<Vec<f64>> = vec![Vec::new(); runs.trace.operations.len()];
+    let mut bytes: Vec<Option<u64>> = vec![None; runs.trace.operations.len()];
+    runs.each(runs.by_rank.iter().flatten(), |span, (start, end)| {
+        let at = span.operation as usize;
+        if runs.class(span) != Class::Comm || at >= durations.len() {
+            return;
+        }
+        durations[at].push(us(end.saturating_sub(start)));
+        if bytes[at].is_none() {
+            let step = runs.trace.step(span);
+            let planned = step.map(|step| runs.trace.operations[at].cost.message_bytes.at(&step));
+            bytes[at] = planned.filter(|bytes| *bytes > 0);
+        }
+    });
+    let executed = runs.trace.operations.iter().enumerate().filter(|(at, _)| !durations[*at].is_empty());
+    let mut rows: Vec<CollectiveRow> = executed
+        .map(|(at, operation)| {
+            let executed = group(&operation.name, "comm", &tally.comm(at), runs.ranks.len());
+            let matched = times.get(&(at as u32)).copied().filter(|time| time.spans > 0);
+            row(runs, operation, executed, (&durations[at], bytes[at], matched))
+        })
+        .collect();
+    let most = |row: &CollectiveRow| (row.executed.exposed_us, row.executed.total_us);
+    rows.sort_by(|a, b| most(b).partial_cmp(&most(a)).unwrap_or(std::cmp::Ordering::Equal));
+    rows
+}
+
+fn row(
+    runs: &Runs,
+    operation: &OperationInfo,
+    executed: GroupRow,
+    (durations, planned, matched): (&[f64], Option<u64>, Option<MatchedTime>),
+) -> CollectiveRow {
+    let meta = &runs.trace.meta;
+    let (info, of) = (operation.collective.as_ref(), group_of(runs, operation));
+    let named = algorithm(&operation.name).filter(|_| meta.import.is_some());
+    let group_size = match (of, &meta.spec) {
+        (Some(group), _) => Some(group.size).filter(|size| *size > 0),
+        (None, Some(spec)) => Some(spec.tp),
+        // matched over all recorded ranks
+        (None, None) => matched.map(|_| runs.ranks.len() as u32),
+    };
+    let message_bytes = info.and_then(|info| info.message_bytes).or(planned);
+    let per_span = |ns: i64, time: MatchedTime| us(ns) / time.spans as f64;
+    let transfer_us = matched.map(|time| per_span(time.moved_ns, time));
+    let median_us = median(durations).unwrap_or(0.0);
+    let (time, bandwidth_of) = match transfer_us.filter(|us| *us > 0.0) {
+        Some(transfer) => (transfer, "transfer"),
+        None => (median_us, "duration"),
+    };
+    let algorithm_gb_s = message_bytes.filter(|_| time > 0.0).map(|bytes| bytes as f64 / time / 1e3);
+    let factor = group_size.and_then(|ranks| bus_factor(&operation.kind, ranks));
+    CollectiveRow {
+        family: over_layers(operation).into_owned(),
+        kind: operation.kind.clone(),
+        group: of.map(ProcessGroup::kind),
+        ranks: of.map(|group| group.ranks.clone()).filter(|ranks| !ranks.is_empty()),
+        group_size,
+        message_bytes,
+        dtype: match (info, &meta.spec) {
+            (Some(info), _) => Some(info.dtype.clone()).filter(|dtype| !dtype.is_empty()),
+            (None, spec) => spec.as_ref().map(|spec| spec.dtype.to_string()),
+        },
+        algorithm: named.map(|named| named.algorithm),
+        protocol: named.and_then(|named| named.protocol),
+        mean_us: durations.iter().sum::<f64>() / durations.len().max(1) as f64,
+        median_us,
+        transfer_us,
+        waited_us: matched.map(|time| per_span(time.waited_ns, time)),
+        algorithm_gb_s,
+        bus_gb_s: algorithm_gb_s.zip(factor).map(|(gb_s, factor)| gb_s * factor),
+        bandwidth_of: algorithm_gb_s.map(|_| bandwidth_of),
+        executed,
+    }
+}
+
+/// Overlap by the kind of process group, the longest first; empty if the trace names no groups.
+pub(super) fn by_group(runs: &Runs, lanes: &[Lanes]) -> Vec<GroupOverlap> {
+    if runs.trace.meta.groups.is_empty() {
+        return Vec::new();
+    }
+    let mut kinds: Vec<Option<String>> = vec![None];
+    let mut of_group: Vec<usize> = Vec::new();
+    for kind in runs.trace.meta.groups.iter().map(|group| Some(group.kind())) {
+        let known = kinds.iter().position(|other| *other == kind);
+        of_group.push(known.unwrap_or(kinds.len()));
+        if known.is_none() {
+            kinds.push(kind);
+        }
+    }
+    let kind_of = |operation: &OperationInfo| {
+        let group = operation.collective.as_ref().and_then(|info| info.group);
+        group.and_then(|group| of_group.get(group as usize)).copied().unwrap_or(0)
+    };
+    let of_operation: Vec<usize> = runs.trace.operations.iter().map(kind_of).collect();
+    let of_rank = |(rank, lanes): (usize, &Lanes)| -> BTreeMap<usize, (u64, i64, i64)> {
+        let mut unions: BTreeMap<usize, (u64, UnionBuilder)> = BTreeMap::new();
+        runs.each(&runs.by_rank[rank], |span, interval| {
+            if runs.class(span) == Class::Comm {
+                let kind = of_operation.get(span.operation as usize).copied().unwrap_or(0);
+                let (count, union) = unions.entry(kind).or_default();
+                *count += 1;
+                union.add(interval);
+            }
+        });
+        let sums = |(kind, (count, union)): (usize, (u64, UnionBuilder))| {
+            let comm = union.finish();
+            (kind, (count, length(&comm), common_length(&comm, lanes.compute.union())))
+        };
+        unions.into_iter().map(sums).collect()
+    };
+    let ranks: Vec<BTreeMap<usize, (u64, i64, i64)>> =
+        lanes.par_iter().enumerate().map(of_rank).collect();
+    let average = |ns: i64| us(ns) / runs.ranks.len().max(1) as f64;
+    let mut rows: Vec<GroupOverlap> = kinds
+        .iter()
+        .enumerate()
+        .filter_map(|(at, kind)| {
+            let found = ranks.iter().filter_map(|rank| rank.get(&at));
+            let (count, comm, hidden) =
+                found.fold((0, 0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2));
+            (count > 0).then(|| GroupOverlap {
+                group: kind.clone(),
+                groups: of_group.iter().filter(|of| **of == at).count() as u64,
+                count,
+                comm_us: average(comm),
+                overlap_us: average(hidden),
+                exposed_comm_us: average(comm - hidden),
+                overlap_pct: overlap_pct((comm - hidden) as f64, comm as f64),
+            })
+        })
+        .collect();
+    rows.sort_by(|a, b| b.comm_us.total_cmp(&a.comm_us));
+    rows
+}
+
+fn time(us: f64) -> Shown {
+    Shown::Number(us, 1)
+}
+
+/// Collectives as a table; files have the keys of JSON.
+pub fn collectives_table(rows: &[CollectiveRow]) -> Table {
+    let ranks = |row: &CollectiveRow| match (&row.ranks, row.group_size) {
+        (Some(ranks), _) => Shown::text(ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")),
+        (None, size) => size.map_or(Shown::None, |size| Shown::text(format!("{size} ranks"))),
+    };
+    let text = |text: Option<&str>| text.map_or(Shown::None, Shown::text);
+    Table::of(
+        rows,
+        &[
+            ("~collective", &|r| Shown::text(&r.executed.name)),
+            ("kind|", &|r| Shown::text(&r.kind)),
+            ("group", &|r| text(r.group.as_deref())),
+            ("ranks", &ranks),
+            ("message_bytes|bytes", &|r| r.message_bytes.map_or(Shown::None, Shown::from)),
+            ("dtype", &|r| text(r.dtype.as_deref())),
+            ("algorithm", &|r| text(r.algorithm)),
+            ("protocol|", &|r| text(r.protocol)),
+            ("lane|", &|r| Shown::text(r.executed.lane)),
+            ("count", &|r| r.executed.count.into()),
+            ("total_us|total", &|r| time(r.executed.total_us)),
+            ("exposed_us|exposed", &|r| time(r.executed.exposed_us)),
+            ("hidden_pct|hidden %", &|r| Shown::number(r.executed.hidden_pct, 1)),
+            ("mean_us|mean", &|r| time(r.mean_us)),
+            ("median_us|", &|r| time(r.median_us)),
+            ("transfer_us|transfer", &|r| Shown::number(r.transfer_us, 1)),
+            ("waited_us|waited", &|r| Shown::number(r.waited_us, 1)),
+            ("algorithm_gb_s|alg GB/s", &|r| Shown::number(r.algorithm_gb_s, 1)),
+            ("bus_gb_s|bus GB/s", &|r| Shown::number(r.bus_gb_s, 1)),
+            ("bandwidth_of|", &|r| text(r.bandwidth_of)),
+        ],
+    )
+}
+
+/// Overlap by kind of process group as a table.
+pub fn group_overlap_table(rows: &[GroupOverlap]) -> Table {
+    Table::of(
+        rows,
+        &[
+            ("group", &|r| Shown::text(r.group.as_deref().unwrap_or("none"))),
+            ("groups", &|r| r.groups.into()),
+            ("count", &|r| r.count.into()),
+            ("comm_us|comm", &|r| time(r.comm_us)),
+            ("overlap_us|overlap", &|r| time(r.overlap_us)),
+            ("exposed_comm_us|exposed", &|r| time(r.exposed_comm_us)),
+            ("overlap_pct|overlap %", &|r| Shown::number(r.overlap_pct, 1)),
+        ],
+    )
+}
