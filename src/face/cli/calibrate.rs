@@ -26,14 +26,16 @@ pub struct Args {
     /// stored runs that were executed, not simulated]
     #[arg(long, value_name = "FILE.csv")]
     pub data: Option<PathBuf>,
-    /// Instead of fitting, take measured all-reduces into the profile: what `all_reduce_perf` of nccl-tests printed, or
-    /// a trace of all ranks (a stored run, a file, a directory); one for each number of GPUs
+    /// Instead of fitting, take measured all-reduces into the profile: what `all_reduce_perf` of nccl-tests printed,
+    /// NCCL Inspector's JSON lines (files of all ranks, or their directory), or a trace of all ranks (a stored run, a file, a
+    /// directory); one for each number of GPUs
     #[arg(long, value_name = "FILE,...", value_delimiter = ',', conflicts_with_all = ["data", "filter", "fit", "stack", "no_cross_validation"])]
     pub collectives: Vec<PathBuf>,
     /// Whether GPUs talked directly while they were measured (off: NCCL_P2P_DISABLE=1)
     #[arg(long, value_name = "on|off", default_value = "on", requires = "collectives")]
     pub p2p: P2p,
-    /// Bytes of an all-reduce's message in a trace of another engine: batch x hidden size x bytes of a number
+    /// Bytes of an all-reduce's message in a trace that does not say it: batch x hidden size x bytes of a number; in one that
+    /// does, the only size to take
     #[arg(long, value_name = "BYTES", requires = "collectives", value_parser = clap::value_parser!(u64).range(1..))]
     pub message_bytes: Option<u64>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `ladderscope calibrate --collectives`: all-reduces that nccl-tests or a trace measured become points of a hardware
+//! `ladderscope calibrate --collectives`: all-reduces that nccl-tests, NCCL Inspector or a trace measured become points of a hardware
 //! profile.
 
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::base::text::counted;
 use crate::desk;
 use crate::lab::store::Store;
 use crate::machine::hardware::{LinkPoint, LinkTable, Profile, profile_named};
-use crate::study::calibrate::{AllReduces, all_reduces_of};
+use crate::study::calibrate::{AllReduces, all_reduces_of, inspector_files, read_inspector};
 use crate::table::render::{Shown, Sourced, Table};
 use crate::table::{P2p, Provenance};
 use crate::trace::import::is_trace;
@@ -28,9 +28,25 @@ struct Measured<'a> {
 
 /// Reads, compares with the profile, prints, writes.
 pub fn run(args: &Args, dir: &Path) -> Result<u8> {
-    let read = |file| Ok((file, read(file, args, dir)?));
-    let mut all: Vec<(&Path, AllReduces)> =
-        args.collectives.iter().map(PathBuf::as_path).map(read).collect::<Result<_>>()?;
+    let mut all: Vec<(&Path, AllReduces)> = Vec::new();
+    // Inspector writes a file for each rank: they are read together
+    let mut inspected: Vec<PathBuf> = Vec::new();
+    let mut first = None;
+    for file in &args.collectives {
+        let files = inspector_files(file);
+        if files.is_empty() {
+            all.push((file, read(file, args, dir)?));
+        } else {
+            first = first.or(Some(file));
+            inspected.extend(files);
+        }
+    }
+    if let Some(file) = first {
+        for (test, note) in read_inspector(&inspected)? {
+            note.iter().for_each(|note| report::note(note));
+            all.push((file, test));
+        }
+    }
     all.sort_by_key(|(_, test)| test.ranks);
     if let Some([(a, test), (b, _)]) = all.array_windows().find(|[(_, a), (_, b)]| a.ranks == b.ranks) {
         return Err(Error::input_help(
@@ -96,10 +112,10 @@ fn read(file: &Path, args: &Args, dir: &Path) -> Result<AllReduces> {
 
 /// The link that points make; messages of one size leave the profile's bandwidth.
 fn link(file: &Path, test: &AllReduces, before: &LinkTable) -> Result<LinkPoint> {
-    if let [(bytes, us)] = test.points[..] {
+    if let [(_, us)] = test.points[..] {
         let (_, gb_s) = before.at(test.ranks);
-        let alpha_us = (us - bytes as f64 / gb_s / 1e3).max(0.0);
-        return Ok(LinkPoint { points: test.points.clone(), ..LinkPoint::formula(alpha_us, gb_s) });
+        // as points give it, so that the measured message takes what was measured
+        return Ok(LinkPoint { points: test.points.clone(), ..LinkPoint::formula(us, gb_s) });
     }
     LinkPoint::of_points(test.points.clone()).ok_or_else(|| {
         Error::input_help(

@@ -6,6 +6,7 @@
 
 mod data;
 mod fit;
+mod inspector;
 mod nccl_tests;
 mod parameters;
 mod traced;
@@ -13,6 +14,7 @@ mod validate;
 
 pub use data::{Point, of_records, read_csv};
 pub use fit::{Constant, Fit, fit};
+pub use inspector::{Inspected, inspector_files, read_inspector};
 pub use nccl_tests::AllReduces;
 pub use parameters::{PARAMETERS, Parameter};
 pub use traced::all_reduces_of;

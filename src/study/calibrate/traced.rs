@@ -1,19 +1,18 @@
-//! What all-reduces took in a trace, once their last rank was there: by message where the plan says how large it is, else of
-//! the size that the user names.
+//! What all-reduces took in a trace, once their last rank was there: by message where the plan or the trace's arguments say how
+//! large it is, else of the size that the user names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::AllReduces;
 use crate::base::error::{Error, Result};
 use crate::base::statistics::median;
 use crate::plan::Architecture;
-use crate::study::analysis::arrivals;
+use crate::study::analysis::{Clocks, Matching};
 use crate::table::{Collective, P2p, Provenance, Spec};
 use crate::trace::Trace;
-use crate::trace::overlap::Selection;
 
 /// The all-reduces of a trace: of each message the median of what it took from the last rank's arrival to the end.
-/// `message_bytes` is the message of a trace that another engine wrote, `p2p` how its GPUs talked. A pass over the spans.
+/// `message_bytes` is the message of a trace that another engine wrote and that does not say it, `p2p` how its GPUs talked. A pass over the spans.
 ///
 /// # Errors
 ///
@@ -33,8 +32,8 @@ pub fn all_reduces_of(
     if let Some((what, help)) = meta.spec.as_ref().and_then(|spec| unfit(spec, p2p)) {
         return Err(Error::input_help(format!("{name} {what}"), help));
     }
-    let points = match &meta.spec {
-        Some(_) => of_plan(trace),
+    let (ranks, points) = match &meta.spec {
+        Some(spec) => (spec.tp, of_plan(trace)),
         None => of_others(name, trace, message_bytes)?,
     };
     if points.is_empty() {
@@ -42,7 +41,6 @@ pub fn all_reduces_of(
     }
     let told =
         |value: Option<&serde_json::Value>| value.and_then(|value| value.as_str()).map(str::to_owned);
-    let ranks = meta.spec.as_ref().map_or(meta.ranks, |spec| spec.tp);
     let gpu = told(meta.environment.get("gpus").map(|gpus| &gpus[0]["name"]));
     let version = told(meta.environment.get("nccl"));
     Ok(AllReduces { origin: "a trace", ranks, gpu, in_graph: None, version, points })
@@ -82,28 +80,85 @@ fn of_plan(trace: &Trace) -> Vec<(u64, f64)> {
     by.into_iter().filter_map(|(bytes, took)| Some((bytes, median(&took)?))).collect()
 }
 
-/// Of another engine's ranks: all-reduces of one size, which the user knows.
-fn of_others(name: &str, trace: &Trace, message_bytes: Option<u64>) -> Result<Vec<(u64, f64)>> {
-    let Some(bytes) = message_bytes else {
+/// All-reduces of another engine's ranks that may be the link's at one TP.
+#[derive(Default)]
+struct Candidates {
+    /// Transfer times (us) by message bytes; 0 where the trace does not tell the size.
+    by_bytes: BTreeMap<u64, Vec<f64>>,
+    count: usize,
+}
+
+/// Of another engine's ranks: matched all-reduces by message size, of tensor parallelism's groups where the trace describes
+/// these, and of the group size that most of them have.
+fn of_others(name: &str, trace: &Trace, message_bytes: Option<u64>) -> Result<(u32, Vec<(u64, f64)>)> {
+    let matching = Matching::of(trace);
+    let clocks = Clocks::of(trace, &matching);
+    let recorded: BTreeSet<u32> = trace.spans.iter().map(|span| span.rank).collect();
+    // by whether a group is of tensor parallelism, and its size
+    let mut found: BTreeMap<(bool, u32), Candidates> = BTreeMap::new();
+    let mut partial = 0;
+    let mut largest = 0;
+    for collective in matching.collectives() {
+        let span = &trace.spans[collective.places[0]];
+        let Some(operation) = trace.operations.get(span.operation as usize) else { continue };
+        if operation.kind != "all_reduce" {
+            continue;
+        }
+        let info = operation.collective.as_ref();
+        let group = info.and_then(|info| trace.meta.groups.get(info.group? as usize));
+        let ranks = collective.places.len() as u32;
+        // without the ranks that are missing, nobody knows when the last one arrived
+        if group.is_some_and(|group| group.size > ranks) {
+            partial += 1;
+            largest = largest.max(group.map_or(0, |group| group.size));
+            continue;
+        }
+        let is_tensor = group.is_some_and(|group| group.kind() == "TP");
+        let bytes = info.and_then(|info| info.message_bytes);
+        if bytes.is_some() && message_bytes.is_some_and(|wanted| bytes != Some(wanted)) {
+            continue;
+        }
+        let moved = matching.arrived(trace, &clocks, &collective).mean_moved();
+        if moved > 0 {
+            let candidates = found.entry((is_tensor, ranks)).or_default();
+            let bytes = bytes.or(message_bytes).unwrap_or(0);
+            candidates.by_bytes.entry(bytes).or_default().push(moved as f64 / 1e3);
+            candidates.count += 1;
+        }
+    }
+    let best = found
+        .into_iter()
+        .max_by_key(|((is_tensor, ranks), candidates)| (*is_tensor, candidates.count, *ranks));
+    let Some(((_, ranks), mut candidates)) = best else {
+        return Err(if recorded.len() < 2 {
+            let problem =
+                "is of one rank: what it waited for others cannot be told from what moving data took";
+            Error::input_help(
+                format!("{name} {problem}"),
+                "give a directory with the traces of all ranks",
+            )
+        } else if partial > 0 {
+            Error::input_help(
+                format!(
+                    "{name} has all-reduces over {largest} ranks, but not the traces of all of them"
+                ),
+                "give a directory with the traces of all ranks",
+            )
+        } else {
+            let size = message_bytes.map_or(String::new(), |bytes| format!(" of {bytes} bytes"));
+            Error::input(format!("{name} has no all-reduce{size} that all recorded ranks take part in"))
+        });
+    };
+    if candidates.by_bytes.remove(&0).is_some() && candidates.by_bytes.is_empty() {
         return Err(Error::input_help(
             format!("{name} does not tell how large its messages are"),
             "say it with --message-bytes: batch x hidden size x bytes of a number",
         ));
-    };
-    let Some(split) = arrivals(trace, &Selection::default()) else {
-        return Err(Error::input_help(
-            format!(
-                "{name} is of one rank: what it waited for others cannot be told from what moving data took"
-            ),
-            "give a directory with the traces of all ranks",
-        ));
-    };
-    let is_all_reduce = |name: &str| {
-        let letters = name.chars().filter(char::is_ascii_alphanumeric).collect::<String>();
-        letters.to_ascii_lowercase().contains("allreduce")
-    };
-    let reduces = split.collectives.iter().filter(|collective| is_all_reduce(&collective.name));
-    let all = reduces.max_by_key(|collective| collective.count);
-    let mean = all.map(|all| all.transfer_us / all.count.max(1) as f64).filter(|us| *us > 0.0);
-    Ok(mean.map(|us| (bytes, us)).into_iter().collect())
+    }
+    let point = |(bytes, took): (u64, Vec<f64>)| Some((bytes, median(&took)?));
+    Ok((ranks, candidates.by_bytes.into_iter().filter_map(point).collect()))
 }
+
+#[cfg(test)]
+#[path = "traced_tests.rs"]
+mod tests;
