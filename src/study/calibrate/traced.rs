@@ -43,7 +43,15 @@ pub fn all_reduces_of(
         |value: Option<&serde_json::Value>| value.and_then(|value| value.as_str()).map(str::to_owned);
     let gpu = told(meta.environment.get("gpus").map(|gpus| &gpus[0]["name"]));
     let version = told(meta.environment.get("nccl"));
-    Ok(AllReduces { origin: "a trace", ranks, gpu, in_graph: None, version, points })
+    Ok(AllReduces {
+        origin: "a trace",
+        ranks,
+        gpu,
+        in_graph: None,
+        version,
+        points,
+        warnings: Vec::new(),
+    })
 }
 
 /// What keeps a run's all-reduces from being the link's, and what to do instead: a profile's points are of NCCL's all-reduces

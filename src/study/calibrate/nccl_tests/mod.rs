@@ -1,0 +1,341 @@
+//! Output of `all_reduce_perf` of NVIDIA's nccl-tests or AMD's rccl-tests: latency of an all-reduce by message size.
+//!
+//! Text and JSON (`-J`) become a [`Job`], whose checks are the same: the program, results that were verified, ranks of
+//! one job on one node, times that fit their bandwidths. In-place times are taken, as decoders sum in place.
+
+mod json;
+mod lines;
+mod rows;
+mod text;
+
+use std::collections::BTreeMap;
+
+use crate::base::error::{Error, Result};
+use crate::base::statistics::median;
+use crate::base::text::counted;
+
+/// How far the ratio of two printed numbers may be from what it must be: bandwidths have two decimals.
+const ROUNDING: f64 = 0.05;
+
+/// From this bandwidth on (GB/s) two decimals show the ratio of two bandwidths.
+const TELLING: f64 = 1.0;
+
+/// Relative deviations of old versions' `error` column from here on are wrong results, whatever the type.
+const WRONG_ERROR: f64 = 0.1;
+
+/// The one program whose times are read.
+const PROGRAM: &str = "all_reduce_perf";
+
+/// Measured all-reduces over so many ranks, by message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AllReduces {
+    /// `nccl-tests` or `a trace`.
+    pub origin: &'static str,
+    /// Ranks that took part.
+    pub ranks: u32,
+    /// The GPU's name by its driver, where the heading has it.
+    pub gpu: Option<String>,
+    /// True if collectives were replayed from CUDA graphs, without the cost of launching each; `None` if unknown.
+    pub in_graph: Option<bool>,
+    /// NCCL's version, where known: `2.28.8`.
+    pub version: Option<String>,
+    /// Message bytes and in-place latency (us), by bytes ascending, none twice.
+    pub points: Vec<(u64, f64)>,
+    /// Doubts about the times, a sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// A way of measuring: the result in the buffer of the input, or in another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    OutOfPlace,
+    InPlace,
+    /// The only one, and the heading does not say which.
+    Unnamed,
+}
+
+/// Numbers of one way of measuring a message; `None` for `N/A` and for columns that are not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Timing {
+    us: Option<f64>,
+    algorithm_gb_s: Option<f64>,
+    bus_gb_s: Option<f64>,
+    wrong: Option<f64>,
+    error: Option<f64>,
+}
+
+/// A message, where it was read (`a.txt:12`), and what each way of measuring gave.
+#[derive(Clone, Debug)]
+struct Measured {
+    place: String,
+    bytes: u64,
+    sides: Vec<(Side, Timing)>,
+}
+
+/// A rank of the heading.
+#[derive(Clone, Debug, Default)]
+struct Rank {
+    rank: u32,
+    group: Option<String>,
+    pid: Option<String>,
+    host: Option<String>,
+    gpu: Option<String>,
+}
+
+/// Output of one job, as read.
+#[derive(Debug, Default)]
+struct Job {
+    /// Names of programs in the output, the heading's first.
+    program: Option<String>,
+    ranks: Vec<Rank>,
+    /// GPUs that one thread drives, where the heading says it.
+    gpus_per_thread: Option<u32>,
+    in_graph: Option<bool>,
+    version: Option<String>,
+    rows: Vec<Measured>,
+}
+
+fn refused(problem: String, help: &str) -> Error {
+    Error::input_help(problem, help)
+}
+
+/// The refusal of a file whose results were found wrong.
+fn wrong_results(problem: String) -> Error {
+    refused(
+        problem,
+        "the all-reduce computed wrong sums, so its times mean nothing; repair the installation and measure again",
+    )
+}
+
+/// The refusal of a file with output of more than one job.
+fn several_jobs(file: &str, evidence: &str) -> Error {
+    refused(
+        format!("{file}: several jobs in one file: {evidence}"),
+        "give one file for each job; ranks that each start a job of their own need nccl-tests built with MPI=1",
+    )
+}
+
+impl AllReduces {
+    /// Whether a file that begins so is an output of nccl-tests, by words that traces do not have.
+    pub fn is_output(head: &[u8]) -> bool {
+        [&b"busbw"[..], b"bus_bw", b"nThread "]
+            .iter()
+            .any(|word| head.windows(word.len()).any(|at| at == *word))
+    }
+
+    /// Reads the output of `all_reduce_perf`, text or JSON; `file` is its name in errors.
+    ///
+    /// # Errors
+    ///
+    /// Input errors, with the line and column where there is one: text that is no such output, another program, wrong
+    /// results, several jobs, ranks on several hosts, times of the host, fewer than two sizes.
+    pub fn parse(file: &str, text: &str) -> Result<Self> {
+        let text = lines::without_escapes(text);
+        let job = match text.trim_start().starts_with('{') {
+            true => json::read(file, &text)?,
+            false => text::read(file, &text)?,
+        };
+        job.all_reduces(file)
+    }
+}
+
+impl Job {
+    fn all_reduces(self, file: &str) -> Result<AllReduces> {
+        if let Some(other) = self.program.as_deref().filter(|program| *program != PROGRAM) {
+            return Err(refused(
+                format!("{file}: output of {other}, where only {PROGRAM} measures an all-reduce"),
+                HELP,
+            ));
+        }
+        self.check_results()?;
+        let mut warnings = Vec::new();
+        let points = self.points(file, &mut warnings)?;
+        let ranks = self.check_ranks(file)?;
+        self.check_bandwidths(file, ranks)?;
+        let verified =
+            |row: &Measured| row.sides.iter().any(|(_, timing)| timing.wrong.or(timing.error).is_some());
+        if !self.rows.iter().any(verified) {
+            warnings.push("results were not verified (#wrong is N/A)".into());
+        }
+        if self.in_graph != Some(true) && self.drives_several(ranks) {
+            warnings.push(format!(
+                "one process launches on {ranks} GPUs, one after another: small messages measure launches. Start a \
+                 process for each GPU (`mpirun -np {ranks} {PROGRAM} -g 1`, built with MPI=1), or replay graphs (-G 1)"
+            ));
+        }
+        let mut gpus: Vec<&str> = self.ranks.iter().filter_map(|rank| rank.gpu.as_deref()).collect();
+        gpus.dedup();
+        if let [one, other, ..] = gpus.as_slice() {
+            warnings.push(format!("ranks on different GPUs: {one}, {other}"));
+        }
+        let gpu = gpus.first().map(|gpu| (*gpu).to_owned());
+        let Self { in_graph, version, .. } = self;
+        Ok(AllReduces { origin: "nccl-tests", ranks, gpu, in_graph, version, points, warnings })
+    }
+
+    fn check_results(&self) -> Result<()> {
+        for Measured { place, bytes, sides } in &self.rows {
+            for (_, timing) in sides {
+                if let Some(wrong) = timing.wrong.filter(|wrong| *wrong != 0.0) {
+                    return Err(wrong_results(format!(
+                        "{place}: {wrong} wrong results at {bytes} bytes"
+                    )));
+                }
+                if let Some(error) = timing.error.filter(|error| !(0.0..=WRONG_ERROR).contains(error)) {
+                    return Err(wrong_results(format!("{place}: an error of {error} at {bytes} bytes")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many ranks took part: those of one job on one node.
+    fn check_ranks(&self, file: &str) -> Result<u32> {
+        let count = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
+        let mut numbers: Vec<u32> = self.ranks.iter().map(|rank| rank.rank).collect();
+        numbers.sort_unstable();
+        if let Some([twice, _]) = numbers.array_windows().find(|[a, b]| a == b) {
+            return Err(several_jobs(file, &format!("rank {twice} is listed twice")));
+        }
+        if let Some((missing, _)) = (0..).zip(&numbers).find(|(wanted, found)| wanted != *found) {
+            let listed = numbers.len();
+            return Err(refused(
+                format!("{file}: the heading lists {listed} ranks, but not rank {missing}"),
+                "give the whole output, with a `Rank` line for each rank",
+            ));
+        }
+        let distinct = |of: fn(&Rank) -> Option<&String>| {
+            let mut all: Vec<&String> = self.ranks.iter().filter_map(of).collect();
+            all.sort_unstable();
+            all.dedup();
+            all.len()
+        };
+        let groups = distinct(|rank| rank.group.as_ref());
+        if groups > 1 {
+            return Err(refused(
+                format!("{file}: ranks in {groups} groups that all measure at once (NCCL_TESTS_SPLIT)"),
+                "measure one group of ranks at a time",
+            ));
+        }
+        let hosts = distinct(|rank| rank.host.as_ref());
+        if hosts > 1 {
+            return Err(refused(
+                format!("{file}: ranks on {hosts} hosts; a profile has points within a node"),
+                "measure ranks of one node",
+            ));
+        }
+        if count < 2 {
+            return Err(refused(
+                format!("{file}: {count} ranks in the heading's `Rank` lines; at least 2 are needed"),
+                HELP,
+            ));
+        }
+        Ok(count)
+    }
+
+    /// Checks that times, sizes and bandwidths fit each other, and that bandwidths are an all-reduce's.
+    fn check_bandwidths(&self, file: &str, ranks: u32) -> Result<()> {
+        let mut telling: Option<(&str, f64, f64)> = None;
+        for Measured { place, bytes, sides } in &self.rows {
+            for (_, timing) in sides {
+                let (Some(us), Some(algorithm)) = (timing.us, timing.algorithm_gb_s) else { continue };
+                let follows = *bytes as f64 / us / 1e3;
+                if *bytes > 0 && us > 0.0 && (follows - algorithm).abs() > 0.02 + ROUNDING * follows {
+                    return Err(refused(
+                        format!(
+                            "{place}: {bytes} bytes in {us} us are {follows:.2} GB/s; column algbw says {algorithm}"
+                        ),
+                        "columns or units are not those of nccl-tests: sizes in bytes, times in us, GB/s of 1e9 bytes",
+                    ));
+                }
+                let is_most = telling.is_none_or(|(_, most, _)| algorithm > most);
+                if let Some(bus) = timing.bus_gb_s.filter(|_| algorithm >= TELLING && is_most) {
+                    telling = Some((place, algorithm, bus / algorithm));
+                }
+            }
+        }
+        // bus bandwidth over algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)
+        let expected = 2.0 * f64::from(ranks - 1) / f64::from(ranks);
+        if let Some((place, _, ratio)) = telling.filter(|it| (it.2 / expected - 1.0).abs() > ROUNDING) {
+            return Err(refused(
+                format!(
+                    "{place}: bus over algorithm bandwidth is {ratio:.2}; an all-reduce over {ranks} ranks has \
+                     {expected:.2}, so that this is another collective or number of ranks"
+                ),
+                HELP,
+            ));
+        }
+        let why = match (&self.program, telling) {
+            (Some(_), _) => return Ok(()),
+            (None, _) if ranks == 2 => {
+                "2 ranks have the same bandwidths in a broadcast, reduce or sendrecv"
+            }
+            (None, None) => "its messages are too small for their bandwidths to show the collective",
+            (None, Some(_)) => return Ok(()),
+        };
+        Err(refused(
+            format!("{file}: the output does not name its program, and {why}"),
+            "if it was all_reduce_perf, add the line '# Collective test starting: all_reduce_perf', which nccl-tests \
+             prints since 2.17",
+        ))
+    }
+
+    /// True if a thread launches on several GPUs.
+    fn drives_several(&self, ranks: u32) -> bool {
+        let mut pids: Vec<&String> = self.ranks.iter().filter_map(|rank| rank.pid.as_ref()).collect();
+        pids.dedup();
+        self.gpus_per_thread.map_or(ranks > 1 && pids.len() == 1, |gpus| gpus > 1)
+    }
+
+    /// Latency by message, ascending: in place where every row has it, else out of place; the median of a size that
+    /// was measured several times.
+    fn points(&self, file: &str, warnings: &mut Vec<String>) -> Result<Vec<(u64, f64)>> {
+        let rows = || self.rows.iter().filter(|row| row.bytes > 0);
+        let of = |row: &Measured, wanted: Side| {
+            row.sides.iter().find(|(side, _)| *side == wanted).and_then(|(_, timing)| timing.us)
+        };
+        let taken = [Side::InPlace, Side::Unnamed, Side::OutOfPlace]
+            .into_iter()
+            .find(|side| rows().all(|row| of(row, *side).is_some()));
+        let Some(side) = taken else {
+            let lacks = rows().find(|row| of(row, Side::InPlace).is_none());
+            let place = lacks.map_or(file, |row| &row.place);
+            return Err(refused(format!("{place}: no time in a row where others have one"), HELP));
+        };
+        match side {
+            Side::InPlace => {}
+            Side::OutOfPlace => warnings.push("only out-of-place times: taken as in-place ones".into()),
+            Side::Unnamed => {
+                warnings
+                    .push("the heading does not say whether times are in-place: taken as such".into());
+            }
+        }
+        let mut by: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+        for row in rows() {
+            let us = of(row, side).unwrap_or_default();
+            if us <= 0.0 {
+                return Err(refused(format!("{}: column time: {us} us", row.place), HELP));
+            }
+            by.entry(row.bytes).or_default().push(us);
+        }
+        if by.len() < 2 {
+            return Err(refused(
+                format!(
+                    "{file}: {} with a time, where at least 2 are needed",
+                    counted(by.len(), "size")
+                ),
+                HELP,
+            ));
+        }
+        let most = by.values().map(Vec::len).max().unwrap_or_default();
+        if most > 1 {
+            warnings.push(format!("sizes were measured up to {most} times: medians are taken"));
+        }
+        Ok(by.into_iter().filter_map(|(bytes, us)| Some((bytes, median(&us)?))).collect())
+    }
+}
+
+const HELP: &str = "give the whole output of `all_reduce_perf -b 8 -e 512M -f 2` of nccl-tests";
+
+#[cfg(test)]
+mod tests;
