@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::error::{Error, Result};
 use crate::machine::hardware::Profile;
 use crate::run::comm::EmulatedLink;
-use crate::table::{Link, P2p, Sample, Spec};
+use crate::table::{Collective, Link, P2p, Sample, Spec};
 use crate::trace::Span;
 
 /// One rank's part of one generation: moments on a clock that all ranks share (ns).
@@ -67,6 +67,9 @@ pub fn emulated_link(spec: &Spec) -> Result<Option<EmulatedLink>> {
             ));
         }
         let profile = Arc::new(Profile::load(&spec.hardware)?);
+        if let Some(problem) = profile.link_problem(Collective::Nccl, p2p, spec.tp) {
+            return Err(Error::input(format!("{}: {problem}", profile.name)));
+        }
         Ok(Some(EmulatedLink::Profile { profile, p2p, tp: spec.tp }))
     };
     match spec.link {

@@ -17,7 +17,7 @@ use crate::model::Model;
 use crate::plan::ModelShape;
 use crate::run::HOST;
 use crate::run::cuda::{self, gpus::Gpus};
-use crate::run::sim::{Plans, lowering};
+use crate::run::sim::{Plans, link_problem, lowering};
 use crate::table::Spec;
 
 /// Models and profiles that are kept.
@@ -112,8 +112,12 @@ impl Shared {
     }
 
     /// The simulator's plans of a cell, kept for all cells of the same model, architecture, TP and dtype
-    /// whose plans are lowered in the same way. An input error where TP does not divide the model.
+    /// whose plans are lowered in the same way. An input error where TP does not divide the model, or the link
+    /// was not measured at it.
     pub fn plans(&self, spec: &Spec, shape: &ModelShape, target: &Target) -> Result<Arc<Plans>> {
+        if let Some(problem) = link_problem(spec, target) {
+            return Err(Error::input(problem));
+        }
         self.plans.get(plans_key(spec, target), LARGE, || Plans::new(spec, shape, target))
     }
 

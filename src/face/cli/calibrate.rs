@@ -26,9 +26,9 @@ pub struct Args {
     /// stored runs that were executed, not simulated]
     #[arg(long, value_name = "FILE.csv")]
     pub data: Option<PathBuf>,
-    /// Instead of fitting, take measured all-reduces into the profile: what `all_reduce_perf` of nccl-tests printed,
-    /// NCCL Inspector's JSON lines (files of all ranks, or their directory), or a trace of all ranks (a stored run, a file, a
-    /// directory); one for each number of GPUs
+    /// Instead of fitting, take measured all-reduces into the profile: output of `all_reduce_perf` of nccl-tests (text,
+    /// or JSON of its -J), NCCL Inspector's JSON lines (files of all ranks, or their directory), or a trace of all ranks (a
+    /// stored run, a file, a directory); one for each number of GPUs
     #[arg(long, value_name = "FILE,...", value_delimiter = ',', conflicts_with_all = ["data", "filter", "fit", "stack", "no_cross_validation"])]
     pub collectives: Vec<PathBuf>,
     /// Whether GPUs talked directly while they were measured (off: NCCL_P2P_DISABLE=1)
@@ -38,6 +38,9 @@ pub struct Args {
     /// does, the only size to take
     #[arg(long, value_name = "BYTES", requires = "collectives", value_parser = clap::value_parser!(u64).range(1..))]
     pub message_bytes: Option<u64>,
+    /// Let other TPs take the times of the only TP that was measured; without, cells at other TPs are skipped
+    #[arg(long, requires = "collectives")]
+    pub extrapolate: bool,
     #[command(flatten)]
     pub opening: OpenArgs,
     #[command(flatten)]

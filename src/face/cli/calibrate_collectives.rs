@@ -1,22 +1,25 @@
 //! `ladderscope calibrate --collectives`: all-reduces that nccl-tests, NCCL Inspector or a trace measured become points of a hardware
 //! profile.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use toml_edit::{Item, Table as TomlTable, Value};
 
 use super::calibrate::{Args, profile_document, rounded, save, set};
+use super::hardware::{Charged, TPS, charged, charges};
 use super::output::{self, Format};
 use super::report;
 use crate::base::error::{Error, Result};
 use crate::base::input::InputKind;
+use crate::base::regular;
 use crate::base::text::counted;
 use crate::desk;
 use crate::lab::store::Store;
-use crate::machine::hardware::{LinkPoint, LinkTable, Profile, profile_named};
+use crate::machine::hardware::{BasisRows, LinkBasis, LinkPoint, LinkTable, Profile, profile_named};
 use crate::study::calibrate::{AllReduces, all_reduces_of, inspector_files, read_inspector};
 use crate::table::render::{Shown, Sourced, Table};
-use crate::table::{P2p, Provenance};
+use crate::table::{Collective, P2p, Provenance};
 use crate::trace::import::is_trace;
 
 /// A file's all-reduces: where they were read, what was read, what they are as a link.
@@ -67,21 +70,36 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     };
     let link = |(file, test)| Ok(Measured { file, link: link(file, &test, before)?, test });
     let all = all.into_iter().map(link).collect::<Result<Vec<_>>>()?;
+    let after = after(args, &hardware, &profile, &all);
     match args.output.format {
         Format::Json => output::json(&Printed {
             profile: &profile.name,
             p2p: args.p2p,
-            tp: all.iter().map(|measured| PrintedTp::of(measured, before)).collect(),
-            assumed: assumed(args, &profile, &all),
+            tp: all.iter().map(|measured| PrintedTp::of(measured, before, &after, args.p2p)).collect(),
+            other_tps: other_tps(&after, args.p2p).map(|basis| basis.to_string()).collect(),
+            assumed: assumed(args, &after, &all),
         })?,
         Format::Csv => output::emit(&rows(&all, before).csv(Sourced::All(Provenance::Measured)))?,
         Format::Table => {
             output::emit(&output::aligned(&rows(&all, before)))?;
+            output::emit(&charges(&after, all.iter().map(|m| (args.p2p, m.test.ranks))))?;
+            for basis in other_tps(&after, args.p2p) {
+                let remedy = match basis.rows {
+                    BasisRows::Missing(_) => ": its cells are skipped; measure it, or add --extrapolate",
+                    _ => "",
+                };
+                output::emit(&format!("{basis}{remedy}\n"))?;
+            }
             output::emit(&format!(
                 "Still of {}: {}.\n",
                 profile.name,
-                assumed(args, &profile, &all).join("; ")
+                assumed(args, &after, &all).join("; ")
             ))?;
+        }
+    }
+    for Measured { file, test, .. } in &all {
+        for warning in &test.warnings {
+            report::warn(&format!("{}: {warning}", file.display()));
         }
     }
     let eager: Vec<u32> =
@@ -93,7 +111,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
         ));
     }
     if let Some(into) = &args.write {
-        write(args, &hardware, &profile, &all, into)?;
+        write(args, &hardware, &after, &all, into)?;
     }
     Ok(0)
 }
@@ -101,13 +119,46 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
 /// What nccl-tests printed, or else the all-reduces of a trace or a stored run.
 fn read(file: &Path, args: &Args, dir: &Path) -> Result<AllReduces> {
     let name = file.display().to_string();
-    if file.is_file() && !is_trace(file) {
-        return AllReduces::parse(&name, &InputKind::TABLE.text(file)?);
+    if file.is_file() {
+        let mut head = Vec::new();
+        let read = regular::open_linked(file).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
+        read.map_err(Error::io(file))?;
+        if AllReduces::is_output(&head) || !is_trace(file) {
+            return AllReduces::parse(&name, &String::from_utf8_lossy(&InputKind::TABLE.bytes(file)?));
+        }
     }
     let options = args.opening.options(None);
     let recording = options.recording.filter(|_| file.is_dir());
     let opened = desk::open(&name, &Store::open(dir), desk::OpenOptions { recording, ..options })?;
     all_reduces_of(&name, &opened.trace, args.p2p, args.message_bytes)
+}
+
+/// How much of a file is searched for words of nccl-tests: its heading stands in front, behind messages of launchers.
+const HEAD_BYTES: u64 = 1 << 20;
+
+/// The profile with what was measured in its link. Rows of a built-in profile at other TPs stay where the measured GPU
+/// is that of the profile: else they are of another machine.
+fn after(args: &Args, hardware: &str, profile: &Profile, all: &[Measured<'_>]) -> Profile {
+    let mut after = profile.clone();
+    let table = match args.p2p {
+        P2p::On => &mut after.link.p2p_on,
+        P2p::Off => &mut after.link.p2p_off,
+    };
+    let mut gpus = all.iter().filter_map(|measured| measured.test.gpu.as_deref());
+    let is_built_in = Profile::file(hardware).is_none();
+    if is_built_in && gpus.any(|gpu| profile_named(gpu) != Some(profile.name.as_str())) {
+        table.tp.clear();
+    }
+    table.extrapolate |= args.extrapolate;
+    table.tp.extend(all.iter().map(|measured| (measured.test.ranks, measured.link.clone())));
+    after
+}
+
+/// The usual TPs at which the new profile has no row of its own.
+fn other_tps(after: &Profile, p2p: P2p) -> impl Iterator<Item = LinkBasis> {
+    let within = TPS.into_iter().filter(|tp| *tp <= after.gpus_per_node);
+    let basis = within.map(move |tp| after.link_basis(Collective::Nccl, p2p, tp));
+    basis.filter(|basis| basis.note().is_some())
 }
 
 /// The link that points make; messages of one size leave the profile's bandwidth.
@@ -180,7 +231,7 @@ fn rows(all: &[Measured<'_>], before: &LinkTable) -> Table {
 
 /// A table of this link alone.
 fn alone(ranks: u32, link: &LinkPoint) -> LinkTable {
-    LinkTable { note: None, tp: [(ranks, link.clone())].into() }
+    LinkTable { note: None, extrapolate: false, tp: [(ranks, link.clone())].into() }
 }
 
 /// What JSON has of measured all-reduces.
@@ -189,6 +240,8 @@ pub struct Printed<'a> {
     profile: &'a str,
     p2p: P2p,
     tp: Vec<PrintedTp<'a>>,
+    /// Usual TPs without a row of their own, and the rows that stand in.
+    other_tps: Vec<String>,
     /// What the profile still takes from elsewhere, in words.
     assumed: Vec<String>,
 }
@@ -204,6 +257,10 @@ struct PrintedTp<'a> {
     graph: Option<bool>,
     alpha_us: f64,
     gb_s: f64,
+    /// Doubts about the times.
+    warnings: &'a [String],
+    /// An all-reduce of 16 KB as stacks charge it within a model.
+    charged: Vec<Charged>,
     points: Vec<PrintedTime>,
 }
 
@@ -216,7 +273,12 @@ struct PrintedTime {
 }
 
 impl<'a> PrintedTp<'a> {
-    fn of(Measured { file, test, link }: &'a Measured<'a>, before: &LinkTable) -> Self {
+    fn of(
+        Measured { file, test, link }: &'a Measured<'a>,
+        before: &LinkTable,
+        after: &Profile,
+        p2p: P2p,
+    ) -> Self {
         let time = |&(bytes, us): &(u64, f64)| PrintedTime {
             bytes,
             us,
@@ -230,6 +292,8 @@ impl<'a> PrintedTp<'a> {
             graph: test.in_graph,
             alpha_us: link.alpha_us,
             gb_s: link.gb_s,
+            warnings: &test.warnings,
+            charged: charged(after, p2p, test.ranks),
             points: test.points.iter().map(time).collect(),
         }
     }
@@ -266,16 +330,23 @@ fn assumed(args: &Args, profile: &Profile, all: &[Measured<'_>]) -> Vec<String> 
 }
 
 /// Writes the profile's file with the measured points in it, comments kept.
-fn write(
-    args: &Args,
-    hardware: &str,
-    profile: &Profile,
-    all: &[Measured<'_>],
-    into: &Path,
-) -> Result<()> {
+fn write(args: &Args, hardware: &str, after: &Profile, all: &[Measured<'_>], into: &Path) -> Result<()> {
     std::fs::create_dir_all(into).map_err(Error::io(into))?;
     let mut file = profile_document(hardware)?;
-    let name = if args.p2p == P2p::On { "p2p_on" } else { "p2p_off" };
+    let (name, table) = match args.p2p {
+        P2p::On => ("p2p_on", &after.link.p2p_on),
+        P2p::Off => ("p2p_off", &after.link.p2p_off),
+    };
+    if let Some(rows) = file["link"][name]["tp"].as_table_like_mut() {
+        let old: Vec<String> = rows.iter().map(|(tp, _)| tp.to_owned()).collect();
+        let is_left = |tp: &String| tp.parse().is_ok_and(|tp: u32| table.tp.contains_key(&tp));
+        for tp in old.into_iter().filter(|tp| !is_left(tp)) {
+            rows.remove(&tp);
+        }
+    }
+    if table.extrapolate {
+        file["link"][name]["extrapolate"] = toml_edit::value(true);
+    }
     for Measured { file: source, test, link } in all {
         let source = format!(
             "link.{name}, TP {}: {}, {}{}{}",
@@ -314,7 +385,7 @@ fn write(
             sources.push(source);
         }
     }
-    let path = save(into, &profile.name, &file)?;
+    let path = save(into, &after.name, &file)?;
     // what was written is read once, so that nobody finds out later that it cannot be
     Profile::load(&path.display().to_string()).map(drop)
 }

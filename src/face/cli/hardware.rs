@@ -1,10 +1,12 @@
 //! `ladderscope hardware [NAME|FILE]`: built-in hardware profiles, or one of any kind.
 
+use std::collections::BTreeSet;
+
 use super::output::{self, Format, FormatArgs, bytes};
 use crate::base::error::{Error, Result};
-use crate::machine::hardware::{Profile, STACKS, Stack};
-use crate::table::P2p;
+use crate::machine::hardware::{BasisRows, CollectiveScale, LinkBasis, Profile, STACKS, Stack};
 use crate::table::render::{Shown, Sourced, Table};
+use crate::table::{Collective, P2p};
 
 /// The command line's arguments of `ladderscope hardware`.
 #[derive(Debug, clap::Args)]
@@ -19,8 +21,11 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// TPs whose links are listed.
-const TPS: [u32; 3] = [2, 4, 8];
+/// TPs whose links are listed, beside those of the profile's rows.
+pub(super) const TPS: [u32; 3] = [2, 4, 8];
+
+/// Message at which charged latencies are shown: a decode step's.
+pub(super) const DECODE_BYTES: u64 = 16 << 10;
 
 /// Prints the profiles that were asked for, or the TOML of one.
 pub fn run(args: &Args) -> Result<u8> {
@@ -59,13 +64,28 @@ pub struct Printed<'a> {
 struct PrintedLink {
     p2p: P2p,
     tp: u32,
-    alpha_us: f64,
-    gb_s: f64,
+    /// Null where the link was not measured at this TP.
+    alpha_us: Option<f64>,
+    gb_s: Option<f64>,
+    /// The rows of the profile that the numbers rest on.
+    basis: String,
+    /// An all-reduce of 16 KB, alone as nccl-tests measures it.
+    us_16384: Option<f64>,
+    /// The same within a model, by stack.
+    charged: Vec<Charged>,
 }
 
 impl<'a> Printed<'a> {
     fn of(profile: &'a Profile) -> Self {
-        let link = |(p2p, tp, alpha_us, gb_s)| PrintedLink { p2p, tp, alpha_us, gb_s };
+        let link = |link: Link| PrintedLink {
+            p2p: link.p2p,
+            tp: link.tp,
+            alpha_us: link.times.map(|(alpha_us, _)| alpha_us),
+            gb_s: link.times.map(|(_, gb_s)| gb_s),
+            basis: link.basis.to_string(),
+            us_16384: link.times.map(|_| us(profile, link.p2p, link.tp, CollectiveScale::ALONE)),
+            charged: link.times.map(|_| charged(profile, link.p2p, link.tp)).unwrap_or_default(),
+        };
         Self {
             profile,
             memory_bytes: profile.memory_bytes,
@@ -79,6 +99,10 @@ fn text(profiles: &[Profile]) -> String {
     let mut text = output::aligned(&gpus(profiles));
     text += "\nLinks: one all-reduce takes alpha_us + message bytes / (gb_s x 1e9)\n";
     text += &output::aligned(&links(profiles));
+    if let [profile] = profiles {
+        let known = links_of(profile).filter(|link| link.times.is_some());
+        text += &charges(profile, known.map(|link| (link.p2p, link.tp)));
+    }
     for profile in profiles {
         text += &format!("\n{}", profile.name);
         text += &profile.note.as_ref().map(|note| format!(": {note}")).unwrap_or_default();
@@ -114,17 +138,74 @@ fn gpus(profiles: &[Profile]) -> Table {
     )
 }
 
-/// A profile's links as runs would see them: P2P, TP, latency (us), bandwidth (GB/s).
-fn links_of(profile: &Profile) -> impl Iterator<Item = (P2p, u32, f64, f64)> {
-    [P2p::On, P2p::Off].into_iter().flat_map(|p2p| TPS.map(|tp| (p2p, tp))).map(|(p2p, tp)| {
-        let (alpha_us, gb_s) = profile.link(p2p, tp);
-        (p2p, tp, alpha_us, gb_s)
+/// A link of a profile at a TP as runs would see it.
+struct Link {
+    p2p: P2p,
+    tp: u32,
+    basis: LinkBasis,
+    /// Latency (us) and bandwidth (GB/s); `None` where the link was not measured at this TP.
+    times: Option<(f64, f64)>,
+}
+
+/// A profile's links, by P2P and TP.
+fn links_of(profile: &Profile) -> impl Iterator<Item = Link> {
+    [P2p::On, P2p::Off].into_iter().flat_map(move |p2p| {
+        let rows = profile.table_of(Collective::Nccl, p2p, 1).0.tp.keys().copied();
+        let tps: BTreeSet<u32> = TPS.into_iter().chain(rows).collect();
+        tps.into_iter().map(move |tp| {
+            let basis = profile.link_basis(Collective::Nccl, p2p, tp);
+            let is_known = !matches!(basis.rows, BasisRows::Missing(_));
+            Link { p2p, tp, basis, times: is_known.then(|| profile.link(p2p, tp)) }
+        })
     })
+}
+
+/// Latency of a decode step's all-reduce on a link, measured alone and as a stack charges it.
+fn us(profile: &Profile, p2p: P2p, tp: u32, scale: CollectiveScale) -> f64 {
+    profile.collective(Collective::Nccl, p2p, tp, scale).0.us(DECODE_BYTES as f64).0
+}
+
+/// What a stack charges for an all-reduce of 16 KB within a model.
+#[derive(Debug, serde::Serialize, schemars::JsonSchema)]
+pub(super) struct Charged {
+    stack: String,
+    /// Factor on the latency of a measured all-reduce.
+    latency_scale: f64,
+    us_16384: f64,
+}
+
+/// What the built-in stacks charge on a link at a TP.
+pub(super) fn charged(profile: &Profile, p2p: P2p, tp: u32) -> Vec<Charged> {
+    let by = |stack: Stack| Charged {
+        latency_scale: stack.collective.latency_scale,
+        us_16384: us(profile, p2p, tp, stack.collective),
+        stack: stack.name,
+    };
+    Stack::built_in().into_iter().map(by).collect()
+}
+
+/// Latencies of an all-reduce of 16 KB on links at these TPs: measured, and charged by the built-in stacks.
+pub(super) fn charges(profile: &Profile, at: impl Iterator<Item = (P2p, u32)>) -> String {
+    let stacks = Stack::built_in();
+    let scaled = |stack: &Stack| format!("{} x {}", stack.name, stack.collective.latency_scale);
+    let columns = ["p2p", "tp", "measured"].map(str::to_owned).into_iter();
+    let mut rows = Table::new(columns.chain(stacks.iter().map(scaled)));
+    for (p2p, tp) in at {
+        let scales = stacks.iter().map(|stack| stack.collective);
+        let times = std::iter::once(CollectiveScale::ALONE).chain(scales);
+        let times = times.map(|scale| Shown::Number(us(profile, p2p, tp, scale), 1));
+        rows.push([p2p.as_str().into(), tp.into()].into_iter().chain(times).collect::<Vec<_>>());
+    }
+    format!(
+        "\nAn all-reduce of 16 KB (us): alone as nccl-tests measures it, and charged within a model: a stack scales the \
+         latency of measured points\n{}",
+        output::aligned(&rows)
+    )
 }
 
 /// A profile, P2P and TP a row.
 fn links(profiles: &[Profile]) -> Table {
-    type Row<'a> = (&'a Profile, (P2p, u32, f64, f64));
+    type Row<'a> = (&'a Profile, Link);
     let rows: Vec<Row<'_>> =
         profiles.iter().flat_map(|profile| links_of(profile).map(move |link| (profile, link))).collect();
     Table::of(
@@ -134,10 +215,11 @@ fn links(profiles: &[Profile]) -> Table {
             ("memory_bytes", &|(profile, _)| profile.memory_bytes.into()),
             ("hbm_gb_s", &|(profile, _)| Shown::Number(profile.hbm_gb_s, 0)),
             ("gpus_per_node", &|(profile, _)| profile.gpus_per_node.into()),
-            ("p2p", &|(_, (p2p, ..))| p2p.as_str().into()),
-            ("tp", &|(_, (_, tp, ..))| (*tp).into()),
-            ("alpha_us", &|(_, (.., alpha_us, _))| Shown::Number(*alpha_us, 1)),
-            ("gb_s", &|(_, (.., gb_s))| Shown::Number(*gb_s, 1)),
+            ("p2p", &|(_, link)| link.p2p.as_str().into()),
+            ("tp", &|(_, link)| link.tp.into()),
+            ("alpha_us", &|(_, link)| Shown::number(link.times.map(|times| times.0), 1)),
+            ("gb_s", &|(_, link)| Shown::number(link.times.map(|times| times.1), 1)),
+            ("basis", &|(_, link)| link.basis.to_string().into()),
         ],
     )
 }

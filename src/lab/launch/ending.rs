@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::protocol::Report;
 use crate::run::Outcome;
-use crate::run::sim::COLLECTIVE_NOTE;
+use crate::run::sim::{COLLECTIVE_NOTE, link_warning};
 use crate::table::{Record, Status};
 
 /// Lines of the log that a failed run's reason quotes.
@@ -141,6 +141,7 @@ pub(crate) fn with_outcome(mut record: Record, outcome: Outcome) -> Record {
     record.warnings.extend(record.instrumented.as_ref().and_then(crate::table::disturbed));
     let note = outcome.environment.get(COLLECTIVE_NOTE).and_then(|note| note.as_str());
     record.warnings.extend(note.map(str::to_owned));
+    record.warnings.extend(link_warning(&outcome.environment));
     let traced = record.instrumented.as_ref().and_then(|pass| pass.overlap);
     record.overlap = traced.or_else(|| outcome.samples.iter().rev().find_map(|s| s.overlap));
     record.verified = outcome.environment.get("self_check").map(|check| check["passed"] == true);

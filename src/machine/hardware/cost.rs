@@ -2,7 +2,7 @@
 //! of P2P.
 
 use super::Profile;
-use super::link::LinkTable;
+use super::link::{LinkBasis, LinkTable};
 use super::stack::CollectiveScale;
 use super::tables::CostSource;
 use crate::table::{Collective, P2p};
@@ -45,6 +45,16 @@ impl CollectiveCost<'_> {
         }
     }
 
+    /// How long a message takes where all-reduces run back to back, as nccl-tests measures them (us).
+    pub fn alone_us(&self, bytes: f64) -> f64 {
+        match self {
+            Self::Formula { .. } => self.us(bytes).0,
+            Self::Link { table, tp, network, .. } => {
+                table.alone_us(*tp, bytes) + network.0 + bytes * network.1
+            }
+        }
+    }
+
     /// How long a reduce-scatter of a message, or an all-gather that results in it, takes (us): what an all-reduce
     /// of no bytes does, and a part of what its bytes add. The part is 1/2 in a ring, where each is one of the two
     /// halves of an all-reduce; within a switch an all-reduce needs fewer bytes than both, and the part is 3/4
@@ -64,6 +74,14 @@ impl CollectiveCost<'_> {
         match self {
             Self::Formula { .. } => None,
             Self::Link { table, tp, .. } => table.note(*tp),
+        }
+    }
+
+    /// The rows of the profile that the times rest on; `None` of an emulated link.
+    pub fn basis(&self) -> Option<LinkBasis> {
+        match self {
+            Self::Formula { .. } => None,
+            Self::Link { table, tp, .. } => Some(table.basis(*tp)),
         }
     }
 
@@ -116,6 +134,19 @@ impl Profile {
             (None, P2p::On) => (&self.link.p2p_on, Collective::Nccl),
             (None, P2p::Off) => (&self.link.p2p_off, Collective::Nccl),
         }
+    }
+
+    /// The rows on which the times of a kind of collective rest at `tp` ranks.
+    pub fn link_basis(&self, collective: Collective, p2p: P2p, tp: u32) -> LinkBasis {
+        self.table_of(collective, p2p, tp).0.basis(tp.min(self.gpus_per_node))
+    }
+
+    /// Why collectives of a kind have no time at `tp` ranks: nobody measured the link there.
+    pub fn link_problem(&self, collective: Collective, p2p: P2p, tp: u32) -> Option<String> {
+        let (table, _) = self.table_of(collective, p2p, tp);
+        let name = self.link.tables().find(|(_, known)| std::ptr::eq(*known, table))?.0;
+        let inside = tp.min(self.gpus_per_node);
+        table.basis(inside).problem(name).filter(|_| inside > 1)
     }
 
     /// What the network between nodes adds: (us, us a byte).

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use super::link::{LinkPoint, LinkTable, Links};
+use super::link::{BasisRows, LinkPoint, LinkTable, Links};
 use super::profile::Profile;
 use crate::table::Collective;
 
@@ -123,7 +123,8 @@ pub(super) fn complete(links: &mut Links, gpu: &str) {
             let is_reference = gpu == REFERENCE && links.p2p_on == reference.p2p_on;
             let table =
                 if is_reference { known.clone() } else { elsewhere(links, gpu, collective, known) };
-            links.put(collective, Some(table));
+            // without a TP at which NCCL's is known, NCCL's stands in
+            links.put(collective, (!table.tp.is_empty()).then_some(table));
         }
     }
 }
@@ -177,7 +178,7 @@ fn of_rows(links: &Links, collective: Collective) -> Option<LinkTable> {
         let measured = if own { (low, high) } else { (0, 0) };
         tp.insert(ranks, point(points, base.gb_s / rows.ratio(high), rows.ctas, measured, note));
     }
-    (!tp.is_empty()).then_some(LinkTable { note: None, tp })
+    (!tp.is_empty()).then_some(LinkTable { note: None, extrapolate: false, tp })
 }
 
 /// A collective on another GPU: the reference's latency and a bandwidth in proportion to NCCL's; where there are
@@ -186,6 +187,10 @@ fn elsewhere(links: &Links, gpu: &str, collective: Collective, known: &LinkTable
     let reference = OF_REFERENCE.as_ref().map(|reference| &reference.p2p_on);
     let mut tp = BTreeMap::new();
     for (&ranks, of_reference) in &known.tp {
+        let nccl = links.p2p_on.basis(ranks);
+        if matches!(nccl.rows, BasisRows::Missing(_)) {
+            continue;
+        }
         let there = reference.map_or(f64::INFINITY, |nccl| nccl.at(ranks).1);
         let factor = links.p2p_on.at(ranks).1 / there;
         let scaled = LinkPoint { gb_s: of_reference.gb_s * factor, ..of_reference.clone() };
@@ -202,12 +207,13 @@ fn elsewhere(links: &Links, gpu: &str, collective: Collective, known: &LinkTable
             said = format!("{source}: {at}measured from {range}; larger messages scaled {from}");
         }
         let larger = scaled.points.iter().map(|point| point.0).filter(|bytes| *bytes > high);
+        said.extend(nccl.note().map(|nccl| format!("; NCCL's {nccl}")));
         points.extend(larger.map(|bytes| (bytes, scaled.alone_us(bytes as f64))));
         let measured = rows.filter(|rows| rows.tp == ranks).map_or((0, 0), |_| (low, high));
         let ctas = rows.and_then(|rows| rows.ctas).or(scaled.ctas);
         tp.insert(ranks, point(rising(points), scaled.gb_s, ctas, measured, said));
     }
-    LinkTable { note: None, tp }
+    LinkTable { note: None, extrapolate: links.p2p_on.extrapolate, tp }
 }
 
 /// No message takes less than a smaller one: where sources differ, the larger one's time is raised.

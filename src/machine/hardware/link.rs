@@ -80,8 +80,76 @@ impl Links {
 pub struct LinkTable {
     /// What to know about the numbers.
     pub note: Option<String>,
+    /// Whether a table of one TP holds for every TP; without, cells at other TPs are skipped.
+    #[serde(default)]
+    pub extrapolate: bool,
     /// By number of ranks; others are interpolated.
     pub tp: BTreeMap<u32, LinkPoint>,
+}
+
+/// The rows of a link table on which its numbers at a TP rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkBasis {
+    /// Ranks inside a node.
+    pub tp: u32,
+    pub rows: BasisRows,
+}
+
+/// Rows of a link table, by their TP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BasisRows {
+    /// A row of points at the TP itself.
+    Points,
+    /// A row at the TP itself, without points.
+    Formula,
+    /// The rows next to the TP, linear in log2(TP).
+    Interpolated(u32, u32),
+    /// The nearest row, and the next one on the same side, on whose line the TP lies; without, a copy.
+    Extrapolated(u32, Option<u32>),
+    /// The only row, which the table does not let other TPs copy.
+    Missing(u32),
+}
+
+impl LinkBasis {
+    /// Whether no row reaches as far as the TP.
+    pub fn is_extrapolated(&self) -> bool {
+        matches!(self.rows, BasisRows::Extrapolated(..))
+    }
+
+    /// The sentence of a note, where the TP has no row of its own.
+    pub fn note(&self) -> Option<String> {
+        (!matches!(self.rows, BasisRows::Points | BasisRows::Formula)).then(|| self.to_string())
+    }
+
+    /// Why a cell at this TP cannot be simulated on the link named `link`, and the remedy.
+    pub fn problem(&self, link: &str) -> Option<String> {
+        let BasisRows::Missing(only) = self.rows else { return None };
+        let tp = self.tp;
+        Some(format!(
+            "link {link} was measured at TP {only} alone, and TP {tp} would be a copy of it: measure TP {tp}, or \
+             allow copies (calibrate --extrapolate, or extrapolate = true in [link.{link}])"
+        ))
+    }
+}
+
+impl std::fmt::Display for LinkBasis {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let tp = self.tp;
+        match self.rows {
+            BasisRows::Points => write!(out, "TP {tp}: points"),
+            BasisRows::Formula => write!(out, "TP {tp}: formula"),
+            BasisRows::Interpolated(low, high) => {
+                write!(out, "TP {tp} interpolated between TP {low} and TP {high}")
+            }
+            BasisRows::Extrapolated(near, Some(far)) => {
+                write!(out, "TP {tp} extrapolated from TP {near} and TP {far}")
+            }
+            BasisRows::Extrapolated(near, None) => {
+                write!(out, "TP {tp} extrapolated from TP {near} alone")
+            }
+            BasisRows::Missing(only) => write!(out, "TP {tp} not measured, TP {only} alone was"),
+        }
+    }
 }
 
 /// One all-reduce over a given number of ranks.
@@ -215,6 +283,24 @@ impl LinkPoint {
 }
 
 impl LinkTable {
+    /// The rows on which the numbers at `tp` ranks rest.
+    pub fn basis(&self, tp: u32) -> LinkBasis {
+        let below = self.tp.range(..tp).rev().map(|(tp, _)| *tp);
+        let above = self.tp.range(tp..).map(|(tp, _)| *tp);
+        let beyond = |near: Option<u32>, far: Option<u32>| match (near, far) {
+            (Some(only), None) if !self.extrapolate => BasisRows::Missing(only),
+            (near, far) => BasisRows::Extrapolated(near.unwrap_or_default(), far),
+        };
+        let rows = match (self.tp.get(&tp), below.clone().next(), above.clone().next()) {
+            (Some(row), ..) if row.points.is_empty() => BasisRows::Formula,
+            (Some(_), ..) => BasisRows::Points,
+            (None, Some(low), Some(high)) => BasisRows::Interpolated(low, high),
+            (None, low, None) => beyond(low, below.clone().nth(1)),
+            (None, None, high) => beyond(high, above.clone().nth(1)),
+        };
+        LinkBasis { tp, rows }
+    }
+
     /// The rows next to `tp` with their weights: linear in log2(tp), also beyond the table's ends; a
     /// table of one row is constant.
     fn rows(&self, tp: u32) -> Vec<(f64, &LinkPoint)> {
@@ -243,7 +329,8 @@ impl LinkTable {
 
     /// Where its numbers at `tp` ranks come from, in words.
     pub fn note(&self, tp: u32) -> Option<String> {
-        let mut words: Vec<&str> = self.note.as_deref().into_iter().collect();
+        let basis = self.basis(tp).note();
+        let mut words: Vec<&str> = basis.as_deref().into_iter().chain(self.note.as_deref()).collect();
         words.extend(self.rows(tp).iter().filter_map(|(_, row)| row.note.as_deref()));
         (!words.is_empty()).then(|| words.join("; "))
     }
@@ -314,7 +401,31 @@ mod tests {
 
     fn table(rows: &[(u32, f64, f64)]) -> LinkTable {
         let tp = rows.iter().map(|&(tp, alpha, gb)| (tp, LinkPoint::formula(alpha, gb))).collect();
-        LinkTable { note: None, tp }
+        LinkTable { note: None, extrapolate: false, tp }
+    }
+
+    #[test]
+    fn every_tp_says_on_which_rows_it_rests() {
+        let said = |rows: &[(u32, f64, f64)], tp| table(rows).basis(tp).to_string();
+        let two = [(2, 10.0, 20.0), (4, 20.0, 5.0)];
+        assert_eq!(said(&two, 8), "TP 8 extrapolated from TP 4 and TP 2");
+        assert_eq!(said(&two, 4), "TP 4: formula");
+        assert_eq!(said(&[(4, 9.0, 9.0), (8, 9.0, 9.0)], 2), "TP 2 extrapolated from TP 4 and TP 8");
+        assert_eq!(said(&[(2, 9.0, 9.0), (8, 9.0, 9.0)], 6), "TP 6 interpolated between TP 2 and TP 8");
+        let h100 = Profile::load("h100_sxm").unwrap();
+        assert_eq!(h100.link.p2p_on.basis(8).to_string(), "TP 8: points");
+        assert_eq!(h100.link.p2p_on.basis(8).note(), None);
+        // one row is copied only where its table says so
+        let mut one = table(&two[1..]);
+        for tp in [2, 8] {
+            let problem = one.basis(tp).problem("p2p_on").unwrap();
+            assert!(problem.contains("TP 4 alone") && problem.contains("--extrapolate"), "{problem}");
+        }
+        assert_eq!(one.basis(4).problem("p2p_on"), None);
+        one.extrapolate = true;
+        let copied = one.basis(8);
+        assert_eq!((copied.problem("p2p_on"), copied.is_extrapolated()), (None, true));
+        assert_eq!(one.note(8).unwrap(), "TP 8 extrapolated from TP 4 alone");
     }
 
     fn us(profile: &Profile, collective: Collective, p2p: P2p, tp: u32, bytes: f64) -> f64 {

@@ -20,7 +20,7 @@ use crate::base::text::same_name;
 
 pub use cost::CollectiveCost;
 pub use describe::Described;
-pub use link::{InterNode, LargeMessages, LinkPoint, LinkTable, Links};
+pub use link::{BasisRows, InterNode, LargeMessages, LinkBasis, LinkPoint, LinkTable, Links};
 pub use memory::{MemoryNeed, PlanMemory};
 pub use profile::{Profile, Skew, Tflops};
 pub use recognise::{profile_named, profile_of};

@@ -1,6 +1,6 @@
 //! The simulator as a backend: it suits every cell, and needs nothing.
 
-use super::run::simulate_plans;
+use super::run::{link_problem, simulate_plans};
 use crate::base::error::{Error, Result};
 use crate::machine::hardware::MemoryNeed;
 use crate::model::Model;
@@ -66,6 +66,9 @@ impl PlanBackend for SimBackend {
 
     fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility> {
         let target = shared.target(&spec.hardware, &spec.stack, &spec.set)?;
+        if let Some(problem) = link_problem(spec, &target) {
+            return Ok(Feasibility::Skipped(problem));
+        }
         let (need, capacity) = (self.memory(spec, shape, shared), target.profile.memory_bytes);
         Ok(match need.fits(capacity) {
             true => Feasibility::Runs,

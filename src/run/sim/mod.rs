@@ -27,4 +27,7 @@ pub use backend::SimBackend;
 pub use measured::{Executed, Measured, replay};
 pub use plans::{Plans, lowering};
 pub use predict::{PredictedSpan, PredictedStep, Prediction, predict, predict_step};
-pub use run::{COLLECTIVE_NOTE, all_reduce_us, simulate, simulate_plans};
+pub use run::{
+    COLLECTIVE_NOTE, LINK_WARNING, LinkTimes, all_reduce_us, link_problem, link_times, link_warning,
+    simulate, simulate_plans,
+};

@@ -9,7 +9,7 @@ use super::plans::{Plans, lowering};
 use super::recorder::Recorder;
 use super::skew::Skewed;
 use crate::base::error::{Error, Result};
-use crate::machine::hardware::{CollectiveCost, CostSource, MemoryNeed, Target};
+use crate::machine::hardware::{CollectiveCost, CostSource, LinkBasis, MemoryNeed, Target};
 use crate::plan::{Architecture, ModelShape, Phase, Precision, Step};
 use crate::run::{Outcome, RunResult};
 use crate::table::{Collective, Environment, Link, P2p, Provenance, Sample, Spec};
@@ -23,6 +23,9 @@ use crate::trace::{FORMAT_VERSION, Trace, TraceMeta, operations};
 ///
 /// The errors of [`simulate_plans`], and an input error where TP does not divide the model.
 pub fn simulate(spec: &Spec, shape: &ModelShape, target: &Target, record: bool) -> RunResult {
+    if let Some(problem) = link_problem(spec, target) {
+        return Err(Error::input(problem));
+    }
     simulate_plans(&Plans::new(spec, shape, target)?, spec, shape, target, record)
 }
 
@@ -229,12 +232,46 @@ pub(super) fn collective<'a>(
         let (cost, used) = target.profile.collective(spec.collective, p2p, spec.tp, scale);
         (cost, Some(used))
     };
-    match spec.link {
-        Link::Native => of(spec.p2p),
-        Link::P2pOn => of(P2p::On),
-        Link::P2pOff => of(P2p::Off),
-        Link::Emulated { alpha_us, gb_s } => (CollectiveCost::Formula { alpha_us, gb_s }, None),
+    match (spec.link, p2p_of(spec)) {
+        (Link::Emulated { alpha_us, gb_s }, _) => (CollectiveCost::Formula { alpha_us, gb_s }, None),
+        (_, p2p) => of(p2p),
     }
+}
+
+/// Whether the GPUs of a cell talk directly.
+fn p2p_of(spec: &Spec) -> P2p {
+    match spec.link {
+        Link::P2pOn => P2p::On,
+        Link::P2pOff => P2p::Off,
+        Link::Native | Link::Emulated { .. } => spec.p2p,
+    }
+}
+
+/// Why the link of a cell has no times at its TP.
+pub fn link_problem(spec: &Spec, target: &Target) -> Option<String> {
+    if matches!(spec.link, Link::Emulated { .. }) {
+        return None;
+    }
+    let profile = &target.profile;
+    let problem = profile.link_problem(spec.collective, p2p_of(spec), spec.tp)?;
+    Some(format!("{}: {problem}", profile.name))
+}
+
+/// An all-reduce of a message of so many bytes on the link of a simulated cell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LinkTimes {
+    /// Latency as nccl-tests measures it, all-reduces back to back (us).
+    pub alone_us: f64,
+    /// Latency that the cell is charged with: the stack's scales applied (us).
+    pub charged_us: f64,
+    /// The rows of the profile that both rest on; `None` of an emulated link.
+    pub basis: Option<LinkBasis>,
+}
+
+/// The times of an all-reduce of a cell, alone and as its stack charges it.
+pub fn link_times(spec: &Spec, target: &Target, bytes: f64) -> LinkTimes {
+    let (cost, _) = collective(spec, target);
+    LinkTimes { alone_us: cost.alone_us(bytes), charged_us: cost.us(bytes).0, basis: cost.basis() }
 }
 
 /// How long one all-reduce of a message of so many bytes takes in a simulated cell, alone on its lane (us).
@@ -244,6 +281,18 @@ pub fn all_reduce_us(spec: &Spec, target: &Target, bytes: f64) -> f64 {
 
 /// Where the environment says that a cell's collective is not the one that it asks for, and why: a run warns of it.
 pub const COLLECTIVE_NOTE: &str = "collective_note";
+
+/// Where the environment says that the link was not measured at the cell's TP.
+const LINK_BASIS: &str = "link_basis";
+
+/// How the warning of a run begins whose link is extrapolated to its TP.
+pub const LINK_WARNING: &str = "link: ";
+
+/// The warning of a run whose link is extrapolated to its TP.
+pub fn link_warning(environment: &Environment) -> Option<String> {
+    let basis = environment.get(LINK_BASIS)?.as_str()?;
+    basis.contains("extrapolated").then(|| format!("{LINK_WARNING}{basis}"))
+}
 
 /// What the simulator adds to the record's environment: everything that decided the numbers.
 fn environment(spec: &Spec, target: &Target, sources: &Sources) -> Environment {
@@ -285,6 +334,9 @@ fn environment(spec: &Spec, target: &Target, sources: &Sources) -> Environment {
         if let Some(ctas) = cost.ctas() {
             environment.insert("collective_ctas".to_owned(), json!(ctas));
         }
+        if let Some(basis) = cost.basis().and_then(|basis| basis.note()) {
+            environment.insert(LINK_BASIS.to_owned(), json!(basis));
+        }
         if let Some(note) = cost.note() {
             environment.insert("link_note".to_owned(), json!(note));
         }
@@ -300,12 +352,7 @@ fn environment(spec: &Spec, target: &Target, sources: &Sources) -> Environment {
 
 /// Why a cell's collective is not the one that it asks for.
 fn instead(spec: &Spec, target: &Target) -> String {
-    let p2p = match spec.link {
-        Link::P2pOn => P2p::On,
-        Link::P2pOff => P2p::Off,
-        Link::Native | Link::Emulated { .. } => spec.p2p,
-    };
-    if p2p == P2p::Off {
+    if p2p_of(spec) == P2p::Off {
         return "needs P2P".to_owned();
     }
     if spec.tp > target.profile.gpus_per_node {

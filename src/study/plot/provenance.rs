@@ -6,6 +6,7 @@ use std::path::Path;
 use super::style;
 use crate::base::text::{counted, shell_command};
 use crate::machine::environment::binary_hash;
+use crate::run::sim::LINK_WARNING;
 use crate::table::{Environment, Provenance, Record, Spec};
 use crate::trace::Trace;
 
@@ -21,6 +22,8 @@ pub struct ProvenanceSummary {
     pub hardware: BTreeSet<String>,
     /// Emulated links, and what was changed in profiles.
     pub changes: BTreeSet<String>,
+    /// Links that were not measured at their TP: `link: TP 8 extrapolated from TP 4 and TP 2`.
+    pub links: BTreeSet<String>,
     /// The simulator's stacks, or the drivers and NCCL versions of the machines.
     pub software: BTreeSet<String>,
     /// The commits of the programs that ran, abbreviated.
@@ -91,6 +94,8 @@ impl ProvenanceSummary {
         let mut provenance = Self::default();
         for record in records {
             provenance.add(&record.spec, record.provenance, &record.environment);
+            let links = record.warnings.iter().filter(|warning| warning.starts_with(LINK_WARNING));
+            provenance.links.extend(links.cloned());
             provenance.days.extend(record.created.get(..10).map(str::to_owned));
             provenance.runs += record.runs.len().max(1);
         }
@@ -164,6 +169,7 @@ impl ProvenanceSummary {
         words.extend(listed("sources", &self.elsewhere).map(|sources| format!("beside: {sources}")));
         words.extend(listed("machines and profiles", &self.hardware));
         words.extend(listed("links and profile values", &self.changes));
+        words.extend(listed("extrapolated links", &self.links));
         words.extend(listed("versions of software", &self.software));
         words.extend((self.runs > 0).then(|| counted(self.runs, "run")));
         words.push(match listed("commits", &self.commits) {
@@ -185,6 +191,7 @@ impl ProvenanceSummary {
             ("Provenance", self.origin()),
             ("Beside", join(&self.elsewhere)),
             ("Hardware", join(&self.hardware.union(&self.changes).cloned().collect())),
+            ("Links", join(&self.links)),
             ("Stack", join(&self.software)),
             ("Software", concat!("ladderscope ", env!("CARGO_PKG_VERSION")).to_owned()),
             ("Commit", join(&self.commits)),
@@ -260,6 +267,17 @@ mod tests {
 
     use super::*;
     use crate::study::analysis::testing::{record, sim_record};
+
+    #[test]
+    fn an_extrapolated_link_stands_under_the_figure() {
+        let mut record = sim_record("a", |_| (), 1.0, 1.0);
+        record.warnings = vec!["odd".into(), "link: TP 8 extrapolated from TP 4 and TP 2".into()];
+        let provenance = ProvenanceSummary::of_records([&record]);
+        let caption = provenance.caption();
+        assert!(caption.contains("; link: TP 8 extrapolated from TP 4 and TP 2;"), "{caption}");
+        assert!(!caption.contains("odd"), "{caption}");
+        assert!(provenance.pairs().iter().any(|(key, value)| *key == "Links" && value.contains("TP 8")));
+    }
 
     #[test]
     fn a_caption_says_all_that_a_sceptic_asks() {

@@ -43,6 +43,9 @@ pub(super) fn by_name(name: &str) -> Option<Collective> {
 fn us(target: &Target, collective: Collective, p2p: P2p, tp: u32, bytes: f64) -> Result<f64> {
     let scale: CollectiveScale = target.stack.collective;
     let (cost, used) = target.profile.collective(collective, p2p, tp, scale);
+    if let Some(problem) = target.profile.link_problem(collective, p2p, tp) {
+        return Err(Error::input(format!("{}: {problem}", target.profile.name)));
+    }
     if used != collective {
         return Err(Error::input_help(
             format!(
