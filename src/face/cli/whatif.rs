@@ -8,24 +8,56 @@ use super::report;
 use crate::base::error::{Error, Result};
 use crate::base::text::shell_command;
 use crate::plan::Architecture;
-use crate::study::whatif::{Answer, BreakEven, Crossing, Engine, HIDDEN_PCT, Numbers, Over, Variant};
+use crate::study::whatif::{
+    Answer, BreakEven, CellLink, CrossedLink, Crossing, Engine, HIDDEN_PCT, Numbers, Over, Variant,
+};
+use crate::table::options::{OPTIONS, option};
 use crate::table::render::{Shown, Sourced, Table};
 use crate::table::{Backend, CellOptions, Provenance, Spec};
 
-/// What is taken where other verbs take something else.
-const DEFAULTS: &str = "The architecture is ladder where none is given. Without --model the cell is the paper's: \
-    llama-3-70b, and where they are not given TP 8 and stack gpt-fast. TPOT and communication are of the middle step.";
+const NOTES: &str = "TPOT and communication are of the middle step; speedup is TPOT of standard over its own. Latencies \
+    are as nccl-tests measures them, all-reduces back to back: the stack charges more within a model (its \
+    latency_scale), and the output has both. Between nodes break-even is searched over the network.";
+
+/// Options of a cell that change nothing in a what-if: it is simulated once, without variables and samples.
+const WITHOUT_EFFECT: [&str; 5] = ["backend", "samples", "warmup", "seed", "env"];
+
+/// Defaults that are not those of `run`.
+const DEFAULTS: [(&str, &str); 4] = [
+    ("architecture", "ladder"),
+    ("model", "llama-3-70b"),
+    ("tp", "8 without --model, else 1"),
+    ("stack", "gpt-fast without --model, else native"),
+];
+
+/// An option of a cell as the help of this verb has it: hidden without effect, with the default that holds here.
+fn listed(option: clap::Arg) -> clap::Arg {
+    let id = option.get_id().as_str().to_owned();
+    if WITHOUT_EFFECT.contains(&id.as_str()) || is_of_other_backends(&id) {
+        return option.hide(true);
+    }
+    let help = option.get_help().map(ToString::to_string).unwrap_or_default();
+    let Some((about, default)) = help.split_once(" [default: ") else { return option };
+    let default = default.trim_end_matches(']');
+    let here = DEFAULTS.iter().find(|(name, _)| *name == id).map(|(_, default)| *default);
+    let simulated = default.split("; on cpu").next().unwrap_or(default);
+    option.help(format!("{about} [default: {}]", here.unwrap_or(simulated)))
+}
+
+fn is_of_other_backends(name: &str) -> bool {
+    option(name).is_some_and(|option| !option.is_heeded_by(Backend::Sim))
+}
 
 /// The command line's arguments of `ladderscope whatif`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = DEFAULTS)]
+#[command(after_help = NOTES, mut_args = listed)]
 pub struct Args {
     #[command(flatten)]
     pub cell: CellOptions,
-    /// Latencies of an all-reduce to go through (us), for example 5,10,20,40
+    /// Latencies of a small all-reduce inside a node to go through (us), for example 5,10,20,40
     #[arg(long, value_name = "US,...", value_delimiter = ',', group = "over")]
     pub alpha_us: Vec<f64>,
-    /// Message bandwidths of an all-reduce to go through (1e9 bytes a second)
+    /// Message bandwidths of an all-reduce inside a node to go through (1e9 bytes a second)
     #[arg(long, value_name = "GB_S,...", value_delimiter = ',', group = "over")]
     pub gb_s: Vec<f64>,
     /// SMs' worth of work that a large all-reduce takes from compute, to go through
@@ -66,7 +98,11 @@ pub fn run(args: &Args) -> Result<u8> {
         Format::Json => output::json(&object(&variant.cell, slider, &points, &found))?,
         Format::Csv => output::emit(&rows(slider, &points).csv(Sourced::ByRow))?,
         Format::Table => {
-            let mut text = told(&variant.cell) + &output::aligned(&rows(slider, &points));
+            let mut text = told(&variant.cell);
+            for (value, answer) in &points {
+                text += &link_in_words(slider, *value, answer);
+            }
+            text += &output::aligned(&rows(slider, &points));
             for (cell, found) in &found {
                 text += &format!("{} {}\n", cell.architecture_label(), in_words(found));
             }
@@ -88,6 +124,15 @@ fn variant(options: &CellOptions) -> Result<Variant> {
         return Err(Error::input_help(
             "--backend: what-ifs are simulated",
             "leave it out, or write --backend sim",
+        ));
+    }
+    let given = options.given().map(|option| option.name).filter(|name| *name != "backend");
+    let of_pairs = (!options.env.is_empty()).then_some("env");
+    let without_effect = |name: &&str| WITHOUT_EFFECT.contains(name) || is_of_other_backends(name);
+    if let Some(name) = given.chain(of_pairs).find(without_effect) {
+        return Err(Error::input_help(
+            format!("--{} changes nothing in a what-if", name.replace('_', "-")),
+            "leave it out; `run --backend sim` takes it",
         ));
     }
     let mut options = CellOptions { backend: Some(Backend::Sim), ..options.clone() };
@@ -167,9 +212,11 @@ fn break_evens(engine: &Engine, variant: &Variant, hidden_pct: f64) -> Vec<(Spec
 fn in_words(found: &BreakEven) -> String {
     let [low, high] = found.range;
     let unit = found.over.unit();
-    let name = match found.over {
-        Over::AlphaUs => "latency",
-        Over::GbS => "bandwidth",
+    let name = match (found.over, found.link) {
+        (Over::AlphaUs, CrossedLink::Node) => "latency",
+        (Over::GbS, CrossedLink::Node) => "bandwidth",
+        (Over::AlphaUs, CrossedLink::Network) => "network latency",
+        (Over::GbS, CrossedLink::Network) => "network bandwidth",
     };
     let where_ = match (found.crossing, found.over) {
         (Crossing::At(at), Over::AlphaUs) => format!("up to a {name} of {at:.1} {unit}"),
@@ -177,7 +224,24 @@ fn in_words(found: &BreakEven) -> String {
         (Crossing::Always, _) => format!("at every {name} from {low} to {high} {unit}"),
         (Crossing::Never, _) => format!("at no {name} from {low} to {high} {unit}"),
     };
-    format!("overlaps {}% of its communication {where_}", found.hidden_pct)
+    let there = found.all_reduce_us.zip(found.charged_us).map(|(us, charged)| {
+        format!(" (its all-reduce then takes {us:.1} us in nccl-tests, charged {charged:.1} us)")
+    });
+    format!("overlaps {}% of its communication {where_}{}", found.hidden_pct, there.unwrap_or_default())
+}
+
+/// A decode step's all-reduce: measured and charged latency, and the rows of the profile they rest on.
+fn link_in_words(slider: &str, value: Option<f64>, answer: &Answer) -> String {
+    let Some(CellLink { message_bytes, times }) = &answer.link else { return String::new() };
+    let at = value.map(|value| format!("{slider} {value}: ")).unwrap_or_default();
+    let basis = times.basis.and_then(|basis| basis.note());
+    format!(
+        "{at}all-reduce of {message_bytes} B: {:.1} us in nccl-tests, {:.1} us charged by stack {}{}\n",
+        times.alone_us,
+        times.charged_us,
+        answer.spec.stack,
+        basis.map(|basis| format!("; {basis}")).unwrap_or_default()
+    )
 }
 
 /// What JSON has of all positions of the slider.
@@ -206,8 +270,14 @@ struct PrintedPoint {
     label: String,
     /// Why it has no numbers; null where it has some.
     reason: Option<String>,
+    /// A decode step's all-reduce as nccl-tests measures it, back to back (us); null without a link.
+    all_reduce_us: Option<f64>,
+    /// The same as the stack charges it within a model (us).
+    charged_us: Option<f64>,
+    /// The rows of the profile that the link rests on, where it was not measured at this TP.
+    link_basis: Option<String>,
     /// Times in ms (prefill and decode of the whole generation; TPOT, communication and its exposed part of the
-    /// middle step), tokens/s, overlap in percent, hidden share; absent where it has none.
+    /// middle step), speedup in TPOT, tokens/s, overlap in percent, hidden share; absent where it has none.
     #[serde(flatten)]
     numbers: BTreeMap<&'static str, Option<f64>>,
 }
@@ -232,6 +302,7 @@ fn object<'a>(
         .flat_map(|(value, answer)| answer.rows.iter().map(move |row| (value, answer, row)))
         .map(|(value, answer, row)| {
             let chosen = answer.is_chosen(row);
+            let times = answer.link.as_ref().map(|link| &link.times);
             let numbers = row.numbers.iter();
             let named = |numbers: &Numbers| Numbers::NAMES.map(|name| (name, numbers.of(name)));
             PrintedPoint {
@@ -240,6 +311,9 @@ fn object<'a>(
                 command: chosen.then(|| format!("ladderscope {}", shell_command(&answer.arguments))),
                 label: answer.label(row),
                 reason: row.numbers.as_ref().err().cloned(),
+                all_reduce_us: times.map(|times| times.alone_us),
+                charged_us: times.map(|times| times.charged_us),
+                link_basis: times.and_then(|times| times.basis?.note()),
                 numbers: numbers.flat_map(named).collect(),
             }
         });
@@ -260,9 +334,30 @@ fn object<'a>(
 /// The cell that is varied, in a line.
 fn told(cell: &Spec) -> String {
     let Spec { model, dtype, tp, batch, p2p, hardware, stack, prompt_tokens, output_tokens, .. } = cell;
+    // whatever else was asked for
+    let shown = [
+        "architecture",
+        "model",
+        "dtype",
+        "tp",
+        "batch",
+        "p2p",
+        "hardware",
+        "stack",
+        "prompt_tokens",
+        "output_tokens",
+    ];
+    let others = OPTIONS.iter().filter(|option| option.is_heeded_by(Backend::Sim));
+    let others = others.filter(|option| {
+        let is_named = shown.contains(&option.name) || WITHOUT_EFFECT.contains(&option.name);
+        !is_named && !option.is_default(cell)
+    });
+    let mut more: String =
+        others.map(|option| format!(", --{} {}", option.flag, option.text(cell))).collect();
+    more.extend(cell.set.iter().map(|(key, value)| format!(", --set {key}={value}")));
     format!(
         "{model} {dtype} tp{tp} b{batch} p2p-{}, prompt {prompt_tokens}, output {output_tokens}, on {hardware}, stack \
-         {stack}; communication is of one step\n",
+         {stack}{more}; communication is of one step\n",
         p2p.as_str()
     )
 }

@@ -2,6 +2,7 @@
 
 use super::variant::Variant;
 use crate::plan::{Architecture, Lane};
+use crate::run::sim::LinkTimes;
 use crate::table::render::Shown;
 use crate::table::{Spec, Split, measure};
 
@@ -30,6 +31,14 @@ pub struct ProfileValues {
     pub link_note: Option<String>,
 }
 
+/// The link of a cell: a decode step's all-reduce, as nccl-tests measures it and as the stack charges it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CellLink {
+    /// Message of a decode step's all-reduce (bytes).
+    pub message_bytes: u64,
+    pub times: LinkTimes,
+}
+
 /// What the simulator says of one architecture. Times of a step are of the middle one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Numbers {
@@ -51,16 +60,19 @@ pub struct Numbers {
     pub overlap_pct: Option<f64>,
     /// Where the step went.
     pub split: Split,
+    /// TPOT of a plain `standard` over its own.
+    pub speedup: Option<f64>,
     /// (standard - it) / (standard - upper-bound) in TPOT.
     pub hidden_share: Option<f64>,
 }
 
 impl Numbers {
     /// The names that its numbers have in files, in their order.
-    pub const NAMES: [&str; 9] = [
+    pub const NAMES: [&str; 10] = [
         "prefill_ms",
         "decode_ms",
         "tpot_ms",
+        "speedup",
         "completion_ms",
         "tokens_per_s_per_gpu",
         "comm_ms",
@@ -75,6 +87,7 @@ impl Numbers {
             "prefill_ms" => Some(self.prefill_ms),
             "decode_ms" => Some(self.decode_ms),
             "tpot_ms" => Some(self.tpot_ms),
+            "speedup" => self.speedup,
             "completion_ms" => Some(self.completion_ms),
             "tokens_per_s_per_gpu" => Some(self.tokens_per_s_per_gpu),
             "comm_ms" => Some(self.comm_ms),
@@ -186,6 +199,8 @@ pub struct Answer {
     pub spec: Spec,
     /// The values that the profile and the stack have where no slider changes them.
     pub profile_values: ProfileValues,
+    /// The link with everything the sliders changed; `None` for one rank, and where it has no times at this TP.
+    pub link: Option<CellLink>,
     /// Every architecture, the chosen one among them; and `standard` in two micro-batches, their rival that needs no
     /// new model, where the variant's batch can be divided and is not divided itself.
     pub rows: Vec<Row>,

@@ -3,10 +3,12 @@
 
 use serde::Serialize;
 
-use super::engine::{Engine, Ready};
+use super::engine::{Engine, Ready, link_of};
 use super::variant::Variant;
 use crate::base::error::{Error, Result};
-use crate::table::Spec;
+use crate::machine::hardware::Target;
+use crate::run::sim::LinkTimes;
+use crate::table::{Link, Spec};
 
 /// From this overlap on communication counts as hidden (%). Not 100: the last all-reduce of a step has
 /// nothing to hide behind.
@@ -20,6 +22,16 @@ pub enum Over {
     AlphaUs,
     /// Message bandwidth (1e9 bytes a second): hidden down to some.
     GbS,
+}
+
+/// The link that an all-reduce crosses and that is searched over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CrossedLink {
+    /// Inside a node, or emulated: latency as nccl-tests measures it there.
+    Node,
+    /// Between nodes: latency for each doubling of the nodes, bandwidth of a node's network cards together.
+    Network,
 }
 
 /// Where communication stops to be hidden.
@@ -39,12 +51,18 @@ pub enum Crossing {
 pub struct BreakEven {
     /// What was searched over.
     pub over: Over,
+    /// The link whose latency or bandwidth it is.
+    pub link: CrossedLink,
     /// From this overlap on communication counts as hidden (%).
     pub hidden_pct: f64,
     /// The lowest and the highest value that were tried.
     pub range: [f64; 2],
     /// Where it stops to be hidden.
     pub crossing: Crossing,
+    /// A decode step's all-reduce there as nccl-tests measures it, back to back (us); null without a crossing.
+    pub all_reduce_us: Option<f64>,
+    /// The same as the stack charges it within a model (us).
+    pub charged_us: Option<f64>,
 }
 
 /// Halvings of the range: to a thousandth of it, in logarithms.
@@ -60,11 +78,14 @@ impl Over {
     }
 
     /// The variant with this value of what is searched over.
-    pub fn set(self, variant: &Variant, value: f64) -> Variant {
+    pub fn set(self, link: CrossedLink, variant: &Variant, value: f64) -> Variant {
         let mut changed = variant.clone();
-        match self {
-            Self::AlphaUs => changed.alpha_us = Some(value),
-            Self::GbS => changed.gb_s = Some(value),
+        let network = |name: &str| (format!("link.inter_node.{name}"), value.to_string());
+        match (self, link) {
+            (Self::AlphaUs, CrossedLink::Node) => changed.alpha_us = Some(value),
+            (Self::GbS, CrossedLink::Node) => changed.gb_s = Some(value),
+            (Self::AlphaUs, CrossedLink::Network) => changed.cell.set.extend([network("alpha_us")]),
+            (Self::GbS, CrossedLink::Network) => changed.cell.set.extend([network("gb_s")]),
         }
         changed
     }
@@ -89,9 +110,14 @@ impl Engine {
     /// that does not communicate.
     pub fn break_even(&self, variant: &Variant, over: Over, hidden_pct: f64) -> Result<BreakEven> {
         let ready = self.ready(variant)?;
+        let is_emulated = matches!(ready.spec.link, Link::Emulated { .. });
+        let link = match ready.spec.tp > ready.target.profile.gpus_per_node && !is_emulated {
+            true => CrossedLink::Network,
+            false => CrossedLink::Node,
+        };
         let [low, high] = over.range();
         let hidden = |value: f64| -> Result<bool> {
-            Ok(self.overlap_pct(&ready, &over.set(variant, value))? >= hidden_pct)
+            Ok(self.overlap_pct(&ready, &over.set(link, variant, value))? >= hidden_pct)
         };
         // easy: where most is hidden
         let (mut easy, mut hard) = match over {
@@ -109,13 +135,29 @@ impl Engine {
                 Crossing::At(easy)
             }
         };
-        Ok(BreakEven { over, hidden_pct, range: over.range(), crossing })
+        let there = match crossing {
+            Crossing::At(value) => {
+                let spec = over.set(link, variant, value).spec()?;
+                let target = Target::of(&spec)?;
+                Some(link_of(&Ready { spec, shape: ready.shape, target }).times)
+            }
+            _ => None,
+        };
+        Ok(BreakEven {
+            over,
+            link,
+            hidden_pct,
+            range: over.range(),
+            crossing,
+            all_reduce_us: there.as_ref().map(|times: &LinkTimes| times.alone_us),
+            charged_us: there.map(|times| times.charged_us),
+        })
     }
 
     /// Overlap of the variant's architecture (%).
     fn overlap_pct(&self, ready: &Ready, variant: &Variant) -> Result<f64> {
         let spec: Spec = variant.spec()?;
-        let target = crate::machine::hardware::Target::of(&spec)?;
+        let target = Target::of(&spec)?;
         let changed = Ready { spec, shape: ready.shape.clone(), target };
         let architecture = changed.spec.architecture.clone();
         let (numbers, _) = self.simulate(&changed, &architecture).map_err(Error::input)?;

@@ -8,12 +8,14 @@ use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
-use super::answer::{Answer, Frontier, FrontierPoint, Numbers, ProfileValues, Row, Strip, StripSpan};
+use super::answer::{
+    Answer, CellLink, Frontier, FrontierPoint, Numbers, ProfileValues, Row, Strip, StripSpan,
+};
 use super::variant::{Variant, sms_of};
 use crate::base::error::Result;
 use crate::machine::hardware::{MemoryNeed, Profile, Target};
 use crate::plan::{Architecture, Lane, ModelShape, Plan, Precision};
-use crate::run::sim::{Plans, PredictedStep, lowering, predict, predict_step};
+use crate::run::sim::{Plans, PredictedStep, link_problem, link_times, lowering, predict, predict_step};
 use crate::run::{Shared, feasibility};
 use crate::table::{Link, Spec, hidden_share};
 use crate::trace::overlap::intervals;
@@ -95,8 +97,10 @@ impl Engine {
         };
         let mut two: Vec<Strip> = strip(&standard).into_iter().collect();
         two.extend(strip(&chosen));
+        let is_linked = ready.spec.tp > 1 && link_problem(&ready.spec, &ready.target).is_none();
         Ok(Answer {
             variant: variant.clone(),
+            link: is_linked.then(|| link_of(&ready)),
             profile_values: self.profile_values(variant, &ready.shape)?,
             rows: self.with_hidden_share(&ready, rows),
             strips: two,
@@ -119,7 +123,7 @@ impl Engine {
         let cell = &variant.cell;
         let (alpha_us, gb_s, link_note) = match cell.link {
             Link::Emulated { alpha_us, gb_s } => (alpha_us, gb_s, None),
-            _ => link_of(&profile, cell),
+            _ => native_link(&profile, cell),
         };
         let total = sms_of(&profile).ok();
         Ok(ProfileValues {
@@ -185,6 +189,7 @@ impl Engine {
             exposed_ms: step.overlap.exposed_comm_ms,
             overlap_pct: step.overlap.overlap_pct,
             split: step.overlap.split.unwrap_or_default(),
+            speedup: None,
             hidden_share: None,
         };
         Ok((numbers, strip(&spec.architecture, &plans.decode, &step, shape.layers)))
@@ -234,7 +239,7 @@ impl Engine {
         })
     }
 
-    /// The rows with their hidden share, where a plain `standard` and a plain `upper-bound` have numbers: what
+    /// The rows with speedup and hidden share, where a plain `standard` and a plain `upper-bound` have numbers: what
     /// options change in the plans of the rows is not changed in what they are compared with.
     fn with_hidden_share(&self, ready: &Ready, mut rows: Vec<Row>) -> Vec<Row> {
         let plain = ready.spec.plain();
@@ -251,11 +256,12 @@ impl Engine {
             };
             numbers.map(|numbers| numbers.tpot_ms)
         };
-        let limits = tpot(Architecture::Standard).zip(tpot(Architecture::UpperBound));
-        if let Some((standard, limit)) = limits {
-            for numbers in rows.iter_mut().filter_map(|row| row.numbers.as_mut().ok()) {
-                numbers.hidden_share = hidden_share([standard, numbers.tpot_ms, limit]);
-            }
+        let (standard, limit) = (tpot(Architecture::Standard), tpot(Architecture::UpperBound));
+        for numbers in rows.iter_mut().filter_map(|row| row.numbers.as_mut().ok()) {
+            numbers.speedup = standard.map(|standard| standard / numbers.tpot_ms);
+            numbers.hidden_share = standard
+                .zip(limit)
+                .and_then(|(standard, limit)| hidden_share([standard, numbers.tpot_ms, limit]));
         }
         rows
     }
@@ -291,10 +297,18 @@ impl Engine {
 }
 
 /// Alpha and bandwidth of the link that a cell uses inside a node, and what to know about it.
-fn link_of(profile: &Profile, cell: &Spec) -> (f64, f64, Option<String>) {
+fn native_link(profile: &Profile, cell: &Spec) -> (f64, f64, Option<String>) {
     let (table, _) = profile.table_of(cell.collective, cell.p2p, cell.tp);
-    let (alpha_us, gb_s) = table.at(cell.tp.clamp(2, profile.gpus_per_node.max(2)));
-    (alpha_us, gb_s, table.note(cell.tp))
+    let inside = cell.tp.clamp(2, profile.gpus_per_node.max(2));
+    let (alpha_us, gb_s) = table.at(inside);
+    (alpha_us, gb_s, table.note(inside))
+}
+
+/// A decode step's all-reduce on the link of a cell.
+pub(super) fn link_of(Ready { spec, shape, target }: &Ready) -> CellLink {
+    let numbers = u64::from(spec.batch) * u64::from(shape.hidden);
+    let message_bytes = numbers * Precision::uniform(spec.dtype).activations.bytes();
+    CellLink { message_bytes, times: link_times(spec, target, message_bytes as f64) }
 }
 
 fn throughput(spec: &Spec, completion_ms: f64) -> f64 {

@@ -15,9 +15,9 @@ mod variant;
 mod tests;
 
 pub use answer::{
-    Answer, Exposure, Frontier, FrontierPoint, Numbers, ProfileValues, Row, Strip, StripSpan,
+    Answer, CellLink, Exposure, Frontier, FrontierPoint, Numbers, ProfileValues, Row, Strip, StripSpan,
 };
-pub use break_even::{BreakEven, Crossing, HIDDEN_PCT, Over};
+pub use break_even::{BreakEven, CrossedLink, Crossing, HIDDEN_PCT, Over};
 pub use engine::Engine;
 pub use slider::{ARCHITECTURES, Slider};
 pub use variant::Variant;

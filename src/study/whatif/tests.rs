@@ -203,18 +203,54 @@ fn a_break_even_is_where_it_says() {
         let found = engine.break_even(&variant, over, HIDDEN_PCT).unwrap();
         let Crossing::At(at) = found.crossing else { panic!("{found:?}") };
         let overlap = |value| {
-            let answer = engine.answer(&over.set(&variant, value)).unwrap();
+            let answer = engine.answer(&over.set(found.link, &variant, value)).unwrap();
             answer.chosen().unwrap().overlap_pct.unwrap()
         };
+        assert_eq!(found.link, CrossedLink::Node);
         let beyond = if over == Over::AlphaUs { at * 1.01 } else { at / 1.01 };
         assert!(overlap(at) >= HIDDEN_PCT && overlap(beyond) < HIDDEN_PCT, "{over:?} {at}");
     }
+    // in the unit of nccl-tests: without the stack's 1.485
+    let alpha = engine.break_even(&small(), Over::AlphaUs, HIDDEN_PCT).unwrap();
+    let Crossing::At(at) = alpha.crossing else { panic!("{alpha:?}") };
+    let (measured, charged) = (alpha.all_reduce_us.unwrap(), alpha.charged_us.unwrap());
+    assert!((measured / at - 1.0).abs() < 0.05, "{alpha:?}");
+    assert!((charged / measured - 1.485).abs() < 0.02, "{alpha:?}");
     let mut standard = small();
     standard.cell.architecture = Architecture::Standard;
     let never = engine.break_even(&standard, Over::AlphaUs, HIDDEN_PCT).unwrap();
     assert_eq!(never.crossing, Crossing::Never);
     standard.cell.architecture = Architecture::UpperBound;
     assert!(engine.break_even(&standard, Over::GbS, HIDDEN_PCT).is_err(), "it does not communicate");
+}
+
+/// Between nodes the network decides: break-even is searched there, and nothing inside a node changes.
+#[test]
+fn a_break_even_between_nodes_is_of_the_network() {
+    let engine = Engine::default();
+    let mut variant = small();
+    (variant.cell.tp, variant.cell.model) = (16, "llama-3.1-405b".into());
+    let found = engine.break_even(&variant, Over::AlphaUs, HIDDEN_PCT).unwrap();
+    assert_eq!(found.link, CrossedLink::Network);
+    let Crossing::At(at) = found.crossing else { panic!("{found:?}") };
+    let link = |value: f64| {
+        let answer = engine.answer(&Over::AlphaUs.set(found.link, &variant, value)).unwrap();
+        (answer.link.as_ref().unwrap().times.alone_us, answer.chosen().unwrap().overlap_pct.unwrap())
+    };
+    // two nodes: one doubling
+    let ((fast, _), (there, hidden), (_, beyond)) = (link(1.0), link(at), link(at * 1.01));
+    assert!((there - fast - (at - 1.0)).abs() < 1e-6, "{there} {fast} {at}");
+    assert!(hidden >= HIDDEN_PCT && beyond < HIDDEN_PCT, "{hidden} {beyond}");
+    assert_eq!(found.all_reduce_us, Some(there));
+}
+
+#[test]
+fn rows_have_their_speedup_over_a_plain_standard() {
+    let answer = Engine::default().answer(&small()).unwrap();
+    let of = |name: &str| answer.row(&name.parse().unwrap()).unwrap().numbers.clone().unwrap();
+    let (standard, ladder) = (of("standard"), of("ladder"));
+    assert_eq!(standard.speedup, Some(1.0));
+    assert_eq!(ladder.speedup, Some(standard.tpot_ms / ladder.tpot_ms));
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::face::tui::widgets::scatter::{Plot, mark};
 use crate::face::tui::widgets::shade;
 use crate::study::analysis::XAxis;
 use crate::study::plot::look_numbers;
-use crate::study::whatif::{Answer, Crossing, Numbers, Over, Row, Slider};
+use crate::study::whatif::{Answer, CrossedLink, Crossing, Numbers, Over, Row, Slider};
 use crate::table::P2p;
 
 /// Where the parts of the screen lie.
@@ -407,10 +407,13 @@ fn break_even(whatif: &WhatIf, answer: &Answer) -> String {
         match result {
             Err(why) => return why.clone(),
             Ok(found) => {
-                let (way, unit) = match found.over {
-                    Over::AlphaUs => ("up to alpha", found.over.unit()),
-                    Over::GbS => ("down to", found.over.unit()),
+                let way = match (found.over, found.link) {
+                    (Over::AlphaUs, CrossedLink::Node) => "up to alpha",
+                    (Over::AlphaUs, CrossedLink::Network) => "up to a network latency of",
+                    (Over::GbS, CrossedLink::Node) => "down to",
+                    (Over::GbS, CrossedLink::Network) => "down to a network of",
                 };
+                let unit = found.over.unit();
                 words.push(match found.crossing {
                     Crossing::At(value) => format!("{way} {} {unit}", digits(value)),
                     Crossing::Always => match found.over {
