@@ -8,7 +8,7 @@ use std::hash::Hash;
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::hash::short_key;
 use crate::base::input::InputKind;
 use crate::machine::environment::available_memory;

@@ -141,6 +141,9 @@ pub fn all_reduce_perf(ranks: u32, times: f64) -> String {
             "#  Rank  {rank} Group  0 Pid  99 on node-a device  {rank} [0000:1b:00] NVIDIA H100 80GB HBM3\n"
         );
     }
+    text += "# Collective test starting: all_reduce_perf\n#      out-of-place   in-place\n\
+             # size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n\
+             # (B) (elements) (us) (GB/s) (GB/s) (us) (GB/s) (GB/s)\n";
     for power in 10..=28 {
         let bytes = 1_u64 << power;
         let us = times * (16.0 + bytes as f64 / 2.6e5);
@@ -193,6 +196,60 @@ fn measured_all_reduces_become_a_profile_that_predicts_with_them() {
         other.stderr.contains("no built-in profile is of this GPU: NVIDIA Quadro 6000"),
         "{other:?}"
     );
+}
+
+/// One TP of another GPU says nothing of other TPs: their cells are skipped, or extrapolated where that is asked for,
+/// and everything that shows them says so.
+#[test]
+fn a_link_is_extrapolated_to_other_tps_only_where_asked_for() {
+    let place = Place::new();
+    let mine = |ranks| all_reduce_perf(ranks, 1.0).replace("H100 80GB HBM3", "GeForce RTX 4090");
+    place.write("two.txt", &mine(2));
+    place.write("four.txt", &mine(4).replacen("# nThread", "[1,0]<stdout>: loading\n# nThread", 1));
+    let calibrate = |files: &str, more: &str| {
+        let words = format!("calibrate --collectives {files} --hardware l40s --format json {more}");
+        place.run(&words.split_whitespace().collect::<Vec<_>>()).exits(0).json()
+    };
+    let run = |hardware: &str, tp: &str| {
+        let cell = ["run", "--backend", "sim", "--model", "llama-3-8b", "--format", "json"];
+        place.run(&[&cell[..], &["--hardware", hardware, "--tp", tp]].concat())
+    };
+    let told = calibrate("four.txt", "--write one");
+    let others = ["TP 2 not measured, TP 4 alone was", "TP 8 not measured, TP 4 alone was"];
+    assert_eq!(told["other_tps"], serde_json::json!(others), "{told}");
+    // measured, and charged by stacks
+    let measured = told["tp"][0]["points"][4]["us"].as_f64().unwrap();
+    let by = |stack: &str| {
+        let all = told["tp"][0]["charged"].as_array().unwrap();
+        let one = all.iter().find(|charged| charged["stack"] == stack).unwrap();
+        one["us_16384"].as_f64().unwrap()
+    };
+    assert_eq!(told["tp"][0]["points"][4]["bytes"], 16_384);
+    assert!((by("vllm-0.8") - measured).abs() < 0.02, "{told}");
+    assert!((by("gpt-fast") / measured - 1.485).abs() < 0.01, "{told}");
+    let skipped = run("one/l40s.toml", "8").exits(2).json();
+    let reason = skipped["reason"].as_str().unwrap();
+    assert!(reason.contains("measured at TP 4 alone") && reason.contains("--extrapolate"), "{reason}");
+    assert_eq!(run("one/l40s.toml", "4").exits(0).json()["status"], "ok");
+    let whatif =
+        place.run(&["whatif", "--hardware", "one/l40s.toml", "--model", "llama-3-8b", "--tp", "2"]);
+    assert!(whatif.exits(2).stderr.contains("TP 4 alone"));
+    // two TPs make a line; one is copied where the user says so
+    for (files, more, said) in [
+        ("two.txt,four.txt", "--write both", "TP 8 extrapolated from TP 4 and TP 2"),
+        ("four.txt", "--extrapolate --write both", "TP 8 extrapolated from TP 4 alone"),
+    ] {
+        assert!(calibrate(files, more)["other_tps"].to_string().contains(said));
+        let done = run("both/l40s.toml", "8").exits(0);
+        let record = done.json();
+        assert_eq!(record["environment"]["link_basis"], said);
+        assert!(record["environment"]["link_note"].as_str().unwrap().starts_with(said));
+        assert!(done.stderr.contains(&format!("link: {said}")), "{done:?}");
+        let hardware = place.run(&["hardware", "both/l40s.toml"]).exits(0).stdout;
+        assert!(hardware.contains(said), "{hardware}");
+        let whatif = ["whatif", "--hardware", "both/l40s.toml", "--model", "llama-3-8b", "--tp", "8"];
+        assert!(place.run(&whatif).exits(0).stdout.contains(said));
+    }
 }
 
 #[test]

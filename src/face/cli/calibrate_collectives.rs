@@ -121,7 +121,8 @@ fn read(file: &Path, args: &Args, dir: &Path) -> Result<AllReduces> {
     let name = file.display().to_string();
     if file.is_file() {
         let mut head = Vec::new();
-        let read = regular::open_linked(file).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
+        let read =
+            regular::open_linked(file).and_then(|file| file.take(HEAD_BYTES).read_to_end(&mut head));
         read.map_err(Error::io(file))?;
         if AllReduces::is_output(&head) || !is_trace(file) {
             return AllReduces::parse(&name, &String::from_utf8_lossy(&InputKind::TABLE.bytes(file)?));
