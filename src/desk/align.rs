@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use crate::plan::Phase;
 use crate::study::plot::Stretch;
-use crate::trace::Trace;
 use crate::trace::overlap::{StepKey, origin_ns};
+use crate::trace::{NO_STEP, Trace};
 
 /// When each step of a trace begins and ends over all ranks (ns since its first start).
 fn steps(trace: &Trace) -> BTreeMap<StepKey, (i64, i64)> {
     let origin = origin_ns(trace);
     let mut steps: BTreeMap<StepKey, (i64, i64)> = BTreeMap::new();
-    for span in &trace.spans {
+    for span in trace.spans.iter().filter(|span| span.step != NO_STEP) {
         let own = (span.start_ns - origin, span.end_ns - origin);
         let step = steps.entry(StepKey::of(span)).or_insert(own);
         *step = (step.0.min(own.0), step.1.max(own.1));

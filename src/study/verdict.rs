@@ -168,6 +168,13 @@ pub fn verdict(
         headline: String::new(),
         sentences: Vec::new(),
     };
+    let used = report.import.as_ref().map(|import| &import.used);
+    if let Some(graphs) = used.and_then(|used| used.get("graph launch")).filter(|graphs| **graphs > 0) {
+        verdict.needs.push(format!(
+            "{graphs} CUDA graphs are not counted, because they were recorded as whole graphs; record with `nsys \
+             profile --cuda-graph-trace=node`"
+        ));
+    }
     if all.comm_us > 0.0 {
         match remedies(trace, selection, setting) {
             Ok((remedies, needs)) => {

@@ -11,6 +11,28 @@ use crate::table::{Environment, Provenance, Spec};
 /// Version of the trace format. Readers refuse what is older, and read what is newer where it fits.
 pub const FORMAT_VERSION: u32 = 2;
 
+/// [`Span::step`] of an imported trace's work outside all of its steps.
+pub const NO_STEP: u32 = u32::MAX;
+/// Where the host launched a piece of an imported trace's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LaunchSite {
+    /// The innermost host range around the launch: an index into [`Trace::ranges`], [`LaunchSite::OUTSIDE`] where
+    /// there is none, [`LaunchSite::NONE`] where the launch is not known.
+    pub range: u32,
+    /// The framework's operator around the launch, or the host's call where there is none: an index into
+    /// [`TraceMeta::range_names`], or [`LaunchSite::NONE`].
+    pub operator: u32,
+}
+
+impl LaunchSite {
+    /// No range or operator.
+    pub const NONE: u32 = u32::MAX;
+    /// A launch outside all ranges.
+    pub const OUTSIDE: u32 = u32::MAX - 1;
+    /// The launch is not known; of all own traces.
+    pub const UNKNOWN: Self = Self { range: Self::NONE, operator: Self::NONE };
+}
+
 /// One executed operation. Times are nanoseconds on the run's one clock. Idle is derived, not stored.
 ///
 /// Literals end in `..Span::EMPTY`, so that a new column changes only the code that fills it.
@@ -20,7 +42,8 @@ pub struct Span {
     pub sample: u32,
     /// Whether it is of prefill or of a decode step.
     pub phase: Phase,
-    /// Decode step from 0; 0 in prefill.
+    /// Decode step from 0; 0 in prefill. Of an imported trace with steps: the one in which it was launched, or
+    /// [`NO_STEP`].
     pub step: u32,
     /// The rank that executed it, from 0.
     pub rank: u32,
@@ -43,6 +66,8 @@ pub struct Span {
     /// Number of the collective within its process group, the same on all ranks of the group;
     /// [`Span::NO_SEQUENCE`] if the trace does not number collectives.
     pub sequence: u32,
+    /// Where it was launched; unknown in own traces.
+    pub launched: LaunchSite,
 }
 
 impl Span {
@@ -63,6 +88,7 @@ impl Span {
         end_ns: 0,
         last_arrival_ns: -1,
         sequence: Self::NO_SEQUENCE,
+        launched: LaunchSite::UNKNOWN,
     };
 }
 
@@ -85,6 +111,8 @@ pub struct Stream {
 pub struct Range {
     /// The rank on which the range was pushed.
     pub rank: u32,
+    /// Whether it is a device's time, not its host's.
+    pub on_device: bool,
     /// Number of the thread (or device row) that it was pushed on, counted from 0 within the rank.
     pub thread: u16,
     /// How many ranges of its thread it lies in.
@@ -145,7 +173,7 @@ pub struct TraceMeta {
     /// Streams of all ranks; empty where a rank's two lanes are its streams (own traces).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<Stream>,
-    /// The names to which [`Range::name`] points, each once.
+    /// The names to which [`Range::name`] and [`LaunchSite::operator`] point, each once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub range_names: Vec<String>,
     /// Process groups that collectives belong to, each once; empty if the trace names none.

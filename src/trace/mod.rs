@@ -19,6 +19,8 @@ pub mod testing;
 pub use collective::{
     Algorithm, CollectiveInfo, ProcessGroup, algorithm, bus_factor, dtype_bytes, kind_of,
 };
-pub use contents::{FORMAT_VERSION, ImportReport, Range, Span, Stream, Trace, TraceMeta};
+pub use contents::{
+    FORMAT_VERSION, ImportReport, LaunchSite, NO_STEP, Range, Span, Stream, Trace, TraceMeta,
+};
 pub use file::{TraceWriter, read, read_meta, write};
 pub use operations::{OperationInfo, operations};

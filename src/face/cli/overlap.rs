@@ -29,7 +29,7 @@ pub struct Args {
     pub filter: FilterArgs,
     #[command(flatten)]
     pub select: SelectArgs,
-    /// One table instead of the report: step, layer, collective, range (NVTX), kind, name, exposed (JSON has them all)
+    /// One table instead of the report: step, layer, collective, range (NVTX), operator, kind, name, exposed (JSON has them all)
     #[arg(long, value_enum, value_name = "WHAT", hide_possible_values = true)]
     pub by: Option<By>,
     #[command(flatten)]
@@ -49,6 +49,8 @@ pub enum By {
     Collective,
     /// Each name of NVTX ranges and annotations
     Range,
+    /// Each operator of the framework that launched work, or call of the host where there is none
+    Operator,
     /// Each kind of operation
     Kind,
     /// Each name of an operation: a kernel, or what a plan does in all layers

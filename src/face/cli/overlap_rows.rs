@@ -3,8 +3,8 @@
 
 use super::overlap::By;
 use crate::study::analysis::{
-    GroupRow, LayerRow, RangeRow, RankArrivals, StepSummary, Stragglers, TraceReport, collectives_table,
-    names_table, stretches_table,
+    GroupRow, LayerRow, OperatorRow, RangeRow, RankArrivals, StepSummary, Stragglers, TraceReport,
+    collectives_table, names_table, stretches_table,
 };
 use crate::table::render::{Shown, Table};
 use crate::trace::overlap::{OverlapReport, RankOverlap};
@@ -51,6 +51,7 @@ pub fn by(report: &TraceReport, by: By) -> Table {
         By::Layer => layers(&report.layers),
         By::Collective => collectives_table(&report.collectives),
         By::Range => ranges(&report.ranges),
+        By::Operator => operators(&report.operators),
         By::Kind => groups("kind", &report.kinds),
         By::Name => names_table(&report.names),
         By::Exposed => stretches_table(&report.exposed_stretches.longest),
@@ -64,6 +65,7 @@ fn steps(steps: &[StepSummary]) -> Table {
             ("sample", &|s| s.sample.into()),
             ("phase", &|s| Shown::text(s.phase.as_str())),
             ("step", &|s| s.step.into()),
+            ("batch", &|s| s.batch.map_or(Shown::None, Shown::from)),
             ("start_us", &|s| us(s.start_ns as f64 / 1e3)),
             ("duration_us", &|s| us(s.duration_us)),
             ("compute_us", &|s| us(s.compute_us)),
@@ -99,10 +101,25 @@ fn ranges(ranges: &[RangeRow]) -> Table {
             ("~range", &|r| Shown::text(&r.name)),
             ("count", &|r| r.count.into()),
             ("time_us", &|r| us(r.time_us)),
+            ("device_us", &|r| r.device_us.map_or(Shown::None, us)),
             ("busy_us", &|r| us(r.busy_us)),
             ("compute_us", &|r| us(r.compute_us)),
             ("comm_us", &|r| us(r.comm_us)),
             ("exposed_us", &|r| us(r.exposed_us)),
+        ],
+    )
+}
+
+/// Operators that launched GPU work.
+pub fn operators(operators: &[OperatorRow]) -> Table {
+    Table::of(
+        operators,
+        &[
+            ("~operator", &|o| Shown::text(&o.name)),
+            ("count", &|o| o.count.into()),
+            ("total_us", &|o| us(o.total_us)),
+            ("comm_us", &|o| us(o.comm_us)),
+            ("exposed_us", &|o| us(o.exposed_us)),
         ],
     )
 }

@@ -9,8 +9,8 @@ use crate::base::error::{Error, Result};
 use crate::base::statistics::median;
 use crate::base::text::{counted, fitting_name};
 use crate::study::analysis::{
-    CollectiveRow, ExposedStretch, GroupRow, NameRow, PathSummary, StepSummary, Stragglers, TraceReport,
-    collectives_table, group_overlap_table, names_table, stretches_table,
+    CollectiveRow, ExposedStretch, GroupRow, NameRow, OperatorRow, PathSummary, StepSummary, Stragglers,
+    TraceReport, collectives_table, group_overlap_table, names_table, stretches_table,
 };
 use crate::study::verdict::Verdict;
 use crate::trace::ImportReport;
@@ -42,7 +42,7 @@ pub fn report(report: &TraceReport, verdict: &Verdict, matched: &RuleReport) -> 
         report.critical_path.as_ref().map(critical_path),
         report.stragglers.as_ref().and_then(stragglers),
         breakdown(report),
-        Some("More tables: --by step|layer|collective|range|kind|name|exposed\n".into()),
+        Some("More tables: --by step|layer|collective|range|operator|kind|name|exposed\n".into()),
     ];
     sections.into_iter().flatten().collect::<Vec<_>>().join("\n")
 }
@@ -60,7 +60,7 @@ pub fn by(report: &TraceReport, by: By) -> Result<String> {
         By::Step => ("By step: microseconds, averaged over ranks", "nothing is selected"),
         By::Layer => match report.layers.first() {
             Some(row) if row.from == "ranges" => {
-                ("By layer, from the names of ranges: what the device did in their time (us a rank)", "")
+                ("By layer, from the names of ranges: what they launched on the device (us a rank)", "")
             }
             _ => (
                 "By layer: sums of durations (us a rank)",
@@ -72,8 +72,12 @@ pub fn by(report: &TraceReport, by: By) -> Result<String> {
             "there is no communication in it",
         ),
         By::Range => (
-            "By named range: what the device did in its time (us a rank)",
+            "By named range: what it launched on the device (us a rank)",
             "the trace has no NVTX ranges or annotations there",
+        ),
+        By::Operator => (
+            "By launching operator: sums of durations (us a rank)",
+            "the trace has no operators or launches of the host",
         ),
         By::Kind => ("By kind: sums of durations (us a rank)", "nothing is selected"),
         By::Exposed => (
@@ -89,6 +93,11 @@ pub fn by(report: &TraceReport, by: By) -> Result<String> {
         By::Name => {
             let cut = |row: &NameRow| NameRow { name: fitting_name(&row.name, NAME), ..row.clone() };
             names_table(&report.names.iter().map(cut).collect::<Vec<_>>())
+        }
+        By::Operator => {
+            let cut =
+                |row: &OperatorRow| OperatorRow { name: fitting_name(&row.name, NAME), ..row.clone() };
+            rows::operators(&report.operators.iter().map(cut).collect::<Vec<_>>())
         }
         By::Exposed => {
             let plain = |name: &str| fitting_name(name, NAME / 2);

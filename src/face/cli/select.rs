@@ -6,7 +6,7 @@ use super::report;
 use crate::base::error::{Error, Result};
 use crate::plan::Phase;
 use crate::trace::overlap::Selection;
-use crate::trace::{Span, Trace};
+use crate::trace::{NO_STEP, Span, Trace};
 
 /// Options that select spans.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -171,7 +171,7 @@ fn check_step(trace: &Trace, step: u32) -> Result<()> {
         if span.step == step {
             return Ok(());
         }
-        if steps.last() != Some(&span.step) {
+        if steps.last() != Some(&span.step) && span.step != NO_STEP {
             steps.push(span.step);
         }
     }

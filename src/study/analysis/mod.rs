@@ -25,6 +25,7 @@ mod matched;
 mod names;
 mod noise;
 mod operations;
+mod operators;
 #[cfg(test)]
 mod overlap_tests;
 mod pareto;
@@ -72,6 +73,7 @@ pub use names::{
 };
 pub use noise::{WideRounds, overload, slow_limits, wide_rounds};
 pub use operations::{Family, OperationDifference, OperationDifferences, Share, operation_differences};
+pub use operators::OperatorRow;
 pub use pareto::{
     AreaGained, AreaOptions, AtLimit, Axes, BestAtLimit, LEAST_CELLS, OVERLAY_COLUMNS, OverlayPoint,
     PUBLISHED, ParetoPoint, Series, XAxis, YAxis, area_gained, areas_table, at_limits, frontier,

@@ -1,36 +1,40 @@
-//! What the device did within named ranges (NVTX, user annotations): by name and, where names tell, by
-//! layer.
+//! What the device did for named ranges (NVTX, user annotations): by name and, where names tell, by layer.
 //!
-//! A range is a stretch of the host's or a device row's time, and what is counted within it is what the
-//! rank's device did in that time, whoever asked for it. Ranges of one name on one rank are a union:
-//! nested ones count once.
+//! Device time belongs to the host's ranges in which it was launched, whenever it ran. Where a rank's launches are
+//! not recorded, and of annotations of the device alone, it is what the device did in the ranges' time. Ranges of
+//! one name on one rank are a union: nested ones count once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::trace::overlap::intervals::{Coverage, Interval, clip, difference, union};
-use crate::trace::overlap::{Lanes, Runs, us};
+use crate::trace::overlap::intervals::{
+    Coverage, Interval, clip, common_length, difference, length, union,
+};
+use crate::trace::overlap::{Lanes, LanesBuilder, Runs, us};
+use crate::trace::{LaunchSite, Range};
 
-/// What happened within ranges of one name, or of one layer. Times a rank, averaged over ranks (us).
+/// Device time of ranges of one name, or of one layer. Times a rank, averaged over ranks (us).
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct RangeRow {
     /// Name of the ranges.
     pub name: String,
     /// Layer that the name tells.
     pub layer: Option<u32>,
-    /// Ranges, over all ranks.
+    /// The host's ranges, over all ranks; of a name that only the device has, the device's.
     pub count: u64,
     /// Sum of the ranges' own durations (us).
     pub time_us: f64,
-    /// Time within the ranges in which any lane was busy (us).
+    /// Sum of the durations of the device's annotations of the name (us); null where it has none.
+    pub device_us: Option<f64>,
+    /// Time in which any lane was busy with what the ranges launched (us).
     pub busy_us: f64,
-    /// Time within the ranges in which the compute lane was busy (us).
+    /// Time in which the compute lane was busy with it (us).
     pub compute_us: f64,
-    /// Time within the ranges in which the comm lane was busy (us).
+    /// Time in which the comm lane was busy with it (us).
     pub comm_us: f64,
-    /// Comm busy, compute not, within it.
+    /// The part of `comm_us` during which the rank's compute lane was idle (us).
     pub exposed_us: f64,
 }
 
@@ -39,6 +43,7 @@ pub struct RangeRow {
 struct Sums {
     count: u64,
     time: i64,
+    device: Option<i64>,
     busy: i64,
     compute: i64,
     comm: i64,
@@ -87,6 +92,7 @@ fn row(name: String, layer: Option<u32>, sums: Sums, ranks: usize) -> RangeRow {
         layer,
         count: sums.count,
         time_us: average(sums.time),
+        device_us: sums.device.map(average),
         busy_us: average(sums.busy),
         compute_us: average(sums.compute),
         comm_us: average(sums.comm),
@@ -95,36 +101,56 @@ fn row(name: String, layer: Option<u32>, sums: Sums, ranks: usize) -> RangeRow {
 }
 
 /// Sums of the ranges whose names have the same key.
-fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32>) -> Vec<(u32, Sums)> {
-    // (key, rank, interval), so that what belongs together lies together.
-    let mut ranges: Vec<(u32, usize, Interval)> = Vec::new();
-    for range in &runs.trace.ranges {
-        let Some(key) = key(range.name as usize) else { continue };
+fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32> + Sync) -> Vec<(u32, Sums)> {
+    let all = &runs.trace.ranges;
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let key = |range: &Range| key(range.name as usize);
+    let mut launched = Launched::of(runs, &key);
+    // (key, rank, on the device, interval), so that what belongs together lies together.
+    let mut ranges: Vec<(u32, usize, bool, Interval)> = Vec::new();
+    for (at, range) in all.iter().enumerate() {
+        let Some(key) = key(range) else { continue };
         let Ok(rank) = runs.ranks.binary_search(&range.rank) else { continue };
         let interval = (range.start_ns, range.end_ns.max(range.start_ns));
         let within = runs.clip_interval(interval).and_then(|interval| match lanes[rank].extent {
-            // Ranges know no steps: those of a step are those of its time.
             _ if runs.selection.step.is_none() => Some(interval),
+            _ if launched.known[rank] && !range.on_device => launched.active[at].then_some(interval),
+            // Ranges know no steps: those of a step are those of its time.
             Some(extent) => clip(interval, extent),
             None => None,
         });
         if let Some(within) = within {
-            ranges.push((key, rank, within));
+            ranges.push((key, rank, range.on_device, within));
         }
-    }
-    if ranges.is_empty() {
-        return Vec::new();
     }
     ranges.par_sort_unstable();
     let devices: Vec<Device> = lanes.par_iter().map(Device::new).collect();
     let mut sums: HashMap<u32, Sums> = HashMap::new();
     for together in ranges.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
-        let (key, rank, _) = together[0];
-        let (sums, device) = (sums.entry(key).or_default(), &devices[rank]);
-        sums.count += together.len() as u64;
-        let mut near = [0; 4];
-        for interval in union(together.iter().map(|(_, _, interval)| *interval)) {
-            sums.time = sums.time.saturating_add(interval.1.saturating_sub(interval.0));
+        let (key, rank, ..) = together[0];
+        let sums = sums.entry(key).or_default();
+        let (host, device) = together.split_at(together.partition_point(|range| !range.2));
+        let own = if host.is_empty() { device } else { host };
+        let time = |ranges: &[(u32, usize, bool, Interval)]| union(ranges.iter().map(|range| range.3));
+        let own = (own.len() as u64, time(own));
+        sums.count += own.0;
+        sums.time = sums.time.saturating_add(length(&own.1));
+        if !device.is_empty() {
+            sums.device = Some(sums.device.unwrap_or(0).saturating_add(length(&time(device))));
+        }
+        if launched.known[rank] && !host.is_empty() {
+            let lanes_of = launched.lanes.remove(&(key, rank)).unwrap_or_default().finish();
+            let times = lanes_of.sums();
+            sums.busy += times.busy_ns;
+            sums.compute += times.compute_ns;
+            sums.comm += times.comm_ns;
+            sums.exposed += times.comm_ns - common_length(&lanes_of.comm, lanes[rank].compute.union());
+            continue;
+        }
+        let (device, mut near) = (&devices[rank], [0; 4]);
+        for interval in own.1 {
             sums.busy += device.busy.near(interval, &mut near[0]);
             sums.compute += lanes[rank].compute.near(interval, &mut near[1]);
             sums.comm += device.comm.near(interval, &mut near[2]);
@@ -132,6 +158,79 @@ fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32>) -> Vec
         }
     }
     sums.into_iter().collect()
+}
+
+/// GPU work by the ranges that launched it.
+struct Launched {
+    /// By key of the ranges and rank.
+    lanes: HashMap<(u32, usize), LanesBuilder>,
+    /// Whether launches of the rank are recorded.
+    known: Vec<bool>,
+    /// Whether a range launched something that is selected.
+    active: Vec<bool>,
+}
+
+impl Launched {
+    fn of(runs: &Runs, key: &(impl Fn(&Range) -> Option<u32> + Sync)) -> Self {
+        let ranges = &runs.trace.ranges;
+        let outer = outer(ranges);
+        let of_rank = |(rank, of_rank): (usize, &Vec<_>)| {
+            let mut lanes: HashMap<(u32, usize), LanesBuilder> = HashMap::new();
+            let (mut known, mut sites) = (false, HashSet::new());
+            let (mut last, mut keys) = (LaunchSite::NONE, Vec::new());
+            runs.each(of_rank, |span, interval| {
+                let site = span.launched.range;
+                known |= site != LaunchSite::NONE;
+                if site != last {
+                    last = site;
+                    sites.insert(site);
+                    keys.clear();
+                    keys.extend(around(&outer, site).filter_map(|at| key(&ranges[at])));
+                    keys.sort_unstable();
+                    keys.dedup();
+                }
+                for key in &keys {
+                    lanes.entry((*key, rank)).or_default().add(span, interval, runs.class(span));
+                }
+            });
+            (lanes, known, sites)
+        };
+        let found: Vec<_> = runs.by_rank.par_iter().enumerate().map(of_rank).collect();
+        let mut all =
+            Self { lanes: HashMap::new(), known: Vec::new(), active: vec![false; ranges.len()] };
+        for (lanes, known, sites) in found {
+            all.lanes.extend(lanes);
+            all.known.push(known);
+            for site in sites {
+                around(&outer, site).for_each(|at| all.active[at] = true);
+            }
+        }
+        all
+    }
+}
+
+/// The range of its thread around each of the sorted ranges; `u32::MAX` for none.
+pub(super) fn outer(ranges: &[Range]) -> Vec<u32> {
+    let mut open: Vec<u32> = Vec::new();
+    let mut row = None;
+    let mut outer = Vec::with_capacity(ranges.len());
+    for (at, range) in ranges.iter().enumerate() {
+        if row.replace((range.rank, range.thread)) != Some((range.rank, range.thread)) {
+            open.clear();
+        }
+        while open.last().is_some_and(|last| ranges[*last as usize].end_ns <= range.start_ns) {
+            open.pop();
+        }
+        outer.push(open.last().copied().unwrap_or(u32::MAX));
+        open.push(at as u32);
+    }
+    outer
+}
+
+/// A range and those around it, the innermost first; nothing where `site` is no range.
+pub(super) fn around(outer: &[u32], site: u32) -> impl Iterator<Item = usize> {
+    let known = move |at: u32| outer.get(at as usize).map(|_| at as usize);
+    std::iter::successors(known(site), move |at| known(outer[*at]))
 }
 
 impl Device {

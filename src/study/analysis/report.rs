@@ -9,6 +9,7 @@ use super::exposed::{ExposedStretches, exposed};
 use super::idle::{IdleSplit, idle};
 use super::matched::Matching;
 use super::names::{NameRow, names};
+use super::operators::{OperatorRow, operators};
 use super::ranges::{self, RangeRow};
 use super::steps::{self, StepSummary};
 use super::stragglers::{Stragglers, stragglers};
@@ -37,6 +38,8 @@ pub struct TraceReport {
     pub layers: Vec<LayerRow>,
     /// By named range, the longest first.
     pub ranges: Vec<RangeRow>,
+    /// By the operator that launched the work, the longest first; empty where no operator is known.
+    pub operators: Vec<OperatorRow>,
     /// By step, in order of time.
     pub steps: Vec<StepSummary>,
     /// What the ends of steps waited for; own traces only.
@@ -99,6 +102,7 @@ pub fn trace_report(trace: &Trace, selection: &Selection) -> TraceReport {
         groups: collectives::by_group(&runs, &lanes),
         layers: layers(&runs, &lanes, &tally),
         ranges: ranges::by_name(&runs, &lanes),
+        operators: operators(&runs, &lanes),
         steps: steps::of_runs(&runs),
         critical_path: critical::summary(&runs),
         stragglers: stragglers(&runs, &matching, &clocks),

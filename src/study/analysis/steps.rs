@@ -3,10 +3,12 @@
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::ranges::{around, outer};
 use crate::plan::Phase;
 use crate::table::overlap_pct;
-use crate::trace::Trace;
+use crate::trace::import::{StepName, step_name};
 use crate::trace::overlap::{Lanes, Nanoseconds, Run, Runs, Selection, StepKey, us};
+use crate::trace::{NO_STEP, Trace};
 
 /// A prefill or a decode step of one sample.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -15,9 +17,13 @@ pub struct StepSummary {
     pub sample: u32,
     /// Whether it is a prefill or a decode step.
     pub phase: Phase,
-    /// Decode step from 0; 0 in prefill. Of an imported trace: the profiler's step, 0 where a
-    /// span belongs to none.
+    /// Decode step from 0; 0 in prefill. Of an imported trace: the step's number in the profile, or its place among
+    /// the iterations of a serving engine, which have no numbers. Work that belongs to no step is in no row.
     pub step: u32,
+    /// Name of the step's range in an imported trace.
+    pub name: Option<String>,
+    /// Requests in the step, where its name says so.
+    pub batch: Option<u32>,
     /// How many ranks took part in the step.
     pub ranks: u32,
     /// First start on any rank (ns since the trace's first start).
@@ -46,10 +52,54 @@ pub fn steps(trace: &Trace) -> Vec<StepSummary> {
 
 /// Every step of which something is selected.
 pub(super) fn of_runs(runs: &Runs) -> Vec<StepSummary> {
-    runs.by_step().into_par_iter().filter_map(|(key, of_step)| summary(runs, key, &of_step)).collect()
+    let names = StepNames::of(runs.trace);
+    let steps = runs.by_step().into_par_iter().filter(|(key, _)| key.step != NO_STEP);
+    steps.filter_map(|(key, of_step)| summary(runs, key, &of_step, names.as_ref())).collect()
 }
 
-fn summary(runs: &Runs, key: StepKey, of_step: &[&Run]) -> Option<StepSummary> {
+/// Names of steps among the ranges of an imported trace.
+struct StepNames {
+    /// By name of range.
+    names: Vec<Option<StepName>>,
+    outer: Vec<u32>,
+}
+
+impl StepNames {
+    fn of(trace: &Trace) -> Option<Self> {
+        let names: Vec<_> = trace.meta.range_names.iter().map(|name| step_name(name)).collect();
+        names.iter().any(Option::is_some).then(|| Self { names, outer: outer(&trace.ranges) })
+    }
+
+    /// The name and batch of a step, from the ranges around the launches of its first spans.
+    fn find(&self, trace: &Trace, step: u32, of_step: &[&Run]) -> (Option<String>, Option<u32>) {
+        /// Spans that are looked at: the first ones may be launched by a thread without steps.
+        const SPANS: usize = 256;
+        let spans = of_step.iter().flat_map(|run| &trace.spans[run.at.clone()]).take(SPANS);
+        for span in spans {
+            let found: Vec<(u32, &StepName)> = around(&self.outer, span.launched.range)
+                .filter_map(|at| {
+                    let name = trace.ranges[at].name;
+                    Some((name, self.names.get(name as usize)?.as_ref()?))
+                })
+                .collect();
+            let numbered = found.iter().find(|(_, name)| name.number == Some(step));
+            let Some((name, _)) = numbered.or(found.iter().find(|(_, name)| name.number.is_none()))
+            else {
+                continue;
+            };
+            let batch = found.iter().find_map(|(_, name)| name.batch);
+            return (trace.meta.range_names.get(*name as usize).cloned(), batch);
+        }
+        (None, None)
+    }
+}
+
+fn summary(
+    runs: &Runs,
+    key: StepKey,
+    of_step: &[&Run],
+    names: Option<&StepNames>,
+) -> Option<StepSummary> {
     let (mut sum, mut ranks) = (Nanoseconds::default(), 0u32);
     let (mut start, mut end) = (i64::MAX, i64::MIN);
     for of_rank in of_step.chunk_by(|a, b| a.rank == b.rank) {
@@ -60,10 +110,13 @@ fn summary(runs: &Runs, key: StepKey, of_step: &[&Run]) -> Option<StepSummary> {
         ranks += 1;
     }
     let average = |ns: i64| us(ns) / f64::from(ranks);
+    let (name, batch) = names.map_or((None, None), |names| names.find(runs.trace, key.step, of_step));
     (ranks > 0).then(|| StepSummary {
         sample: key.sample,
         phase: key.phase,
         step: key.step,
+        name,
+        batch,
         ranks,
         start_ns: start.saturating_sub(runs.origin),
         end_ns: end.saturating_sub(runs.origin),

@@ -194,7 +194,18 @@ fn inspected(ranks: u32, sequences: &[Sequence]) -> Inspected {
     });
     let points = times.into_iter().filter_map(|(bytes, us)| Some((bytes, median(&us)?))).collect();
     let origin = "NCCL Inspector";
-    (AllReduces { warnings: Vec::new(),  origin, ranks, gpu: None, in_graph: None, version: None, points }, note)
+    (
+        AllReduces {
+            warnings: Vec::new(),
+            origin,
+            ranks,
+            gpu: None,
+            in_graph: None,
+            version: None,
+            points,
+        },
+        note,
+    )
 }
 
 #[cfg(test)]

@@ -192,6 +192,11 @@ impl<W: Write> ChromeFile<'_, W> {
             let Some(name) = names.get(range.name as usize) else { continue };
             let row = Row { pid: host(range.rank), tid: RANGES + i64::from(range.thread) };
             let times = (range.start_ns, range.end_ns);
+            if range.on_device {
+                let row = Row { pid: range.rank.into(), ..row };
+                self.events.complete(("gpu_user_annotation", name), row, times, format_args!(""))?;
+                continue;
+            }
             self.events.complete(("user_annotation", name), row, times, format_args!(""))?;
         }
         Ok(())
@@ -275,10 +280,16 @@ impl<W: Write> ChromeFile<'_, W> {
                 row.tid, event.args
             ),
         )?;
+        // launched within its range, on whose row readers look for it
+        let range = self.trace.ranges.get(span.launched.range as usize);
+        let (tid, launched_ns) = range.map_or((LAUNCHES, span.ready_ns), |range| {
+            let last = range.end_ns.saturating_sub(1).max(range.start_ns);
+            (RANGES + i64::from(range.thread), span.ready_ns.clamp(range.start_ns, last))
+        });
         self.events.complete(
             ("cuda_runtime", event.launch),
-            Row { pid: host(span.rank), tid: LAUNCHES },
-            (span.ready_ns, span.ready_ns),
+            Row { pid: host(span.rank), tid },
+            (launched_ns, launched_ns),
             format_args!(r#""correlation":{correlation}"#),
         )
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use crate::table::render::write_csv;
-use crate::trace::{OperationInfo, Trace};
+use crate::trace::{NO_STEP, OperationInfo, Trace};
 
 /// Writes the spans of traces as CSV (RFC 4180, with plain line feeds); times in nanoseconds. Where there are
 /// several traces, the first column has the name of the one that a span is of. Fails where writing to `out` does,
@@ -43,7 +43,7 @@ pub fn csv(traces: &[(&str, &Trace)], out: &mut impl Write) -> io::Result<()> {
             Cow::Borrowed(*name),
             number(span.sample.into()),
             span.phase.as_str().into(),
-            number(span.step.into()),
+            optional(Some(span.step).filter(|step| *step != NO_STEP).map(i64::from)),
             number(span.rank.into()),
             span.lane.as_str().into(),
             optional(stream.and_then(|s| s.process)),

@@ -38,7 +38,15 @@ fn imported() -> Trace {
         span.rank = u32::from(at >= 20);
         span.stream = if at >= 20 { 2 } else { (at % 2) as u16 };
     }
-    let range = |name| Range { rank: 1, thread: 4, depth: 0, name, start_ns: 11, end_ns: 2222 };
+    let range = |name| Range {
+        rank: 1,
+        on_device: false,
+        thread: 4,
+        depth: 0,
+        name,
+        start_ns: 11,
+        end_ns: 2222,
+    };
     trace.ranges = vec![range(0), range(1)];
     trace
 }

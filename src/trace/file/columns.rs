@@ -2,18 +2,19 @@
 //!
 //! Starts are absolute, so that any Parquet tool can draw a timeline; the other times are small
 //! numbers relative to them: `wait_ns` = start - ready, `duration_ns` = end - start, `arrival_ns` =
-//! last arrival - start (null where there is none).
+//! last arrival - start (null where there is none). `launch_range` is the place of a range in the file, counted from
+//! 0, or [`LaunchSite::OUTSIDE`]; `launch_operator` a name of ranges; both are null where the launch is not known.
 //!
 //! Files of older versions lack the columns that [`ColumnInfo::optional`] marks; readers take them as null. To add a column:
 //! a row in [`schema`] made by `later`, a vector in [`Rows`], a series in `encode`, and `columns.later` in `decode`.
 //!
-//! A row is a span, or a range where `range` is true; then `stream` is its thread, `step` its depth and
-//! `operation` its name. A row group has rows of one sort only.
+//! A row is a span, or a range where `range` is true; then `stream` is its thread, `step` its depth, `operation`
+//! its name, and `comm` says whether it is a device's time. A row group has rows of one sort only.
 
 use polars_core::prelude::{ArrowDataType, ArrowField, ArrowSchema, DataType};
 
 use crate::plan::{Lane, Phase};
-use crate::trace::{Range, Span};
+use crate::trace::{LaunchSite, Range, Span};
 
 /// A column of the file.
 pub(super) struct ColumnInfo {
@@ -26,7 +27,7 @@ pub(super) struct ColumnInfo {
 }
 
 /// All columns, in file order.
-pub(super) fn schema() -> [ColumnInfo; 13] {
+pub(super) fn schema() -> [ColumnInfo; 15] {
     let column = |name, dtype| ColumnInfo { name, dtype, nulls: false, optional: false };
     let later = |name, dtype| ColumnInfo { name, dtype, nulls: true, optional: true };
     [
@@ -43,6 +44,8 @@ pub(super) fn schema() -> [ColumnInfo; 13] {
         column("stream", DataType::UInt32),
         column("range", DataType::Boolean),
         later("sequence", DataType::UInt32),
+        later("launch_range", DataType::UInt32),
+        later("launch_operator", DataType::UInt32),
     ]
 }
 
@@ -77,6 +80,8 @@ pub(super) struct Rows {
     pub(super) stream: Vec<u32>,
     pub(super) range: Vec<bool>,
     pub(super) sequence: Vec<Option<u32>>,
+    pub(super) launch_range: Vec<Option<u32>>,
+    pub(super) launch_operator: Vec<Option<u32>>,
 }
 
 impl Rows {
@@ -95,6 +100,8 @@ impl Rows {
             stream: Vec::with_capacity(rows),
             range: Vec::with_capacity(rows),
             sequence: Vec::with_capacity(rows),
+            launch_range: Vec::with_capacity(rows),
+            launch_operator: Vec::with_capacity(rows),
         }
     }
 
@@ -116,11 +123,14 @@ impl Rows {
             rows.stream.push(span.stream.into());
             rows.range.push(false);
             rows.sequence.push((span.sequence != Span::NO_SEQUENCE).then_some(span.sequence));
+            let known = |place: u32| (place != LaunchSite::NONE).then_some(place);
+            rows.launch_range.push(known(span.launched.range));
+            rows.launch_operator.push(known(span.launched.operator));
         }
         rows
     }
 
-    /// Named ranges as rows: `stream` is the thread, `step` the depth, `operation` the name.
+    /// Named ranges as rows: `stream` is the thread, `step` the depth, `operation` the name, `comm` a device's time.
     pub(super) fn of_ranges(ranges: &[Range]) -> Self {
         let mut rows = Self::with_capacity(ranges.len());
         for range in ranges {
@@ -128,7 +138,7 @@ impl Rows {
             rows.decode.push(false);
             rows.step.push(range.depth.into());
             rows.rank.push(range.rank);
-            rows.comm.push(false);
+            rows.comm.push(range.on_device);
             rows.operation.push(range.name);
             rows.start.push(range.start_ns);
             rows.duration.push(range.end_ns.wrapping_sub(range.start_ns));
@@ -137,6 +147,8 @@ impl Rows {
             rows.stream.push(range.thread.into());
             rows.range.push(true);
             rows.sequence.push(None);
+            rows.launch_range.push(None);
+            rows.launch_operator.push(None);
         }
         rows
     }

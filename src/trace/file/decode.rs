@@ -48,7 +48,9 @@ pub(super) fn spans(bytes: Vec<u8>, part: &Part<'_>, head: &Head, into: &mut [Sp
         };
         limits.check_span(span).map_err(|problem| columns.wrong(row, &problem))?;
     }
-    columns.later("sequence", |row, sequence| into[row].sequence = sequence)
+    columns.later("sequence", |row, sequence| into[row].sequence = sequence)?;
+    columns.later("launch_range", |row, range| into[row].launched.range = range)?;
+    columns.later("launch_operator", |row, operator| into[row].launched.operator = operator)
 }
 
 /// Decodes a row group of ranges.
@@ -60,6 +62,7 @@ pub(super) fn ranges(bytes: Vec<u8>, part: &Part<'_>, head: &Head, rows: usize) 
     let (rank, name) = (u32s(&rank)?, u32s(&name)?);
     let (start, duration) = (columns.get("start_ns")?, columns.get("duration_ns")?);
     let (start, duration) = (i64s(&start)?, i64s(&duration)?);
+    let on_device = bools(&columns.get("comm")?)?;
     let limits = head.limits();
     let range = |row: usize| -> Result<Range, String> {
         let small = |what, value: u32| {
@@ -67,6 +70,7 @@ pub(super) fn ranges(bytes: Vec<u8>, part: &Part<'_>, head: &Head, rows: usize) 
         };
         let range = Range {
             rank: rank[row],
+            on_device: on_device[row],
             thread: small("thread", thread[row])?,
             depth: small("depth", depth[row])?,
             name: name[row],

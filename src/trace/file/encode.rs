@@ -23,7 +23,9 @@ pub(super) fn row_group(rows: Rows, schema: &SchemaDescriptor) -> PolarsResult<V
     let bools = |values: Vec<bool>| values.into_iter().collect::<BooleanChunked>().into_series();
     let arrival: Int64Chunked = rows.arrival.into_iter().collect();
     let sequence: UInt32Chunked = rows.sequence.into_iter().collect();
-    let columns: [(Series, Encoding, CompressionOptions); 13] = [
+    let launch_range: UInt32Chunked = rows.launch_range.into_iter().collect();
+    let launch_operator: UInt32Chunked = rows.launch_operator.into_iter().collect();
+    let columns: [(Series, Encoding, CompressionOptions); 15] = [
         (u32s(rows.sample), delta, zstd),
         (bools(rows.decode), runs, plain),
         (u32s(rows.step), delta, zstd),
@@ -37,6 +39,8 @@ pub(super) fn row_group(rows: Rows, schema: &SchemaDescriptor) -> PolarsResult<V
         (u32s(rows.stream), delta, zstd),
         (bools(rows.range), runs, plain),
         (sequence.into_series(), delta, zstd),
+        (launch_range.into_series(), delta, zstd),
+        (launch_operator.into_series(), delta, zstd),
     ];
     let mut group = Vec::with_capacity(columns.len());
     for ((series, encoding, compression), field) in columns.into_iter().zip(schema.fields()) {

@@ -15,7 +15,8 @@ use crate::plan::{Lane, Phase};
 use crate::run::sim::{simulate, testing};
 use crate::table::{Provenance, Spec};
 use crate::trace::{
-    CollectiveInfo, FORMAT_VERSION, OperationInfo, ProcessGroup, Range, Span, Stream, Trace, TraceMeta,
+    CollectiveInfo, FORMAT_VERSION, LaunchSite, OperationInfo, ProcessGroup, Range, Span, Stream, Trace,
+    TraceMeta,
 };
 
 fn operation(name: &str, lane: Lane) -> OperationInfo {
@@ -61,7 +62,7 @@ fn trace(spans: Vec<Span>) -> Trace {
 }
 
 fn range() -> Range {
-    Range { rank: 1, thread: 3, depth: 0, name: 0, start_ns: -4, end_ns: 90 }
+    Range { rank: 1, on_device: false, thread: 3, depth: 0, name: 0, start_ns: -4, end_ns: 90 }
 }
 
 fn span() -> Span {
@@ -379,6 +380,7 @@ prop_compose! {
         sample in any::<u32>(), decode in any::<bool>(), step in any::<u32>(), rank in 0..3_u32,
         comm in any::<bool>(), operation in 0..2_u32, ready_ns in any::<i64>(),
         bounds in any::<(i64, i64)>(), stream in 0..2_u16, last_arrival_ns in prop_oneof![Just(-1), any::<i64>()],
+        launch in prop_oneof![Just((LaunchSite::NONE, LaunchSite::NONE)), any::<(u32, u32)>()],
     ) -> Span {
         Span {
             sample, step, rank, operation, ready_ns, last_arrival_ns,
@@ -394,11 +396,11 @@ prop_compose! {
 
 prop_compose! {
     fn any_range()(
-        rank in 0..3_u32, thread in any::<u16>(), depth in any::<u16>(), name in 0..2_u32,
+        rank in 0..3_u32, on_device in any::<bool>(), thread in any::<u16>(), depth in any::<u16>(), name in 0..2_u32,
         bounds in any::<(i64, i64)>(),
     ) -> Range {
         let (start_ns, end_ns) = (bounds.0.min(bounds.1), bounds.0.max(bounds.1));
-        Range { rank, thread, depth, name, start_ns, end_ns }
+        Range { rank, on_device, thread, depth, name, start_ns, end_ns }
     }
 }
 

@@ -5,15 +5,19 @@
 //! communication.
 
 mod directory;
+mod enclosing;
 mod kernel;
 pub mod kineto;
 pub mod nsight;
 mod open;
 mod rank;
 mod recognise;
+mod steps;
 #[cfg(test)]
 mod tests;
+mod times;
 
 pub use kernel::{Kernel, files, kernel};
 pub use open::{open, open_recording, open_with};
 pub use recognise::is_trace;
+pub use steps::{StepName, step_name};

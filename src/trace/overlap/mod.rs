@@ -7,7 +7,7 @@ mod report;
 mod runs;
 
 pub use breakdown::{BreakdownRow, Cell, Tally};
-pub use lanes::Lanes;
+pub use lanes::{Lanes, LanesBuilder};
 pub use report::{
     Nanoseconds, OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap, summarise, us,
 };

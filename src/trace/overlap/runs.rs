@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::intervals::{Interval, clip};
 use crate::plan::{Lane, Phase};
-use crate::trace::{Span, Trace};
+use crate::trace::{NO_STEP, Span, Trace};
 
 /// Spans that one thread takes at a time. Also the longest run.
 const PIECE: usize = 1 << 16;
@@ -63,8 +63,15 @@ pub struct StepKey {
     pub sample: u32,
     /// Whether it is a prefill or a decode step.
     pub phase: Phase,
-    /// Decode step from 0; 0 in prefill.
+    /// Decode step from 0; 0 in prefill; null for what belongs to no step of an imported trace.
+    #[serde(serialize_with = "or_null")]
+    #[schemars(with = "Option<u32>")]
     pub step: u32,
+}
+
+/// A step's number, null for [`NO_STEP`].
+fn or_null<S: serde::Serializer>(step: &u32, serializer: S) -> Result<S::Ok, S::Error> {
+    serde::Serialize::serialize(&Some(*step).filter(|step| *step != NO_STEP), serializer)
 }
 
 impl StepKey {
@@ -77,6 +84,7 @@ impl StepKey {
     pub fn label(&self) -> String {
         match self.phase {
             Phase::Prefill => "prefill".into(),
+            Phase::Decode if self.step == NO_STEP => "no step".into(),
             Phase::Decode => format!("step {}", self.step),
         }
     }

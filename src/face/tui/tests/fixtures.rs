@@ -333,8 +333,15 @@ pub fn imported() -> TraceIndex {
         }
         for step in 0..3u32 {
             let at = 1_000_000 + i64::from(step) * 100_000 + i64::from(rank) * 500;
-            let range =
-                |depth, name, start_ns, end_ns| Range { rank, thread: 0, depth, name, start_ns, end_ns };
+            let range = |depth, name, start_ns, end_ns| Range {
+                rank,
+                on_device: false,
+                thread: 0,
+                depth,
+                name,
+                start_ns,
+                end_ns,
+            };
             ranges.push(range(0, step, at - 5_000, at + 90_000));
             ranges.push(range(1, 3, at, at + 60_000));
             let mut span = |lane, stream: u32, operation, start: i64, length: i64| {

@@ -11,7 +11,7 @@ use super::table::{PART, Table};
 use super::top::Metadata;
 use crate::table::Provenance;
 use crate::trace::import::rank::{Claim, Decision};
-use crate::trace::{FORMAT_VERSION, Range, Stream, Trace, TraceMeta};
+use crate::trace::{FORMAT_VERSION, LaunchSite, Range, Stream, Trace, TraceMeta};
 
 /// A file, read and linked.
 pub(super) struct ReadFile {
@@ -56,6 +56,8 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
             let mut used = vec![false; file.table.names.len()];
             let ranges = file.table.host_ranges.iter().chain(&file.table.device_ranges);
             ranges.for_each(|range| used[range.name as usize] = true);
+            let operators = file.table.spans.iter().map(|span| span.launched.operator as usize);
+            operators.for_each(|name| used.get_mut(name).into_iter().for_each(|used| *used = true));
             used
         })
         .collect();
@@ -67,6 +69,8 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
 
     let mut streams: Vec<Stream> = Vec::new();
     let (mut spans, mut ranges) = (Vec::new(), Vec::new());
+    // place among the ranges of each file's host ranges
+    let mut places: Vec<u32> = Vec::new();
     let (mut lost, mut clipped) = (0u64, 0u64);
     for (file_at, file) in files.iter_mut().enumerate() {
         let place = &placed[file_at];
@@ -82,6 +86,12 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
             span.rank = place.rank_of(span.stream);
             span.stream = stream;
             span.operation = operations.maps[file_at][span.operation as usize];
+            if let Some(operator) = range_maps[file_at].get(span.launched.operator as usize) {
+                span.launched.operator = *operator;
+            }
+            if span.launched.range < LaunchSite::OUTSIDE {
+                span.launched.range += places.len() as u32;
+            }
             let moved = (
                 span.ready_ns.checked_add(shift),
                 span.start_ns.checked_add(shift),
@@ -111,11 +121,13 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
                 (range.start_ns.checked_add(shift), range.end_ns.checked_add(shift))
             else {
                 clipped += 1;
+                places.extend((!on_device).then_some(LaunchSite::OUTSIDE));
                 continue;
             };
+            places.extend((!on_device).then_some(ranges.len() as u32));
             let name = range_maps[file_at][range.name as usize];
             let thread = rows[&(on_device, range.thread)];
-            ranges.push(Range { rank, thread, depth: 0, name, start_ns, end_ns });
+            ranges.push(Range { rank, on_device, thread, depth: 0, name, start_ns, end_ns });
         }
     }
     if lost > 0 {
@@ -127,7 +139,12 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     spans.par_sort_unstable_by_key(|span| {
         (span.step, span.rank, span.start_ns, span.end_ns, span.stream, span.operation, span.ready_ns)
     });
-    nest(&mut ranges);
+    let sorted = nest(&mut ranges);
+    spans.par_iter_mut().for_each(|span| {
+        if let Some(place) = places.get(span.launched.range as usize) {
+            span.launched.range = sorted.get(*place as usize).copied().unwrap_or(LaunchSite::OUTSIDE);
+        }
+    });
 
     let (table, groups) = operations.table(&files);
     let meta = TraceMeta {
@@ -187,12 +204,18 @@ fn clock(files: &[ReadFile], shifts: &[i64]) -> String {
     "the profiler's, one a file, taken as one".into()
 }
 
-/// Sorts ranges and counts in how many of their thread each lies.
-fn nest(ranges: &mut [Range]) {
-    let order = |range: &Range| {
+/// Sorts ranges and counts in how many of their thread each lies. Returns the new place of each.
+fn nest(ranges: &mut [Range]) -> Vec<u32> {
+    let order = |(_, range): &(u32, Range)| {
         (range.rank, range.thread, range.start_ns, std::cmp::Reverse(range.end_ns), range.name)
     };
-    ranges.par_sort_unstable_by_key(order);
+    let mut numbered: Vec<(u32, Range)> = (0..).zip(ranges.iter().copied()).collect();
+    numbered.par_sort_unstable_by_key(order);
+    let mut sorted = vec![0; ranges.len()];
+    for ((range, (before, moved)), at) in ranges.iter_mut().zip(numbered).zip(0..) {
+        *range = moved;
+        sorted[before as usize] = at;
+    }
     let mut open: Vec<i64> = Vec::new();
     let mut row = None;
     for range in ranges {
@@ -205,4 +228,5 @@ fn nest(ranges: &mut [Range]) {
         range.depth = u16::try_from(open.len()).unwrap_or(u16::MAX);
         open.push(range.end_ns);
     }
+    sorted
 }

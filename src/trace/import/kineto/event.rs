@@ -132,7 +132,9 @@ impl<'a> Event<'a> {
                 }
                 _ => {}
             }
-            if matches!(key, b"ph" | b"cat" | b"name") && event.is_known() && !wanted(&event) {
+            // only what names a process is chosen by its name
+            let decides = matches!(key, b"ph" | b"cat") || key == b"name" && event.phase == Some(b"M");
+            if decides && event.is_known() && !wanted(&event) {
                 cursor.at = after_close(cursor.bytes, cursor.at, 1)
                     .ok_or(Broken { at: start, expected: "an object that is closed" })?;
                 return Ok(event);

@@ -1,6 +1,7 @@
-//! What belongs to what: GPU work to the host's call that launched it, and both to a profiler step.
+//! Links GPU work to the host's call that launched it, and through it to a step, a range and an operator. Events with
+//! impossible times are left out on the way.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rayon::prelude::*;
 
@@ -9,80 +10,128 @@ use super::operations::KINDS;
 use super::parts::Groups;
 use super::scan::unescape;
 use super::table::{CommsOperator, Launch, PART, Table};
-use crate::trace::Range;
+use crate::trace::import::enclosing::{Enclosing, Extent};
+use crate::trace::import::steps::{Candidate, FileSteps, StepName, step_name};
+use crate::trace::import::times::{
+    Clock, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced,
+};
+use crate::trace::{LaunchSite, NO_STEP, Range};
 
-/// The profiler's name of a step, before its number.
-const STEP: &[u8] = b"ProfilerStep#";
-
-/// When a step of the profiler (`ProfilerStep#N`) began and ended on one thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct StepTime {
-    start_ns: i64,
-    end_ns: i64,
-    step: u32,
+/// Result of [`link`].
+#[derive(Debug, Default)]
+pub(super) struct Linked {
+    /// Spans whose launch is known.
+    pub(super) launched: usize,
+    pub(super) warnings: Vec<String>,
 }
 
-/// Gives every span its step and the time it was launched at, within its group of processes. Returns how many spans
-/// found their launch.
-pub(super) fn link(table: &mut Table, groups: &Groups) -> usize {
-    let launches = by_group(std::mem::take(&mut table.launches), groups);
+/// Gives every span its step, the time it was launched at, and the range (a place among the host's ranges) and the
+/// operator (a number of [`Table::names`]) that launched it.
+pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
+    let mut launches = std::mem::take(&mut table.launches);
+    launches.par_sort_unstable_by_key(|launch| (groups.of_process[launch.process as usize], *launch));
+    // before any span is left out: kernels of collectives are known by their place
     arguments(table, groups, &launches);
-    let numbers = step_numbers(table);
-    let host: Vec<Vec<StepTime>> = (0..groups.count)
-        .map(|group| {
-            let is_own = |range: &&Range| groups.of_thread[range.thread as usize] == group;
-            steps(&numbers, table.host_ranges.iter().filter(is_own))
-        })
-        .collect();
-    let mut device: HashMap<u16, Vec<StepTime>> = HashMap::new();
-    for range in table.device_ranges.iter().filter(|range| numbers.contains_key(&range.name)) {
-        device.entry(range.thread).or_insert_with(|| {
-            steps(&numbers, table.device_ranges.iter().filter(|other| other.thread == range.thread))
-        });
+    table.launches = launches;
+    leave_out_far(table);
+    let launches = std::mem::take(&mut table.launches);
+    let launch_of = leave_out_misplaced(table, &launches, groups);
+    let steps = names_of_steps(table);
+    let processes = processes(table);
+    let candidate = |range: &Range| Candidate {
+        process: processes[range.thread as usize].into(),
+        thread: range.thread.into(),
+        start_ns: range.start_ns,
+        end_ns: range.end_ns,
+        name: range.name,
+    };
+    let host = FileSteps::of(table.host_ranges.iter().map(candidate), &steps);
+    // a device's annotations count for their own stream
+    let on_stream = |range: &Range| Candidate {
+        process: range.thread.into(),
+        thread: range.thread.into(),
+        start_ns: range.start_ns,
+        end_ns: range.end_ns,
+        name: range.name,
+    };
+    let device = FileSteps::of(table.device_ranges.iter().map(on_stream), &steps);
+    let extent = |(range, value): (&Range, u32)| Extent {
+        thread: range.thread.into(),
+        start_ns: range.start_ns,
+        end_ns: range.end_ns,
+        value,
+    };
+    let ranges = Enclosing::new(table.host_ranges.iter().zip(0..).map(extent).collect());
+    let operators = std::mem::take(&mut table.operators);
+    let operators = Enclosing::new(operators.iter().map(|range| extent((range, range.name))).collect());
+    let graphs: HashSet<u32> = {
+        let names = table.names.texts().into_iter().zip(0..);
+        let is_graph = |text: &[u8]| memchr::memmem::find(text, b"GraphLaunch").is_some();
+        names.filter(|(text, _)| is_graph(text)).map(|(_, name)| name).collect()
+    };
+    let no_step = if host.is_empty() && device.is_empty() { 0 } else { NO_STEP };
+    let mut recorded = vec![false; groups.count];
+    launches.iter().for_each(|launch| recorded[groups.of_process[launch.process as usize]] = true);
+    let mut group_of_process = vec![0; processes.iter().max().map_or(0, |most| *most as usize + 1)];
+    for (process, group) in processes.iter().zip(&groups.of_thread) {
+        group_of_process[*process as usize] = *group;
     }
-    table
+    let launched = table
         .spans
         .par_iter_mut()
+        .zip(&launch_of)
         .with_min_len(4096)
-        .map(|span| {
-            let group = groups.of_stream[span.stream as usize];
-            let host = &host[group];
-            let launch = launch(&launches[group], span.ready_ns, span.start_ns);
-            let by_launch = launch.and_then(|launch| at(host, launch.start_ns));
-            // a launch outside all steps settles it, where the host has steps at all
-            let settled = launch.is_some() && !host.is_empty();
-            let seen = || device.get(&span.stream).and_then(|steps| at(steps, span.start_ns));
-            span.step = match by_launch {
-                Some(step) => step,
-                None if settled => 0,
-                None => seen().or_else(|| at(host, span.start_ns)).unwrap_or(0),
+        .map(|(span, launch)| {
+            let Some(launch) = launches.get(*launch as usize) else {
+                let on_stream =
+                    device.of_process(span.stream.into()).and_then(|s| s.at(span.start_ns, None));
+                // what was launched before the profile belongs to no step of the host
+                let group = groups.of_stream[span.stream as usize];
+                let is_own = |process: i64| group_of_process[process as usize] == group;
+                let on_host = || host.any(span.start_ns, is_own).filter(|_| !recorded[group]);
+                let seen = on_stream.or_else(on_host);
+                span.step = seen.unwrap_or(no_step);
+                span.ready_ns = span.start_ns;
+                return 0;
             };
+            let thread = i64::from(launch.thread);
+            let process = processes[launch.thread as usize].into();
+            let by_launch = host.of_process(process).and_then(|s| s.at(launch.start_ns, Some(thread)));
+            // a launch outside all steps settles it, where the host has steps at all
+            let seen = || device.of_process(span.stream.into()).and_then(|s| s.at(span.start_ns, None));
+            span.step = by_launch.or_else(|| seen().filter(|_| host.is_empty())).unwrap_or(no_step);
+            let range = ranges.innermost(thread, launch.start_ns).unwrap_or(LaunchSite::OUTSIDE);
+            let operator = match operators.innermost(thread, launch.start_ns) {
+                // the operator around a graph's launch launched none of its kernels itself
+                Some(operator) if !graphs.contains(&launch.name) => operator,
+                _ => launch.name,
+            };
+            span.launched = LaunchSite { range, operator };
             // a kernel may start before the call that launched it returns
-            span.ready_ns = launch.map_or(span.start_ns, |launch| launch.end_ns.min(span.start_ns));
-            usize::from(launch.is_some())
+            span.ready_ns = launch.end_ns.min(span.start_ns);
+            1
         })
-        .sum()
-}
-
-/// The launches of each group, sorted.
-fn by_group(launches: Vec<Launch>, groups: &Groups) -> Vec<Vec<Launch>> {
-    let mut sorted = match groups.count {
-        1 => vec![launches],
-        count => {
-            let mut sorted = vec![Vec::new(); count];
-            for launch in launches {
-                sorted[groups.of_process[launch.process as usize]].push(launch);
-            }
-            sorted
-        }
-    };
-    sorted.iter_mut().for_each(|launches| launches.par_sort_unstable());
-    sorted
+        .sum();
+    let mut warnings = Vec::new();
+    if let (Some((kind, count)), false) = (&host.kind, host.others.is_empty()) {
+        warnings.push(format!(
+            "steps go by the {count} ranges named '{kind}', not by '{}'",
+            host.others.join("', '")
+        ));
+    }
+    let outside = table.spans.iter().filter(|span| span.step == NO_STEP).count();
+    if outside > 0 {
+        warnings.push(format!(
+            "{outside} of {} GPU events were launched outside all steps and belong to none",
+            table.spans.len()
+        ));
+    }
+    Linked { launched, warnings }
 }
 
 /// Gives kernels of collectives without arguments those of the operator that launched them: the one of the same external id,
 /// else the only one during which the launch began.
-fn arguments(table: &mut Table, groups: &Groups, launches: &[Vec<Launch>]) {
+fn arguments(table: &mut Table, groups: &Groups, launches: &[Launch]) {
     let (operators, bare) = (std::mem::take(&mut table.comms), std::mem::take(&mut table.bare));
     if operators.is_empty() || bare.is_empty() {
         return;
@@ -109,7 +158,9 @@ fn arguments(table: &mut Table, groups: &Groups, launches: &[Vec<Launch>]) {
             (kernel.link != -1).then_some(*found)
         };
         let by_time = || {
-            let start = launch(&launches[group], span.ready_ns, span.start_ns)?.start_ns;
+            let of_group = |launch: &Launch| groups.of_process[launch.process as usize];
+            let at = place_of(launches, (group, span.ready_ns), span.start_ns, of_group);
+            let start = launches.get(at as usize)?.start_ns;
             let before = by_start.partition_point(|operator| operator.start_ns <= start);
             let near = &by_start[before.saturating_sub(MOST_THREADS)..before];
             let mut around = near.iter().filter(|operator| start < operator.end_ns);
@@ -132,40 +183,135 @@ fn arguments(table: &mut Table, groups: &Groups, launches: &[Vec<Launch>]) {
 /// Threads that may communicate at once.
 const MOST_THREADS: usize = 8;
 
-/// The launch of a link. Where files of several processes were merged, numbers come again: the last
-/// before the work's start is the likely one.
-fn launch(sorted: &[Launch], link: i64, start_ns: i64) -> Option<Launch> {
-    if link == -1 {
-        return None;
+/// Leaves out events with an impossible time, compared with all other events.
+fn leave_out_far(table: &mut Table) {
+    let of_range = |range: &Range| (range.start_ns, range.end_ns);
+    let spans = table.spans.iter().map(|span| (span.start_ns, span.end_ns));
+    let ranges = [&table.host_ranges, &table.device_ranges, &table.operators].into_iter().flatten();
+    let launches = table.launches.iter().map(|launch| (launch.start_ns, launch.end_ns));
+    let clock = Clock::of(spans.chain(launches).chain(ranges.map(of_range)));
+    if clock.accepts_all() {
+        return;
     }
-    let before = sorted.partition_point(|launch| (launch.link, launch.start_ns) <= (link, start_ns));
-    let of_link = |at: usize| sorted.get(at).copied().filter(|launch| launch.link == link);
-    before.checked_sub(1).and_then(of_link).or_else(|| of_link(before))
-}
-
-/// Numbers of steps by number of name.
-fn step_numbers(table: &Table) -> HashMap<u32, u32> {
-    let numbered = |(number, text): (usize, &[u8])| {
-        let (step, _) = unescape(text.strip_prefix(STEP)?);
-        Some((number as u32, step.trim().parse().ok()?))
+    let names: Vec<Box<[u8]>> = table.names.texts().into_iter().map(Into::into).collect();
+    let Table { left_out, used, launches_read, operators_read, .. } = table;
+    let mut keeps = |what, name: u32, (start_ns, end_ns): (i64, i64)| {
+        let Some(why) = clock.fault((start_ns, end_ns)) else { return true };
+        left_out.add(what, why, start_ns, || {
+            described(&unescape(&names[name as usize]).0, start_ns, end_ns)
+        });
+        false
     };
-    table.names.texts().into_iter().enumerate().filter_map(numbered).collect()
+    table.spans.retain(|span| {
+        let gpu = Gpu::ALL[span.operation as usize % KINDS];
+        let kept = keeps(gpu.as_str(), span.operation / KINDS as u32, (span.start_ns, span.end_ns));
+        used[gpu as usize] -= u64::from(!kept);
+        kept
+    });
+    table.launches.retain(|launch| {
+        let kept = keeps("launch", launch.name, (launch.start_ns, launch.end_ns));
+        *launches_read -= u64::from(!kept);
+        kept
+    });
+    table.operators.retain(|range| {
+        let kept = keeps("operator", range.name, of_range(range));
+        *operators_read -= u64::from(!kept);
+        kept
+    });
+    table.host_ranges.retain(|range| keeps("annotation", range.name, of_range(range)));
+    table.device_ranges.retain(|range| keeps("annotation", range.name, of_range(range)));
 }
 
-fn steps<'a>(numbers: &HashMap<u32, u32>, ranges: impl Iterator<Item = &'a Range>) -> Vec<StepTime> {
-    let mut steps: Vec<_> = ranges
-        .filter_map(|range| {
-            let step = *numbers.get(&range.name)?;
-            Some(StepTime { start_ns: range.start_ns, end_ns: range.end_ns, step })
+/// Leaves out work that contradicts its stream or launch. Returns the place of each span's launch among the sorted
+/// ones.
+fn leave_out_misplaced(table: &mut Table, launches: &[Launch], groups: &Groups) -> Vec<u32> {
+    let of_group = |launch: &Launch| groups.of_process[launch.process as usize];
+    let mut launch_of: Vec<u32> = table
+        .spans
+        .par_iter()
+        .with_min_len(4096)
+        .map(|span| {
+            let group = groups.of_stream[span.stream as usize];
+            place_of(launches, (group, span.ready_ns), span.start_ns, of_group)
         })
         .collect();
-    steps.sort_unstable();
-    steps
+    let again = || {
+        let mut pairs = launches.windows(2);
+        pairs.any(|pair| {
+            let key = |launch: &Launch| (of_group(launch), launch.link);
+            key(&pair[0]) == key(&pair[1]) && pair[1].start_ns > pair[0].end_ns
+        })
+    };
+    forget_reused(&mut launch_of, again, |at, launch| {
+        is_early(table.spans[at].start_ns, launches[launch as usize].start_ns)
+    });
+    let spans = &table.spans;
+    let found = misplaced(spans.len(), |number| {
+        let (span, at) = (&spans[number], launch_of[number]);
+        Placed {
+            stream: span.stream.into(),
+            start_ns: span.start_ns,
+            end_ns: span.end_ns,
+            launch: launches.get(at as usize).map(|launch| (at as usize, launch.start_ns)),
+        }
+    });
+    if found.is_empty() {
+        return launch_of;
+    }
+    let names = table.names.texts();
+    let mut keep = vec![true; spans.len()];
+    for (number, why) in found {
+        let span = &spans[number];
+        let gpu = Gpu::ALL[span.operation as usize % KINDS];
+        table.left_out.add(gpu.as_str(), why, span.start_ns, || {
+            let name = unescape(names[span.operation as usize / KINDS]).0;
+            described(&name, span.start_ns, span.end_ns)
+        });
+        table.used[gpu as usize] -= 1;
+        keep[number] = false;
+    }
+    let mut kept = keep.iter();
+    table.spans.retain(|_| kept.next().copied().unwrap_or(true));
+    let mut kept = keep.iter();
+    launch_of.retain(|_| kept.next().copied().unwrap_or(true));
+    launch_of
 }
 
-/// The number of the step during which a moment lies, if one does.
-fn at(steps: &[StepTime], time_ns: i64) -> Option<u32> {
-    let before = steps.partition_point(|step| step.start_ns <= time_ns);
-    let step = steps.get(before.checked_sub(1)?)?;
-    (time_ns < step.end_ns).then_some(step.step)
+/// The place of the launch of a group's link. Where numbers come again within a group, the last before the work's
+/// start is the likely one.
+fn place_of(
+    sorted: &[Launch],
+    key: (usize, i64),
+    start_ns: i64,
+    group: impl Fn(&Launch) -> usize,
+) -> u32 {
+    if key.1 == -1 {
+        return NO_LAUNCH;
+    }
+    let own = |launch: &Launch| (group(launch), launch.link);
+    let before = sorted.partition_point(|launch| (own(launch), launch.start_ns) <= (key, start_ns));
+    let of_link = |at: &usize| sorted.get(*at).is_some_and(|launch| own(launch) == key);
+    let found = before.checked_sub(1).filter(of_link).or(Some(before).filter(of_link));
+    found.map_or(NO_LAUNCH, |at| at as u32)
+}
+
+/// Names of ranges that are steps, by number of name.
+fn names_of_steps(table: &Table) -> Vec<Option<StepName>> {
+    let mut used = vec![false; table.names.len()];
+    let ranges = table.host_ranges.iter().chain(&table.device_ranges);
+    ranges.for_each(|range| used[range.name as usize] = true);
+    let name = |(text, used): (&[u8], bool)| used.then(|| step_name(&unescape(text).0)).flatten();
+    table.names.texts().into_iter().zip(used).map(name).collect()
+}
+
+/// The process of each thread, as a small number.
+fn processes(table: &Table) -> Vec<u32> {
+    let mut numbers: HashMap<&[u8], u32> = HashMap::new();
+    let process = |key: &'_ [u8]| -> usize { key.iter().position(|b| *b == PART).unwrap_or(key.len()) };
+    let mut of_thread = Vec::new();
+    for key in table.threads.texts() {
+        let next = numbers.len() as u32;
+        of_thread.push(*numbers.entry(&key[..process(key)]).or_insert(next));
+    }
+    of_thread
 }

@@ -26,6 +26,7 @@ mod parts;
 mod pipeline;
 mod ranks;
 mod report;
+mod resync;
 mod scan;
 mod source;
 mod split;

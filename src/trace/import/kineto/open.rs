@@ -20,8 +20,6 @@ use crate::trace::import::rank::{self, Claim, Name};
 /// What to read besides GPU work and annotations, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Keep the framework's operators (`cpu_op`) as ranges.
-    pub operators: bool,
     /// Threads that parse beside the one that reads; 0 parses on that one.
     pub parsers: usize,
     /// Bytes of JSON that are parsed at once.
@@ -31,7 +29,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { operators: false, parsers: cores.min(8), piece: PIECE }
+        Self { parsers: cores.min(8), piece: PIECE }
     }
 }
 
@@ -118,8 +116,8 @@ pub fn import_bytes(name: &str, bytes: &[u8], options: Options) -> Result<Trace>
 
 pub(super) fn read_file(name: &str, raw: impl Read, options: Options) -> Result<ReadFile> {
     let source = unpack(name, raw)?;
-    let Options { operators, parsers, piece } = options;
-    let (top, mut table) = read(name, source, Reading { parsers, piece, operators })?;
+    let Options { parsers, piece } = options;
+    let (top, mut table) = read(name, source, Reading { parsers, piece })?;
     if table.with_phase == 0 && table.events > 0 {
         return Err(Error::input_help(
             format!("{name}: none of its {} elements is a trace event with a phase (ph)", table.events),
@@ -128,7 +126,9 @@ pub(super) fn read_file(name: &str, raw: impl Read, options: Options) -> Result<
     }
     let metadata = metadata(&top);
     let parts = Parts::of(&table, &metadata);
-    let launched = link(&mut table, &parts.groups);
+    let linked = link(&mut table, &parts.groups);
+    let mut warnings = top.warnings;
+    warnings.extend(linked.warnings);
     let claim = Claim {
         name: Name::parse(name),
         own: metadata.rank.filter(|_| parts.labels.len() == 1),
@@ -145,9 +145,9 @@ pub(super) fn read_file(name: &str, raw: impl Read, options: Options) -> Result<
         name: name.to_owned(),
         table,
         metadata,
-        warnings: top.warnings,
+        warnings,
         parts,
         claim,
-        launched,
+        launched: linked.launched,
     })
 }

@@ -18,18 +18,15 @@ pub(super) struct Reading {
     pub(super) parsers: usize,
     /// Bytes of a piece.
     pub(super) piece: usize,
-    /// Whether operators are kept as ranges.
-    pub(super) operators: bool,
 }
 
 /// Reads a file's events into one table.
 pub(super) fn read(name: &str, source: Source<'_>, reading: Reading) -> Result<(Top, Table)> {
-    let empty = || Table { operators: reading.operators, ..Table::default() };
     let parse = |table: &mut Table, piece: &Piece| {
         table.read(&piece.data[piece.from..piece.to], piece.offset);
     };
     if reading.parsers == 0 {
-        let mut table = empty();
+        let mut table = Table::default();
         let top = split(name, source, reading.piece, &mut |piece| {
             parse(&mut table, &piece);
             Some(piece.data)
@@ -43,7 +40,7 @@ pub(super) fn read(name: &str, source: Source<'_>, reading: Reading) -> Result<(
             .map(|_| {
                 let (pieces, spare) = (pieces.clone(), spare.clone());
                 scope.spawn(move || {
-                    let mut table = empty();
+                    let mut table = Table::default();
                     for piece in pieces {
                         parse(&mut table, &piece);
                         // nobody waits for it once everything is read
@@ -59,7 +56,7 @@ pub(super) fn read(name: &str, source: Source<'_>, reading: Reading) -> Result<(
             spares.try_recv().ok()
         });
         drop(work);
-        let mut table = empty();
+        let mut table = Table::default();
         for parser in parsers {
             let part = parser.join().map_err(|_| Error::failed(format!("{name}: a parser gave up")))?;
             table.absorb(part);

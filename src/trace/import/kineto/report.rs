@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::assemble::ReadFile;
-use super::event::{Class, Gpu};
+use super::event::Gpu;
+use crate::base::text::counted;
 use crate::trace::ImportReport;
 
 /// Counts over all files; warnings are the caller's.
@@ -27,14 +28,15 @@ pub(super) fn report(files: &[ReadFile]) -> ImportReport {
         add(&mut report.used, "range".into(), ranges as u64);
         add(&mut report.used, "launch".into(), table.launches_read);
         add(&mut report.used, "arguments of collectives".into(), table.comms_read);
+        add(&mut report.used, "operator".into(), table.operators_read);
+        table.left_out.counts().for_each(|(what, count)| add(&mut report.ignored, what, count));
         for category in &table.categories {
             let name = String::from_utf8_lossy(&category.name);
-            let what = match (category.class, &*name) {
-                (Class::Operator, name) => format!("category {name}: operators of the framework"),
-                (_, "python_function") => "category python_function: Python's stack".into(),
-                (_, "overhead") => "category overhead: the profiler's own".into(),
-                (_, "Trace") => "category Trace: the profiler's own".into(),
-                (_, name) => format!("category {name}"),
+            let what = match &*name {
+                "python_function" => "category python_function: Python's stack".into(),
+                "overhead" => "category overhead: the profiler's own".into(),
+                "Trace" => "category Trace: the profiler's own".into(),
+                name => format!("category {name}"),
             };
             add(&mut report.ignored, what, category.ignored);
         }
@@ -71,10 +73,14 @@ pub(super) fn warnings(files: &[ReadFile]) -> Vec<String> {
         if let Some(broken) = file.table.first_broken {
             let count = file.table.odd.get(&("event", super::table::BROKEN)).copied().unwrap_or(0);
             say(format!(
-                "byte {}: broken JSON, expected {}; {count} such elements were left out",
-                broken.offset, broken.expected
+                "byte {}: broken JSON, expected {}; left out: {} ({} bytes)",
+                broken.offset,
+                broken.expected,
+                counted(count as usize, "such element"),
+                file.table.lost_bytes
             ));
         }
+        file.table.left_out.sentences().for_each(&mut say);
         for ((what, why), count) in &file.table.odd {
             if *why != super::table::BROKEN && *why != super::table::NO_CORRELATION {
                 say(format!("{count} ignored ({what}): {why}"));

@@ -1,7 +1,8 @@
 //! Cuts a trace into pieces of whole events, while it is being read: the top of the file, key by key, then
 //! the events by their brackets alone. Never more than one piece is held here.
 
-use super::blocks::{Elements, after_close};
+use super::blocks::{Elements, Found, after_close};
+use super::resync::after_break;
 use super::scan::closing_quote;
 use super::source::Source;
 use crate::base::error::{Error, Result};
@@ -11,6 +12,10 @@ pub(super) const PIECE: usize = 512 << 10;
 /// The longest event or value at the top. Real ones have kilobytes; what is longer is no trace, and
 /// memory must stay bounded.
 const LONGEST: usize = 64 << 20;
+/// An event from this length on may be a break that swallows its successors.
+const SUSPICIOUS: usize = 64 << 10;
+/// How far an event after a break is looked for where the array seems to end (bytes).
+const FAR: usize = 1 << 20;
 /// The longest value at the top that is kept.
 const LONGEST_KEPT: usize = 4 << 20;
 
@@ -168,8 +173,28 @@ impl Splitter<'_> {
         let mut elements = Elements::default();
         let mut scanned = self.at;
         loop {
-            let found = elements.scan(&self.buffer[..self.length], scanned);
+            let mut found = elements.scan(&self.buffer[..self.length], scanned);
             scanned = self.length;
+            let sound = match (found.end, found.complete) {
+                (Some(end), _) => self.buffer[end] == b']' && self.goes_on(end + 1, b",}"),
+                (None, Some(complete)) => self.goes_on(complete, b",]{"),
+                (None, None) => self.length - self.at < SUSPICIOUS,
+            };
+            if !sound {
+                let (at, length) = (self.at, self.length);
+                if self.resynchronise(sink)
+                    || found != Found::default() && self.resynchronise_further(sink)?
+                {
+                    (elements, scanned) = (Elements::default(), self.at);
+                    continue;
+                }
+                // more may have been read, and moved to the start of the buffer
+                let moved = at - self.at;
+                found.end = found.end.map(|end| end - moved);
+                found.complete = found.complete.map(|complete| complete - moved);
+                scanned = length - moved;
+            }
+            let unscanned = self.length - scanned;
             if let Some(end) = found.end {
                 self.hand_on(end, sink);
                 self.at = 1;
@@ -177,15 +202,50 @@ impl Splitter<'_> {
             }
             if let Some(complete) = found.complete {
                 self.hand_on(complete, sink);
-                scanned = self.length;
+                scanned = self.length - unscanned;
+                if unscanned > 0 {
+                    continue;
+                }
             }
             let before = self.at;
             if !self.more()? {
+                if elements.is_inside() && self.resynchronise(sink) {
+                    (elements, scanned) = (Elements::default(), self.at);
+                    continue;
+                }
                 return Err(self.cut(elements.is_inside()));
             }
             // what is left may have moved to the start of the buffer
             scanned -= before - self.at;
         }
+    }
+
+    /// Whether one of these bytes, or nothing yet, follows what ended at `end`.
+    fn goes_on(&self, end: usize, with: &[u8]) -> bool {
+        let next = self.buffer[end..self.length].iter().find(|byte| **byte > b' ');
+        next.is_none_or(|next| with.contains(next))
+    }
+
+    /// Hands on everything up to the first event after a break, from which reading goes on. `false` where nothing
+    /// is broken, or no event follows.
+    #[cold]
+    fn resynchronise(&mut self, sink: &mut Sink<'_>) -> bool {
+        let next = after_break(&self.buffer[self.at..self.length]);
+        next.is_some_and(|next| {
+            self.hand_on(self.at + next, sink);
+            true
+        })
+    }
+
+    /// Reads on for an event after a break that is at the end of what was read.
+    #[cold]
+    fn resynchronise_further(&mut self, sink: &mut Sink<'_>) -> Result<bool, Break> {
+        while self.length - self.at < FAR && self.more()? {
+            if self.resynchronise(sink) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn cut(&self, inside: bool) -> Break {

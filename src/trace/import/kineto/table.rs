@@ -8,9 +8,11 @@ use super::collective::{self, Collective};
 use super::event::{Class, Event, Gpu};
 use super::intern::Interner;
 use super::number::{NotATime, last_integer, nanoseconds};
+use super::resync::next_event;
 use super::scan::{Broken, Cursor};
 use crate::plan::{Lane, Phase};
 use crate::trace::import::rank::MOST_RANK;
+use crate::trace::import::times::LeftOut;
 use crate::trace::{Range, Span};
 
 /// Separates the parts of a row's key; no number and no sane name contains it.
@@ -25,6 +27,10 @@ pub(super) struct Launch {
     pub(super) end_ns: i64,
     /// A number of [`Table::processes`].
     pub(super) process: u16,
+    /// A number of [`Table::threads`].
+    pub(super) thread: u16,
+    /// The call: a number of [`Table::names`].
+    pub(super) name: u32,
 }
 
 /// An operator that carries the arguments of the collectives which it launches.
@@ -59,6 +65,14 @@ pub(super) struct Category {
     pub(super) ignored: u64,
 }
 
+/// The reason under which an event that is not kept is counted.
+#[derive(Clone, Copy, Debug)]
+enum Ignored {
+    Phase(u8),
+    /// A place among the categories.
+    Category(usize),
+}
+
 /// The first thing that could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BrokenAt {
@@ -70,8 +84,6 @@ pub(super) struct BrokenAt {
 /// The events that one parsing thread read, as rows of numbers, and how many it left.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
-    /// Whether operators are kept as ranges.
-    pub(super) operators: bool,
     pub(super) names: Interner,
     /// Keys of streams: pid, device, stream.
     pub(super) streams: Interner,
@@ -94,10 +106,13 @@ pub(super) struct Table {
     pub(super) comms_read: u64,
     /// Whether a name is that of a kernel of NCCL, RCCL and the like, by number of name; as far as names were looked at.
     pub(super) libraries: Vec<bool>,
-    /// How many launches there were, kept when they are linked and gone.
+    /// How many launches and operators there were, kept when they are linked and gone.
     pub(super) launches_read: u64,
+    pub(super) operators_read: u64,
     /// Annotations of the host; `thread` is a number of `threads`.
     pub(super) host_ranges: Vec<Range>,
+    /// The framework's operators; `thread` is a number of `threads`.
+    pub(super) operators: Vec<Range>,
     /// Annotations of devices; `thread` is a number of `streams`.
     pub(super) device_ranges: Vec<Range>,
     pub(super) categories: Vec<Category>,
@@ -105,11 +120,15 @@ pub(super) struct Table {
     pub(super) phases: BTreeMap<u8, u64>,
     /// Events with something missing or wrong: category, what.
     pub(super) odd: BTreeMap<(&'static str, &'static str), u64>,
+    /// Events with a missing or impossible time.
+    pub(super) left_out: LeftOut,
     pub(super) events: u64,
     /// Events with a phase: without any, it is no trace.
     pub(super) with_phase: u64,
     pub(super) used: [u64; 3],
     pub(super) first_broken: Option<BrokenAt>,
+    /// Bytes of the elements that could not be read.
+    pub(super) lost_bytes: u64,
 }
 
 /// Why an element was left out that is no readable event.
@@ -141,12 +160,13 @@ impl Table {
         let mut cursor = Cursor::new(bytes, 0);
         while let Some(byte) = cursor.peek() {
             let start = cursor.at;
+            let place = offset.saturating_add(start as u64);
             let broken = match byte {
                 b',' => {
                     cursor.at += 1;
                     continue;
                 }
-                b'{' => match self.event(&mut cursor) {
+                b'{' => match self.event(&mut cursor, place) {
                     Ok(()) => continue,
                     Err(broken) => broken,
                 },
@@ -164,64 +184,51 @@ impl Table {
                 (b'{' | b'[', _) | (_, Err(_)) => after_close(bytes, start, 0).unwrap_or(bytes.len()),
                 (_, Ok(_)) => cursor.at,
             };
+            // a break may swallow events: on from the first one that looks sound
+            cursor.at = next_event(&bytes[..cursor.at], start + 1).unwrap_or(cursor.at);
+            self.lost_bytes += (cursor.at - start) as u64;
         }
     }
 
     #[inline]
-    fn event(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Broken> {
+    fn event(&mut self, cursor: &mut Cursor<'_>, place: u64) -> Result<(), Broken> {
         let bytes = cursor.bytes;
-        // the category's number, once it is known
-        let mut category = None;
-        let mut passed = false;
+        let (mut class, mut ignored) = (None, None);
         let event = Event::read(cursor, |event| {
-            passed = !self.is_wanted(event, &mut category);
-            !passed
-        })?;
-        if !passed {
-            match (event.phase, category) {
-                (Some(b"M"), _) => self.label(&event, bytes)?,
-                (Some(_), Some(category)) => {
-                    self.keep(&event, self.categories[category].class, bytes)?;
-                }
-                (Some(_), None) => self.note("event", "no category"),
-                (None, _) => self.note("event", "no phase (ph)"),
+            match self.class_of(event) {
+                Ok(found) => class = found,
+                Err(reason) => ignored = Some(reason),
             }
+            ignored.is_none()
+        })?;
+        match (ignored, event.phase, class) {
+            (Some(Ignored::Phase(phase)), ..) => *self.phases.entry(phase).or_default() += 1,
+            (Some(Ignored::Category(at)), ..) => self.categories[at].ignored += 1,
+            (None, Some(b"M"), _) => self.label(&event, bytes)?,
+            (None, Some(_), Some(class)) => self.keep(&event, class, bytes, place)?,
+            (None, Some(_), None) => self.note("event", "no category"),
+            (None, None, _) => self.note("event", "no phase (ph)"),
         }
         self.events += 1;
         self.with_phase += u64::from(event.phase.is_some());
         Ok(())
     }
 
-    /// Whether an event of this phase and category is kept; if not, it is counted. Asked again when the name is known, which
-    /// decides only about operators.
+    /// The class of an event that is kept, none of a process's name; else the reason why it is not.
     #[inline]
-    fn is_wanted(&mut self, event: &Event<'_>, category: &mut Option<usize>) -> bool {
+    fn class_of(&mut self, event: &Event<'_>) -> Result<Option<Class>, Ignored> {
         let phase = event.phase.and_then(|phase| phase.first()).copied().unwrap_or(0);
         if phase == b'M' && event.name.is_none_or(is_label) {
-            return true;
+            return Ok(None);
         }
-        let found = match *category {
-            Some(found) if self.categories[found].class != Class::Operator => return true,
-            Some(found) => found,
-            None => {
-                if phase != b'X' {
-                    *self.phases.entry(phase).or_default() += 1;
-                    return false;
-                }
-                self.category(event.category.unwrap_or_default())
-            }
-        };
-        *category = Some(found);
-        let found = &mut self.categories[found];
-        let unwanted = match found.class {
-            Class::Other => true,
-            Class::Operator => {
-                !self.operators && event.name.is_some_and(|name| name != collective::OPERATOR)
-            }
-            _ => false,
-        };
-        found.ignored += u64::from(unwanted);
-        !unwanted
+        if phase != b'X' {
+            return Err(Ignored::Phase(phase));
+        }
+        let found = self.category(event.category.unwrap_or_default());
+        match self.categories[found].class {
+            Class::Other => Err(Ignored::Category(found)),
+            class => Ok(Some(class)),
+        }
     }
 
     /// Keeps the name or label of a process.
@@ -278,16 +285,23 @@ impl Table {
     }
 
     #[inline]
-    fn keep(&mut self, event: &Event<'_>, class: Class, bytes: &[u8]) -> Result<(), Broken> {
+    fn keep(&mut self, event: &Event<'_>, class: Class, bytes: &[u8], place: u64) -> Result<(), Broken> {
         let what = match class {
             Class::Gpu(gpu) => gpu.as_str(),
             Class::Launch => "launch",
+            Class::Operator => "operator",
             _ => "annotation",
         };
         let (start_ns, end_ns) = match times(event) {
             Ok(times) => times,
             Err(why) => {
-                self.note(what, why);
+                let text =
+                    |text: Option<&[u8]>| String::from_utf8_lossy(text.unwrap_or(b"?")).into_owned();
+                let order = place.try_into().unwrap_or(i64::MAX);
+                self.left_out.add(what, why, order, || {
+                    let name = crate::base::text::fitting_name(&text(event.name), 60);
+                    format!("{name} with ts {} and dur {}", text(event.start), text(event.duration))
+                });
                 return Ok(());
             }
         };
@@ -298,22 +312,19 @@ impl Table {
                 match link(arguments.correlation, arguments.external) {
                     -1 => self.note(what, NO_CORRELATION),
                     link => {
+                        let thread = key(&[event.pid, event.tid], |key| self.threads.intern(key));
+                        let thread = thread.min(MOST_ROWS - 1) as u16;
+                        let name = self.names.intern(event.name.unwrap_or_default());
                         self.launches_read += 1;
                         let process = self.process(event.pid);
-                        self.launches.push(Launch { link, start_ns, end_ns, process });
+                        let launch = Launch { link, start_ns, end_ns, process, thread, name };
+                        self.launches.push(launch);
                     }
                 }
             }
             Class::Operator => {
-                let is_used = self.comms_operator(event, (start_ns, end_ns), bytes)?;
-                match (self.operators, is_used) {
-                    (true, _) => self.range(event, class, (start_ns, end_ns), bytes)?,
-                    (false, true) => self.comms_read += 1,
-                    (false, false) => {
-                        let category = self.category(event.category.unwrap_or_default());
-                        self.categories[category].ignored += 1;
-                    }
-                }
+                self.comms_operator(event, (start_ns, end_ns), bytes)?;
+                self.range(event, class, (start_ns, end_ns), bytes)?;
             }
             Class::HostRange | Class::DeviceRange | Class::Other => {
                 self.range(event, class, (start_ns, end_ns), bytes)?;
@@ -401,16 +412,17 @@ impl Table {
         event: &Event<'_>,
         (start_ns, end_ns): (i64, i64),
         bytes: &[u8],
-    ) -> Result<bool, Broken> {
+    ) -> Result<(), Broken> {
         if event.name != Some(collective::OPERATOR) {
-            return Ok(false);
+            return Ok(());
         }
-        let Some(found) = Collective::of(event, bytes)? else { return Ok(false) };
+        let Some(found) = Collective::of(event, bytes)? else { return Ok(()) };
         let link = link(None, event.arguments(bytes)?.external);
         let arguments = self.names.intern(&found.key(b""));
         let (process, sequence) = (self.process(event.pid), found.sequence);
         self.comms.push(CommsOperator { link, start_ns, end_ns, arguments, sequence, process });
-        Ok(true)
+        self.comms_read += 1;
+        Ok(())
     }
 
     fn stream(&mut self, pid: &[u8], device: &[u8], stream: &[u8]) -> u32 {
@@ -440,9 +452,14 @@ impl Table {
             return Ok(());
         }
         let name = self.names.intern(name);
-        let range = Range { rank: 0, thread: row as u16, depth: 0, name, start_ns, end_ns };
+        let on_device = class == Class::DeviceRange;
+        let range = Range { rank: 0, on_device, thread: row as u16, depth: 0, name, start_ns, end_ns };
         match class {
             Class::DeviceRange => self.device_ranges.push(range),
+            Class::Operator => {
+                self.operators_read += 1;
+                self.operators.push(range);
+            }
             _ => self.host_ranges.push(range),
         }
         Ok(())
@@ -451,7 +468,7 @@ impl Table {
     /// Takes over another table's rows.
     pub(super) fn absorb(&mut self, other: Self) {
         if self.events == 0 && self.odd.is_empty() {
-            *self = Self { operators: self.operators, ..other };
+            *self = other;
             return;
         }
         let names = self.names.absorb(&other.names);
@@ -485,15 +502,17 @@ impl Table {
         };
         self.host_ranges.extend(other.host_ranges.into_iter().map(|range| named(range, &threads)));
         self.device_ranges.extend(other.device_ranges.into_iter().map(|range| named(range, &streams)));
+        self.operators.extend(other.operators.into_iter().map(|range| named(range, &threads)));
         self.launches.reserve_exact(other.launches.len());
-        self.launches.extend(
-            other
-                .launches
-                .into_iter()
-                .map(|launch| Launch { process: row(&processes, launch.process), ..launch }),
-        );
+        self.launches.extend(other.launches.into_iter().map(|launch| Launch {
+            process: row(&processes, launch.process),
+            thread: row(&threads, launch.thread),
+            name: names[launch.name as usize],
+            ..launch
+        }));
         self.launches_read += other.launches_read;
         self.comms_read += other.comms_read;
+        self.operators_read += other.operators_read;
         for category in other.categories {
             let at = self.category(&category.name);
             self.categories[at].ignored += category.ignored;
@@ -504,8 +523,10 @@ impl Table {
         for (odd, count) in other.odd {
             *self.odd.entry(odd).or_default() += count;
         }
+        self.left_out.absorb(other.left_out);
         self.events += other.events;
         self.with_phase += other.with_phase;
+        self.lost_bytes += other.lost_bytes;
         for (mine, theirs) in self.used.iter_mut().zip(other.used) {
             *mine += theirs;
         }
@@ -543,19 +564,19 @@ fn key<T>(parts: &[&[u8]], with: impl FnOnce(&[u8]) -> T) -> T {
 
 #[inline]
 pub(super) fn times(event: &Event<'_>) -> Result<(i64, i64), &'static str> {
-    let start = event.start.ok_or("no start (ts)")?;
-    let duration = event.duration.ok_or("no duration (dur)")?;
+    let start = event.start.ok_or("without a start (ts)")?;
+    let duration = event.duration.ok_or("without a duration (dur)")?;
     let start = nanoseconds(start).map_err(|wrong| match wrong {
-        NotATime::NotANumber => "a start (ts) that is not a number",
-        NotATime::TooLarge => "a time beyond 2^63 ns",
+        NotATime::NotANumber => "with a start (ts) that is not a number",
+        NotATime::TooLarge => "with a time beyond 2^63 ns",
     })?;
     let duration = nanoseconds(duration).map_err(|wrong| match wrong {
-        NotATime::NotANumber => "a duration (dur) that is not a number",
-        NotATime::TooLarge => "a time beyond 2^63 ns",
+        NotATime::NotANumber => "with a duration (dur) that is not a number",
+        NotATime::TooLarge => "with a time beyond 2^63 ns",
     })?;
     if duration < 0 {
-        return Err("a negative duration (dur)");
+        return Err("with a negative duration (dur)");
     }
-    let end = start.checked_add(duration).ok_or("a time beyond 2^63 ns")?;
+    let end = start.checked_add(duration).ok_or("with a time beyond 2^63 ns")?;
     Ok((start, end))
 }

@@ -5,6 +5,8 @@ mod launch;
 mod odd;
 mod packed;
 mod ranks;
+mod sites;
+mod times;
 mod truth;
 
 use super::generate::{Generated, Shape, Style, TrueSpan, generate};
@@ -14,7 +16,7 @@ use crate::trace::Trace;
 
 /// Small pieces, so that small traces cross their borders; one thread, so that tests are quick.
 fn small() -> Options {
-    Options { parsers: 0, piece: 700, ..Options::default() }
+    Options { parsers: 0, piece: 700 }
 }
 
 fn read(json: &str) -> Trace {

@@ -1,18 +1,24 @@
 //! Ranks, streams, launches, steps and ranges: the parts of a file put together.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use super::gpu::{Event, Gpu, Place};
 use super::import::Notes;
-use super::launches::{Finder, Launches, Process, process};
+use super::launches::{Launch, Launches, Process, process};
 use super::nest::nest;
 use super::ranges::{HostRange, HostRanges};
-use super::steps::{Steps, preference, step};
 use crate::plan::{Lane, Phase};
 use crate::table::{Environment, Provenance};
+use crate::trace::import::enclosing::{Enclosing, Extent};
+use crate::trace::import::steps::{Candidate, FileSteps, step_name};
+use crate::trace::import::times::{
+    Clock, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced,
+};
 use crate::trace::rules::sort;
-use crate::trace::{FORMAT_VERSION, OperationInfo, Range, Span, Stream, Trace, TraceMeta};
+use crate::trace::{
+    FORMAT_VERSION, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace, TraceMeta,
+};
 
 /// More ranks than any machine has: the ids are damaged.
 const MOST_RANKS: usize = 4096;
@@ -21,23 +27,27 @@ const MOST_RANKS: usize = 4096;
 pub(super) struct Parts {
     pub gpu: Gpu,
     pub launches: Launches,
+    /// Names of host calls, by their place in the table of strings.
+    pub calls: HashMap<i64, String>,
     pub ranges: HostRanges,
     pub environment: Environment,
 }
 
 /// The trace of a file, unclassified; `Err` in words.
 pub(super) fn assemble(mut parts: Parts, notes: &mut Notes) -> Result<Trace, String> {
+    leave_out_far(&mut parts, notes);
     // Exports of old versions do not say of which process an event is; there mostly is but one.
     let only = parts.launches.only_process();
     for place in &mut parts.gpu.places {
         place.process = place.process.or(only);
     }
+    let launch_of = leave_out_misplaced(&mut parts, notes);
     let layout = Layout::of(&parts.gpu, notes)?;
     let last = parts.gpu.events.iter().map(|event| event.end).max().unwrap_or(0);
     close(&mut parts.ranges, last, notes);
     let steps = steps(&parts.ranges, notes);
-    let (spans, threads) = spans(&parts, &layout, &steps, notes);
-    let (ranges, range_names) = ranges(parts.ranges, &parts.gpu, &layout, &threads, notes);
+    let (mut spans, threads) = spans(&mut parts, &launch_of, &layout, &steps, notes);
+    let (ranges, range_names) = ranges(parts.ranges, &parts.gpu, &layout, &threads, &mut spans, notes);
     let operations = parts
         .gpu
         .operations
@@ -138,92 +148,177 @@ fn close(ranges: &mut HostRanges, last: i64, notes: &mut Notes) {
     }
 }
 
-/// The steps of each process, by the kind of names that looks most like steps.
-fn steps(ranges: &HostRanges, notes: &mut Notes) -> HashMap<Process, Steps> {
-    let of_name: Vec<Option<(String, u32)>> = ranges.names.iter().map(|name| step(name)).collect();
-    let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
-    for range in &ranges.list {
-        if let Some((prefix, _)) = &of_name[range.name as usize] {
-            *kinds.entry(prefix).or_default() += 1;
-        }
-    }
-    let Some((chosen, count)) = kinds.iter().max_by_key(|(prefix, count)| (preference(prefix), **count))
-    else {
-        return HashMap::new();
+/// The file's steps, by the kind of names that looks most like steps.
+fn steps(ranges: &HostRanges, notes: &mut Notes) -> FileSteps {
+    let names: Vec<_> = ranges.names.iter().map(|name| step_name(name)).collect();
+    let candidate = |range: &HostRange| {
+        Some(Candidate {
+            process: process(range.thread),
+            thread: range.thread,
+            start_ns: range.start,
+            end_ns: range.end?,
+            name: range.name,
+        })
     };
-    let others: Vec<String> = kinds
-        .keys()
-        .filter(|prefix| *prefix != chosen)
-        .take(5)
-        .map(|prefix| format!("'{prefix} N'"))
-        .collect();
-    let also = if others.is_empty() { String::new() } else { format!("; not by {}", others.join(", ")) };
-    notes.warn(format!("steps go by the {count} ranges named '{chosen} N'{also}"));
-    let mut steps: HashMap<Process, Steps> = HashMap::new();
-    for range in &ranges.list {
-        if let (Some((prefix, number)), Some(end)) = (&of_name[range.name as usize], range.end)
-            && prefix == chosen
-        {
-            steps.entry(process(range.thread)).or_default().push(
-                range.start,
-                end,
-                range.thread,
-                *number,
-            );
-        }
+    let steps = FileSteps::of(ranges.list.iter().filter_map(candidate), &names);
+    if let Some((kind, count)) = &steps.kind {
+        let others: Vec<String> = steps.others.iter().map(|kind| format!("'{kind} N'")).collect();
+        let also =
+            if others.is_empty() { String::new() } else { format!("; not by {}", others.join(", ")) };
+        notes.warn(format!("steps go by the {count} ranges named '{kind} N'{also}"));
     }
-    steps.values_mut().for_each(Steps::sort);
     steps
 }
 
 /// How many events each thread launched on each rank, of processes with several devices.
 type Threads = HashMap<(i64, u32), u64>;
 
+/// Leaves out events with an impossible time, compared with all other events. Sorts the launches.
+fn leave_out_far(parts: &mut Parts, notes: &mut Notes) {
+    let Parts { gpu, launches, ranges, calls, .. } = parts;
+    let of_range = |range: &HostRange| (range.start, range.end.unwrap_or(range.start));
+    let clock = Clock::of(
+        (gpu.events.iter().map(|event| (event.start, event.end)))
+            .chain(launches.calls.iter().map(|call| (call.start, call.end)))
+            .chain(ranges.list.iter().map(of_range))
+            .chain(gpu.graphs.iter().map(|graph| (graph.start, graph.end))),
+    );
+    let mut keeps = |what, name: &dyn Fn() -> String, (start, end)| {
+        let Some(why) = clock.fault((start, end)) else { return true };
+        notes.left_out.add(what, why, start, || described(&name(), start, end));
+        false
+    };
+    let rows = &mut launches.rows;
+    let calls = |call: &Launch| {
+        let name = || calls.get(&call.name).cloned().unwrap_or_else(|| "a call".into());
+        let kept = keeps("host call", &name, (call.start, call.end));
+        *rows -= u64::from(!kept);
+        kept
+    };
+    launches.calls.retain(calls);
+    launches.settle();
+    ranges
+        .list
+        .retain(|range| keeps("range", &|| ranges.names[range.name as usize].clone(), of_range(range)));
+    gpu.graphs.retain(|graph| {
+        keeps("graph launch", &|| format!("graph {}", graph.graph), (graph.start, graph.end))
+    });
+    let mut unused = Vec::new();
+    gpu.events.retain(|event| {
+        let (name, kind) = &gpu.operations[event.operation as usize];
+        let kept = keeps(kind, &|| name.clone(), (event.start, event.end));
+        unused.extend((!kept).then_some(*kind));
+        kept
+    });
+    unused.into_iter().for_each(|kind| notes.unuse(kind, 1));
+}
+
+/// Leaves out work that contradicts its stream or launch. Returns the place of each event's launch among all.
+fn leave_out_misplaced(parts: &mut Parts, notes: &mut Notes) -> Vec<u32> {
+    let Parts { gpu, launches, .. } = parts;
+    let mut finders = HashMap::new();
+    let mut launch_of = Vec::with_capacity(gpu.events.len());
+    for event in &gpu.events {
+        let process = gpu.places[event.place as usize].process;
+        let finder =
+            finders.entry(process).or_insert_with(|| launches.of(process.unwrap_or(Process::MIN)));
+        let found = (event.correlation != 0).then(|| finder.find(event.correlation, event.start));
+        launch_of.push(found.flatten().unwrap_or(NO_LAUNCH));
+    }
+    forget_reused(
+        &mut launch_of,
+        || launches.has_again(),
+        |at, launch| is_early(gpu.events[at].start, launches.calls[launch as usize].start),
+    );
+    let found = misplaced(gpu.events.len(), |at| {
+        let (Event { start, end, place, .. }, launch) = (gpu.events[at], launch_of[at] as usize);
+        let call = launches.calls.get(launch);
+        Placed {
+            stream: place as usize,
+            start_ns: start,
+            end_ns: end,
+            launch: call.map(|call| (launch, call.start)),
+        }
+    });
+    if found.is_empty() {
+        return launch_of;
+    }
+    let mut keep = vec![true; gpu.events.len()];
+    for (at, why) in found {
+        let Event { start, end, operation, .. } = gpu.events[at];
+        let (name, kind) = &gpu.operations[operation as usize];
+        notes.left_out.add(kind, why, start, || described(name, start, end));
+        notes.unuse(kind, 1);
+        keep[at] = false;
+    }
+    let mut kept = keep.iter();
+    gpu.events.retain(|_| kept.next().copied().unwrap_or(true));
+    let mut kept = keep.iter();
+    launch_of.retain(|_| kept.next().copied().unwrap_or(true));
+    launch_of
+}
+
 fn spans(
-    parts: &Parts,
+    parts: &mut Parts,
+    launch_of: &[u32],
     layout: &Layout,
-    steps: &HashMap<Process, Steps>,
+    steps: &FileSteps,
     notes: &mut Notes,
 ) -> (Vec<Span>, Threads) {
-    let gpu = &parts.gpu;
-    let mut finders: Vec<Finder> = Vec::new();
-    let mut numbers: HashMap<Option<Process>, usize> = HashMap::new();
-    // what every place needs of its process: its launches, its steps, whether it has several devices
-    let of_place: Vec<(usize, Option<&Steps>, bool)> = gpu
-        .places
-        .iter()
-        .map(|place| {
-            let finder = *numbers.entry(place.process).or_insert_with(|| {
-                finders.push(parts.launches.of(place.process.unwrap_or(Process::MIN)));
-                finders.len() - 1
-            });
-            let several = place.process.is_some_and(|process| layout.of_process(process).1 > 1);
-            (finder, place.process.and_then(|process| steps.get(&process)), several)
-        })
-        .collect();
+    let Parts { gpu, launches, ranges, calls, .. } = parts;
+    let ended = |(range, value): (&HostRange, u32)| {
+        let (start_ns, end_ns) = (range.start, range.end.unwrap_or(range.start));
+        Extent { thread: range.thread, start_ns, end_ns, value }
+    };
+    let around = Enclosing::new(ranges.list.iter().zip(0..).map(ended).collect());
+    // a step is no operator
+    let is_step: Vec<bool> = ranges.names.iter().map(|name| step_name(name).is_some()).collect();
+    let operators = ranges.list.iter().filter(|range| !is_step[range.name as usize]);
+    let operators = operators.map(|range| ended((range, range.name)));
+    let operators = Enclosing::new(operators.collect());
+    // calls that stand for an operator have their names among those of ranges, and may launch a graph
+    let mut by_call: HashMap<i64, (u32, bool)> = HashMap::new();
     let mut threads = Threads::new();
     let (mut unlaunched, mut stepless) = (0u64, 0u64);
+    let mut found = vec![false; launches.calls.len()];
     let mut spans: Vec<Span> = Vec::with_capacity(gpu.events.len());
-    for event in &gpu.events {
-        let Event { start, end, correlation, operation, place } = *event;
+    for (event, launch) in gpu.events.iter().zip(launch_of) {
+        let Event { start, end, operation, place, .. } = *event;
         let (rank, stream) = layout.of_place[place as usize];
-        let (finder, steps, several) = of_place[place as usize];
-        let launch = if correlation == 0 { None } else { finders[finder].find(correlation) };
+        let process = gpu.places[place as usize].process;
+        let launch = launches.calls.get(*launch as usize).copied().inspect(|_| {
+            found[*launch as usize] = true;
+        });
         unlaunched += u64::from(launch.is_none());
         if let Some(launch) = launch
-            && several
+            && process.is_some_and(|process| layout.of_process(process).1 > 1)
         {
             *threads.entry((launch.thread, rank)).or_default() += 1;
         }
-        let step = steps.and_then(|steps| match launch {
+        let of_process = process.and_then(|process| steps.of_process(process));
+        let step = of_process.and_then(|steps| match launch {
             Some(launch) => steps.at(launch.start, Some(launch.thread)),
-            None => steps.at(start, None),
+            // what was launched before the recording belongs to no step
+            None => steps.at(start, None).filter(|_| launches.calls.is_empty()),
         });
         stepless += u64::from(step.is_none());
+        let launched = launch.map_or(LaunchSite::UNKNOWN, |launch| {
+            let range = around.innermost(launch.thread, launch.start);
+            let operator = operators.innermost(launch.thread, launch.start);
+            let (call, graph) = *by_call.entry(launch.name).or_insert_with(|| {
+                let Some(name) = calls.get(&launch.name) else { return (LaunchSite::NONE, false) };
+                ranges.names.push(name.clone());
+                (ranges.names.len() as u32 - 1, name.contains("GraphLaunch"))
+            });
+            LaunchSite {
+                range: range.unwrap_or(LaunchSite::OUTSIDE),
+                operator: operator.filter(|_| !graph).unwrap_or(call),
+            }
+        });
         spans.push(Span {
             sample: 0,
             phase: Phase::Decode,
-            step: step.unwrap_or(0),
+            step: step.unwrap_or(if steps.is_empty() { 0 } else { NO_STEP }),
             rank,
             lane: Lane::Compute,
             stream,
@@ -233,20 +328,25 @@ fn spans(
             start_ns: start,
             end_ns: end,
             last_arrival_ns: -1,
+            launched,
             ..Span::EMPTY
         });
     }
     sort(&mut spans);
-    let used: u64 = finders.iter().map(Finder::rows_found).sum();
+    let rows = launches.calls.iter().zip(&found).filter(|(_, found)| **found);
+    let used: u64 = rows.map(|(call, _)| u64::from(call.rows)).sum();
     notes.use_("launch", used);
-    notes.ignore("host call that launched nothing", parts.launches.rows - used);
-    if unlaunched > 0 && parts.launches.rows > 0 {
+    notes.ignore("host call that launched nothing", launches.rows - used);
+    if unlaunched > 0 && launches.rows > 0 {
         notes.warn(format!(
             "the launch of {unlaunched} GPU events is not in the file; they count as launched when they started"
         ));
     }
     if !steps.is_empty() && stepless > 0 {
-        notes.warn(format!("{stepless} GPU events lie in no step; they count as step 0"));
+        notes.warn(format!(
+            "{stepless} of {} GPU events were launched outside all steps and belong to none",
+            spans.len()
+        ));
     }
     (spans, threads)
 }
@@ -258,18 +358,23 @@ enum On {
     Stream(i64),
 }
 
+/// A range to be: rank, thread, start, end, name, and its place among the host's ranges.
+type Found = (u32, On, i64, Reverse<i64>, u32, u32);
+
 fn ranges(
     host: HostRanges,
     gpu: &Gpu,
     layout: &Layout,
     threads: &Threads,
+    spans: &mut [Span],
     notes: &mut Notes,
 ) -> (Vec<Range>, Vec<String>) {
     let HostRanges { list, mut names } = host;
     let mut rank_of: HashMap<i64, Option<u32>> = HashMap::new();
     let (mut guessed, mut homeless) = (BTreeSet::new(), 0u64);
-    let mut found: Vec<(u32, On, i64, Reverse<i64>, u32)> = Vec::with_capacity(list.len());
-    for HostRange { start, end, thread, name } in list {
+    let listed = list.len();
+    let mut found: Vec<Found> = Vec::with_capacity(listed);
+    for (HostRange { start, end, thread, name }, place) in list.into_iter().zip(0..) {
         let rank = *rank_of.entry(thread).or_insert_with(|| {
             let (first, count) = layout.of_process(process(thread));
             if count == 0 {
@@ -284,7 +389,9 @@ fn ranges(
                 .max_by_key(|rank| (threads.get(&(thread, *rank)).copied().unwrap_or(0), Reverse(*rank)))
         });
         match (rank, end) {
-            (Some(rank), Some(end)) => found.push((rank, On::Thread(thread), start, Reverse(end), name)),
+            (Some(rank), Some(end)) => {
+                found.push((rank, On::Thread(thread), start, Reverse(end), name, place));
+            }
             _ => homeless += 1,
         }
     }
@@ -314,12 +421,25 @@ fn ranges(
         for (range, slot) in group.iter().zip(slots) {
             let Some(slot) = slot else { continue };
             let Ok(thread) = u16::try_from(thread + slot.row) else { continue };
-            let (rank, _, start_ns, Reverse(end_ns), name) = *range;
-            ranges.push(Range { rank, thread, depth: slot.depth, name, start_ns, end_ns });
+            let (rank, on, start_ns, Reverse(end_ns), name, place) = *range;
+            let on_device = matches!(on, On::Stream(_));
+            let depth = slot.depth;
+            ranges.push((place, Range { rank, on_device, thread, depth, name, start_ns, end_ns }));
         }
         thread += rows;
     }
-    ranges.sort_by_key(|range| (range.rank, range.thread, range.start_ns, Reverse(range.end_ns)));
+    ranges.sort_by_key(|(_, range)| (range.rank, range.thread, range.start_ns, Reverse(range.end_ns)));
+    let mut sorted = vec![LaunchSite::OUTSIDE; listed];
+    let ranges: Vec<Range> = (ranges.into_iter().zip(0..))
+        .map(|((place, range), at)| {
+            sorted.get_mut(place as usize).into_iter().for_each(|to| *to = at);
+            range
+        })
+        .collect();
+    for span in spans {
+        span.launched.range =
+            sorted.get(span.launched.range as usize).copied().unwrap_or(span.launched.range);
+    }
     let lost = found.len() - ranges.len();
     notes.ignore("range that crosses too many others", lost as u64);
     notes.use_("range", (found.len() - on_streams).saturating_sub(lost) as u64);
@@ -327,11 +447,7 @@ fn ranges(
 }
 
 /// Graphs that were recorded as a whole, as ranges of their stream's row.
-fn graphs(
-    gpu: &Gpu,
-    layout: &Layout,
-    names: &mut Vec<String>,
-) -> Vec<(u32, On, i64, Reverse<i64>, u32)> {
+fn graphs(gpu: &Gpu, layout: &Layout, names: &mut Vec<String>) -> Vec<Found> {
     let mut by_graph: HashMap<i64, u32> = HashMap::new();
     let mut found = Vec::new();
     for graph in &gpu.graphs {
@@ -341,7 +457,8 @@ fn graphs(
             names.push(format!("CUDA graph {}", graph.graph));
             names.len() as u32 - 1
         });
-        found.push((rank as u32, On::Stream(graph.place.stream), graph.start, Reverse(graph.end), name));
+        let on = On::Stream(graph.place.stream);
+        found.push((rank as u32, on, graph.start, Reverse(graph.end), name, u32::MAX));
     }
     found
 }

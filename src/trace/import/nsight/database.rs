@@ -13,9 +13,27 @@ use crate::base::error::{Error, Result};
 pub(super) struct Database {
     connection: Connection,
     path: PathBuf,
-    /// Columns by table; only ordinary tables: a view or a virtual table could run anything.
-    tables: BTreeMap<String, Vec<String>>,
+    /// By name; only ordinary tables: a view or a virtual table could run anything.
+    tables: BTreeMap<String, Table>,
 }
+
+/// A table: its own name, which may have a suffix, and its columns.
+struct Table {
+    name: String,
+    columns: Vec<String>,
+}
+
+/// Tables that are read. Newer versions may write them under a name with a suffix, as CUPTI does.
+const KNOWN: [&str; 8] = [
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "NVTX_EVENTS",
+    "StringIds",
+    "TARGET_INFO_GPU",
+];
 
 /// How reading a table ended.
 #[derive(Debug, Default)]
@@ -82,9 +100,32 @@ impl Database {
             while let Some(row) = rows.next().map_err(unreadable)? {
                 columns.extend(Row(row).text(1).map(str::to_owned));
             }
-            tables.insert(name, columns);
+            tables.insert(name.clone(), Table { name, columns });
+        }
+        for known in KNOWN {
+            // of activities, what has no times is something else
+            let fits = |own: &&String| {
+                let timed =
+                    tables[*own].columns.iter().any(|column| column.eq_ignore_ascii_case("start"));
+                timed || !known.contains('_') || known.starts_with("TARGET")
+            };
+            let own = suffixed(known, tables.keys()).rfind(fits).cloned();
+            let own = own.filter(|_| !tables.contains_key(known));
+            if let Some(table) = own.and_then(|own| tables.remove(&own)) {
+                tables.insert(known.into(), table);
+            }
         }
         Ok(Self { connection, path: path.to_path_buf(), tables })
+    }
+
+    /// A sentence for each table that is read under another name, or not read beside the one that is.
+    pub fn other_names(&self) -> impl Iterator<Item = String> {
+        KNOWN.iter().flat_map(|known| {
+            let read = self.tables.get(*known).filter(|table| table.name != *known);
+            let read = read.map(|table| format!("table {} is read as {known}", table.name));
+            let left = suffixed(known, self.tables.keys());
+            read.into_iter().chain(left.map(|table| format!("table {table} is not known and not read")))
+        })
     }
 
     /// The file's path, for messages about it.
@@ -108,7 +149,7 @@ impl Database {
     }
 
     fn column(&self, table: &str, column: &str) -> Option<&str> {
-        let columns = self.tables.get(table)?;
+        let columns = &self.tables.get(table)?.columns;
         columns.iter().map(String::as_str).find(|name| name.eq_ignore_ascii_case(column))
     }
 
@@ -120,7 +161,8 @@ impl Database {
             .iter()
             .map(|column| self.column(table, column).map_or("NULL".into(), quoted))
             .collect();
-        let sql = format!("SELECT {} FROM {}", wanted.join(", "), quoted(table));
+        let own = self.tables.get(table).map_or(table, |table| table.name.as_str());
+        let sql = format!("SELECT {} FROM {}", wanted.join(", "), quoted(own));
         let mut reading = || -> rusqlite::Result<()> {
             let mut statement = self.connection.prepare(&sql)?;
             let mut rows = statement.query([])?;
@@ -141,13 +183,23 @@ impl Database {
 
     /// The string of an id, from `StringIds`.
     pub fn string(&self, id: i64) -> Option<String> {
-        if !self.has("StringIds") {
-            return None;
-        }
-        let mut statement =
-            self.connection.prepare_cached("SELECT value FROM StringIds WHERE id = ?1").ok()?;
+        let table = quoted(&self.tables.get("StringIds")?.name);
+        let sql = format!("SELECT value FROM {table} WHERE id = ?1");
+        let mut statement = self.connection.prepare_cached(&sql).ok()?;
         statement.query_row([id], |row| Ok(Row(row).text(0).map(str::to_owned))).optional().ok()??
     }
+}
+
+/// Names that are a known table's with a suffix: `CUPTI_ACTIVITY_KIND_KERNEL_V3`, `..._MEMCPY2`.
+fn suffixed<'a>(
+    known: &str,
+    names: impl DoubleEndedIterator<Item = &'a String>,
+) -> impl DoubleEndedIterator<Item = &'a String> {
+    names.filter(move |name| {
+        let suffix = name.get(known.len()..).filter(|_| name.starts_with(known)).unwrap_or_default();
+        suffix.starts_with(|first: char| first == '_' || first.is_ascii_digit())
+            && !name.eq_ignore_ascii_case(known)
+    })
 }
 
 /// A table's or column's name as SQL quotes it.

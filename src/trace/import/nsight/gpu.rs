@@ -74,6 +74,7 @@ impl Gpu {
     pub fn read(db: &Database, notes: &mut Notes) -> Result<Self> {
         let mut gpu = Self::default();
         let mut tables = Tables::default();
+        db.other_names().for_each(|sentence| notes.warn(sentence));
         if db.has(KERNELS) {
             let mut missing = db.missing(KERNELS, &NEEDED);
             if db.missing(KERNELS, &NAMES).len() == NAMES.len() {
@@ -105,8 +106,13 @@ impl Gpu {
         let columns: Vec<&str> = COMMON.into_iter().chain(NAMES).chain(["graphNodeId"]).collect();
         let (mut unnamed, mut nodes) = (0u64, 0u64);
         let read = db.rows(KERNELS, &columns, |row| {
-            let Some(mut event) = tables.event(row, "kernel", notes) else { return };
             let name = NAMES.len() + COMMON.len();
+            let spelt = || {
+                let id = (COMMON.len()..name).find_map(|column| row.integer(column));
+                let text = (COMMON.len()..name).find_map(|column| row.text(column));
+                id.and_then(|id| db.string(id)).or(text.map(str::to_owned)).unwrap_or_default()
+            };
+            let Some(mut event) = tables.event(row, "kernel", notes, spelt) else { return };
             nodes += u64::from(row.integer(name).is_some_and(|node| node != 0));
             let id = (COMMON.len()..name).find_map(|column| row.integer(column));
             event.operation = match id {
@@ -157,13 +163,14 @@ impl Gpu {
             let columns: Vec<&str> = COMMON.into_iter().chain(more).collect();
             let before = self.events.len();
             let read = db.rows(table, &columns, |row| {
-                let Some(mut event) = tables.event(row, kind, notes) else { return };
                 let details = [6, 7, 8].map(|column| row.integer(column));
-                let key = details.map(|detail| detail.unwrap_or(-1));
-                event.operation = tables.operation(kind, key, || match kind {
+                let name = || match kind {
                     "memcpy" => memory::copy(details[0], details[1], details[2]),
                     _ => memory::fill(details[0]),
-                });
+                };
+                let Some(mut event) = tables.event(row, kind, notes, name) else { return };
+                let key = details.map(|detail| detail.unwrap_or(-1));
+                event.operation = tables.operation(kind, key, name);
                 self.events.push(event);
             });
             notes.use_(kind, (self.events.len() - before) as u64);
@@ -177,7 +184,8 @@ impl Gpu {
         }
         let columns: Vec<&str> = COMMON.into_iter().chain(["graphId"]).collect();
         let read = db.rows(GRAPHS, &columns, |row| {
-            let Some((start, end)) = interval(row, "graph launch", notes) else { return };
+            let name = || format!("graph {}", row.integer(6).unwrap_or(0));
+            let Some((start, end)) = interval(row, "graph launch", notes, name) else { return };
             let Some(place) = place(row) else {
                 notes.ignore("graph launch without a device or stream", 1);
                 return;
@@ -206,8 +214,14 @@ fn place(row: &Row) -> Option<Place> {
 
 impl Tables {
     /// The event of a row but for its operation.
-    fn event(&mut self, row: &Row, kind: &str, notes: &mut Notes) -> Option<Event> {
-        let (start, end) = interval(row, kind, notes)?;
+    fn event(
+        &mut self,
+        row: &Row,
+        kind: &'static str,
+        notes: &mut Notes,
+        name: impl FnOnce() -> String,
+    ) -> Option<Event> {
+        let (start, end) = interval(row, kind, notes, name)?;
         let Some(place) = place(row) else {
             notes.ignore(&format!("{kind} without a device or stream"), 1);
             return None;

@@ -12,6 +12,7 @@ use super::{environment, join};
 use crate::base::error::{Error, Result};
 use crate::trace::import::directory::Input;
 use crate::trace::import::rank::{self, Claim, Name};
+use crate::trace::import::times::{LeftOut, described};
 use crate::trace::{ImportReport, Trace};
 
 /// Times beyond 73 years from the clock's zero are damage; differences of those within cannot overflow (ns).
@@ -73,7 +74,8 @@ fn one(path: &Path) -> Result<File> {
             let db = Database::open(path)?;
             let launches = Launches::read(&db, &mut notes);
             let ranges = HostRanges::read(&db, &mut notes);
-            Ok::<_, Error>((launches, ranges, notes))
+            let calls = launches.names(&db);
+            Ok::<_, Error>((launches, calls, ranges, notes))
         },
         || {
             let mut notes = Notes::default();
@@ -81,13 +83,17 @@ fn one(path: &Path) -> Result<File> {
             Gpu::read(&db, &mut notes).map(|gpu| (gpu, notes))
         },
     );
-    let ((gpu, mut notes), (launches, ranges, host_notes)) = (gpu?, host?);
+    let ((gpu, mut notes), (launches, calls, ranges, host_notes)) = (gpu?, host?);
     notes.add(host_notes);
+    let kernels = notes.used.get("kernel").copied().unwrap_or(0);
+    if kernels == 0 && !gpu.graphs.is_empty() {
+        return Err(only_graphs(path, gpu.graphs.len()));
+    }
     if gpu.events.is_empty() {
         return Ok(File::WithoutWork(nothing(&db, &notes)));
     }
     let environment = environment::read(&db);
-    let parts = Parts { gpu, launches, ranges, environment };
+    let parts = Parts { gpu, launches, calls, ranges, environment };
     let mut trace = assemble(parts, &mut notes)
         .map_err(|what| Error::input(format!("{}: {what}", path.display())))?;
     trace.meta.import = Some(notes.report(path));
@@ -126,9 +132,22 @@ fn recognise(db: &Database) -> Result<()> {
     })
 }
 
+/// The error of a file in which CUDA graphs hide all kernels.
+fn only_graphs(path: &Path, graphs: usize) -> Error {
+    Error::input_help(
+        format!(
+            "{}: {graphs} graph launches, each recorded as a whole graph, and no kernel: what the GPU did in them is \
+             not in the file",
+            path.display(),
+        ),
+        "record again with `nsys profile --cuda-graph-trace=node`",
+    )
+}
+
 fn nothing(db: &Database, notes: &Notes) -> Error {
-    let ignored: Vec<String> =
-        notes.ignored.iter().take(5).map(|(reason, count)| format!("{count} {reason}")).collect();
+    let counts = notes.ignored.iter().map(|(reason, count)| (reason.clone(), *count));
+    let counts = notes.left_out.counts().chain(counts).take(5);
+    let ignored: Vec<String> = counts.map(|(reason, count)| format!("{count} {reason}")).collect();
     let why = match (ignored.is_empty(), notes.warnings.first()) {
         (false, _) => format!(" (ignored: {})", ignored.join(", ")),
         (true, Some(warning)) => format!(" ({warning})"),
@@ -147,6 +166,8 @@ pub(super) struct Notes {
     used: BTreeMap<String, u64>,
     ignored: BTreeMap<String, u64>,
     warnings: Vec<String>,
+    /// Events with impossible times.
+    pub left_out: LeftOut,
 }
 
 impl Notes {
@@ -161,6 +182,13 @@ impl Notes {
     /// Counts events that became `what` in the trace.
     pub fn use_(&mut self, what: &str, count: u64) {
         count_up(&mut self.used, what, count);
+    }
+
+    /// Takes back events that were counted as used.
+    pub fn unuse(&mut self, what: &str, count: u64) {
+        if let Some(used) = self.used.get_mut(what) {
+            *used = used.saturating_sub(count);
+        }
     }
 
     /// Events were left, and why.
@@ -179,9 +207,15 @@ impl Notes {
         other.used.into_iter().for_each(|(what, count)| count_up(&mut self.used, &what, count));
         other.ignored.into_iter().for_each(|(why, count)| count_up(&mut self.ignored, &why, count));
         other.warnings.into_iter().for_each(|warning| self.warn(warning));
+        self.left_out.absorb(other.left_out);
     }
 
-    fn report(self, path: &Path) -> ImportReport {
+    fn report(mut self, path: &Path) -> ImportReport {
+        let left_out = std::mem::take(&mut self.left_out);
+        left_out.counts().for_each(|(what, count)| self.ignore(&what, count));
+        self.used.retain(|_, count| *count > 0);
+        let mut warnings: Vec<String> = left_out.sentences().collect();
+        warnings.append(&mut self.warnings);
         ImportReport {
             format: "Nsight Systems SQLite".into(),
             files: vec![path.display().to_string()],
@@ -189,7 +223,7 @@ impl Notes {
             used: self.used,
             ignored: self.ignored,
             ranks_from: None,
-            warnings: self.warnings,
+            warnings,
             clocks: None,
         }
     }
@@ -208,16 +242,23 @@ fn count_up(counts: &mut BTreeMap<String, u64>, what: &str, count: u64) {
     }
 }
 
-/// Start and end in a row's first two columns; what makes no sense is counted.
-pub(super) fn interval(row: &Row, what: &str, notes: &mut Notes) -> Option<(i64, i64)> {
-    let why = match (row.integer(0), row.integer(1)) {
+/// Start and end in a row's first two columns; what makes no sense is counted under the name.
+pub(super) fn interval(
+    row: &Row,
+    what: &'static str,
+    notes: &mut Notes,
+    name: impl FnOnce() -> String,
+) -> Option<(i64, i64)> {
+    let times = (row.integer(0), row.integer(1));
+    let why = match times {
         (Some(start), Some(end)) if start.abs_diff(0) > MOST || end.abs_diff(0) > MOST => {
             "beyond any clock"
         }
-        (Some(start), Some(end)) if end < start => "that ends before it starts",
+        (Some(start), Some(end)) if end < start => "with an end before its start",
         (Some(start), Some(end)) => return Some((start, end)),
         _ => "without a start or end",
     };
-    notes.ignore(&format!("{what} {why}"), 1);
+    let (start, end) = (times.0.unwrap_or(0), times.1.or(times.0).unwrap_or(0));
+    notes.left_out.add(what, why, start, || described(&name(), start, end));
     None
 }

@@ -6,7 +6,7 @@ use super::import::MOST;
 use crate::base::error::{Error, Result};
 use crate::trace::import::rank::Decision;
 use crate::trace::rules::sort;
-use crate::trace::{ImportReport, OperationInfo, Trace};
+use crate::trace::{ImportReport, LaunchSite, OperationInfo, Range, Trace};
 
 /// One trace of several, each with the wall clock's time (ns since 1970) of its zero where that is known.
 /// The ranks of each are those decided.
@@ -62,7 +62,14 @@ pub(super) fn join(traces: Vec<(Trace, Option<i64>)>, decision: Decision) -> Res
                 })
             })
             .collect();
+        let first_range = all.ranges.len() as u32;
         all.spans.extend(trace.spans.into_iter().map(|mut span| {
+            let launched = &mut span.launched;
+            if launched.range < LaunchSite::OUTSIDE {
+                launched.range += first_range;
+            }
+            launched.operator =
+                name_to.get(launched.operator as usize).copied().unwrap_or(LaunchSite::NONE);
             span.stream += first_stream as u16;
             span.operation = to[span.operation as usize];
             span
@@ -78,9 +85,7 @@ pub(super) fn join(traces: Vec<(Trace, Option<i64>)>, decision: Decision) -> Res
         }
     }
     sort(&mut all.spans);
-    all.ranges.sort_by_key(|range| {
-        (range.rank, range.thread, range.start_ns, std::cmp::Reverse(range.end_ns))
-    });
+    sort_ranges(&mut all);
     let clock = match earliest {
         Some(_) => {
             "Nsight Systems: files put together by the wall clocks of their hosts, good to about a millisecond"
@@ -104,6 +109,24 @@ fn renumber(trace: &mut Trace, ranks: Option<&Vec<u32>>) {
     trace.ranges.iter_mut().for_each(|range| range.rank = rank(range.rank));
     trace.meta.streams.iter_mut().for_each(|stream| stream.rank = rank(stream.rank));
     trace.meta.ranks = ranks.iter().max().map_or(1, |most| most + 1);
+    sort_ranges(trace);
+}
+
+/// Sorts the ranges; spans find those in which they were launched again.
+fn sort_ranges(trace: &mut Trace) {
+    let mut numbered: Vec<(usize, Range)> = trace.ranges.iter().copied().enumerate().collect();
+    numbered.sort_by_key(|(_, range)| {
+        (range.rank, range.thread, range.start_ns, std::cmp::Reverse(range.end_ns))
+    });
+    let mut places = vec![0; numbered.len()];
+    for ((at, (before, range)), sorted) in (0..).zip(numbered).zip(&mut trace.ranges) {
+        places[before] = at;
+        *sorted = range;
+    }
+    for span in &mut trace.spans {
+        let range = &mut span.launched.range;
+        *range = places.get(*range as usize).copied().unwrap_or(*range);
+    }
 }
 
 /// Moves a trace onto the clock of the recording that began first.

@@ -1,6 +1,10 @@
 //! Host calls that launched GPU work: when they ended, and on which thread.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::ops::Range;
+
+use rayon::prelude::*;
 
 use super::database::Database;
 use super::import::{Notes, interval};
@@ -19,8 +23,10 @@ pub(super) fn process(global: i64) -> Process {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Launch {
     correlation: u32,
+    /// Index of the call's name in the table of strings; 0 where there is none.
+    pub name: i64,
     /// Rows of the table that it stands for.
-    rows: u32,
+    pub rows: u32,
     /// When the host's call began (ns).
     pub start: i64,
     /// When the host's call returned (ns).
@@ -32,10 +38,10 @@ pub(super) struct Launch {
 /// Host calls of all processes.
 #[derive(Debug, Default)]
 pub(super) struct Launches {
-    /// Calls by correlation id.
-    processes: Vec<Vec<Launch>>,
-    /// Indices of the processes.
-    numbers: HashMap<Process, usize>,
+    /// By process, correlation id and start.
+    pub calls: Vec<Launch>,
+    /// Calls of each process: places among all of them.
+    processes: HashMap<Process, Range<usize>>,
     /// Rows with a correlation id.
     pub rows: u64,
 }
@@ -51,8 +57,8 @@ impl Launches {
             ));
             return launches;
         }
-        let columns = ["start", "end", "globalTid", "correlationId"];
-        let missing = db.missing(TABLE, &columns);
+        let columns = ["start", "end", "globalTid", "correlationId", "nameId"];
+        let missing = db.missing(TABLE, &columns[..4]);
         if !missing.is_empty() {
             notes.warn(format!(
                 "table {TABLE} has no column {}: launches are not known",
@@ -60,76 +66,99 @@ impl Launches {
             ));
             return launches;
         }
-        let mut last = (Process::MIN, usize::MAX);
         let read = db.rows(TABLE, &columns, |row| {
-            let Some((start, end)) = interval(row, "host call", notes) else { return };
+            let name = row.integer(4).unwrap_or(0);
+            let call = || db.string(name).unwrap_or_else(|| "a call".into());
+            let Some((start, end)) = interval(row, "host call", notes, call) else { return };
             let correlation = row.integer(3).and_then(|id| u32::try_from(id).ok()).filter(|id| *id > 0);
             let (Some(thread), Some(correlation)) = (row.integer(2), correlation) else {
                 notes.ignore("host call without a thread or correlation id", 1);
                 return;
             };
-            let process = process(thread);
-            if last.0 != process || last.1 == usize::MAX {
-                let next = launches.processes.len();
-                last = (process, *launches.numbers.entry(process).or_insert(next));
-                if last.1 == next {
-                    launches.processes.push(Vec::new());
-                }
-            }
             launches.rows += 1;
-            launches.processes[last.1].push(Launch { correlation, rows: 1, start, end, thread });
+            launches.calls.push(Launch { correlation, name, rows: 1, start, end, thread });
         });
-        for calls in &mut launches.processes {
-            calls.sort_by_key(|call| (call.correlation, call.start, std::cmp::Reverse(call.end)));
-            calls.dedup_by(|inner, outer| {
-                let same = inner.correlation == outer.correlation;
-                if same {
-                    outer.end = outer.end.max(inner.end);
-                    outer.rows += inner.rows;
-                }
-                same
-            });
-        }
         notes.read(&read);
         launches
     }
 
+    /// Names of all calls, without the version that the driver's tables add (`_v7000`).
+    pub fn names(&self, db: &Database) -> HashMap<i64, String> {
+        let mut names: HashMap<i64, Option<String>> = HashMap::new();
+        for call in self.calls.iter().filter(|call| call.name != 0) {
+            names.entry(call.name).or_insert_with(|| {
+                let name = db.string(call.name)?;
+                let bare = name.trim_end_matches(|c: char| c.is_ascii_digit()).strip_suffix("_v");
+                Some(bare.unwrap_or(&name).to_owned())
+            });
+        }
+        names.into_iter().filter_map(|(id, name)| Some((id, name?))).collect()
+    }
+
+    /// Sorts the calls and makes one of those within one another.
+    pub fn settle(&mut self) {
+        let key =
+            |call: &Launch| (process(call.thread), call.correlation, call.start, Reverse(call.end));
+        self.calls.par_sort_by_key(key);
+        // of calls within one another the outermost; calls apart have a number that came again
+        self.calls.dedup_by(|inner, outer| {
+            let same = process(inner.thread) == process(outer.thread)
+                && inner.correlation == outer.correlation
+                && inner.start <= outer.end;
+            if same {
+                outer.end = outer.end.max(inner.end);
+                outer.rows += inner.rows;
+            }
+            same
+        });
+        let mut from = 0;
+        for calls in self.calls.chunk_by(|a, b| process(a.thread) == process(b.thread)) {
+            self.processes.insert(process(calls[0].thread), from..from + calls.len());
+            from += calls.len();
+        }
+    }
+
+    /// Whether a correlation id came again.
+    pub fn has_again(&self) -> bool {
+        let key = |call: &Launch| (process(call.thread), call.correlation);
+        self.calls.windows(2).any(|pair| key(&pair[0]) == key(&pair[1]))
+    }
+
     /// The only process that called anything, if there is one.
     pub fn only_process(&self) -> Option<Process> {
-        let mut processes = self.numbers.keys();
+        let mut processes = self.processes.keys();
         processes.next().copied().filter(|_| processes.next().is_none())
     }
 
     /// A reader of one process's calls.
     pub fn of(&self, process: Process) -> Finder<'_> {
-        let calls = self.numbers.get(&process).map_or(&[][..], |number| &self.processes[*number]);
-        Finder { calls, at: 0, found: vec![false; calls.len()] }
+        let place = self.processes.get(&process).cloned().unwrap_or_default();
+        Finder { calls: &self.calls[place.clone()], first: place.start, at: 0 }
     }
 }
 
 /// Finds calls of a process by correlation id; remembers where it was, for ids mostly rise.
 pub(super) struct Finder<'a> {
     calls: &'a [Launch],
+    /// Place of the process's first call among all.
+    first: usize,
     at: usize,
-    found: Vec<bool>,
 }
 
 impl Finder<'_> {
-    /// The call of a correlation id.
-    pub fn find(&mut self, correlation: u32) -> Option<Launch> {
-        let near = self.at..(self.at + 3).min(self.calls.len());
-        let index = near.clone().find(|i| self.calls[*i].correlation == correlation);
-        self.at = match index {
-            Some(index) => index,
-            None => self.calls.binary_search_by_key(&correlation, |call| call.correlation).ok()?,
+    /// The place of a correlation id's call among all calls: where ids come again, the last before `start`.
+    pub fn find(&mut self, correlation: u32, start: i64) -> Option<u32> {
+        let of_id = |at: usize| self.calls.get(at).is_some_and(|call| call.correlation == correlation);
+        let near = (self.at..self.at + 3).find(|at| of_id(*at) && !of_id(*at + 1));
+        self.at = match near.filter(|at| *at == 0 || !of_id(*at - 1)) {
+            Some(at) => at,
+            None => {
+                let key = |call: &Launch| (call.correlation, call.start) <= (correlation, start);
+                let after = self.calls.partition_point(key);
+                let before = after.checked_sub(1).filter(|at| of_id(*at));
+                before.or(Some(after).filter(|at| of_id(*at)))?
+            }
         };
-        self.found[self.at] = true;
-        Some(self.calls[self.at])
-    }
-
-    /// Rows of the table behind the calls that were found.
-    pub fn rows_found(&self) -> u64 {
-        let found = self.calls.iter().zip(&self.found).filter(|(_, found)| **found);
-        found.map(|(call, _)| u64::from(call.rows)).sum()
+        u32::try_from(self.first + self.at).ok()
     }
 }

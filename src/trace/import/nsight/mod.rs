@@ -16,7 +16,6 @@ mod launches;
 mod memory;
 mod nest;
 mod ranges;
-mod steps;
 #[cfg(test)]
 mod tests;
 

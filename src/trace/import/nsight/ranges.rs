@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::database::{Database, Row};
 use super::import::{MOST, Notes};
+use crate::trace::import::times::described;
 
 pub(super) const TABLE: &str = "NVTX_EVENTS";
 
@@ -67,7 +68,11 @@ impl HostRanges {
                 notes.ignore(reason, 1);
                 return;
             }
-            let Some((start, end)) = times(row, notes) else { return };
+            let spelt = || {
+                let text = row.text(3).map(str::to_owned);
+                text.or_else(|| row.integer(4).and_then(|id| db.string(id))).unwrap_or_default()
+            };
+            let Some((start, end)) = times(row, notes, spelt) else { return };
             let Some(thread) = row.integer(5) else {
                 notes.ignore("range of no thread", 1);
                 return;
@@ -95,22 +100,22 @@ impl HostRanges {
     }
 }
 
-/// Start and end of a range, which may be open.
-fn times(row: &Row, notes: &mut Notes) -> Option<(i64, Option<i64>)> {
-    let Some(start) = row.integer(0) else {
-        notes.ignore("range without a start", 1);
-        return None;
+/// Start and end of a range, which may be open; what makes no sense is counted under the name.
+fn times(row: &Row, notes: &mut Notes, name: impl FnOnce() -> String) -> Option<(i64, Option<i64>)> {
+    let (start, end) = (row.integer(0), row.integer(1));
+    let why = match (start, end) {
+        (None, _) => "without a start",
+        (Some(start), end)
+            if start.abs_diff(0) > MOST || end.is_some_and(|end| end.abs_diff(0) > MOST) =>
+        {
+            "beyond any clock"
+        }
+        (Some(start), Some(end)) if end < start => "with an end before its start",
+        (Some(start), end) => return Some((start, end)),
     };
-    let end = row.integer(1);
-    if start.abs_diff(0) > MOST || end.is_some_and(|end| end.abs_diff(0) > MOST) {
-        notes.ignore("range beyond any clock", 1);
-        return None;
-    }
-    if end.is_some_and(|end| end < start) {
-        notes.ignore("range that ends before it starts", 1);
-        return None;
-    }
-    Some((start, end))
+    let start = start.unwrap_or(0);
+    notes.left_out.add("range", why, start, || described(&name(), start, end.unwrap_or(start)));
+    None
 }
 
 /// PyTorch numbers the ranges of its operators; the name alone says what ran.

@@ -1,6 +1,7 @@
 //! What is missing, wrong or strange in single events and files.
 
 use super::*;
+use crate::trace::NO_STEP;
 
 /// Start and end of the only span.
 fn only(json: &str) -> (i64, i64) {
@@ -22,15 +23,15 @@ fn times_are_cut_below_a_nanosecond_and_then_added() {
 #[test]
 fn events_without_what_is_needed_are_counted_by_what_lacks() {
     for (keys, why) in [
-        (r#""dur": 1"#, "kernel: no start (ts)"),
-        (r#""ts": 1"#, "kernel: no duration (dur)"),
-        (r#""ts": null, "dur": 1"#, "kernel: a start (ts) that is not a number"),
-        (r#""ts": 1, "dur": NaN"#, "kernel: a duration (dur) that is not a number"),
-        (r#""ts": 1, "dur": -0.001"#, "kernel: a negative duration (dur)"),
-        (r#""ts": 9223372036854775808, "dur": 1"#, "kernel: a time beyond 2^63 ns"),
-        (r#""ts": 9223372036854775, "dur": 1"#, "kernel: a time beyond 2^63 ns"),
-        (r#""ts": 1, "dur": 1e300"#, "kernel: a time beyond 2^63 ns"),
-        (r#""ts": [1], "dur": 1"#, "kernel: no start (ts)"),
+        (r#""dur": 1"#, "kernel without a start (ts)"),
+        (r#""ts": 1"#, "kernel without a duration (dur)"),
+        (r#""ts": null, "dur": 1"#, "kernel with a start (ts) that is not a number"),
+        (r#""ts": 1, "dur": NaN"#, "kernel with a duration (dur) that is not a number"),
+        (r#""ts": 1, "dur": -0.001"#, "kernel with a negative duration (dur)"),
+        (r#""ts": 9223372036854775808, "dur": 1"#, "kernel with a time beyond 2^63 ns"),
+        (r#""ts": 9223372036854775, "dur": 1"#, "kernel with a time beyond 2^63 ns"),
+        (r#""ts": 1, "dur": 1e300"#, "kernel with a time beyond 2^63 ns"),
+        (r#""ts": [1], "dur": 1"#, "kernel without a start (ts)"),
     ] {
         let trace = read(&kernel(keys));
         assert_eq!(trace.spans.len(), 0, "{keys}");
@@ -40,7 +41,7 @@ fn events_without_what_is_needed_are_counted_by_what_lacks() {
             "{keys}: {:?}",
             import_report(&trace)
         );
-        assert!(import_report(&trace).warnings.iter().any(|said| said.contains(&why[8..])), "{keys}");
+        assert!(import_report(&trace).warnings.iter().any(|said| said.contains(&why[7..])), "{keys}");
         assert_accounted(&trace);
     }
     let nameless = read(&events(&[r#""ph": "X", "cat": "kernel", "ts": 1, "dur": 1"#]));
@@ -90,7 +91,7 @@ fn broken_events_are_left_out_with_their_place_and_the_others_read() {
     assert_eq!((report.events, report.ignored["event: broken JSON, or no event"]), (6, 4));
     assert_eq!(
         report.warnings[0],
-        "t.json: byte 70: broken JSON, expected :; 4 such elements were left out"
+        "t.json: byte 70: broken JSON, expected :; left out: 4 such elements (39 bytes)"
     );
     assert_eq!(&json[69..71], " \"");
     assert_accounted(&trace);
@@ -225,11 +226,11 @@ fn kernels_are_ready_when_their_launch_returned_and_of_its_step() {
     assert_eq!(
         seen,
         [
-            (130_000, 4, 95_000),  // launched in the step before
-            (152_000, 5, 152_000), // started before its launch returned
-            (170_000, 5, 170_000), // no correlation: the step it started in
-            (190_000, 5, 190_000), // a launch that is not in the file
-            (310_000, 0, 305_000), // launched outside all steps
+            (130_000, 4, 95_000),        // launched in the step before
+            (152_000, 5, 152_000),       // started before its launch returned
+            (170_000, NO_STEP, 170_000), // no correlation
+            (190_000, NO_STEP, 190_000), // a launch that is not in the file
+            (310_000, NO_STEP, 305_000), // launched outside all steps
         ]
     );
 }
@@ -242,7 +243,7 @@ fn steps_of_the_device_count_where_the_host_says_nothing() {
         r#""ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 70, "dur": 10, "args": {"device": 0, "stream": 7}"#,
     ]);
     let steps: Vec<_> = read(&json).spans.iter().map(|span| (span.start_ns, span.step)).collect();
-    assert_eq!(steps, [(70_000, 0), (20_000, 8)]);
+    assert_eq!(steps, [(20_000, 8), (70_000, NO_STEP)]);
 }
 
 #[test]

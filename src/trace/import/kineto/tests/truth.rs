@@ -48,15 +48,21 @@ fn annotations_nest() {
 }
 
 #[test]
-fn operators_become_ranges_only_if_asked_for() {
+fn operators_are_used_and_no_ranges() {
     let generated = generated(Style::default());
-    let options = Options { operators: true, ..small() };
-    let with = import_bytes("t.json", generated.json.as_bytes(), options).unwrap();
-    let operators =
-        with.ranges.iter().filter(|range| with.meta.range_names[range.name as usize].contains("::"));
-    let written = generated.json.matches("cpu_op").count();
-    assert_eq!(operators.count(), written);
-    assert_accounted(&with);
+    let trace = read(&generated.json);
+    let written = generated.json.matches("cpu_op").count() as u64;
+    assert_eq!(import_report(&trace).used["operator"], written);
+    let name = |span: &crate::trace::Span| {
+        trace.meta.range_names.get(span.launched.operator as usize).map_or("", String::as_str)
+    };
+    assert!(
+        trace
+            .spans
+            .iter()
+            .all(|span| matches!(name(span), "cudaLaunchKernel") || name(span).contains("::"))
+    );
+    assert!(trace.spans.iter().any(|span| name(span).contains("::")));
 }
 
 #[test]
@@ -67,7 +73,7 @@ fn threads_and_pieces_change_nothing() {
     );
     let one = read(&generated.json);
     for (parsers, piece) in [(1, 64 << 10), (2, 1), (3, 10_000), (2, 1 << 20)] {
-        let options = Options { parsers, piece, operators: false };
+        let options = Options { parsers, piece };
         let other = import_bytes("t.json", generated.json.as_bytes(), options).unwrap();
         assert!(one.spans.len() > 200);
         assert_eq!(described(&other), described(&one), "{parsers} parsers, {piece} bytes");
@@ -95,7 +101,7 @@ proptest! {
     ) {
         let shape = Shape { events: 120, streams, seed, ..Shape::default() };
         let generated = generate(shape, style);
-        let options = Options { parsers: 0, piece, operators: false };
+        let options = Options { parsers: 0, piece };
         let trace = import_bytes("t.json", generated.json.as_bytes(), options).unwrap();
         prop_assert_eq!(described(&trace), truth(&generated));
         prop_assert_eq!(import_report(&trace).warnings.len(), 0, "{:?}", import_report(&trace).warnings);

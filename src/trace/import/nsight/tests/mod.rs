@@ -2,16 +2,17 @@
 
 mod broken;
 mod generate;
+mod times;
 
 use generate::{Export, global};
 
 use super::import;
 use crate::base::error::Error;
 use crate::plan::Lane;
-use crate::trace::Trace;
 use crate::trace::import::directory::Input;
 use crate::trace::overlap::Selection;
 use crate::trace::rules::Rules;
+use crate::trace::{NO_STEP, Trace};
 
 fn imported(export: &Export) -> Trace {
     import(&[Input::of(&export.path)]).expect("imports")
@@ -124,9 +125,9 @@ fn steps_follow_the_launch_not_the_execution() {
     accounted(&trace);
     let mut steps: Vec<_> = trace.spans.iter().map(|span| (span.start_ns, span.step)).collect();
     steps.sort_unstable();
-    assert_eq!(steps, [(150, 3), (250, 4), (310, 0)]);
+    assert_eq!(steps, [(150, 3), (250, 4), (310, NO_STEP)]);
     assert!(warned(&trace, "steps go by the 2 ranges named 'decode step N'; not by 'iteration N'"));
-    assert!(warned(&trace, "1 GPU events lie in no step"));
+    assert!(warned(&trace, "1 of 3 GPU events were launched outside all steps"));
 }
 
 #[test]
@@ -244,7 +245,7 @@ fn what_makes_no_sense_is_counted_and_the_rest_is_used() {
     assert_eq!(trace.spans.len(), 2);
     let ignored = &trace.meta.import.as_ref().expect("a report").ignored;
     for (reason, count) in [
-        ("kernel that ends before it starts", 1),
+        ("kernel with an end before its start", 1),
         ("kernel beyond any clock", 3),
         ("kernel without a start or end", 2),
         ("kernel without a device or stream", 1),

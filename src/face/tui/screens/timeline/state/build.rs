@@ -12,7 +12,7 @@ use super::row::{Class, Row, Spans, Unions};
 use crate::face::tui::screens::timeline::state::window::Window;
 use crate::plan::Lane;
 use crate::trace::overlap::intervals;
-use crate::trace::{Range, Span, Stream, Trace};
+use crate::trace::{NO_STEP, Range, Span, Stream, Trace};
 
 /// Spans that one task sorts into rows.
 const CHUNK: usize = 1 << 16;
@@ -157,6 +157,7 @@ impl TraceIndex {
         let to = trace.ranges.iter().map(|r| r.end_ns).chain(end).max().unwrap_or(1);
         let mut steps: Vec<StepRange> = steps
             .into_iter()
+            .filter(|(key, _)| key.step != NO_STEP)
             .map(|(key, (from, to))| StepRange { key, window: Window::new(from, to) })
             .collect();
         steps.sort_by_key(|s| (s.window.from, s.key));

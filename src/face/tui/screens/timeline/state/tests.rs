@@ -94,7 +94,8 @@ fn odd_traces_open_all_the_same() {
         span(u32::MAX, u16::MAX, Lane::Compute, 50, 20),
         span(0, 0, Lane::Compute, 0, 0),
     ];
-    let range = Range { rank: 7, thread: 0, depth: 3, name: 99, start_ns: 5, end_ns: 1 };
+    let range =
+        Range { rank: 7, on_device: false, thread: 0, depth: 3, name: 99, start_ns: 5, end_ns: 1 };
     for (spans, ranges) in [
         (Vec::new(), Vec::new()),
         (Vec::new(), vec![range]),

@@ -1,0 +1,74 @@
+//! Device time by the operator that launched it: the framework's, or the host's call where there is none, as for the
+//! launch of a CUDA graph.
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::plan::Lane;
+use crate::trace::overlap::{Cell, Lanes, Runs, us};
+
+/// The row of work launched before the recording, or by a call that is not in it.
+const UNKNOWN: &str = "(launch not recorded)";
+
+/// GPU work that an operator launched. Times are sums of durations a rank, averaged over ranks (us).
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct OperatorRow {
+    /// The operator (`aten::mm`), or the host's call (`cudaGraphLaunch`).
+    pub name: String,
+    /// Kernels, copies and fills that it launched, over all ranks.
+    pub count: u64,
+    /// Sum of their durations (us).
+    pub total_us: f64,
+    /// Sum of the durations of collectives among them (us).
+    pub comm_us: f64,
+    /// The part of `comm_us` during which the compute lane was idle (us).
+    pub exposed_us: f64,
+}
+
+/// By operator, the longest first; empty where no operator is known.
+pub(super) fn operators(runs: &Runs, lanes: &[Lanes]) -> Vec<OperatorRow> {
+    let names = &runs.trace.meta.range_names;
+    // all operators, then those of unknown launches; computation and copies apart from communication
+    let empty = || vec![[Cell::default(); 2]; names.len() + 1];
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let cells = runs
+        .portions()
+        .into_par_iter()
+        .fold(empty, |mut cells, portion| {
+            let (compute, mut near) = (&lanes[portion[0].rank].compute, 0);
+            runs.each(portion, |span, interval| {
+                let operator = (span.launched.operator as usize).min(names.len());
+                let duration = interval.1.saturating_sub(interval.0);
+                let comm = span.lane == Lane::Comm;
+                let exposed = if comm { duration - compute.near(interval, &mut near) } else { 0 };
+                cells[operator][usize::from(comm)].add(&Cell {
+                    count: 1,
+                    total_ns: duration,
+                    exposed_ns: exposed,
+                    longest_ns: duration,
+                });
+            });
+            cells
+        })
+        .reduce(empty, |mut all, more| {
+            all.iter_mut().flatten().zip(more.iter().flatten()).for_each(|(a, b)| a.add(b));
+            all
+        });
+    if cells[..names.len()].iter().flatten().all(|cell| cell.count == 0) {
+        return Vec::new();
+    }
+    let average = |ns: i64| us(ns) / runs.ranks.len().max(1) as f64;
+    let row = |(name, [other, comm]): (&str, &[Cell; 2])| OperatorRow {
+        name: name.into(),
+        count: other.count + comm.count,
+        total_us: average(other.total_ns.saturating_add(comm.total_ns)),
+        comm_us: average(comm.total_ns),
+        exposed_us: average(comm.exposed_ns),
+    };
+    let names = names.iter().map(String::as_str).chain([UNKNOWN]);
+    let mut rows: Vec<OperatorRow> = names.zip(&cells).map(row).filter(|row| row.count > 0).collect();
+    rows.sort_by(|a, b| b.total_us.total_cmp(&a.total_us).then_with(|| a.name.cmp(&b.name)));
+    rows
+}

@@ -1,0 +1,96 @@
+//! The innermost of nested ranges around a moment of a host thread.
+
+use std::cmp::Reverse;
+
+use rayon::prelude::*;
+
+/// A range of a thread, with what its finder needs to know it by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    pub(super) thread: i64,
+    pub(super) start_ns: i64,
+    pub(super) end_ns: i64,
+    pub(super) value: u32,
+}
+
+/// Ranges of all threads, to be asked for the innermost one at any time.
+#[derive(Debug, Default)]
+pub(super) struct Enclosing {
+    /// By thread and start, the longest first.
+    list: Vec<Extent>,
+    /// The range of the thread around each, `u32::MAX` for none.
+    outer: Vec<u32>,
+}
+
+impl Enclosing {
+    pub(super) fn new(mut list: Vec<Extent>) -> Self {
+        list.par_sort_unstable_by_key(|range| {
+            (range.thread, range.start_ns, Reverse(range.end_ns), range.value)
+        });
+        let mut outer = Vec::with_capacity(list.len());
+        let mut open: Vec<u32> = Vec::new();
+        let mut thread = None;
+        for (at, range) in list.iter().enumerate() {
+            if thread.replace(range.thread) != Some(range.thread) {
+                open.clear();
+            }
+            while open.last().is_some_and(|last| list[*last as usize].end_ns <= range.start_ns) {
+                open.pop();
+            }
+            outer.push(open.last().copied().unwrap_or(u32::MAX));
+            open.push(at as u32);
+        }
+        Self { list, outer }
+    }
+
+    /// The value of the innermost range of a thread around a time.
+    pub(super) fn innermost(&self, thread: i64, time: i64) -> Option<u32> {
+        let after = self.list.partition_point(|range| (range.thread, range.start_ns) <= (thread, time));
+        let mut at = after.checked_sub(1)?;
+        loop {
+            let range = self.list[at];
+            if range.thread != thread {
+                return None;
+            }
+            if time < range.end_ns {
+                return Some(range.value);
+            }
+            at = *self.outer.get(at).filter(|outer| **outer != u32::MAX)? as usize;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_innermost_is_the_last_to_start_of_nested_ranges(
+            cuts in prop::collection::vec((0i64..40, 0i64..40, 0i64..2), 0..30),
+            time in 0i64..40,
+            thread in 0i64..2,
+        ) {
+            // nested: a range that would cross an earlier one is left out
+            let mut list: Vec<Extent> = Vec::new();
+            for (value, (a, b, thread)) in cuts.into_iter().enumerate() {
+                let range = Extent { thread, start_ns: a.min(b), end_ns: a.max(b), value: value as u32 };
+                let crosses = |other: &Extent| {
+                    let apart = other.end_ns <= range.start_ns || range.end_ns <= other.start_ns;
+                    let within = |a: &Extent, b: &Extent| a.start_ns <= b.start_ns && b.end_ns <= a.end_ns;
+                    other.thread == thread && !apart && !within(other, &range) && !within(&range, other)
+                };
+                if range.start_ns < range.end_ns && !list.iter().any(crosses) {
+                    list.push(range);
+                }
+            }
+            let around = list.iter().filter(|r| r.thread == thread && r.start_ns <= time && time < r.end_ns);
+            let expected = around.min_by_key(|r| (r.end_ns - r.start_ns, Reverse(r.value)));
+            let found = Enclosing::new(list.clone()).innermost(thread, time);
+            let length = |value: u32| list.iter().find(|r| r.value == value).map(|r| r.end_ns - r.start_ns);
+            prop_assert_eq!(found.and_then(length), expected.map(|r| r.end_ns - r.start_ns));
+        }
+    }
+}

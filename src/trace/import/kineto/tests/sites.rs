@@ -1,0 +1,143 @@
+//! The steps, ranges and operators in which GPU work was launched.
+
+use super::*;
+use crate::trace::import::directory::Input;
+use crate::trace::{LaunchSite, NO_STEP};
+
+fn host(category: &str, name: &str, tid: u32, (ts, dur): (u32, u32)) -> String {
+    format!(
+        r#""ph": "X", "cat": "{category}", "name": "{name}", "pid": 1, "tid": {tid}, "ts": {ts}, "dur": {dur}"#
+    )
+}
+
+fn call(name: &str, tid: u32, (ts, dur): (u32, u32), correlation: u32) -> String {
+    let call = host("cuda_runtime", name, tid, (ts, dur));
+    format!(r#"{call}, "args": {{"correlation": {correlation}}}"#)
+}
+
+fn gpu(ts: u32, correlation: u32) -> String {
+    format!(
+        r#""ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": {ts}, "dur": 90, "args": {{"device": 0, "stream": 7, "correlation": {correlation}}}"#
+    )
+}
+
+/// Start (us), step, name of the range and of the operator of each span.
+fn sites(list: &[String]) -> Vec<(i64, u32, String, String)> {
+    let list: Vec<&str> = list.iter().map(String::as_str).collect();
+    let trace = read(&events(&list));
+    assert_accounted(&trace);
+    let name = |at: u32| trace.meta.range_names.get(at as usize).cloned().unwrap_or_default();
+    let mut found: Vec<_> = (trace.spans.iter())
+        .map(|span| {
+            let range = match span.launched.range {
+                LaunchSite::NONE => "unknown".into(),
+                LaunchSite::OUTSIDE => "outside".into(),
+                at => name(trace.ranges[at as usize].name),
+            };
+            (span.start_ns / 1000, span.step, range, name(span.launched.operator))
+        })
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+fn site(start: i64, step: u32, range: &str, operator: &str) -> (i64, u32, String, String) {
+    (start, step, range.into(), operator.into())
+}
+
+#[test]
+fn work_belongs_to_where_it_was_launched() {
+    let found = sites(&[
+        host("user_annotation", "ProfilerStep#4", 1, (1000, 100)),
+        host("user_annotation", "ProfilerStep#5", 1, (1100, 100)),
+        host("user_annotation", "forward", 1, (1010, 50)),
+        host("cpu_op", "aten::linear", 1, (1020, 30)),
+        host("cpu_op", "aten::mm", 1, (1025, 20)),
+        call("cudaLaunchKernel", 1, (1030, 5), 1),
+        gpu(1500, 1),
+        // autograd's thread has no ranges; the step covers it
+        host("cpu_op", "MmBackward0", 9, (1120, 30)),
+        call("cudaLaunchKernel", 9, (1130, 5), 2),
+        gpu(1600, 2),
+        // the number of a call before the profile
+        gpu(1050, 99),
+        call("cudaLaunchKernel", 1, (1250, 5), 3),
+        gpu(1700, 3),
+        call("cudaLaunchKernel", 1, (1000, 5), 4),
+        gpu(1800, 4),
+    ]);
+    assert_eq!(
+        found,
+        [
+            site(1050, NO_STEP, "unknown", ""),
+            site(1500, 4, "forward", "aten::mm"),
+            site(1600, 5, "outside", "MmBackward0"),
+            site(1700, NO_STEP, "outside", "cudaLaunchKernel"),
+            site(1800, 4, "ProfilerStep#4", "cudaLaunchKernel"),
+        ]
+    );
+}
+
+#[test]
+fn replayed_kernels_belong_to_the_launch_of_their_graph() {
+    let (first, second) = ("execute_context_0(0)_generation_32(32)", "step[DECODE bs=32]");
+    let found = sites(&[
+        host("user_annotation", first, 1, (1000, 200)),
+        host("cpu_op", "Torch-Compiled Region", 1, (1050, 120)),
+        call("hipGraphLaunch", 1, (1100, 50), 1),
+        gpu(1300, 1),
+        gpu(1400, 1),
+        host("user_annotation", second, 1, (1500, 200)),
+        call("cudaGraphLaunch", 1, (1550, 50), 2),
+        gpu(1800, 2),
+    ]);
+    assert_eq!(
+        found,
+        [
+            site(1300, 0, first, "hipGraphLaunch"),
+            site(1400, 0, first, "hipGraphLaunch"),
+            site(1800, 1, second, "cudaGraphLaunch"),
+        ]
+    );
+}
+
+#[test]
+fn steps_of_one_process_are_not_those_of_another() {
+    let other = |event: String| event.replace("\"pid\": 1", "\"pid\": 2");
+    let found = sites(&[
+        host("user_annotation", "ProfilerStep#1", 1, (1000, 500)),
+        other(host("user_annotation", "ProfilerStep#2", 1, (1010, 500))),
+        call("cudaLaunchKernel", 3, (1100, 5), 1),
+        gpu(2000, 1),
+        other(call("cudaLaunchKernel", 3, (1100, 5), 2)),
+        gpu(3000, 2),
+    ]);
+    assert_eq!(found.iter().map(|site| site.1).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn ranges_keep_their_work_however_files_are_put_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut paths = Vec::new();
+    for rank in 0..2 {
+        let list = [
+            host("user_annotation", &format!("later {rank}"), 1, (1600, 200)),
+            host("user_annotation", &format!("early {rank}"), 2, (1000, 200)),
+            call("cudaLaunchKernel", 1, (1650, 5), 1),
+            gpu(1900, 1),
+            call("cudaLaunchKernel", 2, (1100, 5), 2),
+            gpu(1300, 2),
+        ];
+        let path = directory.path().join(format!("rank{rank}.json"));
+        std::fs::write(&path, events(&list.each_ref().map(String::as_str))).unwrap();
+        paths.push(Input::of(&path));
+    }
+    let trace = super::super::import_files(&paths, None, small()).unwrap();
+    let range = |at: u32| trace.meta.range_names[trace.ranges[at as usize].name as usize].clone();
+    let found: Vec<_> = (trace.spans.iter())
+        .map(|span| (span.rank, span.start_ns / 1000, range(span.launched.range)))
+        .collect();
+    let expected =
+        [(0, 1300, "early 0"), (0, 1900, "later 0"), (1, 1300, "early 1"), (1, 1900, "later 1")];
+    assert_eq!(found, expected.map(|(rank, start, name)| (rank, start, name.to_owned())));
+}

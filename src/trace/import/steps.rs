@@ -1,0 +1,294 @@
+//! Steps by the names of ranges: `ProfilerStep#12`, `decode step 12`, `iteration 12`, and the iterations of serving
+//! engines: `execute_context_1(512)_generation_31(31)`, `step[DECODE bs=32]`.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+
+/// The kind of a serving engine's iterations, which have no numbers.
+const SERVING: &str = "serving iteration";
+
+/// A step as a range's name tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepName {
+    /// The name before the number, in lower case; steps of one kind have the same.
+    pub kind: String,
+    /// The step's number; serving iterations have none.
+    pub number: Option<u32>,
+    /// Requests in the step, where the name says it.
+    pub batch: Option<u32>,
+}
+
+/// Reads the name of a range; `None` where it is no step's.
+pub fn step_name(name: &str) -> Option<StepName> {
+    let name = name.trim();
+    if let Some(batch) = serving(name) {
+        return Some(StepName { kind: SERVING.into(), number: None, batch });
+    }
+    let name = name.trim_end_matches([']', ')', '>']);
+    let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let number = name[prefix.len()..].parse().ok()?;
+    if prefix.len() > 64 {
+        return None;
+    }
+    let kind = prefix
+        .trim_end_matches([' ', '#', '_', ':', '=', '-', '.', '[', '(', '<', '/'])
+        .to_ascii_lowercase();
+    let word = kind.rsplit(|c: char| !c.is_ascii_alphanumeric()).next()?;
+    let is_step = word.ends_with("step") || word == "iteration" || word == "iter";
+    is_step.then_some(StepName { kind, number: Some(number), batch: None })
+}
+
+/// The batch of a serving engine's iteration, if the name is one's.
+fn serving(name: &str) -> Option<Option<u32>> {
+    let after = |word: &str| {
+        let text = &name[name.find(word)? + word.len()..];
+        let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        text[..digits].parse::<u32>().ok()
+    };
+    if name.starts_with("execute_") {
+        let parts = match (after("context_"), after("generation_")) {
+            (Some(context), Some(generation)) => (context, generation),
+            _ => (after("_new_")?, after("_cached_")?),
+        };
+        return Some(parts.0.checked_add(parts.1));
+    }
+    let mode = name.strip_prefix("step[")?.strip_suffix(']')?;
+    mode.starts_with(|c: char| c.is_ascii_alphabetic()).then(|| after("bs="))
+}
+
+/// Which of several kinds of steps counts: the highest, then the most frequent.
+fn preference(kind: &str) -> u32 {
+    match kind {
+        "profilerstep" | SERVING => 3,
+        _ if kind.contains("decod") => 2,
+        _ if kind.ends_with("step") => 1,
+        _ => 0,
+    }
+}
+
+/// A host range that may be a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Candidate {
+    pub(super) process: i64,
+    pub(super) thread: i64,
+    pub(super) start_ns: i64,
+    pub(super) end_ns: i64,
+    /// Index of its name.
+    pub(super) name: u32,
+}
+
+/// The steps of a file.
+#[derive(Debug, Default)]
+pub(super) struct FileSteps {
+    of_process: HashMap<i64, Steps>,
+    /// The kind of names that steps go by, and how many ranges have it.
+    pub(super) kind: Option<(String, usize)>,
+    /// Up to five other kinds.
+    pub(super) others: Vec<String>,
+}
+
+impl FileSteps {
+    /// Chooses the kind of names that looks most like steps. `names` are those of all ranges, by index.
+    pub(super) fn of(ranges: impl Iterator<Item = Candidate>, names: &[Option<StepName>]) -> Self {
+        let of_name = |range: &Candidate| names.get(range.name as usize).and_then(Option::as_ref);
+        let mut list: Vec<Candidate> = ranges.filter(|range| of_name(range).is_some()).collect();
+        list.sort_unstable_by_key(|range| {
+            (range.process, range.thread, range.start_ns, Reverse(range.end_ns))
+        });
+        // an engine and its model runner may both mark an iteration
+        let mut outer: Option<Candidate> = None;
+        list.retain(|range| {
+            if of_name(range).is_none_or(|name| name.kind != SERVING) {
+                return true;
+            }
+            let inner = outer.is_some_and(|outer| {
+                (outer.process, outer.thread) == (range.process, range.thread)
+                    && range.end_ns <= outer.end_ns
+            });
+            outer = if inner { outer } else { Some(*range) };
+            !inner
+        });
+        let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+        for name in list.iter().filter_map(of_name) {
+            *kinds.entry(&name.kind).or_default() += 1;
+        }
+        let counted = kinds.iter().map(|(kind, count)| (*kind, *count));
+        let best = counted.max_by_key(|(kind, count)| (preference(kind), *count, Reverse(*kind)));
+        let Some((kind, count)) = best else {
+            return Self::default();
+        };
+        let others = kinds.keys().filter(|other| **other != kind).take(5).map(|k| (*k).into()).collect();
+        let mut chosen: Vec<(&Candidate, &StepName)> = list
+            .iter()
+            .filter_map(|range| Some((range, of_name(range).filter(|name| name.kind == kind)?)))
+            .collect();
+        chosen.sort_by_key(|(range, _)| (range.process, range.start_ns));
+        let mut of_process: HashMap<i64, Steps> = HashMap::new();
+        for (range, name) in chosen {
+            let steps = of_process.entry(range.process).or_default();
+            let number = name.number.unwrap_or(steps.list.len() as u32);
+            steps.list.push((range.start_ns, range.end_ns, range.thread, number));
+        }
+        of_process.values_mut().for_each(Steps::sort);
+        Self { of_process, kind: Some((kind.into(), count)), others }
+    }
+
+    /// The steps of a process, if it has any.
+    pub(super) fn of_process(&self, process: i64) -> Option<&Steps> {
+        self.of_process.get(&process)
+    }
+
+    /// The step of any wanted process at a time.
+    pub(super) fn any(&self, time: i64, is_wanted: impl Fn(i64) -> bool) -> Option<u32> {
+        let processes = self.of_process.iter().filter(|(process, _)| is_wanted(**process));
+        processes.filter_map(|(_, steps)| steps.at(time, None)).min()
+    }
+
+    /// Whether the file has no steps.
+    pub(super) fn is_empty(&self) -> bool {
+        self.of_process.is_empty()
+    }
+}
+
+/// Steps of one process: which holds a moment.
+#[derive(Debug, Default)]
+pub(super) struct Steps {
+    /// Start, end, thread, number; by start once sorted.
+    list: Vec<(i64, i64, i64, u32)>,
+    /// Latest end of this and all before: says when looking further back is in vain.
+    latest: Vec<i64>,
+}
+
+impl Steps {
+    fn sort(&mut self) {
+        self.list.sort_unstable();
+        self.latest = self
+            .list
+            .iter()
+            .scan(i64::MIN, |latest, step| {
+                *latest = step.1.max(*latest);
+                Some(*latest)
+            })
+            .collect();
+    }
+
+    /// The step at a time: of the launching thread, else of any thread. The latest to start decides.
+    pub(super) fn at(&self, time: i64, thread: Option<i64>) -> Option<u32> {
+        /// How far back to look, where steps of many threads lie over one another.
+        const FAR: usize = 256;
+        let end = self.list.partition_point(|step| step.0 <= time);
+        let mut any = None;
+        for index in (end.saturating_sub(FAR)..end).rev() {
+            if self.latest[index] <= time {
+                break;
+            }
+            let (_, step_end, of, number) = self.list[index];
+            if time < step_end {
+                if thread.is_none_or(|thread| thread == of) {
+                    return Some(number);
+                }
+                any = any.or(Some(number));
+            }
+        }
+        any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_steps_and_their_numbers() {
+        for (name, expected) in [
+            ("ProfilerStep#12", Some(("profilerstep", 12))),
+            ("decode step 7", Some(("decode step", 7))),
+            ("Iteration: 0", Some(("iteration", 0))),
+            ("iter_003", Some(("iter", 3))),
+            ("train/step[4]", Some(("train/step", 4))),
+            ("aten::copy_, op_id = 99", None),
+            ("step", None),
+            ("step 99999999999", None),
+            ("stepping 3", None),
+            ("filter 3", None),
+            ("Optimizer.step#SGD.step", None),
+            ("", None),
+        ] {
+            let found = step_name(name).map(|step| (step.kind, step.number, step.batch));
+            let expected = expected.map(|(kind, number)| (kind.to_owned(), Some(number), None));
+            assert_eq!(found, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn iterations_of_serving_engines_are_steps_with_a_batch() {
+        for (name, batch) in [
+            ("execute_context_8(512)_generation_32(32)", Some(Some(40))),
+            ("execute_context_1(888_788544)_generation_0(0)", Some(Some(1))),
+            (
+                "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)",
+                Some(Some(32)),
+            ),
+            ("execute_8192_context_9(sq8155)_generation_37(sq37sk34489)", Some(Some(46))),
+            ("execute_new_3_cached_29", Some(Some(32))),
+            ("step[DECODE bs=32]", Some(Some(32))),
+            ("step[EXTEND bs=1 toks=512]", Some(Some(1))),
+            ("step[IDLE]", Some(None)),
+            ("execute_model", None),
+            ("step[", None),
+            ("step[]", None),
+        ] {
+            let found = step_name(name).map(|step| (step.kind, step.number, step.batch));
+            assert_eq!(found, batch.map(|batch| (SERVING.to_owned(), None, batch)), "{name}");
+        }
+        assert_eq!(step_name("step[7]").and_then(|step| step.number), Some(7));
+    }
+
+    fn steps(list: &[(i64, i64, i64, &str)]) -> FileSteps {
+        let names: Vec<_> = list.iter().map(|(.., name)| step_name(name)).collect();
+        let range = |(name, (thread, start_ns, end_ns, _)): (u32, &(i64, i64, i64, &str))| Candidate {
+            process: 1,
+            thread: *thread,
+            start_ns: *start_ns,
+            end_ns: *end_ns,
+            name,
+        };
+        FileSteps::of((0..).zip(list).map(range), &names)
+    }
+
+    #[test]
+    fn the_launching_threads_step_decides_and_then_any() {
+        let steps = steps(&[(1, 0, 100, "step 0"), (1, 100, 200, "step 1"), (2, 50, 150, "step 9")]);
+        let steps = steps.of_process(1).unwrap();
+        assert_eq!(steps.at(99, Some(1)), Some(0));
+        assert_eq!(steps.at(100, Some(1)), Some(1));
+        assert_eq!(steps.at(120, Some(2)), Some(9));
+        assert_eq!(steps.at(120, Some(3)), Some(1));
+        assert_eq!(steps.at(200, None), None);
+        assert_eq!(steps.at(-1, None), None);
+    }
+
+    #[test]
+    fn serving_iterations_are_numbered_in_order_of_time() {
+        let (engine, runner) = ("execute_context_0(0)_generation_8(8)", "step[DECODE bs=8]");
+        let list =
+            [(1, 300, 400, runner), (1, 0, 100, engine), (1, 10, 90, runner), (1, 500, 600, engine)];
+        let steps = steps(&list);
+        assert_eq!(steps.kind, Some((SERVING.into(), 3)));
+        let steps = steps.of_process(1).unwrap();
+        assert_eq!(
+            [50, 350, 550, 450].map(|time| steps.at(time, Some(1))),
+            [Some(0), Some(1), Some(2), None]
+        );
+    }
+
+    #[test]
+    fn the_profilers_steps_go_before_as_many_iterations() {
+        let iteration = "step[DECODE bs=8]";
+        let list = [(1, 0, 100, "ProfilerStep#7"), (1, 10, 90, iteration)];
+        assert_eq!(steps(&list).any(50, |_| true), Some(7));
+        let list = [(1, 0, 100, "ProfilerStep#7"), (1, 10, 40, iteration), (1, 50, 90, iteration)];
+        assert_eq!(steps(&list).any(60, |_| true), Some(1));
+        assert_eq!(steps(&[(1, 0, 9, "iter 4"), (1, 10, 19, "decode step 2")]).any(5, |_| true), None);
+    }
+}

@@ -1,0 +1,435 @@
+//! Impossible times: events whose own clock, stream or launch contradicts them.
+//!
+//! Profilers write a start of 0 for work whose record they lost, ends before starts, and durations of years. One
+//! such event turns every sum into nonsense. Every importer asks here, for each file, which events to leave out:
+//! [`Clock`] compares times with those of the file's other events, [`misplaced`] compares GPU work with its own
+//! stream and its own launch. [`LeftOut`] counts and names the events.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+
+use rayon::prelude::*;
+
+/// No recording has a gap this long, and no event lasts as long (ns).
+const DAY: i64 = 24 * 3600 * 1_000_000_000;
+/// A start of exactly 0 is a missing time where everything else is at least this far from 0 (ns).
+const FAR_FROM_ZERO: i64 = 10_000_000_000;
+/// Overlap of neighbours on a stream that programmatic launches and rounding explain (ns).
+const NORMAL_OVERLAP: i64 = 20_000;
+/// A start this long before the launch is no skew between the clocks of host and device (ns).
+const NORMAL_SKEW: i64 = 100_000;
+/// Events of one reason that are named.
+const MOST_NAMED: usize = 3;
+
+/// The reasons that are found here; importers have more of their own.
+pub(super) const NO_TIME: &str = "without a time";
+pub(super) const FAR: &str = "more than a day away from the other events";
+pub(super) const LONG: &str = "lasting longer than a day";
+pub(super) const CONTAINS: &str = "containing later work of its stream";
+pub(super) const EARLY: &str = "starting long before its launch";
+
+/// The stretches of time in which a file's events lie.
+#[derive(Debug)]
+pub(super) struct Clock {
+    /// First and last start of each stretch; empty where every time is plausible.
+    stretches: Vec<(i64, i64)>,
+    /// Whether 0 is a time like any other.
+    zero: bool,
+}
+
+impl Clock {
+    /// The clock of a file, from start and end of all its events. One pass over them, where nothing is odd.
+    pub(super) fn of(times: impl Iterator<Item = (i64, i64)> + Clone) -> Self {
+        let (mut first, mut last, mut zero) = (i64::MAX, i64::MIN, false);
+        for (start, end) in times.clone() {
+            (first, last) = (first.min(start), last.max(end));
+            zero |= start == 0;
+        }
+        let extent = last.checked_sub(first).unwrap_or(i64::MAX);
+        if first > last || extent <= if zero { FAR_FROM_ZERO } else { DAY } {
+            return Self { stretches: Vec::new(), zero: true };
+        }
+        let mut starts: Vec<i64> = times.map(|(start, _)| start).filter(|start| *start != 0).collect();
+        starts.par_sort_unstable();
+        let gap = |a: &i64, b: &i64| b.checked_sub(*a).is_some_and(|gap| gap <= DAY);
+        let stretches: Vec<&[i64]> = starts.chunk_by(gap).collect();
+        let most = stretches.iter().map(|stretch| stretch.len()).max().unwrap_or(0);
+        // recordings of two machines in one file may be apart; a few strays may not
+        let kept = stretches.into_iter().filter(|stretch| 2 * stretch.len() > most);
+        let stretches: Vec<(i64, i64)> =
+            kept.map(|stretch| (stretch[0], stretch[stretch.len() - 1])).collect();
+        let near = stretches.iter().any(|(from, to)| {
+            let far = FAR_FROM_ZERO.max(to.saturating_sub(*from).saturating_mul(10));
+            *from <= far && *to >= -far
+        });
+        Self { zero: near || stretches.is_empty(), stretches }
+    }
+
+    /// Whether every time is plausible.
+    pub(super) fn accepts_all(&self) -> bool {
+        self.stretches.is_empty()
+    }
+
+    /// Why an event cannot have been then; `None` for a plausible time.
+    #[inline]
+    pub(super) fn fault(&self, (start, end): (i64, i64)) -> Option<&'static str> {
+        if self.stretches.is_empty() {
+            return None;
+        }
+        let within = |(from, to): &(i64, i64)| {
+            start >= from.saturating_sub(DAY) && start <= to.saturating_add(DAY)
+        };
+        if start == 0 && !self.zero {
+            Some(NO_TIME)
+        } else if !self.stretches.iter().any(within) {
+            Some(FAR)
+        } else if end.saturating_sub(start) > DAY {
+            Some(LONG)
+        } else {
+            None
+        }
+    }
+}
+
+/// GPU work as [`misplaced`] sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed {
+    /// The stream, as a small number.
+    pub(super) stream: usize,
+    pub(super) start_ns: i64,
+    pub(super) end_ns: i64,
+    /// The launch that started it: its number, and when the call began.
+    pub(super) launch: Option<(usize, i64)>,
+}
+
+/// No launch, as a place among a file's launches.
+pub(super) const NO_LAUNCH: u32 = u32::MAX;
+
+/// Whether work starts so long before a launch that it was not this one, or one of both has a wrong time.
+pub(super) fn is_early(start_ns: i64, launch_ns: i64) -> bool {
+    start_ns < launch_ns.saturating_sub(NORMAL_SKEW)
+}
+
+/// Forgets launches that are another one's: numbers of launches wrap, and work launched before the recording may
+/// meet the number of a later launch. `again` says that the file has a number twice; two pieces of work of one
+/// number, one before and one after its launch, show it too. `launch_of` has a place for each piece of work, and
+/// `early` says whether a piece starts long before a launch.
+pub(super) fn forget_reused(
+    launch_of: &mut [u32],
+    again: impl FnOnce() -> bool,
+    early: impl Fn(usize, u32) -> bool,
+) {
+    let is_early = |(at, launch): (usize, &u32)| *launch != NO_LAUNCH && early(at, *launch);
+    if !launch_of.iter().enumerate().any(is_early) {
+        return;
+    }
+    let again = again();
+    let mut works: HashMap<u32, u32> = HashMap::new();
+    launch_of.iter().for_each(|launch| *works.entry(*launch).or_default() += 1);
+    for (at, launch) in launch_of.iter_mut().enumerate() {
+        if is_early((at, launch)) && (again || works[launch] == 2) {
+            *launch = NO_LAUNCH;
+        }
+    }
+}
+
+/// Work that cannot have run when its record says, in order of its number: a stream executes in order, so that
+/// nothing on it contains several later pieces of other launches, and nothing runs long before it was launched.
+/// Where much of a stream or file is so, the profiler numbers streams or sets clocks otherwise, and nothing is
+/// misplaced.
+pub(super) fn misplaced(
+    count: usize,
+    at: impl Fn(usize) -> Placed + Sync,
+) -> Vec<(usize, &'static str)> {
+    let mut found = Vec::new();
+    let (mut in_order, mut launched, mut rows) = (true, 0, Vec::new());
+    for number in 0..count {
+        let placed = at(number);
+        if let Some((_, launch)) = placed.launch {
+            launched += 1;
+            if is_early(placed.start_ns, launch) {
+                found.push((number, EARLY));
+            }
+        }
+        if rows.len() <= placed.stream {
+            rows.resize(placed.stream + 1, (i64::MIN, i64::MIN, 0usize));
+        }
+        let (start, end, events) = &mut rows[placed.stream];
+        in_order &= placed.start_ns >= *start && placed.start_ns >= end.saturating_sub(NORMAL_OVERLAP);
+        (*start, *end) = (placed.start_ns, placed.end_ns.max(*end));
+        *events += 1;
+    }
+    if !is_few(found.len(), launched) {
+        found.clear();
+    }
+    if !in_order {
+        let mut order: Vec<u32> = (0..count as u32).collect();
+        order.par_sort_unstable_by_key(|number| {
+            let Placed { stream, start_ns, end_ns, .. } = at(*number as usize);
+            (stream, start_ns, Reverse(end_ns), *number)
+        });
+        for row in order.chunk_by(|a, b| at(*a as usize).stream == at(*b as usize).stream) {
+            let containers = containers(row, &at);
+            if is_few(containers.len(), row.len()) {
+                found.extend(containers.into_iter().map(|number| (number, CONTAINS)));
+            }
+        }
+        found.sort_unstable();
+        found.dedup_by_key(|(number, _)| *number);
+    }
+    found
+}
+
+/// Whether so few events are damage, not the profiler's way.
+fn is_few(count: usize, of: usize) -> bool {
+    count <= 3.max(of / 10)
+}
+
+/// Work of one stream, sorted by start and the longest first, that contains two later pieces of other launches.
+fn containers(row: &[u32], at: &impl Fn(usize) -> Placed) -> Vec<usize> {
+    /// Pieces that may be open at once; beyond, the first are forgotten, so that damage costs no more than a sort.
+    const MOST_OPEN: usize = 64;
+    struct Open {
+        number: usize,
+        placed: Placed,
+        contained: u32,
+    }
+    let mut open: Vec<Open> = Vec::new();
+    let mut found = Vec::new();
+    for number in row.iter().map(|number| *number as usize) {
+        let placed = at(number);
+        open.retain(|outer| outer.placed.end_ns > placed.start_ns);
+        for outer in &mut open {
+            let launch = |placed: &Placed| placed.launch.map(|(number, _)| number);
+            // branches of one graph run side by side
+            let graph = launch(&placed).is_some() && launch(&placed) == launch(&outer.placed);
+            let length = placed.end_ns > placed.start_ns;
+            let deep = outer.placed.end_ns.saturating_sub(placed.start_ns) > NORMAL_OVERLAP;
+            if placed.end_ns <= outer.placed.end_ns && length && deep && !graph {
+                outer.contained += 1;
+                if outer.contained == 2 {
+                    found.push(outer.number);
+                }
+            }
+        }
+        if open.len() == MOST_OPEN {
+            open.remove(0);
+        }
+        open.push(Open { number, placed, contained: 0 });
+    }
+    found
+}
+
+/// Events that were left out because of their times, by what they are and why.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LeftOut(BTreeMap<(&'static str, &'static str), Named>);
+
+/// How many events, and the first of them.
+#[derive(Clone, Debug, Default)]
+struct Named {
+    count: u64,
+    /// Place in the file or time, and the event in words.
+    first: Vec<(i64, String)>,
+}
+
+impl LeftOut {
+    /// Counts an event; `order` says which are the first ones, which `name` describes.
+    pub(super) fn add(
+        &mut self,
+        what: &'static str,
+        why: &'static str,
+        order: i64,
+        name: impl FnOnce() -> String,
+    ) {
+        let named = self.0.entry((what, why)).or_default();
+        named.count += 1;
+        if named.first.len() < MOST_NAMED || named.first.last().is_some_and(|(last, _)| order < *last) {
+            named.insert(order, name());
+        }
+    }
+
+    /// Takes over what another thread left out.
+    pub(super) fn absorb(&mut self, other: Self) {
+        for (key, more) in other.0 {
+            let named = self.0.entry(key).or_default();
+            named.count += more.count;
+            more.first.into_iter().for_each(|(order, name)| named.insert(order, name));
+        }
+    }
+
+    /// How many events were left out, by a phrase: `kernel without a time`.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (String, u64)> {
+        self.0.iter().map(|((what, why), named)| (format!("{what} {why}"), named.count))
+    }
+
+    /// A sentence for each reason: `3 kernels without a time ignored: gemm at 0 us, ...`.
+    pub(super) fn sentences(&self) -> impl Iterator<Item = String> {
+        self.0.iter().map(|((what, why), named)| {
+            let names: Vec<&str> = named.first.iter().map(|(_, name)| name.as_str()).collect();
+            let plural = match (named.count, *what) {
+                (1, what) => what.to_owned(),
+                (_, "memcpy" | "memset") => format!("{what} events"),
+                (_, "launch" | "graph launch") => format!("{what}es"),
+                (_, what) => format!("{what}s"),
+            };
+            let more = named.count - names.len() as u64;
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("{} {plural} {why} ignored: {}{more}", named.count, names.join(", "))
+        })
+    }
+}
+
+impl Named {
+    fn insert(&mut self, order: i64, name: String) {
+        let at = self.first.partition_point(|(other, _)| *other <= order);
+        self.first.insert(at, (order, name));
+        self.first.truncate(MOST_NAMED);
+    }
+}
+
+/// An event in words: its name, and its time in the unit of profilers.
+pub(super) fn described(name: &str, start_ns: i64, end_ns: i64) -> String {
+    let us = |ns: i128| {
+        let text = format!("{}.{:03}", ns / 1000, (ns % 1000).abs());
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    };
+    let length = i128::from(end_ns) - i128::from(start_ns);
+    let name = crate::base::text::fitting_name(name, 60);
+    format!("{name} at {} us for {} us", us(start_ns.into()), us(length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const YEAR_2021: i64 = 1_615_207_264_505_000_000;
+
+    fn faults(times: &[(i64, i64)]) -> Vec<Option<&'static str>> {
+        let clock = Clock::of(times.iter().copied());
+        times.iter().map(|time| clock.fault(*time)).collect()
+    }
+
+    #[test]
+    fn starts_of_zero_are_no_times_among_real_ones() {
+        let real = (YEAR_2021, YEAR_2021 + 1000);
+        assert_eq!(faults(&[real, (0, 0), (0, 5), real]), [None, Some(NO_TIME), Some(NO_TIME), None]);
+        // a majority without times is still without times
+        assert_eq!(faults(&[(0, 0), (0, 0), (0, 0), real])[3], None);
+        // seconds since the machine started
+        let uptime = (5_000_000_000_000, 5_000_000_001_000);
+        assert_eq!(faults(&[uptime, (0, 9), uptime]), [None, Some(NO_TIME), None]);
+    }
+
+    #[test]
+    fn clocks_that_begin_at_zero_are_plausible() {
+        assert_eq!(faults(&[(0, 100), (1_000, 2_000), (3_000_000_000, 3_000_000_001)]), [None; 3]);
+        assert_eq!(faults(&[(0, 0)]), [None]);
+        assert_eq!(faults(&[]), []);
+        assert_eq!(faults(&[(0, 10), (-500, 20), (0, 3)]), [None; 3]);
+        // 30 s of loading before a minute of work
+        assert_eq!(
+            faults(&[(0, 9), (30_000_000_000, 90_000_000_000), (90_000_000_000, 90_000_000_001)]),
+            [None; 3]
+        );
+    }
+
+    #[test]
+    fn strays_and_endless_events_are_found_whatever_the_unit() {
+        let real = |at: i64| (YEAR_2021 + at, YEAR_2021 + at + 10);
+        let times = [
+            real(0),
+            real(100),
+            (YEAR_2021 / 1000, YEAR_2021 / 1000 + 10), // milliseconds taken for microseconds
+            real(200),
+            (YEAR_2021 + 300, i64::MAX),
+            real(400),
+            (i64::MIN, YEAR_2021),
+            (1_000_000, 1_000_010), // 1970
+        ];
+        assert_eq!(
+            faults(&times),
+            [None, None, Some(FAR), None, Some(LONG), None, Some(FAR), Some(FAR)]
+        );
+    }
+
+    #[test]
+    fn two_recordings_of_equal_size_stay() {
+        let times = [(10, 20), (30, 40), (YEAR_2021, YEAR_2021 + 5), (YEAR_2021 + 9, YEAR_2021 + 10)];
+        assert_eq!(faults(&times), [None; 4]);
+    }
+
+    /// Stream, start, end (us), launch.
+    fn found(list: &[(usize, i64, i64, Option<(usize, i64)>)]) -> Vec<(usize, &'static str)> {
+        misplaced(list.len(), |number| {
+            let (stream, start, end, launch) = list[number];
+            Placed {
+                stream,
+                start_ns: start * 1000,
+                end_ns: end * 1000,
+                launch: launch.map(|(number, at)| (number, at * 1000)),
+            }
+        })
+    }
+
+    #[test]
+    fn a_stream_executes_in_order() {
+        let mut list: Vec<_> = (0..20).map(|at| (7, 100 * at, 100 * at + 90, None)).collect();
+        list.push((8, 0, 5_000, None)); // another stream
+        assert_eq!(found(&list), []);
+        list.push((7, 195, 1_500, None));
+        assert_eq!(found(&list), [(21, CONTAINS)]);
+        // overlap of neighbours, however the rows are ordered
+        let mut close: Vec<_> = (0..20).map(|at| (7, 100 * at, 100 * at + 104, None)).collect();
+        assert_eq!(found(&close), []);
+        close.reverse();
+        assert_eq!(found(&close), []);
+        // a kernel that ran into the next one
+        assert_eq!(found(&[(7, 0, 100, None), (7, 50, 90, None), (7, 200, 300, None)]), []);
+    }
+
+    #[test]
+    fn branches_of_a_graph_and_shared_queues_run_side_by_side() {
+        let graph = Some((1, 0));
+        assert_eq!(found(&[(7, 10, 500, graph), (7, 20, 90, graph), (7, 100, 200, graph)]), []);
+        let shared: Vec<_> =
+            (0..60).map(|at| (7, 10 * at, 10 * at + 300 - 20 * (at % 2), None)).collect();
+        let half = shared.iter().chain(&[(7, 0, 10_000, None)]).copied().collect::<Vec<_>>();
+        assert_eq!(found(&half).len(), 1, "only the one that contains all");
+    }
+
+    #[test]
+    fn work_starts_after_its_launch() {
+        let launched = |number: usize| {
+            (7, 1000 + 10 * number as i64, 1005 + 10 * number as i64, Some((number, 900)))
+        };
+        let mut list: Vec<_> = (0..40).map(launched).collect();
+        list.push((8, 899, 903, Some((41, 900)))); // skew
+        list.push((8, 10, 15, Some((42, 900))));
+        assert_eq!(found(&list), [(41, EARLY)]);
+        // all of them: the clocks of host and device are apart
+        let skewed: Vec<_> =
+            (0..40).map(|at| (7, 10 * at, 10 * at + 5, Some((at as usize, 10 * at + 500)))).collect();
+        assert_eq!(found(&skewed), []);
+    }
+
+    #[test]
+    fn the_first_three_are_named() {
+        let mut left = LeftOut::default();
+        for at in (0..5).rev() {
+            left.add("kernel", NO_TIME, at, || described("gemm", at, at + 1500));
+        }
+        let mut other = LeftOut::default();
+        other.add("memcpy", LONG, 0, || "copy".into());
+        left.absorb(other);
+        let sentences: Vec<_> = left.sentences().collect();
+        assert_eq!(
+            sentences,
+            [
+                "5 kernels without a time ignored: gemm at 0 us for 1.5 us, gemm at 0.001 us for 1.5 us, gemm at \
+                 0.002 us for 1.5 us and 2 more",
+                "1 memcpy lasting longer than a day ignored: copy",
+            ]
+        );
+        assert_eq!(left.counts().map(|(_, count)| count).sum::<u64>(), 6);
+    }
+}
