@@ -197,7 +197,7 @@ impl Writer {
                 "{{\"External id\": {link}, \"queued\": 0, \"device\": 0, \"context\": 1, \"stream\": {stream}, \"correlation\": {link}, \"registers per thread\": 40, \"grid\": [128, 1, 1], \"block\": [256, 1, 1], \"est. achieved occupancy %\": 31}}"
             );
             self.event("X", category, &written, "0", &stream.to_string(), Some((start, length)), &args);
-            let ready_ns = launched.min(start);
+            let ready_ns = launched.min(start - 1);
             let end_ns = start + length;
             let span = TrueSpan { step, start_ns: start, end_ns, ready_ns, stream, name, kind };
             self.out.spans.push((self.out.json.len(), span));

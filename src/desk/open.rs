@@ -1,6 +1,7 @@
 //! A trace from what a user typed: a file, a directory with a file a rank, or a stored run by its id, a
 //! beginning of it, or `last`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::files::expanded;
@@ -167,6 +168,51 @@ pub fn trace_of(record: &Record, store: &Store, upto: Option<u32>) -> Result<(Tr
             status.as_str(),
             record.reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default()
         ))),
+    }
+}
+
+impl Opened {
+    /// Refuses a trace in which nothing ran on a GPU, and says which kind of file it is.
+    ///
+    /// # Errors
+    ///
+    /// An input error for a trace without spans.
+    pub fn with_gpu(self) -> Result<Self> {
+        if !self.trace.spans.is_empty() {
+            return Ok(self);
+        }
+        let source = &self.source;
+        let import = self.trace.meta.import.clone().unwrap_or_default();
+        let count = |of: &BTreeMap<String, u64>, word: &str| -> u64 {
+            of.iter().filter(|(what, _)| what.contains(word)).map(|(_, count)| count).sum()
+        };
+        let operators = count(&import.ignored, "operators of the framework");
+        let launches = count(&import.used, "launch");
+        let (is, help) = match () {
+            () if launches > 0 => (
+                format!(
+                    "{launches} host launches but no GPU events: the profiler recorded the calls and not the kernels"
+                ),
+                "record again without another profiler attached, with permission to read GPU counters, and \
+                 activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+            ),
+            () if operators > 0 => (
+                format!("a CPU-only PyTorch profile: {operators} operators and no GPU events"),
+                "record GPU activity as well: \
+                 torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])",
+            ),
+            () if import.events == 0 => {
+                ("no events in it".into(), "was the profiler stopped before it recorded?")
+            }
+            () => (
+                format!(
+                    "{} events, and none of them ran on a GPU (kernel, gpu_memcpy, gpu_memset)",
+                    import.events
+                ),
+                "name a profile that records GPU activity",
+            ),
+        };
+        Err(Error::input_help(format!("{source}: {is}"), help))
     }
 }
 

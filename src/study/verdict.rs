@@ -8,13 +8,14 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::analysis::{TraceReport, arrivals};
+use super::analysis::{IdleSplit, TimePart, TraceReport, arrivals, time_parts};
 use super::rewire::{Asked, Choice, Rewiring, Setting, Times};
 use crate::base::text::fitting_name;
-use crate::plan::{Architecture, Lane, LayerSet};
+use crate::plan::{Architecture, LayerSet};
 use crate::table::Collective;
-use crate::trace::Trace;
-use crate::trace::overlap::Selection;
+use crate::trace::overlap::{Class, Replays, Runs, Selection};
+use crate::trace::rules::{What, function};
+use crate::trace::{Span, Trace};
 
 /// From this share of a collective's time on, what lies in it decides its cause.
 const DOMINATES: f64 = 2.0 / 3.0;
@@ -24,6 +25,18 @@ const LITTLE: f64 = 0.02;
 
 /// From this share of the time on that a GPU waits for its host, launches are the first thing to mend.
 const HOST: f64 = 0.2;
+
+/// From this share of the communication on that lies on streams of its own, it has one.
+const OWN: f64 = 0.5;
+
+/// A stream is communication's own up to this ratio of the time that it computes to the time that it communicates.
+const HARDLY: f64 = 0.1;
+
+/// From this share on communication counts as hidden, in part.
+const HIDDEN: f64 = 0.05;
+
+/// From this share of the GPUs' work on, kernels that look like communication are named.
+const DOUBTFUL: f64 = 0.02;
 
 /// Collectives that a verdict names.
 const NAMED: usize = 3;
@@ -109,14 +122,25 @@ pub struct Verdict {
     pub exposed_us: f64,
     /// What of the communication is hidden (%); null without any.
     pub overlap_pct: Option<f64>,
-    /// The share of the time in which the GPU waited for its host (0 to 1).
-    pub host_share: f64,
+    /// The share of the time in which the GPU waited for its host, as far as launches are recorded (0 to 1); null where none
+    /// is.
+    pub host_share: Option<f64>,
+    /// The part of it between two CUDA graphs (0 to 1).
+    pub between_graphs_share: f64,
+    /// True if the selected part replays CUDA graphs; looked for only where the GPU waits for its host.
+    pub has_graphs: bool,
+    /// The work that fills the time, the largest part first.
+    pub time: Vec<TimePart>,
     /// What the exposed communication is spent on.
     pub cause: Cause,
     /// The collectives with the most exposed time, the worst first.
     pub collectives: Vec<CollectiveVerdict>,
-    /// Whether communication has a stream that computes nothing; null without communication.
+    /// Whether at least half of the communication's time lies on streams that hardly compute; null without communication.
     pub own_stream: Option<bool>,
+    /// How much of the communication's time does (0 to 1); null without communication.
+    pub own_stream_share: Option<f64>,
+    /// Kernels that look like communication though no rule knows them, with their share of the GPUs' work (0 to 1).
+    pub doubtful: Vec<(String, f64)>,
     /// How much ranks differ, as values of the simulator (`skew.rank_pct`, `skew.operation_pct`); null of one rank.
     pub skew: Option<[f64; 2]>,
     /// What remedies would give, as far as the trace can be rewired.
@@ -140,8 +164,12 @@ pub fn verdict(
 ) -> Verdict {
     let (all, ranks) = (&report.overlap.all, report.overlap.ranks.len().max(1) as f64);
     let share = |us: f64| if all.span_us > 0.0 { us / all.span_us } else { 0.0 };
-    let host_us: f64 = report.idle.iter().map(|rank| rank.host_us).sum();
+    let idle = |part: fn(&IdleSplit) -> f64| share(report.idle.iter().map(part).sum());
     let is_imported = trace.meta.import.is_some();
+    let has_launches = !is_imported || trace.spans.iter().any(Span::is_launch_known);
+    let runs = Runs::new(trace, selection);
+    let own_stream_share = own_stream_share(&runs);
+    let host_share = if is_imported { idle(|rank| rank.host_us) } else { 0.0 };
     let split = arrivals(trace, selection);
     let splits = split.as_ref().map_or(&[][..], |found| &found.collectives);
     let collectives = collectives(report);
@@ -157,9 +185,14 @@ pub fn verdict(
         exposed_us: all.exposed_comm_us / ranks,
         overlap_pct: all.overlap_pct,
         // in our own traces what is ready waits for nobody else
-        host_share: if is_imported { share(host_us) } else { 0.0 },
+        host_share: has_launches.then_some(host_share),
+        between_graphs_share: if is_imported { idle(|rank| rank.between_graphs_us) } else { 0.0 },
+        has_graphs: host_share >= HOST && replays_graphs(&runs),
+        time: time_parts(trace, report, selection),
         cause,
-        own_stream: own_stream(trace),
+        own_stream: own_stream_share.map(|share| share >= OWN),
+        own_stream_share,
+        doubtful: doubtful(trace),
         skew: split.as_ref().map(|found| [found.rank_pct, found.operation_pct]),
         collectives,
         remedies: Vec::new(),
@@ -234,19 +267,46 @@ fn collectives(report: &TraceReport) -> Vec<CollectiveVerdict> {
     rows
 }
 
-/// Whether communication has a stream on which nothing computes; `None` without communication.
-fn own_stream(trace: &Trace) -> Option<bool> {
-    let mut computes = vec![false; trace.meta.streams.len().max(1)];
-    for span in trace.spans.iter().filter(|span| span.lane == Lane::Compute) {
-        if let Some(stream) = computes.get_mut(usize::from(span.stream)) {
-            *stream = true;
+/// The share of the selected communication's time that lies on streams of its own; `None` without communication.
+fn own_stream_share(runs: &Runs<'_>) -> Option<f64> {
+    let mut times = vec![(0i64, 0i64); runs.trace.meta.streams.len().max(1)];
+    let mut comm = 0i64;
+    runs.each(runs.by_rank.iter().flatten(), |span, (start, end)| {
+        let Some(stream) = times.get_mut(usize::from(span.stream)) else { return };
+        match runs.class(span) {
+            Class::Comm => {
+                stream.0 = stream.0.saturating_add(end - start);
+                comm = comm.saturating_add(end - start);
+            }
+            Class::Compute => stream.1 = stream.1.saturating_add(end - start),
+            Class::Memory | Class::Other => {}
         }
-    }
-    let mut comm = trace.spans.iter().filter(|span| span.lane == Lane::Comm).peekable();
-    comm.peek()?;
+    });
     // of our own traces each lane is a stream
-    let own = trace.meta.streams.is_empty();
-    Some(own || comm.any(|span| !computes.get(usize::from(span.stream)).copied().unwrap_or(false)))
+    let is_own = |(comm, compute): &&(i64, i64)| {
+        runs.trace.meta.streams.is_empty() || *compute as f64 <= HARDLY * *comm as f64
+    };
+    let own: i64 = times.iter().filter(is_own).map(|(comm, _)| *comm).sum();
+    (comm > 0).then(|| own as f64 / comm as f64)
+}
+
+/// True if a rank's selected spans are of CUDA graphs.
+fn replays_graphs(runs: &Runs<'_>) -> bool {
+    runs.by_rank.iter().any(|of_rank| {
+        let spans = of_rank.iter().flat_map(|run| &runs.trace.spans[run.at.clone()]);
+        !Replays::of(spans).is_empty()
+    })
+}
+
+/// Kernels that look like communication and compute as far as the rules know, the longest first.
+fn doubtful(trace: &Trace) -> Vec<(String, f64)> {
+    let all: f64 = trace.spans.iter().map(|span| span.end_ns.abs_diff(span.start_ns) as f64).sum();
+    let unsure = trace.meta.import.iter().flat_map(|import| &import.unsure);
+    unsure
+        .filter(|unsure| unsure.taken_for == What::Compute)
+        .map(|unsure| (unsure.operation.name.clone(), unsure.operation.total_ns as f64 / all.max(1.0)))
+        .filter(|(_, share)| *share >= DOUBTFUL)
+        .collect()
 }
 
 /// What remedies would give, and what data would tell more; why nothing can be said.
@@ -257,15 +317,25 @@ fn remedies(
 ) -> Result<(Vec<Remedy>, Option<String>), String> {
     let asked = Asked { phase: selection.phase, ..Asked::default() };
     let rewiring = Rewiring::of(trace, &asked, setting).map_err(|error| error.to_string())?;
+    let steps = &rewiring.steps;
     // where the host holds everything up, nothing else helps until that is mended
-    let host = rewiring.steps.host_share() < HOST;
+    let host = steps.host_share() < HOST;
     let plain = |architecture| Choice { host, ..Choice::of(architecture) };
     let mut choices: Vec<(&str, Choice)> = Vec::new();
     if !host {
-        choices.push(("no waiting for launches (a CUDA graph)", plain(Architecture::Standard)));
+        let name = match steps.has_graphs {
+            true if 2.0 * steps.between_graphs_share() >= steps.host_share() => {
+                "no gap between CUDA graphs"
+            }
+            true => "no waiting for launches",
+            false => "no waiting for launches (a CUDA graph)",
+        };
+        choices.push((name, plain(Architecture::Standard)));
     }
-    let fused = Choice { collective: Some(Collective::Fused), ..plain(Architecture::Standard) };
-    choices.push(("fused all-reduce", fused));
+    if rewiring.collective() != Some(Collective::Fused) {
+        let fused = Choice { collective: Some(Collective::Fused), ..plain(Architecture::Standard) };
+        choices.push(("fused all-reduce", fused));
+    }
     choices.push(("ladder", plain(Architecture::Ladder(LayerSet::All))));
     choices.push(("two micro-batches", Choice { micro_batches: 2, ..plain(Architecture::Standard) }));
     choices.push(("no communication at all", plain(Architecture::UpperBound)));
@@ -307,13 +377,14 @@ fn percent(share: f64) -> String {
 
 impl Verdict {
     fn in_a_few_words(&self) -> String {
-        let Some(worst) = self.collectives.first() else { return "no communication".into() };
+        let Some(worst) = self.collectives.first() else { return self.without_communication() };
         let mut words = vec![format!("{} exposed communication", percent(self.exposed_share))];
         if self.exposed_share >= LITTLE {
             words.push(self.cause.as_str().to_owned());
         }
-        if self.host_share >= HOST {
-            words.push(format!("{} waiting for the host", percent(self.host_share)));
+        if let Some(host) = self.host_share.filter(|share| *share >= HOST) {
+            let at = if self.waits_between_graphs() { " between CUDA graphs" } else { "" };
+            words.push(format!("{} waiting for the host{at}", percent(host)));
         } else if let Some(ladder) = self.remedies.iter().find(|remedy| remedy.name == "ladder") {
             words.push(format!("ladder {:.2}x", ladder.speedup));
         } else if self.exposed_share >= LITTLE {
@@ -322,9 +393,103 @@ impl Verdict {
         words.join(", ")
     }
 
+    /// The headline where nothing communicates, as far as the rules know.
+    fn without_communication(&self) -> String {
+        let part = |part: &TimePart| part.in_words(percent, |name| fitting_name(name, NAME));
+        match (self.time.first(), self.doubtful.first()) {
+            (None, _) => "nothing ran".into(),
+            (Some(_), Some((name, share))) => {
+                format!("no known communication, {} in {}", percent(*share), fitting_name(name, NAME))
+            }
+            (Some(most), None) => format!("no communication, {}", part(most)),
+        }
+    }
+
+    /// True if the GPU waits for the host mostly between two graphs.
+    fn waits_between_graphs(&self) -> bool {
+        self.host_share.is_some_and(|host| 2.0 * self.between_graphs_share >= host)
+    }
+
+    /// The sentence on kernels that may be communication, and how to settle it.
+    fn doubt(&self) -> Option<String> {
+        let (first, _) = self.doubtful.first()?;
+        let named = self.doubtful.iter().take(NAMED);
+        let named: Vec<String> = named
+            .map(|(name, share)| format!("{} ({})", fitting_name(name, NAME), percent(*share)))
+            .collect();
+        let (count, verbs) = match self.doubtful.len() {
+            1 => ("1 kernel".into(), ["looks", "counts", "it communicates"]),
+            more => (format!("{more} kernels"), ["look", "count", "they communicate"]),
+        };
+        let [looks, counts, communicates] = verbs;
+        Some(format!(
+            "{count} {looks} like communication but {counts} as computation, because no rule matches (shares of the GPUs' work): \
+             {}. If {communicates}, these numbers are wrong: write a rule file that begins with extends = \"default\", add a \
+             [[rule]] with a name, what = \"communication\" and patterns = [\"{}*\"], and pass it with --rules FILE.",
+            named.join(", "),
+            function(first),
+        ))
+    }
+
+    /// The sentence on what fills the time.
+    fn dominated(&self) -> Option<String> {
+        let part = |part: &TimePart| part.in_words(percent, |name| fitting_name(name, NAME));
+        let parts: Vec<String> = self.time.iter().take(NAMED).map(part).collect();
+        (!parts.is_empty()).then(|| format!("The time goes to: {}.", parts.join(", ")))
+    }
+
+    /// The sentence on streams, which the overlap must bear out.
+    fn streams(&self) -> Option<String> {
+        let hidden = self.overlap_pct.unwrap_or(0.0) / 100.0;
+        Some(match self.own_stream? {
+            true => "Communication has a stream of its own: it can run beside kernels.".into(),
+            false if hidden >= HIDDEN => format!(
+                "Communication shares its streams with kernels; kernels of other streams hide {} of it.",
+                percent(hidden)
+            ),
+            false => "Communication and kernels share one stream: nothing of it can be hidden until it gets its own.".into(),
+        })
+    }
+
+    /// The sentence on the host, where the GPU waits for it much.
+    fn host(&self) -> Option<String> {
+        let host = self.host_share.filter(|share| *share >= HOST)?;
+        let between = self.between_graphs_share;
+        Some(match () {
+            () if self.waits_between_graphs() => format!(
+                "{} of the time the GPU waits for the host, {} of it between CUDA graphs, until the next one is launched. CUDA \
+                 graphs are in use already: less work of the host between steps (scheduling, sampling, input copies), or \
+                 launching the next graph before this one ends, comes first.",
+                percent(host),
+                percent(between / host)
+            ),
+            () if self.has_graphs => format!(
+                "{} of the time the GPU waits for the host to launch kernels outside of the CUDA graphs{}: fewer such launches \
+                 come first.",
+                percent(host - between),
+                match between >= 0.005 {
+                    true => format!(", and {} between graphs", percent(between)),
+                    false => String::new(),
+                }
+            ),
+            () => format!(
+                "{} of the time the GPU waits for the host's launches: fewer of them, or a CUDA graph, come first.",
+                percent(host)
+            ),
+        })
+    }
+
     fn in_sentences(&self, ranks: &usize) -> Vec<String> {
+        if self.time.is_empty() {
+            return vec!["Nothing ran in what was selected.".into()];
+        }
         if self.collectives.is_empty() {
-            return vec!["There is no communication in what was selected.".into()];
+            let known = if self.doubtful.is_empty() { "" } else { " that a rule knows" };
+            let none = format!("There is no communication{known} in what was selected.");
+            return [Some(none), self.doubt(), self.dominated(), self.host()]
+                .into_iter()
+                .flatten()
+                .collect();
         }
         let mut sentences = Vec::new();
         let hidden = self.overlap_pct.map_or(String::new(), |pct| {
@@ -351,22 +516,12 @@ impl Verdict {
         if !named.is_empty() {
             sentences.push(format!("Of it {}.", named.join("; ")));
         }
-        match self.own_stream {
-            Some(true) => {
-                sentences.push("Communication has a stream of its own: it can run beside kernels.".into())
-            }
-            Some(false) => sentences.push(
-                "Communication and kernels share one stream: nothing of it can be hidden until it gets its own.".into(),
-            ),
-            None => {}
+        sentences.extend(self.doubt());
+        if self.exposed_share < LITTLE {
+            sentences.extend(self.dominated());
         }
-        if self.host_share >= HOST {
-            sentences.push(format!(
-                "{} of the time the GPU waits for the host's launches: fewer of them, or a CUDA graph, come before anything \
-                 that hides communication.",
-                percent(self.host_share)
-            ));
-        }
+        sentences.extend(self.streams());
+        sentences.extend(self.host());
         let differ = |skew: &[f64; 2]| skew.iter().any(|pct| *pct >= 0.005);
         if let Some([rank, operation]) = self.skew.filter(|skew| *ranks > 1 && differ(skew)) {
             sentences.push(format!(
@@ -406,9 +561,13 @@ impl Remedy {
 }
 
 #[cfg(test)]
+#[path = "verdict_tests.rs"]
+mod profiles;
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Phase;
+    use crate::plan::{Lane, Phase};
     use crate::study::analysis::testing::{span, trace};
     use crate::study::analysis::trace_report;
 
@@ -445,7 +604,7 @@ mod tests {
     #[test]
     fn what_does_not_communicate_has_nothing_to_mend() {
         let found = judged(vec![span(0, Lane::Compute, 0, 40)]);
-        assert_eq!(found.headline, "no communication");
+        assert_eq!(found.headline, "no communication, 100 % kernels in decode/L*/mlp/down");
         assert!(found.remedies.is_empty() && found.not_rewired.is_none() && found.needs.is_empty());
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::rules::Unsure;
 use super::{OperationInfo, ProcessGroup};
 use crate::plan::{Lane, Phase, Step};
 use crate::table::{Environment, Provenance, Spec};
@@ -53,8 +54,8 @@ pub struct Span {
     pub stream: u16,
     /// Index into the trace's operations.
     pub operation: u32,
-    /// When everything it waits for was there (ns). Of an imported trace: when the host had launched
-    /// it; its start where that is unknown.
+    /// When everything it waits for was there (ns). Of an imported trace: when the host had launched it, at least 1 ns
+    /// before its start and the same for all kernels of one graph replay; its start where the launch is not recorded.
     pub ready_ns: i64,
     /// When it started (ns).
     pub start_ns: i64,
@@ -90,6 +91,19 @@ impl Span {
         sequence: Self::NO_SEQUENCE,
         launched: LaunchSite::UNKNOWN,
     };
+}
+
+impl Span {
+    /// The [`Self::ready_ns`] of an imported span whose launch is recorded: a call may return after the kernel that it
+    /// launched has started.
+    pub fn launched(returned_ns: i64, start_ns: i64) -> i64 {
+        returned_ns.min(start_ns.saturating_sub(1))
+    }
+
+    /// True if an imported trace records the host's launch of this span.
+    pub fn is_launch_known(&self) -> bool {
+        self.launched.range != LaunchSite::UNKNOWN.range || self.ready_ns < self.start_ns
+    }
 }
 
 /// A stream of a device: a row of a timeline.
@@ -147,6 +161,9 @@ pub struct ImportReport {
     /// was made of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clocks: Option<u32>,
+    /// Long operations that look like communication though no rule knows them, the longest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unsure: Vec<Unsure>,
 }
 
 /// What was run, where and how; lies in the trace file's footer.

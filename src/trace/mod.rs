@@ -23,4 +23,4 @@ pub use contents::{
     FORMAT_VERSION, ImportReport, LaunchSite, NO_STEP, Range, Span, Stream, Trace, TraceMeta,
 };
 pub use file::{TraceWriter, read, read_meta, write};
-pub use operations::{OperationInfo, operations};
+pub use operations::{Copied, OperationInfo, operations};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::CollectiveInfo;
-use crate::plan::{Cost, Lane, Operation, Phase, Plan};
+use crate::plan::{Cost, Lane, Operation, Phase, Plan, Quantity};
 
 /// What a span executed: an operation of the plan, or of an imported trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,6 +50,37 @@ impl OperationInfo {
             waits_for: Vec::new(),
             collective: None,
         }
+    }
+}
+
+/// Bytes that the executions of a copy or fill wrote, as a profiler recorded them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Copied {
+    bytes: u64,
+    executions: u64,
+    /// Whether the size of any is not recorded.
+    is_partial: bool,
+}
+
+impl Copied {
+    /// Adds an execution; `None` where its size is not recorded.
+    pub fn add(&mut self, bytes: Option<u64>) {
+        self.executions += 1;
+        self.bytes = self.bytes.saturating_add(bytes.unwrap_or(0));
+        self.is_partial |= bytes.is_none();
+    }
+
+    /// Adds the executions of another recording.
+    pub fn absorb(&mut self, other: &Self) {
+        self.executions += other.executions;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.is_partial |= other.is_partial;
+    }
+
+    /// The mean of an execution; nothing where the size of any is not recorded.
+    pub fn cost(&self) -> Cost {
+        let known = if self.is_partial { 0 } else { self.bytes / self.executions.max(1) };
+        Cost { bytes_written: Quantity { fixed: known, ..Quantity::ZERO }, ..Cost::default() }
     }
 }
 

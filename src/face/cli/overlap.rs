@@ -63,16 +63,12 @@ pub enum By {
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let source = args.filter.one(args.source.as_ref(), &dir)?;
     let store = Store::open(dir);
-    let opened = desk::open(&source, &store, args.opening.options(args.select.step))?;
+    let opened = desk::open(&source, &store, args.opening.options(args.select.step))?.with_gpu()?;
     report::part(&opened);
     let (trace, rules) = (opened.trace, opened.classified);
     let selection = args.select.resolve(&trace)?;
     let report = analysis::trace_report(&trace, &selection);
-    if trace.spans.is_empty() {
-        report::warn(&format!(
-            "{source}: nothing in it ran on a GPU, so that nothing is said of communication"
-        ));
-    } else if report.overlap.ranks.iter().all(|rank| rank.busy_us == 0.0) {
+    if report.overlap.ranks.iter().all(|rank| rank.busy_us == 0.0) {
         let starts = trace.spans.iter().map(|span| span.start_ns).min().unwrap_or(0);
         let ends = trace.spans.iter().map(|span| span.end_ns).max().unwrap_or(0);
         return Err(Error::input_help(

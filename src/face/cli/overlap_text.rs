@@ -207,7 +207,8 @@ fn idle(report: &TraceReport) -> Option<String> {
         return None;
     }
     let parts = [
-        ("waiting on the host", sum(|r| r.host_us)),
+        ("waiting on the host", sum(|r| r.host_us - r.between_graphs_us)),
+        ("waiting on the host between CUDA graphs", sum(|r| r.between_graphs_us)),
         ("on communication", sum(|r| r.communication_us)),
         ("between kernels", sum(|r| r.between_us)),
         ("outside the timed generations", sum(|r| r.outside_us)),
@@ -413,7 +414,7 @@ mod tests {
             ignored: [("cpu_op".to_owned(), 7)].into(),
             ranks_from: Some("ranks from file names".into()),
             warnings: vec!["the file ends in the middle of an event".into()],
-            clocks: None,
+            ..ImportReport::default()
         };
         let text = import(&report);
         for part in

@@ -14,7 +14,7 @@ use crate::base::text::{counted, fitting_name};
 use crate::desk::{self, Engine};
 use crate::lab::store::Store;
 use crate::plan::{Architecture, Phase};
-use crate::study::rewire::{Answer, Asked, Choice, Rewiring, Setting, Times, answers_table};
+use crate::study::rewire::{Answer, Asked, Choice, Rewiring, Setting, Steps, Times, answers_table};
 use crate::table::render::Sourced;
 use crate::table::{Collective, P2p, Provenance};
 
@@ -44,7 +44,7 @@ pub struct Args {
     /// Divide the batch into so many groups; their kernels take between a whole batch's time and their share of it
     #[arg(long, value_name = "M", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub micro_batches: u32,
-    /// As if nothing waited for the host's launches (a CUDA graph)
+    /// As if nothing waited for the host to launch it: kernels, as in a CUDA graph, or the next CUDA graph
     #[arg(long)]
     pub no_launches: bool,
     /// Layers of the model, where the trace leaves that open
@@ -97,7 +97,7 @@ pub enum PhaseArg {
 /// Prints what each architecture and all-reduce would take.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let source = args.filter.one(args.source.as_ref(), &dir)?;
-    let opened = desk::open(&source, &Store::open(dir), args.opening.options(args.step))?;
+    let opened = desk::open(&source, &Store::open(dir), args.opening.options(args.step))?.with_gpu()?;
     report::part(&opened);
     if args.phase == PhaseArg::Prefill && opened.trace.meta.import.is_some() {
         return Err(Error::input_help(
@@ -208,8 +208,12 @@ pub struct Printed<'a> {
     message_bytes_estimated: Option<bool>,
     /// The profile and the stack, and why these.
     machine: &'a str,
+    /// Whether the trace records the host's launches.
+    launches_recorded: bool,
     /// Share of a step in which the GPU waits for launches (0 to 1).
     host_share: f64,
+    /// The part of it between two CUDA graphs (0 to 1).
+    between_graphs_share: f64,
     /// What is uncertain about the steps.
     notes: &'a [String],
     /// The steps as they were measured.
@@ -256,7 +260,9 @@ fn printed<'a>(rewiring: &'a Rewiring, answers: &'a [Answer], machine: &'a str) 
         message_bytes: message.map(|(bytes, _)| bytes.round()),
         message_bytes_estimated: message.map(|(_, is_estimate)| is_estimate),
         machine,
+        launches_recorded: steps.has_launches,
         host_share: steps.host_share(),
+        between_graphs_share: steps.between_graphs_share(),
         notes: &steps.notes,
         measured: rewiring.measured(),
         all_reduce_us: rewiring.all_reduce_us(),
@@ -279,6 +285,30 @@ impl<'a> PrintedAnswer<'a> {
             contended: answer.contended,
         }
     }
+}
+
+/// The sentence on the host: how long the GPU waits for it, and whether the answers leave that out.
+fn host(steps: &Steps, no_launches: bool) -> Option<String> {
+    if no_launches {
+        return (!steps.has_launches).then(|| {
+            "the trace records no launches: --no-launches changes nothing, for waiting for the host cannot be told from other \
+             idle time"
+                .into()
+        });
+    }
+    let (host, between) = (steps.host_share(), steps.between_graphs_share());
+    let place = match () {
+        () if host <= 0.01 => return None,
+        () if 2.0 * between >= host => "between CUDA graphs for the host to launch the next one",
+        () if steps.has_graphs => "for the host to launch kernels outside of its CUDA graphs",
+        () => "for the host's launches",
+    };
+    let instead =
+        if steps.has_graphs { "as if it never did" } else { "as if a CUDA graph launched them" };
+    Some(format!(
+        "{:.0} % of a step the GPU waits {place}, which rewiring leaves as it is (--no-launches: {instead})",
+        100.0 * host
+    ))
 }
 
 fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: bool) -> String {
@@ -308,12 +338,7 @@ fn text(rewiring: &Rewiring, answers: &[Answer], machine: &str, no_launches: boo
     for note in &steps.notes {
         text += &output::wrapped("note      ", note, 10);
     }
-    if steps.host_share() > 0.01 && !no_launches {
-        let share = 100.0 * steps.host_share();
-        let said = format!(
-            "{share:.0} % of a step the GPU waits for the host's launches, which rewiring leaves as they are \
-             (--no-launches for a CUDA graph)"
-        );
+    if let Some(said) = host(steps, no_launches) {
         text += &output::wrapped("note      ", &said, 10);
     }
     text += "\n";

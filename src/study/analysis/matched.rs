@@ -14,7 +14,7 @@ use rayon::prelude::*;
 
 use super::clocks::Clocks;
 use crate::plan::{Lane, Phase};
-use crate::trace::overlap::{Runs, StepKey, is_memory};
+use crate::trace::overlap::{Class, Runs, StepKey};
 use crate::trace::{ProcessGroup, Span, Trace};
 
 /// All matched collectives of a trace, in order of time.
@@ -209,7 +209,7 @@ fn keys(trace: &Trace, members: &Members) -> Vec<Option<(u32, u32)>> {
         // between two of many ranks: no order says which
         let is_pair = operation.kind == "send_recv"
             && communicator.and_then(|c| members.of[c as usize].as_ref()).is_some_and(|of| of.len() > 2);
-        let matches = !is_memory(&operation.kind) && !is_pair;
+        let matches = Class::of(operation, Lane::Comm) == Class::Comm && !is_pair;
         keys.push(matches.then_some((communicator.unwrap_or(EVERYBODY), kind)));
     }
     keys

@@ -14,6 +14,7 @@ mod conversion;
 mod critical;
 mod dependencies;
 mod difference;
+mod dominant;
 mod error;
 mod exposed;
 pub mod filter;
@@ -62,6 +63,7 @@ pub use critical::{
 };
 pub use dependencies::{Dependencies, Dependency, dependencies};
 pub use difference::Difference;
+pub use dominant::{TimePart, time_parts};
 pub use error::{SPEEDUP_ERROR, TOO_CLOSE, is_too_close};
 pub use exposed::{ExposedStretch, ExposedStretches, exposed_stretches, stretches_table};
 pub use gain::{GainGroup, GainMark, GainPoint, gains};

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::plan::Lane;
 use crate::table::render::{Shown, Table};
-use crate::trace::overlap::{Cell, Lanes, Runs, Selection, Tally, is_memory, us};
+use crate::trace::overlap::{Cell, Class, Lanes, Runs, Selection, Tally, us};
 use crate::trace::{OperationInfo, Trace};
 
 /// Operations of one name: a kernel, or an operation of a plan in all of its layers.
@@ -16,7 +16,7 @@ use crate::trace::{OperationInfo, Trace};
 pub struct NameRow {
     /// The name, whole; of a plan with `L*` for the layer.
     pub name: String,
-    /// `compute`, `comm` or `memory`.
+    /// `compute`, `comm`, `memory` or `other`.
     pub lane: &'static str,
     /// Executions, over all ranks.
     pub count: u64,
@@ -28,14 +28,15 @@ pub struct NameRow {
     pub max_us: f64,
     /// Share of the lane's sum of durations (%).
     pub share_pct: f64,
-    /// The part of `total_us` during which the compute lane was idle, of communication (us).
+    /// Of communication: its part of the time in which the rank communicated and computed nothing (us); rows add up to
+    /// the rank's exposed time.
     pub exposed_us: f64,
 }
 
 /// What the operations of a table took together on one lane.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaneTotal {
-    /// `compute`, `comm` or `memory`.
+    /// `compute`, `comm`, `memory` or `other`.
     pub lane: &'static str,
     /// Executions, over all ranks.
     pub count: u64,
@@ -97,7 +98,7 @@ pub fn totals_of<'a>(rows: impl IntoIterator<Item = &'a NameRow> + Clone) -> Vec
             exposed_us: sum(|row| row.exposed_us),
         })
     };
-    ["compute", "comm", "memory"].into_iter().filter_map(of_lane).collect()
+    ["compute", "comm", "memory", "other"].into_iter().filter_map(of_lane).collect()
 }
 
 /// The place of the longest execution of each row.
@@ -111,10 +112,8 @@ fn longest(runs: &Runs, rows: &[NameRow], wanted: impl Fn(&OperationInfo) -> boo
         .iter()
         .map(|operation| {
             let name = over_layers(operation);
-            let row = |lane: Lane| {
-                let lane = if is_memory(&operation.kind) { "memory" } else { lane.as_str() };
-                places.get(&(name.as_ref(), lane)).copied()
-            };
+            let row =
+                |lane: Lane| places.get(&(name.as_ref(), Class::of(operation, lane).as_str())).copied();
             if wanted(operation) { [row(Lane::Compute), row(Lane::Comm)] } else { [None; 2] }
         })
         .collect();

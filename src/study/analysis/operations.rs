@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::names::over_layers;
 use crate::plan::Lane;
 use crate::trace::overlap::intervals::{Coverage, union};
-use crate::trace::overlap::{StepKey, is_memory, us};
+use crate::trace::overlap::{Class, Exposure, StepKey, us};
 use crate::trace::{OperationInfo, Span, Trace};
 
 /// What a group of operations took in one of the runs (us a rank, averaged over ranks).
@@ -158,12 +158,13 @@ impl<'a> Side<'a> {
         for of_rank in trace.spans[places].chunk_by(|x, y| x.rank == y.rank) {
             let compute = compute(trace, of_rank);
             side.ranks += 1;
-            let mut near = 0;
+            let mut exposure = Exposure::default();
             for span in of_rank {
                 let interval = (span.start_ns, span.end_ns.max(span.start_ns));
                 let (from, to) = extent.unwrap_or(interval);
                 extent = Some((interval.0.min(from), interval.1.max(to)));
-                side.add(span, place, interval.1 - interval.0 - compute.near(interval, &mut near));
+                let exposed = if span.lane == Lane::Comm { exposure.add(interval, &compute) } else { 0 };
+                side.add(span, place, exposed);
                 place += 1;
             }
         }
@@ -211,9 +212,10 @@ impl<'a> Side<'a> {
 
 /// When a rank computed, by its spans.
 fn compute(trace: &Trace, of_rank: &[Span]) -> Coverage {
-    let copies =
-        |span: &Span| trace.operations.get(span.operation as usize).is_some_and(|o| is_memory(&o.kind));
-    let computes = of_rank.iter().filter(|span| span.lane == Lane::Compute && !copies(span));
+    let computes = of_rank.iter().filter(|span| {
+        let operation = trace.operations.get(span.operation as usize);
+        operation.is_some_and(|operation| Class::of(operation, span.lane) == Class::Compute)
+    });
     Coverage::new(union(computes.map(|span| (span.start_ns, span.end_ns))))
 }
 

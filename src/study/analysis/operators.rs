@@ -46,6 +46,7 @@ pub(super) fn operators(runs: &Runs, lanes: &[Lanes]) -> Vec<OperatorRow> {
                 cells[operator][usize::from(comm)].add(&Cell {
                     count: 1,
                     total_ns: duration,
+                    hidden_ns: if comm { duration - exposed } else { 0 },
                     exposed_ns: exposed,
                     longest_ns: duration,
                 });

@@ -10,7 +10,7 @@ use super::{steps, trace_report};
 use crate::plan::{Lane, Phase};
 use crate::trace::overlap::intervals::clip;
 use crate::trace::overlap::{
-    Nanoseconds, Selection, decode_overlap, exposed_intervals, is_memory, origin_ns, overlap,
+    Nanoseconds, Selection, decode_overlap, exposed_intervals, origin_ns, overlap,
 };
 use crate::trace::{Span, Trace};
 
@@ -211,7 +211,7 @@ fn steps_are_told_apart() {
 
 /// What one rank did, a flag a nanosecond: comm, compute, memory.
 fn grid(trace: &Trace, rank: u32, bounds: (i64, i64)) -> Nanoseconds {
-    let memory = |s: &Span| is_memory(&trace.operations[s.operation as usize].kind);
+    let memory = |s: &Span| trace.operations[s.operation as usize].kind == "memcpy";
     let of = |wanted: &dyn Fn(&Span) -> bool| -> Vec<bool> {
         let busy = |t: i64| {
             let mut spans = trace.spans.iter().filter(|s| s.rank == rank && wanted(s));
@@ -285,6 +285,21 @@ proptest! {
         let window = Selection { from_ns: Some(cut.0), to_ns: Some(cut.1), ..Selection::default() };
         for rank in overlap(&trace, &window).ranks {
             prop_assert_eq!(rank.exact, grid(&trace, rank.rank, (origin + cut.0, origin + cut.1)));
+        }
+    }
+
+    #[test]
+    fn what_operations_expose_adds_up_to_what_ranks_expose(trace in mixed(), from in 0i64..300) {
+        let selection = Selection { from_ns: Some(from), ..Selection::default() };
+        let report = trace_report(&trace, &selection);
+        let all = report.overlap.all.exposed_comm_us;
+        let sum = |rows: &mut dyn Iterator<Item = f64>| rows.sum::<f64>() * report.overlap.ranks.len() as f64;
+        for rows in [
+            sum(&mut report.names.iter().map(|row| row.exposed_us)),
+            sum(&mut report.kinds.iter().map(|row| row.exposed_us)),
+            sum(&mut report.overlap.breakdown.iter().map(|row| row.exposed_us)),
+        ] {
+            prop_assert!((rows - all).abs() < 1e-6, "{} {}", rows, all);
         }
     }
 

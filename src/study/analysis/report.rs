@@ -55,15 +55,16 @@ pub struct TraceReport {
 pub struct GroupRow {
     /// The operation's name, or its kind.
     pub name: String,
-    /// `compute`, `comm` or `memory`.
+    /// `compute`, `comm`, `memory` or `other`.
     pub lane: &'static str,
     /// Executions, over all ranks.
     pub count: u64,
     /// Sum of their durations per rank, averaged over ranks (us).
     pub total_us: f64,
-    /// The part of `total_us` during which the compute lane was idle, of communication (us).
+    /// Of communication: its part of the time in which the rank communicated and computed nothing. Where several run at
+    /// once that time counts for the first, so that the rows add up to the rank's exposed time (us).
     pub exposed_us: f64,
-    /// Part of it hidden (%); null where it is no communication.
+    /// Share of `total_us` during which the rank computed (%); null where it is no communication.
     pub hidden_pct: Option<f64>,
 }
 
@@ -112,14 +113,14 @@ pub fn trace_report(trace: &Trace, selection: &Selection) -> TraceReport {
 
 pub(super) fn group(name: &str, lane: &'static str, cell: &Cell, ranks: usize) -> GroupRow {
     let average = |ns: i64| us(ns) / ranks.max(1) as f64;
-    let hidden = cell.total_ns.saturating_sub(cell.exposed_ns) as f64;
     GroupRow {
         name: name.into(),
         lane,
         count: cell.count,
         total_us: average(cell.total_ns),
         exposed_us: average(cell.exposed_ns),
-        hidden_pct: (lane == "comm" && cell.total_ns > 0).then(|| 100.0 * hidden / cell.total_ns as f64),
+        hidden_pct: (lane == "comm" && cell.total_ns > 0)
+            .then(|| 100.0 * cell.hidden_ns as f64 / cell.total_ns as f64),
     }
 }
 

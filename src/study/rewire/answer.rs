@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::collective::{Instead, Known, instead, known};
+use super::collective::{Instead, Known, by_name, instead, known};
 use super::steps::{Asked, Step, Steps, spread};
 use super::wire::{Assigned, Losses, Wired, middle, plan};
 use crate::base::error::{Error, Result};
@@ -42,7 +42,8 @@ pub struct Choice {
     pub micro_batches: u32,
     /// What a group's operations take of the whole batch's (0 to 1).
     pub share: f64,
-    /// Whether kernels wait for their launches as they did; `false`: as if a CUDA graph launched them.
+    /// Whether kernels wait for their launches as they did; `false`: as if a CUDA graph launched them and, where CUDA graphs
+    /// did, as if the next graph was always launched in time.
     pub host: bool,
 }
 
@@ -109,6 +110,8 @@ pub struct Rewiring {
     /// Ranks of the model, where they are known.
     pub tp: Option<u32>,
     known: Option<Known>,
+    /// Which all-reduces the trace's is: see [`by_name`].
+    own: Vec<Collective>,
     p2p: P2p,
     chosen: Vec<usize>,
 }
@@ -120,7 +123,7 @@ impl Rewiring {
     ///
     /// An input error where no steps are found, as of [`Steps::of`].
     pub fn of(trace: &Trace, asked: &Asked, setting: &Setting) -> Result<Self> {
-        let steps = Steps::of(trace, asked)?;
+        let mut steps = Steps::of(trace, asked)?;
         let spec = trace.meta.spec.as_ref();
         let world = trace.meta.environment.get("world_size").and_then(serde_json::Value::as_u64);
         let tp = setting
@@ -129,17 +132,24 @@ impl Rewiring {
             .or((steps.ranks > 1).then_some(steps.ranks))
             .or(world.and_then(|world| u32::try_from(world).ok()))
             .filter(|tp| *tp > 1);
-        let own = spec.filter(|spec| !matches!(spec.link, Link::Emulated { .. }));
+        let real = spec.filter(|spec| !matches!(spec.link, Link::Emulated { .. }));
+        let own = real.map_or_else(|| by_name(&steps.all_reduce), |spec| vec![spec.collective]);
         let bytes = setting.message_bytes.or_else(|| message_bytes(trace, steps.phase));
         let known = setting
             .target
             .as_ref()
             .zip(tp)
-            .map(|(target, tp)| known(&steps, target, tp, bytes, own.map(|spec| spec.collective)));
+            .map(|(target, tp)| known(&steps, target, tp, bytes, own.first().copied()));
+        if own.contains(&Collective::Fused) && spec.is_none() {
+            steps.notes.push(
+                "the all-reduce norms its sum itself: wherever it goes, the norm's time goes with it"
+                    .into(),
+            );
+        }
         let chosen = spread(&(0..steps.steps.len()).collect::<Vec<_>>());
         let p2p = spec.map_or(P2p::On, |spec| spec.p2p);
         let (provenance, target) = (trace.meta.provenance, setting.target.clone());
-        Ok(Self { steps, provenance, target, tp, known, p2p, chosen })
+        Ok(Self { steps, provenance, target, tp, known, own, p2p, chosen })
     }
 
     /// The step that a time of the trace (ns) lies in, or else one of this key, or else the first: its number.
@@ -160,9 +170,16 @@ impl Rewiring {
         self.known.map(|known| (known.bytes, known.is_estimate))
     }
 
-    /// Which collective the trace has, where its name tells.
+    /// Which all-reduce the trace has, where the run or the kernel's name says.
     pub fn collective(&self) -> Option<Collective> {
-        self.known.and_then(|known| known.collective)
+        self.own.first().copied()
+    }
+
+    /// A choice without the all-reduce that the trace has already: its times stay as they were measured.
+    fn changed(&self, choice: &Choice) -> Choice {
+        let collective =
+            choice.collective.filter(|wanted| !self.own.contains(wanted) || choice.p2p.is_some());
+        Choice { collective, ..choice.clone() }
     }
 
     /// The steps as they were measured.
@@ -194,7 +211,8 @@ impl Rewiring {
     ///
     /// Input errors for layers that the model has not, and for a collective that no profile knows.
     pub fn answer(&self, choice: &Choice) -> Result<Answer> {
-        let ready = Ready::new(self, choice)?;
+        let changed = self.changed(choice);
+        let ready = Ready::new(self, &changed)?;
         let alone = self.over_steps(&ready, choice, Losses::default());
         let contended = self.losses(choice).map(|losses| self.over_steps(&ready, choice, losses));
         Ok(Answer { choice: choice.clone(), alone, contended })
@@ -223,7 +241,7 @@ impl Rewiring {
         choice: &Choice,
         number: u32,
     ) -> Result<(Assigned, Vec<Executed>, &Step)> {
-        let ready = Ready::new(self, choice)?;
+        let ready = Ready::new(self, &self.changed(choice))?;
         let step = self.step(number)?;
         let losses = self.losses(choice).unwrap_or_default();
         let (executed, _) = ready.replay(step, losses, choice.host);
@@ -240,7 +258,9 @@ impl Rewiring {
                 let (executed, after) = ready.replay(step, losses, choice.host);
                 // what a replay does not have, such as the host between steps, stays as it was measured
                 let length = self.length(at);
-                let rewired = (length + (after - before) as f64 / 1e3).max(f64::MIN_POSITIVE);
+                // but for the gap between two graphs, where the host is what is left out
+                let left_out = if choice.host { 0 } else { step.between_graphs };
+                let rewired = (length + (after - before - left_out) as f64 / 1e3).max(f64::MIN_POSITIVE);
                 (rewired, length / rewired, exposed_us(&executed, self.steps.ranks))
             })
             .collect();

@@ -8,6 +8,7 @@ use super::steps::Steps;
 use crate::base::error::{Error, Result};
 use crate::machine::hardware::{CollectiveScale, Target};
 use crate::table::{Collective, P2p};
+use crate::trace::rules::function;
 
 /// What an all-reduce of a trace is, as far as a profile knows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,23 +21,24 @@ pub(super) struct Known {
     pub is_estimate: bool,
 }
 
-/// Which all-reduce a kernel is, by its name.
-pub(super) fn by_name(name: &str) -> Option<Collective> {
+/// Which all-reduces a kernel is, by its name, the one that decides its time first: one that fuses and takes one shot is
+/// both. Empty where the name does not tell.
+pub(super) fn by_name(name: &str) -> Vec<Collective> {
+    let function = function(name).to_ascii_lowercase();
     let name = name.to_ascii_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
-    if has(&["multimem"]) {
-        Some(Collective::Multimem)
-    } else if has(&["ncclsym"]) {
-        Some(Collective::Symmetric)
-    } else if has(&["nccl", "rccl"]) {
-        Some(Collective::Nccl)
-    } else if has(&["1stage", "one_shot", "oneshot"]) {
-        Some(Collective::OneShot)
-    } else if has(&["2stage", "two_shot", "twoshot"]) {
-        Some(Collective::TwoShot)
-    } else {
-        None
-    }
+    // pattern 0 of TensorRT-LLM's fusion kernels is an all-reduce alone
+    let is_alone = has(&["allreducefusionpattern)0,", "allreducefusionpattern)0>"]);
+    let norms = ["fusion", "fused", "norm", "residual"].iter().any(|word| function.contains(word));
+    let is = [
+        (Collective::Fused, norms && !is_alone),
+        (Collective::Multimem, has(&["multimem"])),
+        (Collective::Symmetric, has(&["ncclsym"])),
+        (Collective::Nccl, has(&["nccl", "rccl"]) && !has(&["ncclsym"])),
+        (Collective::OneShot, has(&["1stage", "one_shot", "oneshot"])),
+        (Collective::TwoShot, has(&["2stage", "two_shot", "twoshot"])),
+    ];
+    is.into_iter().filter(|(_, is_it)| *is_it).map(|(collective, _)| collective).collect()
 }
 
 /// How long a message takes by a collective in a profile (us).
@@ -79,12 +81,13 @@ pub(super) fn known(
     bytes: Option<f64>,
     own: Option<Collective>,
 ) -> Known {
-    let collective = own.or_else(|| by_name(&steps.all_reduce));
+    let collective = own;
     if let Some(bytes) = bytes {
         return Known { collective, bytes, is_estimate: false };
     }
     let time_us = steps.usual_transfer() as f64 / 1e3;
-    let like = collective.unwrap_or_default();
+    let is_known = |own: &Collective| us(target, *own, P2p::On, tp, 1e4).is_ok();
+    let like = collective.filter(is_known).unwrap_or_default();
     Known { collective, bytes: bytes_of(target, like, tp, time_us), is_estimate: true }
 }
 

@@ -9,9 +9,13 @@ use super::period::{self, Repeat};
 use super::steps::{Asked, Spans, Step, Steps, assembled, follow, is_all_reduce, ranks, step, unlike};
 use crate::base::error::{Error, Result};
 use crate::base::text::counted;
-use crate::plan::Phase;
+use crate::plan::{Lane, Phase};
 use crate::study::analysis::clocks;
 use crate::trace::Trace;
+use crate::trace::overlap::intervals::{Coverage, union};
+
+/// From this share of the all-reduces' time on that kernels hide, a trace is not of standard layers.
+const HIDDEN: f64 = 0.5;
 
 /// The steps of a foreign trace, from what repeats in it.
 pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
@@ -64,6 +68,16 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
         return Err(unlike(layers, count));
     }
     let overlapped = overlapped(&ranks[0]);
+    if overlapped > HIDDEN {
+        return Err(Error::input_help(
+            format!(
+                "{:.0} % of the all-reduces' time lies beside kernels: the engine hides its communication already, and \
+                 rewiring begins with all-reduces that kernels wait for",
+                100.0 * overlapped
+            ),
+            "record the same engine without overlap of communication (standard layers, no micro-batches)",
+        ));
+    }
     if overlapped > 0.05 {
         notes.push(format!(
             "{:.0} % of the all-reduces' time lies beside kernels already: the trace may be of another architecture \
@@ -159,12 +173,13 @@ fn alike(
 
 /// The share of all-reduces' time in which kernels of the same rank ran.
 fn overlapped(rank: &Spans<'_>) -> f64 {
-    let (mut all, mut beside) = (0i64, 0i64);
+    let computes = rank.spans.iter().filter(|span| span.lane == Lane::Compute);
+    let computes = Coverage::new(union(computes.map(|span| (span.start_ns, span.end_ns))));
+    let (mut all, mut beside, mut near) = (0i64, 0i64, 0);
     for &at in &rank.reduces {
         let reduce = rank.spans[at];
         all += reduce.end_ns - reduce.start_ns;
-        let near = rank.spans[at + 1..].iter().take_while(|span| span.start_ns < reduce.end_ns);
-        beside += near.map(|span| span.end_ns.min(reduce.end_ns) - span.start_ns).sum::<i64>();
+        beside += computes.near((reduce.start_ns, reduce.end_ns), &mut near);
     }
     if all > 0 { beside as f64 / all as f64 } else { 0.0 }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::foreign::foreign;
-use super::stretch::{Kernel, Stretch, releases};
+use super::stretch::{Kernel, Launches, Release, Stretch};
 use super::wire::middle;
 use crate::base::error::{Error, Result};
 use crate::base::text::counted;
@@ -62,6 +62,10 @@ pub(super) struct Step {
     pub key: StepKey,
     /// When it began, and when the next one did or, of the last, when it ended (ns of the trace).
     pub time: (i64, i64),
+    /// When the host had launched its first kernel (ns of the trace), where that is recorded.
+    pub launched: Option<i64>,
+    /// At its end, how long no CUDA graph of the next step was launched (ns).
+    pub between_graphs: i64,
     /// What each rank did, ascending by rank.
     pub ranks: Vec<OfRank>,
     /// The all-reduces of attention and MLP of every layer in turn.
@@ -69,8 +73,10 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// Lets the step end where the next one begins (ns of the trace).
-    fn end_at(&mut self, begins: i64) {
+    /// Lets the step end where the next one begins (ns of the trace). `launched`: when the host had launched that one, where
+    /// both replay CUDA graphs.
+    fn end_at(&mut self, begins: i64, launched: Option<i64>) {
+        self.between_graphs = launched.map_or(0, |at| (at.min(begins) - self.time.1).max(0));
         self.time.1 = begins;
     }
 }
@@ -86,6 +92,10 @@ pub struct Steps {
     pub phase: Phase,
     /// The name of the all-reduce, as the trace has it.
     pub all_reduce: String,
+    /// Whether the host's launches are recorded.
+    pub has_launches: bool,
+    /// Whether steps replay CUDA graphs.
+    pub has_graphs: bool,
     /// Sentences about what was taken for granted, or left out.
     pub notes: Vec<String>,
     /// How many steps were found; of more than 64 as many are looked at.
@@ -99,8 +109,7 @@ pub(super) struct Spans<'a> {
     pub spans: Vec<&'a Span>,
     /// Places of the all-reduces among them.
     pub reduces: Vec<usize>,
-    /// What a launch takes to arrive, where launches are known (ns).
-    delay: Option<i64>,
+    launches: Launches,
     /// What to add to the rank's times (ns).
     offset: i64,
 }
@@ -144,11 +153,21 @@ impl Steps {
 
     /// The share of the steps' time in which a rank waited for the host (0 to 1).
     pub fn host_share(&self) -> f64 {
+        self.share(|stretch| stretch.host)
+    }
+
+    /// The part of [`Self::host_share`] between CUDA graphs.
+    pub fn between_graphs_share(&self) -> f64 {
+        self.share(|stretch| stretch.between_graphs)
+    }
+
+    /// The share of the steps' time that is a part of their stretches, and the gaps between graphs of two steps.
+    fn share(&self, part: fn(&Stretch) -> i64) -> f64 {
         let (mut host, mut all) = (0i64, 0i64);
         for step in &self.steps {
             for rank in &step.ranks {
                 let of = [&rank.lead, &rank.head].into_iter().chain(&rank.modules);
-                host += of.map(|stretch| stretch.host).sum::<i64>();
+                host += step.between_graphs + of.map(part).sum::<i64>();
                 all += step.time.1 - step.time.0;
             }
         }
@@ -215,7 +234,7 @@ fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
         // a step ends where the next one of its generation begins
         let next = places.get(at + 1).filter(|(next, _)| next.sample == key.sample);
         if let Some(begins) = next.and_then(|(_, range)| begin(range)) {
-            step.end_at(begins);
+            step.end_at(begins, None);
         }
         Some(step)
     };
@@ -279,9 +298,14 @@ pub(super) fn assembled(
     phase: Phase,
 ) -> Steps {
     let first = &ranks[0];
-    let reduce = first.reduces.last().map(|at| first.spans[*at]);
-    let name = reduce.and_then(|span| trace.operations.get(span.operation as usize));
+    let mut counts: HashMap<u32, usize> = HashMap::new();
+    first.reduces.iter().for_each(|at| *counts.entry(first.spans[*at].operation).or_default() += 1);
+    let usual =
+        counts.into_iter().max_by_key(|(operation, count)| (*count, std::cmp::Reverse(*operation)));
+    let name = usual.and_then(|(operation, _)| trace.operations.get(operation as usize));
     Steps {
+        has_launches: ranks.iter().any(|rank| rank.launches.are_recorded()),
+        has_graphs: ranks.iter().any(|rank| !rank.launches.replays.is_empty()),
         layers,
         ranks: ranks.len() as u32,
         phase,
@@ -311,8 +335,8 @@ pub(super) fn ranks<'a>(
             spans.sort_by_key(|span| (span.start_ns, span.end_ns));
             let reduces =
                 (0..spans.len()).filter(|at| is_all_reduce(trace, spans[*at], group)).collect();
-            let delay = if is_own { None } else { releases(&spans) };
-            Spans { rank, spans, reduces, delay, offset: offsets.get(&rank).copied().unwrap_or(0) }
+            let launches = if is_own { Launches::default() } else { Launches::of(&spans) };
+            Spans { rank, spans, reduces, launches, offset: offsets.get(&rank).copied().unwrap_or(0) }
         })
         .collect();
     ranks.sort_by_key(|rank| rank.rank);
@@ -329,8 +353,9 @@ impl Spans<'_> {
         }
     }
 
-    fn released(&self, span: &Span) -> Option<i64> {
-        self.delay.map(|delay| (span.ready_ns + delay).min(span.start_ns) + self.offset)
+    fn released(&self, span: &Span) -> Option<Release> {
+        let release = self.launches.release(span)?;
+        Some(Release { at: release.at + self.offset, ..release })
     }
 }
 
@@ -354,6 +379,11 @@ pub(super) fn step(
     };
     let begins: Vec<i64> = ranks.iter().zip(places).map(first).collect::<Option<_>>()?;
     let begin = begins.iter().copied().min()?;
+    let first = ranks.iter().zip(places).zip(&begins).find(|(_, begun)| **begun == begin);
+    let launched = first.and_then(|((rank, places), _)| {
+        let release = rank.released(rank.spans[places.start])?;
+        Some(release.at).filter(|_| !rank.launches.replays.is_empty())
+    });
     let key = StepKey::of(ranks.first()?.spans[places.first()?.start]);
     let end = ranks
         .iter()
@@ -399,6 +429,8 @@ pub(super) fn step(
         number,
         key,
         time: (begin, end),
+        launched,
+        between_graphs: 0,
         reduces: (0..modules).map(reduced).collect(),
         ranks: of_ranks,
     })
@@ -409,9 +441,8 @@ pub(super) fn follow(steps: &mut [Step], follows: impl Fn(&Step, &Step) -> bool)
     for at in 1..steps.len() {
         let (before, next) = (&steps[at - 1], &steps[at]);
         if next.number == before.number + 1 && next.time.0 >= before.time.0 && follows(before, next) {
-            let begins = next.time.0;
-            let step = &mut steps[at - 1];
-            step.end_at(begins);
+            let (begins, launched) = (next.time.0, next.launched);
+            steps[at - 1].end_at(begins, launched);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a rank did between two all-reduces: how long its kernels took, and how long the host kept them waiting.
 
 use crate::trace::Span;
+use crate::trace::overlap::Replays;
 
 /// Kernels of one rank between two all-reduces, one after the other (ns).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub(super) struct Stretch {
     pub lead_kernels: u32,
     /// Gaps that the host caused: nothing was launched.
     pub host: i64,
+    /// The part of them before replays of CUDA graphs.
+    pub between_graphs: i64,
 }
 
 /// A kernel of a stretch (ns).
@@ -23,9 +26,18 @@ pub(super) struct Kernel {
     pub start: i64,
     pub end: i64,
     /// From when on it could have started as far as the host is concerned; `None` where that is not known.
-    pub released: Option<i64>,
+    pub released: Option<Release>,
     /// Whether it joins the last sum to the residual, or norms it.
     pub leads: bool,
+}
+
+/// What the host did for a kernel to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Release {
+    /// From when on the kernel could have started (ns).
+    pub at: i64,
+    /// Whether it was launched as a part of a CUDA graph.
+    pub is_replay: bool,
 }
 
 impl Stretch {
@@ -34,7 +46,7 @@ impl Stretch {
     pub fn of(
         kernels: impl IntoIterator<Item = Kernel>,
         (from, to): (i64, i64),
-        released: Option<i64>,
+        released: Option<Release>,
         origin: i64,
     ) -> Self {
         let mut stretch = Self::default();
@@ -57,9 +69,12 @@ impl Stretch {
     /// Adds a kernel that follows at time `at`; how much work it is.
     fn add(&mut self, at: i64, kernel: Kernel) -> i64 {
         let start = kernel.start.max(at);
-        let released = kernel.released.map(|time| time.min(start));
+        let released = kernel.released.map(|release| release.at.min(start));
         let base = released.map_or(at, |time| time.max(at));
         self.host += base - at;
+        if kernel.released.is_some_and(|release| release.is_replay) {
+            self.between_graphs += base - at;
+        }
         let took = (start - base) + (kernel.end - start).max(0);
         self.work += took;
         // (max, +): a kernel ends after what came before it, or after its launch
@@ -74,22 +89,48 @@ impl Stretch {
             work: self.work + added,
             floor: self.floor.map(|floor| floor + added).max(next.floor.map(|floor| floor - next.lead)),
             host: self.host + next.host,
+            between_graphs: self.between_graphs + next.between_graphs,
             ..self
         }
     }
 }
 
-/// When each span could have started as far as the host is concerned, from what the profiler knows of its launch: the
-/// launch, and what the quickest launch takes to arrive. `None` where launches are not known.
-pub(super) fn releases(spans: &[&Span]) -> Option<i64> {
-    let mut delays: Vec<i64> =
-        spans.iter().map(|span| span.start_ns - span.ready_ns).filter(|delay| *delay > 0).collect();
-    // a span of which the launch is not known is as ready as it started
-    if 2 * delays.len() < spans.len() {
-        return None;
+/// The launches of one rank's kernels.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Launches {
+    /// The time from the launch of a single kernel to its start, where nothing else holds it up; `None` where no launch is
+    /// recorded (ns).
+    delay: Option<i64>,
+    pub replays: Replays,
+}
+
+impl Launches {
+    /// From what the profiler knows of the launches of a rank's spans.
+    pub fn of(spans: &[&Span]) -> Self {
+        let replays = Replays::of(spans.iter().copied());
+        // a call that returned after its kernel had started says nothing of the way from one to the other
+        let is_single = |span: &&&Span| span.start_ns - span.ready_ns > 1 && !replays.has(span);
+        let mut delays: Vec<i64> =
+            spans.iter().filter(is_single).map(|span| span.start_ns - span.ready_ns).collect();
+        let at = delays.len() / 20;
+        let quickest = (!delays.is_empty()).then(|| *delays.select_nth_unstable(at).1);
+        let delay = quickest.or_else(|| spans.iter().any(|span| span.is_launch_known()).then_some(0));
+        Self { delay, replays }
     }
-    let at = delays.len() / 20;
-    Some(*delays.select_nth_unstable(at).1)
+
+    /// True if any launch is recorded.
+    pub fn are_recorded(&self) -> bool {
+        self.delay.is_some()
+    }
+
+    /// From when on a span could have started as far as the host is concerned; `None` where its launch is not recorded. A
+    /// replay's first kernel pays the graph's own start, which no host can take away; the others follow the first.
+    pub fn release(&self, span: &Span) -> Option<Release> {
+        let delay = self.delay.filter(|_| span.is_launch_known())?;
+        let is_replay = self.replays.has(span);
+        let at = span.ready_ns + if is_replay { 0 } else { delay };
+        Some(Release { at: at.min(span.start_ns), is_replay })
+    }
 }
 
 #[cfg(test)]
@@ -99,17 +140,31 @@ mod tests {
     use super::*;
 
     fn kernel(start: i64, end: i64, released: Option<i64>) -> Kernel {
+        let released = released.map(release);
         Kernel { start, end, released, leads: false }
+    }
+
+    fn release(at: i64) -> Release {
+        Release { at, is_replay: false }
     }
 
     #[test]
     fn gaps_are_work_unless_the_host_caused_them() {
         // launched long before: the gap of 5 is the device's
-        let own = Stretch::of([kernel(10, 30, Some(2)), kernel(35, 50, Some(3))], (10, 60), Some(4), 0);
+        let own = Stretch::of(
+            [kernel(10, 30, Some(2)), kernel(35, 50, Some(3))],
+            (10, 60),
+            Some(release(4)),
+            0,
+        );
         assert_eq!((own.work, own.host), (50, 0));
         // the second was launched at 34: the device waited from 30 on
-        let late =
-            Stretch::of([kernel(10, 30, Some(2)), kernel(35, 50, Some(34))], (10, 50), Some(4), 0);
+        let late = Stretch::of(
+            [kernel(10, 30, Some(2)), kernel(35, 50, Some(34))],
+            (10, 50),
+            Some(release(4)),
+            0,
+        );
         assert_eq!((late.work, late.host, late.floor), (36, 4, Some(50)));
         // unknown launches: every gap is the device's
         let unknown = Stretch::of([kernel(10, 30, None), kernel(35, 50, None)], (10, 60), None, 0);
@@ -131,7 +186,7 @@ mod tests {
                 at = start + length;
             }
             let to = at + tail;
-            let stretch = Stretch::of(kernels, (1_000, to), known.then_some(to - 5), 1_000);
+            let stretch = Stretch::of(kernels, (1_000, to), known.then_some(release(to - 5)), 1_000);
             let end = stretch.work.max(stretch.floor.unwrap_or(i64::MIN));
             prop_assert_eq!(end, to - 1_000);
             prop_assert_eq!(stretch.work + stretch.host, to - 1_000);

@@ -261,7 +261,8 @@ impl<W: Write> ChromeFile<'_, W> {
         self.events.complete(("user_annotation", &name), row, times, args)
     }
 
-    /// A span: on the device what was executed, on the host its launch, which ends when it was ready.
+    /// A span: on the device what was executed, on the host its launch, which ends when it was ready; none where an
+    /// imported trace records none.
     fn span(&mut self, span: &Span, event: &OperationEvent, correlation: u64) -> io::Result<()> {
         let row = self.row(span);
         let stream = self.trace.meta.streams.get(usize::from(span.stream));
@@ -280,6 +281,9 @@ impl<W: Write> ChromeFile<'_, W> {
                 row.tid, event.args
             ),
         )?;
+        if self.trace.meta.import.is_some() && !span.is_launch_known() {
+            return Ok(());
+        }
         // launched within its range, on whose row readers look for it
         let range = self.trace.ranges.get(span.launched.range as usize);
         let (tid, launched_ns) = range.map_or((LAUNCHES, span.ready_ns), |range| {

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, HashMap};
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::intervals::{Coverage, Interval, length};
 use super::lanes::Lanes;
 use super::report::us;
-use super::runs::{Runs, is_memory};
+use super::runs::{Class, Runs};
 use crate::plan::Lane;
 use crate::trace::{OperationInfo, Trace};
 
@@ -38,6 +39,9 @@ pub struct BreakdownRow {
 pub struct Cell {
     pub count: u64,
     pub total_ns: i64,
+    /// Of communication: the part of `total_ns` during which the rank computed.
+    pub hidden_ns: i64,
+    /// Of communication: its share of the rank's exposed time, in which each moment counts once ([`Exposure`]).
     pub exposed_ns: i64,
     pub longest_ns: i64,
 }
@@ -46,8 +50,36 @@ impl Cell {
     pub fn add(&mut self, other: &Self) {
         self.count += other.count;
         self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.hidden_ns = self.hidden_ns.saturating_add(other.hidden_ns);
         self.exposed_ns = self.exposed_ns.saturating_add(other.exposed_ns);
         self.longest_ns = self.longest_ns.max(other.longest_ns);
+    }
+}
+
+/// Exposed communication of one rank, each moment of it once: where collectives run at once, it counts for the one that
+/// started first. So what operations expose adds up to what the rank exposes. Spans come in order of their starts.
+#[derive(Clone, Copy, Debug)]
+pub struct Exposure {
+    /// Where the communication so far ends.
+    until: i64,
+    near: usize,
+}
+
+impl Default for Exposure {
+    fn default() -> Self {
+        Self { until: i64::MIN, near: 0 }
+    }
+}
+
+impl Exposure {
+    /// What the next span adds to the exposed time (ns).
+    pub fn add(&mut self, (start, end): Interval, compute: &Coverage) -> i64 {
+        let new = (start.max(self.until), end);
+        if new.0 >= new.1 {
+            return 0;
+        }
+        self.until = end;
+        new.1 - new.0 - compute.near(new, &mut self.near)
     }
 }
 
@@ -75,7 +107,9 @@ impl Tally {
                     cell.total_ns = cell.total_ns.saturating_add(duration);
                     cell.longest_ns = cell.longest_ns.max(duration);
                     if span.lane == Lane::Comm {
-                        cell.exposed_ns += duration - compute.near(interval, &mut near);
+                        let hidden = compute.near(interval, &mut near);
+                        cell.hidden_ns += hidden;
+                        cell.exposed_ns += duration - hidden;
                     }
                 });
                 cells
@@ -84,7 +118,39 @@ impl Tally {
                 all.iter_mut().flatten().zip(more.iter().flatten()).for_each(|(a, b)| a.add(b));
                 all
             });
-        Self { cells }
+        let mut tally = Self { cells };
+        tally.expose_once(runs, lanes);
+        tally
+    }
+
+    /// Takes out of what operations expose what several of them do at once. Nothing to do where all run one by one.
+    fn expose_once(&mut self, runs: &Runs, lanes: &[Lanes]) {
+        let united = lanes.iter().fold(0i64, |sum, lanes| sum.saturating_add(length(&lanes.comm)));
+        let of_comm = |cells: &[Cell; 2]| cells[Lane::Comm as usize].total_ns;
+        if self.cells.iter().map(of_comm).fold(0, i64::saturating_add) == united {
+            return;
+        }
+        let each: Vec<Vec<(u32, i64)>> = (0..runs.ranks.len())
+            .into_par_iter()
+            .map(|rank| {
+                let mut spans: Vec<(Interval, u32)> = Vec::new();
+                runs.each(&runs.by_rank[rank], |span, interval| {
+                    if runs.class(span) == Class::Comm {
+                        spans.push((interval, span.operation));
+                    }
+                });
+                spans.sort_unstable();
+                let (compute, mut exposure) = (&lanes[rank].compute, Exposure::default());
+                spans.into_iter().map(|(at, operation)| (operation, exposure.add(at, compute))).collect()
+            })
+            .collect();
+        let of_comm = |cells: &mut [Cell; 2]| cells[Lane::Comm as usize].exposed_ns = 0;
+        self.cells.iter_mut().for_each(of_comm);
+        for (operation, exposed) in each.into_iter().flatten() {
+            if let Some(cells) = self.cells.get_mut(operation as usize) {
+                cells[Lane::Comm as usize].exposed_ns += exposed;
+            }
+        }
     }
 
     /// Executions of an operation on the comm lane.
@@ -98,12 +164,12 @@ impl Tally {
         trace: &'a Trace,
     ) -> impl Iterator<Item = (&'a OperationInfo, &'static str, Cell)> {
         trace.operations.iter().zip(&self.cells).flat_map(|(operation, cells)| {
-            let memory = is_memory(&operation.kind);
             [Lane::Compute, Lane::Comm].into_iter().zip(cells).filter(|(_, cell)| cell.count > 0).map(
                 move |(lane, cell)| {
-                    let exposed_ns = if memory { 0 } else { cell.exposed_ns };
-                    let lane = if memory { "memory" } else { lane.as_str() };
-                    (operation, lane, Cell { exposed_ns, ..*cell })
+                    let class = Class::of(operation, lane);
+                    let of_comm = |ns: i64| if class == Class::Comm { ns } else { 0 };
+                    let [hidden_ns, exposed_ns] = [cell.hidden_ns, cell.exposed_ns].map(of_comm);
+                    (operation, class.as_str(), Cell { hidden_ns, exposed_ns, ..*cell })
                 },
             )
         })

@@ -13,6 +13,7 @@ pub struct Lanes {
     pub comm: Vec<Interval>,
     pub compute: Coverage,
     pub memory: Vec<Interval>,
+    pub other: Vec<Interval>,
     pub peer_wait: Vec<Interval>,
     /// First start and last end, events without length included.
     pub extent: Option<Interval>,
@@ -24,6 +25,7 @@ pub struct LanesBuilder {
     comm: UnionBuilder,
     compute: UnionBuilder,
     memory: UnionBuilder,
+    other: UnionBuilder,
     peer_wait: UnionBuilder,
     extent: Option<Interval>,
 }
@@ -34,6 +36,7 @@ impl LanesBuilder {
     pub fn add(&mut self, span: &Span, interval: Interval, class: Class) {
         match class {
             Class::Memory => self.memory.add(interval),
+            Class::Other => self.other.add(interval),
             Class::Compute => self.compute.add(interval),
             Class::Comm => {
                 self.comm.add(interval);
@@ -56,6 +59,7 @@ impl LanesBuilder {
         self.comm.append(other.comm);
         self.compute.append(other.compute);
         self.memory.append(other.memory);
+        self.other.append(other.other);
         self.peer_wait.append(other.peer_wait);
         if let Some(extent) = other.extent {
             self.reach(extent);
@@ -68,6 +72,7 @@ impl LanesBuilder {
             comm: self.comm.finish(),
             compute: Coverage::new(self.compute.finish()),
             memory: self.memory.finish(),
+            other: self.other.finish(),
             peer_wait: self.peer_wait.finish(),
             extent: self.extent,
         }
@@ -104,7 +109,7 @@ impl Lanes {
 
     /// When any lane was busy.
     pub fn busy(&self) -> Vec<Interval> {
-        merge(&[&self.comm, self.compute.union(), &self.memory])
+        merge(&[&self.comm, self.compute.union(), &self.memory, &self.other])
     }
 
     /// When no lane was busy, between the first start and the last end.
@@ -119,7 +124,10 @@ impl Lanes {
     pub fn sums(&self) -> Nanoseconds {
         let [comm, compute] = [&self.comm[..], self.compute.union()].map(length);
         let overlap = common_length(&self.comm, self.compute.union());
-        let busy = if self.memory.is_empty() { comm + compute - overlap } else { length(&self.busy()) };
+        let busy = match self.memory.is_empty() && self.other.is_empty() {
+            true => comm + compute - overlap,
+            false => length(&self.busy()),
+        };
         let span = self.extent.map_or(0, |(start, end)| end.saturating_sub(start));
         Nanoseconds {
             comm_ns: comm,

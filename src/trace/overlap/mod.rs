@@ -3,12 +3,14 @@
 mod breakdown;
 pub mod intervals;
 mod lanes;
+mod replays;
 mod report;
 mod runs;
 
-pub use breakdown::{BreakdownRow, Cell, Tally};
+pub use breakdown::{BreakdownRow, Cell, Exposure, Tally};
 pub use lanes::{Lanes, LanesBuilder};
+pub use replays::Replays;
 pub use report::{
     Nanoseconds, OverlapReport, RankOverlap, decode_overlap, exposed_intervals, overlap, summarise, us,
 };
-pub use runs::{Class, Run, Runs, Selection, StepKey, is_memory, origin_ns};
+pub use runs::{Class, Run, Runs, Selection, StepKey, origin_ns};

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::breakdown::{BreakdownRow, Tally};
 use super::intervals::{Interval, UnionBuilder, clip, difference};
 use super::lanes::{Lanes, LanesBuilder};
-use super::runs::{Class, Runs, Selection, is_memory, origin_ns};
+use super::runs::{Class, Runs, Selection, origin_ns};
 use crate::plan::{Lane, Phase};
 use crate::table::{Overlap, Provenance, overlap_pct};
 use crate::trace::{Span, Trace};
@@ -190,14 +190,16 @@ pub fn decode_overlap(spans: &[Span], ranks: u32) -> Option<Overlap> {
 pub fn exposed_intervals(trace: &Trace, rank: u32, from_ns: i64, to_ns: i64) -> Vec<Interval> {
     let origin = origin_ns(trace);
     let bounds = (origin.saturating_add(from_ns), origin.saturating_add(to_ns));
-    let memory: Vec<bool> = trace.operations.iter().map(|o| is_memory(&o.kind)).collect();
     let (mut comm, mut compute) = (UnionBuilder::default(), UnionBuilder::default());
     for span in trace.spans.iter().filter(|span| span.rank == rank) {
-        match clip((span.start_ns, span.end_ns.max(span.start_ns)), bounds) {
-            Some(_) if memory.get(span.operation as usize).copied().unwrap_or(false) => {}
-            Some(interval) if span.lane == Lane::Comm => comm.add(interval),
-            Some(interval) => compute.add(interval),
-            None => {}
+        let Some(interval) = clip((span.start_ns, span.end_ns.max(span.start_ns)), bounds) else {
+            continue;
+        };
+        let Some(operation) = trace.operations.get(span.operation as usize) else { continue };
+        match Class::of(operation, span.lane) {
+            Class::Comm => comm.add(interval),
+            Class::Compute => compute.add(interval),
+            Class::Memory | Class::Other => {}
         }
     }
     difference(&comm.finish(), &compute.finish())

@@ -10,19 +10,11 @@ use rayon::prelude::*;
 
 use super::intervals::{Interval, clip};
 use crate::plan::{Lane, Phase};
-use crate::trace::{NO_STEP, Span, Trace};
+use crate::trace::rules::OTHER;
+use crate::trace::{NO_STEP, OperationInfo, Span, Trace};
 
 /// Spans that one thread takes at a time. Also the longest run.
 const PIECE: usize = 1 << 16;
-
-/// Kinds of imported operations that are neither computation nor communication: copies, fills, and what
-/// rules take for nothing of it all.
-const MEMORY_KINDS: [&str; 3] = ["memcpy", "memset", crate::trace::rules::OTHER];
-
-/// Whether operations of this kind are neither computation nor communication (imported traces only).
-pub fn is_memory(kind: &str) -> bool {
-    MEMORY_KINDS.contains(&kind)
-}
 
 /// Which spans to look at; `None` means all.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,6 +36,12 @@ impl Selection {
     pub fn of_step(key: StepKey) -> Self {
         let step = (key.phase == Phase::Decode).then_some(key.step);
         Self { sample: Some(key.sample), phase: Some(key.phase), step, ..Self::default() }
+    }
+
+    /// True if nothing is left out.
+    pub fn is_everything(&self) -> bool {
+        (self.sample, self.phase, self.step) == (None, None, None)
+            && (self.from_ns, self.to_ns) == (None, None)
     }
 
     fn wants(&self, step: &StepKey) -> bool {
@@ -112,7 +110,32 @@ pub struct Run {
 pub enum Class {
     Compute,
     Comm,
+    /// Copies and fills of imported traces.
     Memory,
+    /// Keeps the device busy, and counts for nothing else.
+    Other,
+}
+
+impl Class {
+    /// The class of an operation's spans on a lane.
+    pub fn of(operation: &OperationInfo, lane: Lane) -> Self {
+        match (operation.kind.as_str(), lane) {
+            ("memcpy" | "memset", _) => Self::Memory,
+            (OTHER, _) => Self::Other,
+            (_, Lane::Compute) => Self::Compute,
+            (_, Lane::Comm) => Self::Comm,
+        }
+    }
+
+    /// The lane's name in tables.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Compute => "compute",
+            Self::Comm => "comm",
+            Self::Memory => "memory",
+            Self::Other => OTHER,
+        }
+    }
 }
 
 /// The runs of a selection, and what is needed to look at their spans.
@@ -128,8 +151,8 @@ pub struct Runs<'a> {
     pub ranks: Vec<u32>,
     /// Selected runs by rank, in the order of the trace.
     pub by_rank: Vec<Vec<Run>>,
-    /// Whether an operation copies or fills memory.
-    memory: Vec<bool>,
+    /// The class of each operation on the compute and on the comm lane.
+    classes: Vec<[Class; 2]>,
 }
 
 /// The first start of a trace (ns): the zero of all windows. 0 for an empty trace.
@@ -162,17 +185,18 @@ impl<'a> Runs<'a> {
         for (rank, runs) in by_rank.iter_mut().enumerate() {
             runs.iter_mut().for_each(|run| run.rank = rank);
         }
-        let memory = trace.operations.iter().map(|o| is_memory(&o.kind)).collect();
-        Self { trace, selection: *selection, origin, bounds, ranks, by_rank, memory }
+        let of = |operation| [Lane::Compute, Lane::Comm].map(|lane| Class::of(operation, lane));
+        let classes = trace.operations.iter().map(of).collect();
+        Self { trace, selection: *selection, origin, bounds, ranks, by_rank, classes }
     }
 
     /// The class of a span's operation.
     #[inline]
     pub fn class(&self, span: &Span) -> Class {
-        match span.lane {
-            _ if self.memory.get(span.operation as usize).copied().unwrap_or(false) => Class::Memory,
-            Lane::Compute => Class::Compute,
-            Lane::Comm => Class::Comm,
+        match self.classes.get(span.operation as usize) {
+            Some(classes) => classes[span.lane as usize],
+            None if span.lane == Lane::Comm => Class::Comm,
+            None => Class::Compute,
         }
     }
 

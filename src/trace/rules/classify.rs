@@ -13,7 +13,7 @@ use crate::trace::{CollectiveInfo, OperationInfo, Span, Trace};
 pub const OTHER: &str = "other";
 
 /// Words in a function's name that hint at communication.
-const HINTS: [&str; 21] = [
+const HINTS: [&str; 26] = [
     "reduce",
     "gather",
     "scatter",
@@ -35,6 +35,11 @@ const HINTS: [&str; 21] = [
     "dispatch",
     "combine",
     "barrier",
+    "exchange",
+    "a2a",
+    "rdma",
+    "nvlink",
+    "collective",
 ];
 
 /// An operation is long from this share of all operations' time on: 1 / 1000.
@@ -87,6 +92,9 @@ impl Rules {
 
         unsure.sort_by(|a, b| longest_first(&a.operation, &b.operation));
         unsure.truncate(MOST_UNSURE);
+        if let Some(import) = &mut trace.meta.import {
+            import.unsure.clone_from(&unsure);
+        }
         let by_rule =
             self.rules.iter().zip(matched).map(|(rule, found)| (rule.name.as_str(), rule.what, found));
         let matches = std::iter::once(("copies and fills, says the profiler", What::Memory, category))

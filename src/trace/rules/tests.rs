@@ -118,6 +118,36 @@ fn default_rules_know_the_collectives_of_the_field() {
         ("void mscclpp::executionKernel<float>(int)", "collective"),
         ("void tensorrt_llm::kernels::moeAllToAllKernel<2>(int)", "all_to_all"),
         ("void multimem_one_shot_reduce<float>()", "collective"),
+        (
+            "void tensorrt_llm::kernels::moe_comm::moeA2ADispatchKernel<tensorrt_llm::kernels::moe_comm::WarpPolicy, 8>(x)",
+            "all_to_all",
+        ),
+        ("void tensorrt_llm::kernels::moe_comm::moeA2ACombineKernel<__nv_bfloat16, 8>(x)", "all_to_all"),
+        ("void hybrid_ep::dispatch_kernel<hybrid_ep::config, 8>(x)", "all_to_all"),
+        ("void hybrid_ep::combine_kernel<8>(x)", "all_to_all"),
+        ("_ZN9hybrid_ep14combine_kernelILi8EEEvPv", "all_to_all"),
+        ("_ZN7deep_ep9internode8dispatchILb0ELi8EEEvP4int4", "all_to_all"),
+        ("void barrier_on_stream_kernel_threadgroup<(threadgroup_t)2>(int)", "collective"),
+        ("void fcollect_on_stream_kernel<int>(int)", "collective"),
+        ("exchangeSplitAndOffset(long*, long*)", "all_to_all"),
+        ("allToAllV(void*, void*, long*)", "all_to_all"),
+        ("a2a_dispatch_send_kernel", "all_to_all"),
+        (
+            "void flashinfer::trtllm_mnnvl_allreduce::oneshotAllreduceFusionKernel<8, float>(x)",
+            "all_reduce",
+        ),
+        (
+            "void flashinfer::trtllm_allreduce_fusion::moereduction_allreduce_fusion_kernel_oneshot_lamport<8>(x)",
+            "all_reduce",
+        ),
+        ("void aiter::reduce_scatter_cross_device_store<half, 8>(x)", "reduce_scatter"),
+        ("void mori::moe::EpDispatchIntraNodeKernel<__hip_bfloat16>(x)", "all_to_all"),
+        (
+            "void c10d::symmetric_memory::(anonymous namespace)::barrier_kernel(unsigned int**)",
+            "collective",
+        ),
+        ("hcom_allReduce__123_0_1", "all_reduce"),
+        ("hcom_broadcast__123_0_1", "collective"),
     ] {
         assert_eq!(class("default", name), (Lane::Comm, kind.into()), "{name}");
     }
@@ -143,7 +173,14 @@ fn default_rules_leave_computation_alone() {
         "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64",
         "void gemm_allreduce_fused_kernel<128>(float*)",
         "void warpAllReduceSum<float>(float*)",
-        "void __amd_rocclr_copyBuffer(void*)",
+        "void deep_ep::layout::get_dispatch_layout<256, 32, 8>(long const*)",
+        "void tensorrt_llm::kernels::moe_comm::moeA2APrepareDispatchKernel(int*)",
+        "void hybrid_ep::scan_kernel<1024>(int*)",
+        "_fwd_kernel_ep_scatter_2",
+        "void moe::permute_dispatch_kernel<half>(half*)",
+        "void vectorized_elementwise_kernel<4, dispatch>(int)",
+        "void cub::DispatchReduceKernel<1>(int)",
+        "MatmulAllReduce_bf16",
         "",
     ] {
         let (lane, kind) = class("default", name);
@@ -158,6 +195,15 @@ fn memory_goes_by_the_profilers_category_and_then_by_name() {
         assert_eq!(kind_of(rules, "ncclKernel fill", "memset"), (Lane::Compute, "memset".into()));
         assert_eq!(class(rules, "Memcpy HtoD (Pinned -> Device)").1, "memcpy");
         assert_eq!(class(rules, "Memset (Device)").1, "memset");
+    }
+    for (name, kind) in [
+        ("__amd_rocclr_copyBuffer", "memcpy"),
+        ("__amd_rocclr_copyBufferRect.kd", "memcpy"),
+        ("__amd_rocclr_fillBufferAligned", "memset"),
+        ("MEMORY_COPY_DEVICE_TO_HOST", "memcpy"),
+        ("CopyHostToDevice", "memcpy"),
+    ] {
+        assert_eq!(class("default", name), (Lane::Compute, kind.into()), "{name}");
     }
 }
 
@@ -176,7 +222,7 @@ fn the_nccl_name_rules_look_at_the_beginning_of_the_name_or_for_nccl_kernel() {
     }
 }
 
-/// What `get_kernel_type` of Holistic Trace Analysis 0.5.0 answers.
+/// What `get_kernel_type` of Holistic Trace Analysis answers since 0.5.
 #[test]
 fn the_hta_rules_answer_as_holistic_trace_analysis() {
     for (name, category, kind) in [

@@ -95,6 +95,8 @@ pub(super) struct Arguments<'a> {
     pub(super) group_ranks: Option<&'a [u8]>,
     /// Whether there are arguments of a collective.
     pub(super) is_collective: bool,
+    /// Of a copy or fill.
+    pub(super) bytes: Option<&'a [u8]>,
 }
 
 impl<'a> Event<'a> {
@@ -185,6 +187,7 @@ impl<'a> Event<'a> {
             match key {
                 b"stream" => arguments.stream = value.text(),
                 b"device" => arguments.device = value.text(),
+                b"bytes" => arguments.bytes = value.text(),
                 b"correlation" => arguments.correlation = value.text(),
                 b"Rank" => arguments.rank = value.text(),
                 b"Process Group Ranks" => arguments.group_ranks = value.text(),

@@ -15,7 +15,7 @@ use crate::trace::import::steps::{Candidate, FileSteps, StepName, step_name};
 use crate::trace::import::times::{
     Clock, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced,
 };
-use crate::trace::{LaunchSite, NO_STEP, Range};
+use crate::trace::{LaunchSite, NO_STEP, Range, Span};
 
 /// Result of [`link`].
 #[derive(Debug, Default)]
@@ -69,6 +69,14 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
         let is_graph = |text: &[u8]| memchr::memmem::find(text, b"GraphLaunch").is_some();
         names.filter(|(text, _)| is_graph(text)).map(|(_, name)| name).collect()
     };
+    // the call that replays a graph may return after the first of its kernels started
+    let mut replayed: HashMap<u32, i64> = HashMap::new();
+    for (span, at) in table.spans.iter().zip(&launch_of) {
+        if launches.get(*at as usize).is_some_and(|launch| graphs.contains(&launch.name)) {
+            let first = replayed.entry(*at).or_insert(span.start_ns);
+            *first = span.start_ns.min(*first);
+        }
+    }
     let no_step = if host.is_empty() && device.is_empty() { 0 } else { NO_STEP };
     let mut recorded = vec![false; groups.count];
     launches.iter().for_each(|launch| recorded[groups.of_process[launch.process as usize]] = true);
@@ -81,8 +89,8 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
         .par_iter_mut()
         .zip(&launch_of)
         .with_min_len(4096)
-        .map(|(span, launch)| {
-            let Some(launch) = launches.get(*launch as usize) else {
+        .map(|(span, at)| {
+            let Some(launch) = launches.get(*at as usize) else {
                 let on_stream =
                     device.of_process(span.stream.into()).and_then(|s| s.at(span.start_ns, None));
                 // what was launched before the profile belongs to no step of the host
@@ -107,8 +115,9 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
                 _ => launch.name,
             };
             span.launched = LaunchSite { range, operator };
-            // a kernel may start before the call that launched it returns
-            span.ready_ns = launch.end_ns.min(span.start_ns);
+            // all kernels of a graph's replay share its launch
+            let first = replayed.get(at).copied().unwrap_or(span.start_ns);
+            span.ready_ns = Span::launched(launch.end_ns, first);
             1
         })
         .sum();

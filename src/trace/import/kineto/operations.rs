@@ -6,7 +6,7 @@ use super::assemble::ReadFile;
 use super::collective::{Groups, decode};
 use super::event::Gpu;
 use super::scan::unescape;
-use crate::trace::{CollectiveInfo, OperationInfo, ProcessGroup};
+use crate::trace::{CollectiveInfo, Copied, OperationInfo, ProcessGroup};
 
 /// Names of all files, decoded and numbered in their own order, so that numbers do not depend on
 /// which thread read what.
@@ -90,16 +90,23 @@ impl Operations {
 
     /// The operations as the table of a trace, and the process groups that they belong to.
     pub(super) fn table(&self, files: &[ReadFile]) -> (Vec<OperationInfo>, Vec<ProcessGroup>) {
+        let mut copied: BTreeMap<u32, Copied> = BTreeMap::new();
+        for (file, map) in files.iter().zip(&self.maps) {
+            for (operation, of_file) in &file.table.copied {
+                copied.entry(map[*operation as usize]).or_default().absorb(of_file);
+            }
+        }
         let mut groups = Groups::default();
-        let mut operation = |(name, kind): &(u32, usize)| {
+        let mut operation = |((name, kind), at): (&(u32, usize), u32)| {
             let (name, collective) = decode(&self.names.texts[*name as usize], files);
             let collective = collective.map(|(info, group)| CollectiveInfo {
                 group: group.map(|group| groups.number(group)),
                 ..info
             });
-            OperationInfo { collective, ..OperationInfo::imported(name, Gpu::ALL[*kind].as_str()) }
+            let cost = copied.get(&at).map(Copied::cost).unwrap_or_default();
+            OperationInfo { collective, cost, ..OperationInfo::imported(name, Gpu::ALL[*kind].as_str()) }
         };
-        let table = self.pairs.iter().map(&mut operation).collect();
+        let table = self.pairs.iter().zip(0..).map(&mut operation).collect();
         (table, groups.list())
     }
 }

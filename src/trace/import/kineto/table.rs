@@ -13,7 +13,7 @@ use super::scan::{Broken, Cursor};
 use crate::plan::{Lane, Phase};
 use crate::trace::import::rank::MOST_RANK;
 use crate::trace::import::times::LeftOut;
-use crate::trace::{Range, Span};
+use crate::trace::{Copied, Range, Span};
 
 /// Separates the parts of a row's key; no number and no sane name contains it.
 pub(super) const PART: u8 = 0x1f;
@@ -99,6 +99,8 @@ pub(super) struct Table {
     pub(super) ranks: BTreeMap<u16, u32>,
     /// Unlinked: `operation` is 3 x name + kind, `ready_ns` the [`link`].
     pub(super) spans: Vec<Span>,
+    /// Bytes of copies and fills by operation.
+    pub(super) copied: BTreeMap<u32, Copied>,
     pub(super) launches: Vec<Launch>,
     pub(super) comms: Vec<CommsOperator>,
     pub(super) bare: Vec<BareCollective>,
@@ -377,6 +379,10 @@ impl Table {
         };
         let operation = named.saturating_mul(3).saturating_add(gpu as u32);
         self.used[gpu as usize] += 1;
+        if gpu != Gpu::Kernel {
+            let bytes = arguments.bytes.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+            self.copied.entry(operation).or_default().add(bytes);
+        }
         self.spans.push(Span {
             sample: 0,
             phase: Phase::Decode,
@@ -490,8 +496,12 @@ impl Table {
         self.bare
             .extend(other.bare.into_iter().map(|one| BareCollective { span: first + one.span, ..one }));
         self.spans.reserve_exact(other.spans.len());
+        let named_here = |operation: u32| names[operation as usize / 3] * 3 + operation % 3;
+        for (operation, copied) in &other.copied {
+            self.copied.entry(named_here(*operation)).or_default().absorb(copied);
+        }
         self.spans.extend(other.spans.into_iter().map(|span| Span {
-            operation: names[span.operation as usize / 3] * 3 + span.operation % 3,
+            operation: named_here(span.operation),
             stream: row(&streams, span.stream),
             ..span
         }));

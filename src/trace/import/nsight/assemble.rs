@@ -17,7 +17,7 @@ use crate::trace::import::times::{
 };
 use crate::trace::rules::sort;
 use crate::trace::{
-    FORMAT_VERSION, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace, TraceMeta,
+    Copied, FORMAT_VERSION, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace, TraceMeta,
 };
 
 /// More ranks than any machine has: the ids are damaged.
@@ -52,7 +52,11 @@ pub(super) fn assemble(mut parts: Parts, notes: &mut Notes) -> Result<Trace, Str
         .gpu
         .operations
         .into_iter()
-        .map(|(name, kind)| OperationInfo::imported(name, kind))
+        .zip(0..)
+        .map(|((name, kind), at)| OperationInfo {
+            cost: parts.gpu.copied.get(&at).map(Copied::cost).unwrap_or_default(),
+            ..OperationInfo::imported(name, kind)
+        })
         .collect();
     Ok(Trace {
         meta: TraceMeta {
@@ -279,15 +283,21 @@ fn spans(
     // calls that stand for an operator have their names among those of ranges, and may launch a graph
     let mut by_call: HashMap<i64, (u32, bool)> = HashMap::new();
     let mut threads = Threads::new();
+    // of graph replays: when the first kernel started, which may be before the call returned
+    let mut replayed: HashMap<u32, i64> = HashMap::new();
+    for (event, launch) in gpu.events.iter().zip(launch_of).filter(|(event, _)| event.is_node) {
+        let first = replayed.entry(*launch).or_insert(event.start);
+        *first = event.start.min(*first);
+    }
     let (mut unlaunched, mut stepless) = (0u64, 0u64);
     let mut found = vec![false; launches.calls.len()];
     let mut spans: Vec<Span> = Vec::with_capacity(gpu.events.len());
-    for (event, launch) in gpu.events.iter().zip(launch_of) {
-        let Event { start, end, operation, place, .. } = *event;
+    for (event, at) in gpu.events.iter().zip(launch_of) {
+        let Event { start, end, operation, place, is_node, .. } = *event;
         let (rank, stream) = layout.of_place[place as usize];
         let process = gpu.places[place as usize].process;
-        let launch = launches.calls.get(*launch as usize).copied().inspect(|_| {
-            found[*launch as usize] = true;
+        let launch = launches.calls.get(*at as usize).copied().inspect(|_| {
+            found[*at as usize] = true;
         });
         unlaunched += u64::from(launch.is_none());
         if let Some(launch) = launch
@@ -323,8 +333,10 @@ fn spans(
             lane: Lane::Compute,
             stream,
             operation,
-            // a call may return after the GPU has begun
-            ready_ns: launch.map_or(start, |launch| launch.end.min(start)),
+            ready_ns: launch.map_or(start, |launch| {
+                let first = replayed.get(at).filter(|_| is_node);
+                Span::launched(launch.end, first.copied().unwrap_or(start))
+            }),
             start_ns: start,
             end_ns: end,
             last_arrival_ns: -1,

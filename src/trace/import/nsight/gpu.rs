@@ -7,6 +7,7 @@ use super::import::{Notes, interval};
 use super::launches::{Process, process};
 use super::memory;
 use crate::base::error::{Error, Result};
+use crate::trace::Copied;
 
 pub(super) const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
 const COPIES: &str = "CUPTI_ACTIVITY_KIND_MEMCPY";
@@ -38,6 +39,8 @@ pub(super) struct Event {
     pub operation: u32,
     /// Where it ran: an index into [`Gpu::places`].
     pub place: u32,
+    /// Whether it is a node of a CUDA graph.
+    pub is_node: bool,
 }
 
 /// A CUDA graph, launched and recorded as a whole.
@@ -56,6 +59,8 @@ pub(super) struct Gpu {
     pub places: Vec<Place>,
     /// The name and the kind of each different operation.
     pub operations: Vec<(String, &'static str)>,
+    /// Of each operation, the bytes that its copies or fills wrote.
+    pub copied: HashMap<u32, Copied>,
     pub graphs: Vec<GraphLaunch>,
 }
 
@@ -65,6 +70,7 @@ struct Tables {
     places: HashMap<Place, u32>,
     last_place: Option<(Place, u32)>,
     operations: HashMap<(String, &'static str), u32>,
+    copied: HashMap<u32, Copied>,
     /// Operations by what the row says, so that no name is made twice.
     by_key: HashMap<(&'static str, [i64; 3]), u32>,
 }
@@ -99,6 +105,7 @@ impl Gpu {
         gpu.graphs(db, notes);
         gpu.places = in_order(tables.places);
         gpu.operations = in_order(tables.operations);
+        gpu.copied = tables.copied;
         Ok(gpu)
     }
 
@@ -113,7 +120,8 @@ impl Gpu {
                 id.and_then(|id| db.string(id)).or(text.map(str::to_owned)).unwrap_or_default()
             };
             let Some(mut event) = tables.event(row, "kernel", notes, spelt) else { return };
-            nodes += u64::from(row.integer(name).is_some_and(|node| node != 0));
+            event.is_node = row.integer(name).is_some_and(|node| node != 0);
+            nodes += u64::from(event.is_node);
             let id = (COMMON.len()..name).find_map(|column| row.integer(column));
             event.operation = match id {
                 Some(id) => tables.operation("kernel", [id, 0, 0], || {
@@ -160,7 +168,8 @@ impl Gpu {
                     .warn(format!("table {table} has no column {}: it is left out", missing.join(", ")));
                 continue;
             }
-            let columns: Vec<&str> = COMMON.into_iter().chain(more).collect();
+            let columns: Vec<&str> =
+                COMMON.into_iter().chain(more).chain(["graphNodeId", "bytes"]).collect();
             let before = self.events.len();
             let read = db.rows(table, &columns, |row| {
                 let details = [6, 7, 8].map(|column| row.integer(column));
@@ -171,6 +180,8 @@ impl Gpu {
                 let Some(mut event) = tables.event(row, kind, notes, name) else { return };
                 let key = details.map(|detail| detail.unwrap_or(-1));
                 event.operation = tables.operation(kind, key, name);
+                event.is_node = row.integer(9).is_some_and(|node| node != 0);
+                tables.copied(event.operation, row.integer(10));
                 self.events.push(event);
             });
             notes.use_(kind, (self.events.len() - before) as u64);
@@ -235,7 +246,7 @@ impl Tables {
         };
         self.last_place = Some((place, number));
         let correlation = row.integer(4).and_then(|id| u32::try_from(id).ok()).unwrap_or(0);
-        Some(Event { start, end, correlation, operation: 0, place: number })
+        Some(Event { start, end, correlation, operation: 0, place: number, is_node: false })
     }
 
     fn operation(&mut self, kind: &'static str, key: [i64; 3], name: impl FnOnce() -> String) -> u32 {
@@ -245,6 +256,10 @@ impl Tables {
         let number = self.named(name(), kind);
         self.by_key.insert((kind, key), number);
         number
+    }
+
+    fn copied(&mut self, operation: u32, bytes: Option<i64>) {
+        self.copied.entry(operation).or_default().add(bytes.and_then(|bytes| u64::try_from(bytes).ok()));
     }
 
     fn named(&mut self, name: String, kind: &'static str) -> u32 {

@@ -222,9 +222,8 @@ impl Notes {
             events: self.events,
             used: self.used,
             ignored: self.ignored,
-            ranks_from: None,
             warnings,
-            clocks: None,
+            ..ImportReport::default()
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::import::MOST;
 use crate::base::error::{Error, Result};
+use crate::plan::Cost;
 use crate::trace::import::rank::Decision;
 use crate::trace::rules::sort;
 use crate::trace::{ImportReport, LaunchSite, OperationInfo, Range, Trace};
@@ -45,10 +46,16 @@ pub(super) fn join(traces: Vec<(Trace, Option<i64>)>, decision: Decision) -> Res
             .operations
             .into_iter()
             .map(|operation| {
-                *operations.entry(key(&operation)).or_insert_with(|| {
-                    all.operations.push(operation);
+                let number = *operations.entry(key(&operation)).or_insert_with(|| {
+                    all.operations.push(operation.clone());
                     all.operations.len() as u32 - 1
-                })
+                });
+                // copies of another mean size: of all files together it is not known
+                let known = &mut all.operations[number as usize];
+                if known.cost != operation.cost {
+                    known.cost = Cost::default();
+                }
+                number
             })
             .collect();
         let name_to: Vec<u32> = trace

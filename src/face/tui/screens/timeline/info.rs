@@ -312,7 +312,8 @@ fn launch(view: &View, pane: &Pane) -> Option<String> {
 /// When it ran, and what it waited for.
 fn timing(pane: &Pane, span: &Span) -> String {
     let mut text = interval(pane, (span.start_ns, span.end_ns));
-    if span.ready_ns >= 0 && span.ready_ns < span.start_ns {
+    // 1 ns stands for a launch that returned after the start
+    if span.ready_ns >= 0 && span.ready_ns + 1 < span.start_ns {
         text.push_str(&format!(", ready {} before", ns(span.start_ns - span.ready_ns)));
     }
     if span.last_arrival_ns >= 0 {

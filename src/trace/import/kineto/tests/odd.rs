@@ -227,7 +227,7 @@ fn kernels_are_ready_when_their_launch_returned_and_of_its_step() {
         seen,
         [
             (130_000, 4, 95_000),        // launched in the step before
-            (152_000, 5, 152_000),       // started before its launch returned
+            (152_000, 5, 151_999),       // started before its launch returned
             (170_000, NO_STEP, 170_000), // no correlation
             (190_000, NO_STEP, 190_000), // a launch that is not in the file
             (310_000, NO_STEP, 305_000), // launched outside all steps
@@ -260,7 +260,7 @@ fn old_and_rocm_traces_are_read_too() {
     assert_eq!(
         spans,
         [
-            ("a".to_owned(), "kernel", 7, 1_000),
+            ("a".to_owned(), "kernel", 7, 999), // its launch returned when it started
             ("Memcpy".to_owned(), "memcpy", 7, 4_000),
             ("Cijk_Ailk_Bljk_BBS_BH_MT128x128x32".to_owned(), "kernel", 0, 8_000),
         ]

@@ -72,7 +72,7 @@ pub fn draw(
         let selected = row.0 == table.list.selected;
         let (mark, role) = match row_of.lane {
             "comm" => collective(row_of),
-            "memory" => ("▬", Role::Series(2)),
+            "memory" | "other" => ("▬", Role::Series(2)),
             _ => ("█", Role::Series(0)),
         };
         let numbers = numbers(row_of);
