@@ -10,8 +10,8 @@ use std::os::unix::fs::FileExt;
 
 use polars_buffer::Buffer;
 use polars_core::prelude::{
-    ArrayRef, ArrowField, ArrowSchema, Column, CompatLevel, DataFrame, DataType, PolarsError,
-    PolarsResult, Schema, Series,
+    ArrayRef, ArrowDataType, ArrowField, ArrowSchema, Column, CompatLevel, DataFrame, DataType,
+    PlSmallStr, PolarsError, PolarsResult, Schema, Series,
 };
 use polars_parquet::read::{
     BasicDecompressor, ColumnChunkMetadata, FileMetadata, Filter, PageReader, column_iter_to_arrays,
@@ -84,6 +84,33 @@ impl FallibleStreamingIterator for Lent {
     }
 }
 
+/// A field of a file's schema with the unit of its numbers, which Arrow's readers find in the field's metadata.
+pub fn with_unit(field: ArrowField, unit: &str) -> ArrowField {
+    field.with_metadata([("unit".into(), unit.into())].into())
+}
+
+/// The schema that a frame has in a file. Texts are plain UTF-8: pyarrow before 15 and Polars before 0.21 refuse the
+/// string views that Polars has in memory.
+pub fn file_schema(schema: &Schema) -> ArrowSchema {
+    let field = |(name, dtype): (&PlSmallStr, &DataType)| {
+        let field = dtype.to_arrow_field(name.clone(), CompatLevel::newest());
+        let dtype = match field.dtype {
+            ArrowDataType::Utf8View => ArrowDataType::Utf8,
+            dtype => dtype,
+        };
+        (name.clone(), ArrowField { dtype, ..field })
+    };
+    schema.iter().map(field).collect()
+}
+
+/// Texts are dictionaries of their values, as if they were declared as they are in memory.
+fn encoding(field: &ArrowField) -> Vec<Encoding> {
+    match &field.dtype {
+        ArrowDataType::Utf8 => get_dtype_encoding(&ArrowDataType::Utf8View),
+        dtype => get_dtype_encoding(dtype),
+    }
+}
+
 /// Writes frames of one schema as the row groups of a file.
 pub struct FrameWriter<W: Write> {
     parquet: FileWriter<W>,
@@ -93,15 +120,12 @@ pub struct FrameWriter<W: Write> {
 }
 
 impl<W: Write> FrameWriter<W> {
-    /// Starts a file. Fails for a type that Parquet does not have.
-    pub fn new(sink: W, schema: &Schema, options: WriteOptions) -> PolarsResult<Self> {
-        let fields = schema.iter().map(|(name, dtype)| {
-            (name.clone(), dtype.to_arrow_field(name.clone(), CompatLevel::newest()))
-        });
-        let arrow: ArrowSchema = fields.collect();
+    /// Starts a file of frames whose [`file_schema`] this is, whole numbers perhaps as timestamps. Fails for a type that
+    /// Parquet does not have.
+    pub fn new(sink: W, arrow: ArrowSchema, options: WriteOptions) -> PolarsResult<Self> {
         Ok(Self {
             schema: to_parquet_schema(&arrow)?,
-            encodings: arrow.iter_values().map(|field| get_dtype_encoding(&field.dtype)).collect(),
+            encodings: arrow.iter_values().map(encoding).collect(),
             parquet: FileWriter::try_new(sink, arrow, options)?,
             options,
         })
@@ -231,7 +255,8 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let options = WriteOptions { compression: zstd(1).unwrap(), ..plain() };
         let mut writer =
-            FrameWriter::new(file.try_clone().unwrap(), groups[0].schema(), options).unwrap();
+            FrameWriter::new(file.try_clone().unwrap(), file_schema(groups[0].schema()), options)
+                .unwrap();
         groups.iter().for_each(|group| writer.write(group).unwrap());
         writer.finish(vec![("key".into(), "value".into())]).unwrap();
         file
@@ -259,6 +284,20 @@ mod tests {
             let expected = all.select(names).unwrap().slice(start as i64, length);
             prop_assert!(found.equals_missing(&expected), "{found:?} is not {expected:?}");
         }
+    }
+
+    #[test]
+    fn texts_are_plain_utf8_in_the_file() {
+        let file = written(&[frame(9)]);
+        let (metadata, _) = opened(&file);
+        let entries = metadata.key_value_metadata().as_ref().unwrap();
+        let schema = entries.iter().find(|entry| entry.key == "ARROW:schema").unwrap();
+        let mut plain = file_schema(frame(1).schema());
+        let key = |schema: &ArrowSchema| schema_to_metadata_key(schema).value;
+        assert_eq!(schema.value, key(&plain));
+        assert_eq!(plain.get("text").unwrap().dtype, ArrowDataType::Utf8);
+        plain.get_mut("text").unwrap().dtype = ArrowDataType::Utf8View;
+        assert_ne!(schema.value, key(&plain), "no string view");
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! Stored runs as one Parquet file for notebooks: a row a run, a column for every option and every measure, with the
-//! units in the file's metadata.
+//! units in the metadata of the file and of its columns.
 
 use std::io::Write as _;
 use std::path::Path;
 
-use polars_core::prelude::{Column as Series, DataFrame, PolarsError, PolarsResult};
+use jiff::Timestamp;
+use polars_core::prelude::{
+    ArrowDataType, ArrowSchema, ArrowTimeUnit, Column as Series, DataFrame, PolarsError, PolarsResult,
+};
 use polars_parquet::write::{StatisticsOptions, WriteOptions};
 use serde_json::{Map, Value, json};
 
@@ -12,10 +15,11 @@ use crate::base::atomic::AtomicFile;
 use crate::base::error::{Error, Result};
 use crate::base::parquet::{self, FrameWriter};
 use crate::study::analysis::{Column, RunCell, RunTable};
-use crate::table::Record;
+use crate::table::options::Kind;
+use crate::table::{Record, Source};
 
 /// Version of what the metadata and the columns say.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Rows of a row group.
 const ROW_GROUP: usize = 1 << 18;
@@ -62,7 +66,7 @@ pub fn runs(path: &Path, records: &[Record], table: &RunTable, rows: &[u32]) -> 
             statistics: StatisticsOptions::default(),
             ..parquet::plain()
         };
-        let mut writer = FrameWriter::new(sink, frame.schema(), options)?;
+        let mut writer = FrameWriter::new(sink, schema(&columns, &frame), options)?;
         for first in (0..frame.height()).step_by(ROW_GROUP) {
             writer.write(&frame.slice(first as i64, ROW_GROUP))?;
         }
@@ -74,8 +78,26 @@ pub fn runs(path: &Path, records: &[Record], table: &RunTable, rows: &[u32]) -> 
     Ok(columns.len())
 }
 
-/// A column's values: whole numbers as Int64, those that may need 64 bits as UInt64, other numbers as Float64, else
-/// text; null where a run has none.
+/// The column of the time at which a run was stored.
+const CREATED: &str = "created";
+
+/// Columns of the file: as in the frame, but times are timestamps, and numbers have their unit.
+fn schema(columns: &[&Column], frame: &DataFrame) -> ArrowSchema {
+    let mut schema = parquet::file_schema(frame.schema());
+    for column in columns {
+        let name = column.field.name.as_ref();
+        let Some(field) = schema.get_mut(name) else { continue };
+        if name == CREATED {
+            field.dtype = ArrowDataType::Timestamp(ArrowTimeUnit::Microsecond, Some("UTC".into()));
+        } else if column.field.unit.is_number() {
+            *field = parquet::with_unit(std::mem::take(field), column.field.unit.in_files());
+        }
+    }
+    schema
+}
+
+/// A column's values: whole numbers as Int64, those that may need 64 bits as UInt64, other numbers as Float64, switches
+/// as booleans, times as microseconds since 1970, else text; null where a run has none.
 fn series(column: &Column, records: &[Record], rows: &[u32]) -> Series {
     let name = column.field.name.as_ref().into();
     if let Some(option) = column.field.large_option() {
@@ -100,6 +122,14 @@ fn series(column: &Column, records: &[Record], rows: &[u32]) -> Series {
         RunCell::Text(text) => Some(text),
         _ => None,
     };
+    if column.field.name == CREATED {
+        let time = |row: &u32| Some(text(row)?.parse::<Timestamp>().ok()?.as_microsecond());
+        return Series::new(name, rows.iter().map(time).collect::<Vec<_>>());
+    }
+    if matches!(column.field.source, Source::Option(option) if option.kind == Kind::Flag) {
+        let is_set = |row: &u32| text(row).map(|text| text == "true");
+        return Series::new(name, rows.iter().map(is_set).collect::<Vec<_>>());
+    }
     Series::new(name, rows.iter().map(text).collect::<Vec<_>>())
 }
 

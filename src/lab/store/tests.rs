@@ -359,7 +359,8 @@ fn batches_of_the_first_version_are_read() {
     fs::create_dir_all(store.dir().join("batches")).unwrap();
     let file = fs::File::create(store.dir().join("batches/old.parquet")).unwrap();
     let version = vec![("ladderscope.batch.version".to_owned(), "1".to_owned())];
-    let mut writer = FrameWriter::new(file, frame.schema(), parquet::plain()).unwrap();
+    let mut writer =
+        FrameWriter::new(file, parquet::file_schema(frame.schema()), parquet::plain()).unwrap();
     writer.write(&frame).unwrap();
     writer.finish(version).unwrap();
     let listing = store.list().unwrap();

@@ -13,6 +13,7 @@
 
 use polars_core::prelude::{ArrowDataType, ArrowField, ArrowSchema, DataType};
 
+use crate::base::parquet;
 use crate::plan::{Lane, Phase};
 use crate::trace::{LaunchSite, Range, Span};
 
@@ -59,7 +60,10 @@ pub(super) fn arrow_schema() -> ArrowSchema {
                 DataType::Boolean => ArrowDataType::Boolean,
                 _ => ArrowDataType::Int64,
             };
-            (column.name.into(), ArrowField::new(column.name.into(), dtype, column.nulls))
+            let field = ArrowField::new(column.name.into(), dtype, column.nulls);
+            let field =
+                if column.name.ends_with("_ns") { parquet::with_unit(field, "ns") } else { field };
+            (column.name.into(), field)
         })
         .collect()
 }

@@ -3,7 +3,8 @@
 //! Integers are stored as bit-packed differences from the row before (Parquet's DELTA_BINARY_PACKED):
 //! within a lane starts grow by what an operation takes, and the columns that say where a row belongs
 //! hardly change at all, so that they cost next to nothing, in bytes as in time. Zstandard then finds
-//! nothing in packed times but noise, and is spent on the other columns only.
+//! nothing in packed times but noise, and is spent on the other columns only. Booleans are
+//! plain bits: Polars before 0.21 refuses runs of them, and Zstandard makes them as small.
 
 use polars_core::prelude::{
     BooleanChunked, Int64Chunked, IntoSeries, PlSmallStr, PolarsResult, Series, UInt32Chunked,
@@ -16,7 +17,7 @@ use crate::base::parquet::{self, Pages};
 /// Encodes a row group; the columns are in file order.
 pub(super) fn row_group(rows: Rows, schema: &SchemaDescriptor) -> PolarsResult<Vec<Pages>> {
     let (zstd, plain) = (parquet::zstd(1)?, CompressionOptions::Uncompressed);
-    let (delta, runs) = (Encoding::DeltaBinaryPacked, Encoding::Rle);
+    let (delta, bits) = (Encoding::DeltaBinaryPacked, Encoding::Plain);
     let name = PlSmallStr::EMPTY;
     let u32s = |values| UInt32Chunked::from_vec(name.clone(), values).into_series();
     let i64s = |values| Int64Chunked::from_vec(name.clone(), values).into_series();
@@ -27,17 +28,17 @@ pub(super) fn row_group(rows: Rows, schema: &SchemaDescriptor) -> PolarsResult<V
     let launch_operator: UInt32Chunked = rows.launch_operator.into_iter().collect();
     let columns: [(Series, Encoding, CompressionOptions); 15] = [
         (u32s(rows.sample), delta, zstd),
-        (bools(rows.decode), runs, plain),
+        (bools(rows.decode), bits, zstd),
         (u32s(rows.step), delta, zstd),
         (u32s(rows.rank), delta, zstd),
-        (bools(rows.comm), runs, plain),
+        (bools(rows.comm), bits, zstd),
         (u32s(rows.operation), delta, zstd),
         (i64s(rows.start), delta, plain),
         (i64s(rows.duration), delta, plain),
         (i64s(rows.wait), delta, plain),
         (arrival.into_series(), delta, plain),
         (u32s(rows.stream), delta, zstd),
-        (bools(rows.range), runs, plain),
+        (bools(rows.range), bits, zstd),
         (sequence.into_series(), delta, zstd),
         (launch_range.into_series(), delta, zstd),
         (launch_operator.into_series(), delta, zstd),

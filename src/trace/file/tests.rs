@@ -291,7 +291,8 @@ fn changed_data_is_found_by_the_checksum() {
 fn foreign(columns: Vec<Column>, entries: Vec<(String, String)>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let frame = DataFrame::new_infer_height(columns).unwrap();
-    let mut writer = FrameWriter::new(&mut bytes, frame.schema(), parquet::plain()).unwrap();
+    let mut writer =
+        FrameWriter::new(&mut bytes, parquet::file_schema(frame.schema()), parquet::plain()).unwrap();
     writer.write(&frame).unwrap();
     writer.finish(entries).unwrap();
     bytes

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use polars_core::prelude::{DataFrame, PolarsError};
+use polars_core::prelude::{ArrowSchema, DataFrame, PolarsError};
 use polars_parquet::write::WriteOptions;
 
 use super::{LOCK, PARTS, ROWS, SEAL_KEY, VERSION, VERSION_KEY, is_part, parts, read, seal};
@@ -18,7 +18,7 @@ use crate::base::parquet::{self, FrameWriter};
 use crate::base::regular;
 use crate::lab::store::id::is_id;
 use crate::table::frame::frame;
-use crate::table::{Provenance, Record};
+use crate::table::{MEASURES, Provenance, Record};
 
 /// The longest time for which finished rows exist in memory alone.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
@@ -206,6 +206,17 @@ impl Iterator for Regrouped {
     }
 }
 
+/// The columns of a batch, those of measures with their units.
+fn schema(frame: &DataFrame) -> ArrowSchema {
+    let mut schema = parquet::file_schema(frame.schema());
+    for measure in MEASURES {
+        if let Some(field) = schema.get_mut(measure.name) {
+            *field = parquet::with_unit(std::mem::take(field), measure.unit.in_files());
+        }
+    }
+    schema
+}
+
 /// Writes frames as row groups of one file, whole or not at all.
 fn write(path: &Path, frames: impl Iterator<Item = Result<DataFrame>>) -> Result<()> {
     let mut file = AtomicFile::create_all(path)?;
@@ -216,7 +227,7 @@ fn write(path: &Path, frames: impl Iterator<Item = Result<DataFrame>>) -> Result
             let compression = parquet::zstd(1).map_err(failed(path))?;
             let options = WriteOptions { compression, ..parquet::plain() };
             let sink = file.file_mut().try_clone().map_err(Error::io(path))?;
-            writer = Some(FrameWriter::new(sink, frame.schema(), options).map_err(failed(path))?);
+            writer = Some(FrameWriter::new(sink, schema(&frame), options).map_err(failed(path))?);
         }
         if let Some(writer) = &mut writer {
             writer.write(&frame).map_err(failed(path))?;
