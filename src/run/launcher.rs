@@ -11,7 +11,7 @@ use crate::run::comm::Meeting;
 use crate::table::Spec;
 
 /// Chooses the launcher whose variables count, or `none`.
-pub(super) const LAUNCHER: &str = "LADDERSCOPE_LAUNCHER";
+const LAUNCHER: &str = "LADDERSCOPE_LAUNCHER";
 /// The port at which rank 0 listens, in place of one that is derived.
 const PORT: &str = "LADDERSCOPE_PORT";
 /// Ports are tried from the first on: others may hold some.

@@ -436,7 +436,8 @@ where
 }
 
 /// First characters of a formula, those of full width too, and blanks that spreadsheets skip before one.
-const FORMULA: [char; 10] = ['=', '+', '-', '@', '\t', '\n', '＝', '＋', '－', '＠'];
+const FORMULA: [char; 10] =
+    ['=', '+', '-', '@', '\t', '\n', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
 
 /// True if CSV keeps text that a spreadsheet would execute (`--raw`).
 static RAW_CSV: AtomicBool = AtomicBool::new(false);

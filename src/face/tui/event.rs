@@ -171,7 +171,9 @@ impl Loop {
             terminal::stop();
         }
         terminal::retake(self.state.cx.mouse)?;
-        window.clear()
+        // the screen is empty: what the last frame had counts no more
+        *window = Terminal::new(CrosstermBackend::new(std::io::stdout()))?;
+        Ok(())
     }
 
     /// Draws a frame of the size that the window has now, of which the news may still be on its way.

@@ -202,16 +202,15 @@ fn written(
 
 /// The error of an option that sweep gives to `sbatch` itself, that `sbatch` does not have, or that is abbreviated.
 fn refused(word: &str, name: &str) -> Error {
-    let long: Vec<&str> = ALLOWED.iter().map(|(long, ..)| *long).collect();
-    let whole = long.iter().find(|long| name.len() > 1 && long.starts_with(name)).copied();
-    let whole = whole.or_else(|| nearest(name, long.iter().copied()));
+    let all = || ALLOWED.iter().map(|(long, ..)| *long);
+    let whole = all().find(|long| name.len() > 1 && long.starts_with(name));
+    let whole = whole.or_else(|| nearest(name, all()));
     let near = whole.map(|long| format!("did you mean --{long}? ")).unwrap_or_default();
     Error::input_help(
         format!("'{word}' is none of the options of sbatch that are yours to give"),
         format!(
             "{near}names are written out; sweep itself says which script runs, as which array, and where its output \
-             goes. Yours are --{}",
-            long.join(", --")
+             goes; partition, account, time, memory and nodes are yours"
         ),
     )
 }

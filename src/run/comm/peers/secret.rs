@@ -17,7 +17,6 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest, Sha256};
 
 use crate::base::error::{Error, Result};
-use crate::run::launcher::LAUNCHER;
 
 /// The variable that holds the secret itself.
 const SECRET: &str = "LADDERSCOPE_SECRET";
@@ -96,7 +95,7 @@ impl Secret {
                  set, and this user has no account)",
                 format!(
                     "give all ranks the same: {SECRET}=$(head -c 32 /dev/urandom | base64), or {SECRET_FILE}=FILE with \
-                     such a line in it; {LAUNCHER}=none runs all ranks in one process"
+                     such a line in it; LADDERSCOPE_LAUNCHER=none runs all ranks in one process"
                 ),
             ));
         };
