@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::AllReduces;
 use crate::base::error::{Error, Result};
+use crate::base::input::InputKind;
 use crate::base::statistics::median;
 use crate::base::text::counted;
 use crate::trace::kind_of;
@@ -84,10 +85,7 @@ pub fn inspector_files(path: &Path) -> Vec<PathBuf> {
 pub fn read_inspector(files: &[PathBuf]) -> Result<Vec<Inspected>> {
     let texts: Vec<(String, String)> = files
         .iter()
-        .map(|path| {
-            let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
-            Ok((path.display().to_string(), text))
-        })
+        .map(|path| Ok((path.display().to_string(), InputKind::TEXT.text(path)?)))
         .collect::<Result<_>>()?;
     let texts: Vec<(&str, &str)> = texts.iter().map(|(name, text)| (&name[..], &text[..])).collect();
     parse(&texts)

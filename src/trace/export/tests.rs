@@ -263,9 +263,8 @@ fn process_groups_and_single_clocks_survive_an_export_of_a_file_a_rank() {
     std::fs::write(&path, exported(&trace, Ranks::All)).unwrap();
     let back = crate::trace::import::open(&path).unwrap();
     assert_eq!(back.meta.groups, trace.meta.groups);
-    assert!(
-        back.operations.iter().any(|operation| operation.collective == trace.operations[at].collective)
-    );
+    let expected = &trace.operations[operation].collective;
+    assert!(back.operations.iter().any(|operation| operation.collective == *expected));
     assert!(back.spans.iter().any(|span| span.sequence == 5));
     // a run of our own has one clock, whatever the number of files
     let own = simulated("ladder");
