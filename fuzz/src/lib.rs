@@ -17,7 +17,7 @@ use ladderscope::study::analysis::filter::Filter;
 use ladderscope::table::Record;
 use ladderscope::trace;
 use ladderscope::trace::Trace;
-use ladderscope::trace::import::kineto as pytorch;
+use ladderscope::trace::import::{self, kineto as pytorch};
 use ladderscope::trace::rules::Rules;
 
 /// A target: its name, what it does with bytes, and bytes to begin with.
@@ -35,6 +35,16 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     Target { name: "kineto", check: kineto, seeds: &[include_bytes!("../seeds/kineto.json")] },
     Target { name: "nsight", check: nsight, seeds: &[&[0, 16, 13, 7, 200, 1, 0, 9]] },
+    Target {
+        name: "formats",
+        check: formats,
+        seeds: &[
+            include_bytes!("../seeds/jax.json"),
+            include_bytes!("../seeds/rocprof.json"),
+            include_bytes!("../seeds/traces.tar"),
+            include_bytes!("../seeds/traces.zip"),
+        ],
+    },
     Target { name: "own", check: own, seeds: &[&[0, 40, 200, 9], &[1, 0, 0, 255, 0, 0, 9, 1]] },
     Target {
         name: "rules",
@@ -126,7 +136,15 @@ pub fn kineto(bytes: &[u8]) {
 pub fn nsight(bytes: &[u8]) {
     let whole = include_bytes!("../seeds/nsight.sqlite");
     let (_dir, path) = file("t.sqlite", &changed(whole, bytes));
-    if let Ok(trace) = trace::import::open(&path) {
+    if let Ok(trace) = import::open(&path) {
+        is_sound(&trace);
+    }
+}
+
+/// Any bytes are a trace or an archive of traces, which is read as a sound one, or refused.
+pub fn formats(bytes: &[u8]) {
+    let (_dir, path) = file("t", bytes);
+    if let Ok(trace) = import::open(&path) {
         is_sound(&trace);
     }
 }

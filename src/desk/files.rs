@@ -8,8 +8,19 @@ use std::time::SystemTime;
 use crate::base::text::si;
 
 /// Endings of files that may hold a trace; what a file is, its first bytes tell when it is opened.
-const ENDINGS: [&str; 7] =
-    [".parquet", ".json", ".json.gz", ".json.zst", ".sqlite", ".sqlite.gz", ".sqlite.zst"];
+const ENDINGS: [&str; 11] = [
+    ".parquet",
+    ".json",
+    ".json.gz",
+    ".json.zst",
+    ".json.xz",
+    ".json.bz2",
+    ".sqlite",
+    ".sqlite.gz",
+    ".sqlite.zst",
+    ".sqlite.xz",
+    ".sqlite.bz2",
+];
 
 /// Folders deeper than this are not looked into.
 const DEPTH: usize = 4;

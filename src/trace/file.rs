@@ -22,7 +22,7 @@ use std::path::Path;
 use super::Trace;
 use crate::base::error::Result;
 
-pub use read::{read, read_meta};
+pub use read::{read, read_file, read_meta};
 pub use write::TraceWriter;
 
 /// Keys in the footer.

@@ -24,7 +24,11 @@ use crate::trace::{FORMAT_VERSION, OperationInfo, Range, Span, Trace, TraceMeta,
 /// An input error for a file that is no trace, that is damaged or cut short (with what is damaged), or
 /// that is of a newer format (with its version); a failure for one that needs more than the memory limit.
 pub fn read(path: &Path) -> Result<Trace> {
-    let mut file = File::open(path).map_err(Error::io(path))?;
+    read_file(File::open(path).map_err(Error::io(path))?, path)
+}
+
+/// Reads a whole trace file that is open, and which messages call `path`. Fails like [`read`].
+pub fn read_file(mut file: File, path: &Path) -> Result<Trace> {
     let head = read_head(&mut file).map_err(|problem| problem.of(path))?;
     let version = head.version;
     let rows = |holds| head.parts(holds).map(|(_, rows)| rows).sum::<usize>();

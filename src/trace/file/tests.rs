@@ -390,6 +390,7 @@ prop_compose! {
             stream,
             start_ns: bounds.0.min(bounds.1),
             end_ns: bounds.0.max(bounds.1),
+            launched: LaunchSite { range: launch.0, operator: launch.1 },
             ..Span::EMPTY
         }
     }

@@ -1,18 +1,18 @@
-//! A directory as one trace: its trace files are ranks. What is no trace is left out and named.
+//! A directory or an archive as one trace: its trace files are ranks. What is no trace is left out and named.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::hash::BuildHasher;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use super::archive;
+use super::formats::{Format, HEAD, Reader, UNKNOWN, refusal};
+use super::input::{Input, Place};
 use super::kineto;
 use super::rank::{Claim, Name};
-use super::recognise::{Content, Packing, recognise, unpacked};
+use super::recognise::{is_trace, recognise};
 use crate::base::error::{Error, Result};
 use crate::base::natural::natural_order;
-
-/// Far enough to tell a trace from other JSON: profilers write about devices first (bytes).
-const HEAD: usize = 256 << 10;
 
 /// Most skipped files that are named.
 const MOST_NAMED: usize = 10;
@@ -20,32 +20,23 @@ const MOST_NAMED: usize = 10;
 /// Levels of directories that are searched below one without traces of its own.
 const DEPTH: usize = 3;
 
+/// Archives within one another that are opened.
+const ARCHIVES: usize = 2;
+
 /// Most files that are looked at below a directory.
 const MOST_FILES: usize = 100_000;
 
-/// A file to import.
-#[derive(Clone, Debug)]
-pub(super) struct Input {
-    pub path: PathBuf,
-    /// The name that says of which rank and recording it is: the path below the directory that was opened.
-    pub name: String,
-}
+/// The trace that JAX writes a second time, for Perfetto, beside its own.
+const FOR_PERFETTO: &str = "perfetto_trace.json.gz";
 
-impl Input {
-    /// A file that was named by itself.
-    pub(super) fn of(path: &Path) -> Self {
-        let name = path.file_name().unwrap_or(path.as_os_str());
-        Self { path: path.to_path_buf(), name: name.to_string_lossy().into_owned() }
-    }
-}
-
-/// The trace files of a directory, all of one kind, and what was skipped.
+/// The trace files of a directory or an archive, all of one reader, and notes on the others.
 #[derive(Debug)]
 pub(super) struct Found {
-    pub content: Content,
+    pub reader: Reader,
     /// The files, with what their beginnings and names say of their ranks.
     pub files: Vec<(Input, Claim)>,
-    /// What was left out because it is no trace, one of another kind, or one that is here already: a sentence for each.
+    /// What was left out because it is no trace, one of another kind, or one that is here already, and damage of
+    /// archives: a sentence for each.
     pub notes: Vec<String>,
 }
 
@@ -55,10 +46,43 @@ struct Seen {
     claim: Claim,
     /// Hash of the first bytes, unpacked.
     head: u64,
-    packing: Packing,
+    packed: Option<&'static str>,
+}
+
+/// A file that is left out.
+struct Skipped {
+    name: String,
+    why: String,
+    /// Its format, if that is known and not read.
+    format: Option<&'static Format>,
+}
+
+/// Looks at one file, which may be an archive.
+///
+/// # Errors
+///
+/// An input error for a file that cannot be imported, with its format.
+pub(super) fn of_file(path: &Path) -> Result<Found> {
+    let input = Input::of(path);
+    let found = recognise(&input)?;
+    let reader = match found.reader() {
+        Reader::None => return Err(refusal(path, found.format, &found.head)),
+        Reader::Tar | Reader::Zip => {
+            return classify(path, vec![Input { name: String::new(), ..input }]);
+        }
+        // its events may begin later
+        Reader::Json => Reader::Events,
+        reader => reader,
+    };
+    let claim = claim(reader, &input.name, &found.head);
+    Ok(Found { reader, files: vec![(input, claim)], notes: Vec::new() })
 }
 
 /// Looks through a directory; below it only if no trace lies in it.
+///
+/// # Errors
+///
+/// An input error where no trace is in it, with the format of what is.
 pub(super) fn look(directory: &Path) -> Result<Found> {
     let (mut inputs, mut below) = list(directory, "")?;
     for _ in 0..DEPTH {
@@ -80,17 +104,6 @@ pub(super) fn look(directory: &Path) -> Result<Found> {
     classify(directory, inputs)
 }
 
-fn is_trace(path: &Path) -> bool {
-    recognise(path, HEAD).is_ok_and(|found| {
-        found.content != Content::Unknown && is_of_events(&found.content, &found.head)
-    })
-}
-
-fn is_of_events(content: &Content, head: &[u8]) -> bool {
-    let has = |mark: &[u8]| memchr::memmem::find(head, mark).is_some();
-    *content != Content::Json || has(b"\"traceEvents\"") || has(b"\"ph\"")
-}
-
 /// Files and directories in a directory, in natural order; their names begin with `name`.
 fn list(directory: &Path, name: &str) -> Result<(Vec<Input>, Vec<Input>)> {
     let (mut files, mut directories) = (Vec::new(), Vec::new());
@@ -99,7 +112,7 @@ fn list(directory: &Path, name: &str) -> Result<(Vec<Input>, Vec<Input>)> {
         let (path, own) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
         let hidden = own.starts_with('.');
         let name = if name.is_empty() { own } else { format!("{name}/{own}") };
-        let input = Input { path, name };
+        let input = Input { path, name, place: Place::File };
         if input.path.is_file() {
             files.push(input);
         } else if input.path.is_dir() && !input.path.is_symlink() && !hidden {
@@ -112,72 +125,126 @@ fn list(directory: &Path, name: &str) -> Result<(Vec<Input>, Vec<Input>)> {
     Ok((files, directories))
 }
 
-/// Tells the traces among files from the rest. Traces of the kind of most are taken.
-fn classify(directory: &Path, inputs: Vec<Input>) -> Result<Found> {
-    let mut kinds: [(Content, Vec<Seen>); 3] =
-        [Content::Json, Content::Sqlite, Content::Own].map(|content| (content, Vec::new()));
-    let mut skipped: Vec<(String, String)> = Vec::new();
-    let all = inputs.len();
-    for input in inputs {
-        let found = match recognise(&input.path, HEAD) {
+/// Tells the traces among files, and among the members of archives, from the rest. Traces of the reader of most are
+/// taken; of as many, of the one named first.
+fn classify(place: &Path, inputs: Vec<Input>) -> Result<Found> {
+    let mut readers: [(Reader, Vec<Seen>); 4] =
+        [Reader::Events, Reader::Rocprof, Reader::Sqlite, Reader::Own]
+            .map(|reader| (reader, Vec::new()));
+    let (mut skipped, mut notes) = (Vec::new(), Vec::new());
+    let mut all = 0;
+    let mut waiting: VecDeque<(Input, usize)> = inputs.into_iter().map(|input| (input, 0)).collect();
+    while let Some((input, depth)) = waiting.pop_front() {
+        let name = input.name.clone();
+        let mut skip = |why: String, format| skipped.push(Skipped { name: name.clone(), why, format });
+        let because = |error: Error| {
+            let why = error.to_string();
+            why.strip_prefix(&format!("{}: ", input.shown())).unwrap_or(&why).to_owned()
+        };
+        let found = match recognise(&input) {
             Ok(found) => found,
             Err(error) => {
-                let prefix = format!("{}: ", input.path.display());
-                let why = error.to_string();
-                skipped.push((input.name, why.strip_prefix(&prefix).unwrap_or(&why).to_owned()));
+                all += 1;
+                skip(because(error), None);
                 continue;
             }
         };
-        let is_trace = is_of_events(&found.content, &found.head);
-        match kinds.iter_mut().find(|(content, _)| *content == found.content && is_trace) {
-            Some((content, files)) => files.push(Seen {
-                claim: claim(*content, &input.name, &found.head),
+        let is_packed = found.packed.is_some();
+        let members = match found.reader() {
+            Reader::Tar if depth < ARCHIVES => Some(archive::tar(&input, is_packed)),
+            Reader::Zip if depth < ARCHIVES => Some(archive::zip(&input, is_packed)),
+            _ => None,
+        };
+        if let Some(members) = members {
+            let members = match members {
+                Ok(members) => members,
+                // of several files one may be broken; one that was named is not left out
+                Err(error) if waiting.is_empty() && all == 0 => return Err(error),
+                Err(error) => {
+                    all += 1;
+                    skip(because(error), None);
+                    continue;
+                }
+            };
+            notes.extend(members.notes);
+            all += members.skipped.len();
+            skipped.extend(members.skipped.into_iter().map(|(name, why)| Skipped {
+                name,
+                why,
+                format: None,
+            }));
+            let mut members = members.inputs;
+            members.sort_by(|a, b| natural_order(&a.name, &b.name));
+            members.into_iter().rev().for_each(|member| waiting.push_front((member, depth + 1)));
+            continue;
+        }
+        all += 1;
+        match readers.iter_mut().find(|(reader, _)| *reader == found.reader()) {
+            Some((reader, files)) => files.push(Seen {
+                claim: claim(*reader, &input.name, &found.head),
                 head: foldhash::fast::FixedState::default().hash_one(&found.head),
-                packing: found.packing,
+                packed: found.packed,
                 input,
             }),
-            None if is_trace => skipped.push((input.name, "not a trace of a known kind".into())),
-            None => skipped.push((input.name, "JSON, but without trace events".into())),
+            None => match found.format {
+                Some(format) => skip(format.name.into(), Some(format)),
+                None => skip(UNKNOWN.into(), None),
+            },
         }
     }
-    // The kind of most files; of as many, the one named first above.
-    let most = kinds.iter().map(|(_, files)| files.len()).max().unwrap_or(0);
-    let Some(index) = kinds.iter().position(|(_, files)| files.len() == most && most > 0) else {
-        return Err(Error::input_help(
-            format!("{}: no trace among its {all} files", directory.display()),
-            "name a directory of traces of PyTorch's profiler or of Nsight Systems exports, a file a rank",
-        ));
-    };
-    let (content, seen) = std::mem::replace(&mut kinds[index], (Content::Unknown, Vec::new()));
-    let kind = |content| match content {
-        Content::Json => "JSON",
-        Content::Sqlite => "SQLite",
-        _ => "ladderscope's own",
-    };
-    for (other, others) in kinds {
-        let why = format!("{}, while most traces here are {}", kind(other), kind(content));
-        skipped.extend(others.into_iter().map(|seen| (seen.input.name, why.clone())));
+    let (reader, mut files) = most(&mut readers);
+    if files.is_empty() {
+        return Err(nothing(place, all, &skipped));
     }
-    let seen = once(seen, &mut skipped);
-    let files = seen.into_iter().map(|seen| (seen.input, seen.claim)).collect();
-    Ok(Found { content, files, notes: sentences(&skipped) })
+    for (other, others) in readers {
+        let why = format!("{}, while most traces here are {}", word(other), word(reader));
+        skipped.extend(others.into_iter().map(|seen| Skipped {
+            name: seen.input.name,
+            why: why.clone(),
+            format: None,
+        }));
+    }
+    if files.len() > 1 {
+        files.retain(|seen| {
+            let is_second = seen.input.path.file_name().is_some_and(|name| name == FOR_PERFETTO);
+            if is_second {
+                let why = "the trace beside it, written again for Perfetto".to_owned();
+                skipped.push(Skipped { name: seen.input.name.clone(), why, format: None });
+            }
+            !is_second
+        });
+    }
+    let files = once(files, &mut skipped).into_iter().map(|seen| (seen.input, seen.claim)).collect();
+    notes.extend(sentences(&skipped));
+    Ok(Found { reader, files, notes })
+}
+
+/// Takes the files of the reader that has most.
+fn most(readers: &mut [(Reader, Vec<Seen>); 4]) -> (Reader, Vec<Seen>) {
+    let most = readers.iter().map(|(_, files)| files.len()).max().unwrap_or(0);
+    match readers.iter_mut().find(|(_, files)| files.len() == most) {
+        Some((reader, files)) => (*reader, std::mem::take(files)),
+        None => (Reader::None, Vec::new()),
+    }
 }
 
 /// Leaves out links to files that are here, and copies. Files themselves, and names that say a rank, stay.
-fn once(seen: Vec<Seen>, skipped: &mut Vec<(String, String)>) -> Vec<Seen> {
+fn once(seen: Vec<Seen>, skipped: &mut Vec<Skipped>) -> Vec<Seen> {
     let mut order: Vec<usize> = (0..seen.len()).collect();
     order.sort_by_key(|at| {
         let Seen { input, claim, .. } = &seen[*at];
         (input.path.is_symlink(), !claim.name.may_say_rank())
     });
+    let mut skip =
+        |name: &str, why: String| skipped.push(Skipped { name: name.to_owned(), why, format: None });
     let mut paths: HashSet<PathBuf> = HashSet::new();
     let mut kept: Vec<usize> = Vec::new();
     for at in order {
-        let Input { path, name } = &seen[at].input;
+        let Input { path, name, .. } = &seen[at].input;
         if !paths.insert(std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())) {
-            skipped.push((name.clone(), "a link to a file that is here already".into()));
+            skip(name, "a link to a file that is here already".into());
         } else if let Some(same) = kept.iter().find(|kept| is_copy(&seen[**kept], &seen[at])) {
-            skipped.push((name.clone(), format!("the same trace as {}", seen[*same].input.name)));
+            skip(name, format!("the same trace as {}", seen[*same].input.name));
         } else {
             kept.push(at);
         }
@@ -186,9 +253,9 @@ fn once(seen: Vec<Seen>, skipped: &mut Vec<(String, String)>) -> Vec<Seen> {
     seen.into_iter().enumerate().filter(|(at, _)| kept.contains(at)).map(|(_, seen)| seen).collect()
 }
 
-fn claim(content: Content, name: &str, head: &[u8]) -> Claim {
+fn claim(reader: Reader, name: &str, head: &[u8]) -> Claim {
     let name = Name::parse(name);
-    if content != Content::Json {
+    if reader != Reader::Events {
         return Claim { name, ..Claim::default() };
     }
     let glance = kineto::glance(head);
@@ -210,11 +277,10 @@ fn is_copy(a: &Seen, b: &Seen) -> bool {
 }
 
 fn has_same_bytes(a: &Seen, b: &Seen) -> Result<bool> {
-    let length = |seen: &Seen| std::fs::metadata(&seen.input.path).map_or(0, |data| data.len());
-    if a.packing == b.packing && length(a) != length(b) {
+    if a.packed == b.packed && a.input.stored()?.length() != b.input.stored()?.length() {
         return Ok(false);
     }
-    let (mut a, mut b) = (unpacked(&a.input.path, a.packing)?, unpacked(&b.input.path, b.packing)?);
+    let (mut a, mut b) = (a.input.unpacked()?.bytes, b.input.unpacked()?.bytes);
     let (mut left, mut right) = (Vec::new(), Vec::new());
     loop {
         for (from, into) in [(&mut a, &mut left), (&mut b, &mut right)] {
@@ -229,9 +295,32 @@ fn has_same_bytes(a: &Seen, b: &Seen) -> Result<bool> {
     }
 }
 
-fn sentences(skipped: &[(String, String)]) -> Vec<String> {
-    let mut sentences: Vec<String> =
-        skipped.iter().take(MOST_NAMED).map(|(name, why)| format!("skipped {name}: {why}")).collect();
+/// The error of a place without a trace; with the format of what is there, and the way to a trace.
+fn nothing(place: &Path, all: usize, skipped: &[Skipped]) -> Error {
+    let named = skipped.iter().find(|file| file.format.is_some()).or(skipped.first());
+    let example = named.map_or(String::new(), |file| format!(": {} is {}", file.name, file.why));
+    let help = named.and_then(|file| file.format).map_or(
+        "name a directory or an archive of traces of PyTorch's profiler or of Nsight Systems exports, a file a rank",
+        |format| format.help,
+    );
+    Error::input_help(format!("{}: no trace among its {all} files{example}", place.display()), help)
+}
+
+fn word(reader: Reader) -> &'static str {
+    match reader {
+        Reader::Events => "trace events (JSON)",
+        Reader::Rocprof => "rocprofv3's",
+        Reader::Sqlite => "SQLite",
+        _ => "ladderscope's own",
+    }
+}
+
+fn sentences(skipped: &[Skipped]) -> Vec<String> {
+    let mut sentences: Vec<String> = skipped
+        .iter()
+        .take(MOST_NAMED)
+        .map(|Skipped { name, why, .. }| format!("skipped {name}: {why}"))
+        .collect();
     if skipped.len() > MOST_NAMED {
         sentences.push(format!("skipped {} more files", skipped.len() - MOST_NAMED));
     }

@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::recognise::{Content, Packing, recognise};
+use super::formats::Reader;
+use super::input::Input;
+use super::recognise::recognise;
 use super::{kineto, nsight};
 use crate::base::error::Result;
 use crate::trace::Trace;
@@ -51,10 +53,9 @@ pub fn kernel(trace: &Trace, span: usize) -> Result<Option<Kernel>> {
     let wanted = Wanted { name: &operation.name, time: (span.start_ns, span.end_ns), stream: stream.id };
     let files = files(trace);
     let Some(first) = files.first() else { return Ok(None) };
-    let found = recognise(first, 256)?;
-    match (found.content, found.packing) {
-        (Content::Json, _) => kineto::kernel(&files, &wanted),
-        (Content::Sqlite, Packing::Plain) => {
+    match recognise(&Input::of(first))?.reader() {
+        Reader::Events => kineto::kernel(&files, &wanted),
+        Reader::Sqlite => {
             let each = files.iter().map(|path: &PathBuf| nsight::kernel(Path::new(path), &wanted));
             each.collect::<Result<Vec<_>>>().map(|found| found.into_iter().flatten().next())
         }

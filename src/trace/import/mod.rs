@@ -4,8 +4,11 @@
 //! [`ImportReport`](super::ImportReport) what they left; then the [rules](super::rules) say what is
 //! communication.
 
+mod archive;
 mod directory;
 mod enclosing;
+mod formats;
+mod input;
 mod kernel;
 pub mod kineto;
 pub mod nsight;
@@ -16,6 +19,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 mod times;
+mod unpack;
 
 pub use kernel::{Kernel, files, kernel};
 pub use open::{open, open_recording, open_with};

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use super::directory::Input;
+use super::directory::{self, Found};
+use super::formats::Reader;
+use super::input::{Input, Place};
 use super::rank::Claim;
-use super::recognise::{Content, Packing, recognise, unknown, unpacked};
-use super::{directory, kineto, nsight, rank};
+use super::{kineto, nsight, rank};
 use crate::base::error::{Error, Result};
 use crate::table::Provenance;
 use crate::trace::rules::{RuleReport, Rules};
@@ -15,7 +16,7 @@ use crate::trace::{self, Trace};
 /// records a run in which it stands did not measure a link.
 const EMULATED: &str = "emulated_collective";
 
-/// Opens a trace file, or a directory of them, a file a rank. Traces of other profilers are imported and
+/// Opens a trace file, or a directory or archive of them, a file a rank. Traces of other profilers are imported and
 /// classified by the default rules.
 ///
 /// # Errors
@@ -50,19 +51,18 @@ pub fn open_recording(
     rules: &Rules,
 ) -> Result<(Trace, RuleReport)> {
     trace::memory::watch();
-    let (mut trace, fresh) = match recording {
-        _ if path.is_dir() => of_directory(path, recording)?,
-        None => of_file(path)?,
-        Some(_) => {
-            return Err(Error::input_help(
-                format!(
-                    "{}: a file, and --recording chooses among the files of a directory",
-                    path.display()
-                ),
-                "leave out --recording, or name the directory",
-            ));
-        }
-    };
+    let found = if path.is_dir() { directory::look(path)? } else { directory::of_file(path)? };
+    let is_one = matches!(found.files.as_slice(), [(Input { place: Place::File, .. }, _)]);
+    if recording.is_some() && is_one && !path.is_dir() {
+        return Err(Error::input_help(
+            format!(
+                "{}: a file, and --recording chooses among the files of a directory",
+                path.display()
+            ),
+            "leave out --recording, or name the directory",
+        ));
+    }
+    let (mut trace, fresh) = import(path, found, recording)?;
     if fresh && trace.operations.iter().any(|operation| operation.name == EMULATED) {
         trace.meta.provenance = trace.meta.provenance.max(Provenance::EmulatedLink);
     }
@@ -72,23 +72,10 @@ pub fn open_recording(
 }
 
 /// The trace, and whether it was imported just now.
-fn of_file(path: &Path) -> Result<(Trace, bool)> {
-    let found = recognise(path, 256)?;
-    match (found.content, found.packing) {
-        (Content::Own, Packing::Plain) => Ok((trace::read(path)?, false)),
-        (Content::Json, _) => {
-            Ok((kineto::import_files(&[Input::of(path)], None, kineto::Options::default())?, true))
-        }
-        (Content::Sqlite, packing) => Ok((sqlite(&[(Input::of(path), packing)])?, true)),
-        _ => Err(unknown(path, &found.head)),
-    }
-}
-
-fn of_directory(path: &Path, recording: Option<&str>) -> Result<(Trace, bool)> {
-    let mut found = directory::look(path)?;
-    if found.content == Content::Own {
+fn import(path: &Path, mut found: Found, recording: Option<&str>) -> Result<(Trace, bool)> {
+    if found.reader == Reader::Own {
         return match found.files.as_slice() {
-            [(file, _)] => Ok((trace::read(&file.path)?, false)),
+            [(file, _)] => Ok((own(file)?, false)),
             files => Err(Error::input_help(
                 format!(
                     "{}: {} traces of ladderscope, each with all its ranks",
@@ -103,15 +90,13 @@ fn of_directory(path: &Path, recording: Option<&str>) -> Result<(Trace, bool)> {
     let chosen = rank::choose(&claims, recording)?;
     let files: Vec<Input> = chosen.files.iter().map(|at| found.files[*at].0.clone()).collect();
     found.notes.extend(chosen.notes.iter().cloned());
-    let mut trace = if found.content == Content::Json {
+    let mut trace = if found.reader == Reader::Sqlite {
+        chosen.found(recording)?;
+        nsight::import(&files)?
+    } else {
         // what the beginnings of files do not show is looked for in the whole files
         let wanted = recording.filter(|_| !chosen.is_one_of_several());
-        kineto::import_files(&files, wanted, kineto::Options::default())?
-    } else {
-        chosen.found(recording)?;
-        let packed: Result<Vec<_>> =
-            files.iter().map(|file| Ok((file.clone(), recognise(&file.path, 16)?.packing))).collect();
-        sqlite(&packed?)?
+        kineto::import_files(&files, wanted, found.reader)?
     };
     if let Some(report) = &mut trace.meta.import {
         report.warnings.splice(0..0, found.notes);
@@ -119,38 +104,10 @@ fn of_directory(path: &Path, recording: Option<&str>) -> Result<(Trace, bool)> {
     Ok((trace, true))
 }
 
-/// SQLite is read here and there in the file, so a packed one is unpacked into a temporary file first.
-fn sqlite(files: &[(Input, Packing)]) -> Result<Trace> {
-    let mut inputs = Vec::with_capacity(files.len());
-    let mut temporary = Vec::new();
-    for (input, packing) in files {
-        if *packing == Packing::Plain {
-            inputs.push(input.clone());
-            continue;
-        }
-        let path = &input.path;
-        let mut file = tempfile::NamedTempFile::new().map_err(Error::io(std::env::temp_dir()))?;
-        std::io::copy(&mut unpacked(path, *packing)?, &mut file).map_err(|error| {
-            Error::failed(format!("{}: cannot be unpacked: {error}", path.display()))
-        })?;
-        inputs.push(Input { path: file.path().to_path_buf(), name: input.name.clone() });
-        temporary.push((file, path));
+/// A trace of this program. One that is compressed or in an archive is unpacked into a temporary file without a name.
+fn own(input: &Input) -> Result<Trace> {
+    if input.begins_plain(b"PAR1")? {
+        return trace::read(&input.path);
     }
-    // People know the file by the name that they gave.
-    let known = |text: String| {
-        temporary.iter().fold(text, |text, (file, path)| {
-            text.replace(&file.path().display().to_string(), &path.display().to_string())
-        })
-    };
-    match nsight::import(&inputs) {
-        Ok(mut trace) => {
-            if let Some(report) = &mut trace.meta.import {
-                report.files = std::mem::take(&mut report.files).into_iter().map(known).collect();
-                report.warnings = std::mem::take(&mut report.warnings).into_iter().map(known).collect();
-            }
-            Ok(trace)
-        }
-        Err(Error::Input { message, help }) => Err(Error::Input { message: known(message), help }),
-        Err(other) => Err(other),
-    }
+    trace::read_file(input.to_whole_file()?, &input.path)
 }

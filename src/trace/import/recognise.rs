@@ -1,109 +1,70 @@
-//! What a file is, by its first bytes, whatever it is called.
+//! The format of a file, by its first bytes and its name.
 
-use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::path::Path;
 
+use super::formats::{Format, HEAD, Reader, of_head};
+use super::input::Input;
+use super::unpack;
 use crate::base::error::{Error, Result};
 
-/// How a file is packed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Packing {
-    Plain,
-    Gzip,
-    Zstd,
-}
+/// Bytes of a Parquet file's end in which its columns are named.
+const TAIL: u64 = 64 << 10;
 
-/// What a file holds, once unpacked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Content {
-    /// Chrome JSON: PyTorch's profiler.
-    Json,
-    /// SQLite: an export of Nsight Systems.
-    Sqlite,
-    /// Parquet: one of our own.
-    Own,
-    Unknown,
-}
-
-/// A file whose content was recognised by its first bytes.
+/// A file whose format was looked for.
 #[derive(Debug)]
 pub(super) struct Recognised {
-    pub content: Content,
-    pub packing: Packing,
-    /// The first bytes of the file, unpacked.
+    pub format: Option<&'static Format>,
+    /// Its outermost compression.
+    pub packed: Option<&'static str>,
+    /// Its first bytes, unpacked.
     pub head: Vec<u8>,
 }
 
-const SQLITE: &[u8] = b"SQLite format 3\0";
-const GZIP: &[u8] = &[0x1f, 0x8b];
-const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-
-/// Looks at the first `most` bytes of what is in a file.
-pub(super) fn recognise(path: &Path, most: usize) -> Result<Recognised> {
-    let mut magic = Vec::new();
-    File::open(path).and_then(|file| file.take(4).read_to_end(&mut magic)).map_err(Error::io(path))?;
-    if magic.is_empty() {
-        return Err(Error::input(format!("{}: the file is empty", path.display())));
+impl Recognised {
+    pub(super) fn reader(&self) -> Reader {
+        self.format.map_or(Reader::None, |format| format.reader)
     }
-    let packing = match magic.as_slice() {
-        bytes if bytes.starts_with(GZIP) => Packing::Gzip,
-        bytes if bytes.starts_with(ZSTD) => Packing::Zstd,
-        _ => Packing::Plain,
-    };
+}
+
+/// Looks at the first bytes of an input.
+///
+/// # Errors
+///
+/// An input error for an empty file and for one that cannot be unpacked; a failure where it cannot be read.
+pub(super) fn recognise(input: &Input) -> Result<Recognised> {
+    let name = input.shown();
+    let stored = input.stored()?;
+    if stored.length() == 0 {
+        return Err(empty(&name));
+    }
+    let source = input.unpacked()?;
     let mut head = Vec::new();
-    let read = unpacked(path, packing)?.take(most as u64).read_to_end(&mut head);
-    // A broken file may still show what it is.
-    if let Err(error) = read
-        && head.is_empty()
-    {
-        return Err(Error::input(format!("{}: cannot be unpacked: {error}", path.display())));
+    let read = source.bytes.take(HEAD as u64).read_to_end(&mut head);
+    match (read, source.packed) {
+        // a broken file may still show its format
+        (Err(error), None) if head.is_empty() => return Err(Error::io(&input.path)(error)),
+        (Err(error), Some(packed)) if head.is_empty() => {
+            return Err(unpack::broken(&name, packed, 0, &error));
+        }
+        (Ok(_), Some(_)) if head.is_empty() => return Err(empty(&name)),
+        _ => {}
     }
-    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&head).trim_ascii_start();
-    let content = match () {
-        () if head.starts_with(SQLITE) => Content::Sqlite,
-        () if head.starts_with(b"PAR1") => Content::Own,
-        () if text.starts_with(b"{") || text.starts_with(b"[") => Content::Json,
-        () => Content::Unknown,
-    };
-    Ok(Recognised { content, packing, head })
-}
-
-/// Whether a file holds a trace of a known kind, by its first bytes.
-pub fn is_trace(path: &Path) -> bool {
-    recognise(path, 64).is_ok_and(|found| found.content != Content::Unknown)
-}
-
-/// What is in a file.
-pub(super) fn unpacked(path: &Path, packing: Packing) -> Result<Box<dyn Read>> {
-    let file = BufReader::new(File::open(path).map_err(Error::io(path))?);
-    Ok(match packing {
-        Packing::Plain => Box::new(file),
-        Packing::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
-        Packing::Zstd => Box::new(zstd::Decoder::with_buffer(file).map_err(Error::io(path))?),
-    })
-}
-
-/// The error of a file that is no trace.
-pub(super) fn unknown(path: &Path, head: &[u8]) -> Error {
-    let name = path.to_string_lossy().to_lowercase();
-    let (what, help) = if name.ends_with(".nsys-rep") || name.ends_with(".qdrep") {
-        (
-            "a report of Nsight Systems, of which only exports can be read",
-            "run `nsys export --type sqlite` on it",
-        )
-    } else if head.starts_with(b"PK\x03\x04") {
-        ("a zip archive", "unpack it first")
+    let format = if head.starts_with(b"PAR1") && source.packed.is_none() {
+        let mut sample = head.clone();
+        stored.tail(TAIL).read_to_end(&mut sample).map_err(Error::io(&input.path))?;
+        of_head(&input.path, &sample)
     } else {
-        (
-            "not a trace of a known kind",
-            "known are: traces of ladderscope (Parquet), JSON of PyTorch's profiler (plain, gzip, zstd), and SQLite \
-             exports of Nsight Systems",
-        )
+        of_head(&input.path, &head)
     };
-    Error::input_help(format!("{}: {what}; it begins with '{}'", path.display(), beginning(head)), help)
+    Ok(Recognised { format, packed: source.packed, head })
 }
 
-fn beginning(head: &[u8]) -> String {
-    head.iter().take(16).flat_map(|byte| std::ascii::escape_default(*byte)).map(char::from).collect()
+fn empty(name: &str) -> Error {
+    Error::input_help(format!("{name}: the file is empty"), "copy it again, or record it again")
+}
+
+/// True for a file whose first bytes are those of a trace that is read, or of an archive.
+pub fn is_trace(path: &Path) -> bool {
+    recognise(&Input::of(path)).is_ok_and(|found| !matches!(found.reader(), Reader::None | Reader::Json))
 }

@@ -1,5 +1,8 @@
 //! Opening: what a file is follows from its content, whatever its name.
 
+mod archives;
+mod refused;
+
 use std::io::Write;
 use std::path::Path;
 
@@ -114,7 +117,7 @@ fn a_directory_is_its_traces_in_natural_order_and_the_rest_is_named() {
     assert_eq!(ranks, [2, 2, 10, 10]);
     assert!(report.files[0].ends_with("rank2.sqlite") && report.files[1].ends_with("rank10.sqlite"));
     for words in [
-        "skipped notes.txt: not a trace of a known kind",
+        "skipped notes.txt: not a trace of a known format",
         "skipped config.json: JSON, but without trace events",
         "skipped empty: the file is empty",
     ] {
@@ -124,26 +127,6 @@ fn a_directory_is_its_traces_in_natural_order_and_the_rest_is_named() {
             report.warnings
         );
     }
-}
-
-#[test]
-fn what_is_no_trace_is_refused_with_what_it_is() {
-    let directory = tempfile::tempdir().expect("a directory");
-    assert!(refusal(directory.path()).contains("no trace among its 0 files"));
-    for (name, content, words) in [
-        ("a", &b""[..], "the file is empty"),
-        ("b.nsys-rep", b"\x01\x02quadd", "nsys export"),
-        ("c", b"PK\x03\x04zip", "zip archive"),
-        ("d", b"hello, world", "begins with 'hello, world'"),
-        ("e", b"\x1f\x8bbroken", "cannot be unpacked"),
-        ("f", b"SQLite format 3\0 and no more", "not a readable SQLite database"),
-    ] {
-        let path = directory.path().join(name);
-        std::fs::write(&path, content).expect("written");
-        let message = refusal(&path);
-        assert!(message.contains(words) && message.contains(&path.display().to_string()), "{message}");
-    }
-    assert_eq!(open(&directory.path().join("none")).map_err(|error| error.exit_code()).err(), Some(2));
 }
 
 #[test]

@@ -13,9 +13,36 @@ use crate::table::Provenance;
 use crate::trace::import::rank::{Claim, Decision};
 use crate::trace::{FORMAT_VERSION, LaunchSite, Range, Stream, Trace, TraceMeta};
 
+/// A profiler whose files are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Profiler {
+    PyTorch,
+    Jax,
+    Rocprof,
+}
+
+impl Profiler {
+    pub(super) fn format(self) -> &'static str {
+        match self {
+            Self::PyTorch => "Kineto JSON",
+            Self::Jax => "JAX trace (JSON)",
+            Self::Rocprof => "rocprofv3 JSON",
+        }
+    }
+
+    fn recorder(self) -> &'static str {
+        match self {
+            Self::PyTorch => "kineto",
+            Self::Jax => "xla",
+            Self::Rocprof => "rocprofv3",
+        }
+    }
+}
+
 /// A file, read and linked.
 pub(super) struct ReadFile {
     pub(super) name: String,
+    pub(super) profiler: Profiler,
     pub(super) table: Table,
     pub(super) metadata: Metadata,
     pub(super) warnings: Vec<String>,
@@ -48,6 +75,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     said.extend(decision.warnings);
     let shifts = shifts(&files, &mut said);
     let report = report(&files);
+    let profiler = files.first().map_or(Profiler::PyTorch, |file| file.profiler);
 
     let operations = Operations::of(&files);
     let used_by_ranges: Vec<Vec<bool>> = files
@@ -160,7 +188,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
         plan_hashes: Vec::new(),
         environment: files.first().map(|file| file.metadata.environment.clone()).unwrap_or_default(),
         clock: clock(&files, &shifts),
-        recorder: "kineto".into(),
+        recorder: profiler.recorder().into(),
         streams,
         range_names: range_names.texts,
         groups,

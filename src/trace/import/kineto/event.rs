@@ -152,11 +152,7 @@ impl<'a> Event<'a> {
 
     /// Reads the text of a metadata event's argument `name` or `labels`.
     pub(super) fn label(&self, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, Broken> {
-        let Some(at) = self.args else { return Ok(None) };
-        let mut cursor = Cursor::new(bytes, at);
-        if cursor.peek() != Some(b'{') {
-            return Ok(None);
-        }
+        let Some(mut cursor) = self.arguments_cursor(bytes) else { return Ok(None) };
         cursor.enter()?;
         while let Some(key) = cursor.key()? {
             let value = cursor.value()?;
@@ -172,15 +168,18 @@ impl<'a> Event<'a> {
         self.args
     }
 
+    /// A cursor at the object of the arguments. `bytes` are those that the event was read from.
+    #[inline]
+    pub(super) fn arguments_cursor(&self, bytes: &'a [u8]) -> Option<Cursor<'a>> {
+        let mut cursor = Cursor::new(bytes, self.args?);
+        (cursor.peek() == Some(b'{')).then_some(cursor)
+    }
+
     /// Reads the arguments. `bytes` are those that the event was read from.
     #[inline]
     pub(super) fn arguments(&self, bytes: &'a [u8]) -> Result<Arguments<'a>, Broken> {
         let mut arguments = Arguments::default();
-        let Some(at) = self.args else { return Ok(arguments) };
-        let mut cursor = Cursor::new(bytes, at);
-        if cursor.peek() != Some(b'{') {
-            return Ok(arguments);
-        }
+        let Some(mut cursor) = self.arguments_cursor(bytes) else { return Ok(arguments) };
         cursor.enter()?;
         while let Some(key) = cursor.key()? {
             let value = cursor.value()?;

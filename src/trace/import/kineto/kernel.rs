@@ -2,7 +2,6 @@
 //! events that it is linked to. One pass finds the kernel, a second what launched it, and where the operator
 //! is not linked by a number a third finds the innermost one around the call.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
@@ -11,11 +10,11 @@ use super::blocks::after_close;
 use super::event::{Class, Event, Gpu};
 use super::number::last_integer;
 use super::scan::{Cursor, unescape};
-use super::source::unpack;
 use super::split::{PIECE, Top, split};
 use super::table::times;
 use super::top::metadata;
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
+use crate::trace::import::input::Input;
 use crate::trace::import::kernel::{Kernel, Wanted};
 
 /// Calls `each` with the events of the classes that are wanted: the event, the bytes it was read from, and
@@ -26,7 +25,7 @@ fn events(
     mut each: impl FnMut(&Event, &[u8], &[u8]),
 ) -> Result<Top> {
     let name = path.display().to_string();
-    let source = unpack(&name, File::open(path).map_err(Error::io(path))?)?;
+    let source = Input::of(path).unpacked()?;
     split(&name, source, PIECE, &mut |piece| {
         let bytes = &piece.data[piece.from..piece.to];
         let mut cursor = Cursor::new(bytes, 0);

@@ -1,6 +1,7 @@
-//! Traces of the PyTorch profiler (Kineto): Chrome JSON, plain or packed, one file or one a rank.
+//! Traces of the PyTorch profiler (Kineto): Chrome JSON, plain or packed, one file or one a rank. What JAX (`jax`) and
+//! rocprofv3 (`rocprof`) write becomes the events that PyTorch's profiler would have written.
 //!
-//! The road of a file: `source` unpacks it, `split` cuts it into pieces of whole events by their
+//! The road of a file: it is unpacked, `split` cuts it into pieces of whole events by their
 //! brackets (`blocks`, 64 bytes at a time), threads parse the pieces (`pipeline`, `event` by
 //! `event`) into rows of numbers (`table`), `link` finds each kernel's launch and step,
 //! `assemble` gives ranks and order. JSON is never held whole; times never touch a floating-point number.
@@ -17,6 +18,7 @@ mod event;
 #[path = "../../../../benches/made_up/kineto.rs"]
 mod generate;
 mod intern;
+mod jax;
 mod kernel;
 mod link;
 mod number;
@@ -27,8 +29,8 @@ mod pipeline;
 mod ranks;
 mod report;
 mod resync;
+mod rocprof;
 mod scan;
-mod source;
 mod split;
 mod table;
 #[cfg(test)]

@@ -1,21 +1,21 @@
 //! The importer of Kineto traces, from a path, from several, or from bytes.
 
-use std::fs::File;
-use std::io::Read;
-
 use rayon::prelude::*;
 
-use super::assemble::{ReadFile, assemble};
+use super::assemble::{Profiler, ReadFile, assemble};
 use super::link::link;
 use super::parts::Parts;
 use super::pipeline::{Reading, read};
-use super::source::unpack;
 use super::split::PIECE;
-use super::top::metadata;
+use super::table::Table;
+use super::top::{Metadata, metadata};
+use super::{jax, rocprof};
 use crate::base::error::{Error, Result};
 use crate::trace::Trace;
-use crate::trace::import::directory::Input;
+use crate::trace::import::formats::Reader;
+use crate::trace::import::input::Input;
 use crate::trace::import::rank::{self, Claim, Name};
+use crate::trace::import::unpack::{Source, unpack};
 
 /// What to read besides GPU work and annotations, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,22 +39,21 @@ impl Default for Options {
 ///
 /// # Errors
 ///
-/// An input error where no file is given, or one is no profiler's JSON (with the byte); a failure where
-/// one cannot be read.
+/// An input error where no file is given, or one is not the JSON of the reader's profilers (with the byte); a failure
+/// where one cannot be read.
 pub(in crate::trace::import) fn import_files(
     inputs: &[Input],
     wanted: Option<&str>,
-    options: Options,
+    reader: Reader,
 ) -> Result<Trace> {
     if inputs.is_empty() {
         return Err(Error::input("no trace files were given"));
     }
     let mut files: Vec<ReadFile> = inputs
         .par_iter()
-        .map(|Input { path, name }| {
-            let file = File::open(path).map_err(Error::io(path))?;
-            let read = read_file(&path.display().to_string(), file, options)?;
-            Ok(ReadFile { claim: Claim { name: Name::parse(name), ..read.claim }, ..read })
+        .map(|input| {
+            let read = read_source(&input.shown(), input.unpacked()?, reader, Options::default())?;
+            Ok(ReadFile { claim: Claim { name: Name::parse(&input.name), ..read.claim }, ..read })
         })
         .collect::<Result<_>>()?;
     let mut notes = leave_out(&mut files, |file| {
@@ -111,23 +110,25 @@ fn trace(files: Vec<ReadFile>) -> Trace {
 ///
 /// An input error for text that is no profiler's JSON, with the byte, or whose elements are no trace events.
 pub fn import_bytes(name: &str, bytes: &[u8], options: Options) -> Result<Trace> {
-    Ok(trace(vec![read_file(name, bytes, options)?]))
+    Ok(trace(vec![read_source(name, unpack(name, bytes)?, Reader::Events, options)?]))
 }
 
-pub(super) fn read_file(name: &str, raw: impl Read, options: Options) -> Result<ReadFile> {
-    let source = unpack(name, raw)?;
-    let Options { parsers, piece } = options;
-    let (top, mut table) = read(name, source, Reading { parsers, piece })?;
-    if table.with_phase == 0 && table.events > 0 {
-        return Err(Error::input_help(
-            format!("{name}: none of its {} elements is a trace event with a phase (ph)", table.events),
-            "expected a PyTorch profiler trace: an object with traceEvents, or an array of events",
-        ));
-    }
-    let metadata = metadata(&top);
+/// Reads a trace by one of the readers of JSON.
+#[cfg(test)]
+pub(super) fn import_as(name: &str, raw: impl std::io::Read, reader: Reader) -> Result<Trace> {
+    Ok(trace(vec![read_source(name, unpack(name, raw)?, reader, Options::default())?]))
+}
+
+fn read_source(name: &str, source: Source<'_>, reader: Reader, options: Options) -> Result<ReadFile> {
+    let (profiler, mut table, metadata, mut warnings) = match reader {
+        Reader::Rocprof => {
+            let (table, metadata) = rocprof::read(name, source)?;
+            (Profiler::Rocprof, table, metadata, Vec::new())
+        }
+        _ => read_events(name, source, options)?,
+    };
     let parts = Parts::of(&table, &metadata);
     let linked = link(&mut table, &parts.groups);
-    let mut warnings = top.warnings;
     warnings.extend(linked.warnings);
     let claim = Claim {
         name: Name::parse(name),
@@ -143,6 +144,7 @@ pub(super) fn read_file(name: &str, raw: impl Read, options: Options) -> Result<
     };
     Ok(ReadFile {
         name: name.to_owned(),
+        profiler,
         table,
         metadata,
         warnings,
@@ -150,4 +152,31 @@ pub(super) fn read_file(name: &str, raw: impl Read, options: Options) -> Result<
         claim,
         launched: linked.launched,
     })
+}
+
+/// Reads trace events into a table that is not linked yet, with the metadata and warnings.
+fn read_events(
+    name: &str,
+    source: Source<'_>,
+    options: Options,
+) -> Result<(Profiler, Table, Metadata, Vec<String>)> {
+    let Options { parsers, piece } = options;
+    let (mut top, mut table) = read(name, source, Reading { parsers, piece })?;
+    if let Some(cut) = &top.cut {
+        if table.events == 0 {
+            return Err(Error::input_help(
+                format!("{name}: {cut}, and no event is before it"),
+                "the file is cut off: copy it again, or record it again",
+            ));
+        }
+        top.warnings.push(format!("{cut}; everything before it was read: {} events", table.events));
+    }
+    if table.with_phase == 0 && table.events > 0 {
+        return Err(Error::input_help(
+            format!("{name}: none of its {} elements is a trace event with a phase (ph)", table.events),
+            "expected a PyTorch profiler trace: an object with traceEvents, or an array of events",
+        ));
+    }
+    let profiler = if jax::adopt(name, &mut table)? { Profiler::Jax } else { Profiler::PyTorch };
+    Ok((profiler, table, metadata(&top), top.warnings))
 }

@@ -6,10 +6,10 @@ use std::thread;
 
 use crossbeam_channel::{bounded, unbounded};
 
-use super::source::Source;
 use super::split::{Piece, Top, split};
 use super::table::Table;
 use crate::base::error::{Error, Result};
+use crate::trace::import::unpack::Source;
 
 /// How the text of a file is read: by how many threads, and what is kept.
 #[derive(Clone, Copy, Debug)]

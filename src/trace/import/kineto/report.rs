@@ -10,7 +10,7 @@ use crate::trace::ImportReport;
 /// Counts over all files; warnings are the caller's.
 pub(super) fn report(files: &[ReadFile]) -> ImportReport {
     let mut report = ImportReport {
-        format: "Kineto JSON".into(),
+        format: files.first().map_or("", |file| file.profiler.format()).into(),
         files: files.iter().map(|file| file.name.clone()).collect(),
         ..ImportReport::default()
     };

@@ -4,8 +4,8 @@
 use super::blocks::{Elements, Found, after_close};
 use super::resync::after_break;
 use super::scan::closing_quote;
-use super::source::Source;
 use crate::base::error::{Error, Result};
+use crate::trace::import::unpack::Source;
 
 /// Bytes of a piece: small enough for a core's own cache, large enough that handing it on costs nothing.
 pub(super) const PIECE: usize = 512 << 10;
@@ -35,6 +35,8 @@ pub(super) struct Top {
     pub(super) values: Vec<(String, Vec<u8>)>,
     /// An array of events was found.
     pub(super) has_events: bool,
+    /// Where and how the file was cut off within its events.
+    pub(super) cut: Option<String>,
     /// What was odd, in words.
     pub(super) warnings: Vec<String>,
 }
@@ -59,19 +61,20 @@ pub(super) fn split(name: &str, source: Source<'_>, piece: usize, sink: &mut Sin
         top: Top::default(),
     };
     let outcome = splitter.file(sink);
-    if let (Some(trouble), None) = (splitter.trouble.take(), splitter.source.packed) {
-        return Err(Error::io(name)(trouble));
-    }
+    let trouble = match (splitter.trouble.take(), splitter.source.packed) {
+        (Some(trouble), None) => return Err(Error::io(name)(trouble)),
+        (Some(trouble), Some(packed)) => Some(format!("the {packed} stream is damaged: {trouble}")),
+        (None, _) => None,
+    };
     let mut top = splitter.top;
     match outcome {
-        Ok(()) => {}
-        Err(Break(reason)) if top.has_events => {
-            top.warnings.push(format!("{reason}; everything before it was read"));
-        }
+        // the damage lies behind the trace, or its checksum does not match
+        Ok(()) => top.warnings.extend(trouble),
+        Err(Break(reason)) if top.has_events => top.cut = Some(reason),
         Err(Break(reason)) => {
             return Err(Error::input_help(
                 format!("{name}: {reason}"),
-                "expected a PyTorch profiler trace: JSON, an object with traceEvents or an array of events; plain, gzip or zstd",
+                "expected a PyTorch profiler trace: JSON, an object with traceEvents or an array of events; plain or compressed by gzip, zstd, xz or bzip2",
             ));
         }
     }

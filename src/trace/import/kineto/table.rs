@@ -7,6 +7,7 @@ use super::blocks::after_close;
 use super::collective::{self, Collective};
 use super::event::{Class, Event, Gpu};
 use super::intern::Interner;
+use super::jax::{self, Uncategorised};
 use super::number::{NotATime, last_integer, nanoseconds};
 use super::resync::next_event;
 use super::scan::{Broken, Cursor};
@@ -118,6 +119,8 @@ pub(super) struct Table {
     /// Annotations of devices; `thread` is a number of `streams`.
     pub(super) device_ranges: Vec<Range>,
     pub(super) categories: Vec<Category>,
+    /// Whole events without a category: JAX's.
+    pub(super) uncategorised: Uncategorised,
     /// Events by a phase other than `X`.
     pub(super) phases: BTreeMap<u8, u64>,
     /// Events with something missing or wrong: category, what.
@@ -208,7 +211,11 @@ impl Table {
             (Some(Ignored::Category(at)), ..) => self.categories[at].ignored += 1,
             (None, Some(b"M"), _) => self.label(&event, bytes)?,
             (None, Some(_), Some(class)) => self.keep(&event, class, bytes, place)?,
-            (None, Some(_), None) => self.note("event", "no category"),
+            (None, Some(_), None) => {
+                if !self.uncategorised.keep(&event, bytes)? {
+                    self.note("event", "no category");
+                }
+            }
             (None, None, _) => self.note("event", "no phase (ph)"),
         }
         self.events += 1;
@@ -220,7 +227,7 @@ impl Table {
     #[inline]
     fn class_of(&mut self, event: &Event<'_>) -> Result<Option<Class>, Ignored> {
         let phase = event.phase.and_then(|phase| phase.first()).copied().unwrap_or(0);
-        if phase == b'M' && event.name.is_none_or(is_label) {
+        if phase == b'M' && event.name.is_none_or(|name| is_label(name) || jax::is_label(name)) {
             return Ok(None);
         }
         if phase != b'X' {
@@ -233,10 +240,13 @@ impl Table {
         }
     }
 
-    /// Keeps the name or label of a process.
+    /// Keeps the name or label of a process, and the name of a thread.
     #[cold]
-    fn label(&mut self, event: &Event<'_>, bytes: &[u8]) -> Result<(), Broken> {
+    fn label<'a>(&mut self, event: &Event<'a>, bytes: &'a [u8]) -> Result<(), Broken> {
         *self.phases.entry(b'M').or_default() += 1;
+        if event.name.is_some_and(jax::is_label) {
+            self.uncategorised.label(event, bytes)?;
+        }
         if event.name.is_some_and(is_label)
             && let Some(text) = event.label(bytes)?
             && text.iter().any(u8::is_ascii_digit)
@@ -255,6 +265,11 @@ impl Table {
             self.last_process = (pid.to_vec(), number);
         }
         self.last_process.1
+    }
+
+    /// Counts events that nothing could be made of for lack of a category.
+    pub(super) fn note_uncategorised(&mut self, count: u64) {
+        *self.odd.entry(("event", "no category")).or_default() += count;
     }
 
     #[inline]
@@ -523,6 +538,7 @@ impl Table {
         self.launches_read += other.launches_read;
         self.comms_read += other.comms_read;
         self.operators_read += other.operators_read;
+        self.uncategorised.absorb(other.uncategorised);
         for category in other.categories {
             let at = self.category(&category.name);
             self.categories[at].ignored += category.ignored;

@@ -2,16 +2,78 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use memmap2::Mmap;
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, ffi};
 
 use crate::base::error::{Error, Result};
+use crate::trace::import::input::Input;
+
+/// An SQLite file that can be opened several times: one on disk, or an unpacked one.
+pub(super) struct DatabaseFile {
+    path: PathBuf,
+    /// The content of a file that was compressed or in an archive.
+    unpacked: Option<Arc<Mmap>>,
+}
+
+impl DatabaseFile {
+    /// The database of an input. One that is compressed or in an archive is unpacked into a temporary file without a
+    /// name. Fails where that is not possible.
+    pub fn of(input: &Input) -> Result<Self> {
+        let path = input.path.clone();
+        if input.begins_plain(MAGIC)? {
+            return Ok(Self { path, unpacked: None });
+        }
+        let file = input.to_whole_file()?;
+        // versions of file format 2 (write-ahead log) cannot be opened from memory; without a log they are as 1
+        let mut versions = [0; 2];
+        if file.read_exact_at(&mut versions, 18).is_ok() && versions == [2, 2] {
+            file.write_all_at(&[1, 1], 18).map_err(Error::io(&path))?;
+        }
+        // SAFETY: the file has no name and is open nowhere else, so that nobody changes or cuts it.
+        let map = unsafe { Mmap::map(&file) }.map_err(Error::io(&path))?;
+        Ok(Self { path, unpacked: Some(Arc::new(map)) })
+    }
+
+    fn connect(&self) -> rusqlite::Result<Connection> {
+        let Some(map) = &self.unpacked else {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+                | OpenFlags::SQLITE_OPEN_URI
+                | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            return Connection::open_with_flags(uri(&self.path), flags);
+        };
+        let connection = Connection::open_in_memory()?;
+        let length = i64::try_from(map.len()).unwrap_or(i64::MAX);
+        // SAFETY: the bytes are only read, and [`Database`] keeps the map until its connection is closed.
+        let code = unsafe {
+            ffi::sqlite3_deserialize(
+                connection.handle(),
+                c"main".as_ptr(),
+                map.as_ptr().cast_mut(),
+                length,
+                length,
+                ffi::SQLITE_DESERIALIZE_READONLY as u32,
+            )
+        };
+        match code {
+            ffi::SQLITE_OK => Ok(connection),
+            code => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)),
+        }
+    }
+}
+
+/// The first bytes of every SQLite database.
+const MAGIC: &[u8] = b"SQLite format 3\0";
 
 /// An SQLite file that is open for reading, with its tables and their columns.
 pub(super) struct Database {
     connection: Connection,
+    /// Read by the connection, and so closed after it.
+    _unpacked: Option<Arc<Mmap>>,
     path: PathBuf,
     /// By name; only ordinary tables: a view or a virtual table could run anything.
     tables: BTreeMap<String, Table>,
@@ -65,17 +127,15 @@ impl Row<'_> {
 
 impl Database {
     /// Opens a file read only, as one that nobody changes: no lock, no journal, no side file is touched.
-    pub fn open(path: &Path) -> Result<Self> {
+    pub fn open(file: &DatabaseFile) -> Result<Self> {
+        let path = &file.path;
         let unreadable = |error: rusqlite::Error| {
             Error::input_help(
                 format!("{}: not a readable SQLite database: {error}", path.display()),
                 "it is damaged, encrypted, or of another kind; export it again with `nsys export --type sqlite`",
             )
         };
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
-            | OpenFlags::SQLITE_OPEN_URI
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(uri(path), flags).map_err(unreadable)?;
+        let connection = file.connect().map_err(unreadable)?;
         // Looks into damaged pages before using what they say; a schema may not call functions.
         connection
             .execute_batch(
@@ -115,7 +175,7 @@ impl Database {
                 tables.insert(known.into(), table);
             }
         }
-        Ok(Self { connection, path: path.to_path_buf(), tables })
+        Ok(Self { connection, _unpacked: file.unpacked.clone(), path: path.clone(), tables })
     }
 
     /// A sentence for each table that is read under another name, or not read beside the one that is.
@@ -134,7 +194,7 @@ impl Database {
     }
 
     /// Names of all tables.
-    pub fn tables(&self) -> impl Iterator<Item = &str> {
+    pub fn tables(&self) -> impl Iterator<Item = &str> + Clone {
         self.tables.keys().map(String::as_str)
     }
 

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::assemble::{Parts, assemble};
-use super::database::{Database, Row, Rows};
+use super::database::{Database, DatabaseFile, Row, Rows};
 use super::gpu::Gpu;
 use super::launches::Launches;
 use super::ranges::HostRanges;
 use super::{environment, join};
 use crate::base::error::{Error, Result};
-use crate::trace::import::directory::Input;
+use crate::trace::import::formats;
+use crate::trace::import::input::Input;
 use crate::trace::import::rank::{self, Claim, Name};
 use crate::trace::import::times::{LeftOut, described};
 use crate::trace::{ImportReport, Trace};
@@ -29,7 +30,7 @@ const MOST_WARNINGS: usize = 50;
 pub(in crate::trace::import) fn import(inputs: &[Input]) -> Result<Trace> {
     let (mut traces, mut claims, mut idle) = (Vec::new(), Vec::new(), Vec::new());
     for input in inputs {
-        let (trace, began) = match one(&input.path)? {
+        let (trace, began) = match one(input)? {
             File::Trace(trace, began) => (*trace, began),
             File::WithoutWork(error) => {
                 idle.push((input, error));
@@ -64,14 +65,16 @@ enum File {
     WithoutWork(Error),
 }
 
-fn one(path: &Path) -> Result<File> {
-    let db = Database::open(path)?;
+fn one(input: &Input) -> Result<File> {
+    let path = &input.path;
+    let file = DatabaseFile::of(input)?;
+    let db = Database::open(&file)?;
     recognise(&db)?;
     // The host's tables and the GPUs' are read at the same time, each through a connection of its own.
     let (host, gpu) = rayon::join(
         || {
             let mut notes = Notes::default();
-            let db = Database::open(path)?;
+            let db = Database::open(&file)?;
             let launches = Launches::read(&db, &mut notes);
             let ranges = HostRanges::read(&db, &mut notes);
             let calls = launches.names(&db);
@@ -79,7 +82,7 @@ fn one(path: &Path) -> Result<File> {
         },
         || {
             let mut notes = Notes::default();
-            let db = Database::open(path)?;
+            let db = Database::open(&file)?;
             Gpu::read(&db, &mut notes).map(|gpu| (gpu, notes))
         },
     );
@@ -102,6 +105,9 @@ fn one(path: &Path) -> Result<File> {
 
 /// An SQLite file that is something else gets an error that says what it has.
 fn recognise(db: &Database) -> Result<()> {
+    if let Some(format) = formats::of_tables(db.tables()) {
+        return Err(formats::refusal(db.path(), Some(format), &[]));
+    }
     let known = |table: &str| table.starts_with("CUPTI_ACTIVITY_KIND_") || table == "NVTX_EVENTS";
     if db.tables().any(known) {
         return Ok(());
@@ -113,11 +119,6 @@ fn recognise(db: &Database) -> Result<()> {
         Error::input_help(
             format!("{path}: an Nsight Systems export without any CUDA activity"),
             "record with `nsys profile -t cuda,nvtx`",
-        )
-    } else if db.tables().any(|table| table.starts_with("rocpd")) {
-        Error::input_help(
-            format!("{path}: a database of ROCm's profiler, which cannot be imported"),
-            "export it as JSON, or record with PyTorch's profiler",
         )
     } else if names.is_empty() {
         Error::input(format!("{path}: an SQLite database without tables"))

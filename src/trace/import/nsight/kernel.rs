@@ -3,11 +3,12 @@
 
 use std::path::Path;
 
-use super::database::Database;
+use super::database::{Database, DatabaseFile};
 use super::gpu::KERNELS;
 use super::launches::{self, process};
 use super::ranges::{self, is_range, without_numbers};
 use crate::base::error::Result;
+use crate::trace::import::input::Input;
 use crate::trace::import::kernel::{Kernel, Wanted};
 
 /// A kernel's row: its numbers, and its process.
@@ -15,7 +16,7 @@ type Found = (Kernel, Option<i64>);
 
 /// What an export knows of a kernel; `None` where it does not have it. Fails where the file is no readable database.
 pub(in super::super) fn kernel(path: &Path, wanted: &Wanted) -> Result<Option<Kernel>> {
-    let db = Database::open(path)?;
+    let db = Database::open(&DatabaseFile::of(&Input::of(path))?)?;
     let Some((mut kernel, own)) = row(&db, wanted) else { return Ok(None) };
     let mut call: Option<(i64, i64, Option<i64>)> = None;
     if db.has(launches::TABLE) {

@@ -100,13 +100,6 @@ fn operators_give_their_arguments_to_the_kernels_that_they_launch() {
         assert_eq!(trace.spans[0].sequence, 3);
         assert_eq!(import_report(&trace).used["arguments of collectives"], 2);
         assert_accounted(&trace);
-        // kept as ranges, they still give their arguments
-        let json = format!("[{}]", order.join(","));
-        let options = Options { operators: true, parsers: 2, piece: 100 };
-        let ranges = import_bytes("t.json", json.as_bytes(), options).unwrap();
-        assert_eq!(collectives(&ranges), found);
-        assert_eq!(ranges.ranges.len(), 2);
-        assert_accounted(&ranges);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::trace::NO_STEP;
+use crate::trace::import::formats::Reader;
 
 /// Start and end of the only span.
 fn only(json: &str) -> (i64, i64) {
@@ -181,9 +182,8 @@ fn a_line_without_end_is_given_up_within_bounded_memory() {
     }
     for start in ["{\"", "{\"x\": \"", "[{\"name\": \""] {
         let raw = std::io::Read::chain(start.as_bytes(), Endless(0));
-        let outcome = super::super::open::read_file("t.json", raw, small());
-        let said = match outcome {
-            Ok(file) => file.warnings.join(" "),
+        let said = match super::super::open::import_as("t.json", raw, Reader::Events) {
+            Ok(trace) => import_report(&trace).warnings.join(" "),
             Err(error) => error.to_string(),
         };
         assert!(said.contains("an event or value of more than 64 MiB"), "{start}: {said}");

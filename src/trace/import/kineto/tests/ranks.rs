@@ -6,11 +6,14 @@ use std::path::Path;
 use super::super::import_files;
 use super::*;
 use crate::base::error::Result;
-use crate::trace::import::directory::{self, Input};
+use crate::trace::import::directory;
+use crate::trace::import::formats::Reader;
+use crate::trace::import::input::Input;
 
 fn import(dir: &Path) -> Result<Trace> {
-    let files: Vec<Input> = directory::look(dir)?.files.into_iter().map(|(file, _)| file).collect();
-    import_files(&files, None, Options::default())
+    let found = directory::look(dir)?;
+    let files: Vec<Input> = found.files.into_iter().map(|(file, _)| file).collect();
+    import_files(&files, None, found.reader)
 }
 
 fn gpu(device: u32, at: u32, category: &str) -> String {
@@ -124,12 +127,13 @@ fn a_device_with_kernels_is_a_rank_where_the_file_names_none() {
 fn a_missing_file_and_one_that_is_no_json_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("gone.json");
-    let error = import_files(&[Input::of(&missing)], None, small()).unwrap_err();
+    let error = import_files(&[Input::of(&missing)], None, Reader::Events).unwrap_err();
     assert!(error.to_string().contains("gone.json"));
     assert_eq!(error.exit_code(), 2);
     write(dir.path(), "bad.json", "nope");
-    let error =
-        import_files(&[Input::of(&dir.path().join("bad.json"))], None, small()).unwrap_err().to_string();
+    let error = import_files(&[Input::of(&dir.path().join("bad.json"))], None, Reader::Events)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("bad.json: byte 0"), "{error}");
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::generate::{Export, global};
 use super::import;
-use crate::trace::import::directory::Input;
+use crate::trace::import::input::Input;
 use crate::trace::rules::Rules;
 
 /// An export of several pages in every table.

@@ -9,7 +9,7 @@ use generate::{Export, global};
 use super::import;
 use crate::base::error::Error;
 use crate::plan::Lane;
-use crate::trace::import::directory::Input;
+use crate::trace::import::input::Input;
 use crate::trace::overlap::Selection;
 use crate::trace::rules::Rules;
 use crate::trace::{NO_STEP, Trace};

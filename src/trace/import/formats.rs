@@ -1,0 +1,482 @@
+//! The formats that are known: how each is recognised, its name, and the way to a trace that can be read.
+//!
+//! One row a format, in the order in which they are tried. Messages about files, and the list in `docs/traces.md`, use
+//! these names.
+
+use std::path::Path;
+
+use memchr::memmem::find;
+
+use crate::base::error::Error;
+
+/// The bytes of a file, unpacked, by which its format is recognised: profilers write about devices first.
+pub(super) const HEAD: usize = 256 << 10;
+
+/// The reader of a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reader {
+    /// Chrome's trace events: PyTorch's profiler and JAX.
+    Events,
+    /// rocprofv3's JSON.
+    Rocprof,
+    /// SQLite, of which only exports of Nsight Systems are read.
+    Sqlite,
+    /// Parquet of this program.
+    Own,
+    Tar,
+    Zip,
+    /// JSON without a mark at its beginning; trace events may follow later.
+    Json,
+    /// The format is known, but not read.
+    None,
+}
+
+/// A format of files.
+#[derive(Debug)]
+pub(super) struct Format {
+    pub reader: Reader,
+    /// Its name with an article: "a report of Nsight Systems".
+    pub name: &'static str,
+    /// The way to a trace that can be read.
+    pub help: &'static str,
+    marks: &'static [Mark],
+}
+
+/// A way to recognise a format. A format with several is recognised by any of them.
+#[derive(Debug)]
+enum Mark {
+    /// The first bytes, after a byte order mark and blanks.
+    Begins(&'static [u8]),
+    /// JSON whose head has all of these.
+    Json(&'static [&'static [u8]]),
+    /// Texts in the head, all of them; of a file that begins with the first one's bytes.
+    Within(&'static [u8], &'static [&'static [u8]]),
+    /// The end of the file's name, whatever the case.
+    Name(&'static str),
+    /// An SQLite database with a table whose name begins so.
+    Table(&'static str),
+    Test(fn(&[u8]) -> bool),
+}
+
+/// The help for formats that hold no times of GPU work.
+const RECORD: &str = "record with PyTorch's profiler, or with `nsys profile -t cuda,nvtx` and export it by `nsys export --type sqlite`";
+const EXPORT_SQLITE: &str =
+    "export the report as SQLite instead: `nsys export --type sqlite REPORT.nsys-rep`";
+const ROCPROF_JSON: &str = "record with `rocprofv3 --kernel-trace --memory-copy-trace --output-format json`, or with PyTorch's profiler";
+const UNPACK: &str = "unpack it first";
+const JAX_JSON: &str = "JAX writes NAME.trace.json.gz beside it: name that file";
+
+const fn refused(name: &'static str, help: &'static str, marks: &'static [Mark]) -> Format {
+    Format { reader: Reader::None, name, help, marks }
+}
+
+const fn read(reader: Reader, name: &'static str, marks: &'static [Mark]) -> Format {
+    Format { reader, name, help: "", marks }
+}
+
+/// All formats, the more certain marks before the less certain ones.
+pub(super) static FORMATS: &[Format] = {
+    use Mark::{Begins, Json, Name, Table, Test, Within};
+    &[
+        refused(
+            "a Git LFS pointer",
+            "run `git lfs pull` in its repository",
+            &[
+                Begins(b"version https://git-lfs.github.com/spec/"),
+                Begins(b"version https://hawser.github.com/spec/"),
+            ],
+        ),
+        refused(
+            "text in UTF-16",
+            "convert it: `iconv -f UTF-16 -t UTF-8 FILE > NEW`",
+            &[Test(is_utf16)],
+        ),
+        // SQLite: tables say which
+        refused(
+            "a database of ROCm's profiler (rocpd, rocprof)",
+            ROCPROF_JSON,
+            &[Table("rocpd_"), Table("rocprofiler_")],
+        ),
+        refused(
+            "a profile of nvprof",
+            "record with Nsight Systems: `nsys profile -t cuda,nvtx`",
+            &[Table("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL")],
+        ),
+        read(Reader::Sqlite, "an SQLite export of Nsight Systems", &[Begins(b"SQLite format 3\0")]),
+        // Parquet and Arrow
+        refused(
+            "a table of Nsight Systems' parquetdir export",
+            EXPORT_SQLITE,
+            &[Test(is_nsight_parquet)],
+        ),
+        read(Reader::Own, "a trace of Ladderscope (Parquet)", &[Test(is_own)]),
+        refused(
+            "a Parquet file of another program",
+            "of Parquet, only traces of Ladderscope can be read",
+            &[Begins(b"PAR1")],
+        ),
+        refused(
+            "an Arrow export of Nsight Systems",
+            EXPORT_SQLITE,
+            &[Begins(b"ARROW1\0\0"), Test(is_arrow_stream), Name(".arrow")],
+        ),
+        refused("an HDF5 export of Nsight Systems", EXPORT_SQLITE, &[Begins(b"\x89HDF\r\n\x1a\n")]),
+        // JSON
+        refused(
+            "a trace of rocprof v1 or v2",
+            ROCPROF_JSON,
+            &[Json(&[b"\"traceEvents\"", b"\"BeginNs\"", b"\"DurationNs\""])],
+        ),
+        refused(
+            "a trace of Intel's unitrace",
+            "record with PyTorch's profiler",
+            &[Json(&[b"\"traceEvents\"", b"\"gpu_op\""])],
+        ),
+        read(
+            Reader::Events,
+            "trace events (JSON) of PyTorch's profiler or JAX",
+            &[Json(&[b"\"traceEvents\""])],
+        ),
+        read(Reader::Rocprof, "a rocprofv3 trace (JSON)", &[Json(&[b"\"rocprofiler-sdk-tool\""])]),
+        refused(
+            "a PyTorch execution trace",
+            "it has operators, but no times of GPU work: name the profiler's trace that was recorded beside it",
+            &[
+                Json(&[b"\"nodes\"", b"[pytorch|profiler|execution_"]),
+                Json(&[b"\"nodes\"", b"\"rf_id\""]),
+            ],
+        ),
+        refused(
+            "a Chakra trace (JSON)",
+            "it has dependencies, but no times of GPU work: name the profiler's traces that it was made from",
+            &[
+                Json(&[b"\"workload_graph\""]),
+                Json(&[b"\"COMP_NODE\""]),
+                Json(&[b"\"COMM_COLL_NODE\""]),
+                Json(&[b"\"ctrlDeps\""]),
+            ],
+        ),
+        refused(
+            "a dump of NCCL's flight recorder (JSON)",
+            "it has no times of kernels: record with PyTorch's profiler",
+            &[Json(&[b"\"pg_config\"", b"\"entries\""]), Json(&[b"\"pg_status\"", b"\"entries\""])],
+        ),
+        refused(
+            "measurements of NCCL (nccl-tests or NCCL Inspector)",
+            "name it to `ladderscope calibrate --collectives`",
+            &[
+                Json(&[b"\"coll_perf\""]),
+                Json(&[b"\"bus_bw\"", b"\"out_of_place\""]),
+                Begins(b"# nThread"),
+                Begins(b"# nccl-tests version"),
+            ],
+        ),
+        refused(
+            "a JSON lines export of Nsight Systems",
+            EXPORT_SQLITE,
+            &[
+                Json(&[b"\"TraceProcessEvent\""]),
+                Json(&[b"\"CudaEvent\""]),
+                Json(&[b"\"NvtxEvent\""]),
+                Json(&[b"\"globalTid\"", b"\"nameId\""]),
+                Json(&[b"\"CUPTI_ACTIVITY_KIND_"]),
+                Name(".jsonl"),
+            ],
+        ),
+        refused(
+            "a sampling profile (speedscope)",
+            RECORD,
+            &[Json(&[b"speedscope.app/file-format-schema"])],
+        ),
+        refused("an index of safetensors", "name the profiler's trace", &[Json(&[b"\"weight_map\""])]),
+        read(Reader::Events, "trace events (JSON) of PyTorch's profiler or JAX", &[Json(&[b"\"ph\""])]),
+        read(Reader::Json, "JSON, but without trace events", &[Json(&[])]),
+        // archives
+        read(
+            Reader::Zip,
+            "a zip archive",
+            &[Begins(b"PK\x03\x04"), Begins(b"PK\x05\x06"), Begins(b"PK\x07\x08")],
+        ),
+        read(Reader::Tar, "a tar archive", &[Test(is_tar)]),
+        refused("a 7-Zip archive", UNPACK, &[Begins(b"7z\xbc\xaf\x27\x1c")]),
+        refused("a RAR archive", UNPACK, &[Begins(b"Rar!\x1a\x07")]),
+        refused(
+            "a file compressed by lz4",
+            "unpack it first: `lz4 -d FILE`",
+            &[Begins(b"\x04\x22\x4d\x18")],
+        ),
+        refused(
+            "a file compressed by LZMA",
+            "unpack it first: `xz --format=lzma -d FILE`",
+            &[Begins(b"\x5d\x00\x00\x80\x00"), Begins(b"\x5d\x00\x00\x00\x04"), Name(".lzma")],
+        ),
+        refused(
+            "a file compressed by compress",
+            "unpack it first: `gzip -d FILE`",
+            &[Begins(b"\x1f\x9d")],
+        ),
+        refused("a file compressed by brotli", "unpack it first: `brotli -d FILE`", &[Name(".br")]),
+        // binary formats
+        refused(
+            "a report of Nsight Systems",
+            "export it: `nsys export --type sqlite FILE`",
+            &[Name(".nsys-rep"), Name(".qdrep"), Name(".qdstrm"), Test(is_nsight_report)],
+        ),
+        refused(
+            "a report of Nsight Compute",
+            "it has single kernels, not their times in a run: record with `nsys profile -t cuda,nvtx`",
+            &[Begins(b"NVR\0"), Name(".ncu-rep"), Name(".nsight-cuprof-report")],
+        ),
+        refused(
+            "an XSpace protobuf (JAX, XProf, TensorFlow)",
+            JAX_JSON,
+            &[Name(".xplane.pb"), Test(is_xspace)],
+        ),
+        refused(
+            "a Chakra trace (protobuf)",
+            "it has dependencies, but no times of GPU work: name the profiler's traces that it was made from",
+            &[Name(".et"), Name(".chakra"), Test(is_chakra)],
+        ),
+        refused(
+            "a Perfetto trace (protobuf)",
+            "export it as JSON: `traceconv json FILE NEW.json`",
+            &[Name(".pftrace"), Name(".perfetto-trace"), Name(".perfetto"), Test(is_perfetto)],
+        ),
+        refused(
+            "a dump of NCCL's flight recorder (pickle)",
+            "it has no times of kernels: record with PyTorch's profiler",
+            &[Within(b"\x80", &[b"pg_config"]), Within(b"\x80", &[b"entries", b"nccl_version"])],
+        ),
+        refused(
+            "a Python pickle",
+            "export the profiler's trace as JSON: `prof.export_chrome_trace(\"trace.json\")`",
+            &[Test(is_pickle)],
+        ),
+        refused("an OTF2 trace", ROCPROF_JSON, &[Name(".otf2"), Begins(b"OTF2"), Begins(b"\x01OTF2")]),
+        refused(
+            "a result of Intel VTune",
+            "record with PyTorch's profiler",
+            &[
+                Name(".vtune"),
+                Begins(b"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<bag"),
+                Name(".amplxeproj"),
+            ],
+        ),
+        refused("a recording of Linux perf", RECORD, &[Begins(b"PERFILE2")]),
+        refused(
+            "a recording of NVIDIA's profiler tools (.nvvp, .nvprof)",
+            "record with Nsight Systems: `nsys profile -t cuda,nvtx`",
+            &[Name(".nvvp"), Name(".nvprof")],
+        ),
+        // text
+        refused(
+            "an HTML page",
+            "download the file itself, not the page that shows it",
+            &[Test(is_html)],
+        ),
+        refused("a table of ROCm's profiler (rocprof, CSV)", ROCPROF_JSON, &[Test(is_rocprof_csv)]),
+        refused("statistics of Nsight Systems (nsys stats)", EXPORT_SQLITE, &[Test(is_nsys_stats)]),
+    ]
+};
+
+/// Formats of SQLite databases by a table's name; `None` for one whose tables are those of no known format.
+pub(super) fn of_tables<'a>(tables: impl Iterator<Item = &'a str> + Clone) -> Option<&'static Format> {
+    FORMATS.iter().find(|format| {
+        let has = |prefix: &str| tables.clone().any(|table| table.starts_with(prefix));
+        format.marks.iter().any(|mark| matches!(mark, Mark::Table(prefix) if has(prefix)))
+    })
+}
+
+/// The format of a file of this name that begins with these bytes; `None` for an unknown one.
+pub(super) fn of_head(path: &Path, head: &[u8]) -> Option<&'static Format> {
+    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
+    let is_json = is_json(text);
+    let name = path.to_string_lossy().to_lowercase();
+    let mut name = name.as_str();
+    for ending in [".gz", ".zst", ".xz", ".bz2"] {
+        name = name.strip_suffix(ending).unwrap_or(name);
+    }
+    FORMATS.iter().find(|format| {
+        format.marks.iter().any(|mark| match mark {
+            Mark::Begins(bytes) => head.starts_with(bytes) || text.starts_with(bytes),
+            Mark::Json(keys) => is_json && keys.iter().all(|key| find(text, key).is_some()),
+            Mark::Within(start, texts) => {
+                head.starts_with(start) && texts.iter().all(|text| find(head, text).is_some())
+            }
+            Mark::Name(ending) => name.ends_with(ending),
+            Mark::Table(_) => false,
+            Mark::Test(test) => test(head),
+        })
+    })
+}
+
+/// True for an object or array, by its first two characters: the length of a protobuf's field may look like a brace.
+fn is_json(text: &[u8]) -> bool {
+    let Some((b'{' | b'[', rest)) = text.split_first() else { return false };
+    rest.trim_ascii_start().first().is_none_or(|byte| b"\"{}[]-0123456789tfn".contains(byte))
+}
+
+/// The error of a file that is known not to be readable, or not known at all.
+pub(super) fn refusal(path: &Path, format: Option<&Format>, head: &[u8]) -> Error {
+    match format {
+        Some(Format { name, help, .. }) => {
+            Error::input_help(format!("{}: {name}, which cannot be imported", path.display()), *help)
+        }
+        None => Error::input_help(
+            format!("{}: {UNKNOWN}; it begins with '{}'", path.display(), beginning(head)),
+            readable(),
+        ),
+    }
+}
+
+/// Words for a file of no known format.
+pub(super) const UNKNOWN: &str = "not a trace of a known format";
+
+/// The formats that are read, as a sentence.
+fn readable() -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for format in FORMATS {
+        if !matches!(format.reader, Reader::None | Reader::Json) && !names.contains(&format.name) {
+            names.push(format.name);
+        }
+    }
+    format!("known are {}; plain or compressed by gzip, zstd, xz or bzip2", names.join(", "))
+}
+
+fn beginning(head: &[u8]) -> String {
+    head.iter().take(16).flat_map(|byte| std::ascii::escape_default(*byte)).map(char::from).collect()
+}
+
+fn is_utf16(head: &[u8]) -> bool {
+    let (marked, little, big) = match head {
+        [0xff, 0xfe, rest @ ..] => (true, rest, &[][..]),
+        [0xfe, 0xff, rest @ ..] => (true, &[][..], rest),
+        _ => (false, head, head),
+    };
+    let is_text = |bytes: &[u8], zero: usize| {
+        bytes.len() >= 4
+            && bytes.chunks_exact(2).take(8).all(|pair| pair[zero] == 0 && pair[1 - zero] != 0)
+            && (marked || matches!(bytes[1 - zero], b'{' | b'['))
+    };
+    is_text(little, 1) || is_text(big, 0)
+}
+
+/// A tar archive's first header, by its checksum.
+fn is_tar(head: &[u8]) -> bool {
+    let Some(header) = head.first_chunk::<512>() else { return false };
+    let field = &header[148..156];
+    let digits: Vec<u8> = field.iter().copied().filter(u8::is_ascii_digit).collect();
+    let stated = std::str::from_utf8(&digits).ok().and_then(|text| u32::from_str_radix(text, 8).ok());
+    let sum = |byte: (usize, &u8)| if (148..156).contains(&byte.0) { 32 } else { u32::from(*byte.1) };
+    header[0] != 0 && stated == Some(header.iter().enumerate().map(sum).sum())
+}
+
+/// Parquet of Nsight Systems names CUPTI's columns. The bytes are the first and the last ones of the file.
+fn is_nsight_parquet(head: &[u8]) -> bool {
+    let has = |text: &[u8]| find(head, text).is_some();
+    head.starts_with(b"PAR1")
+        && !has(b"ladderscope.")
+        && (has(b"globalPid") || has(b"globalTid") || has(b"correlationId"))
+}
+
+/// Parquet with an entry of this program in its footer, or without a footer: a trace that is cut off.
+fn is_own(head: &[u8]) -> bool {
+    head.starts_with(b"PAR1") && (!head.ends_with(b"PAR1") || find(head, b"ladderscope.").is_some())
+}
+
+/// An Arrow stream: a continuation mark, the length of the schema, a flat buffer.
+fn is_arrow_stream(head: &[u8]) -> bool {
+    head.len() > 8 && head.starts_with(&[0xff; 4]) && head[6..8] == [0, 0] && head[4] % 8 == 0
+}
+
+fn is_nsight_report(head: &[u8]) -> bool {
+    let start = &head[..head.len().min(4096)];
+    let is_binary = start.contains(&0);
+    is_binary
+        && [&b"QuadD"[..], b"quadd", b"NVIDIA Nsight Systems"]
+            .iter()
+            .any(|mark| find(start, mark).is_some())
+}
+
+fn is_html(head: &[u8]) -> bool {
+    let start = head.trim_ascii_start();
+    let begins =
+        |text: &str| start.get(..text.len()).is_some_and(|s| s.eq_ignore_ascii_case(text.as_bytes()));
+    begins("<!doctype html") || begins("<html")
+}
+
+fn is_pickle(head: &[u8]) -> bool {
+    matches!(head, [0x80, 2..=5, ..]) && !head.starts_with(b"\x80\x04PK")
+}
+
+/// The first line of a text.
+fn first_line(head: &[u8]) -> &[u8] {
+    let end = memchr::memchr(b'\n', head).unwrap_or(head.len()).min(4096);
+    head.strip_prefix(b"\xef\xbb\xbf").map_or(&head[..end], |text| &text[..end.saturating_sub(3)])
+}
+
+fn is_rocprof_csv(head: &[u8]) -> bool {
+    let line = first_line(head);
+    let has = |text: &[u8]| find(line, text).is_some();
+    has(b"KernelName") && (has(b"gpu-id") || has(b"BeginNs"))
+        || has(b"Kernel_Name") && (has(b"Dispatch_I") || has(b"Start_Timestamp"))
+        || has(b"Agent_Id") && has(b"Start_Timestamp")
+        || has(b"Start_Timestamp") && has(b"Correlation_Id")
+        || has(b"TotalDurationNs")
+}
+
+fn is_nsys_stats(head: &[u8]) -> bool {
+    let line = first_line(head);
+    let has = |text: &[u8]| find(line, text).is_some();
+    has(b"Time (%)") && has(b"Total Time (ns)") || has(b"Start (ns)") && has(b"Duration (ns)")
+}
+
+/// A protobuf's variable-length number at the beginning, and the bytes after it.
+fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0;
+    for (at, byte) in bytes.iter().enumerate().take(10) {
+        value |= u64::from(byte & 127).checked_shl(7 * at as u32)?;
+        if *byte < 128 {
+            return Some((value, &bytes[at + 1..]));
+        }
+    }
+    None
+}
+
+/// The bytes of a protobuf's field of this tag at the beginning, as far as they are there, and those after it.
+fn field(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = varint(bytes.strip_prefix(&[tag])?)?;
+    Some(rest.split_at(usize::try_from(length).unwrap_or(usize::MAX).min(rest.len())))
+}
+
+/// Planes (field 1), each perhaps with an id (field 1) before its name (field 2), which begins with `/` or is a known one.
+fn is_xspace(head: &[u8]) -> bool {
+    let Some((plane, _)) = field(head, 0x0a) else { return false };
+    let named = match plane.strip_prefix(b"\x08").and_then(varint) {
+        Some((_, rest)) => rest,
+        None => plane,
+    };
+    let known = |name: &[u8]| name.starts_with(b"/") && name.len() > 4 || name == b"Task Environment";
+    field(named, 0x12).is_some_and(|(name, _)| known(name))
+}
+
+/// Messages after their lengths: first the version, `0.0.4`.
+fn is_chakra(head: &[u8]) -> bool {
+    let Some((length, message)) = varint(head) else { return false };
+    let Some((version, _)) = field(message, 0x0a) else { return false };
+    let is_version = version.contains(&b'.') && version.iter().all(|b| b.is_ascii_digit() || *b == b'.');
+    is_version && version.len() as u64 + 2 == length
+}
+
+/// Packets (field 1) of which the first are whole and hold fields of packets: a clock (6), a time (8), a sequence (10).
+fn is_perfetto(head: &[u8]) -> bool {
+    let mut rest = head;
+    for _ in 0..2 {
+        let Some((packet, after)) = field(rest, 0x0a) else { return false };
+        if !matches!(packet.first(), Some(0x32 | 0x40 | 0x50 | 0x18)) || after.is_empty() {
+            return false;
+        }
+        rest = after;
+    }
+    true
+}

@@ -1,0 +1,431 @@
+//! Traces of JAX (XProf's `trace.json.gz`): events without a category, whose process and thread say what they are.
+//!
+//! GPU work is on the threads `Stream #20(Compute)` of the processes `/device:GPU:0`. Other threads of these processes
+//! (`XLA Ops`, `XLA Modules`, `Steps`, `Source code`, ...) show the same work again, by its names in the program, and
+//! are left out. The names of processes and threads may follow the events, so events wait here until all are read; then
+//! they go into the table as the events of PyTorch's profiler that they correspond to.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::event::{Class, Event, Gpu};
+use super::intern::Interner;
+use super::number::last_integer;
+use super::scan::{Broken, unescape};
+use super::table::{Category, PART, Table, times};
+use crate::base::error::{Error, Result};
+
+/// Events that are turned into JSON at once.
+const AT_ONCE: usize = 4096;
+
+/// A whole event without a category.
+#[derive(Clone, Copy, Debug)]
+struct Loose {
+    /// A number of [`Uncategorised::threads`].
+    thread: u32,
+    /// A number of [`Uncategorised::names`].
+    name: u32,
+    start_ns: i64,
+    end_ns: i64,
+    /// -1 where there is none.
+    correlation: i64,
+    /// Whether its arguments say that it copied or filled memory.
+    memory: Option<Gpu>,
+}
+
+/// Whole events without a category, and the names of processes and threads.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Uncategorised {
+    events: Vec<Loose>,
+    names: Interner,
+    /// Keys of threads: pid, tid.
+    threads: Interner,
+    /// Names of processes, by pid.
+    process_names: BTreeMap<Box<[u8]>, String>,
+    /// Names of threads, by their key.
+    thread_names: BTreeMap<Box<[u8]>, String>,
+}
+
+/// What the events of a thread are.
+enum Line {
+    /// The stream of a GPU: the number of the device among all of the file, and the stream's own.
+    Stream {
+        pid: String,
+        device: usize,
+        stream: i64,
+    },
+    /// Another line of a device: its name.
+    Derived(String),
+    Host,
+}
+
+/// True for the metadata events that name processes and threads.
+pub(super) fn is_label(name: &[u8]) -> bool {
+    matches!(name, b"process_name" | b"thread_name")
+}
+
+impl Uncategorised {
+    /// Keeps an event of phase X without a category; returns false for one without a name or a time.
+    pub(super) fn keep<'a>(&mut self, event: &Event<'a>, bytes: &'a [u8]) -> Result<bool, Broken> {
+        let (Some(name), Ok((start_ns, end_ns))) = (event.name, times(event)) else { return Ok(false) };
+        let mut loose = Loose {
+            thread: self.threads.intern(&[event.pid, event.tid].join(&PART)),
+            name: self.names.intern(name),
+            start_ns,
+            end_ns,
+            correlation: -1,
+            memory: None,
+        };
+        if let Some(mut cursor) = event.arguments_cursor(bytes) {
+            cursor.enter()?;
+            while let Some(key) = cursor.key()? {
+                let value = cursor.value()?;
+                match key {
+                    b"correlation_id" => {
+                        loose.correlation = value.text().and_then(last_integer).unwrap_or(-1);
+                    }
+                    b"memcpy_details" => loose.memory = Some(Gpu::Memcpy),
+                    b"memset_details" => loose.memory = Some(Gpu::Memset),
+                    _ => {}
+                }
+            }
+        }
+        self.events.push(loose);
+        Ok(true)
+    }
+
+    /// Keeps the name of a process or thread.
+    pub(super) fn label<'a>(&mut self, event: &Event<'a>, bytes: &'a [u8]) -> Result<(), Broken> {
+        let Some(mut cursor) = event.arguments_cursor(bytes) else { return Ok(()) };
+        cursor.enter()?;
+        while let Some(key) = cursor.key()? {
+            let value = cursor.value()?;
+            if let (b"name", Some(text)) = (key, value.text()) {
+                let text = unescape(text).0;
+                match event.name {
+                    Some(b"process_name") => self.process_names.insert(event.pid.into(), text),
+                    _ => {
+                        let key = [event.pid, event.tid].join(&PART);
+                        self.thread_names.insert(key.into(), text)
+                    }
+                };
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn absorb(&mut self, other: Self) {
+        let names = self.names.absorb(&other.names);
+        let threads = self.threads.absorb(&other.threads);
+        self.events.extend(other.events.into_iter().map(|event| Loose {
+            name: names[event.name as usize],
+            thread: threads[event.thread as usize],
+            ..event
+        }));
+        self.process_names.extend(other.process_names);
+        self.thread_names.extend(other.thread_names);
+    }
+
+    /// The name of each device's process, by pid; each with its host and number, by which devices are ordered.
+    fn devices(&self) -> BTreeMap<(String, i64), &[u8]> {
+        let key = |name: &str| {
+            let (host, number) = name.split_once("/device:GPU:")?;
+            let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
+            Some((host.trim().to_owned(), digits.parse().ok()?))
+        };
+        self.process_names.iter().filter_map(|(pid, name)| Some((key(name)?, &**pid))).collect()
+    }
+
+    /// What each thread's events are, by the thread's number.
+    fn lines(&self) -> Vec<Line> {
+        let devices = self.devices();
+        let one_host = devices.keys().map(|(host, _)| host).collect::<BTreeSet<_>>().len() == 1;
+        let numbered = devices.iter().enumerate().map(|(at, ((_, number), pid))| {
+            // device numbers of several hosts come again
+            let number = if one_host { usize::try_from(*number).unwrap_or(at) } else { at };
+            (*pid, number)
+        });
+        let devices: HashMap<&[u8], usize> = numbered.collect();
+        let line = |key: &[u8]| {
+            let pid = key.split(|byte| *byte == PART).next().unwrap_or_default();
+            let Some(device) = devices.get(pid) else { return Line::Host };
+            let name = self.thread_names.get(key).map_or("", String::as_str);
+            let digits =
+                name.strip_prefix("Stream #").map(|rest| rest.split(|c: char| !c.is_ascii_digit()));
+            match digits.and_then(|mut digits| digits.next()?.parse().ok()) {
+                Some(stream) => {
+                    let pid = String::from_utf8_lossy(pid).into_owned();
+                    Line::Stream { pid, device: *device, stream }
+                }
+                None => Line::Derived(name.to_owned()),
+            }
+        };
+        self.threads.texts().into_iter().map(line).collect()
+    }
+
+    /// The names of JAX's processes: devices and hosts.
+    fn planes(&self) -> Vec<&str> {
+        let is_plane = |name: &&str| name.contains("/device:") || name.contains("/host:");
+        self.process_names.values().map(String::as_str).filter(is_plane).collect()
+    }
+}
+
+/// Takes the GPU work of JAX, and its launches, into the table. Returns whether the file is JAX's.
+///
+/// # Errors
+///
+/// An input error for a trace of JAX without GPU work, and for events of which none has a category.
+pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
+    let loose = std::mem::take(&mut table.uncategorised);
+    let has_spans = table.used.iter().any(|count| *count > 0);
+    if loose.events.is_empty() {
+        return Ok(false);
+    }
+    let planes = loose.planes();
+    if planes.is_empty() {
+        let all = table.with_phase.saturating_sub(table.phases.values().sum());
+        if !has_spans && loose.events.len() as u64 == all {
+            return Err(Error::input_help(
+                format!(
+                    "{name}: none of its {all} events has a category (cat), by which GPU work is recognised"
+                ),
+                "expected a trace of PyTorch's profiler or of JAX",
+            ));
+        }
+        table.note_uncategorised(loose.events.len() as u64);
+        return Ok(false);
+    }
+    let names = loose.names.texts();
+    let lines = loose.lines();
+    let mut left_out: BTreeMap<String, u64> = BTreeMap::new();
+    let mut text = Vec::new();
+    let mut adopted = 0_u64;
+    for events in loose.events.chunks(AT_ONCE) {
+        text.clear();
+        for event in events {
+            let event_name = names[event.name as usize];
+            match &lines[event.thread as usize] {
+                Line::Stream { pid, device, stream } => {
+                    let category = match event.memory.unwrap_or_else(|| by_name(event_name)) {
+                        Gpu::Kernel => "kernel",
+                        Gpu::Memcpy => "gpu_memcpy",
+                        Gpu::Memset => "gpu_memset",
+                    };
+                    let on = format!(r#""pid":"{pid}","tid":{stream}"#);
+                    let more = format!(r#","device":{device},"stream":{stream}"#);
+                    write(&mut text, category, event_name, &on, event, &more);
+                }
+                Line::Host if event.correlation >= 0 => {
+                    write(&mut text, "cuda_runtime", event_name, r#""pid":0,"tid":0"#, event, "");
+                }
+                Line::Host => {
+                    *left_out.entry("host (JAX)".into()).or_default() += 1;
+                    continue;
+                }
+                Line::Derived(line) => {
+                    *left_out.entry(format!("{line} (JAX: the streams' work again)")).or_default() += 1;
+                    continue;
+                }
+            }
+            adopted += 1;
+        }
+        table.read(&text, 0);
+    }
+    // they were counted when they were read first
+    table.events -= adopted;
+    for (line, count) in left_out {
+        table.categories.push(Category {
+            name: line.into_bytes().into(),
+            class: Class::Other,
+            ignored: count,
+        });
+    }
+    if table.used.iter().all(|count| *count == 0) {
+        let what = match planes.iter().find(|plane| plane.contains("/device:TPU")) {
+            Some(_) => "a JAX trace of TPUs, which cannot be imported".to_owned(),
+            None => format!("a JAX trace without work on a GPU's streams; it has {}", planes.join(", ")),
+        };
+        return Err(Error::input_help(
+            format!("{name}: {what}"),
+            "only JAX traces of GPUs can be read: the threads `Stream #N` of processes `/device:GPU:N`",
+        ));
+    }
+    Ok(true)
+}
+
+/// JAX names copies `MemcpyD2D`, `MemcpyH2D`, `MemcpyP2P`, and fills `Memset`; kernels by their function.
+fn by_name(name: &[u8]) -> Gpu {
+    let begins = |text: &str| {
+        name.get(..text.len()).is_some_and(|start| start.eq_ignore_ascii_case(text.as_bytes()))
+    };
+    match () {
+        () if begins("memcpy") => Gpu::Memcpy,
+        () if begins("memset") => Gpu::Memset,
+        () => Gpu::Kernel,
+    }
+}
+
+/// Appends an event of PyTorch's profiler. The name is still as it stands in JSON.
+fn write(text: &mut Vec<u8>, category: &str, name: &[u8], on: &str, event: &Loose, more: &str) {
+    text.extend_from_slice(format!(r#"{{"ph":"X","cat":"{category}","name":""#).as_bytes());
+    text.extend_from_slice(name);
+    let Loose { start_ns, end_ns, correlation, .. } = *event;
+    let duration = end_ns.saturating_sub(start_ns);
+    let times = format!(r#"","ts":{},"dur":{},{on}"#, microseconds(start_ns), microseconds(duration));
+    text.extend_from_slice(times.as_bytes());
+    text.extend_from_slice(format!(r#","args":{{"correlation":{correlation}{more}}}}},"#).as_bytes());
+}
+
+/// A time as JSON of PyTorch's profiler has it, to the nanosecond.
+pub(super) fn microseconds(ns: i64) -> String {
+    let sign = if ns < 0 { "-" } else { "" };
+    let ns = ns.unsigned_abs();
+    format!("{sign}{}.{:03}", ns / 1000, ns % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Options, import_bytes};
+    use crate::trace::Trace;
+
+    const STREAM: &str = "Stream #20(Compute)";
+
+    /// A trace of JAX with these processes, threads and events.
+    fn trace(processes: &[(i64, &str)], threads: &[(i64, i64, &str)], events: &[&str]) -> String {
+        let process = |(pid, name): &(i64, &str)| {
+            format!(
+                r#"{{"ph":"M","name":"process_name","pid":{pid},"tid":0,"args":{{"name":"{name}"}}}}"#
+            )
+        };
+        let thread = |(pid, tid, name): &(i64, i64, &str)| {
+            format!(
+                r#"{{"ph":"M","name":"thread_name","pid":{pid},"tid":{tid},"args":{{"name":"{name}"}}}}"#
+            )
+        };
+        let mut all: Vec<String> = processes.iter().map(process).collect();
+        all.extend(threads.iter().map(thread));
+        all.extend(events.iter().map(|event| format!("{{{event}}}")));
+        format!(r#"{{"displayTimeUnit":"ns","traceEvents":[{},{{}}]}}"#, all.join(","))
+    }
+
+    fn event(pid: i64, tid: i64, name: &str, start: &str, duration: &str, args: &str) -> String {
+        format!(
+            r#""ph":"X","pid":{pid},"tid":{tid},"name":"{name}","ts":{start},"dur":{duration},"args":{{{args}}}"#
+        )
+    }
+
+    fn read(json: &str) -> Trace {
+        let options = Options { parsers: 0, piece: 700, ..Options::default() };
+        import_bytes("jax.trace.json", json.as_bytes(), options).unwrap()
+    }
+
+    fn spans(trace: &Trace) -> Vec<(u32, String, String, i64, i64, i64)> {
+        let span = |span: &crate::trace::Span| {
+            let operation = &trace.operations[span.operation as usize];
+            let stream = trace.meta.streams[span.stream as usize].id;
+            (
+                span.rank,
+                operation.kind.clone(),
+                operation.name.clone(),
+                stream,
+                span.start_ns,
+                span.end_ns,
+            )
+        };
+        trace.spans.iter().map(span).collect()
+    }
+
+    #[test]
+    fn the_streams_of_gpus_are_read_and_their_repetitions_are_not() {
+        let processes = [(1, "/device:GPU:0"), (2, "/device:GPU:1"), (701, "/host:CPU")];
+        let threads = [
+            (1, 20, STREAM),
+            (1, 16, "Stream #16(MemcpyD2D,Memset)"),
+            (2, 20, STREAM),
+            (1, 1, "Steps"),
+            (1, 2, "XLA Modules"),
+            (1, 3, "XLA Ops"),
+            (1, 4, "Source code"),
+            (1, 5, "Framework Name Scope"),
+            (701, 9, "python"),
+        ];
+        let all = [
+            event(1, 20, "ncclDevKernel_AllReduce_Sum", "10.5", "2.25", r#""correlation_id":"7""#),
+            event(1, 16, "MemcpyD2D", "11", "1", r#""hlo_op":"copy.1""#),
+            event(1, 16, "loop_copy", "13", "1", r#""memcpy_details":"size:4""#),
+            event(1, 16, "Memset", "15", "1", ""),
+            event(2, 20, "gemm", "10", "4", ""),
+            event(1, 1, "3", "10", "5", ""),
+            event(1, 2, "jit_step(1)", "10", "5", ""),
+            event(1, 3, "all-reduce.1", "10.5", "2.25", r#""hlo_op":"all-reduce.1""#),
+            event(1, 4, "x.py:1", "10.5", "2.25", ""),
+            event(1, 5, "layer", "10.5", "2.25", ""),
+            event(701, 9, "cuLaunchKernel", "8", "1", r#""correlation_id":"7""#),
+            event(701, 9, "$python frame", "1", "90", ""),
+        ];
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        // the names may come before or after the events
+        let ordered = trace(&processes, &threads, &all);
+        let (names, events) = ordered.split_at(ordered.find(r#"{"ph":"X""#).unwrap());
+        let late = format!(
+            r#"{{"traceEvents":[{},{}]}}"#,
+            events.trim_end_matches(",{}]}"),
+            names.split_once('[').unwrap().1.trim_end_matches(',')
+        );
+        for json in [ordered.clone(), late] {
+            let trace = read(&json);
+            assert_eq!(trace.meta.ranks, 2);
+            let kind = |rank: u32, kind: &str, name: &str, stream: i64, start: i64, end: i64| {
+                (rank, kind.to_owned(), name.to_owned(), stream, start, end)
+            };
+            assert_eq!(
+                spans(&trace),
+                [
+                    kind(0, "kernel", "ncclDevKernel_AllReduce_Sum", 20, 10_500, 12_750),
+                    kind(0, "memcpy", "MemcpyD2D", 16, 11_000, 12_000),
+                    kind(0, "memcpy", "loop_copy", 16, 13_000, 14_000),
+                    kind(0, "memset", "Memset", 16, 15_000, 16_000),
+                    kind(1, "kernel", "gemm", 20, 10_000, 14_000),
+                ]
+            );
+            assert_eq!(trace.spans[0].ready_ns, 9_000, "its launch's end");
+            let report = trace.meta.import.unwrap();
+            assert_eq!(report.format, "JAX trace (JSON)");
+            assert_eq!((report.used["kernel"], report.used["memcpy"], report.used["memset"]), (2, 2, 1));
+            assert_eq!(report.ignored["category XLA Ops (JAX: the streams' work again)"], 1);
+        }
+    }
+
+    #[test]
+    fn devices_of_several_hosts_are_ranks_of_their_own() {
+        let processes = [
+            (1, "a /device:GPU:0"),
+            (2, "a /device:GPU:1"),
+            (3, "b /device:GPU:0"),
+            (4, "b /device:GPU:1"),
+        ];
+        let threads: Vec<(i64, i64, &str)> = (1..5).map(|pid| (pid, 20, STREAM)).collect();
+        let all: Vec<String> =
+            (1..5).map(|pid| event(pid, 20, &format!("k{pid}"), "1", "1", "")).collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let trace = read(&trace(&processes, &threads, &all));
+        let names: Vec<(u32, String)> = spans(&trace).into_iter().map(|span| (span.0, span.2)).collect();
+        let expected: Vec<(u32, String)> = (1..5).map(|pid| (pid - 1, format!("k{pid}"))).collect();
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn traces_without_gpu_streams_are_refused_by_name() {
+        for (process, thread, words) in [
+            ("/device:TPU:0", "XLA Ops", "a JAX trace of TPUs"),
+            ("/host:CPU", "python", "a JAX trace without work on a GPU's streams; it has /host:CPU"),
+            ("/device:GPU:0", "XLA Ops", "a JAX trace without work on a GPU's streams"),
+            ("python", "main", "none of its 2 events has a category"),
+        ] {
+            let one = event(1, 2, "fusion", "1", "1", "");
+            let json = trace(&[(1, process)], &[(1, 2, thread)], &[one.as_str(); 2]);
+            let error = import_bytes("t.json", json.as_bytes(), Options::default()).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! rocprofv3's JSON: dispatches of kernels and copies of memory, as the events of PyTorch's profiler that they
+//! correspond to.
+//!
+//! A rank for each process and agent (GPU) with kernels. The file is parsed as a stream; only the records that are used
+//! are held, about 60 bytes each.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::BufReader;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::jax::microseconds;
+use super::table::Table;
+use super::top::Metadata;
+use crate::base::error::{Error, Result};
+use crate::trace::import::unpack::Source;
+
+/// Events that are turned into JSON at once.
+const AT_ONCE: usize = 4096;
+
+/// Agents by their kind, as rocprofiler numbers it.
+const GPU: u32 = 2;
+
+#[derive(Deserialize)]
+struct File {
+    #[serde(rename = "rocprofiler-sdk-tool")]
+    processes: Vec<Process>,
+}
+
+#[derive(Deserialize)]
+struct Process {
+    #[serde(default)]
+    metadata: About,
+    #[serde(default)]
+    agents: Vec<Agent>,
+    #[serde(default)]
+    strings: Strings,
+    #[serde(default)]
+    kernel_symbols: Vec<Symbol>,
+    #[serde(default)]
+    buffer_records: Records,
+}
+
+#[derive(Default, Deserialize)]
+struct About {
+    #[serde(default)]
+    pid: i64,
+    #[serde(default)]
+    node: Node,
+}
+
+#[derive(Default, Deserialize)]
+struct Node {
+    #[serde(default)]
+    hostname: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+struct Id {
+    #[serde(default)]
+    handle: u64,
+}
+
+#[derive(Deserialize)]
+struct Agent {
+    id: Id,
+    #[serde(default, rename = "type")]
+    kind: u32,
+    #[serde(default)]
+    product_name: String,
+    #[serde(default)]
+    name: String,
+}
+
+#[derive(Default, Deserialize)]
+struct Strings {
+    #[serde(default)]
+    buffer_records: Vec<Kind>,
+}
+
+/// A kind of record, and the names of its operations.
+#[derive(Deserialize)]
+struct Kind {
+    #[serde(default)]
+    operations: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Symbol {
+    kernel_id: u64,
+    #[serde(default)]
+    formatted_kernel_name: String,
+    #[serde(default)]
+    demangled_kernel_name: String,
+    #[serde(default)]
+    kernel_name: String,
+}
+
+#[derive(Default, Deserialize)]
+struct Records {
+    #[serde(default)]
+    kernel_dispatch: Vec<Dispatch>,
+    #[serde(default)]
+    memory_copy: Vec<MemoryCopy>,
+    #[serde(default)]
+    hip_api: Vec<Call>,
+    #[serde(default)]
+    hsa_api: Vec<Call>,
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+struct Correlation {
+    #[serde(default)]
+    internal: i64,
+}
+
+#[derive(Deserialize)]
+struct Dispatch {
+    #[serde(default)]
+    correlation_id: Correlation,
+    start_timestamp: i64,
+    end_timestamp: i64,
+    dispatch_info: DispatchInfo,
+    #[serde(default)]
+    stream_id: Id,
+}
+
+#[derive(Deserialize)]
+struct DispatchInfo {
+    agent_id: Id,
+    #[serde(default)]
+    queue_id: Id,
+    kernel_id: u64,
+}
+
+#[derive(Deserialize)]
+struct MemoryCopy {
+    #[serde(default)]
+    kind: usize,
+    #[serde(default)]
+    operation: usize,
+    #[serde(default)]
+    correlation_id: Correlation,
+    start_timestamp: i64,
+    end_timestamp: i64,
+    #[serde(default)]
+    dst_agent_id: Id,
+    #[serde(default)]
+    src_agent_id: Id,
+    #[serde(default)]
+    stream_id: Id,
+}
+
+#[derive(Deserialize)]
+struct Call {
+    #[serde(default)]
+    thread_id: i64,
+    #[serde(default)]
+    correlation_id: Correlation,
+    start_timestamp: i64,
+    end_timestamp: i64,
+}
+
+/// Reads a file into a table that is not linked yet.
+///
+/// # Errors
+///
+/// An input error for JSON that is cut off or not rocprofv3's, and for a file without kernels.
+pub(super) fn read(name: &str, source: Source<'_>) -> Result<(Table, Metadata)> {
+    let reader = BufReader::with_capacity(1 << 20, source.bytes);
+    let file: File = serde_json::from_reader(reader).map_err(|error| {
+        let help = "record it again, or copy it again if it was cut off; expected the JSON of `rocprofv3 --output-format json`";
+        Error::input_help(format!("{name}: not a readable rocprofv3 trace: {error}"), help)
+    })?;
+    let kernels: usize =
+        file.processes.iter().map(|process| process.buffer_records.kernel_dispatch.len()).sum();
+    if kernels == 0 {
+        return Err(Error::input_help(
+            format!("{name}: a rocprofv3 trace without kernel dispatches"),
+            "record with `rocprofv3 --kernel-trace --memory-copy-trace --output-format json`",
+        ));
+    }
+    let mut metadata = Metadata::default();
+    let mut events = Events::default();
+    let mut gpus = Vec::new();
+    for (at, process) in file.processes.iter().enumerate() {
+        let used = agents_with_kernels(process);
+        for agent in process.agents.iter().filter(|agent| used.contains(&agent.id)) {
+            let name = if agent.product_name.is_empty() { &agent.name } else { &agent.product_name };
+            gpus.push(json!({ "index": gpus.len(), "name": name }));
+        }
+        if !process.metadata.node.hostname.is_empty() {
+            metadata.environment.insert("host".into(), process.metadata.node.hostname.clone().into());
+        }
+        events.process(at, process, &used);
+    }
+    metadata.environment.insert("gpus".into(), gpus.into());
+    metadata.warnings.append(&mut events.warnings);
+    Ok((events.finish(), metadata))
+}
+
+fn agents_with_kernels(process: &Process) -> BTreeSet<Id> {
+    process.buffer_records.kernel_dispatch.iter().map(|kernel| kernel.dispatch_info.agent_id).collect()
+}
+
+/// Events of PyTorch's profiler, and the table that they are read into.
+#[derive(Default)]
+struct Events {
+    table: Table,
+    text: Vec<u8>,
+    waiting: usize,
+    /// The number of each process's agent among the ranks of the file.
+    ranks: usize,
+    warnings: Vec<String>,
+}
+
+impl Events {
+    fn process(&mut self, at: usize, process: &Process, used: &BTreeSet<Id>) {
+        let records = &process.buffer_records;
+        let pid = if process.metadata.pid == 0 { at as i64 } else { process.metadata.pid };
+        // handles of agents grow with the numbers of devices
+        let ranks: BTreeMap<Id, usize> = used.iter().copied().zip(self.ranks..).collect();
+        self.ranks += ranks.len();
+        let gpus: BTreeSet<Id> =
+            process.agents.iter().filter(|agent| agent.kind == GPU).map(|agent| agent.id).collect();
+        let names: HashMap<u64, &str> =
+            process.kernel_symbols.iter().map(|s| (s.kernel_id, symbol(s))).collect();
+        // older versions know no streams of HIP; all work is then of stream 0
+        let has_streams = records.kernel_dispatch.iter().any(|kernel| kernel.stream_id.handle != 0);
+        let mut nameless = 0;
+        for kernel in &records.kernel_dispatch {
+            let info = &kernel.dispatch_info;
+            let stream = if has_streams { kernel.stream_id.handle } else { info.queue_id.handle };
+            let name = names.get(&info.kernel_id).copied().filter(|name| !name.is_empty());
+            nameless += u64::from(name.is_none());
+            let name = name.map_or_else(
+                || format!("kernel {} (its name is missing)", info.kernel_id),
+                str::to_owned,
+            );
+            let time = (kernel.start_timestamp, kernel.end_timestamp);
+            let on = (pid, ranks[&info.agent_id], stream);
+            self.work("kernel", &name, time, kernel.correlation_id, on);
+        }
+        let mut elsewhere = 0_u64;
+        for copy in &records.memory_copy {
+            // of two GPUs, the one that has kernels; of a GPU and a host, the GPU
+            let ends = [copy.dst_agent_id, copy.src_agent_id];
+            let agent = ends.iter().find(|end| ranks.contains_key(end));
+            let Some(agent) = agent else {
+                elsewhere += 1;
+                continue;
+            };
+            let operations =
+                process.strings.buffer_records.get(copy.kind).map(|kind| &kind.operations[..]);
+            let name = operations
+                .and_then(|names| names.get(copy.operation))
+                .map_or("MEMORY_COPY", String::as_str);
+            let time = (copy.start_timestamp, copy.end_timestamp);
+            let on = (pid, ranks[agent], copy.stream_id.handle);
+            self.work("gpu_memcpy", name, time, copy.correlation_id, on);
+        }
+        for call in records
+            .hip_api
+            .iter()
+            .chain(&records.hsa_api)
+            .filter(|call| call.correlation_id.internal > 0)
+        {
+            let time = (call.start_timestamp, call.end_timestamp);
+            let on = format!(r#""pid":{pid},"tid":{}"#, call.thread_id);
+            self.push("hip_runtime", "call", time, call.correlation_id, &on, "");
+        }
+        if nameless > 0 {
+            self.warnings.push(format!("{nameless} kernels have no name in kernel_symbols"));
+        }
+        if elsewhere > 0 {
+            let gpus = gpus.len();
+            self.warnings.push(format!(
+                "{elsewhere} copies ignored: neither end is a GPU with kernels (process {pid} sees {gpus} GPUs)"
+            ));
+        }
+    }
+
+    fn work(
+        &mut self,
+        category: &str,
+        name: &str,
+        time: (i64, i64),
+        correlation: Correlation,
+        (pid, device, stream): (i64, usize, u64),
+    ) {
+        let on = format!(r#""pid":{pid},"tid":{stream}"#);
+        let more = format!(r#","device":{device},"stream":{stream}"#);
+        self.push(category, name, time, correlation, &on, &more);
+    }
+
+    fn push(
+        &mut self,
+        category: &str,
+        name: &str,
+        (start, end): (i64, i64),
+        correlation: Correlation,
+        on: &str,
+        more: &str,
+    ) {
+        let name = serde_json::Value::from(name);
+        let duration = end.saturating_sub(start);
+        let (start, duration) = (microseconds(start), microseconds(duration));
+        let correlation = correlation.internal;
+        self.text.extend_from_slice(
+            format!(
+                r#"{{"ph":"X","cat":"{category}","name":{name},"ts":{start},"dur":{duration},{on},"args":{{"correlation":{correlation}{more}}}}},"#
+            )
+            .as_bytes(),
+        );
+        self.waiting += 1;
+        if self.waiting >= AT_ONCE {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        self.table.read(&self.text, 0);
+        self.text.clear();
+        self.waiting = 0;
+    }
+
+    fn finish(mut self) -> Table {
+        self.flush();
+        self.table
+    }
+}
+
+/// The name of a kernel as its source has it, without a clone's suffix.
+fn symbol(symbol: &Symbol) -> &str {
+    let names = [&symbol.formatted_kernel_name, &symbol.demangled_kernel_name, &symbol.kernel_name];
+    names.into_iter().find(|name| !name.is_empty()).map_or("", |name| name.trim_end_matches(".kd"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::open::import_as;
+    use crate::base::error::Result;
+    use crate::trace::Trace;
+    use crate::trace::import::formats::Reader;
+
+    fn kernel(agent: u64, stream: u64, id: u64, correlation: i64, start: i64, end: i64) -> Value {
+        json!({
+            "kind": 1, "operation": 2, "thread_id": 3, "correlation_id": {"internal": correlation, "external": 0},
+            "start_timestamp": start, "end_timestamp": end,
+            "dispatch_info": {"agent_id": {"handle": agent}, "queue_id": {"handle": 16}, "kernel_id": id, "dispatch_id": 1},
+            "stream_id": {"handle": stream}
+        })
+    }
+
+    fn process(pid: i64, kernels: &[Value], copies: &[Value], calls: &[Value]) -> Value {
+        let agent = |handle: u64, kind: u32| json!({"id": {"handle": handle}, "type": kind, "product_name": "MI300X"});
+        json!({
+            "metadata": {"pid": pid, "node": {"hostname": "node0"}},
+            "agents": [agent(1, 1), agent(2, 2), agent(3, 2), agent(4, 2)],
+            "strings": {"buffer_records": [{"kind": "NONE", "operations": []},
+                {"kind": "MEMORY_COPY", "operations": ["MEMORY_COPY_NONE", "MEMORY_COPY_HOST_TO_DEVICE"]}]},
+            "kernel_symbols": [
+                {"kernel_id": 0},
+                {"kernel_id": 8, "kernel_name": "_Z4gemmv.kd", "formatted_kernel_name": "gemm(\"a\\b\")"},
+                {"kernel_id": 9, "kernel_name": "ncclDevKernel_Generic_4.kd"}
+            ],
+            "buffer_records": {"kernel_dispatch": kernels, "memory_copy": copies, "hip_api": calls}
+        })
+    }
+
+    fn read(processes: &[Value]) -> Result<Trace> {
+        let text = json!({ "rocprofiler-sdk-tool": processes }).to_string();
+        import_as("r.json", text.as_bytes(), Reader::Rocprof)
+    }
+
+    #[test]
+    fn kernels_copies_and_launches_are_read_to_the_nanosecond() {
+        let copy = json!({
+            "kind": 1, "operation": 1, "correlation_id": {"internal": 5}, "start_timestamp": 50, "end_timestamp": 61,
+            "dst_agent_id": {"handle": 2}, "src_agent_id": {"handle": 1}, "bytes": 64
+        });
+        let call = json!({
+            "kind": 2, "operation": 7, "thread_id": 3, "correlation_id": {"internal": 7},
+            "start_timestamp": 90, "end_timestamp": 95
+        });
+        let all =
+            [kernel(2, 5, 8, 7, 100, 203), kernel(2, 6, 9, 8, 150, 350), kernel(2, 6, 10, 9, 400, 401)];
+        let trace = read(&[process(9, &all, &[copy], &[call])]).unwrap();
+        let names: Vec<(&str, &str)> =
+            trace.operations.iter().map(|o| (o.name.as_str(), o.kind.as_str())).collect();
+        let expected = [
+            ("MEMORY_COPY_HOST_TO_DEVICE", "memcpy"),
+            ("gemm(\"a\\b\")", "kernel"),
+            ("kernel 10 (its name is missing)", "kernel"),
+            ("ncclDevKernel_Generic_4", "kernel"),
+        ];
+        assert_eq!(names, expected);
+        let times: Vec<(i64, i64, i64)> =
+            trace.spans.iter().map(|s| (s.ready_ns, s.start_ns, s.end_ns)).collect();
+        assert_eq!(times, [(50, 50, 61), (95, 100, 203), (150, 150, 350), (400, 400, 401)]);
+        assert_eq!(trace.meta.ranks, 1);
+        assert_eq!(trace.meta.recorder, "rocprofv3");
+        let report = trace.meta.import.unwrap();
+        assert_eq!(
+            (report.format.as_str(), report.used["kernel"], report.used["memcpy"]),
+            ("rocprofv3 JSON", 3, 1)
+        );
+        assert!(
+            report.warnings.iter().any(|text| text.contains("1 kernels have no name")),
+            "{:?}",
+            report.warnings
+        );
+    }
+
+    #[test]
+    fn ranks_are_the_agents_of_processes_with_kernels() {
+        let two = process(9, &[kernel(3, 0, 8, 1, 10, 20), kernel(4, 0, 8, 2, 10, 20)], &[], &[]);
+        let one = process(11, &[kernel(2, 0, 9, 1, 12, 22)], &[], &[]);
+        let trace = read(&[two, one]).unwrap();
+        assert_eq!(trace.meta.ranks, 3);
+        let ranks: Vec<(u32, i64)> = trace.spans.iter().map(|span| (span.rank, span.start_ns)).collect();
+        assert_eq!(ranks, [(0, 10), (1, 10), (2, 12)]);
+    }
+
+    #[test]
+    fn broken_and_empty_files_are_refused() {
+        let error = read(&[process(9, &[], &[], &[])]).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("without kernel dispatches"), "{error}");
+        let cut = br#"{"rocprofiler-sdk-tool":[{"agents":["#;
+        let error = import_as("r.json", &cut[..], Reader::Rocprof).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("not a readable rocprofv3 trace"), "{error}");
+    }
+}

@@ -1,0 +1,296 @@
+//! Archives and compressed files: the same traces as the files themselves.
+
+use std::io::Write;
+use std::path::Path;
+
+use rusqlite::Connection;
+
+use super::super::open;
+use super::{export, refusal};
+use crate::trace::{self, Trace};
+
+/// A trace of PyTorch's profiler with one kernel of this name.
+fn kineto(kernel: &str) -> Vec<u8> {
+    format!(
+        r#"{{"traceEvents": [{{"ph": "X", "cat": "kernel", "name": "{kernel}", "pid": 0, "tid": 7, "ts": 1, "dur": 2}}]}}"#
+    )
+    .into_bytes()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).expect("packed");
+    encoder.finish().expect("packed")
+}
+
+fn xz(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = liblzma::write::XzEncoder::new(Vec::new(), 1);
+    encoder.write_all(bytes).expect("packed");
+    encoder.finish().expect("packed")
+}
+
+fn bzip2(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = ::bzip2::write::BzEncoder::new(Vec::new(), ::bzip2::Compression::fast());
+    encoder.write_all(bytes).expect("packed");
+    encoder.finish().expect("packed")
+}
+
+fn tar(members: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut builder = ::tar::Builder::new(Vec::new());
+    for (name, bytes) in members {
+        let mut header = ::tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        // as a hostile archive has them: `append_data` would refuse some names
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_cksum();
+        builder.append(&header, *bytes).expect("packed");
+    }
+    builder.into_inner().expect("packed")
+}
+
+/// A zip archive: names, bytes, methods (0 stored, 8 deflate, others by number), and flags (1: encrypted).
+fn zip(members: &[(&str, &[u8], u16, u16)]) -> Vec<u8> {
+    let (mut file, mut directory) = (Vec::new(), Vec::new());
+    for (name, bytes, method, flags) in members {
+        let mut sum = flate2::Crc::new();
+        sum.update(bytes);
+        let packed = match method {
+            8 => {
+                let mut encoder =
+                    flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
+                encoder.write_all(bytes).expect("packed");
+                encoder.finish().expect("packed")
+            }
+            12 => bzip2(bytes),
+            93 => ::zstd::encode_all(*bytes, 1).expect("packed"),
+            95 => xz(bytes),
+            _ => bytes.to_vec(),
+        };
+        let mut common = Vec::new();
+        for half in [20, *flags, *method, 0, 0] {
+            common.extend_from_slice(&half.to_le_bytes());
+        }
+        for word in [sum.sum(), packed.len() as u32, bytes.len() as u32] {
+            common.extend_from_slice(&word.to_le_bytes());
+        }
+        common.extend_from_slice(&(name.len() as u16).to_le_bytes());
+        common.extend_from_slice(&0_u16.to_le_bytes());
+        let offset = file.len() as u32;
+        file.extend_from_slice(b"PK\x03\x04");
+        file.extend_from_slice(&common);
+        file.extend_from_slice(name.as_bytes());
+        file.extend_from_slice(&packed);
+        directory.extend_from_slice(b"PK\x01\x02\x14\x00");
+        directory.extend_from_slice(&common);
+        directory.extend_from_slice(&[0; 10]);
+        directory.extend_from_slice(&offset.to_le_bytes());
+        directory.extend_from_slice(name.as_bytes());
+    }
+    let (start, length, count) = (file.len() as u32, directory.len() as u32, members.len() as u16);
+    file.extend_from_slice(&directory);
+    file.extend_from_slice(b"PK\x05\x06\0\0\0\0");
+    file.extend_from_slice(&count.to_le_bytes());
+    file.extend_from_slice(&count.to_le_bytes());
+    file.extend_from_slice(&length.to_le_bytes());
+    file.extend_from_slice(&start.to_le_bytes());
+    file.extend_from_slice(&[0; 2]);
+    file
+}
+
+/// The kernels of each rank, and the notes on the import.
+fn opened(path: &Path) -> (Vec<(u32, String)>, Vec<String>) {
+    let trace = open(path).expect("opens");
+    let kernels = trace
+        .spans
+        .iter()
+        .map(|span| (span.rank, trace.operations[span.operation as usize].name.clone()));
+    let kernels = kernels.collect();
+    (kernels, trace.meta.import.expect("a report").warnings)
+}
+
+fn written(bytes: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("traces");
+    std::fs::write(&path, bytes).expect("written");
+    (directory, path)
+}
+
+#[test]
+fn an_archive_is_its_members_a_file_a_rank() {
+    // more than nine, so that their order is by number
+    let ranks: Vec<(String, Vec<u8>)> = (0..12)
+        .rev()
+        .map(|rank| (format!("run/rank{rank}.json"), kineto(&format!("kernel {rank}"))))
+        .collect();
+    let mut members: Vec<(&str, &[u8])> =
+        ranks.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
+    let others: [(&str, &[u8]); 3] =
+        [("run/notes.txt", b"hello"), ("run/._rank0.json", b"\0\x05\x16\x07"), ("run/empty", b"")];
+    members.extend(others);
+    let plain = tar(&members);
+    let zipped: Vec<_> = members
+        .iter()
+        .enumerate()
+        .map(|(at, (name, bytes))| (*name, *bytes, [0, 8, 12, 93, 95][at % 5], 0))
+        .collect();
+    let expected: Vec<(u32, String)> = (0..12).map(|rank| (rank, format!("kernel {rank}"))).collect();
+    let nested = zip(&[("a/traces.tar.gz", &gzip(&plain), 0, 0)]);
+    for (what, bytes) in [
+        ("tar", plain.clone()),
+        ("tar.gz", gzip(&plain)),
+        ("tar.zst", ::zstd::encode_all(&plain[..], 1).expect("packed")),
+        ("tar.xz", xz(&plain)),
+        ("tar.bz2", bzip2(&plain)),
+        ("zip", zip(&zipped)),
+        ("zip.gz", gzip(&zip(&zipped))),
+        ("tar.gz in zip", nested),
+        ("zip in tar", tar(&[("x.zip", &zip(&zipped))])),
+    ] {
+        let (_directory, path) = written(&bytes);
+        let (kernels, notes) = opened(&path);
+        assert_eq!(kernels, expected, "{what}");
+        let said = |words: &str| notes.iter().any(|note| note.contains(words));
+        assert!(said("notes.txt: not a trace of a known format"), "{what}: {notes:?}");
+        assert!(said("empty: the file is empty") && !said("._rank0"), "{what}: {notes:?}");
+    }
+}
+
+#[test]
+fn one_compressed_file_is_read_whatever_it_is_compressed_by() {
+    let json = kineto("gemm");
+    for bytes in [
+        gzip(&json),
+        xz(&json),
+        bzip2(&json),
+        ::zstd::encode_all(&json[..], 1).expect("packed"),
+        xz(&gzip(&json)),
+        tar(&[("t.json", &json)]),
+        tar(&[("t.json.xz", &xz(&json))]),
+    ] {
+        let (_directory, path) = written(&bytes);
+        assert_eq!(opened(&path).0, [(0, "gemm".to_owned())]);
+    }
+}
+
+#[test]
+fn databases_and_own_traces_are_read_from_archives() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (sqlite, own) = (directory.path().join("a.sqlite"), directory.path().join("a.parquet"));
+    export(&sqlite);
+    let plain: Trace = open(&sqlite).expect("opens");
+    trace::write(&own, &plain).expect("written");
+    // a database of the other journal mode cannot be opened from memory as it is
+    let log = directory.path().join("log.sqlite");
+    std::fs::copy(&sqlite, &log).expect("copied");
+    let db = Connection::open(&log).expect("opens");
+    db.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).expect("a log");
+    drop(db);
+    for file in [sqlite, own, log] {
+        let bytes = std::fs::read(&file).expect("read");
+        assert!(
+            bytes.starts_with(b"PAR1") || file.ends_with("a.sqlite") == (bytes[18] == 1),
+            "{file:?}"
+        );
+        for packed in [
+            gzip(&bytes),
+            bzip2(&bytes),
+            tar(&[("t", &bytes)]),
+            gzip(&tar(&[("t", &bytes)])),
+            zip(&[("t", &bytes, 0, 0)]),
+            zip(&[("t", &bytes, 8, 0)]),
+        ] {
+            let (_directory, path) = written(&packed);
+            let trace = open(&path).expect("opens");
+            assert_eq!((trace.spans, trace.operations), (plain.spans.clone(), plain.operations.clone()));
+        }
+    }
+}
+
+#[test]
+fn names_of_members_lead_nowhere() {
+    let json = kineto("gemm");
+    let outside = std::env::temp_dir().join("ladderscope-escaped.json");
+    let names = [
+        "../../../../../../../../tmp/ladderscope-escaped.json",
+        "/tmp/ladderscope-escaped.json",
+        "a/../../b.json",
+    ];
+    for name in names {
+        for bytes in [tar(&[(name, &json)]), zip(&[(name, &json, 8, 0)])] {
+            let (directory, path) = written(&bytes);
+            assert_eq!(opened(&path).0, [(0, "gemm".to_owned())]);
+            assert_eq!(
+                std::fs::read_dir(directory.path()).expect("a directory").count(),
+                1,
+                "nothing is written"
+            );
+            assert!(!outside.exists());
+        }
+    }
+}
+
+#[test]
+fn damage_of_archives_is_named() {
+    let (first, second) = (kineto("first"), kineto("second"));
+    let whole = tar(&[("rank0.json", &first), ("rank1.json", &second)]);
+    // in the second member: at its last event, and before its first
+    let cut = &whole[..1024 + 512 + second.len() - 2];
+    for bytes in [cut.to_vec(), gzip(cut)] {
+        let (_directory, path) = written(&bytes);
+        let (kernels, notes) = opened(&path);
+        assert_eq!(kernels, [(0, "first".to_owned()), (1, "second".to_owned())]);
+        assert!(notes.iter().any(|note| note.contains("rank1.json: cut off:")), "{notes:?}");
+    }
+    let (_directory, path) = written(&whole[..1024 + 512 + 20]);
+    assert!(
+        refusal(&path).contains("rank1.json: the file ends at byte 20, inside an event, and no event")
+    );
+    let packed = gzip(&[whole.clone(), (0..100_000_u32).flat_map(u32::to_le_bytes).collect()].concat());
+    let (_directory, path) = written(&packed[..packed.len() - 1000]);
+    let (kernels, notes) = opened(&path);
+    assert_eq!(kernels.len(), 2);
+    assert!(notes.iter().any(|note| note.contains("breaks off after")), "{notes:?}");
+
+    let mut archive = zip(&[("a.json", &first, 0, 0)]);
+    let at = archive.windows(5).position(|bytes| bytes == b"first").expect("stored");
+    archive[at] = b'F';
+    let (_directory, path) = written(&archive);
+    let message = match open(&path) {
+        Err(error) => error.to_string(),
+        Ok(trace) => trace.meta.import.expect("a report").warnings.join("; "),
+    };
+    assert!(message.contains("checksum"), "{message}");
+
+    for (bytes, words) in [
+        (
+            zip(&[("a.json", &first, 0, 1)]),
+            "a.json is encrypted: unpack the archive with its password first",
+        ),
+        (zip(&[("a.json", &first, 99, 0)]), "method 99"),
+        (zip(&[("a.json", &first, 8, 0)])[..60].to_vec(), "a zip archive that cannot be read"),
+        (tar(&[("a.txt", b"hello")]), "a.txt is not a trace of a known format"),
+        (
+            tar(&[("jsonData/chakra.0.json", br#"{"workload_graph": []}"#)]),
+            "no trace among its 1 files: jsonData/chakra.0.json is a Chakra trace (JSON)",
+        ),
+    ] {
+        let (_directory, path) = written(&bytes);
+        let message = refusal(&path);
+        assert!(message.contains(words), "{words}: {message}");
+    }
+}
+
+#[test]
+fn what_jax_writes_twice_is_read_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for name in ["host.trace.json.gz", "perfetto_trace.json.gz"] {
+        std::fs::write(directory.path().join(name), gzip(&kineto("gemm"))).expect("written");
+    }
+    let (kernels, notes) = opened(directory.path());
+    assert_eq!(kernels, [(0, "gemm".to_owned())]);
+    assert!(
+        notes.iter().any(|note| note.contains("perfetto_trace.json.gz: the trace beside it")),
+        "{notes:?}"
+    );
+}
