@@ -166,7 +166,7 @@ mod tests {
         let of = |key: &str| {
             entries.iter().find(|pair| pair.key == key).and_then(|pair| pair.value.clone()).unwrap()
         };
-        assert_eq!(of(VERSION_KEY), "1");
+        assert_eq!(of(VERSION_KEY), "2");
         let told: Value = serde_json::from_str(&of(COLUMNS_KEY)).unwrap();
         assert_eq!(told["prefill_ms"]["unit"], "ms");
         assert_eq!(told["tokens_per_s"]["unit"], "tokens/s");

@@ -127,7 +127,7 @@ mod tests {
         let path = dir.path().join("prompts.bin");
         std::fs::write(&path, b"1 2\n\xff").expect("write");
         let message = read_prompts(&path, 10).expect_err("not text").to_string();
-        assert_eq!(message, format!("{}: byte 4 is not UTF-8", path.display()));
+        assert_eq!(message, format!("{}: byte 4 is not UTF-8 text", path.display()));
         let missing = read_prompts(&dir.path().join("none"), 10).expect_err("no file");
         assert_eq!(missing.exit_code(), 2);
     }

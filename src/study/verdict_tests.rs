@@ -384,6 +384,7 @@ fn operations_and_the_verdict_have_the_same_exposed_time() {
     let exposed: Vec<f64> =
         report.names.iter().filter(|row| row.lane == "comm").map(|row| row.exposed_us).collect();
     assert_eq!((exposed, judged(&trace).exposed_us), (vec![80.0, 100.0], 180.0));
-    let hidden: Vec<Option<f64>> = report.collectives.iter().map(|row| row.hidden_pct).collect();
+    let hidden: Vec<Option<f64>> =
+        report.collectives.iter().map(|row| row.executed.hidden_pct).collect();
     assert_eq!(hidden, [Some(0.0), Some(100.0 * 20.0 / 150.0)]);
 }

@@ -27,7 +27,6 @@ pub(super) fn report(files: &[ReadFile]) -> ImportReport {
         let ranges = table.host_ranges.len() + table.device_ranges.len();
         add(&mut report.used, "range".into(), ranges as u64);
         add(&mut report.used, "launch".into(), table.launches_read);
-        add(&mut report.used, "arguments of collectives".into(), table.comms_read);
         add(&mut report.used, "operator".into(), table.operators_read);
         table.left_out.counts().for_each(|(what, count)| add(&mut report.ignored, what, count));
         for category in &table.categories {

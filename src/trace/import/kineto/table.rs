@@ -105,8 +105,6 @@ pub(super) struct Table {
     pub(super) launches: Vec<Launch>,
     pub(super) comms: Vec<CommsOperator>,
     pub(super) bare: Vec<BareCollective>,
-    /// Operators whose arguments alone were kept.
-    pub(super) comms_read: u64,
     /// Whether a name is that of a kernel of NCCL, RCCL and the like, by number of name; as far as names were looked at.
     pub(super) libraries: Vec<bool>,
     /// How many launches and operators there were, kept when they are linked and gone.
@@ -442,7 +440,6 @@ impl Table {
         let arguments = self.names.intern(&found.key(b""));
         let (process, sequence) = (self.process(event.pid), found.sequence);
         self.comms.push(CommsOperator { link, start_ns, end_ns, arguments, sequence, process });
-        self.comms_read += 1;
         Ok(())
     }
 
@@ -536,7 +533,6 @@ impl Table {
             ..launch
         }));
         self.launches_read += other.launches_read;
-        self.comms_read += other.comms_read;
         self.operators_read += other.operators_read;
         self.uncategorised.absorb(other.uncategorised);
         for category in other.categories {

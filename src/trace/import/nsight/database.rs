@@ -1,12 +1,15 @@
 //! An SQLite file, read only and never trusted: which tables and columns there are, and their rows.
 
-use std::collections::BTreeMap;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashMap};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memmap2::Mmap;
+use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ffi};
 
@@ -77,13 +80,21 @@ pub(super) struct Database {
     path: PathBuf,
     /// By name; only ordinary tables: a view or a virtual table could run anything.
     tables: BTreeMap<String, Table>,
+    /// All of `StringIds`, if its ids are no key that SQLite finds by itself.
+    strings: OnceCell<HashMap<i64, String>>,
 }
 
 /// A table: its own name, which may have a suffix, and its columns.
 struct Table {
     name: String,
+    /// Plain columns: a generated one could compute anything.
     columns: Vec<String>,
+    /// The column that is the table's integer key.
+    key: Option<String>,
 }
+
+/// The longest text or blob that is read (bytes): names of kernels have some thousands.
+const LONGEST: i32 = 16 << 20;
 
 /// Tables that are read. Newer versions may write them under a name with a suffix, as CUPTI does.
 const KNOWN: [&str; 8] = [
@@ -142,6 +153,9 @@ impl Database {
                 "PRAGMA cell_size_check = ON; PRAGMA trusted_schema = OFF; PRAGMA query_only = ON;",
             )
             .map_err(unreadable)?;
+        // a schema that was damaged on purpose stays as it is, and no value is longer than any name
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true).map_err(unreadable)?;
+        connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST).map_err(unreadable)?;
         let mut names = Vec::new();
         {
             let sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'";
@@ -153,14 +167,21 @@ impl Database {
         }
         let mut tables = BTreeMap::new();
         for name in names {
-            let mut columns = Vec::new();
+            let (mut columns, mut key) = (Vec::new(), None);
+            // without generated columns, which another pragma lists
             let sql = format!("PRAGMA table_info({})", quoted(&name));
             let mut statement = connection.prepare(&sql).map_err(unreadable)?;
             let mut rows = statement.query([]).map_err(unreadable)?;
             while let Some(row) = rows.next().map_err(unreadable)? {
-                columns.extend(Row(row).text(1).map(str::to_owned));
+                let row = Row(row);
+                columns.extend(row.text(1).map(str::to_owned));
+                let is_key = row.integer(5) == Some(1)
+                    && row.text(2).is_some_and(|kind| kind.eq_ignore_ascii_case("INTEGER"));
+                if is_key {
+                    key = columns.last().cloned();
+                }
             }
-            tables.insert(name.clone(), Table { name, columns });
+            tables.insert(name.clone(), Table { name, columns, key });
         }
         for known in KNOWN {
             // of activities, what has no times is something else
@@ -175,7 +196,13 @@ impl Database {
                 tables.insert(known.into(), table);
             }
         }
-        Ok(Self { connection, _unpacked: file.unpacked.clone(), path: path.clone(), tables })
+        Ok(Self {
+            connection,
+            _unpacked: file.unpacked.clone(),
+            path: path.clone(),
+            tables,
+            strings: OnceCell::new(),
+        })
     }
 
     /// A sentence for each table that is read under another name, or not read beside the one that is.
@@ -243,10 +270,27 @@ impl Database {
 
     /// The string of an id, from `StringIds`.
     pub fn string(&self, id: i64) -> Option<String> {
-        let table = quoted(&self.tables.get("StringIds")?.name);
-        let sql = format!("SELECT value FROM {table} WHERE id = ?1");
+        let table = self.tables.get("StringIds")?;
+        let value = quoted(self.column("StringIds", "value")?);
+        if !table.key.as_ref().is_some_and(|key| key.eq_ignore_ascii_case("id")) {
+            return self.all_strings().get(&id).cloned();
+        }
+        let sql = format!("SELECT {value} FROM {} WHERE id = ?1", quoted(&table.name));
         let mut statement = self.connection.prepare_cached(&sql).ok()?;
         statement.query_row([id], |row| Ok(Row(row).text(0).map(str::to_owned))).optional().ok()??
+    }
+
+    /// `StringIds`, read once: to search it for each id would take the square of its length.
+    fn all_strings(&self) -> &HashMap<i64, String> {
+        self.strings.get_or_init(|| {
+            let mut strings = HashMap::new();
+            self.rows("StringIds", &["id", "value"], |row| {
+                if let (Some(id), Some(text)) = (row.integer(0), row.text(1)) {
+                    strings.entry(id).or_insert_with(|| text.to_owned());
+                }
+            });
+            strings
+        })
     }
 }
 

@@ -98,7 +98,7 @@ fn operators_give_their_arguments_to_the_kernels_that_they_launch() {
             found.iter().map(|of| of.as_ref().map(|(_, group)| &group.unwrap().ranks[..])).collect();
         assert_eq!(ranks, [Some(&[4, 5][..]), None, Some(&[4, 6]), None]);
         assert_eq!(trace.spans[0].sequence, 3);
-        assert_eq!(import_report(&trace).used["arguments of collectives"], 2);
+        assert_eq!(import_report(&trace).used["operator"], 2);
         assert_accounted(&trace);
     }
 }

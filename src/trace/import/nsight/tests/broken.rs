@@ -105,3 +105,29 @@ proptest! {
         prop_assert_eq!(global(1) >> 24 & 0xFF_FFFF, 1);
     }
 }
+
+#[test]
+fn generated_columns_and_endless_texts_are_not_read() {
+    let export = Export::without_tables();
+    export.sql(super::generate::KERNEL);
+    // half a gigabyte of text for each row, if anybody asks
+    export.sql(
+        "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT GENERATED ALWAYS AS (hex(zeroblob(250000000))));\
+         INSERT INTO StringIds (id) VALUES (5);\
+         INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (10, 20, 0, 0, 7, 1, 281474993487872, 5, 5, NULL)",
+    );
+    let trace = super::imported(&export);
+    assert_eq!(trace.operations[0].name, "kernel 5 (its name is missing)");
+    export.sql(
+        "DROP TABLE StringIds; CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);\
+         INSERT INTO StringIds VALUES (5, hex(zeroblob(20000000)))",
+    );
+    let trace = super::imported(&export);
+    assert_eq!(trace.operations[0].name, "kernel 5 (its name is missing)");
+    // ids that are no key are found all the same
+    export.sql(
+        "DROP TABLE StringIds; CREATE TABLE StringIds (id INTEGER, value TEXT);\
+         INSERT INTO StringIds VALUES (4, 'other'), (5, 'gemm')",
+    );
+    assert_eq!(super::imported(&export).operations[0].name, "gemm");
+}
