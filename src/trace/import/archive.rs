@@ -1,6 +1,7 @@
 //! Tar and zip archives: their members are inputs, as the files of a directory are. Nothing is written under a member's
 //! name, so that names may be whatever they like.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,6 +30,15 @@ impl Members {
             let name = below(archive, name);
             self.inputs.push(Input { path, name, place: Place::Member(member) });
         }
+    }
+
+    /// Leaves out members that a later one of the same name replaces, as unpacking does.
+    fn latest(mut self) -> Self {
+        let mut paths = HashSet::new();
+        self.inputs.reverse();
+        self.inputs.retain(|input| paths.insert(input.path.clone()));
+        self.inputs.reverse();
+        self
     }
 
     fn skip(&mut self, archive: &Input, name: &str, why: &str) {
@@ -127,7 +137,7 @@ pub(super) fn tar(archive: &Input, is_packed: bool) -> Result<Members> {
             break;
         }
     }
-    Ok(members)
+    Ok(members.latest())
 }
 
 /// The members of a zip archive. A compressed archive is unpacked into a temporary file without a name first.
@@ -181,5 +191,5 @@ pub(super) fn zip(archive: &Input, is_packed: bool) -> Result<Members> {
             break;
         }
     }
-    Ok(members)
+    Ok(members.latest())
 }

@@ -1,16 +1,16 @@
 //! A directory or an archive as one trace: its trace files are ranks. What is no trace is left out and named.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::hash::BuildHasher;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::archive;
+use super::archive::{self, Members};
 use super::formats::{Format, HEAD, Reader, UNKNOWN, refusal};
 use super::input::{Input, Place};
 use super::kineto;
 use super::rank::{Claim, Name};
-use super::recognise::{is_trace, recognise};
+use super::recognise::recognise;
 use crate::base::error::{Error, Result};
 use crate::base::natural::natural_order;
 
@@ -18,13 +18,13 @@ use crate::base::natural::natural_order;
 const MOST_NAMED: usize = 10;
 
 /// Levels of directories that are searched below one without traces of its own.
-const DEPTH: usize = 3;
-
-/// Archives within one another that are opened.
-const ARCHIVES: usize = 2;
+const LEVELS: usize = 3;
 
 /// Most files that are looked at below a directory.
 const MOST_FILES: usize = 100_000;
+
+/// Archives within one another that are opened.
+const DEPTH: usize = 2;
 
 /// The trace that JAX writes a second time, for Perfetto, beside its own.
 const FOR_PERFETTO: &str = "perfetto_trace.json.gz";
@@ -46,6 +46,7 @@ struct Seen {
     claim: Claim,
     /// Hash of the first bytes, unpacked.
     head: u64,
+    /// Its outermost compression.
     packed: Option<&'static str>,
 }
 
@@ -67,14 +68,18 @@ pub(super) fn of_file(path: &Path) -> Result<Found> {
     let found = recognise(&input)?;
     let reader = match found.reader() {
         Reader::None => return Err(refusal(path, found.format, &found.head)),
-        Reader::Tar | Reader::Zip => {
-            return classify(path, vec![Input { name: String::new(), ..input }]);
+        reader @ (Reader::Tar | Reader::Zip) => {
+            let archive = Input { name: String::new(), ..input };
+            let mut survey = Survey::default();
+            let members = members(&archive, reader, found.packed.is_some())?;
+            survey.add_members(members, 1);
+            return survey.finish(path);
         }
         // its events may begin later
         Reader::Json => Reader::Events,
         reader => reader,
     };
-    let claim = claim(reader, &input.name, &found.head);
+    let claim = Claim { name: Name::parse(&input.name), ..Claim::default() };
     Ok(Found { reader, files: vec![(input, claim)], notes: Vec::new() })
 }
 
@@ -84,24 +89,23 @@ pub(super) fn of_file(path: &Path) -> Result<Found> {
 ///
 /// An input error where no trace is in it, with the format of what is.
 pub(super) fn look(directory: &Path) -> Result<Found> {
-    let (mut inputs, mut below) = list(directory, "")?;
-    for _ in 0..DEPTH {
-        if below.is_empty()
-            || inputs.len() > MOST_FILES
-            || inputs.iter().any(|input| is_trace(&input.path))
-        {
+    let mut survey = Survey::default();
+    let (files, mut below) = list(directory, "")?;
+    survey.add(files, 0);
+    for _ in 0..LEVELS {
+        if below.is_empty() || survey.all > MOST_FILES || survey.has_traces() {
             break;
         }
         let mut further = Vec::new();
         for input in below {
             // a directory that cannot be read has no trace for us
             let (files, directories) = list(&input.path, &input.name).unwrap_or_default();
-            inputs.extend(files);
+            survey.add(files, 0);
             further.extend(directories);
         }
         below = further;
     }
-    classify(directory, inputs)
+    survey.finish(directory)
 }
 
 /// Files and directories in a directory, in natural order; their names begin with `name`.
@@ -125,126 +129,148 @@ fn list(directory: &Path, name: &str) -> Result<(Vec<Input>, Vec<Input>)> {
     Ok((files, directories))
 }
 
-/// Tells the traces among files, and among the members of archives, from the rest. Traces of the reader of most are
-/// taken; of as many, of the one named first.
-fn classify(place: &Path, inputs: Vec<Input>) -> Result<Found> {
-    let mut readers: [(Reader, Vec<Seen>); 4] =
-        [Reader::Events, Reader::Rocprof, Reader::Sqlite, Reader::Own]
-            .map(|reader| (reader, Vec::new()));
-    let (mut skipped, mut notes) = (Vec::new(), Vec::new());
-    let mut all = 0;
-    let mut waiting: VecDeque<(Input, usize)> = inputs.into_iter().map(|input| (input, 0)).collect();
-    while let Some((input, depth)) = waiting.pop_front() {
-        let name = input.name.clone();
-        let mut skip = |why: String, format| skipped.push(Skipped { name: name.clone(), why, format });
-        let because = |error: Error| {
-            let why = error.to_string();
-            why.strip_prefix(&format!("{}: ", input.shown())).unwrap_or(&why).to_owned()
-        };
-        let found = match recognise(&input) {
-            Ok(found) => found,
-            Err(error) => {
-                all += 1;
-                skip(because(error), None);
-                continue;
-            }
-        };
-        let is_packed = found.packed.is_some();
-        let members = match found.reader() {
-            Reader::Tar if depth < ARCHIVES => Some(archive::tar(&input, is_packed)),
-            Reader::Zip if depth < ARCHIVES => Some(archive::zip(&input, is_packed)),
-            _ => None,
-        };
-        if let Some(members) = members {
-            let members = match members {
-                Ok(members) => members,
-                // of several files one may be broken; one that was named is not left out
-                Err(error) if waiting.is_empty() && all == 0 => return Err(error),
+fn members(archive: &Input, reader: Reader, is_packed: bool) -> Result<Members> {
+    match reader {
+        Reader::Tar => archive::tar(archive, is_packed),
+        _ => archive::zip(archive, is_packed),
+    }
+}
+
+/// The files that were looked at so far: traces by their readers, and the rest.
+struct Survey {
+    readers: [(Reader, Vec<Seen>); 4],
+    skipped: Vec<Skipped>,
+    notes: Vec<String>,
+    /// Files and members of archives, without the archives.
+    all: usize,
+}
+
+impl Default for Survey {
+    fn default() -> Self {
+        Self {
+            readers: [Reader::Events, Reader::Rocprof, Reader::Sqlite, Reader::Own]
+                .map(|reader| (reader, Vec::new())),
+            skipped: Vec::new(),
+            notes: Vec::new(),
+            all: 0,
+        }
+    }
+}
+
+impl Survey {
+    /// Tells the traces among files, and among the members of archives, from the rest. `depth` is the number of
+    /// archives that the files are in.
+    fn add(&mut self, inputs: Vec<Input>, depth: usize) {
+        for input in inputs {
+            let found = match recognise(&input) {
+                Ok(found) => found,
                 Err(error) => {
-                    all += 1;
-                    skip(because(error), None);
+                    self.skip_broken(&input, &error);
                     continue;
                 }
             };
-            notes.extend(members.notes);
-            all += members.skipped.len();
-            skipped.extend(members.skipped.into_iter().map(|(name, why)| Skipped {
-                name,
-                why,
-                format: None,
-            }));
-            let mut members = members.inputs;
-            members.sort_by(|a, b| natural_order(&a.name, &b.name));
-            members.into_iter().rev().for_each(|member| waiting.push_front((member, depth + 1)));
-            continue;
-        }
-        all += 1;
-        match readers.iter_mut().find(|(reader, _)| *reader == found.reader()) {
-            Some((reader, files)) => files.push(Seen {
-                claim: claim(*reader, &input.name, &found.head),
-                head: foldhash::fast::FixedState::default().hash_one(&found.head),
-                packed: found.packed,
-                input,
-            }),
-            None => match found.format {
-                Some(format) => skip(format.name.into(), Some(format)),
-                None => skip(UNKNOWN.into(), None),
-            },
-        }
-    }
-    let (reader, mut files) = most(&mut readers);
-    if files.is_empty() {
-        return Err(nothing(place, all, &skipped));
-    }
-    for (other, others) in readers {
-        let why = format!("{}, while most traces here are {}", word(other), word(reader));
-        skipped.extend(others.into_iter().map(|seen| Skipped {
-            name: seen.input.name,
-            why: why.clone(),
-            format: None,
-        }));
-    }
-    if files.len() > 1 {
-        files.retain(|seen| {
-            let is_second = seen.input.path.file_name().is_some_and(|name| name == FOR_PERFETTO);
-            if is_second {
-                let why = "the trace beside it, written again for Perfetto".to_owned();
-                skipped.push(Skipped { name: seen.input.name.clone(), why, format: None });
+            let reader = found.reader();
+            if matches!(reader, Reader::Tar | Reader::Zip) && depth < DEPTH {
+                match members(&input, reader, found.packed.is_some()) {
+                    Ok(members) => self.add_members(members, depth + 1),
+                    Err(error) => self.skip_broken(&input, &error),
+                }
+                continue;
             }
-            !is_second
-        });
+            self.all += 1;
+            match self.readers.iter_mut().find(|(known, _)| *known == reader) {
+                Some((_, files)) => files.push(Seen {
+                    claim: claim(reader, &input.name, &found.head),
+                    head: foldhash::fast::FixedState::default().hash_one(&found.head),
+                    packed: found.packed,
+                    input,
+                }),
+                None => {
+                    let why = found.format.map_or(UNKNOWN, |format| format.name).to_owned();
+                    self.skipped.push(Skipped { name: input.name, why, format: found.format });
+                }
+            }
+        }
     }
-    let files = once(files, &mut skipped).into_iter().map(|seen| (seen.input, seen.claim)).collect();
-    notes.extend(sentences(&skipped));
-    Ok(Found { reader, files, notes })
+
+    fn add_members(&mut self, members: Members, depth: usize) {
+        let Members { mut inputs, skipped, notes } = members;
+        self.notes.extend(notes);
+        self.all += skipped.len();
+        self.skipped.extend(skipped.into_iter().map(|(name, why)| Skipped { name, why, format: None }));
+        inputs.sort_by(|a, b| natural_order(&a.name, &b.name));
+        self.add(inputs, depth);
+    }
+
+    /// Leaves out a file that cannot be read.
+    fn skip_broken(&mut self, input: &Input, error: &Error) {
+        let why = error.to_string();
+        let why = why.strip_prefix(&format!("{}: ", input.shown())).unwrap_or(&why).to_owned();
+        self.all += 1;
+        self.skipped.push(Skipped { name: input.name.clone(), why, format: None });
+    }
+
+    fn has_traces(&self) -> bool {
+        self.readers.iter().any(|(_, files)| !files.is_empty())
+    }
+
+    /// The traces of the reader of most; of as many, of the one named first.
+    fn finish(mut self, place: &Path) -> Result<Found> {
+        if !self.has_traces() {
+            return Err(nothing(place, self.all, &self.skipped));
+        }
+        let most = self.readers.iter().map(|(_, files)| files.len()).max().unwrap_or(0);
+        let index = self.readers.iter().position(|(_, files)| files.len() == most).unwrap_or(0);
+        let (reader, seen) = std::mem::replace(&mut self.readers[index], (Reader::None, Vec::new()));
+        for (other, others) in self.readers {
+            let why = format!("{}, while most traces here are {}", word(other), word(reader));
+            self.skipped.extend(others.into_iter().map(|seen| Skipped::of(seen.input, why.clone())));
+        }
+        let seen = without_perfetto(seen, &mut self.skipped);
+        let seen = once(seen, &mut self.skipped);
+        self.notes.extend(sentences(&self.skipped));
+        let files = seen.into_iter().map(|seen| (seen.input, seen.claim)).collect();
+        Ok(Found { reader, files, notes: self.notes })
+    }
 }
 
-/// Takes the files of the reader that has most.
-fn most(readers: &mut [(Reader, Vec<Seen>); 4]) -> (Reader, Vec<Seen>) {
-    let most = readers.iter().map(|(_, files)| files.len()).max().unwrap_or(0);
-    match readers.iter_mut().find(|(_, files)| files.len() == most) {
-        Some((reader, files)) => (*reader, std::mem::take(files)),
-        None => (Reader::None, Vec::new()),
+impl Skipped {
+    fn of(input: Input, why: String) -> Self {
+        Self { name: input.name, why, format: None }
     }
 }
 
-/// Leaves out links to files that are here, and copies. Files themselves, and names that say a rank, stay.
+/// Leaves out the traces that JAX wrote again for Perfetto, beside its own.
+fn without_perfetto(seen: Vec<Seen>, skipped: &mut Vec<Skipped>) -> Vec<Seen> {
+    let is_second = |seen: &Seen| seen.input.path.ends_with(FOR_PERFETTO);
+    if seen.iter().all(is_second) {
+        return seen;
+    }
+    let (second, seen): (Vec<Seen>, Vec<Seen>) = seen.into_iter().partition(is_second);
+    let why = "the trace beside it, written again for Perfetto";
+    skipped.extend(second.into_iter().map(|seen| Skipped::of(seen.input, why.into())));
+    seen
+}
+
+/// Leaves out links to files that are here, and copies. Files themselves, those outside archives, and names that say a
+/// rank, stay.
 fn once(seen: Vec<Seen>, skipped: &mut Vec<Skipped>) -> Vec<Seen> {
     let mut order: Vec<usize> = (0..seen.len()).collect();
     order.sort_by_key(|at| {
         let Seen { input, claim, .. } = &seen[*at];
-        (input.path.is_symlink(), !claim.name.may_say_rank())
+        let is_member = !matches!(input.place, Place::File);
+        (input.path.is_symlink(), is_member, !claim.name.may_say_rank())
     });
-    let mut skip =
-        |name: &str, why: String| skipped.push(Skipped { name: name.to_owned(), why, format: None });
     let mut paths: HashSet<PathBuf> = HashSet::new();
     let mut kept: Vec<usize> = Vec::new();
     for at in order {
-        let Input { path, name, .. } = &seen[at].input;
-        if !paths.insert(std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())) {
-            skip(name, "a link to a file that is here already".into());
+        let input = &seen[at].input;
+        let path = std::fs::canonicalize(&input.path).unwrap_or_else(|_| input.path.clone());
+        if !paths.insert(path) {
+            skipped.push(Skipped::of(input.clone(), "a link to a file that is here already".into()));
         } else if let Some(same) = kept.iter().find(|kept| is_copy(&seen[**kept], &seen[at])) {
-            skip(name, format!("the same trace as {}", seen[*same].input.name));
+            let why = format!("the same trace as {}", seen[*same].input.name);
+            skipped.push(Skipped::of(input.clone(), why));
         } else {
             kept.push(at);
         }
@@ -299,9 +325,9 @@ fn has_same_bytes(a: &Seen, b: &Seen) -> Result<bool> {
 fn nothing(place: &Path, all: usize, skipped: &[Skipped]) -> Error {
     let named = skipped.iter().find(|file| file.format.is_some()).or(skipped.first());
     let example = named.map_or(String::new(), |file| format!(": {} is {}", file.name, file.why));
-    let help = named.and_then(|file| file.format).map_or(
+    let help = named.and_then(|file| file.format).map(|format| format.help);
+    let help = help.filter(|help| !help.is_empty()).unwrap_or(
         "name a directory or an archive of traces of PyTorch's profiler or of Nsight Systems exports, a file a rank",
-        |format| format.help,
     );
     Error::input_help(format!("{}: no trace among its {all} files{example}", place.display()), help)
 }

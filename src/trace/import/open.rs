@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::directory::{self, Found};
 use super::formats::Reader;
-use super::input::{Input, Place};
+use super::input::Input;
 use super::rank::Claim;
 use super::{kineto, nsight, rank};
 use crate::base::error::{Error, Result};
@@ -39,8 +39,8 @@ pub fn open_with(path: &Path, rules: &Rules) -> Result<(Trace, RuleReport)> {
     open_recording(path, None, rules)
 }
 
-/// Opens one of several recordings of the same ranks in a directory, by its name; `None` is the newest that has all
-/// ranks.
+/// Opens one of several recordings of the same ranks in a directory or archive, by its name; `None` is the newest that
+/// has all ranks.
 ///
 /// # Errors
 ///
@@ -52,14 +52,14 @@ pub fn open_recording(
 ) -> Result<(Trace, RuleReport)> {
     trace::memory::watch();
     let found = if path.is_dir() { directory::look(path)? } else { directory::of_file(path)? };
-    let is_one = matches!(found.files.as_slice(), [(Input { place: Place::File, .. }, _)]);
-    if recording.is_some() && is_one && !path.is_dir() {
+    let is_one = matches!(found.files.as_slice(), [(input, _)] if input.path == path);
+    if recording.is_some() && is_one {
         return Err(Error::input_help(
             format!(
-                "{}: a file, and --recording chooses among the files of a directory",
+                "{}: a file, and --recording chooses among the files of a directory or archive",
                 path.display()
             ),
-            "leave out --recording, or name the directory",
+            "leave out --recording, or name the directory or archive",
         ));
     }
     let (mut trace, fresh) = import(path, found, recording)?;

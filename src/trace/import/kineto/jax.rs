@@ -55,7 +55,9 @@ enum Line {
     },
     /// Another line of a device: its name.
     Derived(String),
-    Host,
+    Host {
+        pid: String,
+    },
 }
 
 /// True for the metadata events that name processes and threads.
@@ -145,15 +147,24 @@ impl Uncategorised {
             (*pid, number)
         });
         let devices: HashMap<&[u8], usize> = numbered.collect();
+        let hosts: BTreeSet<&str> = self.process_names.values().filter_map(|name| host(name)).collect();
+        // as in merged files, a prefix says whose launches and streams belong together
+        let prefix = |pid: &[u8]| {
+            let name = self.process_names.get(pid).and_then(|name| host(name));
+            hosts.iter().position(|host| Some(*host) == name).unwrap_or(0)
+        };
         let line = |key: &[u8]| {
             let pid = key.split(|byte| *byte == PART).next().unwrap_or_default();
-            let Some(device) = devices.get(pid) else { return Line::Host };
+            let Some(device) = devices.get(pid) else {
+                return Line::Host { pid: format!("{}_0", prefix(pid)) };
+            };
             let name = self.thread_names.get(key).map_or("", String::as_str);
             let digits =
                 name.strip_prefix("Stream #").map(|rest| rest.split(|c: char| !c.is_ascii_digit()));
             match digits.and_then(|mut digits| digits.next()?.parse().ok()) {
                 Some(stream) => {
-                    let pid = String::from_utf8_lossy(pid).into_owned();
+                    // PyTorch's profiler calls processes of GPUs by the device, too
+                    let pid = format!("{}_{device}", prefix(pid));
                     Line::Stream { pid, device: *device, stream }
                 }
                 None => Line::Derived(name.to_owned()),
@@ -164,9 +175,15 @@ impl Uncategorised {
 
     /// The names of JAX's processes: devices and hosts.
     fn planes(&self) -> Vec<&str> {
-        let is_plane = |name: &&str| name.contains("/device:") || name.contains("/host:");
+        let is_plane = |name: &&str| host(name).is_some();
         self.process_names.values().map(String::as_str).filter(is_plane).collect()
     }
+}
+
+/// The host in the name of one of JAX's processes: `a` of `a /device:GPU:0`, empty where a file is of one host.
+fn host(process: &str) -> Option<&str> {
+    let (host, _) = process.split_once("/device:").or_else(|| process.split_once("/host:"))?;
+    Some(host.trim())
 }
 
 /// Takes the GPU work of JAX, and its launches, into the table. Returns whether the file is JAX's.
@@ -194,6 +211,8 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
         table.note_uncategorised(loose.events.len() as u64);
         return Ok(false);
     }
+    // hosts may be called as ranks are
+    table.labels.clear();
     let names = loose.names.texts();
     let lines = loose.lines();
     let mut left_out: BTreeMap<String, u64> = BTreeMap::new();
@@ -214,10 +233,11 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
                     let more = format!(r#","device":{device},"stream":{stream}"#);
                     write(&mut text, category, event_name, &on, event, &more);
                 }
-                Line::Host if event.correlation >= 0 => {
-                    write(&mut text, "cuda_runtime", event_name, r#""pid":0,"tid":0"#, event, "");
+                Line::Host { pid } if event.correlation >= 0 => {
+                    let on = format!(r#""pid":"{pid}","tid":0"#);
+                    write(&mut text, "cuda_runtime", event_name, &on, event, "");
                 }
-                Line::Host => {
+                Line::Host { .. } => {
                     *left_out.entry("host (JAX)".into()).or_default() += 1;
                     continue;
                 }
@@ -314,7 +334,7 @@ mod tests {
     }
 
     fn read(json: &str) -> Trace {
-        let options = Options { parsers: 0, piece: 700, ..Options::default() };
+        let options = Options { parsers: 0, piece: 700 };
         import_bytes("jax.trace.json", json.as_bytes(), options).unwrap()
     }
 
@@ -411,6 +431,43 @@ mod tests {
         let names: Vec<(u32, String)> = spans(&trace).into_iter().map(|span| (span.0, span.2)).collect();
         let expected: Vec<(u32, String)> = (1..5).map(|pid| (pid - 1, format!("k{pid}"))).collect();
         assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn work_is_linked_to_the_launches_of_its_own_host_whatever_the_process_ids() {
+        let processes = [
+            (9, "a /device:GPU:0"),
+            (8, "a /device:GPU:1"),
+            (7, "b /device:GPU:0"),
+            (6, "a /host:CPU"),
+            (5, "b /host:CPU"),
+        ];
+        let threads: Vec<(i64, i64, &str)> = (7..10).map(|pid| (pid, 20, STREAM)).collect();
+        let launch = |pid, start: &str, number: u32| {
+            event(pid, 1, "cuLaunchKernel", start, "1", &format!(r#""correlation_id":"{number}""#))
+        };
+        let kernel = |pid, name: &str, number: u32| {
+            event(pid, 20, name, "20", "1", &format!(r#""correlation_id":"{number}""#))
+        };
+        let all = [
+            launch(6, "10", 1),
+            launch(6, "12", 2),
+            launch(5, "14", 1),
+            kernel(9, "a0", 1),
+            kernel(8, "a1", 2),
+            kernel(7, "b0", 1),
+        ];
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let trace = read(&trace(&processes, &threads, &all));
+        let ready: Vec<(u32, &str, i64)> = trace
+            .spans
+            .iter()
+            .map(|span| {
+                let name = trace.operations[span.operation as usize].name.as_str();
+                (span.rank, name, span.ready_ns)
+            })
+            .collect();
+        assert_eq!(ready, [(0, "a0", 11_000), (1, "a1", 13_000), (2, "b0", 15_000)]);
     }
 
     #[test]

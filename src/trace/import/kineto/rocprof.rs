@@ -79,6 +79,13 @@ struct Strings {
     buffer_records: Vec<Kind>,
 }
 
+impl Strings {
+    /// The name of a record's operation.
+    fn name(&self, kind: usize, operation: usize) -> Option<&str> {
+        self.buffer_records.get(kind)?.operations.get(operation).map(String::as_str)
+    }
+}
+
 /// A kind of record, and the names of its operations.
 #[derive(Deserialize)]
 struct Kind {
@@ -155,6 +162,10 @@ struct MemoryCopy {
 #[derive(Deserialize)]
 struct Call {
     #[serde(default)]
+    kind: usize,
+    #[serde(default)]
+    operation: usize,
+    #[serde(default)]
     thread_id: i64,
     #[serde(default)]
     correlation_id: Correlation,
@@ -218,7 +229,8 @@ struct Events {
 impl Events {
     fn process(&mut self, at: usize, process: &Process, used: &BTreeSet<Id>) {
         let records = &process.buffer_records;
-        let pid = if process.metadata.pid == 0 { at as i64 } else { process.metadata.pid };
+        // as in merged files, a prefix says whose launches and streams belong together
+        let pid = format!("{at}_{}", process.metadata.pid);
         // handles of agents grow with the numbers of devices
         let ranks: BTreeMap<Id, usize> = used.iter().copied().zip(self.ranks..).collect();
         self.ranks += ranks.len();
@@ -239,7 +251,7 @@ impl Events {
                 str::to_owned,
             );
             let time = (kernel.start_timestamp, kernel.end_timestamp);
-            let on = (pid, ranks[&info.agent_id], stream);
+            let on = (pid.as_str(), ranks[&info.agent_id], stream);
             self.work("kernel", &name, time, kernel.correlation_id, on);
         }
         let mut elsewhere = 0_u64;
@@ -251,13 +263,9 @@ impl Events {
                 elsewhere += 1;
                 continue;
             };
-            let operations =
-                process.strings.buffer_records.get(copy.kind).map(|kind| &kind.operations[..]);
-            let name = operations
-                .and_then(|names| names.get(copy.operation))
-                .map_or("MEMORY_COPY", String::as_str);
+            let name = process.strings.name(copy.kind, copy.operation).unwrap_or("MEMORY_COPY");
             let time = (copy.start_timestamp, copy.end_timestamp);
-            let on = (pid, ranks[agent], copy.stream_id.handle);
+            let on = (pid.as_str(), ranks[agent], copy.stream_id.handle);
             self.work("gpu_memcpy", name, time, copy.correlation_id, on);
         }
         for call in records
@@ -267,8 +275,9 @@ impl Events {
             .filter(|call| call.correlation_id.internal > 0)
         {
             let time = (call.start_timestamp, call.end_timestamp);
-            let on = format!(r#""pid":{pid},"tid":{}"#, call.thread_id);
-            self.push("hip_runtime", "call", time, call.correlation_id, &on, "");
+            let name = process.strings.name(call.kind, call.operation).unwrap_or("call");
+            let on = format!(r#""pid":"{pid}","tid":{}"#, call.thread_id);
+            self.push("hip_runtime", name, time, call.correlation_id, &on, "");
         }
         if nameless > 0 {
             self.warnings.push(format!("{nameless} kernels have no name in kernel_symbols"));
@@ -276,7 +285,8 @@ impl Events {
         if elsewhere > 0 {
             let gpus = gpus.len();
             self.warnings.push(format!(
-                "{elsewhere} copies ignored: neither end is a GPU with kernels (process {pid} sees {gpus} GPUs)"
+                "{elsewhere} copies ignored: neither end is a GPU with kernels (process {} sees {gpus} GPUs)",
+                process.metadata.pid
             ));
         }
     }
@@ -287,9 +297,9 @@ impl Events {
         name: &str,
         time: (i64, i64),
         correlation: Correlation,
-        (pid, device, stream): (i64, usize, u64),
+        (pid, device, stream): (&str, usize, u64),
     ) {
-        let on = format!(r#""pid":{pid},"tid":{stream}"#);
+        let on = format!(r#""pid":"{pid}","tid":{stream}"#);
         let more = format!(r#","device":{device},"stream":{stream}"#);
         self.push(category, name, time, correlation, &on, &more);
     }
@@ -423,6 +433,33 @@ mod tests {
         assert_eq!(trace.meta.ranks, 3);
         let ranks: Vec<(u32, i64)> = trace.spans.iter().map(|span| (span.rank, span.start_ns)).collect();
         assert_eq!(ranks, [(0, 10), (1, 10), (2, 12)]);
+    }
+
+    #[test]
+    fn launches_are_linked_within_their_process() {
+        let call = |start: i64| {
+            json!({
+                "kind": 2, "operation": 0, "thread_id": 3, "correlation_id": {"internal": 1},
+                "start_timestamp": start, "end_timestamp": start + 1
+            })
+        };
+        // correlations begin anew in each process; the process ids are not in order
+        let of = |pid, start| {
+            let all = [kernel(2, 0, 8, 1, 100, 200), kernel(3, 0, 8, 1, 100, 200)];
+            let mut process = process(pid, &all, &[], &[call(start)]);
+            let kinds = process["strings"]["buffer_records"].as_array_mut().unwrap();
+            kinds.push(json!({"kind": "HIP_RUNTIME_API", "operations": ["hipLaunchKernel"]}));
+            process
+        };
+        let trace = read(&[of(11, 50), of(9, 60)]).unwrap();
+        let ready: Vec<(u32, i64)> = trace.spans.iter().map(|span| (span.rank, span.ready_ns)).collect();
+        assert_eq!(ready, [(0, 51), (1, 51), (2, 61), (3, 61)]);
+        let operators: Vec<&str> = trace
+            .spans
+            .iter()
+            .map(|span| trace.meta.range_names[span.launched.operator as usize].as_str())
+            .collect();
+        assert_eq!(operators, ["hipLaunchKernel"; 4]);
     }
 
     #[test]

@@ -39,10 +39,14 @@ enum Token<'a> {
 }
 
 /// Endings that say how a file is packed or written.
-const ENDINGS: [&str; 14] = [
+const ENDINGS: [&str; 18] = [
     ".gz",
     ".zst",
     ".zstd",
+    ".xz",
+    ".bz2",
+    ".tar",
+    ".zip",
     ".json",
     ".trace",
     ".pt",
@@ -66,11 +70,10 @@ impl Name {
     /// Takes apart a file name, or a path below the folder that was opened.
     pub(in crate::trace::import) fn parse(text: &str) -> Self {
         let text = text.replace('\\', "/");
-        let mut stem = text.as_str();
-        while let Some(shorter) = ENDINGS.iter().find_map(|ending| strip(stem, ending)) {
-            stem = shorter;
-        }
-        let tokens = tokens(stem);
+        // folders on the way may be archives
+        let stem: Vec<&str> = text.split('/').map(without_endings).collect();
+        let stem = stem.join("/");
+        let tokens = tokens(&stem);
         let mut name = Self { text: text.clone(), ..Self::default() };
         let mut position = Position::default();
         let mut glued = 0;
@@ -275,7 +278,7 @@ fn last_number(tokens: &[Token<'_>], kept: &[bool]) -> Option<usize> {
 }
 
 /// A stamp at the first of these tokens, and how many it takes: 10 digits or more (seconds to nanoseconds; seconds with
-/// a fraction), or a date of 8 digits with a time of 6.
+/// a fraction), a date of 8 digits with a time of 6, or both spelt out: `2024_05_01_12_00_00`.
 fn stamp(tokens: &[Token<'_>]) -> Option<((u128, String), usize)> {
     let Some(Token::Number(first)) = tokens.first() else { return None };
     let next = match tokens.get(1..3) {
@@ -288,11 +291,34 @@ fn stamp(tokens: &[Token<'_>]) -> Option<((u128, String), usize)> {
         (8, Some(('_' | '-', time))) if first.starts_with("20") && time.len() == 6 => {
             (format!("{first}{time}"), 3)
         }
+        (4, Some(_)) if first.starts_with("20") => (spelt_out(tokens)?, 11),
         _ => return None,
     };
     let text: String = tokens[..used].iter().map(Token::text).collect();
     let scaled: String = digits.chars().chain(std::iter::repeat('0')).take(19).collect();
     Some(((scaled.parse().ok()?, text), used))
+}
+
+/// The digits of a year, month, day, hour, minute and second with separators between.
+fn spelt_out(tokens: &[Token<'_>]) -> Option<String> {
+    let mut digits = String::new();
+    for (at, token) in tokens.get(..11)?.iter().enumerate() {
+        match token {
+            Token::Number(number) if at == 0 || at % 2 == 0 && number.len() == 2 => {
+                digits.push_str(number);
+            }
+            Token::Separator('_' | '-' | '.' | ':' | 'T' | ' ') if at % 2 == 1 => {}
+            _ => return None,
+        }
+    }
+    Some(digits)
+}
+
+fn without_endings(mut text: &str) -> &str {
+    while let Some(shorter) = ENDINGS.iter().find_map(|ending| strip(text, ending)) {
+        text = shorter;
+    }
+    text
 }
 
 fn strip<'a>(text: &'a str, ending: &str) -> Option<&'a str> {
@@ -322,6 +348,8 @@ mod tests {
             ("trace_rank_12.pt.trace.json.gz", Some(12)),
             ("rank-0-step-5.json", Some(0)),
             ("rank=7.json", Some(7)),
+            ("rank_7.json.xz", Some(7)),
+            ("run.zip/rank_4.tar.gz/trace.json.bz2", Some(4)),
             ("traceRank3.json", Some(3)),
             ("node12_rank103.sqlite", Some(103)),
             ("report_rank1.sqlite", Some(1)),
@@ -349,6 +377,9 @@ mod tests {
             ("7.json", Some(7)),
             ("llama-3-8b_5.json", Some(5)),
             ("run/4/trace.json", Some(4)),
+            ("run/4.tar.xz/trace.json", Some(4)),
+            ("trace_3.json.bz2", Some(3)),
+            ("plugins/profile/2024_05_01_12_30_07/host.trace.json.gz", None),
             ("host_123.1697000000000.pt.trace.json", Some(123)),
             ("trace_20240501.json", None),
             ("trace_2_20240501_120000.json", Some(2)),
@@ -382,6 +413,10 @@ mod tests {
         assert_eq!(
             parts("b/tp_rank_0/run-20240501_120000.json"),
             is("", None, Some("20240501_120000"), "b-run")
+        );
+        assert_eq!(
+            parts("plugins/profile/2024_05_01_12_30_07/host.trace.json.gz"),
+            is("", None, Some("2024_05_01_12_30_07"), "plugins-profile-host")
         );
         let later = |a: &str, b: &str| Name::parse(a).stamp < Name::parse(b).stamp;
         assert!(later("a.1694128201501.json", "a.1694128201502.json"));

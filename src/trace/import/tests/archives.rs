@@ -5,8 +5,9 @@ use std::path::Path;
 
 use rusqlite::Connection;
 
-use super::super::open;
+use super::super::{open, open_recording};
 use super::{export, refusal};
+use crate::trace::rules::Rules;
 use crate::trace::{self, Trace};
 
 /// A trace of PyTorch's profiler with one kernel of this name.
@@ -208,6 +209,114 @@ fn databases_and_own_traces_are_read_from_archives() {
 }
 
 #[test]
+fn members_have_the_ranks_and_recordings_that_a_folder_gives_its_files() {
+    let kernels = ["a", "b", "c", "d"].map(kineto);
+    let [a, b, c, d] = kernels.each_ref().map(Vec::as_slice);
+    let by_file: [(&str, &[u8]); 4] = [
+        ("p/worker0_step_12.json", a),
+        ("p/worker1_step_12.json", b),
+        ("p/worker0_step_24.json", c),
+        ("p/worker1_step_24.json", d),
+    ];
+    // the folder says the rank; each rank's archive does
+    let by_folder: [(&str, &[u8]); 4] = [
+        ("step_12/rank_0/trace.json", a),
+        ("step_12/rank_1/trace.json", b),
+        ("step_24/rank_0/trace.json", c),
+        ("step_24/rank_1/trace.json", d),
+    ];
+    let rank0 = gzip(&tar(&[("step_12.json", a), ("step_24.json", c)]));
+    let rank1 = zip(&[("step_12.json", b, 8, 0), ("step_24.json", d, 8, 0)]);
+    let by_archive: [(&str, &[u8]); 2] = [("1.zip", &rank1), ("0.tar.gz", &rank0)];
+    let folder = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(folder.path().join("below")).expect("made");
+    std::fs::write(folder.path().join("below/all.tar.gz"), gzip(&tar(&by_file))).expect("written");
+    // an archive without a trace is not one
+    std::fs::write(folder.path().join("logs.tar"), tar(&[("log.txt", b"hello")])).expect("written");
+    let (_files, file) = written(&gzip(&tar(&by_file)));
+    let (_folders, folders) = written(&tar(&by_folder));
+    let (_archives, archives) = written(&tar(&by_archive));
+    for path in [file.as_path(), &folders, &archives, folder.path()] {
+        for (recording, expected) in [(None, ["c", "d"]), (Some("step_12"), ["a", "b"])] {
+            let (trace, _) = open_recording(path, recording, &Rules::default()).expect("opens");
+            let names = |span: &trace::Span| trace.operations[span.operation as usize].name.clone();
+            let ranks: Vec<_> = trace.spans.iter().map(|span| (span.rank, names(span))).collect();
+            assert_eq!(ranks, [(0, expected[0].to_owned()), (1, expected[1].to_owned())], "{path:?}");
+            let report = trace.meta.import.as_ref().expect("a report");
+            assert_eq!(report.ranks_from.as_deref(), Some("ranks from file names"), "{path:?}");
+            assert!(report.warnings.iter().any(|said| said.contains("2 recordings")), "{path:?}");
+        }
+        let error = open_recording(path, Some("step_13"), &Rules::default()).expect_err("refused");
+        assert!(error.to_string().contains("no recording 'step_13'"), "{error}");
+    }
+}
+
+#[test]
+fn words_of_packed_members_say_ranks_that_their_names_do_not() {
+    let member = |rank: u32, kernel: &str| {
+        let info = format!(r#"{{"distributedInfo": {{"rank": {rank}, "world_size": 2}}, "#);
+        let json = String::from_utf8(kineto(kernel)).expect("text");
+        json.replacen('{', &info, 1).into_bytes()
+    };
+    let (one, zero) = (member(1, "one"), member(0, "zero"));
+    let (_directory, path) =
+        written(&gzip(&tar(&[("a.json.gz", &gzip(&one)), ("b.json.xz", &xz(&zero))])));
+    let expected = [(0, "zero".to_owned()), (1, "one".to_owned())];
+    assert_eq!(opened(&path).0, expected);
+    let (_directory, path) = written(&zip(&[("a", &one, 12, 0), ("b", &zero, 93, 0)]));
+    assert_eq!(opened(&path).0, expected);
+}
+
+#[test]
+fn a_member_that_is_there_twice_is_read_once() {
+    let (first, second) = (kineto("first"), kineto("second"));
+    // `tar -r` appends a newer version under the same name
+    let (_directory, path) = written(&tar(&[("rank0.json", &first), ("rank0.json", &second)]));
+    assert_eq!(opened(&path).0, [(0, "second".to_owned())]);
+    // unpacked beside the archive: the files are read
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("all.tar"), tar(&[("rank0.json", &first)])).expect("written");
+    std::fs::write(directory.path().join("rank0.json"), &first).expect("written");
+    let trace = open(directory.path()).expect("opens");
+    let report = trace.meta.import.expect("a report");
+    assert_eq!((trace.spans.len(), report.files.len()), (1, 1));
+    assert!(report.files[0].ends_with("/rank0.json") && !report.files[0].contains("all.tar"));
+    assert!(
+        report
+            .warnings
+            .iter()
+            .any(|said| said == "skipped all.tar/rank0.json: the same trace as rank0.json")
+    );
+}
+
+#[test]
+fn profiles_of_jax_are_recordings_in_folders_with_stamps() {
+    let jax = |kernel: &str| {
+        let thread = r##"{"ph":"M","name":"thread_name","pid":1,"tid":20,"args":{"name":"Stream #20(Compute)"}}"##;
+        format!(
+            r#"{{"traceEvents":[{{"ph":"M","name":"process_name","pid":1,"tid":0,"args":{{"name":"/device:GPU:0"}}}},{thread},
+               {{"ph":"X","pid":1,"tid":20,"name":"{kernel}","ts":1,"dur":2}}]}}"#
+        )
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    for (stamp, kernel) in [("2024_05_01_12_00_00", "older"), ("2024_05_01_12_30_00", "newer")] {
+        let folder = directory.path().join("plugins/profile").join(stamp);
+        std::fs::create_dir_all(&folder).expect("made");
+        let packed = gzip(jax(kernel).as_bytes());
+        std::fs::write(folder.join("host.trace.json.gz"), &packed).expect("written");
+        std::fs::write(folder.join("perfetto_trace.json.gz"), &packed).expect("written");
+    }
+    let (kernels, notes) = opened(directory.path());
+    assert_eq!(kernels, [(0, "newer".to_owned())]);
+    for words in ["2 recordings of the same ranks", "written again for Perfetto"] {
+        assert!(notes.iter().any(|note| note.contains(words)), "{words}: {notes:?}");
+    }
+    let recording = Some("2024_05_01_12_00_00");
+    let (trace, _) = open_recording(directory.path(), recording, &Rules::default()).expect("opens");
+    assert_eq!(trace.operations[trace.spans[0].operation as usize].name, "older");
+}
+
+#[test]
 fn names_of_members_lead_nowhere() {
     let json = kineto("gemm");
     let outside = std::env::temp_dir().join("ladderscope-escaped.json");
@@ -267,7 +376,7 @@ fn damage_of_archives_is_named() {
             zip(&[("a.json", &first, 0, 1)]),
             "a.json is encrypted: unpack the archive with its password first",
         ),
-        (zip(&[("a.json", &first, 99, 0)]), "method 99"),
+        (zip(&[("a.json", &first, 98, 0)]), "method 98"),
         (zip(&[("a.json", &first, 8, 0)])[..60].to_vec(), "a zip archive that cannot be read"),
         (tar(&[("a.txt", b"hello")]), "a.txt is not a trace of a known format"),
         (
