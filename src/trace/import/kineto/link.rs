@@ -206,9 +206,8 @@ fn leave_out_far(table: &mut Table) {
     let Table { left_out, used, launches_read, operators_read, .. } = table;
     let mut keeps = |what, name: u32, (start_ns, end_ns): (i64, i64)| {
         let Some(why) = clock.fault((start_ns, end_ns)) else { return true };
-        left_out.add(what, why, start_ns, || {
-            described(&unescape(&names[name as usize]).0, start_ns, end_ns)
-        });
+        left_out
+            .add(what, why, start_ns, || described(&bare_name(&names[name as usize]), start_ns, end_ns));
         false
     };
     table.spans.retain(|span| {
@@ -273,7 +272,7 @@ fn leave_out_misplaced(table: &mut Table, launches: &[Launch], groups: &Groups) 
         let span = &spans[number];
         let gpu = Gpu::ALL[span.operation as usize % KINDS];
         table.left_out.add(gpu.as_str(), why, span.start_ns, || {
-            let name = unescape(names[span.operation as usize / KINDS]).0;
+            let name = bare_name(names[span.operation as usize / KINDS]);
             described(&name, span.start_ns, span.end_ns)
         });
         table.used[gpu as usize] -= 1;
@@ -302,6 +301,11 @@ fn place_of(
     let of_link = |at: &usize| sorted.get(*at).is_some_and(|launch| own(launch) == key);
     let found = before.checked_sub(1).filter(of_link).or(Some(before).filter(of_link));
     found.map_or(NO_LAUNCH, |at| at as u32)
+}
+
+/// A name without the arguments of a collective, which may follow it.
+fn bare_name(text: &[u8]) -> String {
+    unescape(text.split(|byte| *byte == PART).next().unwrap_or_default()).0
 }
 
 /// Names of ranges that are steps, by number of name.

@@ -85,6 +85,18 @@ fn events_without_a_plausible_time_are_named_and_left_out() {
 }
 
 #[test]
+fn collectives_are_named_without_their_arguments() {
+    let arguments =
+        r#", "Collective name": "allreduce", "In msg nelems": 8, "dtype": "BFloat16", "Group size": 2"#;
+    for time in [("0", "0"), ("1615207264505150", "4000000")] {
+        let (_, warnings) =
+            left(BASES[0], &[event("kernel", "ncclDevKernel_AllReduce", time, arguments)]);
+        let named = warnings.lines().find(|said| said.contains("ignored: ncclDevKernel_AllReduce at"));
+        assert!(named.is_some_and(|said| !said.contains('\u{1f}')), "{warnings}");
+    }
+}
+
+#[test]
 fn the_first_three_are_named_and_all_counted() {
     let zeros: Vec<_> =
         (0..5).map(|at| event("kernel", &format!("zero {at}"), ("0", "0"), "")).collect();
