@@ -239,21 +239,28 @@ fn collectives(report: &TraceReport) -> Vec<CollectiveVerdict> {
     let all: f64 = report.collectives.iter().map(|row| row.executed.exposed_us).sum();
     let ranks = report.overlap.ranks.len().max(1) as u64;
     let several = report.groups.len() > 1;
-    // executions, exposed time, matched time that moves data and that waits
-    let mut sums: BTreeMap<(String, Option<&str>), (u64, f64, f64, f64)> = BTreeMap::new();
-    for row in &report.collectives {
-        let sum =
-            sums.entry((row.family.clone(), row.group.as_deref().filter(|_| several))).or_default();
-        let count = row.executed.count as f64;
-        sum.0 += row.executed.count;
-        sum.1 += row.executed.exposed_us;
-        sum.2 += row.transfer_us.unwrap_or(0.0) * count;
-        sum.3 += row.waited_us.unwrap_or(0.0) * count;
+    /// Executions, exposed time, and matched time that moves data and that waits (us).
+    #[derive(Default)]
+    struct Sum {
+        count: u64,
+        exposed: f64,
+        transfer: f64,
+        waited: f64,
     }
-    let of = |((name, group), sum): ((String, Option<&str>), (u64, f64, f64, f64))| {
-        let (count, exposed_us, transfer, waited) = sum;
+    let mut sums: BTreeMap<(&str, Option<&str>), Sum> = BTreeMap::new();
+    for row in &report.collectives {
+        let group = row.group.as_deref().filter(|_| several);
+        let sum = sums.entry((&row.family, group)).or_default();
+        let count = row.executed.count as f64;
+        sum.count += row.executed.count;
+        sum.exposed += row.executed.exposed_us;
+        sum.transfer += row.transfer_us.unwrap_or(0.0) * count;
+        sum.waited += row.waited_us.unwrap_or(0.0) * count;
+    }
+    let of = |((name, group), sum): ((&str, Option<&str>), Sum)| {
+        let Sum { count, exposed: exposed_us, transfer, waited } = sum;
         CollectiveVerdict {
-            name: group.map_or_else(|| name.clone(), |group| format!("{name} ({group})")),
+            name: group.map_or_else(|| name.to_owned(), |group| format!("{name} ({group})")),
             share: if all > 0.0 { exposed_us / all } else { 0.0 },
             count: count / ranks,
             exposed_us,

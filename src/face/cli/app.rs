@@ -25,8 +25,8 @@ struct Cli {
     /// CSV without the apostrophe before text that a spreadsheet would take for a formula (`=`, `+`, `-`, `@`)
     #[arg(long, global = true, display_order = 901)]
     raw: bool,
-    /// Memory for reading traces, such as 8G (default: half of what is free)
-    #[arg(long, global = true, display_order = 902, value_name = "SIZE", env = "LADDERSCOPE_MEMORY_LIMIT", value_parser = size)]
+    /// Memory for reading traces, such as 8G [default: half of what is free]
+    #[arg(long, global = true, display_order = 902, value_name = "SIZE", env = "LADDERSCOPE_MEMORY_LIMIT", hide_env = true, value_parser = size)]
     memory_limit: Option<u64>,
     #[command(subcommand)]
     verb: Option<Verb>,

@@ -38,7 +38,9 @@ pub(super) fn permit(job: &mut Request, launched: &Launched, own: OwnCells<'_>) 
     (place.meeting.address, place.meeting.ports, place.meeting.rank) = (address, ports, rank);
     (place.local_rank, place.local_ranks) = (local_rank, local_ranks);
     let spec = &job.spec;
-    let mut unknown: Vec<(String, Box<dyn Fn(&Spec) -> bool + '_>)> = Vec::new();
+    /// Decides whether one of a rank's own cells has a setting, too.
+    type IsOwn<'a> = Box<dyn Fn(&Spec) -> bool + 'a>;
+    let mut unknown: Vec<(String, IsOwn<'_>)> = Vec::new();
     for (name, value) in &spec.env {
         if variables::refusal(name, value).is_some() {
             let is_own = |cell: &Spec| cell.env.get(name) == Some(value);

@@ -65,7 +65,7 @@ fn long_notes_are_refused_and_cut_in_files_of_others() {
     let (_dir, store) = store();
     let run = run(&store, "ladder", 1.0).run;
     let long = "x".repeat(10_001);
-    let error = store.annotate(&[run.clone()], &Edit::note(&long)).unwrap_err();
+    let error = store.annotate(std::slice::from_ref(&run), &Edit::note(&long)).unwrap_err();
     assert!(error.to_string().contains("10001 characters"), "{error}");
     let line = format!("{{\"version\":1,\"runs\":[\"{run}\"],\"note\":\"{long}\"}}\n");
     fs::write(store.dir().join("annotations.jsonl"), line).unwrap();

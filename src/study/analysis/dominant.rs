@@ -62,7 +62,7 @@ pub fn time_parts(trace: &Trace, report: &TraceReport, selection: &Selection) ->
     for row in report.names.iter().filter(|row| row.lane == "memory") {
         let operation = trace.operations.iter().find(|operation| operation.name == row.name);
         let mean = operation.map_or(0, |operation| operation.cost.bytes_written.fixed);
-        let bytes = (mean > 0 && is_whole).then(|| mean as f64 * row.count as f64);
+        let bytes = (mean > 0 && is_whole).then_some(mean as f64 * row.count as f64);
         let (us, sum, time) = copies.entry(direction(&row.name)).or_insert((0.0, Some(0.0), 0.0));
         *us += row.total_us;
         *sum = sum.zip(bytes).map(|(sum, bytes)| sum + bytes);

@@ -163,7 +163,7 @@ fn more_than_a_row_group_in_uneven_pieces_keeps_its_order() {
 #[test]
 fn sequence_numbers_and_process_groups_come_back() {
     let numbered =
-        |at: u32| Span { sequence: if at % 3 == 0 { Span::NO_SEQUENCE } else { at }, ..span() };
+        |at: u32| Span { sequence: if at.is_multiple_of(3) { Span::NO_SEQUENCE } else { at }, ..span() };
     let mut trace = trace((0..70_000).map(numbered).collect());
     let group = ProcessGroup { name: "1".into(), description: "TP".into(), size: 2, ranks: vec![0, 1] };
     trace.meta.groups = vec![ProcessGroup::default(), group];

@@ -386,7 +386,7 @@ fn is_own(head: &[u8]) -> bool {
 
 /// An Arrow stream: a continuation mark, the length of the schema, a flat buffer.
 fn is_arrow_stream(head: &[u8]) -> bool {
-    head.len() > 8 && head.starts_with(&[0xff; 4]) && head[6..8] == [0, 0] && head[4] % 8 == 0
+    head.len() > 8 && head.starts_with(&[0xff; 4]) && head[6..8] == [0, 0] && head[4].is_multiple_of(8)
 }
 
 fn is_nsight_report(head: &[u8]) -> bool {

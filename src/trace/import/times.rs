@@ -359,7 +359,9 @@ mod tests {
     }
 
     /// Stream, start, end (us), launch.
-    fn found(list: &[(usize, i64, i64, Option<(usize, i64)>)]) -> Vec<(usize, &'static str)> {
+    type Work = (usize, i64, i64, Option<(usize, i64)>);
+
+    fn found(list: &[Work]) -> Vec<(usize, &'static str)> {
         misplaced(list.len(), |number| {
             let (stream, start, end, launch) = list[number];
             Placed {

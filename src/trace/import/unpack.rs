@@ -24,11 +24,14 @@ pub(super) struct Source<'a> {
     pub packed: Option<&'static str>,
 }
 
+/// Starts decoding a stream.
+type Decode = for<'a> fn(Box<dyn BufRead + 'a>) -> io::Result<Box<dyn Read + 'a>>;
+
 /// A compression, by the first bytes of its streams.
 struct Compression {
     name: &'static str,
     magic: &'static [u8],
-    decode: for<'a> fn(Box<dyn BufRead + 'a>) -> io::Result<Box<dyn Read + 'a>>,
+    decode: Decode,
 }
 
 const COMPRESSIONS: [Compression; 4] = [

@@ -35,7 +35,7 @@ pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes:
                     (false, true) => "○",
                     (false, false) => "",
                 };
-                Shown::some(&format!("{place}{}", if p.too_close { "≈" } else { "" }))
+                Shown::some(format!("{place}{}", if p.too_close { "≈" } else { "" }))
             }),
             ("architecture", &|p| Shown::text(&p.spec.architecture)),
             ("model|", &|p| Shown::text(&p.spec.model)),

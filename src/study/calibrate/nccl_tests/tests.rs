@@ -265,7 +265,7 @@ fn what_is_no_all_reduce_of_a_node_is_refused_with_the_reason() {
         let side = format!("{us} {a} {b} 0 4.90");
         format!("{bytes} 2 float sum -1 {side} {side}\n")
     });
-    assert_eq!(read(&format!("{}{}{both}", options(1, 0), ranks(4)).as_str()).points, ROWS);
+    assert_eq!(read(format!("{}{}{both}", options(1, 0), ranks(4)).as_str()).points, ROWS);
     // units, by their names and by what follows from them
     assert!(problem(&good.replace("(us)", "(ms)")).contains("a.txt:13: unit (ms)"));
     let thousand = good.replace("  25.00 ", "  0.025 ");

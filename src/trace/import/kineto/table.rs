@@ -34,6 +34,9 @@ pub(super) struct Launch {
     pub(super) name: u32,
 }
 
+/// A process id, and the process's name or label.
+type ProcessLabel = (Box<[u8]>, Box<[u8]>);
+
 /// An operator that carries the arguments of the collectives which it launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CommsOperator {
@@ -95,7 +98,7 @@ pub(super) struct Table {
     /// The process of the last launch, and its number: most launches are of one.
     pub(super) last_process: (Vec<u8>, u16),
     /// Process ids with a name or label that has a number in it.
-    pub(super) labels: Vec<(Box<[u8]>, Box<[u8]>)>,
+    pub(super) labels: Vec<ProcessLabel>,
     /// Ranks of streams, by the communicators of their collectives.
     pub(super) ranks: BTreeMap<u16, u32>,
     /// Unlinked: `operation` is 3 x name + kind, `ready_ns` the [`link`].

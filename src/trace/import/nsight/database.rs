@@ -59,7 +59,7 @@ impl DatabaseFile {
                 map.as_ptr().cast_mut(),
                 length,
                 length,
-                ffi::SQLITE_DESERIALIZE_READONLY as u32,
+                ffi::SQLITE_DESERIALIZE_READONLY,
             )
         };
         match code {

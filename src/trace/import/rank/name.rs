@@ -135,15 +135,13 @@ impl Name {
             name.is_process = name.stamp.is_some() && name.last_number.is_some();
         }
         name.part = parts.join("-");
-        let rest = |with_last: bool| {
-            let kept = tokens.iter().zip(&kept).enumerate();
-            let kept = kept.filter(|(at, (_, kept))| **kept && (with_last || Some(*at) != last));
-            let text: String = kept.map(|(_, (token, _))| token.text()).collect();
-            let words: Vec<&str> =
-                text.split(['_', '-', '.', ' ', '/', '=']).filter(|word| !word.is_empty()).collect();
-            words.join("-")
-        };
-        name.rest = rest(name.last_number.is_none());
+        let with_last = name.last_number.is_none();
+        let kept = tokens.iter().zip(&kept).enumerate();
+        let kept = kept.filter(|(at, (_, kept))| **kept && (with_last || Some(*at) != last));
+        let text: String = kept.map(|(_, (token, _))| token.text()).collect();
+        let words: Vec<&str> =
+            text.split(['_', '-', '.', ' ', '/', '=']).filter(|word| !word.is_empty()).collect();
+        name.rest = words.join("-");
         name
     }
 
