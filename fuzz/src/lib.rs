@@ -25,16 +25,16 @@ use ladderscope::trace::rules::Rules;
 pub struct Target {
     /// The name of the target: `cargo fuzz run NAME`.
     pub name: &'static str,
-    /// Panics where the bytes find a defect.
-    pub check: fn(&[u8]),
-    /// Inputs that reach far, from which others are made.
+    /// Whether the bytes were read and not refused; panics where they find a defect.
+    pub check: fn(&[u8]) -> bool,
+    /// Inputs that reach far, from which others are made; the first one is read and not refused.
     pub seeds: &'static [&'static [u8]],
 }
 
 /// All targets.
 pub const TARGETS: &[Target] = &[
     Target { name: "kineto", check: kineto, seeds: &[include_bytes!("../seeds/kineto.json")] },
-    Target { name: "nsight", check: nsight, seeds: &[&[0, 16, 13, 7, 200, 1, 0, 9]] },
+    Target { name: "nsight", check: nsight, seeds: &[&[], &[0, 16, 13, 7, 200, 1, 0, 9]] },
     Target {
         name: "formats",
         check: formats,
@@ -45,7 +45,7 @@ pub const TARGETS: &[Target] = &[
             include_bytes!("../seeds/traces.zip"),
         ],
     },
-    Target { name: "own", check: own, seeds: &[&[0, 40, 200, 9], &[1, 0, 0, 255, 0, 0, 9, 1]] },
+    Target { name: "own", check: own, seeds: &[&[], &[0, 40, 200, 9], &[1, 0, 0, 255, 0, 0, 9, 1]] },
     Target {
         name: "rules",
         check: rules,
@@ -56,6 +56,7 @@ pub const TARGETS: &[Target] = &[
         name: "store",
         check: store,
         seeds: &[
+            &[0],
             &[0, 0, 60, 7, 9],
             &[1, 1, 3, 0, 9],
             &[2, 0, 9, 34, 9],
@@ -122,35 +123,36 @@ fn changed(whole: &[u8], changes: &[u8]) -> Vec<u8> {
 
 /// Any bytes are a trace of the PyTorch profiler or an error: no event is unaccounted for, and the trace
 /// is the same whatever the pieces it was read in.
-pub fn kineto(bytes: &[u8]) {
+pub fn kineto(bytes: &[u8]) -> bool {
     let options = |piece| pytorch::Options { parsers: 0, piece };
     let read = |piece| pytorch::import_bytes("fuzz", bytes, options(piece));
-    let (Ok(trace), Ok(again)) = (read(64), read(1 << 20)) else { return };
+    let (Ok(trace), Ok(again)) = (read(64), read(1 << 20)) else { return false };
     assert_eq!(trace.spans, again.spans);
     is_sound(&trace);
     let report = trace.meta.import.expect("imported");
     assert_eq!(report.used.values().sum::<u64>() + report.ignored.values().sum::<u64>(), report.events);
+    true
 }
 
 /// A damaged export of Nsight Systems is read as a sound trace, or refused.
-pub fn nsight(bytes: &[u8]) {
+pub fn nsight(bytes: &[u8]) -> bool {
     let whole = include_bytes!("../seeds/nsight.sqlite");
     let (_dir, path) = file("t.sqlite", &changed(whole, bytes));
-    if let Ok(trace) = import::open(&path) {
-        is_sound(&trace);
-    }
+    let Ok(trace) = import::open(&path) else { return false };
+    is_sound(&trace);
+    true
 }
 
 /// Any bytes are a trace or an archive of traces, which is read as a sound one, or refused.
-pub fn formats(bytes: &[u8]) {
+pub fn formats(bytes: &[u8]) -> bool {
     let (_dir, path) = file("t", bytes);
-    if let Ok(trace) = import::open(&path) {
-        is_sound(&trace);
-    }
+    let Ok(trace) = import::open(&path) else { return false };
+    is_sound(&trace);
+    true
 }
 
 /// A damaged trace file of ladderscope is read as it was written, or refused.
-pub fn own(bytes: &[u8]) {
+pub fn own(bytes: &[u8]) -> bool {
     let whole = include_bytes!("../../traces/cpu-ladder-tp2-600us.parquet");
     let read = |bytes: &[u8]| trace::read(&file("t.parquet", bytes).1);
     static SPANS: LazyLock<Vec<trace::Span>> = LazyLock::new(|| {
@@ -159,36 +161,37 @@ pub fn own(bytes: &[u8]) {
         trace::read(&path).expect("the whole file is fine").spans
     });
     // only Parquet's page index, which nobody reads, has no checksum
-    if let Ok(trace) = read(&changed(whole, bytes)) {
-        assert_eq!(trace.spans, *SPANS);
-    }
+    let Ok(trace) = read(&changed(whole, bytes)) else { return false };
+    assert_eq!(trace.spans, *SPANS);
+    true
 }
 
 /// Any text is a rule file or an error that names the file.
-pub fn rules(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
-    if let Err(error) = Rules::parse("fuzz.toml", text) {
-        assert!(error.to_string().contains("fuzz.toml"), "{error}");
-    }
+pub fn rules(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let Err(error) = Rules::parse("fuzz.toml", text) else { return true };
+    assert!(error.to_string().contains("fuzz.toml"), "{error}");
+    false
 }
 
 /// A record that is read is written as what is read again.
-pub fn record(bytes: &[u8]) {
-    let Ok(record) = ladderscope::table::parse(bytes) else { return };
+pub fn record(bytes: &[u8]) -> bool {
+    let Ok(record) = ladderscope::table::parse(bytes) else { return false };
     let written = serde_json::to_vec(&record).expect("a record is written");
     let again: Record = ladderscope::table::parse(&written).expect("what was written is read");
     assert_eq!(written, serde_json::to_vec(&again).expect("written"));
+    true
 }
 
 /// A store in which one file is damaged (the first byte says which) is listed: what is not damaged is
 /// listed as before and read one by one, and what is gone is named.
-pub fn store(bytes: &[u8]) {
-    let Some((which, changes)) = bytes.split_first() else { return };
+pub fn store(bytes: &[u8]) -> bool {
+    let Some((which, changes)) = bytes.split_first() else { return false };
     let dir = tempfile::tempdir().expect("a temporary directory");
     let which = usize::from(*which) % STORE.len();
     put(dir.path(), |at, whole| if at == which { changed(whole, changes) } else { whole.to_vec() });
     let store = Store::open(dir.path());
-    let Ok(listing) = store.list() else { return };
+    let Ok(listing) = store.list() else { return false };
     let (_, damaged) = store.batches().expect("batches that cannot be read are named");
     let name = STORE[which].0;
     // the run, or the batch, that the damaged file is of
@@ -206,6 +209,7 @@ pub fn store(bytes: &[u8]) {
         assert_eq!(store.get(&whole.run).expect("what is listed is there").metrics, whole.metrics);
     }
     let _ = (store.finished().map(|finished| finished.len()), store.trash());
+    true
 }
 
 /// The runs of the store before it is damaged.
@@ -244,60 +248,66 @@ const STORE: &[(&str, &[u8])] = stored![
 ];
 
 /// Any text is an experiment or an error that names the file; what the editor sees of it agrees.
-pub fn experiment(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
+pub fn experiment(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let path = Path::new("fuzz.toml");
     let outline = Outline::of(text, path);
     match Experiment::from_str(text, path) {
         Ok(experiment) => {
             assert!(!experiment.cells.is_empty() && outline.is_ok());
             experiment.notes().expect("what was resolved once is resolved again");
+            true
         }
-        Err(error) => assert!(error.to_string().contains("fuzz.toml"), "{error}"),
+        Err(error) => {
+            assert!(error.to_string().contains("fuzz.toml"), "{error}");
+            false
+        }
     }
 }
 
 /// Any text is a file of settings, and what is wrong in it is named with its line.
-pub fn settings(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
+pub fn settings(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let config = Config::parse(text, Path::new("fuzz.toml"), &Surroundings::default());
     assert!(config.wrong.iter().all(|wrong| wrong.starts_with("fuzz.toml:")), "{:?}", config.wrong);
+    config.wrong.is_empty()
 }
 
 /// Any directory is a checkpoint or an error: the bytes are `config.json` up to a line of dashes,
 /// `model.safetensors` behind it.
-pub fn checkpoint(bytes: &[u8]) {
+pub fn checkpoint(bytes: &[u8]) -> bool {
     const CUT: &[u8] = b"\n----\n";
     let at = bytes.windows(CUT.len()).position(|window| window == CUT).unwrap_or(bytes.len());
     let (dir, _) = file("config.json", &bytes[..at]);
     fs::write(dir.path().join("model.safetensors"), bytes.get(at + CUT.len()..).unwrap_or_default())
         .expect("written");
     let name = dir.path().to_str().expect("a path in UTF-8");
-    if let Ok(model) = Model::resolve(name) {
-        let _ = WeightSource::open(&model, 1);
-    }
+    Model::resolve(name).is_ok_and(|model| WeightSource::open(&model, 1).is_ok())
 }
 
 /// Any bytes are a tokenizer or an error; one that opens turns text into tokens and back without a panic.
-pub fn tokenizer(bytes: &[u8]) {
+pub fn tokenizer(bytes: &[u8]) -> bool {
     let (dir, _) = file("tokenizer.json", bytes);
-    let Ok(tokenizer) = Tokenizer::open(dir.path()) else { return };
+    let Ok(tokenizer) = Tokenizer::open(dir.path()) else { return false };
     if let Ok(ids) = tokenizer.encode("Once upon a time, 1000 ladders \u{e9}\u{1f600}") {
         let _ = tokenizer.decode(&ids);
     }
     let _ = tokenizer.decode(&[0, 1, u32::MAX]);
+    true
 }
 
 /// Any text is a filter, and what a filter is printed as is the same filter.
-pub fn filter(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
+pub fn filter(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
     let printed = Filter::parse(text).to_string();
     assert_eq!(Filter::parse(&printed).to_string(), printed, "from {text:?}");
+    true
 }
 
 /// Whatever another process sends is a message of the meeting or an error. The library's own tests do the
 /// same for some seconds: nothing else but fuzzing sees the wire.
 #[cfg(fuzzing)]
-pub fn wire(bytes: &[u8]) {
+pub fn wire(bytes: &[u8]) -> bool {
     ladderscope::run::comm::read_any_message(bytes);
+    true
 }
