@@ -16,6 +16,9 @@ use crate::trace::{self, Trace};
 /// records a run in which it stands did not measure a link.
 const EMULATED: &str = "emulated_collective";
 
+/// The most operations of a trace: tables have a row for each.
+const MOST_OPERATIONS: usize = 200_000;
+
 /// Opens a trace file, or a directory or archive of them, a file a rank. Traces of other profilers are imported and
 /// classified by the default rules.
 ///
@@ -63,6 +66,18 @@ pub fn open_recording(
         ));
     }
     let (mut trace, fresh) = import(path, found, recording)?;
+    if trace.operations.len() > MOST_OPERATIONS {
+        return Err(Error::input_help(
+            format!(
+                "{}: {} different names of kernels; real traces have some hundreds",
+                path.display(),
+                trace.operations.len()
+            ),
+            format!(
+                "at most {MOST_OPERATIONS} are read: record fewer steps, or shapes without numbers in names"
+            ),
+        ));
+    }
     if fresh && trace.operations.iter().any(|operation| operation.name == EMULATED) {
         trace.meta.provenance = trace.meta.provenance.max(Provenance::EmulatedLink);
     }
