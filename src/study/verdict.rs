@@ -229,7 +229,7 @@ pub fn verdict(
 fn needed(report: &TraceReport) -> String {
     match report.overlap.ranks.len() {
         0 | 1 => "traces of all ranks (`overlap DIR`, a file a rank) tell transfer from waiting for slower ranks".into(),
-        _ => "the ranks do not have the same collectives: traces of the same steps of all ranks tell transfer from waiting"
+        _ => "the collectives of the ranks could not be matched: traces of the same steps of all ranks tell transfer from waiting"
             .into(),
     }
 }
@@ -432,9 +432,9 @@ impl Verdict {
         Some(format!(
             "{count} {looks} like communication but {counts} as computation, because no rule matches (shares of the GPUs' work): \
              {}. If {communicates}, these numbers are wrong: write a rule file that begins with extends = \"default\", add a \
-             [[rule]] with a name, what = \"communication\" and patterns = [\"{}*\"], and pass it with --rules FILE.",
+             [[rule]] with a name, what = \"communication\" and patterns = [{}], and pass it with --rules FILE.",
             named.join(", "),
-            function(first),
+            toml::Value::from(format!("{}*", function(first))),
         ))
     }
 

@@ -158,7 +158,9 @@ fn computed(runs: &Runs) -> HashMap<usize, Computed> {
             // each lane lies in order of its starts: both are iterated at once
             let spans = || spans().filter(|(_, span)| runs.clip(span).is_some());
             let is_comm = |span: &Span| runs.class(span) == Class::Comm;
-            let mut others = spans().filter(|(_, span)| !is_comm(span)).peekable();
+            // copies are no computation
+            let is_compute = |span: &Span| runs.class(span) == Class::Compute;
+            let mut others = spans().filter(|(_, span)| is_compute(span)).peekable();
             for (place, span) in spans().filter(|(_, span)| is_comm(span)) {
                 while let Some((_, other)) = others.next_if(|(_, other)| other.start_ns < span.start_ns)
                 {

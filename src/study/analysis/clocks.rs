@@ -19,6 +19,8 @@ pub struct Clocks {
     pub collectives: usize,
     /// How far ends are apart once the clocks are tied together: the 90th percentile (ns).
     pub apart_ns: i64,
+    /// The median of that distance (ns).
+    pub typically_apart_ns: i64,
 }
 
 /// Ties the clocks of an imported trace's ranks together, where they come from several files. Of a trace of our own and of
@@ -87,7 +89,9 @@ impl Clocks {
                 differences.iter().map(move |difference| (difference - tied).abs())
             })
             .collect();
-        clocks.apart_ns = percentile(&apart, 90.0).map_or(0, |ns| ns.round() as i64);
+        let rounded = |ns: Option<f64>| ns.map_or(0, |ns| ns.round() as i64);
+        clocks.apart_ns = rounded(percentile(&apart, 90.0));
+        clocks.typically_apart_ns = rounded(median(&apart));
         clocks
     }
 

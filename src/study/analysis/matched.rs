@@ -13,6 +13,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::clocks::Clocks;
+use crate::base::statistics::median;
 use crate::plan::{Lane, Phase};
 use crate::trace::overlap::{Class, Runs, StepKey};
 use crate::trace::{ProcessGroup, Span, Trace};
@@ -111,7 +112,23 @@ impl Matching {
         }
         let start = |range: &Range<usize>| trace.spans[matching.places[range.start]].start_ns;
         matching.collectives.sort_by_key(|(_, range)| (start(range), range.start));
+        if matching.is_contradicted(trace) {
+            matching.unmatched.append(&mut matching.places);
+            matching.collectives.clear();
+        }
         matching
+    }
+
+    /// True if collectives that were matched by order cannot be the same ones: with clocks tied together, their ends are
+    /// typically further apart than they last.
+    fn is_contradicted(&self, trace: &Trace) -> bool {
+        let length = |collective: MatchedCollective<'_>| {
+            let spans = collective.places.iter().map(|place| &trace.spans[*place]);
+            spans.map(|span| span.end_ns.saturating_sub(span.start_ns)).min().map(|ns| ns as f64)
+        };
+        let lengths: Vec<f64> = self.collectives().filter_map(length).collect();
+        let apart = Clocks::of(trace, self).typically_apart_ns as f64;
+        median(&lengths).is_some_and(|length| apart > length)
     }
 
     /// When the ranks of a collective arrived, on one clock.

@@ -248,3 +248,59 @@ fn a_window_of_time_does_not_shift_which_collectives_meet() {
     let found = arrivals(&trace, &selection).unwrap();
     assert_eq!((found.collectives[0].count, found.collectives[0].waited_us), (3, 3.0));
 }
+
+/// Two ranks at different paces: as many collectives, but not the same ones.
+#[test]
+fn collectives_that_end_further_apart_than_they_last_are_not_matched() {
+    let at_pace = |rank: u32, pace: i64| {
+        (0..20).map(move |at| reduce(rank, 0, pace * at, pace * at + 40_000)).collect::<Vec<_>>()
+    };
+    let trace = |second| {
+        of_groups(vec![group("0", "", &[0, 1])], [at_pace(0, 200_000), at_pace(1, second)].concat())
+    };
+    assert_eq!(ranks_of(&trace(200_010)).len(), 20);
+    let contradicted = trace(500_000);
+    let matching = Matching::of(&contradicted);
+    assert_eq!((ranks_of(&contradicted).len(), matching.unmatched.len()), (0, 40));
+    assert_eq!(arrivals(&contradicted, &Selection::default()), None);
+}
+
+#[test]
+fn steps_of_ranks_with_clocks_of_their_own_are_as_long_as_on_one_clock() {
+    let mut trace = eight_ranks();
+    let durations = |trace: &Trace| -> Vec<f64> {
+        trace_report(trace, &Selection::default()).steps.iter().map(|step| step.duration_us).collect()
+    };
+    let expected = durations(&trace);
+    for span in trace.spans.iter_mut().filter(|span| span.rank == 5) {
+        span.ready_ns += 7_000_000_000;
+        span.start_ns += 7_000_000_000;
+        span.end_ns += 7_000_000_000;
+    }
+    assert_eq!(durations(&trace), expected);
+}
+
+#[test]
+fn copies_are_not_what_ranks_computed() {
+    let skew = |copied: bool| {
+        let mut spans = Vec::new();
+        for at in 0..8i64 {
+            for (rank, lasts) in [(0, 100_000), (1, 110_000)] {
+                let begin = 1_000_000 * at;
+                spans.push(Span { operation: 1, ..span(rank, Lane::Compute, begin, begin + lasts) });
+                if copied {
+                    let copy = (begin + lasts, begin + lasts + 30_000);
+                    spans.push(Span { operation: 2, ..span(rank, Lane::Compute, copy.0, copy.1) });
+                }
+                spans.push(reduce(rank, 0, begin + 200_000, begin + 240_000));
+            }
+        }
+        let mut trace = of_groups(vec![group("0", "", &[0, 1])], spans);
+        let copy = OperationInfo { kind: "memcpy".into(), ..trace.operations[1].clone() };
+        trace.operations.push(copy);
+        let found = arrivals(&trace, &Selection::default()).unwrap();
+        (found.rank_pct, found.operation_pct)
+    };
+    assert!(skew(false).0 > 1.0);
+    assert_eq!(skew(true), skew(false));
+}

@@ -104,7 +104,7 @@ pub fn trace_report(trace: &Trace, selection: &Selection) -> TraceReport {
         layers: layers(&runs, &lanes, &tally),
         ranges: ranges::by_name(&runs, &lanes),
         operators: operators(&runs, &lanes),
-        steps: steps::of_runs(&runs),
+        steps: steps::of_runs(&runs, &clocks),
         critical_path: critical::summary(&runs),
         stragglers: stragglers(&runs, &matching, &clocks),
         import: trace.meta.import.clone(),

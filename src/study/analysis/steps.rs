@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 use serde::Serialize;
 
+use super::clocks::{Clocks, clocks};
 use super::ranges::{around, outer};
 use crate::plan::Phase;
 use crate::table::overlap_pct;
@@ -47,14 +48,14 @@ pub struct StepSummary {
 /// Every step of a trace, in order of sample, phase and step. Averages are over the ranks that took
 /// part in the step.
 pub fn steps(trace: &Trace) -> Vec<StepSummary> {
-    of_runs(&Runs::new(trace, &Selection::default()))
+    of_runs(&Runs::new(trace, &Selection::default()), &clocks(trace))
 }
 
-/// Every step of which something is selected.
-pub(super) fn of_runs(runs: &Runs) -> Vec<StepSummary> {
+/// Every step of which something is selected, on one clock of all ranks.
+pub(super) fn of_runs(runs: &Runs, clocks: &Clocks) -> Vec<StepSummary> {
     let names = StepNames::of(runs.trace);
     let steps = runs.by_step().into_par_iter().filter(|(key, _)| key.step != NO_STEP);
-    steps.filter_map(|(key, of_step)| summary(runs, key, &of_step, names.as_ref())).collect()
+    steps.filter_map(|(key, of_step)| summary(runs, clocks, key, &of_step, names.as_ref())).collect()
 }
 
 /// Names of steps among the ranges of an imported trace.
@@ -96,6 +97,7 @@ impl StepNames {
 
 fn summary(
     runs: &Runs,
+    clocks: &Clocks,
     key: StepKey,
     of_step: &[&Run],
     names: Option<&StepNames>,
@@ -105,7 +107,9 @@ fn summary(
     for of_rank in of_step.chunk_by(|a, b| a.rank == b.rank) {
         let lanes = Lanes::build(runs, of_rank.iter().copied()).finish();
         let Some(extent) = lanes.extent else { continue };
-        (start, end) = (start.min(extent.0), end.max(extent.1));
+        let offset = clocks.offset(runs.ranks[of_rank[0].rank]);
+        start = start.min(extent.0.saturating_add(offset));
+        end = end.max(extent.1.saturating_add(offset));
         sum = sum + lanes.sums();
         ranks += 1;
     }

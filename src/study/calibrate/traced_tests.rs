@@ -24,7 +24,7 @@ fn rank_trace(rank: u32) -> String {
     };
     const NAME: &str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)";
     let mut now = 10_000;
-    for _ in 0..6 {
+    for step in 1..=6 {
         for part in 0..2 {
             // ranks take turns to be 200 us late
             let late = if part == i64::from(within) { 200 } else { 0 };
@@ -35,8 +35,10 @@ fn rank_trace(rank: u32) -> String {
             kernel(NAME, 20, begin, end - begin, &group(1 + pair, "TP", tp, 8192));
             now = end;
         }
-        kernel(NAME, 24, now, 900, &group(3 + within, "DP", dp, 2 << 20));
-        now += 900;
+        // ends when the slower pair, which begins last, has passed its data
+        let end = 10_000 + 2_980 * step;
+        kernel(NAME, 24, now, end - now, &group(3 + within, "DP", dp, 2 << 20));
+        now = end;
     }
     format!(
         r#"{{"distributedInfo": {{"rank": {rank}, "world_size": 4}}, "traceEvents": [{}]}}"#,
