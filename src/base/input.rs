@@ -27,6 +27,8 @@ impl InputKind {
     pub const HARDWARE: Self = Self { name: "a hardware profile", limit: 16 * MIB };
     /// A software stack (TOML).
     pub const STACK: Self = Self { name: "a stack file", limit: 16 * MIB };
+    /// Settings, themes and remembered state of the workbench.
+    pub const SETTINGS: Self = Self { name: "settings", limit: 16 * MIB };
     /// Kernel rules (TOML).
     pub const RULES: Self = Self { name: "a rule file", limit: MIB };
     /// A checkpoint's configuration (JSON) or chat template.

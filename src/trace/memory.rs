@@ -58,7 +58,7 @@ pub fn check(path: &Path, count: usize, size: usize) -> Result<()> {
     if needed <= limit() {
         return Ok(());
     }
-    Err(too_much(&format!("{}: {count} rows need {:.1} GB of memory", path.display(), gb(needed))))
+    Err(too_much(&format!("{}: {count} rows need {} GB of memory", path.display(), gb(needed))))
 }
 
 /// Watches the process's memory from now on. What the process has allocated before does not count.
@@ -71,8 +71,7 @@ pub fn watch() {
                 std::thread::sleep(INTERVAL);
                 let Some(now) = allocated() else { return };
                 if now.saturating_sub(before) > limit {
-                    let error =
-                        too_much(&format!("reading the trace needs more than {:.1} GB", gb(limit)));
+                    let error = too_much(&format!("reading the trace needs more than {} GB", gb(limit)));
                     match EXCEEDED.get() {
                         Some(exceeded) => exceeded(&error),
                         None => std::process::exit(1),
@@ -86,11 +85,13 @@ pub fn watch() {
 }
 
 fn too_much(what: &str) -> Error {
-    Error::failed(format!("{what}; the limit is {:.1} GB (--memory-limit)", gb(limit())))
+    Error::failed(format!("{what}; the limit is {} GB (--memory-limit)", gb(limit())))
 }
 
-fn gb(bytes: u64) -> f64 {
-    bytes as f64 / 1e9
+/// Gigabytes for a message, with as many digits as small limits need.
+fn gb(bytes: u64) -> String {
+    let gb = bytes as f64 / 1e9;
+    if gb < 1.0 { format!("{gb:.3}") } else { format!("{gb:.1}") }
 }
 
 /// Memory of the process that no file backs (bytes).

@@ -231,7 +231,7 @@ fn an_interrupted_sweep_cancels_its_jobs_and_goes_on_later(slurm: &dyn Slurm) {
     started.signal(Signal::INT);
     let done = started.wait().exits(130);
     assert!(done.stderr.contains("to go on: ladderscope sweep s.toml"), "{}", done.stderr);
-    assert!(done.stderr.contains("--slurm '-t 5'"), "{}", done.stderr);
+    assert!(done.stderr.contains("--slurm --time=5"), "{}", done.stderr);
     assert!(statuses(&done).contains(&"interrupted".to_owned()), "{done:?}");
     let under_way = runs(&place).iter().filter(|run| run["status"] == "running").count();
     assert_eq!(under_way, 0, "nothing runs on");

@@ -10,6 +10,7 @@ use toml_edit::{Document, Item};
 use super::keymap::{Keymap, is_fixed};
 use super::theme::{self, Theme};
 use crate::base::error::{Error, Result};
+use crate::base::input::InputKind;
 
 /// Overrides where the settings are read.
 const VARIABLE: &str = "LADDERSCOPE_CONFIG";
@@ -110,12 +111,12 @@ impl Config {
     /// The user's settings; the built-in ones where there is no file.
     pub fn load(around: &Surroundings) -> Self {
         let Some(path) = path() else { return Self::parse("", Path::new(""), around) };
-        match std::fs::read_to_string(&path) {
+        match InputKind::SETTINGS.text(&path) {
             Ok(text) => Self::parse(&text, &path, around),
             Err(error) => {
                 let mut config = Self::parse("", &path, around);
-                if error.kind() != std::io::ErrorKind::NotFound {
-                    config.wrong.push(format!("{}: {error}", path.display()));
+                if path.exists() {
+                    config.wrong.push(error.to_string());
                 }
                 config
             }
@@ -201,10 +202,10 @@ impl Reader<'_> {
         }
         // beside the settings, unless it is absolute
         let path = self.path.parent().unwrap_or(Path::new("")).join(name);
-        let text = match std::fs::read_to_string(&path) {
+        let text = match InputKind::SETTINGS.text(&path) {
             Ok(text) => text,
             Err(error) => {
-                self.say(start(item), &format!("theme {}: {error}", path.display()));
+                self.say(start(item), &format!("theme {error}"));
                 return None;
             }
         };

@@ -12,6 +12,7 @@ use super::config::own_directory;
 use super::context::Context;
 use super::state::{State, Tab};
 use crate::base::error::{Error, Result};
+use crate::base::input::InputKind;
 use crate::base::{atomic, hash};
 
 /// Raised when older versions could misread what is kept.
@@ -45,11 +46,10 @@ pub fn path(dir: &Path) -> Option<PathBuf> {
 
 /// What is kept in a file; nothing where there is none.
 pub fn load(path: &Path) -> Result<Option<Memory>> {
-    let bytes = match std::fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(Error::io(path)(error)),
-    };
+    if !path.exists() {
+        return Ok(None);
+    }
+    let bytes = InputKind::SETTINGS.bytes(path)?;
     let memory: Memory = serde_json::from_slice(&bytes).map_err(|error| {
         Error::input_help(
             format!("{}: {error}", path.display()),
@@ -81,7 +81,7 @@ fn theme_path() -> Option<PathBuf> {
 
 /// Shows the theme that was chosen in the workbench, where the settings still are as they were then.
 pub fn recall_theme(cx: &mut Context) {
-    let kept = theme_path().and_then(|path| std::fs::read(path).ok());
+    let kept = theme_path().and_then(|path| InputKind::SETTINGS.bytes(&path).ok());
     let kept: Option<ChosenTheme> = kept.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     if let Some(ChosenTheme { theme: Some(theme), instead_of }) = kept
         && instead_of == cx.themes.setting

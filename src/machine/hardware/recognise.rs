@@ -29,7 +29,15 @@ pub fn profile_of(name: &str, memory_bytes: u64) -> Option<&'static str> {
 
 /// The profile of a GPU of which the name alone is known.
 pub fn profile_named(name: &str) -> Option<&'static str> {
-    Profile::built_in().iter().find_map(|profile| profile_of(name, profile.memory_bytes))
+    let stated = memory_in_name(name);
+    let memory = |profile: &Profile| stated.unwrap_or(profile.memory_bytes);
+    Profile::built_in().iter().find_map(|profile| profile_of(name, memory(profile)))
+}
+
+/// The memory that a name states (bytes): `NVIDIA A100-SXM4-40GB` has 40 GB.
+fn memory_in_name(name: &str) -> Option<u64> {
+    let number = |word: &str| word.strip_suffix("GB")?.parse::<u64>().ok();
+    name.split([' ', '-']).find_map(number).and_then(|gb| gb.checked_mul(1_000_000_000))
 }
 
 #[cfg(test)]
@@ -55,6 +63,8 @@ mod tests {
             ("NVIDIA GeForce RTX 4090", gib(23.6), None),
         ] {
             assert_eq!(profile_of(name, memory), profile, "{name}");
+            assert!(profile_named(name) == profile || profile.is_none(), "{name}");
         }
+        assert_eq!(profile_named("NVIDIA A100-SXM4-40GB"), None, "its name says its memory");
     }
 }

@@ -324,7 +324,9 @@ fn has_same_bytes(a: &Seen, b: &Seen) -> Result<bool> {
 /// The error of a place without a trace; with the format of what is there, and the way to a trace.
 fn nothing(place: &Path, all: usize, skipped: &[Skipped]) -> Error {
     let named = skipped.iter().find(|file| file.format.is_some()).or(skipped.first());
-    let example = named.map_or(String::new(), |file| format!(": {} is {}", file.name, file.why));
+    let example = named.map_or(String::new(), |file| {
+        format!(": {} is {}", file.name, file.why.trim_start_matches("the file is "))
+    });
     let help = named.and_then(|file| file.format).map(|format| format.help);
     let help = help.filter(|help| !help.is_empty()).unwrap_or(
         "name a directory or an archive of traces of PyTorch's profiler or of Nsight Systems exports, a file a rank",

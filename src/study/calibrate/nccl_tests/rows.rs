@@ -80,7 +80,12 @@ impl Columns {
         let words: Vec<&str> = line.split_whitespace().collect();
         let numbers = words.iter().filter(|word| word.parse::<f64>().is_ok()).count();
         let has_type = words.iter().take(6).any(|word| TYPES.contains(word));
-        words.len() > 1 && (has_type || (words.len() >= 5 && 2 * numbers > words.len()))
+        // a row that is cut off after the size and the number of elements
+        let whole = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
+        let is_cut = whole(0).zip(whole(1)).is_some_and(|(bytes, count)| {
+            [1, 2, 4, 8].iter().any(|size| count.checked_mul(*size) == Some(bytes))
+        });
+        words.len() > 1 && (has_type || is_cut || (words.len() >= 5 && 2 * numbers > words.len()))
     }
 
     /// Reads a row.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, Result};
+use crate::base::input::InputKind;
 
 /// A file to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,11 +48,7 @@ pub fn write(save: &Save, dir: &Path) -> Result<Option<PathBuf>> {
         SaveTo::File(path) => path.clone(),
         SaveTo::Name(name) => dir.join(format!("{name}.toml")),
     };
-    let there = match std::fs::read(&path) {
-        Ok(bytes) => Some(bytes),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        Err(error) => return Err(Error::io(&path)(error)),
-    };
+    let there = path.exists().then(|| InputKind::EXPERIMENT.bytes(&path)).transpose()?;
     // a file that was removed meanwhile is written again
     let as_read = match (&there, &save.expected) {
         (None, _) => true,
