@@ -428,7 +428,7 @@ impl Table {
         self.libraries[number]
     }
 
-    /// Keeps the arguments of an operator that carries a collective's; false if it carries none.
+    /// Keeps the arguments of an operator that carries a collective's.
     fn comms_operator(
         &mut self,
         event: &Event<'_>,
