@@ -244,7 +244,6 @@ impl Table {
     /// Keeps the name or label of a process, and the name of a thread.
     #[cold]
     fn label<'a>(&mut self, event: &Event<'a>, bytes: &'a [u8]) -> Result<(), Broken> {
-        *self.phases.entry(b'M').or_default() += 1;
         if event.name.is_some_and(jax::is_label) {
             self.uncategorised.label(event, bytes)?;
         }
@@ -255,6 +254,8 @@ impl Table {
         {
             self.labels.push((event.pid.into(), text.into()));
         }
+        // not before: an event that breaks in its arguments is counted as broken
+        *self.phases.entry(b'M').or_default() += 1;
         Ok(())
     }
 

@@ -267,3 +267,12 @@ fn old_and_rocm_traces_are_read_too() {
     );
     assert_eq!(import_report(&trace).used["launch"], 1);
 }
+
+#[test]
+fn a_label_with_broken_arguments_is_counted_once() {
+    let label = r#"{"ph": "M", "name": "process_name", "pid": 0, "args": {oops, "name": "python 1"}}"#;
+    let kernel = r#"{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 5, "dur": 1, "args": {"stream": 7}}"#;
+    let trace = read(&format!("[{label},{kernel},{kernel}]"));
+    assert_eq!(import_report(&trace).ignored.get("metadata (ph M)"), None);
+    assert_accounted(&trace);
+}
