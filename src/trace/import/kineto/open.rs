@@ -127,7 +127,7 @@ fn read_source(name: &str, source: Source<'_>, reader: Reader, options: Options)
         }
         _ => read_events(name, source, options)?,
     };
-    let parts = Parts::of(&table, &metadata);
+    let parts = Parts::of(name, &table, &metadata)?;
     let linked = link(&mut table, &parts.groups);
     warnings.extend(linked.warnings);
     let claim = Claim {

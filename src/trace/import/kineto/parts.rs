@@ -9,8 +9,12 @@ use super::number::last_integer;
 use super::operations::KINDS;
 use super::table::{Launch, PART, Table};
 use super::top::Metadata;
+use crate::base::error::{Error, Result};
 use crate::base::natural::natural_order;
 use crate::trace::import::rank::{Position, label};
+
+/// More devices than any machine has: their numbers are damaged.
+const MOST_PARTS: usize = 4096;
 
 /// Processes explain a part's launches equally well if their shares differ by less than this.
 const TIE: f64 = 0.02;
@@ -104,11 +108,17 @@ struct Rows<'a> {
 }
 
 impl Parts {
-    /// Finds the parts of a file whose launches are not linked yet.
-    pub(super) fn of(table: &Table, metadata: &Metadata) -> Self {
+    /// Finds the parts of a file whose launches are not linked yet. Fails for more parts than any machine has GPUs.
+    pub(super) fn of(name: &str, table: &Table, metadata: &Metadata) -> Result<Self> {
         let rows = Rows::of(table);
         let mut notes = Vec::new();
         let ranks = rows.ranks(metadata, &mut notes);
+        if ranks.len() > MOST_PARTS {
+            return Err(Error::input(format!(
+                "{name}: kernels of {} devices; at most {MOST_PARTS} are read from one file",
+                ranks.len()
+            )));
+        }
         let of_stream: Vec<u32> = rows.streams.iter().map(|key| part(&ranks, key)).collect();
         let mut labels: Vec<Option<Position>> = ranks.iter().map(|key| key.0.position).collect();
         // a communicator's ranks, where processes have no labels
@@ -129,7 +139,8 @@ impl Parts {
                 of_thread: vec![0; rows.threads.len()],
                 of_process: vec![0; rows.processes.len()],
             };
-            return Self { of_stream, of_thread: vec![0; rows.threads.len()], labels, groups, notes };
+            let of_thread = vec![0; rows.threads.len()];
+            return Ok(Self { of_stream, of_thread, labels, groups, notes });
         }
         let groups = rows.groups(&of_stream, &mut labels, &mut notes);
         let of_group: Vec<u32> = (0..groups.count)
@@ -141,7 +152,7 @@ impl Parts {
             })
             .collect();
         let of_thread = groups.of_thread.iter().map(|group| of_group[*group]).collect();
-        Self { of_stream, of_thread, labels, groups, notes }
+        Ok(Self { of_stream, of_thread, labels, groups, notes })
     }
 }
 

@@ -319,3 +319,20 @@ fn communicators_say_the_rank_where_nothing_else_does() {
     assert_eq!(ranks(&trace(&[kernel(1, 1, "[4, 5, ...]")])), [(1, 0)]);
     assert_eq!(ranks(&trace(&[kernel(1, 3, "[4, 5, 6]")])), [(1, 0)]);
 }
+
+#[test]
+fn more_devices_than_any_machine_has_are_refused() {
+    let kernel = |device: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "kernel", "name": "k", "pid": {device}, "tid": 7, "ts": 5, "dur": 1, "args": {{"device": {device}, "stream": 7}}}}"#
+        )
+    };
+    let of = |count: u32| {
+        let events: Vec<String> = (0..count).map(kernel).collect();
+        import_bytes("t.json", format!("[{}]", events.join(",")).as_bytes(), small())
+    };
+    assert_eq!(of(40).unwrap().meta.ranks, 40);
+    let error = of(5000).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().contains("t.json: kernels of 5000 devices"), "{error}");
+}
