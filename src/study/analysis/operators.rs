@@ -1,11 +1,10 @@
 //! Device time by the operator that launched it: the framework's, or the host's call where there is none, as for the
 //! launch of a CUDA graph.
 
-use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::plan::Lane;
-use crate::trace::overlap::{Cell, Lanes, Runs, us};
+use crate::trace::Span;
+use crate::trace::overlap::{Cell, Lanes, Runs, Tally, us};
 
 /// The row of work launched before the recording, or by a call that is not in it.
 const UNKNOWN: &str = "(launch not recorded)";
@@ -21,42 +20,19 @@ pub struct OperatorRow {
     pub total_us: f64,
     /// Sum of the durations of collectives among them (us).
     pub comm_us: f64,
-    /// The part of `comm_us` during which the compute lane was idle (us).
+    /// Exposed communication among them, each moment once: rows add up to the rank's (us).
     pub exposed_us: f64,
 }
 
 /// By operator, the longest first; empty where no operator is known.
 pub(super) fn operators(runs: &Runs, lanes: &[Lanes]) -> Vec<OperatorRow> {
     let names = &runs.trace.meta.range_names;
-    // all operators, then those of unknown launches; computation and copies apart from communication
-    let empty = || vec![[Cell::default(); 2]; names.len() + 1];
     if names.is_empty() {
         return Vec::new();
     }
-    let cells = runs
-        .portions()
-        .into_par_iter()
-        .fold(empty, |mut cells, portion| {
-            let (compute, mut near) = (&lanes[portion[0].rank].compute, 0);
-            runs.each(portion, |span, interval| {
-                let operator = (span.launched.operator as usize).min(names.len());
-                let duration = interval.1.saturating_sub(interval.0);
-                let comm = span.lane == Lane::Comm;
-                let exposed = if comm { duration - compute.near(interval, &mut near) } else { 0 };
-                cells[operator][usize::from(comm)].add(&Cell {
-                    count: 1,
-                    total_ns: duration,
-                    hidden_ns: if comm { duration - exposed } else { 0 },
-                    exposed_ns: exposed,
-                    longest_ns: duration,
-                });
-            });
-            cells
-        })
-        .reduce(empty, |mut all, more| {
-            all.iter_mut().flatten().zip(more.iter().flatten()).for_each(|(a, b)| a.add(b));
-            all
-        });
+    // all operators, then those of unknown launches; computation and copies apart from communication
+    let operator = |span: &Span| (span.launched.operator as usize).min(names.len());
+    let cells = Tally::by(runs, lanes, names.len() + 1, operator).cells;
     if cells[..names.len()].iter().flatten().all(|cell| cell.count == 0) {
         return Vec::new();
     }

@@ -11,7 +11,7 @@ use super::lanes::Lanes;
 use super::report::us;
 use super::runs::{Class, Runs};
 use crate::plan::Lane;
-use crate::trace::{OperationInfo, Trace};
+use crate::trace::{OperationInfo, Span, Trace};
 
 /// A row of the breakdown: where the lanes' time went.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -83,24 +83,34 @@ impl Exposure {
     }
 }
 
-/// Sums over all ranks by operation; apart for the compute and the comm lane.
+/// Sums over all ranks by operation, or by another number of each span; apart for the compute and the comm lane.
 #[derive(Debug)]
 pub struct Tally {
-    cells: Vec<[Cell; 2]>,
+    pub cells: Vec<[Cell; 2]>,
 }
 
 impl Tally {
-    /// Tallies the selected spans, in one pass over them.
+    /// Tallies the selected spans by operation, in one pass over them.
     pub fn of(runs: &Runs, lanes: &[Lanes]) -> Self {
         // By operation, not by name: names are compared once an operation, not once a span.
-        let empty = || vec![[Cell::default(); 2]; runs.trace.operations.len()];
+        Self::by(runs, lanes, runs.trace.operations.len(), |span| span.operation as usize)
+    }
+
+    /// Tallies the selected spans by a number of each below `count`; others are left out.
+    pub fn by(
+        runs: &Runs,
+        lanes: &[Lanes],
+        count: usize,
+        number: impl Fn(&Span) -> usize + Sync,
+    ) -> Self {
+        let empty = || vec![[Cell::default(); 2]; count];
         let cells = runs
             .portions()
             .into_par_iter()
             .fold(empty, |mut cells, portion| {
                 let (compute, mut near) = (&lanes[portion[0].rank].compute, 0);
                 runs.each(portion, |span, interval| {
-                    let Some(cell) = cells.get_mut(span.operation as usize) else { return };
+                    let Some(cell) = cells.get_mut(number(span)) else { return };
                     let cell = &mut cell[span.lane as usize];
                     let duration = interval.1.saturating_sub(interval.0);
                     cell.count += 1;
@@ -119,35 +129,35 @@ impl Tally {
                 all
             });
         let mut tally = Self { cells };
-        tally.expose_once(runs, lanes);
+        tally.expose_once(runs, lanes, number);
         tally
     }
 
     /// Takes out of what operations expose what several of them do at once. Nothing to do where all run one by one.
-    fn expose_once(&mut self, runs: &Runs, lanes: &[Lanes]) {
+    fn expose_once(&mut self, runs: &Runs, lanes: &[Lanes], number: impl Fn(&Span) -> usize + Sync) {
         let united = lanes.iter().fold(0i64, |sum, lanes| sum.saturating_add(length(&lanes.comm)));
         let of_comm = |cells: &[Cell; 2]| cells[Lane::Comm as usize].total_ns;
         if self.cells.iter().map(of_comm).fold(0, i64::saturating_add) == united {
             return;
         }
-        let each: Vec<Vec<(u32, i64)>> = (0..runs.ranks.len())
+        let each: Vec<Vec<(usize, i64)>> = (0..runs.ranks.len())
             .into_par_iter()
             .map(|rank| {
-                let mut spans: Vec<(Interval, u32)> = Vec::new();
+                let mut spans: Vec<(Interval, usize)> = Vec::new();
                 runs.each(&runs.by_rank[rank], |span, interval| {
                     if runs.class(span) == Class::Comm {
-                        spans.push((interval, span.operation));
+                        spans.push((interval, number(span)));
                     }
                 });
                 spans.sort_unstable();
                 let (compute, mut exposure) = (&lanes[rank].compute, Exposure::default());
-                spans.into_iter().map(|(at, operation)| (operation, exposure.add(at, compute))).collect()
+                spans.into_iter().map(|(at, number)| (number, exposure.add(at, compute))).collect()
             })
             .collect();
         let of_comm = |cells: &mut [Cell; 2]| cells[Lane::Comm as usize].exposed_ns = 0;
         self.cells.iter_mut().for_each(of_comm);
-        for (operation, exposed) in each.into_iter().flatten() {
-            if let Some(cells) = self.cells.get_mut(operation as usize) {
+        for (number, exposed) in each.into_iter().flatten() {
+            if let Some(cells) = self.cells.get_mut(number) {
                 cells[Lane::Comm as usize].exposed_ns += exposed;
             }
         }
