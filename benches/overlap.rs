@@ -63,12 +63,9 @@ fn own(spans: usize, ranks: u32) -> Trace {
                     let end_ns = start_ns + length;
                     let last_arrival_ns = if lane == Lane::Comm { start_ns + 500 } else { -1 };
                     all.push(Span {
-                        sample: 0,
-                        phase: Phase::Decode,
                         step: step as u32,
                         rank,
                         lane,
-                        stream: 0,
                         operation: at as u32,
                         ready_ns: clock,
                         start_ns,

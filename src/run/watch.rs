@@ -66,22 +66,16 @@ fn union(mut intervals: Vec<[u32; 2]>) -> Vec<[u32; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Phase;
 
     #[test]
     fn lanes_of_a_step_are_unions_from_its_first_operation() {
         let span = |rank, lane, start_ns, end_ns| Span {
-            sample: 0,
-            phase: Phase::Decode,
             step: 3,
             rank,
             lane,
-            stream: 0,
-            operation: 0,
             ready_ns: start_ns,
             start_ns,
             end_ns,
-            last_arrival_ns: -1,
             ..Span::EMPTY
         };
         let spans = [

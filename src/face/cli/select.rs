@@ -203,23 +203,16 @@ fn listed(steps: &[u32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Lane;
     use crate::table::Provenance;
     use crate::trace::TraceMeta;
 
     fn trace() -> Trace {
         let span = |sample, step, start_ns| Span {
             sample,
-            phase: Phase::Decode,
             step,
-            rank: 0,
-            lane: Lane::Compute,
-            stream: 0,
-            operation: 0,
             ready_ns: start_ns,
             start_ns,
             end_ns: start_ns + 1_000,
-            last_arrival_ns: -1,
             ..Span::EMPTY
         };
         Trace {

@@ -46,7 +46,6 @@ impl SpanRecorder {
                 step,
                 rank: self.rank,
                 lane: self.lane,
-                stream: 0,
                 operation: self.base + operation,
                 ready_ns: ready,
                 start_ns: start,

@@ -261,12 +261,10 @@ pub fn trace() -> TraceIndex {
             let late = i64::from(rank) * 2_000;
             let mut span = |lane, operation: u32, start: i64, end: i64, arrival: i64| {
                 spans.push(Span {
-                    sample: 0,
                     phase,
                     step: number,
                     rank,
                     lane,
-                    stream: 0,
                     operation: base + operation,
                     ready_ns: start - 300,
                     start_ns: start,
@@ -346,8 +344,6 @@ pub fn imported() -> TraceIndex {
             ranges.push(range(1, 3, at, at + 60_000));
             let mut span = |lane, stream: u32, operation, start: i64, length: i64| {
                 spans.push(Span {
-                    sample: 0,
-                    phase: Phase::Decode,
                     step,
                     rank,
                     lane,
@@ -356,7 +352,6 @@ pub fn imported() -> TraceIndex {
                     ready_ns: at + start - 4_000,
                     start_ns: at + start,
                     end_ns: at + start + length,
-                    last_arrival_ns: -1,
                     ..Span::EMPTY
                 });
             };

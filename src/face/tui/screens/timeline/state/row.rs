@@ -352,20 +352,7 @@ mod tests {
 
     #[test]
     fn spans_without_length_are_among_the_places_that_touch() {
-        let at = |start: i64| Span {
-            sample: 0,
-            phase: Phase::Decode,
-            step: 0,
-            rank: 0,
-            lane: Lane::Compute,
-            stream: 0,
-            operation: 0,
-            ready_ns: start,
-            start_ns: start,
-            end_ns: start,
-            last_arrival_ns: -1,
-            ..Span::EMPTY
-        };
+        let at = |start: i64| Span { ready_ns: start, start_ns: start, end_ns: start, ..Span::EMPTY };
         let mut list = vec![at(0); 15];
         list.extend([at(196), at(196)]);
         let spans = Spans { all: &list, classes: &CLASSES };
