@@ -7,7 +7,7 @@ use super::overlap::By;
 use super::{output, overlap_rows as rows, show};
 use crate::base::error::{Error, Result};
 use crate::base::statistics::median;
-use crate::base::text::{counted, fitting_name};
+use crate::base::text::{counted, fitting_name, rank_label};
 use crate::study::analysis::{
     CollectiveRow, ExposedStretch, GroupRow, NameRow, OperatorRow, PathSummary, StepSummary, Stragglers,
     TraceReport, collectives_table, group_overlap_table, names_table, stretches_table,
@@ -271,17 +271,24 @@ fn collectives(report: &TraceReport) -> Option<String> {
     (!all.is_empty()).then(|| {
         let rows: Vec<GroupRow> = shown
             .iter()
-            .map(|row| GroupRow { name: short(&called(row)), ..row.executed.clone() })
+            .map(|row| GroupRow { name: short(&called(row, all)), ..row.executed.clone() })
             .collect();
         let table = output::aligned(&rows::groups("collective", &rows));
         format!("{title} (us a rank)\n{table}{longest}")
     })
 }
 
-/// A collective's name, its process group and message size if the trace has them.
-fn called(row: &CollectiveRow) -> String {
+/// A collective's name, its process group and message size if the trace has them; the group's ranks where several groups
+/// have the same name.
+fn called(row: &CollectiveRow, all: &[CollectiveRow]) -> String {
     let bytes = row.message_bytes.filter(|_| row.group.is_some()).map(|bytes| format!("{bytes} B"));
-    let more: Vec<String> = row.group.clone().into_iter().chain(bytes).collect();
+    let is_one_of_several = all.iter().any(|other| other.group == row.group && other.ranks != row.ranks);
+    let ranks = row.ranks.as_deref().filter(|_| is_one_of_several).map(rank_label);
+    let group = row.group.as_ref().map(|group| match ranks {
+        Some(ranks) => format!("{group} {ranks}"),
+        None => group.clone(),
+    });
+    let more: Vec<String> = group.into_iter().chain(bytes).collect();
     if more.is_empty() {
         return row.executed.name.clone();
     }

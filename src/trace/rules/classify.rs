@@ -1,5 +1,8 @@
 //! Classifying an imported trace: each operation once, then its spans.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use rayon::slice::ParallelSliceMut;
 
 use super::file::{Rule, Rules, What};
@@ -104,7 +107,8 @@ impl Rules {
                 ("no rule", What::Compute, nothing),
             ])
             .filter(|(.., found)| !found.is_empty())
-            .map(|(rule, what, mut operations)| {
+            .map(|(rule, what, found)| {
+                let mut operations = by_name(found);
                 operations.sort_by(longest_first);
                 RuleMatches { rule: rule.into(), what, operations }
             })
@@ -179,6 +183,26 @@ fn doubt(operation: &OperationInfo, by: &By) -> Option<(What, String)> {
     let function = function(&operation.name).to_ascii_lowercase();
     let hint = HINTS.iter().find(|hint| function.contains(**hint))?;
     Some((What::Compute, format!("its name has '{hint}' in it, and no rule knows it")))
+}
+
+/// Operations of one name as one: kernels of a collective differ in their arguments, too.
+fn by_name(operations: Vec<Matched>) -> Vec<Matched> {
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut merged: Vec<Matched> = Vec::new();
+    for operation in operations {
+        match places.entry(operation.name.clone()) {
+            Entry::Occupied(place) => {
+                let there = &mut merged[*place.get()];
+                there.count += operation.count;
+                there.total_ns = there.total_ns.saturating_add(operation.total_ns);
+            }
+            Entry::Vacant(place) => {
+                place.insert(merged.len());
+                merged.push(operation);
+            }
+        }
+    }
+    merged
 }
 
 fn longest_first(a: &Matched, b: &Matched) -> std::cmp::Ordering {
