@@ -12,6 +12,7 @@ use super::matched::Matching;
 use super::names::over_layers;
 use super::report::{GroupRow, group};
 use crate::base::statistics::median;
+use crate::plan::Lane;
 use crate::table::overlap_pct;
 use crate::table::render::{Shown, Table};
 use crate::trace::overlap::intervals::{UnionBuilder, common_length, length};
@@ -72,9 +73,10 @@ pub struct GroupOverlap {
     pub comm_us: f64,
     /// Part of it during which the compute lane was busy: what was hidden.
     pub overlap_us: f64,
-    /// Part of it during which the compute lane was idle.
+    /// Its part of the time in which the rank communicated and computed nothing. Where groups communicate at once that time
+    /// counts for the collective that started first, so that the rows add up to the rank's exposed time.
     pub exposed_comm_us: f64,
-    /// 100 x (1 - exposed / comm).
+    /// 100 x overlap / comm.
     pub overlap_pct: Option<f64>,
 }
 
@@ -167,7 +169,7 @@ fn row(
 }
 
 /// Overlap by the kind of process group, the longest first; empty if the trace names no groups.
-pub(super) fn by_group(runs: &Runs, lanes: &[Lanes]) -> Vec<GroupOverlap> {
+pub(super) fn by_group(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<GroupOverlap> {
     if runs.trace.meta.groups.is_empty() {
         return Vec::new();
     }
@@ -185,6 +187,12 @@ pub(super) fn by_group(runs: &Runs, lanes: &[Lanes]) -> Vec<GroupOverlap> {
         group.and_then(|group| of_group.get(group as usize)).copied().unwrap_or(0)
     };
     let of_operation: Vec<usize> = runs.trace.operations.iter().map(kind_of).collect();
+    let mut exposed = vec![0i64; kinds.len()];
+    for (at, (operation, kind)) in runs.trace.operations.iter().zip(&of_operation).enumerate() {
+        if Class::of(operation, Lane::Comm) == Class::Comm {
+            exposed[*kind] = exposed[*kind].saturating_add(tally.comm(at).exposed_ns);
+        }
+    }
     let of_rank = |(rank, lanes): (usize, &Lanes)| -> BTreeMap<usize, (u64, i64, i64)> {
         let mut unions: BTreeMap<usize, (u64, UnionBuilder)> = BTreeMap::new();
         runs.each(&runs.by_rank[rank], |span, interval| {
@@ -217,7 +225,7 @@ pub(super) fn by_group(runs: &Runs, lanes: &[Lanes]) -> Vec<GroupOverlap> {
                 count,
                 comm_us: average(comm),
                 overlap_us: average(hidden),
-                exposed_comm_us: average(comm - hidden),
+                exposed_comm_us: average(exposed[at]),
                 overlap_pct: overlap_pct((comm - hidden) as f64, comm as f64),
             })
         })

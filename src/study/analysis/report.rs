@@ -100,7 +100,7 @@ pub fn trace_report(trace: &Trace, selection: &Selection) -> TraceReport {
         names: names(&runs, &tally, |_| true),
         exposed_stretches: exposed(&runs, &lanes),
         collectives: collectives::collectives(&runs, &tally, &matching, &clocks),
-        groups: collectives::by_group(&runs, &lanes),
+        groups: collectives::by_group(&runs, &lanes, &tally),
         layers: layers(&runs, &lanes, &tally),
         ranges: ranges::by_name(&runs, &lanes),
         operators: operators(&runs, &lanes),
