@@ -155,6 +155,9 @@ pub struct ImportReport {
     /// How the ranks were found: `ranks from distributedInfo`, `ranks from file names`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks_from: Option<String>,
+    /// Ranks of the job, by what its files say, that have no trace here.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub missing_ranks: u32,
     /// What was missing or odd, a sentence each.
     pub warnings: Vec<String>,
     /// Clocks that timed the ranks, where that is not one a file: an export of this program has those of the trace that it
@@ -164,6 +167,10 @@ pub struct ImportReport {
     /// Long operations that look like communication though no rule knows them, the longest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unsure: Vec<Unsure>,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// What was run, where and how; lies in the trace file's footer.

@@ -391,7 +391,7 @@ fn stragglers(stragglers: &Stragglers) -> Option<String> {
         );
     }
     text.extend(clocks);
-    if let Some(note) = stragglers.note {
+    if let Some(note) = &stragglers.note {
         text += &output::wrapped("  note: ", note, 4);
     }
     Some(text)
@@ -429,6 +429,59 @@ mod tests {
         {
             assert!(text.contains(part), "'{part}' is missing in {text}");
         }
+    }
+
+    /// Two groups of one description: their rows would look the same without the ranks.
+    #[test]
+    fn collectives_are_called_by_what_tells_them_apart() {
+        let row = |group: Option<&str>, ranks: &[u32], bytes| CollectiveRow {
+            executed: GroupRow {
+                name: "ncclAllReduce".into(),
+                lane: "comm",
+                count: 1,
+                total_us: 1.0,
+                exposed_us: 1.0,
+                hidden_pct: None,
+            },
+            family: "ncclAllReduce".into(),
+            kind: "all_reduce".into(),
+            group: group.map(str::to_owned),
+            ranks: Some(ranks.to_vec()).filter(|ranks| !ranks.is_empty()),
+            group_size: None,
+            message_bytes: bytes,
+            dtype: None,
+            algorithm: None,
+            protocol: None,
+            mean_us: 1.0,
+            median_us: 1.0,
+            transfer_us: None,
+            waited_us: None,
+            waited_at_least_us: None,
+            algorithm_gb_s: None,
+            bus_gb_s: None,
+            bandwidth_of: None,
+        };
+        let rows = [
+            row(Some("TP"), &[0, 1], Some(16_384)),
+            row(Some("TP"), &[2, 3], None),
+            row(Some("DP"), &[0, 2], None),
+            row(None, &[], Some(4)),
+        ];
+        assert_eq!(
+            rows.each_ref().map(|row| called(row, &rows)),
+            [
+                "ncclAllReduce (TP r0..r1, 16384 B)",
+                "ncclAllReduce (TP r2..r3)",
+                "ncclAllReduce (DP)",
+                "ncclAllReduce"
+            ]
+        );
+        let long = CollectiveRow {
+            executed: GroupRow { name: "k".repeat(90), ..rows[0].executed.clone() },
+            ..rows[0].clone()
+        };
+        let shown = called(&long, &rows);
+        assert!(shown.chars().count() <= NAME && shown.ends_with(" (TP r0..r1, 16384 B)"), "{shown}");
     }
 
     #[test]

@@ -48,10 +48,14 @@ pub struct CollectiveRow {
     pub mean_us: f64,
     /// Median duration of an execution on a rank (us).
     pub median_us: f64,
-    /// Part of the mean that moves data: from the last rank's arrival on (us); null if ranks could not be matched.
+    /// Part of the mean that moves data: from the last rank's arrival on (us); null if ranks could not be matched or were not
+    /// recorded.
     pub transfer_us: Option<f64>,
-    /// Part of the mean that waits for the last rank (us); null if ranks could not be matched.
+    /// Part of the mean that waits for the last rank (us); null if ranks could not be matched or were not recorded.
     pub waited_us: Option<f64>,
+    /// Part of the mean that waits for the last recorded rank (us), if ranks of the group were not recorded: one of them may
+    /// have arrived later.
+    pub waited_at_least_us: Option<f64>,
     /// Message size over the time in `bandwidth_of` (GB/s); null if the size is unknown.
     pub algorithm_gb_s: Option<f64>,
     /// Algorithm bandwidth times nccl-tests' factor for the collective (GB/s); null if size or ranks are unknown.
@@ -136,7 +140,8 @@ fn row(
     };
     let message_bytes = info.and_then(|info| info.message_bytes).or(planned);
     let per_span = |ns: i64, time: MatchedTime| us(ns) / time.spans as f64;
-    let transfer_us = matched.map(|time| per_span(time.moved_ns, time));
+    let whole = matched.filter(|time| !time.is_partial);
+    let transfer_us = whole.map(|time| per_span(time.moved_ns, time));
     let median_us = median(durations).unwrap_or(0.0);
     let (time, bandwidth_of) = match transfer_us.filter(|us| *us > 0.0) {
         Some(transfer) => (transfer, "transfer"),
@@ -160,7 +165,10 @@ fn row(
         mean_us: durations.iter().sum::<f64>() / durations.len().max(1) as f64,
         median_us,
         transfer_us,
-        waited_us: matched.map(|time| per_span(time.waited_ns, time)),
+        waited_us: whole.map(|time| per_span(time.waited_ns, time)),
+        waited_at_least_us: matched
+            .filter(|time| time.is_partial)
+            .map(|time| per_span(time.waited_ns, time)),
         algorithm_gb_s,
         bus_gb_s: algorithm_gb_s.zip(factor).map(|(gb_s, factor)| gb_s * factor),
         bandwidth_of: algorithm_gb_s.map(|_| bandwidth_of),
@@ -265,6 +273,7 @@ pub fn collectives_table(rows: &[CollectiveRow]) -> Table {
             ("median_us|", &|r| time(r.median_us)),
             ("transfer_us|transfer", &|r| Shown::number(r.transfer_us, 1)),
             ("waited_us|waited", &|r| Shown::number(r.waited_us, 1)),
+            ("waited_at_least_us|waited at least", &|r| Shown::number(r.waited_at_least_us, 1)),
             ("algorithm_gb_s|alg GB/s", &|r| Shown::number(r.algorithm_gb_s, 1)),
             ("bus_gb_s|bus GB/s", &|r| Shown::number(r.bus_gb_s, 1)),
             ("bandwidth_of|", &|r| text(r.bandwidth_of)),

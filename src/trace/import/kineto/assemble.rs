@@ -195,6 +195,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
         import: Some(crate::trace::ImportReport {
             warnings: said,
             ranks_from: decision.how,
+            missing_ranks: decision.missing,
             clocks: own_clock(&files).map(|(_, clocks)| clocks),
             ..report
         }),
