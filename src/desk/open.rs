@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use super::files::expanded;
 use super::resimulate::{Part, resimulate, unchanged};
 use crate::base::error::{Error, Result};
+use crate::base::regular;
 use crate::lab::store::Store;
+use crate::study::analysis::tie_clocks;
 use crate::table::{Record, Status};
 use crate::trace::rules::{RuleReport, Rules};
 use crate::trace::{Trace, import};
@@ -109,7 +111,8 @@ pub fn open(given: &str, store: &Store, options: OpenOptions<'_>) -> Result<Open
         )),
         (Named::Run(record), None) => open_run(record, store, upto),
         (Named::File(path), _) => {
-            let (trace, classified) = import::open_recording(&path, recording, &loaded)?;
+            let (mut trace, classified) = import::open_recording(&path, recording, &loaded)?;
+            tie_clocks(&mut trace);
             Ok(Opened {
                 trace,
                 source: path.display().to_string(),
@@ -144,7 +147,9 @@ pub fn open_run(record: Box<Record>, store: &Store, upto: Option<u32>) -> Result
 /// The errors of [`open_run`], for the same reasons.
 pub fn trace_of(record: &Record, store: &Store, upto: Option<u32>) -> Result<(Trace, Option<Part>)> {
     if let Some(path) = store.trace_path(record) {
-        return Ok((import::open(&path)?, None));
+        let mut trace = import::open(&path)?;
+        tie_clocks(&mut trace);
+        return Ok((trace, None));
     }
     let none = |why: String| {
         Err(Error::input_help(why, "its numbers are complete; to see its lanes, run the cell again"))
@@ -219,6 +224,7 @@ impl Opened {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::overlap::{Selection, exposed_intervals, overlap};
 
     #[test]
     fn a_file_is_classified_by_the_rules_that_it_was_opened_with() {
@@ -242,6 +248,57 @@ mod tests {
         assert_eq!((communication(None), communication(Some("hta"))), (2, 1));
         let error = opened(Some("nobodys")).unwrap_err();
         assert!(error.to_string().contains("'nobodys'"), "{error}");
+    }
+
+    #[test]
+    fn events_that_cannot_be_read_are_named_where_none_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace.json");
+        let text = r#"[{"ph": "X", "cat": "kernel", "name": "a", "ts": "0x10", "dur": 5, "args": {"stream": 7}}]"#;
+        std::fs::write(&path, text).unwrap();
+        let opened = open(path.to_str().unwrap(), &Store::open(dir.path()), OpenOptions::default());
+        let error = opened.unwrap().with_gpu().unwrap_err().to_string();
+        assert!(error.contains("left out: 1 kernel with a start (ts) that is not a number"), "{error}");
+        let text = r#"[{"ph": "B", "cat": "kernel", "name": "a", "ts": 1}, {"ph": "E", "cat": "kernel", "ts": 5}]"#;
+        std::fs::write(&path, text).unwrap();
+        let opened = open(path.to_str().unwrap(), &Store::open(dir.path()), OpenOptions::default());
+        let error = opened.unwrap().with_gpu().unwrap_err().to_string();
+        assert!(error.contains("2 events, 2 of them begin or end alone (ph B, E)"), "{error}");
+    }
+
+    /// Two ranks whose clocks are a second apart: opened, they have one.
+    #[test]
+    fn ranks_of_several_files_are_opened_on_one_clock() {
+        let dir = tempfile::tempdir().unwrap();
+        for rank in 0..2 {
+            let event = |name: &str, stream: u32, at: i64, dur: i64| {
+                let ts = 5_000 + 1_000_000 * rank + at;
+                format!(
+                    r#"{{"ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": {stream}, "ts": {ts}, "dur": {dur}, "args": {{"device": 0, "stream": {stream}}}}}"#
+                )
+            };
+            let step = |at: i64| {
+                [
+                    event("gemm", 7, at, 300),
+                    event("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", 20, at + 300, 200),
+                ]
+            };
+            let events: Vec<String> = (0..5).flat_map(|at| step(1_000 * at)).collect();
+            let text = format!(
+                r#"{{"distributedInfo": {{"rank": {rank}, "world_size": 2}}, "traceEvents": [{}]}}"#,
+                events.join(",")
+            );
+            std::fs::write(dir.path().join(format!("rank{rank}.json")), text).unwrap();
+        }
+        let given = format!("{}/", dir.path().display());
+        let trace = open(&given, &Store::open(dir.path()), OpenOptions::default()).unwrap().trace;
+        let window = |from, to| {
+            let selection = Selection { from_ns: Some(from), to_ns: Some(to), ..Selection::default() };
+            let ranks = overlap(&trace, &selection).ranks;
+            ranks.iter().map(|rank| (rank.compute_us, rank.comm_us)).collect::<Vec<_>>()
+        };
+        assert_eq!(window(1_000_000, 1_400_000), [(300.0, 100.0); 2]);
+        assert_eq!(exposed_intervals(&trace, 1, 0, 1_000_000), [(300_000, 500_000)]);
     }
 
     #[test]

@@ -44,13 +44,13 @@ mod trainings;
 mod varied;
 
 pub use arrivals::{ArrivalReport, CollectiveSplit, arrivals};
-pub use clocks::{Clocks, clocks};
+pub use clocks::{Clocks, clocks, tie_clocks, untied_clocks};
 pub use collectives::{CollectiveRow, GroupOverlap, collectives_table, group_overlap_table};
 pub use compare::{
     Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, Flag, Gaps, HeatCell, HeatMap,
     HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, Reasons, Side, UNSET, Verdict, beaten_limit,
-    benjamini_hochberg, compare, compared_rows, differences_table, first_equal, less_work, pairs_table,
-    slices, told_table,
+    benjamini_hochberg, compare, compared_rows, differences_table, first_equal, less_work,
+    pairs_table, slices, told_table,
 };
 #[cfg(test)]
 pub(crate) use conversion::tests::report as conversion_report;
