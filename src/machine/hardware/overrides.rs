@@ -24,7 +24,8 @@ pub(super) fn apply(target: &Target, set: &BTreeMap<String, String>) -> Result<T
             return Err(unknown(key, &profile, &stack));
         }
     }
-    let (profile, stack): (Profile, Stack) = (profile.parsed()?, stack.parsed()?);
+    let (mut profile, stack): (Profile, Stack) = (profile.parsed()?, stack.parsed()?);
+    profile.link.keep_scaled(&target.profile.link);
     let checked = profile.check().and_then(|()| stack.check());
     checked.map_err(|(key, problem)| Error::input(format!("--set: {key} {problem}")))?;
     Ok(Target { profile, stack })
