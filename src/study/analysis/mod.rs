@@ -49,7 +49,7 @@ pub use collectives::{CollectiveRow, GroupOverlap, collectives_table, group_over
 pub use compare::{
     Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, Flag, Gaps, HeatCell, HeatMap,
     HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, Reasons, Side, UNSET, Verdict, beaten_limit,
-    benjamini_hochberg, compare, compared_rows, differences_table, first_equal, less_work,
+    benjamini_hochberg, compare, compared_rows, differences_table, first_equal, less_work, no_limit,
     pairs_table, slices, told_table,
 };
 #[cfg(test)]
