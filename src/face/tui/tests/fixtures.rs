@@ -218,6 +218,7 @@ pub fn comparison() -> Compared {
     compared.report.flags.push(Flag {
         text: "tp 4 is slower than tp 2 for parallel b4 p2p-off".into(),
         runs: pair.map(|pair| pair.run.clone()).into_iter().collect(),
+        is_extrapolation: false,
     });
     compared
 }
