@@ -34,6 +34,9 @@ impl Named {
         if path.is_file() {
             return Ok(Self::File(path));
         }
+        if let Some(refused) = regular::refused(&path, "a trace file or a directory of them") {
+            return Err(refused);
+        }
         let separated = given.contains(std::path::MAIN_SEPARATOR);
         if path.is_dir() {
             // A run's id may be the name of a directory; whoever writes a separator means the directory.
@@ -193,7 +196,15 @@ impl Opened {
         };
         let operators = count(&import.ignored, "operators of the framework");
         let launches = count(&import.used, "launch");
+        let is_gpu =
+            |what: &str| ["kernel ", "memcpy ", "memset "].iter().any(|gpu| what.starts_with(gpu));
+        let left_out = import.ignored.iter().filter(|(what, _)| is_gpu(what));
+        let left_out: Vec<String> = left_out.map(|(what, count)| format!("{count} {what}")).collect();
         let (is, help) = match () {
+            () if !left_out.is_empty() => (
+                format!("no GPU event can be read; left out: {}", left_out.join(", ")),
+                "times (ts, dur) are numbers of microseconds in the profiler's JSON",
+            ),
             () if launches > 0 => (
                 format!(
                     "{launches} host launches but no GPU events: the profiler recorded the calls and not the kernels"
@@ -209,6 +220,14 @@ impl Opened {
             () if import.events == 0 => {
                 ("no events in it".into(), "was the profiler stopped before it recorded?")
             }
+            () if count(&import.ignored, "begin or end alone") > 0 => (
+                format!(
+                    "{} events, {} of them begin or end alone (ph B, E), and no whole GPU event",
+                    import.events,
+                    count(&import.ignored, "begin or end alone")
+                ),
+                "export the profile with whole events (ph X), as PyTorch's profiler writes them",
+            ),
             () => (
                 format!(
                     "{} events, and none of them ran on a GPU (kernel, gpu_memcpy, gpu_memset)",
@@ -307,6 +326,12 @@ mod tests {
         let store = Store::open(dir.path());
         for given in ["no/such.json", "such.parquet", "~/no-such-trace.json", "20260101"] {
             assert_eq!(Named::find(given, &store).err().map(|e| e.exit_code()), Some(2), "{given}");
+        }
+        let pipe = dir.path().join("trace.json");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        for (given, kind) in [(pipe.to_str().unwrap(), "a named pipe"), ("/dev/null", "a device")] {
+            let error = Named::find(given, &store).unwrap_err().to_string();
+            assert!(error.contains(&format!("{given}: is {kind}, not a trace file")), "{error}");
         }
         let there = dir.path().display().to_string();
         assert!(matches!(Named::find(&there, &store), Ok(Named::File(_))));

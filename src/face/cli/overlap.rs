@@ -11,6 +11,7 @@ use super::output::{self, Format, FormatArgs};
 use super::select::SelectArgs;
 use super::{overlap_rows as rows, overlap_text as text, report};
 use crate::base::error::{Error, Result};
+use crate::base::text::counted;
 use crate::desk;
 use crate::lab::store::Store;
 use crate::study::analysis::{self, TraceReport};
@@ -19,8 +20,11 @@ use crate::table::render::{Shown, Sourced};
 use crate::trace::overlap::Selection;
 use crate::trace::rules::RuleReport;
 
+const LIMITS: &str = "One event of a JSON trace may have 64 MiB; --memory-limit is for all of a trace.";
+
 /// The command line's arguments of `ladderscope overlap`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = LIMITS)]
 pub struct Args {
     /// A stored run (id, prefix, 'last'), a trace file, or a directory of them (a file a rank)
     #[arg(value_name = "RUN|TRACE", required_unless_present = "filter")]
@@ -69,6 +73,14 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let selection = args.select.resolve(&trace)?;
     let report = analysis::trace_report(&trace, &selection);
     if report.overlap.ranks.iter().all(|rank| rank.busy_us == 0.0) {
+        let events: u64 = report.kinds.iter().map(|kind| kind.count).sum();
+        if events > 0 {
+            return Err(Error::input_help(
+                format!("{} selected, all with a duration of 0", counted(events as usize, "GPU event")),
+                "no time can be computed from them: check the field of durations in the file (`dur` in Kineto JSON, \
+                 us), or select another part with --from, --to, --step",
+            ));
+        }
         let starts = trace.spans.iter().map(|span| span.start_ns).min().unwrap_or(0);
         let ends = trace.spans.iter().map(|span| span.end_ns).max().unwrap_or(0);
         return Err(Error::input_help(
