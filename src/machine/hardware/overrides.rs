@@ -179,6 +179,15 @@ mod tests {
     }
 
     #[test]
+    fn numbers_out_of_bounds_are_written_short() {
+        for (value, said) in [("1e-300", "is 1e-300;"), ("1e300", "is 1e300;"), ("0", "is 0;")] {
+            let message = set(&[("link.gb_s", value)]).unwrap_err().to_string();
+            assert!(message.contains(said) && message.contains("from 1e-6 to 1e9"), "{message}");
+            assert!(message.len() < 120, "{message}");
+        }
+    }
+
+    #[test]
     fn wrong_keys_and_values_are_explained() {
         let Err(Error::Input { message, help }) = set(&[("lunch_us", "1")]) else { panic!("accepted") };
         assert!(message.contains("lunch_us"));
