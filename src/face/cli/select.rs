@@ -234,6 +234,7 @@ mod tests {
                 streams: Vec::new(),
                 range_names: Vec::new(),
                 groups: Vec::new(),
+                products: Default::default(),
                 import: None,
             },
             operations: Vec::new(),

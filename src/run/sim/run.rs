@@ -76,6 +76,7 @@ pub fn simulate_plans(
             streams: Vec::new(),
             range_names: Vec::new(),
             groups: Vec::new(),
+            products: Default::default(),
             import: None,
         },
         operations: operations(&plans.prefill, &plans.decode),

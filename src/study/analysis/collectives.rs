@@ -38,6 +38,10 @@ pub struct CollectiveRow {
     pub group_size: Option<u32>,
     /// Message size as nccl-tests counts it: the larger of what a rank passes in and gets out; null if unknown.
     pub message_bytes: Option<u64>,
+    /// `trace`, or `calibration` for an estimate from the transfer time by a hardware profile; null without a size.
+    pub message_bytes_from: Option<&'static str>,
+    /// The largest message that takes no longer by the profile, where the time does not tell the size.
+    pub message_bytes_at_most: Option<u64>,
     /// Data type in the trace's own words; null if unknown.
     pub dtype: Option<String>,
     /// NCCL's algorithm in the kernel's name (`RING`); null if it has none.
@@ -82,6 +86,22 @@ pub struct GroupOverlap {
     pub exposed_comm_us: f64,
     /// 100 x overlap / comm.
     pub overlap_pct: Option<f64>,
+}
+
+impl CollectiveRow {
+    /// The message size in bytes for people; an estimate to two digits.
+    pub fn shown_bytes(&self) -> Shown {
+        let two_digits = |bytes: u64| {
+            let unit = 10u64.pow(bytes.max(10).ilog10() - 1);
+            (bytes + unit / 2) / unit * unit
+        };
+        match (self.message_bytes, self.message_bytes_at_most) {
+            (Some(bytes), _) if self.message_bytes_from == Some("trace") => bytes.into(),
+            (Some(bytes), _) => Shown::text(format!("~{}", two_digits(bytes))),
+            (None, Some(most)) => Shown::text(format!("at most {}", two_digits(most))),
+            (None, None) => Shown::None,
+        }
+    }
 }
 
 fn group_of<'a>(runs: &Runs<'a>, operation: &OperationInfo) -> Option<&'a ProcessGroup> {
@@ -156,6 +176,8 @@ fn row(
         ranks: of.map(|group| group.ranks.clone()).filter(|ranks| !ranks.is_empty()),
         group_size,
         message_bytes,
+        message_bytes_from: message_bytes.map(|_| "trace"),
+        message_bytes_at_most: None,
         dtype: match (info, &meta.spec) {
             (Some(info), _) => Some(info.dtype.clone()).filter(|dtype| !dtype.is_empty()),
             (None, spec) => spec.as_ref().map(|spec| spec.dtype.to_string()),
@@ -260,7 +282,10 @@ pub fn collectives_table(rows: &[CollectiveRow]) -> Table {
             ("kind|", &|r| Shown::text(&r.kind)),
             ("group", &|r| text(r.group.as_deref())),
             ("ranks", &ranks),
-            ("message_bytes|bytes", &|r| r.message_bytes.map_or(Shown::None, Shown::from)),
+            ("message_bytes|", &|r| r.message_bytes.into()),
+            ("message_bytes_from|", &|r| text(r.message_bytes_from)),
+            ("message_bytes_at_most|", &|r| r.message_bytes_at_most.into()),
+            ("|bytes", &CollectiveRow::shown_bytes),
             ("dtype", &|r| text(r.dtype.as_deref())),
             ("algorithm", &|r| text(r.algorithm)),
             ("protocol|", &|r| text(r.protocol)),

@@ -30,6 +30,7 @@ mod operators;
 #[cfg(test)]
 mod overlap_tests;
 mod pareto;
+mod products;
 mod ranges;
 mod report;
 mod run_table;
@@ -82,6 +83,7 @@ pub use pareto::{
     frontier_among, frontier_on, limits_table, mark, pareto, pareto_on, parse_overlay, points_table,
     published, read_overlay, round_limits, told_apart,
 };
+pub use products::{Mfu, ProductRow, Products, products_table};
 pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, trace_report};
 pub use run_table::{Cell as RunCell, Column, RunTable, SortKeys};

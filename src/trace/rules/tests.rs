@@ -42,6 +42,7 @@ fn trace(operations: &[(&str, &str)], ns: i64) -> Trace {
             streams: Vec::new(),
             range_names: Vec::new(),
             groups: Vec::new(),
+            products: Default::default(),
             import: None,
         },
         operations: operations.iter().map(|(name, kind)| operation(name, kind)).collect(),

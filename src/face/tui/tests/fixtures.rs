@@ -294,6 +294,7 @@ pub fn trace() -> TraceIndex {
         streams: Vec::new(),
         range_names: Vec::new(),
         groups: Vec::new(),
+        products: Default::default(),
         import: None,
     };
     TraceIndex::new(
@@ -380,6 +381,7 @@ pub fn imported() -> TraceIndex {
         streams,
         range_names: names.map(String::from).into(),
         groups: Vec::new(),
+        products: Default::default(),
         import: Some(import),
     };
     TraceIndex::new("vllm.json.gz  Kineto JSON".into(), Trace { meta, operations, spans, ranges })
