@@ -3,13 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use super::blocks::after_close;
 use super::collective::{self, Collective};
 use super::event::{Class, Event, Gpu};
 use super::intern::Interner;
 use super::jax::{self, Uncategorised};
 use super::number::{NotATime, last_integer, nanoseconds};
-use super::resync::next_event;
+use super::recover::Lost;
 use super::scan::{Broken, Cursor};
 use crate::plan::{Lane, Phase};
 use crate::trace::import::rank::MOST_RANK;
@@ -77,14 +76,6 @@ enum Ignored {
     Category(usize),
 }
 
-/// The first thing that could not be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BrokenAt {
-    /// Byte of the uncompressed file.
-    pub(super) offset: u64,
-    pub(super) expected: &'static str,
-}
-
 /// The events that one parsing thread read, as rows of numbers, and how many it left.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
@@ -132,13 +123,10 @@ pub(super) struct Table {
     /// Events with a phase: without any, it is no trace.
     pub(super) with_phase: u64,
     pub(super) used: [u64; 3],
-    pub(super) first_broken: Option<BrokenAt>,
-    /// Bytes of the elements that could not be read.
-    pub(super) lost_bytes: u64,
+    /// Elements that could not be read.
+    pub(super) lost: Lost,
 }
 
-/// Why an element was left out that is no readable event.
-pub(super) const BROKEN: &str = "broken JSON, or no event";
 /// Why a call of the host was left out: most such calls launch nothing.
 pub(super) const NO_CORRELATION: &str = "no correlation";
 /// Distinct streams and threads that are told apart.
@@ -160,44 +148,24 @@ fn is_label(name: &[u8]) -> bool {
 }
 
 impl Table {
-    /// Reads the elements of an array in `bytes`, whole ones, with the commas between them. `offset` is
-    /// the place of `bytes` in the file.
-    pub(super) fn read(&mut self, bytes: &[u8], offset: u64) {
+    /// Reads the elements of an array in `bytes`, whole ones, with the commas between them, up to the first one that
+    /// is broken. `offset` is the place of `bytes` in the file.
+    pub(super) fn read(&mut self, bytes: &[u8], offset: u64) -> Result<(), Broken> {
         let mut cursor = Cursor::new(bytes, 0);
         while let Some(byte) = cursor.peek() {
-            let start = cursor.at;
-            let place = offset.saturating_add(start as u64);
-            let broken = match byte {
-                b',' => {
-                    cursor.at += 1;
-                    continue;
-                }
-                b'{' => match self.event(&mut cursor, place) {
-                    Ok(()) => continue,
-                    Err(broken) => broken,
-                },
-                _ => Broken { at: start, expected: "an event: {" },
-            };
-            self.events += 1;
-            self.note("event", BROKEN);
-            let offset = offset + broken.at as u64;
-            if self.first_broken.is_none_or(|first| offset < first.offset) {
-                self.first_broken = Some(BrokenAt { offset, expected: broken.expected });
+            if byte == b',' {
+                cursor.at += 1;
+            } else {
+                let place = offset.saturating_add(cursor.at as u64);
+                self.event(&mut cursor, place)?;
             }
-            // on from where the reader, which cut by brackets alone, saw an element end
-            cursor.at = start;
-            cursor.at = match (byte, cursor.value()) {
-                (b'{' | b'[', _) | (_, Err(_)) => after_close(bytes, start, 0).unwrap_or(bytes.len()),
-                (_, Ok(_)) => cursor.at,
-            };
-            // a break may swallow events: on from the first one that looks sound
-            cursor.at = next_event(&bytes[..cursor.at], start + 1).unwrap_or(cursor.at);
-            self.lost_bytes += (cursor.at - start) as u64;
         }
+        Ok(())
     }
 
+    /// Reads the event at the cursor, whose place in the file is `place`. Keeps nothing of a broken one.
     #[inline]
-    fn event(&mut self, cursor: &mut Cursor<'_>, place: u64) -> Result<(), Broken> {
+    pub(super) fn event(&mut self, cursor: &mut Cursor<'_>, place: u64) -> Result<(), Broken> {
         let bytes = cursor.bytes;
         let (mut class, mut ignored) = (None, None);
         let event = Event::read(cursor, |event| {
@@ -297,6 +265,12 @@ impl Table {
         }
         self.categories.push(Category { name: name.into(), class, ignored: 0 });
         self.categories.len() - 1
+    }
+
+    /// Counts elements that could not be read as events.
+    pub(super) fn lose(&mut self, lost: Lost) {
+        self.events += lost.elements;
+        self.lost = lost;
     }
 
     fn note(&mut self, what: &'static str, why: &'static str) {
@@ -552,14 +526,9 @@ impl Table {
         self.left_out.absorb(other.left_out);
         self.events += other.events;
         self.with_phase += other.with_phase;
-        self.lost_bytes += other.lost_bytes;
         for (mine, theirs) in self.used.iter_mut().zip(other.used) {
             *mine += theirs;
         }
-        self.first_broken = match (self.first_broken, other.first_broken) {
-            (Some(mine), Some(theirs)) if theirs.offset < mine.offset => Some(theirs),
-            (mine, theirs) => mine.or(theirs),
-        };
     }
 }
 

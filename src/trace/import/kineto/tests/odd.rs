@@ -181,7 +181,7 @@ fn a_line_without_end_is_given_up_within_bounded_memory() {
         }
     }
     for start in ["{\"", "{\"x\": \"", "[{\"name\": \""] {
-        let raw = std::io::Read::chain(start.as_bytes(), Endless(0));
+        let raw = || std::io::Read::chain(start.as_bytes(), Endless(0));
         let said = match super::super::open::import_as("t.json", raw, Reader::Events) {
             Ok(trace) => import_report(&trace).warnings.join(" "),
             Err(error) => error.to_string(),
