@@ -1,5 +1,5 @@
 //! Cuts a trace into pieces of whole events, while it is being read: the top of the file, key by key, then the events by
-//! their brackets alone. Never more than one piece is held here.
+//! what they begin with, or by their brackets alone. Never more than one piece is held here.
 
 use super::blocks::{Elements, after_close};
 use super::recover::Lost;
@@ -12,6 +12,10 @@ pub(super) const PIECE: usize = 512 << 10;
 /// The longest event or value at the top. Real ones have kilobytes; what is longer is no trace, and
 /// memory must stay bounded.
 pub(super) const LONGEST: usize = 64 << 20;
+/// Bytes at the end of a piece in which the beginning of an event is looked for; real events are shorter.
+const GUESSED: usize = 32 << 10;
+/// The longest beginning of an event, up to the end of its first key.
+const FIRST_KEY: usize = 32;
 /// The longest value at the top that is kept.
 const LONGEST_KEPT: usize = 4 << 20;
 
@@ -192,11 +196,18 @@ impl Splitter<'_> {
         events(self)
     }
 
-    /// Cuts events into pieces by their brackets.
+    /// Cuts events into pieces: where an event seems to begin as the first one does, else by their brackets.
     fn events(&mut self, sink: &mut Sink<'_>) -> Result<(), Break> {
         let mut elements = Elements::default();
+        let first = self.beginning();
         let mut scanned = self.at;
         loop {
+            if let Some(next) = self.last_event(&first).filter(|_| !self.ended) {
+                self.hand_on(next, sink);
+                (elements, scanned) = (Elements::default(), self.at);
+                self.more()?;
+                continue;
+            }
             let found = elements.scan(&self.buffer[..self.length], scanned);
             scanned = self.length;
             if let Some(end) = found.end {
@@ -221,6 +232,29 @@ impl Splitter<'_> {
             // what is left may have moved to the start of the buffer
             scanned -= before - self.at;
         }
+    }
+
+    /// The bracket and the key with which the first event begins; empty where there is none.
+    fn beginning(&self) -> Vec<u8> {
+        let bytes = self.buffer[self.at..self.length].trim_ascii_start();
+        let key = bytes.iter().position(|byte| *byte == b'"').filter(|_| bytes.first() == Some(&b'{'));
+        let end = key.and_then(|key| closing_quote(bytes, key + 1));
+        end.filter(|end| *end < FIRST_KEY).map_or(Vec::new(), |end| bytes[..=end].to_vec())
+    }
+
+    /// The place of the last event in the buffer that begins like the first and follows another: a guess that costs less
+    /// than counting brackets. Where it is wrong, a piece ends within an event, and the parser takes it for broken.
+    fn last_event(&self, first: &[u8]) -> Option<usize> {
+        let bytes = &self.buffer[self.at..self.length];
+        let from = bytes.len().saturating_sub(GUESSED);
+        let follows = |at: &usize| {
+            let mut before = bytes[..*at].iter().rev().filter(|byte| **byte > b' ');
+            bytes[*at..].starts_with(first)
+                && before.next() == Some(&b',')
+                && before.next() == Some(&b'}')
+        };
+        let mut opening = memchr::memrchr_iter(b'{', &bytes[from..]).map(|at| from + at);
+        opening.find(follows).filter(|_| !first.is_empty()).map(|at| self.at + at)
     }
 
     pub(super) fn cut(&self, inside: bool) -> Break {
