@@ -194,6 +194,9 @@ const MOST_THREADS: usize = 8;
 
 /// Leaves out events with an impossible time, compared with all other events.
 fn leave_out_far(table: &mut Table) {
+    if table.extremes.are_plausible() {
+        return;
+    }
     let of_range = |range: &Range| (range.start_ns, range.end_ns);
     let spans = table.spans.iter().map(|span| (span.start_ns, span.end_ns));
     let ranges = [&table.host_ranges, &table.device_ranges, &table.operators].into_iter().flatten();

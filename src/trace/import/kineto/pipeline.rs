@@ -72,14 +72,14 @@ fn read_sound(name: &str, source: Source<'_>, reading: Reading) -> Result<Option
             spares.try_recv().ok()
         });
         drop(work);
-        let (mut all, mut sound) = (Table::default(), true);
+        let (mut tables, mut sound) = (Vec::new(), true);
         for parser in parsers {
             let (table, is_sound) =
                 parser.join().map_err(|_| Error::failed(format!("{name}: a parser gave up")))?;
             sound &= is_sound;
-            all.absorb(table);
+            tables.push(table);
         }
         let top = top?;
-        Ok((sound && !top.is_broken).then_some((top, all)))
+        Ok((sound && !top.is_broken).then(|| (top, Table::merged(tables))))
     })
 }
