@@ -175,22 +175,29 @@ impl Launched {
         let ranges = &runs.trace.ranges;
         let outer = outer(ranges);
         let of_rank = |(rank, of_rank): (usize, &Vec<_>)| {
-            let mut lanes: HashMap<(u32, usize), LanesBuilder> = HashMap::new();
+            let mut places: HashMap<u32, usize> = HashMap::new();
+            let mut lanes: Vec<((u32, usize), LanesBuilder)> = Vec::new();
             let (mut known, mut sites) = (false, HashSet::new());
-            let (mut last, mut keys) = (LaunchSite::NONE, Vec::new());
+            // places of the lanes of the last site: launches of one range come together
+            let (mut last, mut of_site) = (LaunchSite::NONE, Vec::new());
             runs.each(of_rank, |span, interval| {
                 let site = span.launched.range;
                 known |= site != LaunchSite::NONE;
                 if site != last {
                     last = site;
                     sites.insert(site);
-                    keys.clear();
-                    keys.extend(around(&outer, site).filter_map(|at| key(&ranges[at])));
-                    keys.sort_unstable();
-                    keys.dedup();
+                    of_site.clear();
+                    of_site.extend(around(&outer, site).filter_map(|at| key(&ranges[at])).map(|key| {
+                        *places.entry(key).or_insert_with(|| {
+                            lanes.push(((key, rank), LanesBuilder::default()));
+                            lanes.len() - 1
+                        })
+                    }));
+                    of_site.sort_unstable();
+                    of_site.dedup();
                 }
-                for key in &keys {
-                    lanes.entry((*key, rank)).or_default().add(span, interval, runs.class(span));
+                for place in &of_site {
+                    lanes[*place].1.add(span, interval, runs.class(span));
                 }
             });
             (lanes, known, sites)

@@ -43,10 +43,11 @@ impl Enclosing {
         Self { list, outer }
     }
 
-    /// The value of the innermost range of a thread around a time.
-    pub(super) fn innermost(&self, thread: i64, time: i64) -> Option<u32> {
-        let after = self.list.partition_point(|range| (range.thread, range.start_ns) <= (thread, time));
-        let mut at = after.checked_sub(1)?;
+    /// The value of the innermost range of a thread around a time. `near` is where the last search of the caller ended,
+    /// 0 at first: times in order are found at once.
+    pub(super) fn innermost(&self, thread: i64, time: i64, near: &mut usize) -> Option<u32> {
+        let starts = |range: &Extent| (range.thread, range.start_ns) <= (thread, time);
+        let mut at = partition_near(&self.list, near, starts).checked_sub(1)?;
         loop {
             let range = self.list[at];
             if range.thread != thread {
@@ -60,6 +61,21 @@ impl Enclosing {
     }
 }
 
+/// [`slice::partition_point`], which looks first at the places behind `near` and leaves what it finds there.
+pub(super) fn partition_near<T>(list: &[T], near: &mut usize, is_before: impl Fn(&T) -> bool) -> usize {
+    /// Places that are looked at one by one: fewer than a binary search needs.
+    const STEPS: usize = 6;
+    let from = (*near).min(list.len());
+    let (before, rest) = list.split_at(from);
+    let steps = || rest.iter().take(STEPS).take_while(|item| is_before(item)).count();
+    *near = match before.last().is_none_or(&is_before).then(steps) {
+        Some(STEPS) => from + rest.partition_point(is_before),
+        Some(steps) => from + steps,
+        None => before.partition_point(is_before),
+    };
+    *near
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -68,10 +84,23 @@ mod tests {
 
     proptest! {
         #[test]
+        fn the_partition_is_found_from_every_place(
+            mut list in prop::collection::vec(0i64..60, 0..60),
+            value in 0i64..60,
+            mut near in 0usize..70,
+        ) {
+            list.sort_unstable();
+            let found = partition_near(&list, &mut near, |item| *item <= value);
+            prop_assert_eq!(found, list.partition_point(|item| *item <= value));
+            prop_assert_eq!(near, found);
+        }
+
+        #[test]
         fn the_innermost_is_the_last_to_start_of_nested_ranges(
             cuts in prop::collection::vec((0i64..40, 0i64..40, 0i64..2), 0..30),
             time in 0i64..40,
             thread in 0i64..2,
+            mut near in 0usize..40,
         ) {
             // nested: a range that would cross an earlier one is left out
             let mut list: Vec<Extent> = Vec::new();
@@ -88,7 +117,7 @@ mod tests {
             }
             let around = list.iter().filter(|r| r.thread == thread && r.start_ns <= time && time < r.end_ns);
             let expected = around.min_by_key(|r| (r.end_ns - r.start_ns, Reverse(r.value)));
-            let found = Enclosing::new(list.clone()).innermost(thread, time);
+            let found = Enclosing::new(list.clone()).innermost(thread, time, &mut near);
             let length = |value: u32| list.iter().find(|r| r.value == value).map(|r| r.end_ns - r.start_ns);
             prop_assert_eq!(found.and_then(length), expected.map(|r| r.end_ns - r.start_ns));
         }

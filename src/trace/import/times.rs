@@ -37,6 +37,46 @@ pub(super) const LONG: &str = "lasting longer than a day";
 pub(super) const CONTAINS: &str = "containing later work of its stream";
 pub(super) const EARLY: &str = "starting long before its launch";
 
+/// First start and last end of some events.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extremes {
+    first: i64,
+    last: i64,
+    /// True if an event starts at exactly 0.
+    zero: bool,
+}
+
+impl Default for Extremes {
+    fn default() -> Self {
+        Self { first: i64::MAX, last: i64::MIN, zero: false }
+    }
+}
+
+impl Extremes {
+    /// Adds the start and the end of an event.
+    #[inline]
+    pub(super) fn add(&mut self, (start, end): (i64, i64)) {
+        (self.first, self.last) = (self.first.min(start), self.last.max(end));
+        self.zero |= start == 0;
+    }
+
+    /// Adds the events of another.
+    pub(super) fn absorb(&mut self, other: Self) {
+        (self.first, self.last) = (self.first.min(other.first), self.last.max(other.last));
+        self.zero |= other.zero;
+    }
+
+    /// True if no time of these events, or of some of them, can be impossible.
+    pub(super) fn are_plausible(&self) -> bool {
+        self.first > self.last || self.extent() <= FAR_FROM_ZERO
+    }
+
+    /// Time between both (ns).
+    fn extent(&self) -> i64 {
+        self.last.checked_sub(self.first).unwrap_or(i64::MAX)
+    }
+}
+
 /// The stretches of time in which a file's events lie.
 #[derive(Debug)]
 pub(super) struct Clock {
@@ -51,24 +91,21 @@ pub(super) struct Clock {
 impl Clock {
     /// The clock of a file, from start and end of all its events. One pass over them, where nothing is odd.
     pub(super) fn of(times: impl Iterator<Item = (i64, i64)> + Clone) -> Self {
-        let (mut first, mut last, mut zero) = (i64::MAX, i64::MIN, false);
-        for (start, end) in times.clone() {
-            (first, last) = (first.min(start), last.max(end));
-            zero |= start == 0;
-        }
-        let extent = last.checked_sub(first).unwrap_or(i64::MAX);
+        let mut extremes = Extremes::default();
+        times.clone().for_each(|times| extremes.add(times));
         let all = Self { stretches: Vec::new(), reach: DAY, zero: true };
-        if first > last || extent <= FAR_FROM_ZERO {
+        if extremes.are_plausible() {
             return all;
         }
+        let extent = extremes.extent();
         if extent <= DAY
-            && let Some(recording) = without_strays(times.clone(), (first, extent))
+            && let Some(recording) = without_strays(times.clone(), (extremes.first, extent))
         {
             let reach = (recording.1 - recording.0).saturating_mul(STRAY_LENGTHS).max(FAR_FROM_ZERO);
             let zero = recording.0 <= reach && recording.1 >= -reach;
             return Self { stretches: vec![recording], reach, zero };
         }
-        if extent <= DAY && !zero {
+        if extent <= DAY && !extremes.zero {
             return all;
         }
         let mut starts: Vec<i64> = times.map(|(start, _)| start).filter(|start| *start != 0).collect();

@@ -85,7 +85,11 @@ pub fn length(intervals: &[Interval]) -> i64 {
 
 /// Length of what lies in both of two unions (ns), without listing it.
 pub fn common_length(a: &[Interval], b: &[Interval]) -> i64 {
-    let (mut i, mut j, mut sum) = (0, 0, 0i64);
+    // one is often a small part of the other
+    let first = |of: &[Interval], other: &[Interval]| {
+        other.first().map_or(0, |other| of.partition_point(|interval| interval.1 <= other.0))
+    };
+    let (mut i, mut j, mut sum) = (first(a, b), first(b, a), 0i64);
     while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
         sum = sum.saturating_add(x.1.min(y.1).saturating_sub(x.0.max(y.0)).max(0));
         if x.1 < y.1 {

@@ -137,8 +137,11 @@ impl<'a> Event<'a> {
             // only what names a process is chosen by its name
             let decides = matches!(key, b"ph" | b"cat") || key == b"name" && event.phase == Some(b"M");
             if decides && event.is_known() && !wanted(&event) {
-                cursor.at = after_close(cursor.bytes, cursor.at, 1)
-                    .ok_or(Broken { at: start, expected: "an object that is closed" })?;
+                cursor.at = after_close(cursor.bytes, cursor.at, 1).ok_or(Broken {
+                    at: start,
+                    expected: "an object that is closed",
+                    ended: true,
+                })?;
                 return Ok(event);
             }
         }

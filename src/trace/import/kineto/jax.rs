@@ -248,7 +248,8 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
             }
             adopted += 1;
         }
-        table.read(&text, 0);
+        let read = table.read(&text, 0);
+        debug_assert!(read.is_ok(), "{read:?}");
     }
     // they were counted when they were read first
     table.events -= adopted;

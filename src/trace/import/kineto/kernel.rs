@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::blocks::after_close;
 use super::event::{Class, Event, Gpu};
 use super::number::last_integer;
-use super::scan::{Cursor, unescape};
-use super::split::{PIECE, Top, split};
+use super::recover::walk;
+use super::scan::unescape;
+use super::split::{PIECE, Top};
 use super::table::times;
 use super::top::metadata;
 use crate::base::error::Result;
@@ -25,34 +25,18 @@ fn events(
     mut each: impl FnMut(&Event, &[u8], &[u8]),
 ) -> Result<Top> {
     let name = path.display().to_string();
-    let source = Input::of(path).unpacked()?;
-    split(&name, source, PIECE, &mut |piece| {
-        let bytes = &piece.data[piece.from..piece.to];
-        let mut cursor = Cursor::new(bytes, 0);
-        while let Some(byte) = cursor.peek() {
-            let start = cursor.at;
-            let mut whole = true;
-            let read = match byte {
-                b',' => {
-                    cursor.at += 1;
-                    continue;
-                }
-                b'{' => Event::read(&mut cursor, |event| {
-                    let class = event.category.map(Class::of).filter(|_| event.phase == Some(b"X"));
-                    whole = class.is_some_and(&wanted);
-                    whole
-                }),
-                _ => return Some(piece.data),
-            };
-            match read {
-                Ok(event) if whole && event.category.is_some() => {
-                    each(&event, bytes, &bytes[start..cursor.at]);
-                }
-                Ok(_) => {}
-                Err(_) => cursor.at = after_close(bytes, start, 0).unwrap_or(bytes.len()),
-            }
+    walk(&name, Input::of(path).unpacked()?, PIECE, &mut |cursor, _| {
+        let (bytes, start) = (cursor.bytes, cursor.at);
+        let mut whole = true;
+        let event = Event::read(cursor, |event| {
+            let class = event.category.map(Class::of).filter(|_| event.phase == Some(b"X"));
+            whole = class.is_some_and(&wanted);
+            whole
+        })?;
+        if whole && event.category.is_some() {
+            each(&event, bytes, &bytes[start..cursor.at]);
         }
-        Some(piece.data)
+        Ok(())
     })
 }
 

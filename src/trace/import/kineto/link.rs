@@ -1,7 +1,7 @@
 //! Links GPU work to the host's call that launched it, and through it to a step, a range and an operator. Events with
 //! impossible times are left out on the way.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use rayon::prelude::*;
 
@@ -11,7 +11,7 @@ use super::parts::Groups;
 use super::scan::unescape;
 use super::shapes::Calls;
 use super::table::{CommsOperator, Launch, PART, Table};
-use crate::trace::import::enclosing::{Enclosing, Extent};
+use crate::trace::import::enclosing::{Enclosing, Extent, partition_near};
 use crate::trace::import::steps::{Candidate, FileSteps, StepName, step_name};
 use crate::trace::import::times::{
     Clock, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced,
@@ -66,15 +66,13 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
     let calls = Calls::of(table);
     let operators = std::mem::take(&mut table.operators);
     let operators = Enclosing::new(operators.iter().map(|range| extent((range, range.name))).collect());
-    let graphs: HashSet<u32> = {
-        let names = table.names.texts().into_iter().zip(0..);
-        let is_graph = |text: &[u8]| memchr::memmem::find(text, b"GraphLaunch").is_some();
-        names.filter(|(text, _)| is_graph(text)).map(|(_, name)| name).collect()
-    };
+    // by number of name
+    let is_graph = |text: &&[u8]| memchr::memmem::find(text, b"GraphLaunch").is_some();
+    let graphs: Vec<bool> = table.names.texts().iter().map(is_graph).collect();
     // the call that replays a graph may return after the first of its kernels started
     let mut replayed: HashMap<u32, i64> = HashMap::new();
     for (span, at) in table.spans.iter().zip(&launch_of) {
-        if launches.get(*at as usize).is_some_and(|launch| graphs.contains(&launch.name)) {
+        if launches.get(*at as usize).is_some_and(|launch| graphs[launch.name as usize]) {
             let first = replayed.entry(*at).or_insert(span.start_ns);
             *first = span.start_ns.min(*first);
         }
@@ -91,7 +89,7 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
         .par_iter_mut()
         .zip(&launch_of)
         .with_min_len(4096)
-        .map(|(span, at)| {
+        .map_init(<[usize; 2]>::default, |near, (span, at)| {
             let Some(launch) = launches.get(*at as usize) else {
                 let on_stream =
                     device.of_process(span.stream.into()).and_then(|s| s.at(span.start_ns, None));
@@ -110,12 +108,14 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
             // a launch outside all steps settles it, where the host has steps at all
             let seen = || device.of_process(span.stream.into()).and_then(|s| s.at(span.start_ns, None));
             span.step = by_launch.or_else(|| seen().filter(|_| host.is_empty())).unwrap_or(no_step);
-            let range = ranges.innermost(thread, launch.start_ns).unwrap_or(LaunchSite::OUTSIDE);
-            let operator = match operators.innermost(thread, launch.start_ns) {
-                // the operator around a graph's launch launched none of its kernels itself
-                Some(operator) if !graphs.contains(&launch.name) => operator,
-                _ => launch.name,
+            let range =
+                ranges.innermost(thread, launch.start_ns, &mut near[0]).unwrap_or(LaunchSite::OUTSIDE);
+            // the operator around a graph's launch launched none of its kernels itself
+            let operator = match graphs[launch.name as usize] {
+                true => None,
+                false => operators.innermost(thread, launch.start_ns, &mut near[1]),
             };
+            let operator = operator.unwrap_or(launch.name);
             span.launched = LaunchSite { range, operator };
             // all kernels of a graph's replay share its launch
             let first = replayed.get(at).copied().unwrap_or(span.start_ns);
@@ -160,6 +160,7 @@ fn arguments(table: &mut Table, groups: &Groups, launches: &[Launch]) {
     // number of name and number of arguments: number of both
     let mut both: HashMap<(u32, u32), u32> = HashMap::new();
     let texts: Vec<Vec<u8>> = table.names.texts().into_iter().map(<[u8]>::to_vec).collect();
+    let mut near = 0;
     for kernel in bare {
         let Some(span) = table.spans.get_mut(kernel.span) else { continue };
         let group = groups.of_stream[span.stream as usize];
@@ -169,9 +170,9 @@ fn arguments(table: &mut Table, groups: &Groups, launches: &[Launch]) {
             let found = operators.get(at).filter(|operator| operator.link == kernel.link)?;
             (kernel.link != -1).then_some(*found)
         };
-        let by_time = || {
+        let mut by_time = || {
             let of_group = |launch: &Launch| groups.of_process[launch.process as usize];
-            let at = place_of(launches, (group, span.ready_ns), span.start_ns, of_group);
+            let at = place_of(launches, (group, span.ready_ns), span.start_ns, of_group, &mut near);
             let start = launches.get(at as usize)?.start_ns;
             let before = by_start.partition_point(|operator| operator.start_ns <= start);
             let near = &by_start[before.saturating_sub(MOST_THREADS)..before];
@@ -179,7 +180,7 @@ fn arguments(table: &mut Table, groups: &Groups, launches: &[Launch]) {
             let found: Option<&CommsOperator> = around.next();
             found.copied().filter(|_| around.next().is_none())
         };
-        let Some(operator) = of_id().or_else(by_time) else { continue };
+        let Some(operator) = of_id().or_else(&mut by_time) else { continue };
         let name = span.operation / KINDS as u32;
         let number = *both.entry((name, operator.arguments)).or_insert_with(|| {
             let mut text = texts[name as usize].clone();
@@ -197,6 +198,9 @@ const MOST_THREADS: usize = 8;
 
 /// Leaves out events with an impossible time, compared with all other events.
 fn leave_out_far(table: &mut Table) {
+    if table.extremes.are_plausible() {
+        return;
+    }
     let of_range = |range: &Range| (range.start_ns, range.end_ns);
     let spans = table.spans.iter().map(|span| (span.start_ns, span.end_ns));
     let ranges = [&table.host_ranges, &table.device_ranges, &table.operators].into_iter().flatten();
@@ -241,9 +245,9 @@ fn leave_out_misplaced(table: &mut Table, launches: &[Launch], groups: &Groups) 
         .spans
         .par_iter()
         .with_min_len(4096)
-        .map(|span| {
+        .map_init(usize::default, |near, span| {
             let group = groups.of_stream[span.stream as usize];
-            place_of(launches, (group, span.ready_ns), span.start_ns, of_group)
+            place_of(launches, (group, span.ready_ns), span.start_ns, of_group, near)
         })
         .collect();
     let again = || {
@@ -289,18 +293,20 @@ fn leave_out_misplaced(table: &mut Table, launches: &[Launch], groups: &Groups) 
 }
 
 /// The place of the launch of a group's link. Where numbers come again within a group, the last before the work's
-/// start is the likely one.
+/// start is the likely one. `near` is where the last search ended.
 fn place_of(
     sorted: &[Launch],
     key: (usize, i64),
     start_ns: i64,
     group: impl Fn(&Launch) -> usize,
+    near: &mut usize,
 ) -> u32 {
     if key.1 == -1 {
         return NO_LAUNCH;
     }
     let own = |launch: &Launch| (group(launch), launch.link);
-    let before = sorted.partition_point(|launch| (own(launch), launch.start_ns) <= (key, start_ns));
+    let before =
+        partition_near(sorted, near, |launch| (own(launch), launch.start_ns) <= (key, start_ns));
     let of_link = |at: &usize| sorted.get(*at).is_some_and(|launch| own(launch) == key);
     let found = before.checked_sub(1).filter(of_link).or(Some(before).filter(of_link));
     found.map_or(NO_LAUNCH, |at| at as u32)

@@ -4,7 +4,8 @@
 //! The road of a file: it is unpacked, `split` cuts it into pieces of whole events by their
 //! brackets (`blocks`, 64 bytes at a time), threads parse the pieces (`pipeline`, `event` by
 //! `event`) into rows of numbers (`table`), `link` finds each kernel's launch and step,
-//! `assemble` gives ranks and order. JSON is never held whole; times never touch a floating-point number.
+//! `assemble` gives ranks and order. JSON is never held whole; times never touch a floating-point number. A file with
+//! broken events is read a second time, event by event (`recover`).
 //!
 //! The scanner is our own because it knows what to pass over: on profiles of an A100 and a B200 the whole
 //! import on one thread took a third of the time that sonic-rs takes to parse the same bytes to the fields
@@ -27,8 +28,8 @@ mod operations;
 mod parts;
 mod pipeline;
 mod ranks;
+mod recover;
 mod report;
-mod resync;
 mod rocprof;
 mod scan;
 mod shapes;

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::assemble::{Profiler, ReadFile, assemble};
 use super::link::link;
 use super::parts::Parts;
-use super::pipeline::{Reading, read};
+use super::pipeline::{Open, Reading, read};
 use super::split::PIECE;
 use super::table::Table;
 use super::top::{Metadata, metadata};
@@ -15,7 +15,7 @@ use crate::trace::Trace;
 use crate::trace::import::formats::Reader;
 use crate::trace::import::input::Input;
 use crate::trace::import::rank::{self, Claim, Name};
-use crate::trace::import::unpack::{Source, unpack};
+use crate::trace::import::unpack::unpack;
 
 /// What to read besides GPU work and annotations, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(in crate::trace::import) fn import_files(
     let mut files: Vec<ReadFile> = inputs
         .par_iter()
         .map(|input| {
-            let read = read_source(&input.shown(), input.unpacked()?, reader, Options::default())?;
+            let read = read_source(&input.shown(), &|| input.unpacked(), reader, Options::default())?;
             Ok(ReadFile { claim: Claim { name: Name::parse(&input.name), ..read.claim }, ..read })
         })
         .collect::<Result<_>>()?;
@@ -110,22 +110,26 @@ fn trace(files: Vec<ReadFile>) -> Trace {
 ///
 /// An input error for text that is no profiler's JSON, with the byte, or whose elements are no trace events.
 pub fn import_bytes(name: &str, bytes: &[u8], options: Options) -> Result<Trace> {
-    Ok(trace(vec![read_source(name, unpack(name, bytes)?, Reader::Events, options)?]))
+    Ok(trace(vec![read_source(name, &|| unpack(name, bytes), Reader::Events, options)?]))
 }
 
 /// Reads a trace by one of the readers of JSON.
 #[cfg(test)]
-pub(super) fn import_as(name: &str, raw: impl std::io::Read, reader: Reader) -> Result<Trace> {
-    Ok(trace(vec![read_source(name, unpack(name, raw)?, reader, Options::default())?]))
+pub(super) fn import_as<R: std::io::Read>(
+    name: &str,
+    raw: impl Fn() -> R,
+    reader: Reader,
+) -> Result<Trace> {
+    Ok(trace(vec![read_source(name, &|| unpack(name, raw()), reader, Options::default())?]))
 }
 
-fn read_source(name: &str, source: Source<'_>, reader: Reader, options: Options) -> Result<ReadFile> {
+fn read_source(name: &str, open: &Open<'_>, reader: Reader, options: Options) -> Result<ReadFile> {
     let (profiler, mut table, metadata, mut warnings) = match reader {
         Reader::Rocprof => {
-            let (table, metadata) = rocprof::read(name, source)?;
+            let (table, metadata) = rocprof::read(name, open()?)?;
             (Profiler::Rocprof, table, metadata, Vec::new())
         }
-        _ => read_events(name, source, options)?,
+        _ => read_events(name, open, options)?,
     };
     let parts = Parts::of(name, &table, &metadata)?;
     let linked = link(&mut table, &parts.groups);
@@ -157,11 +161,11 @@ fn read_source(name: &str, source: Source<'_>, reader: Reader, options: Options)
 /// Reads trace events into a table that is not linked yet, with the metadata and warnings.
 fn read_events(
     name: &str,
-    source: Source<'_>,
+    open: &Open<'_>,
     options: Options,
 ) -> Result<(Profiler, Table, Metadata, Vec<String>)> {
     let Options { parsers, piece } = options;
-    let (mut top, mut table) = read(name, source, Reading { parsers, piece })?;
+    let (mut top, mut table) = read(name, open, Reading { parsers, piece })?;
     if let Some(cut) = &top.cut {
         if table.events == 0 {
             return Err(Error::input_help(

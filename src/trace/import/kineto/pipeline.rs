@@ -6,6 +6,7 @@ use std::thread;
 
 use crossbeam_channel::{bounded, unbounded};
 
+use super::recover::walk;
 use super::split::{Piece, Top, split};
 use super::table::Table;
 use crate::base::error::{Error, Result};
@@ -20,18 +21,33 @@ pub(super) struct Reading {
     pub(super) piece: usize,
 }
 
-/// Reads a file's events into one table.
-pub(super) fn read(name: &str, source: Source<'_>, reading: Reading) -> Result<(Top, Table)> {
+/// Opens a file to read it from its beginning.
+pub(super) type Open<'a> = dyn Fn() -> Result<Source<'a>> + 'a;
+
+/// Reads a file's events into one table. A file that breaks somewhere is read again on one thread, because brackets no
+/// longer say where events begin: so the result depends on the bytes alone, not on where pieces were cut.
+pub(super) fn read(name: &str, open: &Open<'_>, reading: Reading) -> Result<(Top, Table)> {
+    if let Some(read) = read_sound(name, open()?, reading)? {
+        return Ok(read);
+    }
+    let mut table = Table::default();
+    let mut top = walk(name, open()?, reading.piece, &mut |cursor, place| table.event(cursor, place))?;
+    table.lose(std::mem::take(&mut top.lost));
+    Ok((top, table))
+}
+
+/// Reads a file's events by pieces. `None` if one of them is broken or the file is cut off within them.
+fn read_sound(name: &str, source: Source<'_>, reading: Reading) -> Result<Option<(Top, Table)>> {
     let parse = |table: &mut Table, piece: &Piece| {
-        table.read(&piece.data[piece.from..piece.to], piece.offset);
+        table.read(&piece.data[piece.from..piece.to], piece.offset).is_ok()
     };
     if reading.parsers == 0 {
-        let mut table = Table::default();
+        let (mut table, mut sound) = (Table::default(), true);
         let top = split(name, source, reading.piece, &mut |piece| {
-            parse(&mut table, &piece);
+            sound = sound && parse(&mut table, &piece);
             Some(piece.data)
         })?;
-        return Ok((top, table));
+        return Ok((sound && !top.is_broken).then_some((top, table)));
     }
     thread::scope(|scope| {
         let (work, pieces) = bounded::<Piece>(reading.parsers + 1);
@@ -40,13 +56,13 @@ pub(super) fn read(name: &str, source: Source<'_>, reading: Reading) -> Result<(
             .map(|_| {
                 let (pieces, spare) = (pieces.clone(), spare.clone());
                 scope.spawn(move || {
-                    let mut table = Table::default();
+                    let (mut table, mut sound) = (Table::default(), true);
                     for piece in pieces {
-                        parse(&mut table, &piece);
+                        sound = sound && parse(&mut table, &piece);
                         // nobody waits for it once everything is read
                         spare.send(piece.data).ok();
                     }
-                    table
+                    (table, sound)
                 })
             })
             .collect();
@@ -56,11 +72,14 @@ pub(super) fn read(name: &str, source: Source<'_>, reading: Reading) -> Result<(
             spares.try_recv().ok()
         });
         drop(work);
-        let mut table = Table::default();
+        let (mut tables, mut sound) = (Vec::new(), true);
         for parser in parsers {
-            let part = parser.join().map_err(|_| Error::failed(format!("{name}: a parser gave up")))?;
-            table.absorb(part);
+            let (table, is_sound) =
+                parser.join().map_err(|_| Error::failed(format!("{name}: a parser gave up")))?;
+            sound &= is_sound;
+            tables.push(table);
         }
-        Ok((top?, table))
+        let top = top?;
+        Ok((sound && !top.is_broken).then(|| (top, Table::merged(tables))))
     })
 }

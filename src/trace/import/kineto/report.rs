@@ -51,6 +51,7 @@ pub(super) fn report(files: &[ReadFile]) -> ImportReport {
             };
             add(&mut report.ignored, what.into(), *count);
         }
+        add(&mut report.ignored, "event: broken JSON, or no event".into(), table.lost.elements);
         for ((what, why), count) in &table.odd {
             add(&mut report.ignored, format!("{what}: {why}"), *count);
         }
@@ -69,14 +70,12 @@ pub(super) fn warnings(files: &[ReadFile]) -> Vec<String> {
             .chain(&file.metadata.warnings)
             .chain(&file.parts.notes)
             .for_each(|text| say(text.clone()));
-        if let Some(broken) = file.table.first_broken {
-            let count = file.table.odd.get(&("event", super::table::BROKEN)).copied().unwrap_or(0);
+        let lost = &file.table.lost;
+        if let Some((offset, expected)) = lost.first {
             say(format!(
-                "byte {}: broken JSON, expected {}; left out: {} ({} bytes)",
-                broken.offset,
-                broken.expected,
-                counted(count as usize, "such element"),
-                file.table.lost_bytes
+                "byte {offset}: broken JSON, expected {expected}; left out: {} ({} bytes)",
+                counted(lost.elements as usize, "such element"),
+                lost.bytes
             ));
         }
         let halves = file.table.phases.iter().filter(|(phase, _)| matches!(phase, b'B' | b'E'));
@@ -88,7 +87,7 @@ pub(super) fn warnings(files: &[ReadFile]) -> Vec<String> {
         }
         file.table.left_out.sentences().for_each(&mut say);
         for ((what, why), count) in &file.table.odd {
-            if *why != super::table::BROKEN && *why != super::table::NO_CORRELATION {
+            if *why != super::table::NO_CORRELATION {
                 say(format!("{count} ignored ({what}): {why}"));
             }
         }

@@ -330,7 +330,8 @@ impl Events {
     }
 
     fn flush(&mut self) {
-        self.table.read(&self.text, 0);
+        let read = self.table.read(&self.text, 0);
+        debug_assert!(read.is_ok(), "{read:?}");
         self.text.clear();
         self.waiting = 0;
     }
@@ -383,7 +384,7 @@ mod tests {
 
     fn read(processes: &[Value]) -> Result<Trace> {
         let text = json!({ "rocprofiler-sdk-tool": processes }).to_string();
-        import_as("r.json", text.as_bytes(), Reader::Rocprof)
+        import_as("r.json", || text.as_bytes(), Reader::Rocprof)
     }
 
     #[test]
@@ -468,7 +469,7 @@ mod tests {
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("without kernel dispatches"), "{error}");
         let cut = br#"{"rocprofiler-sdk-tool":[{"agents":["#;
-        let error = import_as("r.json", &cut[..], Reader::Rocprof).unwrap_err();
+        let error = import_as("r.json", || &cut[..], Reader::Rocprof).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("not a readable rocprofv3 trace"), "{error}");
     }

@@ -10,6 +10,8 @@ pub(super) struct Broken {
     pub(super) at: usize,
     /// What should have been there.
     pub(super) expected: &'static str,
+    /// True if the bytes end too early: more of them may be sound.
+    pub(super) ended: bool,
 }
 
 /// A value as it stands in the file.
@@ -49,7 +51,12 @@ impl<'a> Cursor<'a> {
     }
 
     fn broken(&self, expected: &'static str) -> Broken {
-        Broken { at: self.at.min(self.bytes.len()), expected }
+        Broken { at: self.at, expected, ended: self.at >= self.bytes.len() }
+    }
+
+    /// The break at something that is not closed in the bytes.
+    fn unclosed(&self, expected: &'static str) -> Broken {
+        Broken { ended: true, ..self.broken(expected) }
     }
 
     /// The next byte that is not blank; the cursor stops at it.
@@ -105,7 +112,7 @@ impl<'a> Cursor<'a> {
     #[inline]
     fn string(&mut self) -> Result<&'a [u8], Broken> {
         let start = self.at + 1;
-        let end = closing_quote(self.bytes, start).ok_or(self.broken("the string's closing quote"))?;
+        let end = closing_quote(self.bytes, start).ok_or(self.unclosed("the string's closing quote"))?;
         self.at = end + 1;
         Ok(&self.bytes[start..end])
     }
@@ -118,7 +125,7 @@ impl<'a> Cursor<'a> {
             Some(b'{' | b'[') => {
                 let start = self.at;
                 let end = after_close(self.bytes, start, 0)
-                    .ok_or(self.broken("an object or array that is closed"))?;
+                    .ok_or(self.unclosed("an object or array that is closed"))?;
                 self.at = end;
                 Ok(Value::Nested(&self.bytes[start..end], start))
             }
@@ -260,17 +267,18 @@ mod tests {
 
     #[test]
     fn broken_json_says_where_and_what_was_expected() {
-        for (text, at, expected) in [
-            (r#"{"a" 1}"#, 5, ":"),
-            (r#"{a:1}"#, 1, "a key in quotes, or }"),
-            (r#"{"a":}"#, 5, "a value"),
-            (r#"{"a":"b"#, 5, "the string's closing quote"),
-            (r#"{"a":[1"#, 5, "an object or array that is closed"),
+        for (text, at, expected, ended) in [
+            (r#"{"a" 1}"#, 5, ":", false),
+            (r#"{a:1}"#, 1, "a key in quotes, or }", false),
+            (r#"{"a":}"#, 5, "a value", false),
+            (r#"{"a":"#, 5, "a value", true),
+            (r#"{"a":"b"#, 5, "the string's closing quote", true),
+            (r#"{"a":[1"#, 5, "an object or array that is closed", true),
         ] {
             let mut cursor = Cursor::new(text.as_bytes(), 0);
             cursor.enter().unwrap();
             let broken = cursor.key().and_then(|_| cursor.value()).unwrap_err();
-            assert_eq!(broken, Broken { at, expected }, "{text}");
+            assert_eq!(broken, Broken { at, expected, ended }, "{text}");
         }
     }
 

@@ -1,8 +1,8 @@
-//! Cuts a trace into pieces of whole events, while it is being read: the top of the file, key by key, then
-//! the events by their brackets alone. Never more than one piece is held here.
+//! Cuts a trace into pieces of whole events, while it is being read: the top of the file, key by key, then the events by
+//! what they begin with, or by their brackets alone. Never more than one piece is held here.
 
-use super::blocks::{Elements, Found, after_close};
-use super::resync::after_break;
+use super::blocks::{Elements, after_close};
+use super::recover::Lost;
 use super::scan::closing_quote;
 use crate::base::error::{Error, Result};
 use crate::trace::import::unpack::Source;
@@ -11,11 +11,11 @@ use crate::trace::import::unpack::Source;
 pub(super) const PIECE: usize = 512 << 10;
 /// The longest event or value at the top. Real ones have kilobytes; what is longer is no trace, and
 /// memory must stay bounded.
-const LONGEST: usize = 64 << 20;
-/// An event from this length on may be a break that swallows its successors.
-const SUSPICIOUS: usize = 64 << 10;
-/// How far an event after a break is looked for where the array seems to end (bytes).
-const FAR: usize = 1 << 20;
+pub(super) const LONGEST: usize = 64 << 20;
+/// Bytes at the end of a piece in which the beginning of an event is looked for; real events are shorter.
+const GUESSED: usize = 32 << 10;
+/// The longest beginning of an event, up to the end of its first key.
+const FIRST_KEY: usize = 32;
 /// The longest value at the top that is kept.
 const LONGEST_KEPT: usize = 4 << 20;
 
@@ -35,6 +35,10 @@ pub(super) struct Top {
     pub(super) values: Vec<(String, Vec<u8>)>,
     /// An array of events was found.
     pub(super) has_events: bool,
+    /// True if the events do not end as they should: brackets cannot be trusted to separate them.
+    pub(super) is_broken: bool,
+    /// Elements that could not be read.
+    pub(super) lost: Lost,
     /// Where and how the file was cut off within its events.
     pub(super) cut: Option<String>,
     /// What was odd, in words.
@@ -42,13 +46,26 @@ pub(super) struct Top {
 }
 
 /// Where the file stopped making sense.
-struct Break(String);
+pub(super) struct Break(pub(super) String);
 
 /// Takes a piece and gives a buffer back, if it has one to spare.
 pub(super) type Sink<'a> = dyn FnMut(Piece) -> Option<Vec<u8>> + 'a;
 
-/// Reads `source` to its end and hands the events to `sink`.
+/// Reads the array of events that begins at the cursor.
+type Events<'a> = dyn FnMut(&mut Splitter<'_>) -> Result<(), Break> + 'a;
+
+/// Reads `source` to its end and hands the events to `sink`, separated by their brackets alone.
 pub(super) fn split(name: &str, source: Source<'_>, piece: usize, sink: &mut Sink<'_>) -> Result<Top> {
+    read(name, source, piece, &mut |splitter| splitter.events(sink))
+}
+
+/// Reads `source` to its end, its events by `events`.
+pub(super) fn read(
+    name: &str,
+    source: Source<'_>,
+    piece: usize,
+    events: &mut Events<'_>,
+) -> Result<Top> {
     let mut splitter = Splitter {
         source,
         buffer: Vec::new(),
@@ -60,7 +77,7 @@ pub(super) fn split(name: &str, source: Source<'_>, piece: usize, sink: &mut Sin
         piece: piece.max(1),
         top: Top::default(),
     };
-    let outcome = splitter.file(sink);
+    let outcome = splitter.file(events);
     let trouble = match (splitter.trouble.take(), splitter.source.packed) {
         (Some(trouble), None) => return Err(Error::io(name)(trouble)),
         (Some(trouble), Some(packed)) => Some(format!("the {packed} stream is damaged: {trouble}")),
@@ -81,28 +98,31 @@ pub(super) fn split(name: &str, source: Source<'_>, piece: usize, sink: &mut Sin
     Ok(top)
 }
 
-struct Splitter<'a> {
+/// A file as it is read: the part of it that is in memory.
+pub(super) struct Splitter<'a> {
     source: Source<'a>,
-    buffer: Vec<u8>,
-    length: usize,
-    at: usize,
+    pub(super) buffer: Vec<u8>,
+    /// Bytes of the buffer that are read.
+    pub(super) length: usize,
+    /// The cursor: a place in the buffer.
+    pub(super) at: usize,
     /// Place of `buffer[0]` in the file.
-    offset: u64,
+    pub(super) offset: u64,
     ended: bool,
     trouble: Option<std::io::Error>,
     piece: usize,
-    top: Top,
+    pub(super) top: Top,
 }
 
 impl Splitter<'_> {
-    fn file(&mut self, sink: &mut Sink<'_>) -> Result<(), Break> {
+    fn file(&mut self, events: &mut Events<'_>) -> Result<(), Break> {
         let first = self.peek()?;
         if first == Some(0xef) && self.buffer[..self.length].starts_with(b"\xef\xbb\xbf") {
             self.at = 3;
         }
         match self.peek()? {
-            Some(b'[') => self.events(sink)?,
-            Some(b'{') => self.object(sink)?,
+            Some(b'[') => self.array(events)?,
+            Some(b'{') => self.object(events)?,
             Some(byte) => {
                 let byte = std::ascii::escape_default(byte);
                 return Err(self.break_here(&format!("found '{byte}', expected {{ or [")));
@@ -119,7 +139,7 @@ impl Splitter<'_> {
         Ok(())
     }
 
-    fn object(&mut self, sink: &mut Sink<'_>) -> Result<(), Break> {
+    fn object(&mut self, events: &mut Events<'_>) -> Result<(), Break> {
         self.at += 1;
         loop {
             match self.peek()? {
@@ -143,7 +163,7 @@ impl Splitter<'_> {
                 None => return Err(self.ended_in("the file ends", "the object at its top")),
             }
             match self.peek()? {
-                Some(b'[') if key == "traceEvents" => self.events(sink)?,
+                Some(b'[') if key == "traceEvents" => self.array(events)?,
                 Some(byte) => self.value(key, byte)?,
                 None => return Err(self.ended_in("the file ends", "the object at its top")),
             }
@@ -169,89 +189,75 @@ impl Splitter<'_> {
         Ok(())
     }
 
-    /// The array at the cursor.
-    fn events(&mut self, sink: &mut Sink<'_>) -> Result<(), Break> {
+    /// The array of events at the cursor.
+    fn array(&mut self, events: &mut Events<'_>) -> Result<(), Break> {
         self.at += 1;
         self.top.has_events = true;
+        events(self)
+    }
+
+    /// Cuts events into pieces: where an event seems to begin as the first one does, else by their brackets.
+    fn events(&mut self, sink: &mut Sink<'_>) -> Result<(), Break> {
         let mut elements = Elements::default();
+        let first = self.beginning();
         let mut scanned = self.at;
         loop {
-            let mut found = elements.scan(&self.buffer[..self.length], scanned);
-            scanned = self.length;
-            let sound = match (found.end, found.complete) {
-                (Some(end), _) => self.buffer[end] == b']' && self.goes_on(end + 1, b",}"),
-                (None, Some(complete)) => self.goes_on(complete, b",]{"),
-                (None, None) => self.length - self.at < SUSPICIOUS,
-            };
-            if !sound {
-                let (at, length) = (self.at, self.length);
-                if self.resynchronise(sink)
-                    || found != Found::default() && self.resynchronise_further(sink)?
-                {
-                    (elements, scanned) = (Elements::default(), self.at);
-                    continue;
-                }
-                // more may have been read, and moved to the start of the buffer
-                let moved = at - self.at;
-                found.end = found.end.map(|end| end - moved);
-                found.complete = found.complete.map(|complete| complete - moved);
-                scanned = length - moved;
+            if let Some(next) = self.last_event(&first).filter(|_| !self.ended) {
+                self.hand_on(next, sink);
+                (elements, scanned) = (Elements::default(), self.at);
+                self.more()?;
+                continue;
             }
-            let unscanned = self.length - scanned;
+            let found = elements.scan(&self.buffer[..self.length], scanned);
+            scanned = self.length;
             if let Some(end) = found.end {
+                self.top.is_broken |= self.buffer[end] != b']';
                 self.hand_on(end, sink);
                 self.at = 1;
                 return Ok(());
             }
             if let Some(complete) = found.complete {
                 self.hand_on(complete, sink);
-                scanned = self.length - unscanned;
-                if unscanned > 0 {
-                    continue;
-                }
+                scanned = self.length;
             }
             let before = self.at;
-            if !self.more()? {
-                if elements.is_inside() && self.resynchronise(sink) {
-                    (elements, scanned) = (Elements::default(), self.at);
-                    continue;
+            match self.more() {
+                Ok(true) => {}
+                outcome => {
+                    self.top.is_broken = true;
+                    outcome?;
+                    return Err(self.cut(elements.is_inside()));
                 }
-                return Err(self.cut(elements.is_inside()));
             }
             // what is left may have moved to the start of the buffer
             scanned -= before - self.at;
         }
     }
 
-    /// Whether one of these bytes, or nothing yet, follows what ended at `end`.
-    fn goes_on(&self, end: usize, with: &[u8]) -> bool {
-        let next = self.buffer[end..self.length].iter().find(|byte| **byte > b' ');
-        next.is_none_or(|next| with.contains(next))
+    /// The bracket and the key with which the first event begins; empty where there is none.
+    fn beginning(&self) -> Vec<u8> {
+        let bytes = self.buffer[self.at..self.length].trim_ascii_start();
+        let key = bytes.iter().position(|byte| *byte == b'"').filter(|_| bytes.first() == Some(&b'{'));
+        let end = key.and_then(|key| closing_quote(bytes, key + 1));
+        end.filter(|end| *end < FIRST_KEY).map_or(Vec::new(), |end| bytes[..=end].to_vec())
     }
 
-    /// Hands on everything up to the first event after a break, from which reading goes on. `false` where nothing
-    /// is broken, or no event follows.
-    #[cold]
-    fn resynchronise(&mut self, sink: &mut Sink<'_>) -> bool {
-        let next = after_break(&self.buffer[self.at..self.length]);
-        next.is_some_and(|next| {
-            self.hand_on(self.at + next, sink);
-            true
-        })
+    /// The place of the last event in the buffer that begins like the first and follows another: a guess that costs less
+    /// than counting brackets. Where it is wrong, a piece ends within an event, and the parser takes it for broken.
+    fn last_event(&self, first: &[u8]) -> Option<usize> {
+        let bytes = &self.buffer[self.at..self.length];
+        let from = bytes.len().saturating_sub(GUESSED);
+        let follows = |at: &usize| {
+            let mut before = bytes[..*at].iter().rev().filter(|byte| **byte > b' ');
+            bytes[*at..].starts_with(first)
+                && before.next() == Some(&b',')
+                && before.next() == Some(&b'}')
+        };
+        let mut opening = memchr::memrchr_iter(b'{', &bytes[from..]).map(|at| from + at);
+        opening.find(follows).filter(|_| !first.is_empty()).map(|at| self.at + at)
     }
 
-    /// Reads on for an event after a break that is at the end of what was read.
-    #[cold]
-    fn resynchronise_further(&mut self, sink: &mut Sink<'_>) -> Result<bool, Break> {
-        while self.length - self.at < FAR && self.more()? {
-            if self.resynchronise(sink) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn cut(&self, inside: bool) -> Break {
+    pub(super) fn cut(&self, inside: bool) -> Break {
         let inside = if inside { "an event" } else { "the array of events" };
         self.ended_in("the file ends", inside)
     }
@@ -275,7 +281,7 @@ impl Splitter<'_> {
     }
 
     /// Reads on until the buffer is full or the file ends. `false` where there is nothing more.
-    fn more(&mut self) -> Result<bool, Break> {
+    pub(super) fn more(&mut self) -> Result<bool, Break> {
         if self.ended {
             return Ok(false);
         }
@@ -312,7 +318,7 @@ impl Splitter<'_> {
     }
 
     /// The next byte that is not blank.
-    fn peek(&mut self) -> Result<Option<u8>, Break> {
+    pub(super) fn peek(&mut self) -> Result<Option<u8>, Break> {
         loop {
             let rest = &self.buffer[self.at..self.length];
             if let Some(found) = rest.iter().position(|byte| *byte > b' ') {
@@ -345,11 +351,11 @@ impl Splitter<'_> {
     }
 
     /// The cursor's place in the file.
-    fn place(&self) -> u64 {
+    pub(super) fn place(&self) -> u64 {
         self.offset + self.at as u64
     }
 
-    fn break_here(&self, what: &str) -> Break {
+    pub(super) fn break_here(&self, what: &str) -> Break {
         Break(format!("byte {}: {what}", self.place()))
     }
 

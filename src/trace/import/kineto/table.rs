@@ -3,18 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use super::blocks::after_close;
 use super::collective::{self, Collective};
 use super::event::{Class, Event, Gpu};
 use super::intern::Interner;
 use super::jax::{self, Uncategorised};
 use super::number::{NotATime, last_integer, nanoseconds};
-use super::resync::next_event;
+use super::recover::Lost;
 use super::scan::{Broken, Cursor};
 use super::shapes;
 use crate::plan::{Lane, Phase};
 use crate::trace::import::rank::MOST_RANK;
-use crate::trace::import::times::LeftOut;
+use crate::trace::import::times::{Extremes, LeftOut};
 use crate::trace::{Copied, Range, Span};
 
 /// Separates the parts of a row's key; no number and no sane name contains it.
@@ -78,12 +77,23 @@ enum Ignored {
     Category(usize),
 }
 
-/// The first thing that could not be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BrokenAt {
-    /// Byte of the uncompressed file.
-    pub(super) offset: u64,
-    pub(super) expected: &'static str,
+/// Lengths of the lists of rows: spans, launches, operators of collectives, collectives without arguments, ranges of the
+/// host, of devices, operators.
+type Lengths = [usize; 7];
+
+/// Beginning of a piece of the file: its place there, and in the lists of rows.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    offset: u64,
+    from: Lengths,
+}
+
+/// A piece in the lists of one of several tables.
+struct Stretch {
+    offset: u64,
+    table: usize,
+    from: Lengths,
+    to: Lengths,
 }
 
 /// The events that one parsing thread read, as rows of numbers, and how many it left.
@@ -98,6 +108,10 @@ pub(super) struct Table {
     pub(super) processes: Interner,
     /// The process of the last launch, and its number: most launches are of one.
     pub(super) last_process: (Vec<u8>, u16),
+    /// Process, thread and number of the last thread: most events are of the same one.
+    last_thread: Option<(Vec<u8>, Vec<u8>, u32)>,
+    /// Where pieces of the file begin in the lists of rows.
+    pieces: Vec<Piece>,
     /// Process ids with a name or label that has a number in it.
     pub(super) labels: Vec<ProcessLabel>,
     /// Ranks of streams, by the communicators of their collectives.
@@ -131,17 +145,16 @@ pub(super) struct Table {
     pub(super) odd: BTreeMap<(&'static str, &'static str), u64>,
     /// Events with a missing or impossible time.
     pub(super) left_out: LeftOut,
+    /// Of all events that may be kept.
+    pub(super) extremes: Extremes,
     pub(super) events: u64,
     /// Events with a phase: without any, it is no trace.
     pub(super) with_phase: u64,
     pub(super) used: [u64; 3],
-    pub(super) first_broken: Option<BrokenAt>,
-    /// Bytes of the elements that could not be read.
-    pub(super) lost_bytes: u64,
+    /// Elements that could not be read.
+    pub(super) lost: Lost,
 }
 
-/// Why an element was left out that is no readable event.
-pub(super) const BROKEN: &str = "broken JSON, or no event";
 /// Why a call of the host was left out: most such calls launch nothing.
 pub(super) const NO_CORRELATION: &str = "no correlation";
 /// Distinct streams and threads that are told apart.
@@ -163,44 +176,25 @@ fn is_label(name: &[u8]) -> bool {
 }
 
 impl Table {
-    /// Reads the elements of an array in `bytes`, whole ones, with the commas between them. `offset` is
-    /// the place of `bytes` in the file.
-    pub(super) fn read(&mut self, bytes: &[u8], offset: u64) {
+    /// Reads the elements of an array in `bytes`, whole ones, with the commas between them, up to the first one that
+    /// is broken. `offset` is the place of `bytes` in the file.
+    pub(super) fn read(&mut self, bytes: &[u8], offset: u64) -> Result<(), Broken> {
+        self.pieces.push(Piece { offset, from: self.lengths() });
         let mut cursor = Cursor::new(bytes, 0);
         while let Some(byte) = cursor.peek() {
-            let start = cursor.at;
-            let place = offset.saturating_add(start as u64);
-            let broken = match byte {
-                b',' => {
-                    cursor.at += 1;
-                    continue;
-                }
-                b'{' => match self.event(&mut cursor, place) {
-                    Ok(()) => continue,
-                    Err(broken) => broken,
-                },
-                _ => Broken { at: start, expected: "an event: {" },
-            };
-            self.events += 1;
-            self.note("event", BROKEN);
-            let offset = offset + broken.at as u64;
-            if self.first_broken.is_none_or(|first| offset < first.offset) {
-                self.first_broken = Some(BrokenAt { offset, expected: broken.expected });
+            if byte == b',' {
+                cursor.at += 1;
+            } else {
+                let place = offset.saturating_add(cursor.at as u64);
+                self.event(&mut cursor, place)?;
             }
-            // on from where the reader, which cut by brackets alone, saw an element end
-            cursor.at = start;
-            cursor.at = match (byte, cursor.value()) {
-                (b'{' | b'[', _) | (_, Err(_)) => after_close(bytes, start, 0).unwrap_or(bytes.len()),
-                (_, Ok(_)) => cursor.at,
-            };
-            // a break may swallow events: on from the first one that looks sound
-            cursor.at = next_event(&bytes[..cursor.at], start + 1).unwrap_or(cursor.at);
-            self.lost_bytes += (cursor.at - start) as u64;
         }
+        Ok(())
     }
 
+    /// Reads the event at the cursor, whose place in the file is `place`. Keeps nothing of a broken one.
     #[inline]
-    fn event(&mut self, cursor: &mut Cursor<'_>, place: u64) -> Result<(), Broken> {
+    pub(super) fn event(&mut self, cursor: &mut Cursor<'_>, place: u64) -> Result<(), Broken> {
         let bytes = cursor.bytes;
         let (mut class, mut ignored) = (None, None);
         let event = Event::read(cursor, |event| {
@@ -272,6 +266,20 @@ impl Table {
         self.last_process.1
     }
 
+    /// The number of an event's thread.
+    #[inline]
+    fn thread(&mut self, event: &Event<'_>) -> u32 {
+        if let Some((pid, tid, number)) = &self.last_thread
+            && pid == event.pid
+            && tid == event.tid
+        {
+            return *number;
+        }
+        let number = key(&[event.pid, event.tid], |key| self.threads.intern(key));
+        self.last_thread = Some((event.pid.to_vec(), event.tid.to_vec(), number));
+        number
+    }
+
     /// Counts events that nothing could be made of for lack of a category.
     pub(super) fn note_uncategorised(&mut self, count: u64) {
         *self.odd.entry(("event", "no category")).or_default() += count;
@@ -302,6 +310,12 @@ impl Table {
         self.categories.len() - 1
     }
 
+    /// Counts elements that could not be read as events.
+    pub(super) fn lose(&mut self, lost: Lost) {
+        self.events += lost.elements;
+        self.lost = lost;
+    }
+
     fn note(&mut self, what: &'static str, why: &'static str) {
         *self.odd.entry((what, why)).or_default() += 1;
     }
@@ -327,6 +341,7 @@ impl Table {
                 return Ok(());
             }
         };
+        self.extremes.add((start_ns, end_ns));
         match class {
             Class::Gpu(gpu) => self.span(event, gpu, (start_ns, end_ns), bytes)?,
             Class::Launch => {
@@ -334,8 +349,7 @@ impl Table {
                 match link(arguments.correlation, arguments.external) {
                     -1 => self.note(what, NO_CORRELATION),
                     link => {
-                        let thread = key(&[event.pid, event.tid], |key| self.threads.intern(key));
-                        let thread = thread.min(MOST_ROWS - 1) as u16;
+                        let thread = self.thread(event).min(MOST_ROWS - 1) as u16;
                         let name = self.names.intern(event.name.unwrap_or_default());
                         self.launches_read += 1;
                         let process = self.process(event.pid);
@@ -470,7 +484,7 @@ impl Table {
             let device = arguments.device.unwrap_or(event.pid);
             self.stream(event.pid, device, arguments.stream.unwrap_or(event.tid))
         } else {
-            key(&[event.pid, event.tid], |key| self.threads.intern(key))
+            self.thread(event)
         };
         if row >= MOST_ROWS {
             self.note("annotation", "more than 65535 threads");
@@ -492,81 +506,126 @@ impl Table {
         Ok(())
     }
 
-    /// Takes over another table's rows.
-    pub(super) fn absorb(&mut self, other: Self) {
-        if self.events == 0 && self.odd.is_empty() {
-            *self = other;
-            return;
+    fn lengths(&self) -> Lengths {
+        [
+            self.spans.len(),
+            self.launches.len(),
+            self.comms.len(),
+            self.bare.len(),
+            self.host_ranges.len(),
+            self.device_ranges.len(),
+            self.operators.len(),
+        ]
+    }
+
+    /// One table of those that several threads read. Rows are in the order of the file, in which most lists are sorted.
+    pub(super) fn merged(mut tables: Vec<Self>) -> Self {
+        tables.retain(|table| !table.pieces.is_empty());
+        if tables.len() < 2 {
+            return tables.pop().unwrap_or_default();
         }
+        let mut all = Self::default();
+        let mut stretches: Vec<Stretch> = Vec::new();
+        for (at, table) in tables.iter_mut().enumerate() {
+            let ends = table.pieces.iter().skip(1).map(|piece| piece.from);
+            let ends = ends.chain(std::iter::once(table.lengths()));
+            stretches.extend(table.pieces.iter().zip(ends).map(|(piece, to)| Stretch {
+                offset: piece.offset,
+                table: at,
+                from: piece.from,
+                to,
+            }));
+            all.absorb(table);
+        }
+        stretches.sort_unstable_by_key(|stretch| stretch.offset);
+        all.spans = gather(&stretches, &tables, 0, |table| &table.spans);
+        all.launches = gather(&stretches, &tables, 1, |table| &table.launches);
+        all.comms = gather(&stretches, &tables, 2, |table| &table.comms);
+        all.host_ranges = gather(&stretches, &tables, 4, |table| &table.host_ranges);
+        all.device_ranges = gather(&stretches, &tables, 5, |table| &table.device_ranges);
+        all.operators = gather(&stretches, &tables, 6, |table| &table.operators);
+        let mut first = 0;
+        for Stretch { table, from, to, .. } in &stretches {
+            let moved =
+                |one: &BareCollective| BareCollective { span: first + one.span - from[0], ..*one };
+            all.bare.extend(tables[*table].bare[from[3]..to[3]].iter().map(moved));
+            first += to[0] - from[0];
+        }
+        all
+    }
+
+    /// Takes over everything of another table but its rows, to which it gives the numbers of this one.
+    fn absorb(&mut self, other: &mut Self) {
         let names = self.names.absorb(&other.names);
         let streams = self.streams.absorb(&other.streams);
         let threads = self.threads.absorb(&other.threads);
         let processes = self.processes.absorb(&other.processes);
-        self.labels.extend(other.labels);
+        self.labels.append(&mut other.labels);
         // a number that no longer fits in 16 bits is one of the last row's
         let row = |rows: &[u32], row: u16| rows[row as usize].min(MOST_ROWS - 1) as u16;
-        for (stream, rank) in other.ranks {
-            self.ranks.entry(row(&streams, stream)).or_insert(rank);
+        for (stream, rank) in &other.ranks {
+            self.ranks.entry(row(&streams, *stream)).or_insert(*rank);
         }
-        self.comms.extend(other.comms.into_iter().map(|one| CommsOperator {
-            arguments: names[one.arguments as usize],
-            process: row(&processes, one.process),
-            ..one
-        }));
-        let first = self.spans.len();
-        self.bare
-            .extend(other.bare.into_iter().map(|one| BareCollective { span: first + one.span, ..one }));
-        self.spans.reserve_exact(other.spans.len());
+        for one in &mut other.comms {
+            one.arguments = names[one.arguments as usize];
+            one.process = row(&processes, one.process);
+        }
         let named_here = |operation: u32| names[operation as usize / 3] * 3 + operation % 3;
         for (operation, copied) in &other.copied {
             self.copied.entry(named_here(*operation)).or_default().absorb(copied);
         }
-        self.spans.extend(other.spans.into_iter().map(|span| Span {
-            operation: named_here(span.operation),
-            stream: row(&streams, span.stream),
-            ..span
-        }));
-        let named = |range: Range, rows: &[u32]| Range {
-            name: names[range.name as usize],
-            thread: row(rows, range.thread),
-            ..range
+        for span in &mut other.spans {
+            (span.operation, span.stream) = (named_here(span.operation), row(&streams, span.stream));
+        }
+        let named = |ranges: &mut [Range], rows: &[u32]| {
+            for range in ranges {
+                (range.name, range.thread) = (names[range.name as usize], row(rows, range.thread));
+            }
         };
-        self.host_ranges.extend(other.host_ranges.into_iter().map(|range| named(range, &threads)));
-        self.device_ranges.extend(other.device_ranges.into_iter().map(|range| named(range, &streams)));
-        self.operators.extend(other.operators.into_iter().map(|range| named(range, &threads)));
-        self.launches.reserve_exact(other.launches.len());
-        self.launches.extend(other.launches.into_iter().map(|launch| Launch {
-            process: row(&processes, launch.process),
-            thread: row(&threads, launch.thread),
-            name: names[launch.name as usize],
-            ..launch
-        }));
+        named(&mut other.host_ranges, &threads);
+        named(&mut other.device_ranges, &streams);
+        named(&mut other.operators, &threads);
+        for launch in &mut other.launches {
+            launch.process = row(&processes, launch.process);
+            launch.thread = row(&threads, launch.thread);
+            launch.name = names[launch.name as usize];
+        }
+        self.extremes.absorb(other.extremes);
         self.has_shapes |= other.has_shapes;
         self.launches_read += other.launches_read;
         self.operators_read += other.operators_read;
-        self.uncategorised.absorb(other.uncategorised);
-        for category in other.categories {
+        self.uncategorised.absorb(std::mem::take(&mut other.uncategorised));
+        for category in &other.categories {
             let at = self.category(&category.name);
             self.categories[at].ignored += category.ignored;
         }
-        for (phase, count) in other.phases {
-            *self.phases.entry(phase).or_default() += count;
+        for (phase, count) in &other.phases {
+            *self.phases.entry(*phase).or_default() += count;
         }
-        for (odd, count) in other.odd {
-            *self.odd.entry(odd).or_default() += count;
+        for (odd, count) in &other.odd {
+            *self.odd.entry(*odd).or_default() += count;
         }
-        self.left_out.absorb(other.left_out);
+        self.left_out.absorb(std::mem::take(&mut other.left_out));
         self.events += other.events;
         self.with_phase += other.with_phase;
-        self.lost_bytes += other.lost_bytes;
         for (mine, theirs) in self.used.iter_mut().zip(other.used) {
             *mine += theirs;
         }
-        self.first_broken = match (self.first_broken, other.first_broken) {
-            (Some(mine), Some(theirs)) if theirs.offset < mine.offset => Some(theirs),
-            (mine, theirs) => mine.or(theirs),
-        };
     }
+}
+
+/// One of the lists of several tables, in the order of the file.
+fn gather<T: Copy>(
+    stretches: &[Stretch],
+    tables: &[Table],
+    list: usize,
+    of: impl Fn(&Table) -> &Vec<T>,
+) -> Vec<T> {
+    let mut all = Vec::with_capacity(tables.iter().map(|table| of(table).len()).sum());
+    for Stretch { table, from, to, .. } in stretches {
+        all.extend_from_slice(&of(&tables[*table])[from[list]..to[list]]);
+    }
+    all
 }
 
 /// The job's rank of a process that has this rank within a communicator of these ranks: 1 of `[2, 3]` is 3.

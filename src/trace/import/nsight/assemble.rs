@@ -291,6 +291,7 @@ fn spans(
         *first = event.start.min(*first);
     }
     let (mut unlaunched, mut stepless) = (0u64, 0u64);
+    let mut near = [0; 2];
     let mut found = vec![false; launches.calls.len()];
     let mut spans: Vec<Span> = Vec::with_capacity(gpu.events.len());
     for (event, at) in gpu.events.iter().zip(launch_of) {
@@ -314,8 +315,8 @@ fn spans(
         });
         stepless += u64::from(step.is_none());
         let launched = launch.map_or(LaunchSite::UNKNOWN, |launch| {
-            let range = around.innermost(launch.thread, launch.start);
-            let operator = operators.innermost(launch.thread, launch.start);
+            let range = around.innermost(launch.thread, launch.start, &mut near[0]);
+            let operator = operators.innermost(launch.thread, launch.start, &mut near[1]);
             let (call, graph) = *by_call.entry(launch.name).or_insert_with(|| {
                 let Some(name) = calls.get(&launch.name) else { return (LaunchSite::NONE, false) };
                 ranges.names.push(name.clone());

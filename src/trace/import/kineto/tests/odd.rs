@@ -114,6 +114,30 @@ fn damage_costs_the_same_events_however_the_file_is_cut() {
 }
 
 #[test]
+fn objects_that_begin_like_events_are_not_taken_for_them() {
+    let one = |at: u32, more: &str| {
+        let name = format!("k{at} }}, {{'ph'");
+        format!(
+            r#"{{"ph": "X", "cat": "kernel", "name": "{name}", "ts": {at}, "dur": 1, "args": {{{more}}}}}"#
+        )
+    };
+    let list = r#""list": [{"ph": "X", "cat": "kernel"}, {"ph": "X", "cat": "kernel", "name": "no"}]"#;
+    let all: Vec<String> = (0..40).map(|at| one(at, if at % 3 == 0 { list } else { "" })).collect();
+    let all = all.join(", ");
+    let json = format!(r#"{{"traceEvents": [{all}], "others": [{all}]}}"#);
+    for piece in [1, 64, 200, 700, 5000, 1 << 20] {
+        for parsers in [0, 2] {
+            let trace = import_bytes("t.json", json.as_bytes(), Options { piece, parsers }).unwrap();
+            assert_eq!(trace.spans.len(), 40, "pieces of {piece}");
+            assert_eq!(trace.spans[0].end_ns, 1_000);
+            let broken = |said: &String| said.contains("broken");
+            assert!(!import_report(&trace).warnings.iter().any(broken), "pieces of {piece}");
+            assert_accounted(&trace);
+        }
+    }
+}
+
+#[test]
 fn what_is_no_trace_is_an_error_that_says_why() {
     for (bytes, why) in [
         (&b""[..], "t.json: the file is empty"),
@@ -182,7 +206,7 @@ fn a_line_without_end_is_given_up_within_bounded_memory() {
         }
     }
     for start in ["{\"", "{\"x\": \"", "[{\"name\": \""] {
-        let raw = std::io::Read::chain(start.as_bytes(), Endless(0));
+        let raw = || std::io::Read::chain(start.as_bytes(), Endless(0));
         let said = match super::super::open::import_as("t.json", raw, Reader::Events) {
             Ok(trace) => import_report(&trace).warnings.join(" "),
             Err(error) => error.to_string(),
