@@ -5,10 +5,9 @@
 // e4m3, else an integer from -127 to 127.
 
 #include "block.cuh"
+#include "e4m3.cuh"
 
 constexpr u32 TOGETHER = 128;
-
-DEVICE u64 scales_at(u64 n) { return (n + 15) / 16 * 16; }
 
 // The numbers that share a scale, one stretch after the other, divided among the warps of the grid.
 struct Stretch {
@@ -25,23 +24,6 @@ struct Stretch {
     DEVICE u64 first() const { return index / parts * columns + column(); }
     DEVICE u32 count() const { return columns - column() < TOGETHER ? columns - column() : TOGETHER; }
 };
-
-// The nearest number of e4m3, of two the even one; beyond 448 it saturates.
-DEVICE u8 to_e4m3(float x) {
-    u32 bits = __float_as_uint(x), sign = bits >> 24 & 0x80, size = bits & 0x7fffffffu;
-    if (size > 0x7f800000u) return 0x7f;        // NaN
-    if (size > 0x43e00000u) return u8(sign | 0x7e); // 448
-    // subnormal: units of 2^-9; 8 of them are the least normal number
-    if (size < 0x3c800000u) return u8(sign | u32(rintf(__uint_as_float(size) * 512.0f)));
-    return u8(sign | (((size + 0x7ffff + (size >> 20 & 1)) >> 20) - (120 << 3)));
-}
-
-DEVICE float from_e4m3(u8 bits) {
-    u32 sign = u32(bits & 0x80) << 24, size = bits & 0x7f;
-    if (size == 0x7f) return __uint_as_float(0x7fc00000u);
-    float x = size < 8 ? float(size) / 512.0f : __uint_as_float((size + (120 << 3)) << 20);
-    return __uint_as_float(sign | __float_as_uint(x));
-}
 
 // message = x, its bytes and its scales: the largest number of each stretch is the largest of the format. Where one is
 // not finite, nor is the scale, nor anything that it scales. Grid: as for n numbers one after the other.

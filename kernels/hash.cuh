@@ -12,3 +12,12 @@ DEVICE u64 mix(u64 z) {
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
     return z ^ (z >> 31);
 }
+
+// Number `index` of a tensor: half of the hash of its pair, centred and scaled, never contracted to one operation.
+DEVICE float random_number(u64 hash, u64 index, float mean, float step, u32 signs) {
+    u32 bits = u32(index % 2 == 0 ? hash : hash >> 32);
+    float x = __fadd_rn(mean, __fmul_rn(__int2float_rn(int(bits)), step));
+    return signs && bits % 2 == 1 ? -x : x;
+}
+
+DEVICE u64 pair_hash(u64 key, u64 index) { return mix(key + index / 2 * GOLDEN); }

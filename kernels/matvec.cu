@@ -35,8 +35,7 @@
 // Constants: ROWS; INPUTS (0: known at the launch only, slow); THREADS; BLOCKS (at least so many on a multiprocessor:
 // bounds registers); SLOTS: of the ring; UNIT_ROWS, UNIT_PACKS: what FMA takes at a time; TILES: of 16 outputs that
 // tensor cores take at a time, 0 for FMA. `matvec_geometry` chooses them. The launch gives the ring's shared memory.
-#include "mma.cuh"
-#include "stream.cuh"
+#include "weight.cuh"
 
 #ifndef ROWS
 #define ROWS 1
@@ -92,9 +91,9 @@ template <u32 COUNT> struct Partial {
     float sums[WARPS][ROWS * COUNT];
 };
 
-// Adds up and stores one round of COUNT outputs from `first` on.
+// Adds up, scales and stores one round of COUNT outputs from `first` on; `scale` is of output threadIdx.x % COUNT.
 template <u32 COUNT, class Out>
-DEVICE void finish_round(const Partial<COUNT>& partial, Out* out, u32 first, u32 end, u32 outputs) {
+DEVICE void finish_round(const Partial<COUNT>& partial, float scale, Out* out, u32 first, u32 end, u32 outputs) {
     __syncthreads();
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < ROWS * COUNT; i += THREADS) {
@@ -102,7 +101,7 @@ DEVICE void finish_round(const Partial<COUNT>& partial, Out* out, u32 first, u32
         float sum = partial.sums[0][i];
 #pragma unroll 4
         for (u32 warp = 1; warp < WARPS; warp++) sum += partial.sums[warp][i];
-        if (output < end) store(&out[u64(row) * outputs + output], sum);
+        if (output < end) store(&out[u64(row) * outputs + output], sum * scale);
     }
     __syncthreads();
 }
@@ -121,7 +120,7 @@ template <u32 PACKS, u32 TURN> class Ring {
   public:
     DEVICE explicit Ring(Pack* memory) : mine(memory + threadIdx.x) {}
     // Asks for a pack (zeros where not `valid`) of the group that takes the place of the one taken last.
-    DEVICE void ask(u32 k, u32 pack, const T* from, bool valid) { copy_async(at(k, pack), from, valid); }
+    DEVICE void ask(u32 k, u32 pack, const W* from, bool valid) { copy_async(at(k, pack), from, valid); }
     // Ends that group.
     DEVICE void asked(u32 k) {
         commit_copies();
@@ -139,50 +138,54 @@ template <u32 PACKS, u32 TURN> class Ring {
 };
 
 // Asks for what follows the first `rows` outputs of this block.
-DEVICE void prefetch_after(const T* w, Range range, u32 rows, u32 inputs) {
-    if (threadIdx.x == 0 && INPUTS > 0 && INPUTS % PACK == 0 && range.end > range.first + rows) {
-        u64 bytes = u64(range.end - range.first - rows) * inputs * sizeof(T);
+DEVICE void prefetch_after(const W* w, Range range, u32 rows, u32 inputs) {
+    if (threadIdx.x == 0 && INPUTS > 0 && INPUTS % WEIGHTS == 0 && range.end > range.first + rows) {
+        u64 bytes = u64(range.end - range.first - rows) * inputs * sizeof(W);
         prefetch_to_l2(w + u64(range.first + rows) * inputs, u32(bytes < PREFETCH ? bytes : PREFETCH));
     }
 }
 
 #if TILES > 0
 
-static_assert(INPUTS > 0 && INPUTS % PACK == 0, "tensor cores take inputs in whole packs");
+static_assert(INPUTS > 0 && INPUTS % WEIGHTS == 0, "tensor cores take inputs in whole packs");
 
-// A warp takes 32 inputs of outputs in a step, and RUN steps beside one another in a turn (64 or 128 contiguous bytes of
+// A warp takes STEP inputs of outputs in a step, and RUN steps beside one another in a turn (64 or 128 contiguous bytes of
 // an output; the caches' lines have 128); the next warp's are beside those, its own next turn's WARPS x RUN steps further.
 constexpr u32 RUN = TILES > 2 ? 1 : 2;
-constexpr u32 STRIDE = WARPS * RUN * 32;
+constexpr u32 STEP = 4 * WEIGHTS;
+constexpr u32 STRIDE = WARPS * RUN * STEP;
 constexpr u32 TURNS = (INPUTS + STRIDE - 1) / STRIDE;
-// Whether a warp's part of x stays in registers.
-constexpr bool KEPT = TURNS == 1;
-// Whether every pack of every turn is one of the row (what is past the end counts as zero).
-constexpr bool EXACT = INPUTS % STRIDE == 0;
 // Tiles of 8 rows of x.
 constexpr u32 COLUMNS = (ROWS + 7) / 8;
+// Whether a warp's part of x stays in registers.
+constexpr bool KEPT = TURNS == 1 && RUN * COLUMNS * XPack::PACKS <= 4;
+// Whether a step loads the next one's x, where registers hold both.
+constexpr bool X_AHEAD = !KEPT && COLUMNS * XPack::PACKS <= 2;
+// Whether every pack of every turn is one of the row (what is past the end counts as zero).
+constexpr bool EXACT = INPUTS % STRIDE == 0;
 // Outputs of a round, and of those the ones whose sums fit into shared memory together.
 constexpr u32 COUNT = 16 * TILES;
 constexpr u32 TOGETHER = TILES < 2 ? 1 : 2;
 static_assert(TILES % TOGETHER == 0, "1 tile, or a multiple of 2");
 
 template <class Out>
-DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 /* INPUTS */, u32 outputs) {
+DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 /* INPUTS */, u32 outputs) {
     SHARED(Partial<16 * TOGETHER>, partial, 1);
     DYNAMIC_SHARED(Pack, memory);
     const u32 g = lane_index() / 4, t = lane_index() % 4;
     const Range range = outputs_of_block(outputs);
+    const Scales scales(w, INPUTS, outputs);
     // this lane's first input, and whether it has a pack in a step of a turn
-    const u32 own = warp_index() * RUN * 32 + t * PACK;
-    auto inside = [&](u32 turn, u32 step) { return EXACT || turn * STRIDE + step * 32 + own < INPUTS; };
+    const u32 own = warp_index() * RUN * STEP + t * WEIGHTS;
+    auto inside = [&](u32 turn, u32 step) { return EXACT || turn * STRIDE + step * STEP + own < INPUTS; };
 
     // a group of the ring: this lane's packs of outputs g and g + 8 of a tile, in a step
     Ring<2, RUN * TILES> ring(memory);
     u32 ask_first = range.first, ask_turn = 0;
-    const T* row = w + u64(range.first + g) * INPUTS + own;
+    const W* row = w + u64(range.first + g) * INPUTS + own;
     auto ask = [&](u32 k) {
         const u32 step = k / TILES, tile = k % TILES, output = ask_first + tile * 16 + g;
-        const T* at = row + tile * 16 * INPUTS + step * 32;
+        const W* at = row + tile * 16 * INPUTS + step * STEP;
         ring.ask(k, 0, at, inside(ask_turn, step) && output < range.end);
         ring.ask(k, 1, at + 8 * INPUTS, inside(ask_turn, step) && output + 8 < range.end);
         ring.asked(k);
@@ -202,7 +205,7 @@ DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 /* INPUTS */, u32 o
     if constexpr (BEGUN < INPUTS) {
         constexpr u32 MORE = INPUTS - BEGUN < STRIDE ? INPUTS - BEGUN : STRIDE;
         for (u32 i = warp_index(); i < min(COUNT, range.end - range.first); i += WARPS) {
-            if (lane_index() == 0) prefetch_to_l2(w + u64(range.first + i) * INPUTS + BEGUN, MORE * sizeof(T));
+            if (lane_index() == 0) prefetch_to_l2(w + u64(range.first + i) * INPUTS + BEGUN, MORE * sizeof(W));
         }
     } else {
         prefetch_after(w, range, COUNT, INPUTS);
@@ -211,39 +214,42 @@ DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 /* INPUTS */, u32 o
     wait_for_previous();
 
     const T* row_of_x = x + g * INPUTS + own;
-    auto load_x = [&](u32 turn, u32 step, Pack (&column)[COLUMNS]) {
+    auto load_x = [&](u32 turn, u32 step, XPack (&column)[COLUMNS]) {
 #pragma unroll
         for (u32 n = 0; n < COLUMNS; n++) {
-            const T* at = row_of_x + n * 8 * INPUTS + turn * STRIDE + step * 32;
-            column[n] = load_shared(at, turn < TURNS && inside(turn, step) && g + n * 8 < ROWS);
+            const T* at = row_of_x + n * 8 * INPUTS + turn * STRIDE + step * STEP;
+            column[n] = load_x_pack(at, turn < TURNS && inside(turn, step) && g + n * 8 < ROWS);
         }
     };
     // what is multiplied in a step of every round, or only in the one at hand
-    Pack column[KEPT ? RUN : 1][COLUMNS];
+    XPack column[KEPT ? RUN : 1][COLUMNS];
     if constexpr (KEPT) {
 #pragma unroll
         for (u32 step = 0; step < RUN; step++) load_x(0, step, column[step]);
     }
     for (u32 first = range.first; first < range.end; first += COUNT) {
         float c[TILES][COLUMNS][4] = {};
-        if constexpr (!KEPT) load_x(0, 0, column[0]);
+        if constexpr (X_AHEAD) load_x(0, 0, column[0]);
+        float scale[TILES / TOGETHER];
+#pragma unroll
+        for (u32 i = 0; i < TILES / TOGETHER; i++) {
+            scale[i] = scales.of(first + i * 16 * TOGETHER + threadIdx.x % (16 * TOGETHER), range.end);
+        }
 #pragma unroll 1
         for (u32 turn = 0; turn < TURNS; turn++) {
 #pragma unroll
             for (u32 step = 0; step < RUN; step++) {
-                Pack next[COLUMNS];
-                if constexpr (!KEPT) load_x(turn + (step + 1) / RUN, (step + 1) % RUN, next);
+                XPack next[COLUMNS];
+                if constexpr (X_AHEAD) load_x(turn + (step + 1) / RUN, (step + 1) % RUN, next);
+                if constexpr (!KEPT && !X_AHEAD) load_x(turn, step, column[0]);
 #pragma unroll
                 for (u32 tile = 0; tile < TILES; tile++) {
                     Pack weights[2];
                     ring.take(step * TILES + tile, weights);
                     ask(step * TILES + tile);
-#pragma unroll
-                    for (u32 n = 0; n < COLUMNS; n++) {
-                        mma_packs(c[tile][n], weights[0], weights[1], column[KEPT ? step : 0][n]);
-                    }
+                    mma_weights(c[tile], weights[0], weights[1], column[KEPT ? step : 0]);
                 }
-                if constexpr (!KEPT) {
+                if constexpr (X_AHEAD) {
 #pragma unroll
                     for (u32 n = 0; n < COLUMNS; n++) column[0][n] = next[n];
                 }
@@ -260,13 +266,15 @@ DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 /* INPUTS */, u32 o
                     if (row < ROWS) partial[0].sums[warp_index()][row * 16 * TOGETHER + output] = sum;
                 }
             }
-            finish_round(partial[0], out, first + from * 16, range.end, outputs);
+            finish_round(partial[0], scale[from / TOGETHER], out, first + from * 16, range.end, outputs);
         }
     }
     ring.end();
 }
 
 #else
+
+static_assert(sizeof(W) == sizeof(T), "weights of another format go through tensor cores");
 
 // What one load brings: a pack, or a single number where rows do not begin on 16 bytes.
 constexpr bool WHOLE_PACKS = INPUTS > 0 && INPUTS % PACK == 0;
@@ -333,7 +341,7 @@ template <u32 BY, u32 VALUES> DEVICE float sums_over_lanes(float (&x)[VALUES]) {
 }
 
 template <class Out>
-DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 inputs, u32 outputs) {
+DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 inputs, u32 outputs) {
     if (INPUTS > 0) inputs = INPUTS;
     const u32 parts = PARTS > 0 ? PARTS : (inputs + PART - 1) / PART;
     SHARED(Partial<COUNT>, partial, 1);
@@ -347,7 +355,7 @@ DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 inputs, u32 outputs
     auto inside = [&](u32 part, u32 i) { return EXACT || column(part, i) < inputs; };
     // the unit that is asked for next: UNIT_ROWS outputs from `ask_first` on, their part `ask_part`
     u32 ask_first = range.first, ask_part = 0;
-    const T* row = w + u64(range.first) * inputs + column(0, 0);
+    const W* row = w + u64(range.first) * inputs + column(0, 0);
     auto place = [&](u32 j, u32 i) { return row + j * u64(inputs) + column(ask_part, i) - column(0, 0); };
     auto valid = [&](u32 j, u32 i) { return ask_first + j < range.end && inside(ask_part, i); };
     auto next = [&](u32 j) {
@@ -444,7 +452,7 @@ DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 inputs, u32 outputs
         }
         first += UNIT_ROWS;
         if (first - round_first == COUNT || first >= range.end) {
-            finish_round(partial[0], out, round_first, range.end, outputs);
+            finish_round(partial[0], 1.0f, out, round_first, range.end, outputs);
             round_first = first;
         }
     }
@@ -456,13 +464,13 @@ DEVICE void matvec_any(const T* x, const T* w, Out* out, u32 inputs, u32 outputs
 // Grid: any number of blocks of THREADS threads, with SLOTS x (TILES > 0 ? 2 : UNIT_PACKS) x THREADS
 // packs of shared memory (none where INPUTS is no multiple of a pack). x [ROWS][inputs], w [outputs][inputs], out
 // [ROWS][outputs]; rows begin on 16 bytes where INPUTS is a multiple of a pack.
-BOUNDED_KERNEL(matvec, THREADS, BLOCKS, const T* x, const T* w, T* out, u32 inputs, u32 outputs) {
+BOUNDED_KERNEL(matvec, THREADS, BLOCKS, const T* x, const W* w, T* out, u32 inputs, u32 outputs) {
     SAY_WHEN();
     matvec_any(x, w, out, inputs, outputs);
 }
 
 // The same with f32 results, for logits.
-BOUNDED_KERNEL(matvec_logits, THREADS, BLOCKS, const T* x, const T* w, float* out, u32 inputs,
+BOUNDED_KERNEL(matvec_logits, THREADS, BLOCKS, const T* x, const W* w, float* out, u32 inputs,
                u32 outputs) {
     SAY_WHEN();
     matvec_any(x, w, out, inputs, outputs);

@@ -3,15 +3,6 @@
 #include "block.cuh"
 #include "hash.cuh"
 
-// Number `index` of a tensor: half of the hash of its pair, centred and scaled, never contracted to one operation.
-DEVICE float random_number(u64 hash, u64 index, float mean, float step, u32 signs) {
-    u32 bits = u32(index % 2 == 0 ? hash : hash >> 32);
-    float x = __fadd_rn(mean, __fmul_rn(__int2float_rn(int(bits)), step));
-    return signs && bits % 2 == 1 ? -x : x;
-}
-
-DEVICE u64 pair_hash(u64 key, u64 index) { return mix(key + index / 2 * GOLDEN); }
-
 // Fills rows x columns numbers at `out`, a slice of a stored tensor that is `width` wide: row r, column c is the
 // tensor's number start + r * width + c. Grid: any; a pack a thread and turn.
 // Writes rows x columns numbers; a hash (two 64-bit products and shifts) for two of them.

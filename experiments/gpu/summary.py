@@ -50,16 +50,25 @@ def alike(theirs, spec):
     return dtype == spec["dtype"] and all(theirs[name] == spec[name] for name in names)
 
 
+# Bytes of a number of the activations and the KV cache, by the format of the weights.
+ACTIVATION_BYTES = {"f32": 4, "bf16": 2, "f16": 2, "fp8": 2}
+
+
 def streamed_bytes(shape, spec):
     """Bytes that a decode step must read of a whole model: every weight but the embedding's table, of which it reads a
     row a sequence, and the KV cache as long as it is half way through the output."""
-    each = {"f32": 4, "bf16": 2, "f16": 2}[spec["dtype"]]
+    each = ACTIVATION_BYTES[spec["dtype"]]
     head, kv = shape["head_dim"], shape["kv_heads"]
     queries = shape["heads"] * head
     layer = shape["hidden"] * (2 * queries + 2 * kv * head) + 3 * shape["hidden"] * shape["mlp"]
     weights = shape["layers"] * layer + shape["hidden"] * shape["vocabulary"]
     context = spec["prompt_tokens"] + spec["output_tokens"] / 2
     cache = 2 * shape["layers"] * kv * head * context * spec["batch"]
+    if spec["dtype"] == "fp8":
+        # a byte a number and a scale an output; a head that is the embedding stays in bf16
+        outputs = queries + 2 * kv * head + 2 * shape["hidden"] + 2 * shape["mlp"]
+        of_head = shape["vocabulary"] * (shape["hidden"] if shape.get("tied_embeddings") else 4)
+        return weights + 4 * shape["layers"] * outputs + of_head, cache * each
     return weights * each, cache * each
 
 
@@ -309,7 +318,7 @@ def communication_ms(record, shape):
         # what a profile says of each message has no formula: what the comm lane took
         comm_ms = (record.get("overlap") or {}).get("comm_ms")
         return None if comm_ms is None else comm_ms / max(spec["output_tokens"] - 1, 1)
-    each = {"f32": 4, "bf16": 2, "f16": 2}[spec["dtype"]]
+    each = ACTIVATION_BYTES[spec["dtype"]]
     message = spec["batch"] * shape["hidden"] * each
     return 2 * shape["layers"] * (link["alpha_us"] / 1e3 + message / link["gb_s"] / 1e6)
 

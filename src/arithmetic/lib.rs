@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `matrix` | a weight's numbers, row by row |
 //! | `convert`, `stream` | numbers of checkpoints, and random ones |
+//! | `e4m3` | 8-bit numbers with a scale |
 //! | `product` | products of rows with weights |
 //! | `gemm` | products of two matrices, by the `gemm` crate |
 //! | `exponential`, `likelihood` | exponentials of many numbers, and what logits say of a text |
@@ -19,6 +20,7 @@
 //! | `pages` | memory on large pages |
 
 mod convert;
+pub mod e4m3;
 mod exponential;
 mod gemm;
 mod likelihood;

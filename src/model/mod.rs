@@ -28,7 +28,7 @@ pub use numbers::{NumbersFile, write_numbers};
 pub use prompts::{read_prompts, read_tokens};
 pub use resolve::Model;
 pub use tokenizer::Tokenizer;
-pub use weights::WeightSource;
+pub use weights::{Fp8Rows, WeightSource};
 
 #[cfg(test)]
 mod tests;

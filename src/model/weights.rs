@@ -2,14 +2,26 @@
 
 use std::ops::Range;
 
+use arithmetic::e4m3::{self, from_e4m3};
 use arithmetic::{Matrix, MatrixData, Number, RandomStream};
+
+use rayon::prelude::*;
 
 use super::checkpoint::Checkpoint;
 use super::random::RandomWeights;
 use super::{Model, files};
 use crate::base::error::{Error, Result};
 use crate::plan::{DType, ModelShape};
-use crate::plan::{Tensor, Weight};
+use crate::plan::{Shard, Tensor, Weight, WeightPart};
+
+/// Rows of a weight in e4m3, each with a scale.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fp8Rows {
+    /// The numbers' bits, row by row.
+    pub bits: Vec<u8>,
+    /// The scale of each row.
+    pub scales: Vec<f32>,
+}
 
 /// Where weights come from: an opened checkpoint (memory-mapped), or a seed.
 #[derive(Debug)]
@@ -56,8 +68,9 @@ impl WeightSource {
         matches!(self.numbers, Numbers::Random(_))
     }
 
-    /// One rank's slice of `weight`, converted to `dtype` (f32 or bf16). Thread-safe; only the slice is
-    /// read (or generated) and copied.
+    /// One rank's slice of `weight`, converted to `dtype` (f32 or bf16); of fp8 the f32 numbers that it stands for, and of
+    /// what fp8 does not quantize all f32 numbers. Thread-safe; only the slice is read (or generated) and copied,
+    /// for scales of fp8 whole rows.
     ///
     /// # Errors
     /// An input error for f16; a failure where `rank` is not below `tp`, or `weight` is not of
@@ -67,6 +80,13 @@ impl WeightSource {
         let data = match dtype {
             DType::F32 => MatrixData::F32(self.rows(weight, rank, tp, all)?),
             DType::Bf16 => MatrixData::Bf16(self.rows(weight, rank, tp, all)?),
+            DType::Fp8 if weight.is_quantized(&self.shape) => {
+                let Fp8Rows { bits, scales } = self.fp8(weight, rank, tp, all)?;
+                let rows = bits.chunks_exact(weight.inputs as usize).zip(&scales);
+                let number = |scale: f32| move |bits: &u8| from_e4m3(*bits) * scale;
+                MatrixData::F32(rows.flat_map(|(row, scale)| row.iter().map(number(*scale))).collect())
+            }
+            DType::Fp8 => MatrixData::F32(self.rows(weight, rank, tp, all)?),
             DType::F16 => {
                 return Err(Error::input_help(
                     format!("weight {}: no matrix on a CPU holds f16", weight.name),
@@ -77,11 +97,37 @@ impl WeightSource {
         Ok(Matrix { outputs: weight.outputs as usize, inputs: weight.inputs as usize, data })
     }
 
+    /// Some rows (outputs) of one rank's slice of `weight` as numbers of e4m3 with the scale of each row: the row's
+    /// largest number over 448. The row is the whole tensor's, so that every TP has the same numbers.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`].
+    pub fn fp8(&self, weight: &Weight, rank: u32, tp: u32, rows: Range<usize>) -> Result<Fp8Rows> {
+        let whole = |part: &WeightPart| match part.shard {
+            Shard::Columns => WeightPart { shard: Shard::Whole, ..*part },
+            Shard::Whole | Shard::Rows => *part,
+        };
+        let width = weight.parts.first().map_or(0, |part| part.tensor.dimensions(&self.shape).1);
+        let columns = weight.parts.first().map_or(0..0, |part| part.slice(&self.shape, rank, tp).1);
+        let of_whole =
+            Weight { parts: weight.parts.iter().map(whole).collect(), inputs: width, ..weight.clone() };
+        let numbers = self.rows::<f32>(&of_whole, rank, tp, rows.clone())?;
+        let mut bits = vec![0; rows.len() * columns.len()];
+        let mut scales = vec![0.0; rows.len()];
+        let numbers = numbers.par_chunks_exact(width.max(1) as usize);
+        let rows = bits.par_chunks_exact_mut(columns.len().max(1)).zip(&mut scales);
+        numbers.zip(rows).for_each(|(numbers, (bits, scale))| {
+            *scale = e4m3::scale_of(numbers);
+            e4m3::quantize(&numbers[columns.clone()], *scale, bits);
+        });
+        Ok(Fp8Rows { bits, scales })
+    }
+
     /// Some rows (outputs) of one rank's slice of `weight` as bytes of `dtype` (f32, bf16 or f16, in
     /// this machine's byte order), so that a weight that is larger than memory can be copied in pieces.
     ///
     /// # Errors
-    /// As [`Self::load`], and a failure where there are no such rows.
+    /// As [`Self::load`], and a failure where there are no such rows; of fp8, whose bytes are those of [`Self::fp8`].
     pub fn bytes(
         &self,
         weight: &Weight,
@@ -97,6 +143,9 @@ impl WeightSource {
             DType::F32 => bytes(self.rows::<f32>(weight, rank, tp, rows)?),
             DType::Bf16 => bytes(self.rows::<half::bf16>(weight, rank, tp, rows)?),
             DType::F16 => bytes(self.rows::<half::f16>(weight, rank, tp, rows)?),
+            DType::Fp8 => {
+                return Err(Error::failed(format!("weight {}: fp8 has scales beside it", weight.name)));
+            }
         })
     }
 

@@ -257,12 +257,12 @@ impl<'a> Builder<'a> {
         if let Some(weight) = weight {
             let weight = &self.weights[weight.index()];
             let numbers = u64::from(weight.inputs) * u64::from(weight.outputs);
-            let read = numbers * precision.weights.bytes();
+            let shape = &self.spec.shape;
             if *kind == Kind::Embed {
-                let row = u64::from(weight.inputs) * precision.weights.bytes();
+                let row = u64::from(weight.inputs) * precision.of_weight(weight, shape).bytes();
                 cost.bytes_read = cost.bytes_read + per(rows, row);
             } else {
-                cost.bytes_read = cost.bytes_read + fixed(read);
+                cost.bytes_read = cost.bytes_read + fixed(precision.weight_bytes(weight, shape));
             }
             if *kind == Kind::MatMul {
                 cost.flops = per(rows, 2 * numbers);

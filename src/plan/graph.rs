@@ -7,10 +7,13 @@ use super::{
     ValueId, Variant, Weight, build, lower,
 };
 
+/// Bytes of the scale of an output of fp8 weights, an f32.
+const SCALE_BYTES: u64 = 4;
+
 /// Number formats of one plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Precision {
-    /// The format of all weights, in memory.
+    /// The format of weights in memory; see [`Precision::of_weight`].
     pub weights: DType,
     /// The format of activations, and so of the messages of all-reduces.
     pub activations: DType,
@@ -24,9 +27,31 @@ impl Precision {
         Self { weights: dtype, activations: dtype, kv: dtype }
     }
 
-    /// The cpu backend's: weights as asked, activations and KV cache in f32.
+    /// A GPU's: weights as asked, activations and KV cache in the same format, or in bf16 beside fp8 weights.
+    pub fn gpu(weights: DType) -> Self {
+        Self { weights, ..Self::uniform(weights.activations()) }
+    }
+
+    /// The cpu backend's: weights as asked, activations and KV cache in f32. It keeps fp8 weights as the f32 numbers
+    /// that they stand for.
     pub fn cpu(weights: DType) -> Self {
+        let weights = if weights == DType::Fp8 { DType::F32 } else { weights };
         Self { weights, activations: DType::F32, kv: DType::F32 }
+    }
+
+    /// The format in which a rank holds a weight: beside fp8 matrices all others have the format of activations.
+    pub fn of_weight(self, weight: &Weight, shape: &ModelShape) -> DType {
+        if self.weights == DType::Fp8 && !weight.is_quantized(shape) {
+            return self.activations;
+        }
+        self.weights
+    }
+
+    /// Bytes of one rank's slice of a weight, with the scales of fp8.
+    pub fn weight_bytes(self, weight: &Weight, shape: &ModelShape) -> u64 {
+        let format = self.of_weight(weight, shape);
+        let scale = if format == DType::Fp8 { SCALE_BYTES } else { 0 };
+        u64::from(weight.outputs) * (u64::from(weight.inputs) * format.bytes() + scale)
     }
 }
 
@@ -153,10 +178,7 @@ impl Plan {
     }
 
     /// Bytes of weights that one rank holds.
-    pub fn weight_bytes(&self, precision: Precision) -> u64 {
-        self.weights
-            .iter()
-            .map(|w| u64::from(w.inputs) * u64::from(w.outputs) * precision.weights.bytes())
-            .sum()
+    pub fn weight_bytes(&self, precision: Precision, shape: &ModelShape) -> u64 {
+        self.weights.iter().map(|weight| precision.weight_bytes(weight, shape)).sum()
     }
 }

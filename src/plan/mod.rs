@@ -38,4 +38,4 @@ pub use operation::{Kind, Lane, Module, Operation, Phase};
 pub use shape::{DType, HeadStep, ModelShape, Rope, RopeScaling};
 pub use value::{Element, OpId, Placement, Rows, Value, ValueId, WeightId};
 pub use variant::{CommDType, SCALED_TOGETHER, Variant};
-pub use weights::{Shard, Tensor, Weight, WeightPart};
+pub use weights::{QUANTIZED, Shard, Tensor, Weight, WeightPart};

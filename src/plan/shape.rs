@@ -13,16 +13,24 @@ words! {
         Bf16 = "bf16",
         /// IEEE half precision: 2 bytes, 11 bits of significand, up to 65504.
         F16 = "f16",
+        /// 8-bit floating point (e4m3, up to 448) with an f32 scale for each output: of linear layers' weights alone.
+        Fp8 = "fp8",
     }
 }
 
 impl DType {
-    /// How many bytes one number takes in memory: 4 for f32, 2 for bf16 and f16.
+    /// How many bytes one number takes in memory: 4 for f32, 2 for bf16 and f16, 1 for fp8 (without scales).
     pub fn bytes(self) -> u64 {
         match self {
             Self::F32 => 4,
             Self::Bf16 | Self::F16 => 2,
+            Self::Fp8 => 1,
         }
+    }
+
+    /// The format of activations, KV cache and all that is not quantized, on a GPU that multiplies by such weights.
+    pub fn activations(self) -> Self {
+        if self == Self::Fp8 { Self::Bf16 } else { self }
     }
 }
 

@@ -654,6 +654,36 @@ fn costs_are_those_of_the_arithmetic() {
 }
 
 #[test]
+fn fp8_weights_are_a_byte_a_number_and_a_scale_an_output() {
+    let plan = |tied| {
+        let mut spec = spec(&Architecture::Standard, 2, 2, Phase::Decode);
+        spec.shape.tied_embeddings = tied;
+        spec.precision = Precision::gpu(DType::Fp8);
+        (Plan::new(&spec).unwrap(), spec)
+    };
+    let step = Step::decode(3, 10, 0);
+    let read = |plan: &Plan, name: &str| {
+        plan.operations[plan.find(name).unwrap().index()].cost.bytes_read.at(&step)
+    };
+    let (own, spec) = plan(false);
+    // activations stay bf16
+    assert_eq!(read(&own, "L1/mlp/down"), 24 * 32 + 4 * 32 + 2 * 3 * 24);
+    assert_eq!(read(&own, "head/logits"), 64 * 32 + 4 * 64 + 2 * 3 * 32);
+    // embedding and norms too
+    assert_eq!(read(&own, "embed/tokens"), 3 * (4 + 2 * 32));
+    assert_eq!(read(&own, "L0/attn/norm"), 2 * 32 + 2 * 3 * 32);
+    let (tied, of_tied) = plan(true);
+    assert_eq!(read(&tied, "head/logits"), 2 * 64 * 32 + 2 * 3 * 32);
+    // of a rank: 32 numbers of each of 5 norms, 64 rows of the embedding, and of each layer four matrices
+    let layer = (64 + 2 * 32) / 2 * 32 + 32 * 32 + 96 / 2 * 32 + 32 * 24;
+    let scales = 4 * ((64 + 2 * 32) / 2 + 32 + 96 / 2 + 32);
+    let rest = 2 * (5 * 32 + 64 * 32);
+    let bytes = |plan: &Plan, spec: &PlanSpec| plan.weight_bytes(spec.precision, &spec.shape);
+    assert_eq!(bytes(&own, &spec), 2 * (layer + scales) + rest + 64 * 32 + 4 * 64);
+    assert_eq!(bytes(&tied, &of_tied), 2 * (layer + scales) + rest + 2 * 64 * 32);
+}
+
+#[test]
 fn a_sharded_head_adds_one_collective_apart() {
     let mut spec = spec(&Architecture::Standard, 2, 2, Phase::Decode);
     spec.lowering.shard_head = true;

@@ -91,6 +91,29 @@ impl Tensor {
         }
     }
 
+    /// True of the matrices of linear layers and the head; false of the embedding, norms and biases.
+    pub fn is_linear(self) -> bool {
+        match self {
+            Self::Query(_)
+            | Self::Key(_)
+            | Self::Value(_)
+            | Self::Output(_)
+            | Self::Gate(_)
+            | Self::Up(_)
+            | Self::Down(_)
+            | Self::Head => true,
+            Self::Embedding
+            | Self::InputNorm(_)
+            | Self::QueryBias(_)
+            | Self::KeyBias(_)
+            | Self::ValueBias(_)
+            | Self::QueryNorm(_)
+            | Self::KeyNorm(_)
+            | Self::PostAttentionNorm(_)
+            | Self::FinalNorm => false,
+        }
+    }
+
     /// Every tensor of a model of this shape, the head also where it is the embedding.
     pub fn all(shape: &ModelShape) -> Vec<Self> {
         let of_layer = |l: u32| {
@@ -147,6 +170,10 @@ pub struct WeightPart {
     pub shard: Shard,
 }
 
+/// What fp8 quantizes and how, for records.
+pub const QUANTIZED: &str =
+    "linear layers, and a head that is not the embedding: e4m3, an f32 scale for each output";
+
 /// What one operation multiplies by: the parts' slices, one below the other (rows are outputs).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Weight {
@@ -164,6 +191,12 @@ impl Weight {
     /// Whether every rank holds all of it.
     pub fn is_whole(&self) -> bool {
         self.parts.iter().all(|part| part.shard == Shard::Whole)
+    }
+
+    /// True of what fp8 quantizes: matrices of linear layers, except a head that is the embedding.
+    pub fn is_quantized(&self, shape: &ModelShape) -> bool {
+        let is_embedding = |tensor| tensor == Tensor::Head && shape.tied_embeddings;
+        self.parts.iter().all(|part| part.tensor.is_linear() && !is_embedding(part.tensor))
     }
 }
 

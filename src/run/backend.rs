@@ -66,7 +66,7 @@ pub trait PlanBackend: Sync {
 
     /// The formats in which it holds weights, activations (and so messages) and the KV cache of a cell.
     fn precision(&self, dtype: DType) -> Precision {
-        Precision::uniform(dtype)
+        Precision::gpu(dtype)
     }
 
     /// The all-reduces that it has. A cell that asks for another is skipped; `nccl` stands for a backend's own.

@@ -240,6 +240,12 @@ fn a_checkpoint_s_numbers_arrive_in_every_format() {
     let top = |value: &Value| number(&value["top_logits"][0][0][1]);
     assert!((top(&found) / top(&expected) - 1.0).abs() < 0.01, "{} {}", top(&found), top(&expected));
     assert_eq!(found, on("cuda", "f16", "1"));
+    let expected = on("cpu", "fp8", "1");
+    for tp in ["1", "2"] {
+        let found = on("cuda", "fp8", tp);
+        let ratio = top(&found) / top(&expected);
+        assert!((ratio - 1.0).abs() < 0.01, "fp8, TP {tp}: {} {}", top(&found), top(&expected));
+    }
 }
 
 #[test]

@@ -55,6 +55,32 @@ fn quality_is_the_one_that_the_cpu_backend_finds() {
     }
 }
 
+/// Windows of more rows than our own kernel multiplies, and of fewer.
+#[test]
+fn fp8_weights_lose_what_they_lose_on_the_cpu() {
+    let device = device!();
+    let place = place();
+    let ids: Vec<String> = (0..161).map(|at| ((at * at * 7 + 3 * at) % 256).to_string()).collect();
+    place.write("ids.txt", &ids.join(" "));
+    for context in ["80", "20"] {
+        let nll = |backend, dtype| {
+            let on =
+                ["evaluate", "--weights", "model", "--tokens-file", "ids.txt", "--context", context];
+            let how = ["--architecture", "standard,ladder", "--dtype", dtype, "--format", "json"];
+            let arguments = [&on[..], &how, &["--tp", "2", "--backend", backend]].concat();
+            let found = device.run(&place, &arguments, &[]).exits(0).json();
+            assert_eq!(found["dtype"], dtype);
+            ["standard", "ladder"].map(|of| case(&found, of)["nll"].as_f64().unwrap())
+        };
+        let (exact, expected, found) = (nll("cpu", "f32"), nll("cpu", "fp8"), nll("cuda", "fp8"));
+        for at in 0..2 {
+            let (lost, off) = (expected[at] - exact[at], found[at] - expected[at]);
+            assert!(lost.abs() > 1e-5, "{context}: nothing was rounded: {exact:?}, {expected:?}");
+            assert!(off.abs() < 0.02, "{context}: {found:?}, on the cpu {expected:?}");
+        }
+    }
+}
+
 /// A window longer than a chunk of prefill, and messages in 8 bits.
 #[test]
 fn chunks_and_rounded_messages_are_those_of_the_cpu_backend() {

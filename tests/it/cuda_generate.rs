@@ -223,11 +223,42 @@ fn short_formats_are_near() {
     let device = device!();
     let place = place();
     for architecture in ["standard", "ladder"] {
-        for (dtype, reference, tolerance) in [("bf16", "bf16", 0.02), ("f16", "f32", 0.02)] {
+        for (dtype, reference, tolerance) in
+            [("bf16", "bf16", 0.02), ("f16", "f32", 0.02), ("fp8", "fp8", 0.02)]
+        {
             let options = |dtype| ["--tp", "2", "--architecture", architecture, "--dtype", dtype];
             let found = cuda(device, &place, &options(dtype), &[]).exits(0).json();
             let expected = cpu(&place, &options(reference));
             close(&expected, &found, tolerance, &format!("{architecture} in {dtype}"));
+        }
+    }
+}
+
+/// Products of up to 64 rows read fp8 weights; more rows, and rows of weights that do not begin on 16 bytes, take
+/// weights that were expanded to bf16.
+#[test]
+fn fp8_weights_are_multiplied_alike_whoever_does_it() {
+    let device = device!();
+    let place = place();
+    let prompt =
+        |tokens: u32| (0..tokens).map(|at| (at * 7 % 250).to_string()).collect::<Vec<_>>().join(" ");
+    place.write("prompts.txt", &format!("{}\n{}\n", prompt(90), prompt(40)));
+    for (name, intermediate, tied) in [("packs", 96, false), ("odd", 100, true)] {
+        let config = serde_json::json!({
+            "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "intermediate_size": intermediate, "vocab_size": 256,
+            "tie_word_embeddings": tied,
+        });
+        place.write(&format!("{name}/config.json"), &config.to_string());
+        for tp in ["1", "2"] {
+            let options = |dtype| ["--model", name, "--dtype", dtype, "--tp", tp];
+            let what = format!("{name} at TP {tp}");
+            let found = cuda(device, &place, &options("fp8"), &[]).exits(0).json();
+            let expected = cpu(&place, &options("fp8"));
+            close(&expected, &found, 0.02, &what);
+            // the rounding shows
+            let exact = distances(&cpu(&place, &options("f32")), &expected, &what);
+            assert!(exact.iter().all(|apart| *apart > 1e-3), "{what}: {exact:?}");
         }
     }
 }

@@ -49,7 +49,7 @@ pub struct Args {
     /// Who generates: auto, cpu, cuda
     #[arg(long, default_value = "auto")]
     pub backend: Backend,
-    /// Format: f32, bf16 (on cpu computed in f32), on cuda f16 too [default: f32; on cuda the checkpoint's, else bf16]
+    /// Format of the weights: f32, bf16, fp8 (on cpu computed in f32), on cuda f16 too [default: f32; on cuda the checkpoint's, else bf16]
     #[arg(long)]
     pub dtype: Option<DType>,
     /// Sample at this temperature instead of taking the likeliest token

@@ -32,7 +32,7 @@ pub struct TextArgs {
     /// Use the text's first tokens alone
     #[arg(long, value_name = "LIMIT", value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens: Option<u32>,
-    /// Format of the weights: f32, bf16 (on cpu computed in f32) [default: f32]
+    /// Format of the weights: f32, bf16, fp8 (on cpu computed in f32) [default: f32]
     #[arg(long)]
     pub dtype: Option<DType>,
     /// Who computes: cpu, cuda

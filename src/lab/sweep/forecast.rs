@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use super::Experiment;
-use crate::machine::hardware::{Profile, Stack, Target};
-use crate::plan::DType;
+use crate::machine::hardware::{Profile, Stack, Target, Tflops};
 use crate::run::sim;
 use crate::run::{Feasibility, Shared};
 use crate::table::{Spec, Status};
@@ -229,13 +228,7 @@ fn nominal(tp: u32) -> Option<Target> {
     profile.hbm_gb_s = NOMINAL_GB_S / f64::from(tp.max(1));
     (profile.hbm_efficiency, profile.compute_efficiency) = (1.0, 1.0);
     let tflops = NOMINAL_GFLOPS_A_CORE / 1e3 * share;
-    for format in [DType::F32, DType::Bf16, DType::F16] {
-        match format {
-            DType::F32 => profile.tflops.f32 = tflops,
-            DType::Bf16 => profile.tflops.bf16 = tflops,
-            DType::F16 => profile.tflops.f16 = tflops,
-        }
-    }
+    profile.tflops = Tflops { bf16: tflops, f16: tflops, f32: tflops };
     target.stack.launch_us = 0.0;
     Some(target)
 }

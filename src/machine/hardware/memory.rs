@@ -211,14 +211,10 @@ fn scores(spec: &Spec, shape: &ModelShape, precision: Precision, stack: &Stack) 
 
 /// One rank's weights; a head tied to the embedding is the embedding, not a second copy of it.
 fn weight_bytes(shape: &ModelShape, decode: &Plan, precision: Precision) -> u64 {
-    let all = decode.weight_bytes(precision);
+    let all = decode.weight_bytes(precision, shape);
     let is_head = |weight: &&crate::plan::Weight| weight.parts.iter().any(|p| p.tensor == Tensor::Head);
-    let head: u64 = decode
-        .weights
-        .iter()
-        .filter(is_head)
-        .map(|w| u64::from(w.inputs) * u64::from(w.outputs) * precision.weights.bytes())
-        .sum();
+    let head: u64 =
+        decode.weights.iter().filter(is_head).map(|weight| precision.weight_bytes(weight, shape)).sum();
     // a rank's part of the head is a copy of its own
     let is_whole = decode.weights.iter().filter(is_head).all(crate::plan::Weight::is_whole);
     if shape.tied_embeddings && is_whole { all - head } else { all }

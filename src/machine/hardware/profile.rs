@@ -96,7 +96,8 @@ impl Tflops {
     /// The peak for operands in this format (TFLOP/s).
     pub fn of(&self, dtype: DType) -> f64 {
         match dtype {
-            DType::Bf16 => self.bf16,
+            // fp8 weights are multiplied by activations in bf16
+            DType::Bf16 | DType::Fp8 => self.bf16,
             DType::F16 => self.f16,
             DType::F32 => self.f32,
         }

@@ -103,12 +103,24 @@ fn pieces_put_together_are_the_whole_in_every_format() {
                         DType::F32 => x.to_ne_bytes().to_vec(),
                         DType::Bf16 => half::bf16::from_f32(*x).to_ne_bytes().to_vec(),
                         DType::F16 => half::f16::from_f32(*x).to_ne_bytes().to_vec(),
+                        DType::Fp8 => unreachable!("below"),
                     })
                     .collect();
                 assert!(pieces == wanted, "{} in pieces of {each} rows as {dtype}", weight.name);
             }
         }
         assert!(source.bytes(weight, 1, 2, DType::F16, 1..rows + 1).is_err());
+        // fp8 has scales beside its bytes
+        assert!(source.bytes(weight, 1, 2, DType::Fp8, 0..rows).is_err());
+        let whole = source.fp8(weight, 1, 2, 0..rows).expect("loads");
+        for each in [1, 3, rows] {
+            let pieces = (0..rows).step_by(each).map(|first| first..(first + each).min(rows));
+            let pieces: Vec<_> =
+                pieces.map(|rows| source.fp8(weight, 1, 2, rows).expect("loads")).collect();
+            let bits: Vec<u8> = pieces.iter().flat_map(|piece| piece.bits.clone()).collect();
+            let scales: Vec<f32> = pieces.iter().flat_map(|piece| piece.scales.clone()).collect();
+            assert!(bits == whole.bits && scales == whole.scales, "{} by {each} rows", weight.name);
+        }
     }
 }
 
@@ -199,4 +211,67 @@ fn what_cannot_be_loaded_is_refused() {
     let beyond = weight_of(Tensor::Gate(9), Shard::Rows, &model.shape, 2);
     let message = checkpoint.load(&beyond, 0, 2, DType::F32).expect_err("layer 9 of 2").to_string();
     assert!(message.contains("model.layers.9.mlp.gate_proj.weight"), "{message}");
+}
+
+/// The numbers of a rank's slice that fp8 stands for.
+fn fp8(
+    source: &WeightSource,
+    shape: &ModelShape,
+    tensor: Tensor,
+    shard: Shard,
+    rank: u32,
+    tp: u32,
+) -> Vec<f32> {
+    let weight = weight_of(tensor, shard, shape, tp);
+    numbers(&source.load(&weight, rank, tp, DType::Fp8).expect("loads"))
+}
+
+/// A scale is of the whole tensor's row, whichever columns of it a rank has.
+#[test]
+fn ranks_together_hold_the_same_fp8_numbers_at_every_tp() {
+    let (_dir, model, sources) = sources();
+    let shape = &model.shape;
+    for source in &sources {
+        let tensors = Tensor::all(shape).into_iter();
+        for tensor in
+            tensors.filter(|tensor| weight_of(*tensor, Shard::Whole, shape, 1).is_quantized(shape))
+        {
+            let whole = fp8(source, shape, tensor, Shard::Whole, 0, 1);
+            let exact = numbers(&load(source, shape, tensor, Shard::Whole, 0, 1));
+            let (rows, columns) = tensor.dimensions(shape);
+            for (row, exact) in whole.chunks(columns as usize).zip(exact.chunks(columns as usize)) {
+                let largest = exact.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+                for (x, exact) in row.iter().zip(exact) {
+                    let most = (exact.abs() / 16.0).max(largest / 448.0 / 1024.0) * 1.0001;
+                    assert!((x - exact).abs() <= most, "{tensor:?}: {x} for {exact}");
+                }
+                assert!(row.iter().any(|x| (x.abs() - largest).abs() <= 1e-6 * largest), "{tensor:?}");
+            }
+            let ranks = |shard| [0, 1].map(|rank| fp8(source, shape, tensor, shard, rank, 2));
+            assert_eq!(ranks(Shard::Rows).concat(), whole, "rows of {tensor:?}");
+            let (each, halves) = (columns as usize / 2, ranks(Shard::Columns));
+            let joined = (0..rows as usize)
+                .flat_map(|row| halves.iter().flat_map(move |half| &half[row * each..(row + 1) * each]));
+            assert!(joined.eq(&whole), "columns of {tensor:?}");
+        }
+    }
+}
+
+#[test]
+fn fp8_leaves_embedding_norms_and_a_tied_head_as_they_are() {
+    let (_dir, model, sources) = sources();
+    let tied = ModelShape { tied_embeddings: true, ..model.shape.clone() };
+    let quantized = |shape: &ModelShape| -> Vec<Tensor> {
+        let is = |tensor: &Tensor| weight_of(*tensor, Shard::Whole, shape, 1).is_quantized(shape);
+        Tensor::all(shape).into_iter().filter(is).collect()
+    };
+    let own_head = ModelShape { tied_embeddings: false, ..model.shape.clone() };
+    let layers = model.shape.layers as usize;
+    assert_eq!((quantized(&tied).len(), quantized(&own_head).len()), (7 * layers, 7 * layers + 1));
+    for source in &sources {
+        for tensor in [Tensor::Embedding, Tensor::InputNorm(0), Tensor::FinalNorm] {
+            let exact = numbers(&load(source, &model.shape, tensor, Shard::Whole, 0, 1));
+            assert_eq!(fp8(source, &model.shape, tensor, Shard::Whole, 0, 1), exact, "{tensor:?}");
+        }
+    }
 }

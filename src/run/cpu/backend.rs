@@ -54,7 +54,7 @@ impl PlanBackend for CpuBackend {
 
     fn feasibility(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> Result<Feasibility> {
         if spec.dtype == DType::F16 {
-            let why = "the cpu backend computes in f32 or bf16, not in f16";
+            let why = "the cpu backend has weights in f32, bf16 or fp8, not in f16";
             return Ok(Feasibility::Skipped(why.into()));
         }
         if let Some(why) = threads_problem(spec) {

@@ -21,7 +21,7 @@ use super::program::Weights;
 use super::rank::{Bound, Kept, Place};
 use crate::base::error::{Error, Result};
 use crate::machine::environment::available_memory;
-use crate::plan::{Architecture, DType, Plan, Tensor, Variant, Weight};
+use crate::plan::{Architecture, DType, Plan, Precision, Tensor, Variant, Weight};
 use crate::run::comm::Broken;
 use crate::run::evaluate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality};
 use crate::run::sample::Sampling;
@@ -144,14 +144,14 @@ pub fn evaluate(
 fn weight_bytes(plans: &[Plan], request: &EvaluateRequest) -> u64 {
     let is_embedding =
         |weight: &Weight| request.model.shape.tied_embeddings && weight.parts[0].tensor == Tensor::Head;
+    let precision = Precision::cpu(request.dtype);
     let mut seen = HashSet::new();
     let mut bytes = 0;
     for plan in plans {
         let weights = plan.weights.iter().filter(|weight| !is_embedding(weight));
         for weight in weights.filter(|weight| seen.insert(&weight.name)) {
             let ranks = if weight.is_whole() { 1 } else { plan.tp };
-            let rows = u64::from(ranks) * u64::from(weight.outputs);
-            bytes += rows * u64::from(weight.inputs) * request.dtype.bytes();
+            bytes += u64::from(ranks) * precision.weight_bytes(weight, &request.model.shape);
         }
     }
     bytes

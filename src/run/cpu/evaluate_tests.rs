@@ -95,7 +95,8 @@ fn every_architecture_loses_what_an_independent_forward_pass_says() {
         assert_eq!(found.len(), 2 * architectures.len());
         let source = WeightSource::open(&model, SEED).unwrap();
         let logits = |architecture: &Architecture, tp: u32, tokens: &[u32]| -> Vec<Vec<f64>> {
-            let reference = Reference { shape: &model.shape, source: &source, tp: tp as usize };
+            let reference =
+                Reference { shape: &model.shape, source: &source, tp: tp as usize, dtype: DType::F32 };
             reference.logits(architecture, tokens).iter().map(|l| log_softmax(l)).collect()
         };
         for (at, window) in request.windows.iter().enumerate() {

@@ -67,6 +67,7 @@ impl Case {
             DType::F32 => Dtype::F32,
             DType::Bf16 => Dtype::BF16,
             DType::F16 => Dtype::F16,
+            DType::Fp8 => unreachable!("no checkpoint is stored so"),
         };
         let tensors: Vec<_> =
             self.tensors.iter().map(|name| (name, self.bytes(&source, &model.shape, name))).collect();
@@ -104,7 +105,7 @@ fn every_family_computes_what_transformers_does() {
         assert!(model.has_weights, "{what}");
         // another seed: it is the checkpoint that is read
         let source = WeightSource::open(&model, seed + 1).unwrap();
-        let reference = Reference { shape: &model.shape, source: &source, tp: 1 };
+        let reference = Reference { shape: &model.shape, source: &source, tp: 1, dtype: DType::F32 };
         let logits = reference.logits(&Architecture::Standard, &tokens);
         for (position, (logits, golden)) in logits.iter().zip(&case.nll).enumerate() {
             let total = logits.iter().map(|logit| logit.exp()).sum::<f64>().ln();

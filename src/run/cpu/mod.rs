@@ -50,9 +50,9 @@ fn refuse_f16(dtype: DType) -> Result<()> {
     match dtype {
         DType::F16 => Err(Error::input_help(
             "the cpu backend does not compute with f16 weights",
-            "use f32 or bf16",
+            "use f32, bf16 or fp8",
         )),
-        DType::F32 | DType::Bf16 => Ok(()),
+        DType::F32 | DType::Bf16 | DType::Fp8 => Ok(()),
     }
 }
 

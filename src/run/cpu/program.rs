@@ -177,7 +177,7 @@ impl Weights {
         }
         let in_panels = || wanted.iter().filter(|(_, in_panels)| *in_panels).map(|(weight, _)| *weight);
         let sizes = in_panels().map(|weight| (weight.outputs as usize, weight.inputs as usize));
-        let format = if dtype == DType::F32 { Format::F32 } else { Format::Bf16 };
+        let format = if dtype == DType::Bf16 { Format::Bf16 } else { Format::F32 };
         let all = Panels::of_all(sizes, format, in_panels().map(load))?;
         for (weight, panels) in in_panels().zip(all) {
             self.by_name.insert(weight.name.clone(), Held::Panels(Arc::new(panels)));

@@ -4,10 +4,7 @@
 //! link, emulated or simulated, counts the bytes of the format.
 
 use crate::plan::{CommDType, SCALED_TOGETHER};
-
-/// The largest number of e4m3, and its least exponent of normal numbers.
-const E4M3_MOST: f32 = 448.0;
-const E4M3_LEAST_EXPONENT: i32 = -6;
+use arithmetic::e4m3::{self, from_e4m3, to_e4m3};
 
 /// Writes what each number of `x` becomes in messages of a format. Rows have so many columns; each
 /// [`SCALED_TOGETHER`] columns of a row share a scale, which makes the largest of them the largest number of the
@@ -22,7 +19,7 @@ pub(in crate::run) fn quantize(x: &[f32], columns: usize, to: CommDType, y: &mut
                     y.copy_from_slice(x);
                     continue;
                 }
-                CommDType::F8 => (E4M3_MOST, e4m3),
+                CommDType::F8 => (e4m3::MOST, |x| from_e4m3(to_e4m3(x))),
                 CommDType::Int8 => (127.0, f32::round_ties_even),
             };
             let scale = largest / most;
@@ -33,45 +30,11 @@ pub(in crate::run) fn quantize(x: &[f32], columns: usize, to: CommDType, y: &mut
     }
 }
 
-/// The nearest number of e4m3 (4 bits of exponent, 3 of significand; of two the even one), which saturates.
-fn e4m3(x: f32) -> f32 {
-    if x == 0.0 || !x.is_finite() {
-        return x;
-    }
-    let exponent = ((x.to_bits() >> 23 & 0xff) as i32 - 127).max(E4M3_LEAST_EXPONENT);
-    let step = f32::from_bits(((exponent - 3 + 127) as u32) << 23);
-    ((x / step).round_ties_even() * step).clamp(-E4M3_MOST, E4M3_MOST)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    /// All numbers of e4m3 from their bits (OCP 8-bit floating point, 2023): no infinities, one NaN.
-    fn all_e4m3() -> Vec<f32> {
-        let positive = (0_u8..0x7f).map(|bits| {
-            let (exponent, significand) = (i32::from(bits >> 3), f32::from(bits & 7));
-            match exponent {
-                0 => significand / 8.0 * 2_f32.powi(-6),
-                _ => (1.0 + significand / 8.0) * 2_f32.powi(exponent - 7),
-            }
-        });
-        positive.flat_map(|x| [x, -x]).collect()
-    }
-
-    #[test]
-    fn numbers_of_e4m3_stay_and_others_become_the_nearest() {
-        let all = all_e4m3();
-        assert_eq!(all.iter().copied().fold(0.0, f32::max), 448.0);
-        assert!(all.iter().all(|x| e4m3(*x) == *x));
-        for at in -46_000..46_000 {
-            let x = at as f32 / 100.0 + 0.003;
-            let best = all.iter().map(|y| (x - y).abs()).fold(f32::INFINITY, f32::min);
-            assert!(((x - e4m3(x)).abs() - best).abs() <= 1e-6, "{x} became {}", e4m3(x));
-        }
-    }
 
     proptest! {
         #[test]

@@ -12,6 +12,7 @@ use super::placement::Placement;
 use super::rank::{Place, Rank};
 use super::watch::{Gather, Note, Pace, Watch};
 use crate::model::Model;
+use crate::plan::{DType, QUANTIZED};
 use crate::run::comm::{Broken, Group, Patience};
 use crate::run::computed::{Comparison, Computed};
 use crate::run::measure::{Times, combine, emulated_link, phase_name, prompts};
@@ -281,7 +282,7 @@ fn environment(
     plan_hashes: &[String],
 ) -> Environment {
     let weights = if model.has_weights { "checkpoint" } else { "random, from the seed" };
-    Environment::from([
+    let mut environment = Environment::from([
         ("backend".into(), json!("cpu")),
         ("instruction_set".into(), json!(instruction_sets.first())),
         ("compute_threads".into(), json!(spec.tp * threads(spec))),
@@ -293,5 +294,9 @@ fn environment(
         ("kv_cache".into(), json!("f32")),
         ("plan_hashes".into(), json!(plan_hashes)),
         ("parameters".into(), json!(model.shape.parameters())),
-    ])
+    ]);
+    if spec.dtype == DType::Fp8 {
+        environment.insert("quantized".into(), json!(QUANTIZED));
+    }
+    environment
 }

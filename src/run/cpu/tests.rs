@@ -20,6 +20,8 @@ pub(super) struct Reference<'a> {
     pub shape: &'a ModelShape,
     pub source: &'a WeightSource,
     pub tp: usize,
+    /// The format of the weights: f32, or fp8 as the numbers that it stands for.
+    pub dtype: DType,
 }
 
 impl Reference<'_> {
@@ -27,7 +29,7 @@ impl Reference<'_> {
         let (outputs, inputs) = tensor.dimensions(self.shape);
         let parts = vec![WeightPart { tensor, shard: Shard::Whole }];
         let weight = Weight { name: tensor.hf_name(), parts, outputs, inputs };
-        let matrix = self.source.load(&weight, 0, 1, DType::F32).unwrap();
+        let matrix = self.source.load(&weight, 0, 1, self.dtype).unwrap();
         let MatrixData::F32(data) = matrix.data else { unreachable!() };
         Whole { columns: inputs as usize, data: data.into_iter().map(f64::from).collect() }
     }
@@ -357,11 +359,20 @@ pub(super) const ALL: [&str; 20] = [
     "upper-bound",
 ];
 
-/// Prefill, decode through the cache, and sharding all agree with the independent forward pass: the
-/// logits at the prompt's end, every token's likelihood, and every greedy token.
 #[test]
 fn every_architecture_agrees_with_an_independent_forward_pass() {
-    for architecture in ALL {
+    agree_with_an_independent_forward_pass(&ALL, DType::F32);
+}
+
+#[test]
+fn fp8_weights_agree_with_an_independent_forward_pass_of_the_same_numbers() {
+    agree_with_an_independent_forward_pass(&["standard", "ladder", "parallel", "desync:2"], DType::Fp8);
+}
+
+/// Prefill, decode through the cache, and sharding all agree with the independent forward pass: the
+/// logits at the prompt's end, every token's likelihood, and every greedy token.
+fn agree_with_an_independent_forward_pass(architectures: &[&str], dtype: DType) {
+    for architecture in architectures {
         for tp in [1, 2, 3, 4] {
             let mut model = tiny();
             if tp == 3 {
@@ -370,10 +381,11 @@ fn every_architecture_agrees_with_an_independent_forward_pass() {
             let source = WeightSource::open(&model, SEED).unwrap();
             let asked = GenerateRequest {
                 model: model.clone(),
+                dtype,
                 ..request(architecture, tp, vec![PROMPT.to_vec()])
             };
             let generated = generate(&asked, &mut |_| ()).unwrap();
-            let reference = Reference { shape: &model.shape, source: &source, tp: tp as usize };
+            let reference = Reference { shape: &model.shape, source: &source, tp: tp as usize, dtype };
             let architecture: Architecture = architecture.parse().unwrap();
             let mut tokens = PROMPT.to_vec();
             tokens.extend(&generated.tokens[0]);
@@ -453,13 +465,16 @@ fn a_batch_of_unequal_prompts_gives_what_each_gives_alone() {
 }
 
 #[test]
-fn bf16_weights_are_close_to_f32() {
-    let mut narrow = request("ladder", 2, vec![PROMPT.to_vec()]);
-    narrow.dtype = DType::Bf16;
-    let narrow = generate(&narrow, &mut |_| ()).unwrap();
+fn bf16_and_fp8_weights_are_close_to_f32() {
     let wide = generate_with("ladder", 2);
-    let difference = (narrow.nll[0].unwrap() - wide.nll[0].unwrap()).abs();
-    assert!(difference > 0.0 && difference < 0.05, "{difference}");
+    let difference = |dtype| {
+        let asked = GenerateRequest { dtype, ..request("ladder", 2, vec![PROMPT.to_vec()]) };
+        let narrow = generate(&asked, &mut |_| ()).unwrap();
+        (narrow.nll[0].unwrap() - wide.nll[0].unwrap()).abs()
+    };
+    let [bf16, fp8] = [DType::Bf16, DType::Fp8].map(difference);
+    assert!(bf16 > 0.0 && bf16 < 0.05, "{bf16}");
+    assert!(fp8 > bf16 && fp8 < 0.2, "{fp8}");
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub(super) struct Product {
     pub rows: u32,
     pub inputs: u32,
     pub outputs: u32,
+    /// The format of the weights.
+    pub format: DType,
     /// Whether the results are f32.
     pub logits: bool,
     /// Whether every rank computes the same product.
@@ -44,15 +46,22 @@ impl Product {
 
     /// The product with one of its weights, by our own kernel.
     pub fn by_own_kernel(&self, kernels: Source<'_>, weight: DevicePtr) -> Result<Call> {
-        let &Self { rows, inputs, outputs, logits, multiprocessors, x, out, .. } = self;
-        let product = OwnProduct { rows, inputs, outputs, logits, multiprocessors, x, weight, out };
+        let &Self { rows, inputs, outputs, format, logits, multiprocessors, x, out, .. } = self;
+        let weights = format;
+        let product =
+            OwnProduct { rows, inputs, outputs, weights, logits, multiprocessors, x, weight, out };
         let (function, launch, arguments) = product.launch(kernels)?;
         Ok(Call::Kernel { function, launch, arguments })
     }
 
     /// Whether our own kernel can do it.
-    fn fits_own_kernel(&self, dtype: DType) -> bool {
-        self.rows <= matvec::most_rows(dtype, self.inputs)
+    fn fits_own_kernel(&self) -> bool {
+        self.rows <= matvec::most_rows(self.format, self.inputs)
+    }
+
+    /// Whether there is a choice: fp8 weights are multiplied by our own kernel alone.
+    fn has_choice(&self) -> bool {
+        self.format != DType::Fp8
     }
 }
 
@@ -96,7 +105,8 @@ pub(super) fn choice(dtype: DType, products: &[Product], times: &[ProductTimes])
         let timed = times.iter().find(|t| (t.rows, t.inputs, t.outputs) == *shape);
         timed.map_or_else(|| usual.way(*shape), ProductTimes::way) == Way::Own
     };
-    MatvecChoice::Measured(products.iter().map(Product::shape).filter(is_own).collect())
+    let products = products.iter().filter(|product| product.has_choice());
+    MatvecChoice::Measured(products.map(Product::shape).filter(is_own).collect())
 }
 
 /// Times the products of a decode step; cuBLASLt remembers its fastest algorithms. Takes some
@@ -114,10 +124,10 @@ pub(super) fn measure(
     if asked == Some(Way::Own) {
         return Ok(Vec::new());
     }
-    let timed: Vec<_> = products.iter().filter(|product| alone || !product.whole).collect();
+    let timed: Vec<_> = products.iter().filter(|p| p.has_choice() && (alone || !p.whole)).collect();
     let mut one = |(at, product): (usize, &&Product)| {
         on_phase(&format!("timing matrix products, {} of {}", at + 1, timed.len()));
-        let own = asked.is_none() && product.fits_own_kernel(engine.dtype());
+        let own = asked.is_none() && product.fits_own_kernel();
         measure_one(engine, product, own, products)
     };
     timed.iter().enumerate().map(&mut one).collect()
@@ -183,6 +193,7 @@ mod tests {
             rows,
             inputs,
             outputs: 64,
+            format: DType::F32,
             logits: false,
             whole: false,
             in_layer: true,

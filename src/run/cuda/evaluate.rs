@@ -73,7 +73,8 @@ fn engine(
     let setup = Setup {
         model: request.model.clone(),
         architecture: architecture.clone(),
-        dtype: request.dtype,
+        weights: request.dtype,
+        dtype: request.dtype.activations(),
         tp,
         seed: request.seed,
         sampling: Sampling::Greedy,

@@ -39,7 +39,8 @@ pub fn generate(
     let setup = Setup {
         model: request.model.clone(),
         architecture: request.architecture.clone(),
-        dtype: request.dtype,
+        weights: request.dtype,
+        dtype: request.dtype.activations(),
         tp: request.tp,
         seed: request.seed,
         sampling: request.sampling(),

@@ -121,7 +121,9 @@ fn short_formats_are_near() {
     for model in ["tiny", "stories-110m"] {
         for architecture in ["standard", "ladder", "parallel"] {
             // the cpu backend keeps activations in f32 and knows no f16
-            for (dtype, reference) in [(DType::Bf16, DType::Bf16), (DType::F16, DType::F32)] {
+            for (dtype, reference) in
+                [(DType::Bf16, DType::Bf16), (DType::F16, DType::F32), (DType::Fp8, DType::Fp8)]
+            {
                 let expected = on_cpu(&request(model, architecture, 2, reference));
                 let found = on_gpu(&request(model, architecture, 2, dtype), true);
                 let apart = difference(&expected, &found);

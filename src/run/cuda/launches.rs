@@ -1,7 +1,10 @@
 //! From an operation of the plan to what is launched for it: kernels, matrix products, collectives, each
 //! with its arguments and its geometry for a step of a given size.
 
+use std::ops::Range;
+
 use super::blas::MatMul;
+use super::fp8;
 use super::kernels::{Source, attention, geometry, matvec};
 use super::multiply::{MatvecChoice, OwnProduct, Way, matmul_shape};
 use super::one_shot::OneShot;
@@ -10,7 +13,7 @@ use super::rank::{Activations, RankMemory};
 use super::size::StepSize;
 use crate::base::error::{Error, Result};
 use crate::machine::driver::{Arguments, DevicePtr, Function, Launch, Memory};
-use crate::plan::{Element, Kind, ModelShape, Operation, Phase, Rows, ValueId};
+use crate::plan::{DType, Element, Kind, ModelShape, Operation, Phase, Rows, ValueId};
 use crate::run::comm::Exchange;
 use crate::run::sample::Sampling;
 
@@ -178,7 +181,7 @@ impl Binder<'_> {
                 arguments.pointer(read(0)).pointer(write(0)).f32(1.0 / plan.tp as f32).u64(elements);
                 one(self.kernel("mean_share", self.elementwise(elements), arguments))
             }
-            Kind::MatMul => one(self.matmul(at, operation, size, weight()?)),
+            Kind::MatMul => self.matmul(at, operation, size, weight()?),
             Kind::RopeAppend => one(self.rope_append(operation, size)),
             Kind::BiasRopeAppend => {
                 let (heads, kv_heads) = self.heads();
@@ -286,32 +289,51 @@ impl Binder<'_> {
         operation: &Operation,
         size: &StepSize,
         weight: DevicePtr,
-    ) -> Result<Call> {
+    ) -> Result<Vec<Call>> {
         let plan = &self.program.plan;
+        let named = operation.weight.map(|id| &plan.weights[id.index()]);
+        let weights =
+            named.map_or(self.program.dtype, |w| self.program.precision.of_weight(w, self.shape));
         let out = &plan.values[operation.writes[0].index()];
         let (inputs, outputs) = (self.columns(operation.reads[0]), out.columns);
         let rows = size.rows_of(out.rows, self.rank.index, plan.tp);
         let logits = out.element == Element::Logit;
         let (x, out) = (self.value(operation.reads[0]), self.value(operation.writes[0]));
-        let way = self.way(rows, inputs, outputs);
-        if way != Way::Library {
+        let free = self.free_multiprocessors(at);
+        let own = |part: Range<u32>| {
+            let (x_row, out_row) =
+                (self.program.dtype.bytes(), if logits { 4 } else { self.program.dtype.bytes() });
+            let first = u64::from(part.start);
             let product = OwnProduct {
-                rows,
+                rows: part.len() as u32,
                 inputs,
                 outputs,
+                weights,
                 logits,
-                multiprocessors: self.free_multiprocessors(at),
-                x,
+                multiprocessors: free,
+                x: x.offset(first * u64::from(inputs) * x_row),
                 weight,
-                out,
+                out: out.offset(first * u64::from(outputs) * out_row),
             };
             let (function, geometry, arguments) = product.launch(self.kernels)?;
-            return self.kernel_with(function, geometry, arguments);
-        }
-        let free = self.free_multiprocessors(at);
+            self.kernel_with(function, geometry, arguments)
+        };
         let sm_target = (free < self.whole).then_some(free);
         let shape = matmul_shape(self.program, rows, [inputs, outputs], logits, sm_target);
-        Ok(Call::MatMul { shape, x, w: weight, out })
+        if weights == DType::Fp8 {
+            if let Some(parts) = fp8::own_rows(rows, inputs) {
+                return parts.map(own).collect();
+            }
+            let expanded = self.rank.expanded.ptr();
+            let (function, launch, arguments) =
+                fp8::expand(self.kernels, [weight, expanded], [inputs, outputs], free)?;
+            let expand = self.kernel_with(function, launch, arguments)?;
+            return Ok(vec![expand, Call::MatMul { shape, x, w: expanded, out }]);
+        }
+        match self.way(rows, inputs, outputs) {
+            Way::Own => Ok(vec![own(0..rows)?]),
+            Way::Library => Ok(vec![Call::MatMul { shape, x, w: weight, out }]),
+        }
     }
 
     /// Query and KV heads of this rank.

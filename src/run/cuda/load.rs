@@ -4,12 +4,13 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::fp8;
 use super::kernels::{Kernels, geometry};
 use super::rank::Weights;
 use crate::base::error::Result;
 use crate::machine::driver::{Arguments, Gpu, Memory, Stream};
-use crate::model::WeightSource;
-use crate::plan::{DType, ModelShape, Plan, Weight};
+use crate::model::{Fp8Rows, WeightSource};
+use crate::plan::{DType, ModelShape, Plan, Precision, Weight};
 
 /// Bytes of host memory that a piece of a weight takes (one row at least).
 const PIECE_BYTES: usize = 64 << 20;
@@ -21,7 +22,7 @@ pub(super) struct Loader<'a> {
     pub kernels: &'a Kernels,
     pub source: &'a WeightSource,
     pub shape: &'a ModelShape,
-    pub dtype: DType,
+    pub precision: Precision,
     pub tp: u32,
 }
 
@@ -35,8 +36,11 @@ impl Loader<'_> {
         alive: &dyn Fn() -> Result<()>,
         on_phase: &mut dyn FnMut(&str),
     ) -> Result<Vec<Weights>> {
-        let own = bytes(plan, self.dtype, |w| !w.is_whole());
-        let total = bytes(plan, self.dtype, Weight::is_whole) + own * ranks.len() as u64;
+        let bytes = |pick: fn(&Weight) -> bool| -> u64 {
+            let weights = plan.weights.iter().filter(|weight| pick(weight));
+            weights.map(|weight| self.precision.weight_bytes(weight, self.shape)).sum()
+        };
+        let total = bytes(Weight::is_whole) + bytes(|w| !w.is_whole()) * ranks.len() as u64;
         let what = if self.source.is_random() { "making random weights" } else { "loading weights" };
         let (mut done, mut reported) = (0u64, Instant::now());
         on_phase(what);
@@ -73,27 +77,65 @@ impl Loader<'_> {
         rank: u32,
         loaded: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<Memory> {
-        let row = weight.inputs as usize * self.dtype.bytes() as usize;
-        let bytes = weight.outputs as u64 * row as u64;
+        let format = self.precision.of_weight(weight, self.shape);
+        let row = weight.inputs as usize * format.bytes() as usize;
+        let bytes = match format {
+            DType::Fp8 => fp8::bytes(weight),
+            _ => weight.outputs as u64 * row as u64,
+        };
         let memory = self.gpu.allocate(bytes, &format!("weight {} of rank {rank}", weight.name))?;
         if self.source.is_random() {
-            self.make(weight, rank, &memory)?;
+            match format {
+                DType::Fp8 => self.make_fp8(weight, rank, &memory)?,
+                _ => self.make(weight, rank, format, &memory)?,
+            }
             loaded(bytes)?;
             return Ok(memory);
         }
-        let rows = (PIECE_BYTES / row.max(1)).max(1);
+        let read = match format {
+            // whole rows, as f32
+            DType::Fp8 => 4 * weight.parts[0].tensor.dimensions(self.shape).1 as usize,
+            _ => row,
+        };
+        let rows = (PIECE_BYTES / read.max(1)).max(1);
         let outputs = weight.outputs as usize;
         for first in (0..outputs).step_by(rows) {
             let piece = first..(first + rows).min(outputs);
-            let numbers = self.source.bytes(weight, rank, self.tp, self.dtype, piece)?;
+            let numbers = match format {
+                DType::Fp8 => {
+                    let Fp8Rows { bits, scales } = self.source.fp8(weight, rank, self.tp, piece)?;
+                    let at = fp8::scales_at((outputs * row) as u64) + 4 * first as u64;
+                    memory.upload(at, bytemuck::cast_slice(&scales))?;
+                    bits
+                }
+                _ => self.source.bytes(weight, rank, self.tp, format, piece)?,
+            };
             memory.upload((first * row) as u64, &numbers)?;
             loaded(numbers.len() as u64)?;
         }
         Ok(memory)
     }
 
+    /// Makes random numbers in fp8 where they are needed.
+    fn make_fp8(&self, weight: &Weight, rank: u32, memory: &Memory) -> Result<()> {
+        let multiprocessors = self.gpu.info().multiprocessors;
+        let numbers = u64::from(weight.inputs) * u64::from(weight.outputs);
+        let (mut out, mut scales) = (memory.ptr(), memory.ptr().offset(fp8::scales_at(numbers)));
+        for part in &weight.parts {
+            let Some(random) = self.source.random_stream(part.tensor) else { continue };
+            let slice = (part, self.shape, rank, self.tp);
+            let (function, launch, mut arguments) =
+                fp8::random(self.kernels.of(false), &random, slice, [out, scales], multiprocessors)?;
+            self.stream.launch(&function, &launch, &mut arguments)?;
+            let (rows, columns) = part.slice(self.shape, rank, self.tp);
+            out = out.offset(rows.len() as u64 * columns.len() as u64);
+            scales = scales.offset(4 * rows.len() as u64);
+        }
+        Ok(())
+    }
+
     /// Makes random numbers where they are needed.
-    fn make(&self, weight: &Weight, rank: u32, memory: &Memory) -> Result<()> {
+    fn make(&self, weight: &Weight, rank: u32, format: DType, memory: &Memory) -> Result<()> {
         let function = self.kernels.get("random_fill")?;
         let mut out = memory.ptr();
         for part in &weight.parts {
@@ -108,14 +150,8 @@ impl Loader<'_> {
             arguments.u32(columns.len() as u32).u64(rows.len() as u64);
             let geometry = geometry::elements(numbers, self.gpu.info().multiprocessors);
             self.stream.launch(&function, &geometry, &mut arguments)?;
-            out = out.offset(numbers * self.dtype.bytes());
+            out = out.offset(numbers * format.bytes());
         }
         Ok(())
     }
-}
-
-/// Bytes of the weights that `pick` picks, on one rank.
-fn bytes(plan: &Plan, dtype: DType, pick: impl Fn(&Weight) -> bool) -> u64 {
-    let weights = plan.weights.iter().filter(|w| pick(w));
-    weights.map(|w| u64::from(w.inputs) * u64::from(w.outputs) * dtype.bytes()).sum()
 }

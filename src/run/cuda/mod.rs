@@ -13,6 +13,7 @@
 //! | `size` | how many rows of which sequences a step processes |
 //! | `launches` | from an operation to kernels with arguments and geometry |
 //! | `multiply` | who multiplies few rows by a matrix, and the launch of our own kernel |
+//! | `fp8` | weights in fp8: their memory, their products |
 //! | `collective`, `transfer` | who executes collectives: loopback, emulated, NCCL; and what each moves |
 //! | `one_shot` | all-reduces that read the other ranks' memory |
 //! | `clock` | how the clock that a GPU's kernels read ticks |
@@ -44,6 +45,7 @@ mod collective;
 pub mod cupti;
 pub mod engine;
 mod evaluate;
+mod fp8;
 mod generate;
 mod generation;
 pub mod gpus;

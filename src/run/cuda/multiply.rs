@@ -36,7 +36,7 @@ impl MatvecChoice {
     pub fn usual(dtype: DType) -> Self {
         match dtype {
             DType::F32 => Self::UpTo(4),
-            DType::Bf16 | DType::F16 => Self::UpTo(16),
+            DType::Bf16 | DType::F16 | DType::Fp8 => Self::UpTo(16),
         }
     }
 
@@ -76,6 +76,8 @@ pub(super) struct OwnProduct {
     pub rows: u32,
     pub inputs: u32,
     pub outputs: u32,
+    /// The format of the weights.
+    pub weights: DType,
     /// Whether results are f32.
     pub logits: bool,
     /// Multiprocessors that it can count on.
@@ -88,9 +90,8 @@ pub(super) struct OwnProduct {
 impl OwnProduct {
     /// The kernel, its geometry and its arguments.
     pub fn launch(&self, kernels: Source<'_>) -> Result<(Function, Launch, Arguments)> {
-        let &Self { rows, inputs, outputs, multiprocessors, x, weight, out, .. } = self;
-        let dtype = kernels.options().dtype;
-        let chosen = matvec::matvec_geometry(dtype, rows, inputs, outputs, multiprocessors);
+        let &Self { rows, inputs, outputs, weights, multiprocessors, x, weight, out, .. } = self;
+        let chosen = matvec::matvec_geometry(weights, rows, inputs, outputs, multiprocessors);
         let name = if self.logits { "matvec_logits" } else { "matvec" };
         let function = kernels.get_with(name, &chosen.defines)?;
         function.set_shared(chosen.geometry.shared_bytes)?;

@@ -13,11 +13,11 @@ use crate::table::Spec;
 /// of both steps, scratch of attention and the workspace of matrix products (bytes). An input error,
 /// with the arithmetic, where TP does not divide the model.
 pub fn memory_need(spec: &Spec, shape: &ModelShape, multiprocessors: u32) -> Result<MemoryNeed> {
-    let precision = Precision::uniform(spec.dtype);
+    let precision = Precision::gpu(spec.dtype);
     let lowering = Lowering { shard_head: spec.shard_head, ..Program::lowering(false) };
     let program = |phase| Program::new(&spec.plan(shape, phase, precision, lowering), 0);
     let sizes = Sizes {
-        dtype: spec.dtype,
+        dtype: precision.activations,
         tp: spec.tp,
         batch: spec.batch,
         capacity: spec.prompt_tokens.saturating_add(spec.output_tokens),
@@ -51,5 +51,25 @@ mod tests {
         let sharded = memory_need(&Spec { shard_head: true, ..spec }, &shape_70b(), 132).unwrap();
         assert_eq!(need.weights - sharded.weights, 2 * v * h / 8 * 7);
         assert_eq!(sharded.workspace - need.workspace, 4 * 16 * v);
+    }
+
+    #[test]
+    fn fp8_needs_a_byte_a_number_a_scale_an_output_and_room_to_expand_the_largest_weight() {
+        let wide = Spec { tp: 8, dtype: DType::Bf16, batch: 16, ..spec("ladder", "llama-3-70b") };
+        let spec = Spec { dtype: DType::Fp8, ..wide.clone() };
+        let [need, wide] = [&spec, &wide].map(|spec| memory_need(spec, &shape_70b(), 132).unwrap());
+        let (h, v) = (8192_u64, 128_256_u64);
+        let numbers = (h * h + 2 * h * 1024 + h * h + 3 * h * 28672) / 8;
+        let outputs = (h + 2 * 1024 + 2 * 28672) / 8 + 2 * h;
+        let layer = numbers + 4 * outputs + 2 * 2 * h;
+        // the head like other linear layers; embedding and norms in bf16
+        assert_eq!(need.weights, 80 * layer + (v * h + 4 * v) + 2 * v * h + 2 * h);
+        assert_eq!((need.kv, need.activations), (wide.kv, wide.activations));
+        // gate and up of a prefill; of decode's 16 rows and the head's none is expanded
+        assert_eq!(need.workspace - wide.workspace, 2 * h * 2 * 28672 / 8);
+        // the head that is the embedding stays as it is
+        let tied = ModelShape { tied_embeddings: true, ..shape_70b() };
+        let need = memory_need(&spec, &tied, 132).unwrap();
+        assert_eq!(need.weights, 80 * layer + 2 * v * h + 2 * h);
     }
 }

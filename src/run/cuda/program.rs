@@ -7,8 +7,8 @@ use crate::base::error::{Error, Result};
 #[cfg(test)]
 use crate::plan::{Architecture, ModelShape, Phase};
 use crate::plan::{
-    Buffer, BufferId, CommDType, DType, Element, Kind, Lane, Lowering, Operation, Plan, PlanSpec, Rows,
-    ValueId,
+    Buffer, BufferId, CommDType, DType, Element, Kind, Lane, Lowering, Operation, Plan, PlanSpec,
+    Precision, Rows, ValueId,
 };
 
 /// A plan and what all ranks share about it.
@@ -16,8 +16,10 @@ use crate::plan::{
 pub struct Program {
     /// The plan, lowered as the native stack asks.
     pub plan: Plan,
-    /// Format of weights, activations and KV cache.
+    /// Format of activations and KV cache.
     pub dtype: DType,
+    /// The formats of weights.
+    pub(super) precision: Precision,
     /// The format of the messages of all-reduces.
     pub(super) comm_dtype: CommDType,
     /// The buffers into which values are placed, as the plan's liveness allows.
@@ -31,7 +33,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Builds a phase's plan, everything in one format; `base` is the number of operations before it in the
+    /// Builds a phase's plan; `base` is the number of operations before it in the
     /// trace's table. An input error where TP does not divide the model, with the arithmetic.
     pub fn new(spec: &PlanSpec, base: u32) -> Result<Self> {
         let dtype = spec.precision.activations;
@@ -45,6 +47,7 @@ impl Program {
             buffer_of: assigned.of_value,
             names,
             dtype,
+            precision: spec.precision,
             comm_dtype,
             base,
             plan,
@@ -71,7 +74,7 @@ impl Program {
             architecture: architecture.clone(),
             tp,
             phase,
-            precision: crate::plan::Precision::uniform(dtype),
+            precision: Precision::gpu(dtype),
             lowering: Self::lowering(all_logits),
             variant: crate::plan::Variant::default(),
             batch: 1,

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::fp8;
 use super::kernels::{attention, geometry};
 use super::program::Program;
 use super::size::StepSize;
@@ -87,6 +88,12 @@ impl Sizes {
         if local_ranks == 1 { longest * u64::from(self.tp) } else { 0 }
     }
 
+    /// Bytes of a rank's largest weight that a step of a phase expands from fp8.
+    pub fn expanded_bytes(&self, shape: &ModelShape, prefill: &Program, decode: &Program) -> u64 {
+        let of = |program: &Program| fp8::expanded_bytes(program, shape, &self.step(program));
+        of(prefill).max(of(decode))
+    }
+
     /// What all local ranks need together; `workspace` is what libraries need beside it.
     pub fn need(
         &self,
@@ -97,8 +104,7 @@ impl Sizes {
         workspace: u64,
     ) -> MemoryNeed {
         let ranks = u64::from(local_ranks);
-        let bytes =
-            |weight: &Weight| u64::from(weight.inputs) * u64::from(weight.outputs) * self.dtype.bytes();
+        let bytes = |weight: &Weight| decode.precision.weight_bytes(weight, shape);
         let is_tied_head =
             |w: &Weight| shape.tied_embeddings && w.parts.iter().any(|p| p.tensor == Tensor::Head);
         let weights = decode.plan.weights.iter().filter(|w| !is_tied_head(w));
@@ -119,6 +125,7 @@ impl Sizes {
             scores: 0,
             workspace: workspace
                 .saturating_add(scratch.saturating_mul(ranks))
+                .saturating_add(self.expanded_bytes(shape, prefill, decode).saturating_mul(ranks))
                 .saturating_add(self.rope_bytes(shape))
                 .saturating_add(self.gathered_bytes(prefill, decode, local_ranks)),
         }
@@ -256,6 +263,8 @@ pub(super) struct RankMemory {
     pub partial: Memory,
     /// Into how many parts decode attention splits the context.
     pub splits: u32,
+    /// An fp8 weight in the format of activations, for a product of many rows.
+    pub expanded: Memory,
 }
 
 impl RankMemory {
@@ -267,6 +276,7 @@ impl RankMemory {
         index: u32,
         weights: Weights,
         rope: Arc<Memory>,
+        expanded_bytes: u64,
     ) -> Result<Self> {
         let bytes = sizes.cache_bytes(shape);
         let cache = |what: &str| -> Result<Vec<Memory>> {
@@ -281,6 +291,7 @@ impl RankMemory {
             state: State::new(gpu, shape, sizes)?,
             partial: gpu.allocate(sizes.partial_bytes(shape), "partial sums of attention")?,
             splits: sizes.splits(shape),
+            expanded: gpu.allocate(expanded_bytes, "an expanded weight")?,
         })
     }
 

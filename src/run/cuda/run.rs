@@ -26,6 +26,7 @@ use crate::base::error::{Error, Result};
 use crate::machine::driver::Gpu;
 use crate::machine::environment::Sampled;
 use crate::model::Model;
+use crate::plan::{DType, QUANTIZED};
 use crate::run::comm::nccl::{self, Chosen, Nccl};
 use crate::run::comm::{EmulatedLink, Peers};
 use crate::run::computed::{Comparison, Computed};
@@ -126,7 +127,8 @@ fn setup(job: &Job, model: Model) -> Result<Setup> {
     Ok(Setup {
         model,
         architecture: spec.architecture.clone(),
-        dtype: spec.dtype,
+        weights: spec.dtype,
+        dtype: spec.dtype.activations(),
         tp: spec.tp,
         seed: spec.seed,
         sampling: Sampling::Greedy,
@@ -410,10 +412,13 @@ fn environment(
         ("products".into(), json!(products)),
         ("head".into(), json!(if setup.shard_head && spec.tp > 1 { "sharded" } else { "replicated" })),
         ("weights".into(), json!(weights)),
-        ("activations".into(), json!(spec.dtype)),
-        ("kv_cache".into(), json!(spec.dtype)),
+        ("activations".into(), json!(setup.dtype)),
+        ("kv_cache".into(), json!(setup.dtype)),
         ("parameters".into(), json!(setup.model.shape.parameters())),
     ]);
+    if setup.weights == DType::Fp8 {
+        environment.insert("quantized".into(), json!(QUANTIZED));
+    }
     match collective {
         Collective::Nccl(_, chosen) => {
             environment.insert("nccl".into(), json!(Nccl::load().ok().map(|n| n.version().to_string())));

@@ -86,7 +86,7 @@ impl PlanBackend for SimBackend {
         let kept = target.and_then(|target| shared.memory(spec, shape, &target));
         kept.map_or_else(
             |_| MemoryNeed::default(),
-            |kept| MemoryNeed::of_plans(spec, shape, Precision::uniform(spec.dtype), &kept),
+            |kept| MemoryNeed::of_plans(spec, shape, Precision::gpu(spec.dtype), &kept),
         )
     }
 

@@ -22,7 +22,10 @@ pub(super) struct Machine<'a> {
     collective: CollectiveCost<'a>,
     tables: Option<&'static Tables>,
     phase: Phase,
+    /// The format of activations and KV cache.
     dtype: DType,
+    /// Whether products' weights are in a format that was never measured.
+    unmeasured: bool,
     head_dim: u64,
     /// KV heads of the rank.
     kv_heads: u64,
@@ -77,7 +80,8 @@ impl<'a> Machine<'a> {
                 .filter(|_| spec.dtype != DType::F32)
                 .and_then(Tables::of),
             phase,
-            dtype: spec.dtype,
+            dtype: spec.dtype.activations(),
+            unmeasured: spec.dtype == DType::Fp8,
             head_dim: u64::from(shape.head_dim),
             kv_heads: u64::from(shape.kv_heads / spec.tp.max(1)),
             slots: u64::from(spec.prompt_tokens) + u64::from(spec.output_tokens),
@@ -165,14 +169,16 @@ impl<'a> Machine<'a> {
             let bytes = step.of(&cost.bytes_read) + step.of(&cost.bytes_written);
             let reached = profile.hbm_gb_s * stack.matvec.efficiency * profile.matvec_scale;
             let us = stack.launch_us + bytes / (reached * 1e3);
-            return Taken { us, source: CostSource::Calibrated, arithmetic: false };
+            let source = if self.unmeasured { CostSource::Roofline } else { CostSource::Calibrated };
+            return Taken { us, source, arithmetic: false };
         }
         let scale = match self.phase {
             Phase::Prefill => stack.matmul.prefill_scale,
             Phase::Decode => stack.matmul.decode_scale,
         };
         let peaks = Peaks { tflops: profile.tflops.of(self.dtype), gb_s: profile.hbm_gb_s };
-        match self.tables.and_then(|tables| tables.matmul_us([rows, outputs, inputs], peaks)) {
+        let tables = self.tables.filter(|_| !self.unmeasured);
+        match tables.and_then(|tables| tables.matmul_us([rows, outputs, inputs], peaks)) {
             Some((us, source)) => Taken { us: us * scale, source, arithmetic: roofline.arithmetic },
             None => Taken { us: roofline.us * scale, ..roofline },
         }

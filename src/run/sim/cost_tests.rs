@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::machine::hardware::{Profile, Stack};
-use crate::plan::Architecture;
+use crate::plan::{Architecture, Lowering, PlanSpec, Precision};
 use crate::run::sim::testing::{plan, shape_70b, shape_tiny, spec};
 
 fn target() -> Target {
@@ -42,6 +42,26 @@ fn compute_is_bound_by_arithmetic_or_by_memory_and_collectives_by_the_link() {
     (class.kind, class.lane) = (Kind::AllReduce, Lane::Comm);
     class.cost = Cost { message_bytes: fixed(4_000_000), ..Cost::default() };
     assert!((machine.taken(&class, &step).us - 1010.0).abs() < 1e-9);
+}
+
+/// No table has products with fp8 weights: they take their bytes' time, and say so.
+#[test]
+fn fp8_weights_take_the_time_of_their_bytes() {
+    let (target, shape) = (target(), shape_70b());
+    let spec = Spec { dtype: DType::Fp8, ..spec("standard", "llama-3-70b") };
+    let machine = Machine::new(&target, formula(1.0, 1.0), &spec, &shape, Phase::Decode);
+    let plan = spec.plan(&shape, Phase::Decode, Precision::gpu(DType::Fp8), Lowering::default());
+    let plan = Plan::new(&PlanSpec { tp: 8, ..plan }).unwrap();
+    let down = plan.operations.iter().find(|o| o.name == "L0/mlp/down").unwrap();
+    let class = Machine::class(&plan, down);
+    for (rows, efficiency) in [(1, target.stack.matvec.efficiency), (4, target.profile.hbm_efficiency)] {
+        let taken = machine.taken(&class, &Step::decode(rows, 1024, 0));
+        let bytes = 3584.0 * 8192.0 + 4.0 * 8192.0 + rows as f64 * 2.0 * (3584.0 + 8192.0);
+        let us = target.stack.launch_us + bytes / (3350.0 * efficiency * 1e3);
+        let scale = if rows == 1 { 1.0 } else { target.stack.matmul.decode_scale };
+        assert!((taken.us - us * scale).abs() < 1e-6, "{rows} rows: {taken:?}, not {us}");
+        assert_eq!(taken.source, CostSource::Roofline, "{rows} rows");
+    }
 }
 
 #[test]

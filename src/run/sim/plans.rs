@@ -28,7 +28,7 @@ impl Plans {
     pub fn new(spec: &Spec, shape: &ModelShape, target: &Target) -> Result<Self> {
         let lowering = lowering(spec, target);
         let plan = |phase| {
-            Plan::new(&spec.plan(shape, phase, Precision::uniform(spec.dtype), lowering))
+            Plan::new(&spec.plan(shape, phase, Precision::gpu(spec.dtype), lowering))
                 .map_err(|error| Error::input(format!("{}: {error}", spec.label())))
         };
         let (prefill, decode) = rayon::join(|| plan(Phase::Prefill), || plan(Phase::Decode));
@@ -37,7 +37,7 @@ impl Plans {
 
     /// What the plans keep in memory; `shape` and `dtype` are those that they were built with.
     pub fn memory(&self, shape: &ModelShape, dtype: DType) -> &PlanMemory {
-        let precision = Precision::uniform(dtype);
+        let precision = Precision::gpu(dtype);
         self.memory.get_or_init(|| PlanMemory::of(shape, precision, &self.prefill, &self.decode))
     }
 

@@ -53,7 +53,7 @@ pub fn simulate_plans(
     }
     let replay = Replay { plans, spec, shape, target };
     let (sample, sources, recorder) = replay.run(record)?;
-    let precision = Precision::uniform(spec.dtype);
+    let precision = Precision::gpu(spec.dtype);
     let need = MemoryNeed::of_plans(spec, shape, precision, plans.memory(shape, spec.dtype));
     let outcome = Outcome {
         samples: vec![sample],

@@ -49,7 +49,7 @@ fn point(row: &Row<'_>) -> Result<Point> {
     let spec = Spec {
         architecture: row.parsed("architecture", "", "it must be standard, ladder, parallel, ...")?,
         model: row.text("model").unwrap_or_default().to_owned(),
-        dtype: row.parsed::<DType>("dtype", "f16", "it must be f16, bf16 or f32")?,
+        dtype: row.parsed::<DType>("dtype", "f16", "it must be f16, bf16, f32 or fp8")?,
         tp: row.whole("tp", None)?,
         batch: row.whole("batch", None)?,
         prompt_tokens: row.whole("prompt_tokens", None)?,

@@ -284,7 +284,7 @@ impl Engine {
         let need = MemoryNeed::of_plans(
             spec,
             &ready.shape,
-            Precision::uniform(*dtype),
+            Precision::gpu(*dtype),
             plans.memory(&ready.shape, *dtype),
         );
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
@@ -307,7 +307,7 @@ fn native_link(profile: &Profile, cell: &Spec) -> (f64, f64, Option<String>) {
 /// A decode step's all-reduce on the link of a cell.
 pub(super) fn link_of(Ready { spec, shape, target }: &Ready) -> CellLink {
     let numbers = u64::from(spec.batch) * u64::from(shape.hidden);
-    let message_bytes = numbers * Precision::uniform(spec.dtype).activations.bytes();
+    let message_bytes = numbers * Precision::gpu(spec.dtype).activations.bytes();
     CellLink { message_bytes, times: link_times(spec, target, message_bytes as f64) }
 }
 

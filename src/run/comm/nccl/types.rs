@@ -99,6 +99,7 @@ pub(super) fn data_type(dtype: DType) -> c_int {
         DType::F16 => 6,
         DType::F32 => 7,
         DType::Bf16 => 9,
+        DType::Fp8 => 10,
     }
 }
 

@@ -18,6 +18,7 @@ fn data_type(dtype: DType) -> u32 {
         DType::F32 => sys::cudaDataType::CUDA_R_32F,
         DType::F16 => sys::cudaDataType::CUDA_R_16F,
         DType::Bf16 => sys::cudaDataType::CUDA_R_16BF,
+        DType::Fp8 => sys::cudaDataType::CUDA_R_8F_E4M3,
     }) as u32
 }
 

@@ -15,6 +15,7 @@ use crate::run::cuda::choose::Product;
 use crate::run::cuda::clock::Tick;
 use crate::run::cuda::collective::Collective;
 use crate::run::cuda::engine::{Engine, Local, Programs, Setup, Stamps};
+use crate::run::cuda::fp8;
 use crate::run::cuda::generation::Generation;
 use crate::run::cuda::kernels::matvec;
 use crate::run::cuda::measure::read_bandwidth;
@@ -40,10 +41,17 @@ struct Case {
     link: Option<EmulatedLink>,
     graph: bool,
     programmatic: bool,
+    weights: DType,
 }
 
-const PLAIN: Case =
-    Case { architecture: "standard", tp: 1, link: None, graph: true, programmatic: true };
+const PLAIN: Case = Case {
+    architecture: "standard",
+    tp: 1,
+    link: None,
+    graph: true,
+    programmatic: true,
+    weights: DType::Bf16,
+};
 
 /// What a generation computed, and how long a step of it took.
 struct Ran {
@@ -90,6 +98,7 @@ impl Bench<'_> {
         let setup = Setup {
             model: Model::resolve(self.model)?,
             architecture: case.architecture.parse::<Architecture>()?,
+            weights: case.weights,
             dtype: DType::Bf16,
             tp: case.tp,
             seed: 1,
@@ -175,29 +184,35 @@ fn verdict(good: bool, said: String) -> Result<(Found, String)> {
 }
 
 fn products(bench: &Bench<'_>) -> Result<(Found, String)> {
-    let engine = bench.engine()?;
+    let fp8 = bench.engine_of(&Case { weights: DType::Fp8, ..PLAIN })?;
     let many = 2 * matvec::MOST_ROWS;
-    let (mut worst, mut count) = (0.0f64, 0);
-    for product in engine.products()? {
-        for rows in [product.rows, many] {
-            if let Some(off) = off_by(engine, &product, rows)? {
-                (worst, count) = (worst.max(off), count + 1);
+    let (mut worst, mut count, mut good) = (0.0f64, 0, true);
+    for engine in [bench.engine()?, &fp8] {
+        for product in engine.products()? {
+            for rows in [product.rows, many] {
+                if let Some(off) = off_by(engine, &product, rows)? {
+                    // cuBLASLt's weights were rounded once more, to bf16
+                    good &= off < if product.format == DType::Fp8 { 0.02 } else { 0.01 };
+                    (worst, count) = (worst.max(off), count + 1);
+                }
             }
         }
     }
     verdict(
-        count > 0 && worst < 0.01,
-        format!("{count} of 1 and {many} rows, off by {worst:.1e} of the largest number at most"),
+        count > 0 && good,
+        format!(
+            "{count} of 1 and {many} rows with bf16 and fp8 weights, off by {worst:.1e} of the largest number at most"
+        ),
     )
 }
 
 /// By how much a product of so many rows by our own kernel is another one than cuBLASLt's, over its largest number; `None`
 /// where the kernel does not do so many.
 fn off_by(engine: &Engine, product: &Product, rows: u32) -> Result<Option<f64>> {
-    let (gpu, dtype) = (engine.gpu(), DType::Bf16);
-    let &Product { inputs, outputs, logits, .. } = product;
+    let gpu = engine.gpu();
+    let &Product { inputs, outputs, format, logits, .. } = product;
     let all = gpu.info().multiprocessors;
-    if rows > matvec::most_rows(dtype, inputs) {
+    if rows > matvec::most_rows(format, inputs) {
         return Ok(None);
     }
     let numbers = rows as usize * inputs as usize;
@@ -213,6 +228,7 @@ fn off_by(engine: &Engine, product: &Product, rows: u32) -> Result<Option<f64>> 
         rows,
         inputs,
         outputs,
+        weights: format,
         logits,
         multiprocessors: all,
         x: from.ptr(),
@@ -223,7 +239,18 @@ fn off_by(engine: &Engine, product: &Product, rows: u32) -> Result<Option<f64>> 
     engine.main().launch(&function, &geometry, &mut arguments)?;
     let decode = &engine.programs().decode;
     let shape = matmul_shape(decode, rows, [inputs, outputs], logits, None);
-    engine.blas().matmul(engine.main(), &shape, from.ptr(), weight, theirs.ptr())?;
+    // kept until the product is done
+    let expanded = (format == DType::Fp8)
+        .then(|| gpu.allocate(2 * u64::from(inputs) * u64::from(outputs), "an expanded weight"))
+        .transpose()?;
+    let theirs_weight = expanded.as_ref().map_or(weight, Memory::ptr);
+    if expanded.is_some() {
+        let kernels = engine.kernels().of(false);
+        let (function, launch, mut arguments) =
+            fp8::expand(kernels, [weight, theirs_weight], [inputs, outputs], all)?;
+        engine.main().launch(&function, &launch, &mut arguments)?;
+    }
+    engine.blas().matmul(engine.main(), &shape, from.ptr(), theirs_weight, theirs.ptr())?;
     engine.wait_idle("a check of products")?;
     let read = |memory: &Memory| -> Result<Vec<f32>> {
         let mut bytes = vec![0u8; size as usize];

@@ -162,20 +162,21 @@ impl Engine {
             kernels: &kernels,
             source: &source,
             shape,
-            dtype: setup.dtype,
+            precision: programs.decode.precision,
             tp: setup.tp,
         };
         let weights =
             loader.weights_of(local.ranks.clone(), &programs.decode.plan, &*alive, on_phase)?;
         on_phase("allocating the KV cache");
         let rope = Arc::new(rope_table(gpu, main, shape, setup.capacity)?);
+        let expanded_bytes = sizes.expanded_bytes(shape, &programs.prefill, &programs.decode);
         let memories: Result<Vec<RankMemory>> = local
             .ranks
             .clone()
             .zip(weights)
             .map(|(rank, weights)| {
                 let rope = Arc::clone(&rope);
-                RankMemory::new(gpu, shape, &sizes, rank, weights, rope)
+                RankMemory::new(gpu, shape, &sizes, rank, weights, rope, expanded_bytes)
             })
             .collect();
         let memories = memories?;

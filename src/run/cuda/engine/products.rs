@@ -37,9 +37,11 @@ impl Engine {
             let out = &plan.values[operation.writes[0].index()];
             let (rows, logits) =
                 (size.rows_of(out.rows, rank.index, plan.tp), out.element == Element::Logit);
+            let format = program.precision.of_weight(weight, &self.setup.model.shape);
             let address = rank.weight(&weight.name)?;
             let same = |p: &&mut Product| {
-                (p.rows, p.inputs, p.outputs, p.logits) == (rows, weight.inputs, weight.outputs, logits)
+                (p.rows, p.inputs, p.outputs, p.format, p.logits)
+                    == (rows, weight.inputs, weight.outputs, format, logits)
             };
             match products.iter_mut().find(same) {
                 Some(known) => {
@@ -50,6 +52,7 @@ impl Engine {
                     rows,
                     inputs: weight.inputs,
                     outputs: weight.outputs,
+                    format,
                     logits,
                     whole: weight.is_whole(),
                     in_layer: operation.layer.is_some(),
@@ -70,8 +73,8 @@ impl Engine {
         let size = StepSize::decode(self.setup.sequences);
         let first = plan.operations.iter().filter(|operation| operation.layer == Some(0));
         let weights = first.filter_map(|operation| operation.weight).map(|w| &plan.weights[w.index()]);
-        let numbers: u64 = weights.map(|w| u64::from(w.inputs) * u64::from(w.outputs)).sum();
-        let bytes = numbers * self.setup.dtype.bytes();
+        let precision = self.programs.decode.precision;
+        let bytes = weights.map(|w| precision.weight_bytes(w, &self.setup.model.shape)).sum();
         let layers = enough(bytes, self.setup.model.shape.layers, self.gpu.info().l2_bytes);
         let calls = self.bind(self.kernels.of(false), Phase::Decode, &size, matvec)?;
         let of_layers = |at: usize| {

@@ -32,7 +32,9 @@ pub struct Setup {
     pub model: Model,
     /// When module outputs join the residual.
     pub architecture: Architecture,
-    /// The format of weights, activations and KV cache, which is one.
+    /// The format of weights.
+    pub weights: DType,
+    /// The format of activations and KV cache.
     pub dtype: DType,
     /// Ranks in all, local or not.
     pub tp: u32,
@@ -104,7 +106,7 @@ impl Programs {
                 architecture: setup.architecture.clone(),
                 tp: setup.tp,
                 phase,
-                precision: Precision::uniform(setup.dtype),
+                precision: Precision::gpu(setup.weights),
                 lowering: Lowering {
                     shard_head: setup.shard_head,
                     fuse_all_reduce: phase == Phase::Decode && setup.collective == Asked::Fused,

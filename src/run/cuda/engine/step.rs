@@ -231,7 +231,7 @@ impl Engine {
         }
     }
 
-    /// The format of weights, activations and KV cache, which is one.
+    /// The format of activations and KV cache.
     pub fn dtype(&self) -> DType {
         self.setup.dtype
     }

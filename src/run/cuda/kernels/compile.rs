@@ -18,7 +18,8 @@ pub(super) fn defines(
 ) -> Defines {
     let number = match options.dtype {
         DType::F32 => "NUMBER_F32",
-        DType::Bf16 => "NUMBER_BF16",
+        // beside fp8 weights all other numbers are bf16
+        DType::Bf16 | DType::Fp8 => "NUMBER_BF16",
         DType::F16 => "NUMBER_F16",
     };
     let mut defines: Defines = vec![(number.to_owned(), String::new())];

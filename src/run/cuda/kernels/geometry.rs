@@ -30,6 +30,13 @@ pub fn elements(n: u64, multiprocessors: u32) -> Launch {
     Launch::flat(blocks as u32, FLAT)
 }
 
+/// `random_fp8`: a warp a row, up to what fills the GPU eight times.
+pub fn warps(rows: u64, multiprocessors: u32) -> Launch {
+    let blocks =
+        rows.div_ceil(u64::from(FLAT / WARP)).clamp(1, u64::from(multiprocessors.max(1)) * 8 * 8);
+    Launch::flat(blocks as u32, FLAT)
+}
+
 /// Most blocks of [`one_shot`] and [`one_shot_rows`]: as many as have flags.
 pub const ONE_SHOT_BLOCKS: u32 = 64;
 /// Threads of a block of `one_shot_sum`, and most of one of `one_shot_add_norm`.

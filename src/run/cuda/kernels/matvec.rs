@@ -23,7 +23,7 @@ const PACK: u32 = 16;
 /// Bytes of shared memory that FMA's packs under way may take, beside which the sums of warps fit where a block has no
 /// more than 99 KB (sm_86 and sm_89).
 const MOST_RING: u32 = 88 << 10;
-/// Steps of 32 inputs that a warp takes beside one another, up to two tiles.
+/// Steps that a warp takes beside one another, up to two tiles.
 const RUN: u32 = 2;
 /// A product's kernel: `Kernels::get_with("matvec" or "matvec_logits", &defines)`, and its launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,30 +34,37 @@ pub struct Matvec {
     pub geometry: Launch,
 }
 
-/// Rows of x that a product of this format can have: twice as many where tensor cores do it.
-pub fn most_rows(dtype: DType, inputs: u32) -> u32 {
-    if takes_tensor_cores(dtype, inputs) { 2 * MOST_ROWS } else { MOST_ROWS }
+/// Rows of x that a product with weights of this format can have: twice as many where tensor cores do it. None of fp8
+/// where rows of weights do not begin on 16 bytes.
+pub fn most_rows(weights: DType, inputs: u32) -> u32 {
+    match takes_tensor_cores(weights, inputs) {
+        true => 2 * MOST_ROWS,
+        false if weights == DType::Fp8 => 0,
+        false => MOST_ROWS,
+    }
 }
 
-fn takes_tensor_cores(dtype: DType, inputs: u32) -> bool {
-    dtype != DType::F32 && inputs.is_multiple_of(8)
+fn takes_tensor_cores(weights: DType, inputs: u32) -> bool {
+    weights != DType::F32 && inputs.is_multiple_of(PACK / weights.bytes() as u32)
 }
 
-/// For `out[rows, outputs] = x[rows, inputs] W^T` with 1 to [`most_rows`] rows, on so many multiprocessors: all
-/// that the GPU has, or fewer where a collective beside it needs some for itself.
+/// For `out[rows, outputs] = x[rows, inputs] W^T` with 1 to [`most_rows`] rows and weights of this format, on so many
+/// multiprocessors: all that the GPU has, or fewer where a collective beside it needs some for itself.
 pub fn matvec_geometry(
-    dtype: DType,
+    weights: DType,
     rows: u32,
     inputs: u32,
     outputs: u32,
     multiprocessors: u32,
 ) -> Matvec {
-    let pack = PACK / dtype.bytes() as u32;
+    let pack = PACK / weights.bytes() as u32;
+    // what converts fp8 feeds tensor cores at any number of rows
+    let least = if weights == DType::Fp8 { 1 } else { TENSOR_ROWS };
     let choice = if !inputs.is_multiple_of(pack) {
         // single numbers, and none under way
         Choice { threads: 256, blocks: 1, units: Units::Fma { rows: 2, packs: 2 }, slots: 2 }
-    } else if rows >= TENSOR_ROWS && takes_tensor_cores(dtype, inputs) {
-        tensor(inputs, outputs, multiprocessors)
+    } else if rows >= least && takes_tensor_cores(weights, inputs) {
+        tensor(weights, [rows, inputs, outputs], multiprocessors)
     } else {
         vector(rows, inputs / pack)
     };
@@ -68,6 +75,9 @@ pub fn matvec_geometry(
         ("BLOCKS", choice.blocks),
         ("SLOTS", choice.slots),
     ];
+    if weights == DType::Fp8 {
+        defines.push(("WEIGHTS_E4M3", 1));
+    }
     let packs = match choice.units {
         Units::Fma { rows, packs } => {
             defines.extend([("UNIT_ROWS", rows), ("UNIT_PACKS", packs)]);
@@ -108,9 +118,9 @@ enum Units {
     Tensor { tiles: u32 },
 }
 
-/// Tensor cores: steps of 32 inputs, divided among warps such that few steps are empty.
-fn tensor(inputs: u32, outputs: u32, multiprocessors: u32) -> Choice {
-    let steps = inputs.div_ceil(32);
+/// Tensor cores: steps of the inputs in the packs of four lanes, divided among warps such that few steps are empty.
+fn tensor(weights: DType, [rows, inputs, outputs]: [u32; 3], multiprocessors: u32) -> Choice {
+    let steps = inputs.div_ceil(4 * PACK / weights.bytes() as u32);
     let taken = |warps: u32| warps * steps.div_ceil(warps).next_multiple_of(RUN);
     // of those that take fewest, the most
     let warps = (4..=THREADS / WARP).rev().min_by_key(|&warps| taken(warps)).unwrap_or(4);
@@ -119,10 +129,14 @@ fn tensor(inputs: u32, outputs: u32, multiprocessors: u32) -> Choice {
     let tiles = match outputs.div_ceil(grid(threads, outputs, multiprocessors)) {
         0..=16 => 1,
         17..=32 => 2,
+        // beside two packs of x for each of weights, 64 registers hold no more
+        _ if weights == DType::Fp8 && rows <= MOST_ROWS => 2,
         _ => 4,
     };
-    // about 64 registers hold it: a block of the next kernel, or of a collective, fits beside these
-    Choice { threads, blocks: 2 * THREADS / threads, units: Units::Tensor { tiles }, slots: 4 }
+    // about 64 registers hold it: a block of the next kernel, or of a collective, fits beside these; fp8 weights with
+    // twice the packs of x for more than 8 rows take about 110
+    let beside = if weights == DType::Fp8 && rows > MOST_ROWS { 1 } else { 2 };
+    Choice { threads, blocks: beside * THREADS / threads, units: Units::Tensor { tiles }, slots: 4 }
 }
 
 /// FMA: threads that a row's packs divide among with few idle, up to [`MOST_PACKS`] each.
@@ -173,6 +187,12 @@ mod tests {
         (8192, 128_256),
     ];
 
+    /// Formats of weights and rows that our own kernel multiplies.
+    fn products(inputs: u32) -> impl Iterator<Item = (DType, u32)> {
+        let rows = move |weights| (1..=most_rows(weights, inputs)).map(move |rows| (weights, rows));
+        [DType::Bf16, DType::Fp8].into_iter().flat_map(rows)
+    }
+
     fn define(chosen: &Matvec, name: &str) -> u32 {
         chosen.defines.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
     }
@@ -180,12 +200,15 @@ mod tests {
     #[test]
     fn work_is_even_over_the_multiprocessors() {
         for (inputs, outputs) in SHAPES {
-            for rows in 1..=most_rows(DType::Bf16, inputs) {
-                let grid = matvec_geometry(DType::Bf16, rows, inputs, outputs, H200).geometry.grid[0];
+            for (weights, rows) in products(inputs) {
+                let grid = matvec_geometry(weights, rows, inputs, outputs, H200).geometry.grid[0];
                 assert_eq!(grid % H200, 0, "whole waves");
                 let busiest = f64::from(outputs.div_ceil(grid));
                 let mean = f64::from(outputs) / f64::from(grid);
-                assert!(mean / busiest > 0.96, "{inputs} x {outputs}, {rows} rows: {mean} of {busiest}");
+                assert!(
+                    mean / busiest > 0.96,
+                    "{weights} {inputs} x {outputs}, {rows} rows: {mean} of {busiest}"
+                );
             }
         }
     }
@@ -193,13 +216,13 @@ mod tests {
     #[test]
     fn enough_bytes_are_under_way_on_each_multiprocessor_and_fit_it() {
         for (inputs, outputs) in SHAPES {
-            for rows in 1..=most_rows(DType::Bf16, inputs) {
-                let chosen = matvec_geometry(DType::Bf16, rows, inputs, outputs, H200);
+            for (weights, rows) in products(inputs) {
+                let chosen = matvec_geometry(weights, rows, inputs, outputs, H200);
                 let Launch { grid, block, shared_bytes, .. } = chosen.geometry;
                 let blocks = grid[0] / H200;
                 // when one group has arrived and was not asked for again yet
                 let least = blocks * (shared_bytes - shared_bytes / define(&chosen, "SLOTS"));
-                let what = format!("{inputs} x {outputs}, {rows} rows");
+                let what = format!("{weights} {inputs} x {outputs}, {rows} rows");
                 assert!(least >= 40_000, "{what}: {least} bytes");
                 // sums of warps beside it: 128, or those of a round of tiles
                 let sums = 4 * block[0] / WARP * (rows * 16 * define(&chosen, "TILES").min(2)).max(128);
@@ -226,14 +249,18 @@ mod tests {
         assert!(!tensor(DType::Bf16, 1, 4096));
         assert!(tensor(DType::Bf16, 2, 4096) && tensor(DType::F16, 8, 520));
         assert!(!tensor(DType::F32, 8, 4096) && !tensor(DType::Bf16, 8, 4097));
+        // fp8 always, where rows of weights begin on 16 bytes
+        assert!(tensor(DType::Fp8, 1, 4096) && tensor(DType::Fp8, 16, 16));
+        assert_eq!([4096, 4104].map(|inputs| most_rows(DType::Fp8, inputs)), [16, 0]);
     }
 
     proptest! {
         #[test]
         fn any_shape_can_be_launched(
-            dtype in prop::sample::select(vec![DType::F32, DType::Bf16, DType::F16]),
+            dtype in prop::sample::select(vec![DType::F32, DType::Bf16, DType::F16, DType::Fp8]),
             rows in 1..=MOST_ROWS, inputs in 1u32..70_000, outputs in 0u32..300_000, sms in 0u32..200,
         ) {
+            let inputs = if dtype == DType::Fp8 { inputs.next_multiple_of(16) } else { inputs };
             let chosen = matvec_geometry(dtype, rows, inputs, outputs, sms);
             let Launch { grid, block, shared_bytes, .. } = chosen.geometry;
             prop_assert!(grid[0] >= 1 && grid[1..] == [1, 1] && grid[0] <= outputs.max(1));

@@ -61,6 +61,7 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("one_shot.cu", ["one_shot_sum", "one_shot_add_norm"], []),
     unit!("eight.cu", ["quantize", "sum_eight", "loopback_eight"], []),
     unit!("random.cu", ["random_fill"], []),
+    unit!("fp8.cu", ["random_fp8", "expand_fp8"], []),
     unit!("measure.cu", ["read_bandwidth", "clock_probe"], []),
     unit!("stamp.cu", ["stamp", "keep_stamps"], []),
 ];
@@ -72,9 +73,11 @@ pub(super) const HEADERS: &[(&str, &str)] = &[
     ("join.cuh", include_str!("../../../../kernels/join.cuh")),
     ("norm.cuh", include_str!("../../../../kernels/norm.cuh")),
     ("hash.cuh", include_str!("../../../../kernels/hash.cuh")),
+    ("e4m3.cuh", include_str!("../../../../kernels/e4m3.cuh")),
     ("mma.cuh", include_str!("../../../../kernels/mma.cuh")),
     ("softmax.cuh", include_str!("../../../../kernels/softmax.cuh")),
     ("stream.cuh", include_str!("../../../../kernels/stream.cuh")),
+    ("weight.cuh", include_str!("../../../../kernels/weight.cuh")),
 ];
 
 /// The unit that defines a kernel.

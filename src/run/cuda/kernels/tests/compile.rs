@@ -40,6 +40,9 @@ struct Variant {
 /// more are in `matvec`.
 const PRODUCTS: [(u32, u32, u32); 2] = [(1, 4096, 14_336), (2, 37, 5)];
 
+/// Products with weights in fp8, by one tile of rows and by two.
+const FP8_PRODUCTS: [(u32, u32, u32); 2] = [(1, 4096, 14_336), (16, 4096, 14_336)];
+
 /// The formats and constants that a unit is compiled with, a few of each.
 fn variants(unit: &'static Unit) -> Vec<Variant> {
     let reads = |constant| unit.constants.contains(&constant);
@@ -53,8 +56,11 @@ fn variants(unit: &'static Unit) -> Vec<Variant> {
                 let options =
                     KernelOptions { dtype, head_dim, group, programmatic: true, prefetch: true };
                 if unit.name == "matvec.cu" {
-                    all.extend(PRODUCTS.map(|(rows, inputs, outputs)| {
-                        let constants = matvec_geometry(dtype, rows, inputs, outputs, 132).defines;
+                    let products = PRODUCTS.map(|product| (dtype, product)).into_iter();
+                    let fp8 = FP8_PRODUCTS.map(|product| (DType::Fp8, product)).into_iter();
+                    let products = products.chain(fp8.filter(|_| dtype == DType::Bf16));
+                    all.extend(products.map(|(weights, (rows, inputs, outputs))| {
+                        let constants = matvec_geometry(weights, rows, inputs, outputs, 132).defines;
                         Variant { unit, options, constants }
                     }));
                 } else {

@@ -1,7 +1,7 @@
 //! Checks of `matvec` and `matvec_logits`, as they are compiled and launched for each shape.
 
 use super::compile::{ARCHITECTURES, nvrtc, registers};
-use super::{Argument, Bench, DTYPES, assert_close, checks, random};
+use super::{Bench, DTYPES, Handle, assert_close, checks, random};
 use crate::model::{Matrix, MatrixData};
 use crate::plan::DType;
 use crate::run::cpu::{Kernels, Panels};
@@ -77,9 +77,12 @@ fn what_is_chosen_compiles_within_its_registers() {
             .into_iter()
             .flat_map(move |outputs| [1, 8, 16].map(|rows| (rows, inputs, outputs)))
     });
+    let shapes = shapes.flat_map(|shape| [DType::Bf16, DType::Fp8].map(|weights| (weights, shape)));
     let mut told = Vec::new();
-    for (rows, inputs, outputs) in shapes {
-        let chosen = matvec_geometry(DType::Bf16, rows, inputs, outputs, 132);
+    for (weights, (rows, inputs, outputs)) in shapes {
+        let chosen = matvec_geometry(weights, rows, inputs, outputs, 132);
+        // fp8 weights of more than 8 rows take all of a multiprocessor's registers but those of a short kernel
+        let most = if weights == DType::Fp8 && rows > MOST_ROWS { 56 << 10 } else { 36 << 10 };
         let asked = KernelOptions { programmatic: true, ..KernelOptions::default() };
         for sm in ARCHITECTURES {
             let mut options = options_for(&defines(unit, &asked, &chosen.defines, sm), sm);
@@ -90,15 +93,18 @@ fn what_is_chosen_compiles_within_its_registers() {
             for (kernel, registers, spilled) in kernels {
                 let what = format!("{kernel}, {}", options.join(" "));
                 let block = registers.next_multiple_of(8) * chosen.geometry.block[0];
-                assert!(block * (512 / chosen.geometry.block[0]) <= 36 << 10, "{what}: {registers}");
+                assert!(block * (512 / chosen.geometry.block[0]) <= most, "{what}: {registers}");
                 let few = if sm < (10, 0) && !chosen.defines.contains(&("TILES", 4)) { 0 } else { 100 };
                 assert!(spilled <= few, "{what}: {spilled} bytes");
-                told.push((kernel, rows, inputs, outputs, sm, registers));
+                told.push((kernel, weights, rows, inputs, outputs, sm, registers));
             }
         }
     }
-    for (kernel, rows, inputs, outputs, sm, registers) in told {
-        println!("{kernel} {rows} x [{inputs}, {outputs}], sm_{}{}: {registers} registers", sm.0, sm.1);
+    for (kernel, weights, rows, inputs, outputs, sm, registers) in told {
+        println!(
+            "{kernel} {rows} x [{inputs}, {outputs}] {weights}, sm_{}{}: {registers} registers",
+            sm.0, sm.1
+        );
     }
 }
 
@@ -122,17 +128,9 @@ fn compare(bench: &mut Bench<'_>, dtype: DType, [rows, inputs, outputs]: [u32; 3
     let weights = std::sync::Arc::new(Panels::of(&weights));
     Kernels::default().matmul(&bench.read_numbers(x), &weights, &mut wanted);
 
-    let product = |bench: &mut Bench<'_>, kernel: &str, out: Argument| {
-        let arguments = [x.into(), w.into(), out, inputs.into(), outputs.into()];
-        bench.launch_with(kernel, &chosen.defines, &chosen.geometry, &arguments);
-    };
-    let out = bench.output_numbers(wanted.len());
-    product(bench, "matvec", out.into());
+    let [out, again, logits] = products(bench, chosen, (x, w), [rows, inputs, outputs]);
     let got = bench.read_numbers(out);
     assert_close(&what, dtype, &got, &wanted);
-
-    let logits = bench.output::<f32>(wanted.len());
-    product(bench, "matvec_logits", logits.into());
     // products of 16-bit numbers are exact in f32: only the sums are rounded; tensor cores truncate theirs
     let tolerance = if chosen.defines.iter().any(|(name, _)| *name == "TILES") { 3e-5 } else { 1e-5 };
     let largest = wanted.iter().fold(0.0f32, |largest, x| largest.max(x.abs()));
@@ -142,7 +140,21 @@ fn compare(bench: &mut Bench<'_>, dtype: DType, [rows, inputs, outputs]: [u32; 3
         assert!(error <= tolerance, "{what}: logit {i} is {got}, not {wanted} (off by {error:.1e})");
     }
 
-    let again = bench.output_numbers(wanted.len());
-    product(bench, "matvec", again.into());
     assert_eq!(bench.read_numbers(again), got, "{what}: not the same twice");
+}
+
+/// What both kernels make of x and w: numbers twice, and logits.
+pub(super) fn products(
+    bench: &mut Bench<'_>,
+    chosen: &Matvec,
+    (x, w): (Handle, Handle),
+    [rows, inputs, outputs]: [u32; 3],
+) -> [Handle; 3] {
+    let count = (rows * outputs) as usize;
+    let outs = [bench.output_numbers(count), bench.output_numbers(count), bench.output::<f32>(count)];
+    for (kernel, out) in ["matvec", "matvec", "matvec_logits"].into_iter().zip(outs) {
+        let arguments = [x.into(), w.into(), out.into(), inputs.into(), outputs.into()];
+        bench.launch_with(kernel, &chosen.defines, &chosen.geometry, &arguments);
+    }
+    outs
 }

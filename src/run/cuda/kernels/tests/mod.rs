@@ -16,6 +16,7 @@ mod convert;
 mod eight;
 mod elementwise;
 mod fill;
+mod fp8;
 mod gpu;
 mod matvec;
 mod measure;
@@ -120,7 +121,7 @@ pub(super) fn random(seed: u64, count: usize) -> Vec<f32> {
 pub(super) fn rounded(dtype: DType, x: f32) -> f32 {
     match dtype {
         DType::F32 => x,
-        DType::Bf16 => half::bf16::from_f32(x).to_f32(),
+        DType::Bf16 | DType::Fp8 => half::bf16::from_f32(x).to_f32(),
         DType::F16 => half::f16::from_f32(x).to_f32(),
     }
 }

@@ -1,0 +1,130 @@
+//! Weights in fp8 on a GPU: how they lie in memory, who multiplies by them, and the kernels that make and expand them.
+//!
+//! Our own kernel reads the weights once for each 16 rows of x, a byte a number. cuBLASLt has no product of bf16
+//! activations with fp8 weights: of more rows a product expands the weights to bf16 before, which moves five bytes a number.
+
+use std::ops::Range;
+
+use super::kernels::{Source, geometry, matvec};
+use super::program::Program;
+use super::size::StepSize;
+use crate::base::error::Result;
+use crate::machine::driver::{Arguments, DevicePtr, Function, Launch};
+use crate::plan::{DType, Kind, ModelShape, Weight, WeightPart};
+use arithmetic::RandomStream;
+
+/// Most rows that our own kernel multiplies, 16 at a time.
+const OWN_ROWS: u32 = 64;
+
+/// Where the scales of a weight of so many numbers begin, behind its bytes, as `kernels/e4m3.cuh` has it.
+pub(super) fn scales_at(numbers: u64) -> u64 {
+    numbers.next_multiple_of(16)
+}
+
+/// Bytes of a weight in memory.
+pub(super) fn bytes(weight: &Weight) -> u64 {
+    scales_at(u64::from(weight.inputs) * u64::from(weight.outputs)) + 4 * u64::from(weight.outputs)
+}
+
+/// Rows of x for each launch of our own kernel; `None` where weights are expanded.
+pub(super) fn own_rows(rows: u32, inputs: u32) -> Option<impl Iterator<Item = Range<u32>>> {
+    let most = matvec::most_rows(DType::Fp8, inputs);
+    let chunk = move |first| first..rows.min(first + most);
+    (rows <= OWN_ROWS && most > 0).then(|| (0..rows).step_by(most as usize).map(chunk))
+}
+
+/// Bytes of the largest weight that a step of this size expands to bf16.
+pub(super) fn expanded_bytes(program: &Program, shape: &ModelShape, size: &StepSize) -> u64 {
+    let plan = &program.plan;
+    let products = plan.operations.iter().filter(|operation| operation.kind == Kind::MatMul);
+    let expanded = products.filter_map(|operation| {
+        let weight = &plan.weights[operation.weight?.index()];
+        let rows = plan.values[operation.writes[0].index()].rows;
+        let rows = size.of_group(plan.groups, operation.group).rows_of(rows, 0, plan.tp);
+        let is_expanded = program.precision.of_weight(weight, shape) == DType::Fp8
+            && own_rows(rows, weight.inputs).is_none();
+        let numbers = u64::from(weight.inputs) * u64::from(weight.outputs);
+        is_expanded.then(|| numbers * program.dtype.bytes())
+    });
+    expanded.max().unwrap_or(0)
+}
+
+/// The kernel that expands a weight to the format of activations at `out`.
+pub(super) fn expand(
+    kernels: Source<'_>,
+    [weight, out]: [DevicePtr; 2],
+    [inputs, outputs]: [u32; 2],
+    multiprocessors: u32,
+) -> Result<(Function, Launch, Arguments)> {
+    let mut arguments = Arguments::new();
+    arguments.pointer(weight).pointer(out).u32(inputs).u32(outputs);
+    let launch = geometry::elements(u64::from(inputs) * u64::from(outputs), multiprocessors);
+    Ok((kernels.get("expand_fp8")?, launch, arguments))
+}
+
+/// The kernel that makes one rank's slice of a random tensor, its numbers at `out` and their scales at `scales`.
+pub(super) fn random(
+    kernels: Source<'_>,
+    random: &RandomStream,
+    (part, shape, rank, tp): (&WeightPart, &ModelShape, u32, u32),
+    [out, scales]: [DevicePtr; 2],
+    multiprocessors: u32,
+) -> Result<(Function, Launch, Arguments)> {
+    let (rows, columns) = part.slice(shape, rank, tp);
+    let width = u64::from(part.tensor.dimensions(shape).1);
+    let mut arguments = Arguments::new();
+    arguments.pointer(out).pointer(scales).u64(random.key).f32(random.mean).f32(random.step);
+    arguments.u32(u32::from(random.signs)).u64(rows.start as u64 * width).u64(width);
+    arguments.u32(columns.start as u32).u32(columns.len() as u32).u64(rows.len() as u64);
+    let launch = geometry::warps(rows.len() as u64, multiprocessors);
+    Ok((kernels.get("random_fp8")?, launch, arguments))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Model;
+    use crate::plan::{Phase, PlanSpec, Precision, Variant};
+
+    fn program(model: &str, phase: Phase, tp: u32) -> (Program, ModelShape) {
+        let shape = Model::resolve(model).expect("built in").shape;
+        let spec = PlanSpec {
+            shape: shape.clone(),
+            architecture: "ladder".parse().expect("an architecture"),
+            tp,
+            phase,
+            precision: Precision::gpu(DType::Fp8),
+            lowering: Program::lowering(false),
+            variant: Variant::default(),
+            batch: 1,
+        };
+        (Program::new(&spec, 0).expect("a plan"), shape)
+    }
+
+    #[test]
+    fn rows_are_multiplied_16_at_a_time_up_to_64() {
+        let chunks = |rows, inputs| own_rows(rows, inputs).map(Iterator::collect::<Vec<_>>);
+        assert_eq!(chunks(1, 4096), Some(vec![0..1]));
+        assert_eq!(chunks(33, 4096), Some(vec![0..16, 16..32, 32..33]));
+        assert_eq!(chunks(64, 4096).map(|all| all.len()), Some(4));
+        // rows of weights must begin on 16 bytes
+        assert_eq!((chunks(65, 4096), chunks(1, 4104)), (None, None));
+    }
+
+    #[test]
+    fn the_largest_weight_of_a_long_prefill_is_expanded() {
+        let (prefill, shape) = program("llama-3-8b", Phase::Prefill, 2);
+        let step = |sequences, tokens| StepSize { first_sequence: 0, sequences, first_token: 0, tokens };
+        let (hidden, intermediate) = (u64::from(shape.hidden), u64::from(shape.intermediate));
+        // gate and up; the head has but the last row of each sequence
+        assert_eq!(expanded_bytes(&prefill, &shape, &step(4, 1024)), 2 * hidden * intermediate);
+        assert_eq!(expanded_bytes(&prefill, &shape, &step(4, 16)), 0);
+        assert_eq!(
+            expanded_bytes(&prefill, &shape, &step(65, 1)),
+            2 * hidden * u64::from(shape.vocab),
+            "a row of the head for each sequence"
+        );
+        let (decode, shape) = program("llama-3-8b", Phase::Decode, 2);
+        assert_eq!(expanded_bytes(&decode, &shape, &StepSize::decode(64)), 0);
+    }
+}
