@@ -11,6 +11,7 @@ pub mod owner;
 pub mod panic;
 pub mod parquet;
 pub mod regular;
+pub mod shared_gpu;
 pub mod statistics;
 pub mod terminal;
 pub mod text;

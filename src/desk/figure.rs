@@ -11,7 +11,7 @@ use crate::base::error::{Error, Result};
 use crate::plan::Architecture;
 use crate::study::analysis::{self, Axes, CellSet, OverlayPoint};
 use crate::study::plot::{self, Figure, Options, ParetoData, Part, ProvenanceSummary};
-use crate::table::{Curve, Record, Status};
+use crate::table::{Curve, Record};
 use crate::trace::Trace;
 
 /// What a figure shows.
@@ -83,7 +83,7 @@ impl Wanted {
             let all: Result<Vec<_>> = stores.0.iter().map(adapt::stored).collect();
             return self.of_trainings(&all?.into_iter().flat_map(|(all, _)| all).collect::<Vec<_>>());
         }
-        records.retain(|record| record.status == Status::Ok && record.metrics.is_some());
+        records.retain(Record::has_numbers);
         if records.is_empty() {
             return Err(Error::input_help(
                 "there is nothing to draw: no finished runs",
@@ -165,6 +165,14 @@ impl Wanted {
     /// Draws the lanes of one step of each of these traces, the first one above. Fails where [`plot::overlap_figure`]
     /// does: where a trace has no such step or rank, for one.
     pub fn of_traces(&self, traces: &[&Trace], provenance: &ProvenanceSummary) -> Result<Figure> {
+        for trace in traces {
+            let name = trace
+                .meta
+                .run
+                .as_ref()
+                .map_or("a trace".to_owned(), |run| format!("the trace of run {run}"));
+            trace.meta.provenance.require_evidence(&name)?;
+        }
         plot::overlap_figure(traces, &self.part, provenance, &self.options)
     }
 

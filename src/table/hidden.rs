@@ -7,7 +7,7 @@ use std::hash::BuildHasher;
 use foldhash::fast::FixedState;
 use rayon::prelude::*;
 
-use super::{Record, Spec, Status, host};
+use super::{Record, Spec, host};
 use crate::base::statistics::median;
 use crate::plan::Architecture;
 
@@ -22,7 +22,7 @@ pub fn hidden_share([standard, it, upper_bound]: [f64; 3]) -> Option<f64> {
 /// not run, or has no number.
 pub fn hidden_shares<R: Borrow<Record> + Sync>(records: &[R]) -> Vec<Option<f64>> {
     let tpot = |record: &Record| {
-        let metrics = record.metrics.as_ref().filter(|_| record.status == Status::Ok)?;
+        let metrics = record.metrics.as_ref().filter(|_| record.is_finished())?;
         Some(metrics.tpot_ms.p50).filter(|ms| *ms > 0.0)
     };
     let key = |record: &R| tpot(record.borrow()).map(|ms| (common(record.borrow()), ms));

@@ -99,9 +99,9 @@ impl<'a> CellRuns<'a> {
         cells
     }
 
-    /// The runs that ended well.
+    /// The runs that ended well, with numbers that count.
     pub fn ok(&self) -> impl Iterator<Item = &'a Record> + '_ {
-        self.runs.iter().copied().filter(|run| run.status == Status::Ok && run.metrics.is_some())
+        self.runs.iter().copied().filter(|run| run.has_numbers())
     }
 
     /// Samples of each round, over the runs that ended well.

@@ -260,9 +260,14 @@ impl Record {
         }
     }
 
-    /// Whether `sweep` need not run this again.
+    /// Whether `sweep` need not run this again; a check of ranks on one GPU is no run of the cell.
     pub fn is_finished(&self) -> bool {
-        self.status == Status::Ok
+        self.status == Status::Ok && self.provenance.is_evidence()
+    }
+
+    /// Whether it ended well with numbers that may be compared, plotted and calibrated from.
+    pub fn has_numbers(&self) -> bool {
+        self.is_finished() && self.metrics.is_some()
     }
 
     /// Whether it came to an end, good or bad, by itself: it neither runs nor was stopped.

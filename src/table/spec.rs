@@ -1,6 +1,8 @@
 //! What a cell is named and keyed by, and where its numbers may claim to come from.
 
-use super::options::{Spec, option};
+use super::options::{Backend, Spec, option};
+use crate::base::error::{Error, Result};
+use crate::base::shared_gpu;
 use crate::base::words::words;
 use crate::plan::{Lowering, ModelShape, Phase, PlanSpec, Precision, Variant};
 
@@ -14,6 +16,33 @@ words! {
         EmulatedLink = "emulated-link",
         /// Predicted by the simulator.
         Simulated = "simulated",
+        /// Executed by ranks that shared one GPU, to check them: the times say nothing, and nothing is computed from them.
+        SharedGpu = "shared-gpu",
+    }
+}
+
+impl Provenance {
+    /// Whether numbers of such runs may be compared, plotted and calibrated from.
+    pub fn is_evidence(self) -> bool {
+        match self {
+            Self::Measured | Self::EmulatedLink | Self::Simulated => true,
+            Self::SharedGpu => false,
+        }
+    }
+
+    /// Refuses to compute anything from the times of `name` where they are no evidence.
+    ///
+    /// # Errors
+    ///
+    /// An input error for runs whose ranks shared a GPU.
+    pub fn require_evidence(self, name: &str) -> Result<()> {
+        if self.is_evidence() {
+            return Ok(());
+        }
+        Err(Error::input_help(
+            format!("{name} is {self}: its ranks shared one GPU, and its times say nothing"),
+            "use a run whose ranks have a GPU each",
+        ))
     }
 }
 
@@ -21,11 +50,13 @@ words! {
 pub const VARIANTS: [&str; 3] = ["micro_batches", "comm_dtype", "sequence_parallel"];
 
 impl Spec {
-    /// What numbers of this run may be called.
+    /// Provenance of a run of this cell by this process.
     pub fn provenance(&self) -> Provenance {
+        let is_shared = self.backend == Backend::Cuda && self.tp > 1 && shared_gpu::is_on();
         match (self.backend.is_simulated(), self.link.is_emulated()) {
             (true, _) => Provenance::Simulated,
             (false, true) => Provenance::EmulatedLink,
+            (false, false) if is_shared => Provenance::SharedGpu,
             (false, false) => Provenance::Measured,
         }
     }

@@ -144,6 +144,70 @@ fn ranks_on_gpus_of_their_own_sum_by_nccl() {
     assert!(hidden > 80.0 && exposed < 1.0, "ladder hides {hidden} %, standard {exposed} %");
 }
 
+/// Ranks that share a GPU compute what ranks on GPUs of their own do; nothing is compared with their times.
+#[test]
+fn ranks_that_share_a_gpu_are_a_check_and_no_measurement() {
+    let device = device!();
+    let place = Place::new();
+    let shared =
+        [("LADDERSCOPE_SHARED_GPU", "1"), ("FAKE_CUDA_DEVICES", "1"), ("FAKE_NCCL_VERSION", "23203")];
+    let tokens = |record: &Value| {
+        record["environment"]["computed"]["tokens"].as_str().expect("a hash").to_owned()
+    };
+    let alone = run(device, &place, &["--architecture", "ladder"], &[]).exits(0).json();
+    for more in [&[][..], &["--no-graph"], &["--comm-sms", "2"], &["--tp", "4"]] {
+        let all: Vec<&str> = TWO.iter().chain(more).copied().collect();
+        // of an option that is given twice the last one counts
+        let all = if more.first() == Some(&"--tp") {
+            vec!["--tp", "4", "--architecture", "ladder"]
+        } else {
+            all
+        };
+        let record = run(device, &place, &all, &shared).exits(0).json();
+        assert_eq!(record["status"], "ok", "{record}");
+        assert_eq!(record["provenance"], "shared-gpu", "{record}");
+        assert_eq!(tokens(&record), tokens(&alone), "{more:?}");
+        let variables = &record["environment"]["nccl_variables"];
+        assert_eq!(variables["NCCL_MULTI_RANK_GPU_ENABLE"], "1", "{record}");
+        let blocks = if more.contains(&"--comm-sms") { "1" } else { "8" };
+        assert_eq!(variables["NCCL_MAX_CTAS"], blocks, "{record}");
+        assert!(
+            record["warnings"].to_string().contains("the times of this run say nothing"),
+            "{record}"
+        );
+    }
+    let listed = place.run(&["runs", "--format", "json"]).exits(0).json();
+    assert_eq!(listed.as_array().map(Vec::len), Some(5), "{listed}");
+    // the one run that counts has nobody to be compared with
+    let compared = place.run(&["compare", "--by", "tp", "--format", "json"]).exits(0).json();
+    assert_eq!(compared["pairs"], serde_json::json!([]), "{compared}");
+    for refused in [
+        &["figure", "pareto", "--filter", "provenance=shared-gpu", "-o", "pareto.svg"][..],
+        &["report", "--filter", "provenance=shared-gpu", "-o", "report.html"],
+        &["figure", "overlap", "last", "-o", "overlap.svg"],
+        &["calibrate", "--collectives", "last"],
+        &["rewire", "last"],
+    ] {
+        let done = place.run(refused);
+        assert_ne!(done.code, 0, "{refused:?}: {done:?}");
+    }
+}
+
+#[test]
+fn ranks_share_no_gpu_by_an_old_nccl_or_by_kernels_of_their_own() {
+    let device = device!();
+    let shared = [("LADDERSCOPE_SHARED_GPU", "1"), ("FAKE_CUDA_DEVICES", "1")];
+    fails(device, &TWO, &shared, &["NCCL 2.27.3", "2.30 or newer is needed"]);
+    let fused: Vec<&str> = TWO.iter().chain(&["--collective", "fused"]).copied().collect();
+    let newer = [shared[0], shared[1], ("FAKE_NCCL_VERSION", "23203")];
+    let refused = run(device, &Place::new(), &fused, &newer).exits(2);
+    assert!(format!("{refused:?}").contains("needs a GPU for each rank"), "{refused:?}");
+    // the memory of all ranks is on one GPU
+    let memory = [newer[0], newer[1], newer[2], ("FAKE_CUDA_MEMORY", "60000000")];
+    let refused = run(device, &Place::new(), &["--tp", "4"], &memory).exits(2);
+    assert!(format!("{refused:?}").contains("for each of the ranks that share it"), "{refused:?}");
+}
+
 /// Without P2P a switch may sum all the same: that is said beside the result, and an option takes it away.
 #[test]
 fn sums_within_the_switch_are_told_where_p2p_is_off() {

@@ -8,6 +8,7 @@ use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser};
 
 use super::{Verb, complete, output, report};
 use crate::base::error::{Error, Result};
+use crate::base::shared_gpu;
 use crate::base::terminal::is_coloured;
 use crate::run::cuda;
 use crate::trace::memory;
@@ -76,6 +77,8 @@ pub(super) fn command() -> clap::Command {
 pub fn main() -> ExitCode {
     // A bug must look like one to the user, and exit as "it failed", not as Rust's 101.
     std::panic::set_hook(Box::new(report::panicked));
+    // SAFETY: the process has one thread so far.
+    unsafe { shared_gpu::prepare() };
     match std::panic::catch_unwind(parse_and_dispatch) {
         Ok(code) => code,
         Err(_) => ExitCode::from(1),

@@ -13,7 +13,7 @@ use crate::study::analysis::RunTable;
 use crate::study::analysis::filter::complete;
 use crate::study::calibrate::PARAMETERS;
 use crate::table::options::OPTIONS;
-use crate::table::{MEASURES, Status};
+use crate::table::{MEASURES, Provenance, Status};
 
 /// The most offers that the values of one argument, or of one word of several, are cut to.
 const MOST: usize = 200;
@@ -128,9 +128,7 @@ fn filter(typed: &Typed<'_>) -> Completion {
         Some("experiment") => experiments::names(Path::new(experiments::DIRECTORY)),
         Some("status") => Status::ALL.map(|status| Offer::new(status.as_str(), "")).into(),
         Some("tags") => tags(&typed.dir),
-        Some("provenance") => {
-            ["measured", "emulated-link", "simulated"].map(|word| Offer::new(word, "")).into()
-        }
+        Some("provenance") => Provenance::ALL.map(|one| Offer::new(one.as_str(), "")).into(),
         Some(name) => offers::axis_values(name),
         None => Vec::new(),
     };

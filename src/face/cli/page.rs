@@ -12,7 +12,7 @@ use crate::plan::Phase;
 use crate::study::analysis;
 use crate::study::plot::{self, Figure, Options, Part};
 use crate::study::report::{Report, page};
-use crate::table::{Record, Status};
+use crate::table::Record;
 use crate::trace::overlap::Selection;
 
 /// The command line's arguments of `ladderscope report`.
@@ -39,8 +39,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let records = args.filter.records(&args.runs, &dir)?;
     let stores = Stores::named(&args.runs, &dir);
-    let ok: Vec<Record> =
-        records.iter().filter(|r| r.status == Status::Ok && r.metrics.is_some()).cloned().collect();
+    let ok: Vec<Record> = records.iter().filter(|record| record.has_numbers()).cloned().collect();
     let mut environments = stores.environments(&records);
     environments.extend(records.iter().filter(|record| !record.environment.is_empty()).cloned());
     let (overlaps, verdicts) = traces(&ok, &stores);

@@ -187,7 +187,7 @@ impl Theme {
     pub fn provenance(self, provenance: Provenance) -> Style {
         self.style(match provenance {
             Provenance::Measured => Role::Good,
-            Provenance::EmulatedLink | Provenance::Simulated => Role::Warn,
+            Provenance::EmulatedLink | Provenance::Simulated | Provenance::SharedGpu => Role::Warn,
         })
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::protocol::{Request, TRACE};
 use super::{gpus, watchdog};
 use crate::base::error::Result;
-use crate::base::regular;
+use crate::base::{regular, shared_gpu};
 use crate::machine::driver::Gpu;
 use crate::run::comm::{Peers, Progress, Secret};
 use crate::run::{Job, Outcome, RunEvent, backend, is_supervised, launcher};
@@ -122,8 +122,10 @@ fn report(watched: &Watched, event: RunEvent) {
 fn run(request: &Request, job: &mut Job, watched: &Watched) -> Result<Outcome> {
     if let (Some(place), Some(peers)) = (&request.place, &job.ranks.peers) {
         let count = Gpu::count()?;
-        job.ranks.device = launcher::device(place.local_rank, place.local_ranks, count)?;
-        gpus::all_different(peers, job.ranks.device)?;
+        if !shared_gpu::is_on() {
+            job.ranks.device = launcher::device(place.local_rank, place.local_ranks, count)?;
+            gpus::all_different(peers, job.ranks.device)?;
+        }
     }
     // before the run: load and clocks as the run found them
     let mut environment = crate::machine::environment::collect();

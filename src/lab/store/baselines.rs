@@ -15,7 +15,7 @@ use super::directory::{Store, file_name, names};
 use super::id;
 use crate::base::error::{Error, Result};
 use crate::base::{atomic, regular};
-use crate::table::{self, Record, Status};
+use crate::table::{self, Record};
 
 /// Version of the files.
 const VERSION: u32 = 1;
@@ -89,10 +89,10 @@ impl Store {
     /// a failure where the file cannot be written.
     pub fn set_baseline(&self, name: &str, records: &[Record]) -> Result<(PathBuf, bool)> {
         let path = self.baseline_path(name)?;
-        let ok = |record: &&Record| record.status == Status::Ok && record.metrics.is_some();
         // quality is of a model and looked up when runs are read: no record keeps it
         let own = |record: &Record| Record { quality: None, training: None, ..record.clone() };
-        let records: Vec<Record> = records.iter().filter(ok).map(own).collect();
+        let records: Vec<Record> =
+            records.iter().filter(|record| record.has_numbers()).map(own).collect();
         if records.is_empty() {
             return Err(Error::input_help(
                 format!("baseline '{name}': none of these runs ended well"),
@@ -202,6 +202,7 @@ impl Store {
 mod tests {
     use super::*;
     use crate::study::analysis::testing::record;
+    use crate::table::Status;
 
     fn records() -> Vec<Record> {
         let failed = Record { status: Status::Failed, ..record("b", |_| (), 0, &[(1.0, 2.0)]) };

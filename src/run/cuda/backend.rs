@@ -10,6 +10,7 @@ use super::one_shot;
 use super::program::Program;
 use super::usable;
 use crate::base::error::Result;
+use crate::base::shared_gpu;
 use crate::base::text::counted;
 use crate::machine::driver::Gpu;
 use crate::machine::environment::after_gpus;
@@ -22,7 +23,7 @@ use crate::run::evaluate::{Emit, EvaluateRequest};
 use crate::run::generate::{GenerateOptions, Saying};
 use crate::run::launcher::too_few as too_few_ranks;
 use crate::run::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
-use crate::table::{Backend, CellOptions, Collective, Environment, Link, Nvls, P2p, Spec};
+use crate::table::{Backend, CellOptions, Collective, Environment, Link, Nvls, P2p, Provenance, Spec};
 
 /// Real decoding on NVIDIA GPUs.
 #[derive(Debug)]
@@ -36,6 +37,11 @@ impl PlanBackend for CudaBackend {
     fn available(&self) -> std::result::Result<String, String> {
         let count = usable::gpus().map_err(|error| error.to_string())?.len();
         Ok(match count {
+            _ if shared_gpu::is_on() => {
+                Nccl::load().map_err(|error| error.to_string())?;
+                "all ranks share GPU 0, as a check: their times say nothing (LADDERSCOPE_SHARED_GPU)"
+                    .into()
+            }
             1 => "TP 1, and one rank's shard of a larger TP with --link emulated:... or p2p-on, p2p-off"
                 .into(),
             count if Nccl::load().is_ok() => {
@@ -129,6 +135,11 @@ impl PlanBackend for CudaBackend {
         if spec.nvls == Nvls::Off {
             command.env(nccl::NVLS, "0");
         }
+        // all ranks' collectives share these multiprocessors
+        if spec.provenance() == Provenance::SharedGpu && spec.comm_sms > 0 {
+            let room = (spec.comm_sms / spec.tp).clamp(1, shared_gpu::BLOCKS);
+            command.env(shared_gpu::MOST_BLOCKS, room.to_string());
+        }
     }
 
     fn after(&self, job: &Job, environment: &mut Environment) -> Vec<String> {
@@ -137,7 +148,8 @@ impl PlanBackend for CudaBackend {
             environment.insert("hardware_profile".into(), json!(profile));
         }
         // where ranks are processes, each has a GPU
-        let count = if job.ranks.peers.is_some() { 1 } else { self.gpus(&job.spec) as usize };
+        let is_one = job.ranks.peers.is_some() || job.spec.provenance() == Provenance::SharedGpu;
+        let count = if is_one { 1 } else { self.gpus(&job.spec) as usize };
         let warnings = after_gpus(environment, job.ranks.device..job.ranks.device + count);
         // numbers of a GPU that was slowed down or shared, or of a part of one, are not what the GPU can do
         let part = |gpu: &Value| gpu["name"].as_str().is_some_and(|name| name.contains(" MIG "));
@@ -208,20 +220,22 @@ fn on_gpus(spec: &Spec, shape: &ModelShape, gpus: &Gpus, shared: &Shared) -> Fea
         Ok(need) => need,
         Err(why) => return Feasibility::Skipped(why.to_string()),
     };
-    let capacity = (gpu.memory_bytes as f64 * (1.0 - RESERVE)) as u64;
+    let ranks = if spec.provenance() == Provenance::SharedGpu { spec.tp } else { 1 };
+    let capacity = (gpu.memory_bytes as f64 * (1.0 - RESERVE)) as u64 / u64::from(ranks);
     if need.fits(capacity) {
         return Feasibility::Runs;
     }
     let gb = |bytes: u64| bytes as f64 / 1e9;
     Feasibility::Oom(format!(
         "a rank needs {}; GPU {} ({}) has {:.1} GB, of which {:.0} % are left to the driver and libraries: \
-         {:.1} GB",
+         {:.1} GB{}",
         need.arithmetic(),
         gpu.index,
         gpu.name,
         gb(gpu.memory_bytes),
         RESERVE * 100.0,
-        gb(capacity)
+        gb(capacity),
+        if ranks > 1 { " for each of the ranks that share it" } else { "" }
     ))
 }
 
@@ -231,6 +245,12 @@ fn too_few(spec: &Spec, gpus: &Gpus, count: usize) -> Option<String> {
         return None;
     }
     let tp = spec.tp as usize;
+    if spec.provenance() == Provenance::SharedGpu && spec.collective != Collective::Nccl {
+        return Some(format!(
+            "--collective {} needs a GPU for each rank, and the ranks share one",
+            spec.collective
+        ));
+    }
     match &gpus.launched {
         Err(why) => Some(why.clone()),
         Ok(Some(ranks)) if *ranks < tp => Some(too_few_ranks(*ranks, spec)),
@@ -238,7 +258,7 @@ fn too_few(spec: &Spec, gpus: &Gpus, count: usize) -> Option<String> {
             Some(one_shot::lacks_processes(spec.collective))
         }
         Ok(Some(_)) => None,
-        Ok(None) if count < tp => Some(format!(
+        Ok(None) if count < tp && !shared_gpu::is_on() => Some(format!(
             "tp {tp} needs {tp} GPUs, and {count} answer{}; one GPU runs one rank's shard over an emulated \
              link (--link p2p-on --hardware h100_sxm, or --link emulated:...)",
             if count == 1 { "s" } else { "" }

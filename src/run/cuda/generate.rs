@@ -11,6 +11,7 @@ use super::multiply::MatvecChoice;
 use super::threads::{among_peers, on_threads};
 use super::tuning::Tuning;
 use crate::base::error::{Error, Result};
+use crate::base::shared_gpu;
 use crate::machine::driver::Gpu;
 use crate::plan::Phase;
 use crate::run::comm::Peers;
@@ -64,7 +65,7 @@ pub fn generate(
     }
     let programs = Arc::new(Programs::new(&setup)?);
     let gpus = Gpu::count()?;
-    if request.tp == 1 || gpus < request.tp as usize {
+    if request.tp == 1 || gpus < request.tp as usize || shared_gpu::is_on() {
         if request.tp > 1 {
             say(Said::Note(&format!(
                 "{gpus} GPU{} for {} ranks: they share one GPU, and their all-reduces are a kernel on it",

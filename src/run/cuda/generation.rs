@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::around::{self, Around, Choice, Took};
 use super::engine::{Engine, Step, Timing};
 use crate::base::error::Result;
+use crate::base::shared_gpu;
 use crate::machine::driver::Event;
 use crate::run::RunEvent;
 use crate::run::comm::Peers;
@@ -43,8 +44,12 @@ impl Generation {
     /// A generation of all sequences together, with prompts of equal length.
     pub fn new(engine: &Engine, sequences: u32, prompt: u32, output: u32) -> Result<Self> {
         let ends: Result<Vec<Event>> = (0..output).map(|_| engine.gpu().event(true)).collect();
+        let mut prefill = engine.prefill_step(0, sequences, prompt, Timing::default())?;
+        if shared_gpu::is_on() {
+            engine.try_out(&mut prefill)?;
+        }
         Ok(Self {
-            prefill: engine.prefill_step(0, sequences, prompt, Timing::default())?,
+            prefill,
             decode: (output > 1).then(|| engine.decode_step(Timing::default())).transpose()?,
             around: None,
             started: engine.gpu().event(true)?,
@@ -115,11 +120,13 @@ impl Generation {
             engine.main().record(&self.ends[0])?;
         }
         let _range = range("decode");
+        // of ranks that share a GPU one that fills the driver's queue would keep the others from theirs
+        let ahead = if shared_gpu::is_on() { 1 } else { AHEAD };
         let mut known = 0;
         if let Some(decode) = &mut self.decode {
             for step in 1..=steps {
-                if step > AHEAD {
-                    known = step - AHEAD;
+                if step > ahead {
+                    known = step - ahead;
                     wait_for(engine, &self.ends, known)?;
                     pace.look(&self.ends, known, on_event)?;
                 }

@@ -23,6 +23,7 @@ use super::one_shot::{self, OneShot};
 use super::threads::{among_peers, gather, on_threads};
 use super::tuning::Tuning;
 use crate::base::error::{Error, Result};
+use crate::base::shared_gpu;
 use crate::machine::driver::Gpu;
 use crate::machine::environment::Sampled;
 use crate::model::Model;
@@ -34,7 +35,7 @@ use crate::run::measure::{self, Times};
 use crate::run::recorder::Clock;
 use crate::run::sample::Sampling;
 use crate::run::{Job, Outcome, RunEvent, RunResult};
-use crate::table::{self, Environment, P2p, Recorder, Sample, Spec};
+use crate::table::{self, Environment, P2p, Provenance, Recorder, Sample, Spec};
 use crate::trace::{FORMAT_VERSION, Trace, TraceMeta};
 
 /// What all ranks of this process share.
@@ -175,7 +176,7 @@ fn threads(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> 
     let nccl = Nccl::load()?;
     let tp = shared.setup.tp as usize;
     let gpus = Gpu::count()?;
-    if gpus < shared.job.ranks.device + tp {
+    if gpus < shared.job.ranks.device + tp && !shared_gpu::is_on() {
         return Err(Error::input_help(
             format!("TP {tp} needs {tp} GPUs, and there are {gpus}"),
             "--link p2p-on --hardware h100_sxm runs one rank's shard with emulated all-reduces; or a lower \
@@ -193,7 +194,10 @@ fn threads(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> 
     on_threads(
         shared.job.ranks.threads(tp),
         |peers| among(shared, nccl, device, peers, one_shot, emit),
-        |peers| among(shared, nccl, device + peers.rank(), peers, one_shot, &mut |_| ()),
+        |peers| {
+            let device = shared_gpu::device(device + peers.rank());
+            among(shared, nccl, device, peers, one_shot, &mut |_| ())
+        },
     )
 }
 
@@ -302,7 +306,15 @@ fn rank(
     }
     let is_passed = known.as_deref().is_some_and(check::passed);
     environment.insert("self_check".into(), json!({ "passed": is_passed, "checks": known }));
-    if let Some(message) = check::warning(known.as_deref()) {
+    let unverified = match spec.provenance() {
+        Provenance::SharedGpu => {
+            Some("the ranks share one GPU: the times of this run say nothing".into())
+        }
+        Provenance::Measured | Provenance::EmulatedLink | Provenance::Simulated => {
+            check::warning(known.as_deref())
+        }
+    };
+    if let Some(message) = unverified {
         emit(RunEvent::Warning { message });
     }
     let chosen = match engine.collective() {

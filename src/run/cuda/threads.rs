@@ -10,6 +10,7 @@ use super::collective::Collective;
 use super::engine::Local;
 use super::probe;
 use crate::base::error::{Error, Result};
+use crate::base::shared_gpu;
 use crate::machine::driver::Gpu;
 use crate::run::comm::Peers;
 use crate::run::comm::nccl::{Communicator, Nccl};
@@ -58,7 +59,8 @@ pub(super) fn among_peers<R>(
     let result = (|| {
         let gpu = Gpu::open(device)?;
         gpu.bind()?;
-        let chosen = match messages {
+        // probes are processes, which need not reach each other's memory where ranks that share a GPU are threads
+        let chosen = match messages.filter(|_| !shared_gpu::is_on()) {
             Some(messages) => {
                 peers.phase("asking what NCCL chooses");
                 probe::chosen(nccl, peers, &gpu, messages)?

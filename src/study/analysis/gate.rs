@@ -19,7 +19,7 @@ use crate::base::natural::natural_order;
 use crate::base::statistics::{interval95, resample};
 use crate::table::render::{Shown, Table};
 use crate::table::{
-    CellRuns, MEASURES, Measure, Provenance, Record, Sample, Scope, Spec, Status, host, measure, metrics,
+    CellRuns, MEASURES, Measure, Provenance, Record, Sample, Scope, Spec, host, measure, metrics,
 };
 
 /// By which statistics sides are compared, for whoever reads the result.
@@ -268,7 +268,7 @@ struct GateSide {
 /// The newest run of each round of a cell on a machine, as far as they ended well.
 fn newest_of_rounds(records: Vec<Record>) -> Vec<Record> {
     let mut newest: BTreeMap<(String, Option<String>, u32), Record> = BTreeMap::new();
-    for record in records.into_iter().filter(|r| r.status == Status::Ok && r.metrics.is_some()) {
+    for record in records.into_iter().filter(Record::has_numbers) {
         match newest.entry((record.spec.key(), host(&record), record.round)) {
             Entry::Occupied(known) if known.get().created > record.created => {}
             Entry::Occupied(mut known) => drop(known.insert(record)),

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::plan::Architecture;
-use crate::table::{Collective, P2p, Record, Spec, Status, aggregate};
+use crate::table::{Collective, P2p, Record, Spec, aggregate};
 
 /// Cells that are comparable.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,10 +41,7 @@ impl CellSet {
 /// The sets, in the order in which their first cells appear. The link stands aside where P2P chose it
 /// (each P2P setting has one); variables that P2P brings with it do too.
 pub fn comparable(records: &[Record]) -> Vec<CellSet> {
-    let cells: Vec<Record> = aggregate(records)
-        .into_iter()
-        .filter(|cell| cell.status == Status::Ok && cell.metrics.is_some())
-        .collect();
+    let cells: Vec<Record> = aggregate(records).into_iter().filter(Record::has_numbers).collect();
     let mut sets: Vec<CellSet> = Vec::new();
     // by name, in their order
     let mut named: BTreeMap<String, Vec<usize>> = BTreeMap::new();

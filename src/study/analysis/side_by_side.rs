@@ -85,14 +85,22 @@ pub fn side_by_side(records: &[Record], baseline: usize, other: usize) -> Result
     })
 }
 
-/// The measures that either of them has.
+/// The measures that either of them has; none where one's times say nothing.
 fn measures(a: &Record, b: &Record) -> Vec<Both> {
+    if ![a, b].iter().all(|record| record.provenance.is_evidence()) {
+        return Vec::new();
+    }
     let both = |measure: &'static Measure| Both { measure, values: [a, b].map(|r| measure.of(r)) };
     MEASURES.iter().map(both).filter(|both| both.values != [None, None]).collect()
 }
 
 fn warnings(a: &Record, b: &Record, differences: &[(&str, String, String)]) -> Vec<String> {
     let mut warnings = Vec::new();
+    for record in [a, b] {
+        if let Err(error) = record.provenance.require_evidence(&format!("run {}", record.run)) {
+            warnings.push(error.to_string());
+        }
+    }
     if a.provenance != b.provenance {
         warnings.push(format!(
             "different provenance: {} against {}; their ratio is no measurement",

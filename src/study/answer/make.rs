@@ -34,8 +34,8 @@ impl Answer {
     /// What these runs answer, for each provenance and machine among them: numbers of different origin are
     /// never compared. Runs without numbers are counted in the first answer.
     pub fn of(records: Vec<Record>) -> Vec<Self> {
-        let numbers = |record: &Record| record.status == Status::Ok && record.metrics.is_some();
-        let (with, without): (Vec<Record>, Vec<Record>) = records.into_iter().partition(numbers);
+        let (with, without): (Vec<Record>, Vec<Record>) =
+            records.into_iter().partition(Record::has_numbers);
         let mut origins: BTreeMap<(Provenance, Option<String>), Vec<Record>> = BTreeMap::new();
         for record in with {
             origins.entry((record.provenance, host(&record))).or_default().push(record);
@@ -198,6 +198,9 @@ fn unfinished(records: &[Record]) -> Option<String> {
             Status::Interrupted => "did not end",
             Status::Running => "still running",
             Status::Failed => "failed",
+            Status::Ok if records.iter().any(|record| !record.provenance.is_evidence()) => {
+                "checked ranks on one GPU"
+            }
             Status::Ok => "left no numbers",
         };
         let why = records.iter().find_map(|record| record.reason.as_deref()?.lines().next());

@@ -7,7 +7,7 @@ use crate::base::input::InputKind;
 use crate::base::statistics::median;
 use crate::plan::DType;
 use crate::study::rows::{Row, Sheet};
-use crate::table::{Backend, Collective, P2p, Record, Spec, Status};
+use crate::table::{Backend, Collective, P2p, Record, Spec};
 
 /// One measured run, as the fit needs it: its cell and its latencies.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,7 +78,7 @@ fn point(row: &Row<'_>) -> Result<Point> {
 pub fn of_records(records: &[Record]) -> Vec<Point> {
     records
         .iter()
-        .filter(|record| record.status == Status::Ok && !record.spec.backend.is_simulated())
+        .filter(|record| record.is_finished() && !record.spec.backend.is_simulated())
         .filter_map(|record| {
             let metrics = record.metrics.as_ref()?;
             let of = |get: fn(&crate::table::Sample) -> f64| {

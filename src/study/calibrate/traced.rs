@@ -25,6 +25,7 @@ pub fn all_reduces_of(
     message_bytes: Option<u64>,
 ) -> Result<AllReduces> {
     let meta = &trace.meta;
+    meta.provenance.require_evidence(name)?;
     if meta.provenance != Provenance::Measured {
         let problem = format!("{name} is {}: its all-reduces take what was asked for", meta.provenance);
         return Err(Error::input_help(problem, "give a trace of a run over the machine's own links"));

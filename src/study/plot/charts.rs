@@ -5,6 +5,8 @@ use super::layout::{Entry, Key};
 use super::options::Options;
 use super::style::{Looks, PLAIN};
 use crate::base::error::Error;
+use crate::base::words::Words as _;
+use crate::table::Provenance;
 
 /// Charts in one figure; with more of them nobody finds anything.
 pub(super) const MOST_CHARTS: usize = 16;
@@ -12,7 +14,7 @@ pub(super) const MOST_CHARTS: usize = 16;
 /// The name of a group of comparable runs as a note under a title: provenance is said in the caption.
 pub(super) fn group_note(name: &str) -> String {
     let words = name.split(", ");
-    let words = words.filter(|word| !["measured", "emulated-link", "simulated"].contains(word));
+    let words = words.filter(|word| !Provenance::WORDS.contains(word));
     words.collect::<Vec<_>>().join(", ")
 }
 

@@ -242,6 +242,7 @@ pub fn provenance(all: impl IntoIterator<Item = Provenance>) -> String {
         Provenance::Measured => "measured",
         Provenance::EmulatedLink => "emulated-link (all-reduces delayed by an emulated link)",
         Provenance::Simulated => "simulated (not a measurement)",
+        Provenance::SharedGpu => "shared-gpu (ranks shared one GPU: not a measurement)",
     });
     words.collect::<Vec<_>>().join("; ")
 }

@@ -87,6 +87,9 @@ impl<'a> Part<'a> {
 /// where the page is too small for the ranks.
 pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figure> {
     check(stretches)?;
+    stretches
+        .iter()
+        .try_for_each(|stretch| stretch.trace.meta.provenance.require_evidence("a trace"))?;
     let most = (MOST_RANKS / stretches.len().max(1)).max(1);
     let parts: Vec<Part> = stretches.iter().map(|stretch| Part::new(*stretch, most)).collect();
     let alone = parts.len() == 1;

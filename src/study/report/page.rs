@@ -9,7 +9,7 @@ use super::{sections, set};
 use crate::base::error::{Error, Result};
 use crate::study::analysis::{self, Axis, CellSet, Cells, ComparisonReport};
 use crate::study::plot::{Figure, ProvenanceSummary};
-use crate::table::{Provenance, Record, Status};
+use crate::table::{Provenance, Record};
 
 /// Sets that have a section; the others are listed.
 const MOST_SETS: usize = 8;
@@ -79,7 +79,7 @@ impl Compared {
 ///
 /// An input error where no run ended well; a failure where a figure cannot be painted.
 pub fn page(report: &Report<'_>) -> Result<String> {
-    let ok = report.records.iter().filter(|r| r.status == Status::Ok && r.metrics.is_some());
+    let ok = report.records.iter().filter(|record| record.has_numbers());
     let ok: Vec<Record> = ok.cloned().collect();
     if ok.is_empty() {
         return Err(Error::input_help(
@@ -158,6 +158,9 @@ fn header(html: &mut Html, report: &Report<'_>, title: &str, sets: &[CellSet]) {
         ),
         Provenance::Simulated => Some(
             "Numbers labelled simulated are predictions of a discrete-event simulation: nothing was executed, and none of them is a measurement.",
+        ),
+        Provenance::SharedGpu => Some(
+            "Runs labelled shared-gpu checked several ranks on one GPU: their times say nothing and are left out.",
         ),
     });
     for sentence in not.collect::<Vec<_>>() {

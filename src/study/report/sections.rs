@@ -275,8 +275,8 @@ pub fn words(html: &mut Html) {
             "No all-reduce at all: numerically wrong on purpose, the speed limit of hiding communication. Nobody can use it.",
         ),
         (
-            "measured, emulated-link, simulated",
-            "Executed and timed over the machine's own link; executed and timed with all-reduces delayed by an emulated link; predicted by a discrete-event simulation.",
+            "measured, emulated-link, simulated, shared-gpu",
+            "Executed and timed over the machine's own link; executed and timed with all-reduces delayed by an emulated link; predicted by a discrete-event simulation; executed by ranks that shared one GPU, as a check whose times say nothing and are left out.",
         ),
     ] {
         html.element("dt", word).element("dd", means);

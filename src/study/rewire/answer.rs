@@ -123,6 +123,7 @@ impl Rewiring {
     ///
     /// An input error where no steps are found, as of [`Steps::of`].
     pub fn of(trace: &Trace, asked: &Asked, setting: &Setting) -> Result<Self> {
+        trace.meta.provenance.require_evidence("the trace")?;
         let mut steps = Steps::of(trace, asked)?;
         let spec = trace.meta.spec.as_ref();
         let world = trace.meta.environment.get("world_size").and_then(serde_json::Value::as_u64);

@@ -91,8 +91,15 @@ bool all_joined(Communicator &comm) {
     return comm.group->meeting().joined.load() == (1u << comm.ranks) - 1;
 }
 
-// Two ranks on one device are refused, as before NCCL 2.30.
+int version_code() {
+    const char *set = getenv("FAKE_NCCL_VERSION");
+    return set ? atoi(set) : 22703;
+}
+
+// Two ranks on one device are refused, from NCCL 2.30 on unless they are permitted.
 void look_for_doubles(Communicator &comm) {
+    const char *permitted = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    if (version_code() >= 23000 && permitted && strcmp(permitted, "1") == 0) return;
     Meeting &meeting = comm.group->meeting();
     for (int other = 0; other < comm.ranks; other++) {
         if (other == comm.rank || !(meeting.joined.load() >> other & 1)) continue;
@@ -234,8 +241,7 @@ void *begin(void *user, uint64_t now) {
 } // namespace
 
 EXPORT int ncclGetVersion(int *version) {
-    const char *set = getenv("FAKE_NCCL_VERSION");
-    *version = set ? atoi(set) : 22703;
+    *version = version_code();
     return SUCCESS;
 }
 

@@ -8,8 +8,12 @@ use serde::Serialize;
 
 use super::types::{Comm, Config, IN_PROGRESS, SUCCESS, Stream, UniqueId, version_text};
 use crate::base::error::{Error, Result};
+use crate::base::shared_gpu;
 use crate::machine::driver::functions::functions;
 use crate::machine::driver::libraries;
+
+/// The first version that permits several ranks on one GPU.
+const SHARES_GPU: c_int = 23_000;
 
 functions! {
     /// The functions of NCCL that are used, with their types in `nccl.h`, from 2.18 on.
@@ -42,6 +46,14 @@ impl Nccl {
         static LOADED: OnceLock<std::result::Result<Nccl, String>> = OnceLock::new();
         let loaded = LOADED.get_or_init(|| {
             let (library, name, version) = find()?;
+            if shared_gpu::is_on() && version < SHARES_GPU {
+                return Err(format!(
+                    "{name} is NCCL {}: it refuses two ranks on one GPU, which {}=1 asks for; 2.30 or newer is needed (pip \
+                     install nvidia-nccl-cu13, and name its file by LADDERSCOPE_NCCL)",
+                    version_text(version),
+                    shared_gpu::VARIABLE
+                ));
+            }
             let functions = Functions::load(library).map_err(|missing| {
                 let (version, missing) = (version_text(version), missing.join(", "));
                 format!("{name} is NCCL {version}: it has no {missing}; 2.18 or newer is needed")

@@ -11,6 +11,7 @@ use super::kernels::Nvrtc;
 use crate::base::cache::Cache;
 use crate::base::error::{Error, Result};
 use crate::base::hash::sha256;
+use crate::base::shared_gpu;
 use crate::base::words::words;
 use crate::machine::driver::Gpu;
 use crate::machine::environment::binary_hash;
@@ -79,6 +80,7 @@ fn key(gpu: &Gpu) -> String {
         info.uuid,
         info.driver_api,
         format!("{libraries:?}"),
+        shared_gpu::is_on(),
     ]);
     format!("{}.json", sha256(all.to_string()))
 }
@@ -101,7 +103,8 @@ pub(super) fn before_a_run(gpu: &Gpu, say: &mut dyn FnMut(&str)) -> Option<Vec<C
     if let Some(known) = known(gpu) {
         return Some(known);
     }
-    if std::env::var(VARIABLE).is_ok_and(|value| value.trim() == "0") {
+    // a rank that shares the GPU may wait for this one already, with a kernel that never lets a check free memory
+    if shared_gpu::is_on() || std::env::var(VARIABLE).is_ok_and(|value| value.trim() == "0") {
         return None;
     }
     let all = check(gpu, say);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{CHECKS, Checked, Found, concluded};
 use crate::base::error::Result;
+use crate::base::shared_gpu;
 use crate::base::statistics::median;
 use crate::machine::driver::{DevicePtr, Gpu, Memory};
 use crate::model::Model;
@@ -377,11 +378,14 @@ fn stamps(bench: &Bench<'_>) -> Result<(Found, String)> {
 }
 
 fn nccl(_: &Bench<'_>) -> Result<(Found, String)> {
+    if shared_gpu::is_on() {
+        return super::sums::on_one_gpu();
+    }
     let gpus = Gpu::count()?;
     if gpus < 2 {
         return Ok((Found::NotDone, format!("{gpus} GPU: there is nobody to sum with")));
     }
-    super::sums::exact(gpus)
+    super::sums::on_own_gpus(gpus)
 }
 
 #[cfg(test)]

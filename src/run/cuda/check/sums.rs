@@ -8,6 +8,7 @@ use half::bf16;
 
 use super::Found;
 use crate::base::error::{Error, Result};
+use crate::base::shared_gpu;
 use crate::machine::driver::{Gpu, Memory, Priority, Stream};
 use crate::plan::DType;
 use crate::run::comm::nccl::{Communicator, Nccl};
@@ -19,7 +20,14 @@ use crate::run::cuda::threads::on_threads;
 const SMALL: u64 = 16 << 10;
 const LARGE: u64 = 64 << 20;
 
+/// How long a rank waits for the others.
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// Bytes of the messages whose sums are checked.
+const SIZES: [u64; 4] = [256, SMALL, 256 << 10, 2 << 20];
+
+/// How many ranks share one GPU.
+const SHARING: [usize; 2] = [2, 4];
 
 /// What rank `rank` gives at `at`: integers whose sum over 64 ranks is still exact in bf16.
 fn given(rank: usize, at: usize) -> f32 {
@@ -27,72 +35,140 @@ fn given(rank: usize, at: usize) -> f32 {
 }
 
 /// Sums over this many GPUs, eager and captured, and what that took.
-pub(super) fn exact(gpus: usize) -> Result<(Found, String)> {
+pub(super) fn on_own_gpus(gpus: usize) -> Result<(Found, String)> {
+    let [latency_us, gb_s] = over(gpus, |gpu, communicator, peers| {
+        sums(gpu, communicator, peers)?;
+        times(gpu, communicator, peers)
+    })?;
+    let checked = checked(&format!("{gpus} GPUs"));
+    let said = format!("{checked}; 16 KB take {latency_us:.1} us, 64 MB go at {gb_s:.0} GB/s");
+    Ok((Found::Passed, said))
+}
+
+/// Sums over ranks that share one GPU, whose times say nothing.
+pub(super) fn on_one_gpu() -> Result<(Found, String)> {
+    for ranks in SHARING {
+        over(ranks, sums)
+            .map_err(|error| Error::failed(format!("{ranks} ranks on one GPU: {error}")))?;
+    }
+    let [few, many] = SHARING;
+    let version = Nccl::load()?.version();
+    let checked = checked(&format!("{few} and over {many} ranks on one GPU"));
+    Ok((Found::Passed, format!("{checked} (NCCL {version})")))
+}
+
+fn checked(ranks: &str) -> String {
+    format!(
+        "exact over {ranks}, bf16 and f32, {} bytes to {} MB, eager and captured",
+        SIZES[0],
+        SIZES[3] >> 20
+    )
+}
+
+/// Runs a rank a thread, which join; the first rank's result.
+fn over<R: Send>(
+    ranks: usize,
+    part: impl Fn(&Gpu, &Communicator, &Arc<Peers>) -> Result<R> + Sync,
+) -> Result<R> {
     let nccl = Nccl::load()?;
-    let rank = |peers: &Arc<Peers>| -> Result<[f64; 2]> {
+    let rank = |peers: &Arc<Peers>| -> Result<R> {
         let one = || {
-            let gpu = Gpu::open(peers.rank())?;
+            let gpu = Gpu::open(shared_gpu::device(peers.rank()))?;
             let on = gpu.clone();
             let communicator = Communicator::join(nccl, peers, move || on.bind())?;
-            of_rank(&gpu, &communicator, peers)
+            let done = part(&gpu, &communicator, peers)?;
+            // nobody frees anything while others still sum
+            peers.barrier()?;
+            Ok(done)
         };
         one().inspect_err(|error| peers.abort(&format!("rank {}: {error}", peers.rank())))
     };
-    let [latency_us, gb_s] = on_threads(Peers::threads(gpus, LIMIT), rank, rank)?;
-    Ok((
-        Found::Passed,
-        format!(
-            "exact over {gpus} GPUs, eager and captured; 16 KB take {latency_us:.1} us, 64 MB go at {gb_s:.0} GB/s"
-        ),
-    ))
+    on_threads(Peers::threads(ranks, LIMIT), rank, rank)
 }
 
-fn sum(communicator: &Communicator, memory: &Memory, count: usize, stream: &Stream) -> Result<()> {
+/// Enqueues a sum of so many numbers over all ranks, in place.
+fn sum(
+    communicator: &Communicator,
+    memory: &Memory,
+    (count, format): (usize, DType),
+    stream: &Stream,
+) -> Result<()> {
     let at = memory.ptr().0;
-    // SAFETY: so many numbers of bf16 lie there on the communicator's GPU, until the stream is done.
+    // SAFETY: so many numbers lie there on the communicator's GPU, until the stream is done.
     unsafe {
-        let (sum, format) = (Exchange::AllReduce, Some(DType::Bf16));
-        communicator.exchange(sum, [at, at], count, format, stream.raw().cast())
+        communicator.exchange(Exchange::AllReduce, [at, at], count, Some(format), stream.raw().cast())
     }
 }
 
-fn of_rank(gpu: &Gpu, communicator: &Communicator, peers: &Arc<Peers>) -> Result<[f64; 2]> {
+/// The bytes of so many numbers.
+fn bytes_of(format: DType, numbers: impl Iterator<Item = f32>) -> Vec<u8> {
+    match format {
+        DType::F32 => numbers.flat_map(f32::to_ne_bytes).collect(),
+        _ => numbers.flat_map(|number| bf16::from_f32(number).to_ne_bytes()).collect(),
+    }
+}
+
+/// Sums of all formats and sizes, eager and captured, against what they must be. Ranks that share a GPU must not wait for
+/// all of its work while another rank's sum waits for them: nothing is allocated, freed or made ready but behind a barrier.
+fn sums(gpu: &Gpu, communicator: &Communicator, peers: &Arc<Peers>) -> Result<()> {
     let stream = gpu.stream(Priority::High)?;
-    let count = (SMALL / 2) as usize;
-    let mine: Vec<bf16> = (0..count).map(|at| bf16::from_f32(given(peers.rank(), at))).collect();
-    let wanted: Vec<bf16> = (0..count)
-        .map(|at| bf16::from_f32((0..peers.ranks()).map(|rank| given(rank, at)).sum()))
-        .collect();
-    let memory = gpu.allocate(SMALL, "a message")?;
-    let right = |how: &str| -> Result<()> {
-        stream.synchronize_within(LIMIT)?;
-        let mut got = vec![bf16::ZERO; count];
-        memory.download(0, bytemuck::cast_slice_mut(&mut got))?;
-        match got.iter().zip(&wanted).position(|(got, wanted)| got != wanted) {
-            Some(at) => Err(Error::failed(format!(
-                "the {how} sum over NCCL has {} at {at} on rank {}, and not {}",
-                got[at],
-                peers.rank(),
-                wanted[at]
-            ))),
-            None => Ok(()),
+    let memory = gpu.allocate(SIZES[3], "a message")?;
+    for format in [DType::Bf16, DType::F32] {
+        for bytes in SIZES {
+            let count = (bytes / format.bytes()) as usize;
+            let rank = peers.rank();
+            let mine = bytes_of(format, (0..count).map(|at| given(rank, at)));
+            let all = |at| (0..peers.ranks()).map(|rank| given(rank, at)).sum();
+            let wanted = bytes_of(format, (0..count).map(all));
+            let right = |how: &str| -> Result<()> {
+                stream.synchronize_within(LIMIT)?;
+                let mut got = vec![0; wanted.len()];
+                memory.download(0, &mut got)?;
+                match got.iter().zip(&wanted).position(|(got, wanted)| got != wanted) {
+                    Some(byte) => {
+                        let at = byte / format.bytes() as usize;
+                        Err(Error::failed(format!(
+                            "the {how} sum of {count} numbers of {format} over NCCL is wrong at {at} on rank {rank}"
+                        )))
+                    }
+                    None => Ok(()),
+                }
+            };
+            let turn = || sum(communicator, &memory, (count, format), &stream);
+            memory.upload(0, &mine)?;
+            peers.barrier()?;
+            turn()?;
+            right("eager")?;
+            memory.upload(0, &mine)?;
+            peers.barrier()?;
+            let graph = stream.capture(turn)?;
+            let graph = graph.instantiate()?;
+            graph.upload(&stream)?;
+            stream.synchronize_within(LIMIT)?;
+            peers.barrier()?;
+            graph.launch(&stream)?;
+            right("captured")?;
+            peers.barrier()?;
         }
-    };
-    memory.upload(0, bytemuck::cast_slice(&mine))?;
-    sum(communicator, &memory, count, &stream)?;
-    right("eager")?;
-    memory.upload(0, bytemuck::cast_slice(&mine))?;
-    let graph = stream.capture(|| sum(communicator, &memory, count, &stream))?;
-    graph.instantiate()?.launch(&stream)?;
-    right("captured")?;
+    }
+    Ok(())
+}
+
+/// Latency of a decode step's message (us), and bandwidth of a large one (GB/s).
+fn times(gpu: &Gpu, communicator: &Communicator, peers: &Arc<Peers>) -> Result<[f64; 2]> {
+    let stream = gpu.stream(Priority::High)?;
+    let memory = gpu.allocate(SMALL, "a message")?;
+    stream.fill(memory.ptr(), 0, SMALL)?;
+    let count = |bytes: u64| ((bytes / 2) as usize, DType::Bf16);
     peers.barrier()?;
-    let latency_us = collective_us(gpu, &stream, || sum(communicator, &memory, count, &stream))?;
+    let turn = || sum(communicator, &memory, count(SMALL), &stream);
+    let latency_us = collective_us(gpu, &stream, turn)?;
     let (free, _) = gpu.memory()?;
     let bytes = LARGE.min(free / 4 / 4096 * 4096).max(SMALL);
     let large = gpu.allocate(bytes, "a large message")?;
     stream.fill(large.ptr(), 0, bytes)?;
     peers.barrier()?;
-    let turn = || sum(communicator, &large, (bytes / 2) as usize, &stream);
+    let turn = || sum(communicator, &large, count(bytes), &stream);
     let us = collective_us(gpu, &stream, turn)?;
     peers.barrier()?;
     Ok([latency_us, bytes as f64 / us.max(1e-3) / 1e3])

@@ -61,6 +61,8 @@ pub struct Engine {
     pub(super) link_launch_ns: u64,
     /// Whether a decode step has run outside of a capture.
     pub(super) tried: Cell<bool>,
+    /// Whether exchanges with other ranks are left out of what is enqueued.
+    pub(super) without_peers: Cell<bool>,
     /// Asked while waiting: an error where another rank has ended.
     alive: Alive,
 }
@@ -231,6 +233,7 @@ impl Engine {
             nccl_bytes,
             link_launch_ns: 0,
             tried: Cell::new(false),
+            without_peers: Cell::new(false),
             alive,
         };
         // uploads that went past the streams are there, too

@@ -217,9 +217,11 @@ pub(in crate::run::cuda) fn first_sums(
 ) -> Result<u64> {
     let (before, _) = gpu.memory()?;
     let stream = gpu.stream(Priority::High)?;
+    // once for all: freeing waits for the whole GPU, on which a sum of another rank may wait for this one
+    let longest = messages.iter().copied().max().unwrap_or_default();
+    let memory = gpu.allocate(longest, "a first message over NCCL")?;
+    stream.fill(memory.ptr(), 0, longest)?;
     for &bytes in messages {
-        let memory = gpu.allocate(bytes, "a first message over NCCL")?;
-        stream.fill(memory.ptr(), 0, bytes)?;
         let (at, count) = (memory.ptr().0, (bytes / DType::Bf16.bytes()) as usize);
         // SAFETY: so many numbers lie at that address on the communicator's GPU until the stream is done; so does the
         // stream.
@@ -240,6 +242,7 @@ pub(in crate::run::cuda) fn first_sums(
             std::thread::yield_now();
         }
     }
+    drop(memory);
     let (after, _) = gpu.memory()?;
     Ok(before.saturating_sub(after))
 }

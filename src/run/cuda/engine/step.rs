@@ -7,6 +7,7 @@ use super::setup::{can_overlap, taken};
 use super::stamps::Stamps;
 use super::{Engine, PhaseState};
 use crate::base::error::{Error, Result};
+use crate::base::shared_gpu;
 use crate::machine::driver::{Event, Graph, GraphExec, Memory, Stream};
 use crate::plan::{DType, Kind, Phase};
 use crate::run::cuda::collective::Collective;
@@ -85,11 +86,13 @@ impl Engine {
     pub fn decode_step(&self, timing: Timing<'_>) -> Result<Step> {
         let size = StepSize::decode(self.setup.sequences);
         let mut step = self.step(Phase::Decode, &size, timing)?;
+        // kernels that say when they ran are others than those that were tried before
+        if (self.setup.graph || shared_gpu::is_on())
+            && (!self.tried.replace(true) || timing.stamps.is_some())
+        {
+            self.try_out(&mut step)?;
+        }
         if self.setup.graph {
-            // kernels that say when they ran are others than those that were tried before
-            if !self.tried.replace(true) || timing.stamps.is_some() {
-                self.try_out(&mut step)?;
-            }
             self.capture(&mut step)?;
         }
         Ok(step)
@@ -289,11 +292,18 @@ impl Engine {
     }
 
     /// Runs a step once outside of any capture: libraries load kernels when they are first launched,
-    /// which a capture may forbid.
-    fn try_out(&self, step: &mut Step) -> Result<()> {
+    /// which a capture may forbid. Loading may wait for the whole GPU, too: ranks that share it leave out their exchanges,
+    /// or a rank could wait for the kernel of another one that waits for it.
+    pub(in crate::run::cuda) fn try_out(&self, step: &mut Step) -> Result<()> {
         self.forget()?;
-        self.enqueue(step)?;
-        self.wait_idle("the first decode step")?;
+        if step.phase == Phase::Prefill {
+            self.main().fill(self.prompt.ptr(), 0, self.prompt.bytes())?;
+        }
+        self.without_peers.set(shared_gpu::is_on());
+        let enqueued = self.enqueue(step);
+        self.without_peers.set(false);
+        enqueued?;
+        self.wait_idle(&format!("the first {} step", step.phase.as_str()))?;
         self.reset()
     }
 
@@ -369,6 +379,7 @@ impl Engine {
                     stream.launch(function, launch, arguments)?;
                 }
                 Call::MatMul { shape, x, w, out } => self.blas.matmul(stream, shape, *x, *w, *out)?,
+                Call::Exchange { .. } if self.without_peers.get() => {}
                 Call::Exchange { exchange, send, receive, count, bytes } => {
                     let Collective::Nccl(communicator, _) = &self.collective else {
                         return Err(Error::failed("a collective, and nobody to exchange with"));

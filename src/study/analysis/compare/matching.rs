@@ -72,7 +72,7 @@ fn hidden_share_intervals(cells: &[PooledCell]) -> Vec<Option<[f64; 2]>> {
 
 impl PooledCell {
     pub fn new(runs: &CellRuns<'_>) -> Option<Self> {
-        let mut record = runs.record()?;
+        let mut record = runs.record().filter(Record::has_numbers)?;
         let metrics = record.metrics.clone()?;
         let (host, mut rounds) = (host(&record), runs.rounds());
         if record.provenance == Provenance::Simulated {

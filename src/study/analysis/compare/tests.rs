@@ -526,3 +526,40 @@ fn cells_that_an_option_changes_are_compared_with_plain_ones() {
     let shares = crate::table::hidden_shares(&records);
     assert_eq!(shares[..3], [Some(0.0), Some(0.5), Some(0.75)]);
 }
+
+/// Runs whose ranks shared a GPU are as if they were not there, also beside measured runs of the same cells.
+#[test]
+fn nothing_is_computed_from_runs_that_shared_a_gpu() {
+    use crate::study::analysis::{comparable, judge, pareto, side_by_side};
+    let measured = [
+        rounds("s", architecture(&Architecture::Standard), 2.0),
+        rounds("l", architecture(&LADDER), 1.2),
+    ]
+    .concat();
+    let shared = |record: &Record| Record {
+        provenance: Provenance::SharedGpu,
+        metrics: record.metrics.clone().map(|m| crate::table::Metrics { tokens_per_s: 1e9, ..m }),
+        run: format!("shared-{}", record.run),
+        ..record.clone()
+    };
+    let checks: Vec<Record> = measured.iter().map(shared).collect();
+    assert!(checks.iter().all(|record| !record.is_finished() && !record.has_numbers()));
+    assert_eq!(compare(&checks, "architecture").unwrap().pairs.len(), 0);
+    assert!(comparable(&checks).is_empty() && pareto(&checks).is_empty());
+    assert!(crate::study::calibrate::of_records(&checks).is_empty());
+    assert!(crate::table::hidden_shares(&checks).iter().all(Option::is_none));
+    let both = [measured.clone(), checks.clone()].concat();
+    let speedup = |records: &[Record]| compare(records, "architecture").unwrap().pairs[0].speedup;
+    assert_eq!(speedup(&both), speedup(&measured));
+    assert_eq!(pareto(&both).len(), pareto(&measured).len());
+    assert!(pareto(&both).iter().all(|point| point.provenance == Provenance::Measured));
+    let gates = ["tok/s>-50%".parse().unwrap()];
+    assert!(judge(("base", ""), &measured, &checks, &gates).rows.is_empty());
+    let beside = side_by_side(&both, 0, measured.len()).unwrap();
+    assert!(beside.measures.is_empty() && beside.speedup.is_none());
+    assert!(
+        beside.warnings.iter().any(|said| said.contains("its ranks shared one GPU")),
+        "{:?}",
+        beside.warnings
+    );
+}

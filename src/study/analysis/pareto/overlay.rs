@@ -233,6 +233,7 @@ impl Row<'_> {
         };
         let mut source = text("source").unwrap_or_else(|| source.to_owned());
         if let Some(provenance) = self.provenance()? {
+            provenance.require_evidence(&source)?;
             source.push_str(&format!(" ({provenance})"));
         }
         let point = OverlayPoint {

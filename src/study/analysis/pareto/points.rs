@@ -11,8 +11,7 @@ use super::frontier::mark;
 use crate::base::statistics::bootstrap;
 use crate::plan::Architecture;
 use crate::table::{
-    CellRuns, Collective, Measure, P2p, Provenance, Record, RunQuality, Spec, Status, aggregate, host,
-    shared,
+    CellRuns, Collective, Measure, P2p, Provenance, Record, RunQuality, Spec, aggregate, host, shared,
 };
 
 /// A point of a Pareto plot.
@@ -169,7 +168,7 @@ fn part_by_text(points: &mut [ParetoPoint]) {
 /// The point of a cell, and the setting it was run in.
 fn point(cell: &CellRuns<'_>, axes: Axes) -> Option<(ParetoPoint, String)> {
     let record = cell.record()?;
-    let metrics = record.metrics.as_ref().filter(|_| record.status == Status::Ok)?;
+    let metrics = record.metrics.as_ref().filter(|_| record.is_finished())?;
     if !metrics.completion_ms.is_finite() || !metrics.tokens_per_s_per_gpu.is_finite() {
         return None;
     }

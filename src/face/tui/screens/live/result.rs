@@ -17,7 +17,7 @@ use crate::face::tui::state::Tab;
 use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::paint::{empty, frame, line, wrap};
 use crate::study::answer::{Answer, MOST_RUNS};
-use crate::table::{Record, Status};
+use crate::table::Record;
 
 impl Live {
     /// The runs of which the sweep's answer is made: those that ended well, and one for each cell that did not.
@@ -105,7 +105,7 @@ impl Live {
 
 /// The runs with numbers, and of each cell without any the last one that has none.
 fn concluded(runs: &[&Record]) -> Vec<Record> {
-    let has_numbers = |run: &&&Record| run.status == Status::Ok && run.metrics.is_some();
+    let has_numbers = |run: &&&Record| run.has_numbers();
     let mut cells: HashSet<String> = runs.iter().filter(has_numbers).map(|run| run.spec.key()).collect();
     let newest = runs.iter().rev();
     let kept = newest.filter(|run| has_numbers(run) || cells.insert(run.spec.key()));
