@@ -13,8 +13,7 @@ use super::keymap::Keymap;
 use super::layout;
 use super::message::{Effect, Ended};
 use super::mouse::Press;
-use super::overlay::Overlay;
-use super::pick::Folder;
+use super::overlay::{Folder, Overlay};
 use super::scope::Scope;
 use super::screen::Acts;
 use super::snapshot::Snapshot;
@@ -39,7 +38,7 @@ pub struct Context {
     /// The screen that is shown.
     pub tab: Tab,
     /// What lies on the screen, the topmost last.
-    pub overlays: Vec<Overlay>,
+    pub overlays: Vec<Box<dyn Overlay>>,
     /// The lines that were typed where the user was asked for one, by title of the question.
     pub past: HashMap<String, Vec<String>>,
     /// Which runs the screens are about.

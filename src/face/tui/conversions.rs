@@ -9,9 +9,10 @@ use super::context::Context;
 use super::format::{self, cut};
 use super::layout::{cut_top, inside};
 use super::message::{Deed, Effect};
-use super::overlay::{Completing, Overlay};
+use super::overlay::Overlay;
+use super::prompt::{Completing, Prompt};
 use super::screen::Hints;
-use super::screens::pareto::Pareto;
+use super::state::State;
 use super::theme::Role;
 use super::widgets::list::List;
 use super::widgets::paint::{line, popup, put};
@@ -50,20 +51,17 @@ pub struct Conversions {
 /// Reads the stored results in the background, and shows them.
 pub fn open(cx: &mut Context) {
     let store = Store::open(&cx.dir);
-    cx.ask(
+    cx.ask_own(
         "conversions",
         move |_| convert::stored(&store),
-        |_: &mut Pareto, read, cx| {
+        |read, cx| {
             let Some((reports, problems)) = cx.told(read) else { return };
             if let Some(why) = problems.first() {
                 cx.fail(why);
             }
             match reports.is_empty() {
                 true => cx.inform("no conversion is stored: `ladderscope convert` measures one"),
-                false => {
-                    let (at, list) = (0, List::default());
-                    cx.overlays.push(Overlay::Conversions(Conversions { reports, at, list }));
-                }
+                false => cx.lay(Conversions { reports, at: 0, list: List::default() }),
             }
         },
     );
@@ -78,33 +76,37 @@ impl Conversions {
         self.report().points.get(self.list.selected)
     }
 
-    /// Its keys and what they do.
-    pub fn hints(&self) -> Hints {
-        match self.reports.len() {
-            1 => &[("Enter", "write a checkpoint"), ("Esc", "close")],
-            _ => &[("Enter", "write a checkpoint"), ("← →", "another result"), ("Esc", "close")],
-        }
-    }
-
     /// Shows another result, round and round.
     fn go(&mut self, by: usize) {
         self.at = (self.at + by) % self.reports.len();
         self.list = List::default();
     }
 
-    /// Keeps the selection among the sets, and in sight.
-    pub fn fit(&mut self, body: Rect) {
-        let rows = usize::from(areas(body).list.height.saturating_sub(1));
-        self.list.fit(self.report().points.len(), rows);
+    fn draw_plot(&self, buf: &mut Buffer, area: Rect, cx: &Context) {
+        let (theme, report) = (cx.theme, self.report());
+        let place = |point: &ConversionPoint| (point.speedup, point.quality.kl);
+        let plot = Plot::new(area, report.points.iter().map(place));
+        plot.draw_axes(buf, theme, "speedup", "kl (nats a token)");
+        for conversion in Conversion::ALL {
+            for series in [SetSeries::Ordered, SetSeries::Greedy, SetSeries::Last] {
+                let line: Vec<(f64, f64)> =
+                    report.series(conversion, series).into_iter().map(place).collect();
+                plot.draw_series(buf, theme, series_look(conversion, series), &line);
+            }
+        }
+        let style = |point: &ConversionPoint| {
+            theme.style(Role::Architecture(series_look(point.conversion, point.series)))
+        };
+        let selected = self.selected().map(|point| (point, theme.style(Role::Selected)));
+        for (point, style) in report.points.iter().map(|p| (p, style(p))).chain(selected) {
+            let (x, y) = plot.cell(place(point));
+            put(buf, plot.area, x, y, glyph(point), style);
+        }
     }
+}
 
-    /// Moves the selection by rows.
-    pub fn step(&mut self, rows: isize) {
-        self.list.move_by(rows, self.report().points.len());
-    }
-
-    /// Draws it over the whole body.
-    pub fn draw(&self, buf: &mut Buffer, cx: &Context) {
+impl Overlay for Conversions {
+    fn draw(&self, buf: &mut Buffer, cx: &Context) {
         let (theme, report, areas) = (cx.theme, self.report(), areas(cx.body()));
         let of = if self.reports.len() > 1 {
             format!(" {} of {}", self.at + 1, self.reports.len())
@@ -147,26 +149,36 @@ impl Conversions {
         });
     }
 
-    fn draw_plot(&self, buf: &mut Buffer, area: Rect, cx: &Context) {
-        let (theme, report) = (cx.theme, self.report());
-        let place = |point: &ConversionPoint| (point.speedup, point.quality.kl);
-        let plot = Plot::new(area, report.points.iter().map(place));
-        plot.draw_axes(buf, theme, "speedup", "kl (nats a token)");
-        for conversion in Conversion::ALL {
-            for series in [SetSeries::Ordered, SetSeries::Greedy, SetSeries::Last] {
-                let line: Vec<(f64, f64)> =
-                    report.series(conversion, series).into_iter().map(place).collect();
-                plot.draw_series(buf, theme, series_look(conversion, series), &line);
+    fn hints(&self) -> Hints {
+        match self.reports.len() {
+            1 => &[("Enter", "write a checkpoint"), ("Esc", "close")],
+            _ => &[("Enter", "write a checkpoint"), ("← →", "another result"), ("Esc", "close")],
+        }
+    }
+
+    fn key(mut self: Box<Self>, key: KeyEvent, state: &mut State) -> Option<Box<dyn Overlay>> {
+        match key.code {
+            KeyCode::Right | KeyCode::Tab => self.go(1),
+            KeyCode::Left | KeyCode::BackTab => self.go(self.reports.len() - 1),
+            KeyCode::Esc | KeyCode::Char('q') => return None,
+            KeyCode::Enter => {
+                if let Some(point) = self.selected().cloned() {
+                    let report = (self.report().model.clone(), self.report().layers);
+                    ask(&mut state.cx, report, point);
+                }
             }
+            code => drop(self.list.key(code, self.report().points.len())),
         }
-        let style = |point: &ConversionPoint| {
-            theme.style(Role::Architecture(series_look(point.conversion, point.series)))
-        };
-        let selected = self.selected().map(|point| (point, theme.style(Role::Selected)));
-        for (point, style) in report.points.iter().map(|p| (p, style(p))).chain(selected) {
-            let (x, y) = plot.cell(place(point));
-            put(buf, plot.area, x, y, glyph(point), style);
-        }
+        Some(self)
+    }
+
+    fn scroll(&mut self, rows: isize) {
+        self.list.move_by(rows, self.report().points.len());
+    }
+
+    fn settle(&mut self, cx: &Context) {
+        let rows = usize::from(areas(cx.body()).list.height.saturating_sub(1));
+        self.list.fit(self.report().points.len(), rows);
     }
 }
 
@@ -190,23 +202,6 @@ fn areas(whole: Rect) -> Areas {
     Areas { whole, head, plot, list }
 }
 
-/// A key while it lies on top.
-pub fn key(cx: &mut Context, key: KeyEvent) {
-    let Some(Overlay::Conversions(shown)) = cx.overlays.last_mut() else { return };
-    match key.code {
-        KeyCode::Right | KeyCode::Tab => shown.go(1),
-        KeyCode::Left | KeyCode::BackTab => shown.go(shown.reports.len() - 1),
-        KeyCode::Char('q') => drop(cx.overlays.pop()),
-        KeyCode::Enter => {
-            if let Some(point) = shown.selected().cloned() {
-                let report = (shown.report().model.clone(), shown.report().layers);
-                ask(cx, report, point);
-            }
-        }
-        code => drop(shown.list.key(code, shown.report().points.len())),
-    }
-}
-
 /// Asks where to write a checkpoint with the layers of a point, and writes it in the background.
 fn ask(cx: &mut Context, (model, layers): (String, u32), point: ConversionPoint) {
     if let Err(error) = convert::written(&point) {
@@ -216,16 +211,16 @@ fn ask(cx: &mut Context, (model, layers): (String, u32), point: ConversionPoint)
     let hint = format!(
         "a directory that is not there yet: the files of {model}, weights linked, ladder_layers in config.json"
     );
-    let take = move |_: &mut Pareto, typed: &str, cx: &mut Context| {
+    let take = move |state: &mut State, typed: &str| {
         if typed.trim().is_empty() {
             return Err("name a directory".into());
         }
         let (out, model, point) = (files::expanded(typed.trim()), model.clone(), point.clone());
         check_place(&out).map_err(|error| format::error(&error))?;
-        cx.perform(Effect::Do(Deed(Box::new(move || {
+        state.cx.perform(Effect::Do(Deed(Box::new(move || {
             convert::write_stored(&model, layers, &point, &out).map_err(|error| format::error(&error))
         }))));
         Ok(())
     };
-    cx.prompt_completing(Completing::Paths, title, hint, "", take);
+    cx.ask_line(Prompt::new(title, hint, String::new(), Completing::Paths, Box::new(take)));
 }

@@ -46,6 +46,7 @@
 //! itself is a `widgets::field::Field`, and one that narrows what is shown a `FilterBox`.
 
 mod action;
+mod checklist;
 pub mod config;
 mod context;
 mod conversions;
@@ -55,7 +56,6 @@ mod export;
 mod figures;
 mod format;
 mod keymap;
-mod keys;
 mod layout;
 mod memory;
 mod message;
@@ -67,6 +67,7 @@ mod paper;
 mod pick;
 mod pictures;
 mod preview;
+mod prompt;
 mod scope;
 mod screen;
 mod screens;
@@ -75,6 +76,7 @@ mod snapshot;
 mod state;
 mod task;
 mod terminal;
+mod texts;
 mod theme;
 mod trainings;
 mod update;

@@ -9,15 +9,14 @@ use crossterm::event::{KeyCode, MouseButton, MouseEvent, MouseEventKind};
 use super::fixtures::{Driver, ended, record, spec, trace};
 use crate::face::tui::keymap::Keymap;
 use crate::face::tui::message::{Effect, Message, StoreTask, SweepOrder};
-use crate::face::tui::overlay::Overlay;
 use crate::face::tui::palette;
 use crate::face::tui::screens::live::state::CellState;
 use crate::face::tui::screens::timeline::state::pane::OverlapOf;
 use crate::face::tui::screens::timeline::state::row::WAITING;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
+use crate::face::tui::texts::{Help, help_lines};
 use crate::face::tui::update::begin;
-use crate::face::tui::widgets::overlay::help_lines;
 use crate::plan::Phase;
 use crate::table::{Backend, P2p, Provenance, Status};
 
@@ -104,7 +103,7 @@ fn escape_closes_what_lies_on_top_in_order() {
     driver.keys("d");
     driver.send(Message::Told(Err("disk full".into())));
     driver.keys("?");
-    assert!(matches!(driver.state.cx.overlays[..], [Overlay::Help { .. }]));
+    assert!(driver.state.cx.top::<Help>().is_some());
     let mut left = Vec::new();
     for _ in 0..4 {
         driver.press(KeyCode::Esc);
@@ -151,7 +150,7 @@ fn whatever_the_palette_offers_stands_in_help_with_its_keys() {
         assert!(offered.len() > 10);
         for bound in offered {
             let (name, label) = (bound.row.name, bound.label());
-            let told = help.iter().any(|l| l.text == name && l.keys == label);
+            let told = help.contains(&(Some(label.clone()), name.to_owned()));
             assert!(told, "{name} is not in the help of {screen:?}");
         }
     }

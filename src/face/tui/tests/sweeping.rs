@@ -8,8 +8,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::fixtures::{Driver, ended, news, record, records, spec};
 use crate::face::tui::message::{Effect, Message, StoreTask, SweepOrder};
-use crate::face::tui::overlay::Overlay;
-use crate::face::tui::screen::Screen;
+use crate::face::tui::prompt::Question;
+use crate::face::tui::screen::{AnyScreen as _, Screen};
 use crate::face::tui::screens::experiments::entries::Entry;
 use crate::face::tui::screens::live::state::{CellState, Looked, Pause};
 use crate::face::tui::snapshot::Snapshot;
@@ -18,8 +18,6 @@ use crate::face::tui::task::Task;
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
 use crate::run::{RunEvent, StepLanes};
 use crate::table::{Backend, P2p, Sample, Status};
-
-pub(super) const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
 const TEXT: &str = r#"# Six architectures, one model.
 question = "Without P2P, is it better to hide all-reduces or to make fewer of them?"
@@ -242,7 +240,7 @@ fn saving_asks_before_it_overwrites_what_changed_on_disk() {
         vec![Entry::new("hide", &place, text.into(), Experiment::from_str(text, &path))]
     };
     let there = || std::fs::read_to_string(&path).unwrap();
-    let asked = |driver: &Driver| matches!(driver.state.cx.overlays[..], [Overlay::Confirm(_)]);
+    let asked = |driver: &Driver| driver.state.cx.top::<Question>().is_some();
     std::fs::write(&path, TEXT).unwrap();
     let mut driver = Driver::empty(80, 24);
     read(&mut driver, entries(TEXT));
@@ -353,7 +351,7 @@ fn edits_survive_other_screens_and_a_reload_and_quitting_asks() {
     assert_eq!(driver.state.experiments.edited(), ["hide"], "though its file is gone");
     let effects = keys(&mut driver, "q");
     assert!(effects.iter().all(|effect| !matches!(effect, Effect::Quit { .. })));
-    assert!(matches!(driver.state.cx.overlays[..], [Overlay::Confirm(_)]));
+    assert!(driver.state.cx.top::<Question>().is_some());
     keys(&mut driver, "n");
     let at = driver.state.experiments.entries.as_ref().unwrap().iter().position(|e| e.name == "hide");
     driver.state.experiments.list.selected = at.unwrap();
@@ -662,34 +660,30 @@ fn cells_can_be_had_as_csv_and_the_page_as_a_command() {
 
 #[test]
 fn looks_of_the_editor() {
-    for size in SIZES {
-        let name = |what: &str| format!("{what}_{}x{}", size.0, size.1);
-        let mut driver = workbench(size);
-        insta::assert_snapshot!(name("experiments_forecast"), driver.screen());
-        at_tp(&mut driver);
-        keys(&mut driver, "a");
-        keys(&mut driver, "16");
-        insta::assert_snapshot!(name("experiments_typing"), driver.screen());
-        press(&mut driver, KeyCode::Esc);
-        keys(&mut driver, "A");
-        keys(&mut driver, "ncl");
-        insta::assert_snapshot!(name("experiments_axis"), driver.screen());
-        press(&mut driver, KeyCode::Esc);
-        press(&mut driver, KeyCode::Enter);
-        keys(&mut driver, "x");
-        press(&mut driver, KeyCode::Enter);
-        insta::assert_snapshot!(name("experiments_mistake"), driver.screen());
-    }
+    let name = |what: &str| format!("{what}_120x40");
+    let mut driver = workbench((120, 40));
+    insta::assert_snapshot!(name("experiments_forecast"), driver.screen());
+    at_tp(&mut driver);
+    keys(&mut driver, "a");
+    keys(&mut driver, "16");
+    insta::assert_snapshot!(name("experiments_typing"), driver.screen());
+    press(&mut driver, KeyCode::Esc);
+    keys(&mut driver, "A");
+    keys(&mut driver, "ncl");
+    insta::assert_snapshot!(name("experiments_axis"), driver.screen());
+    press(&mut driver, KeyCode::Esc);
+    press(&mut driver, KeyCode::Enter);
+    keys(&mut driver, "x");
+    press(&mut driver, KeyCode::Enter);
+    insta::assert_snapshot!(name("experiments_mistake"), driver.screen());
 }
 
 #[test]
 fn looks_of_a_run_under_way() {
-    for size in SIZES {
-        let mut driver = live(size, Backend::Cpu);
-        insta::assert_snapshot!(format!("live_running_{}x{}", size.0, size.1), driver.screen());
-        keys(&mut driver, "1");
-        keys(&mut driver, "r2Q");
-        driver.state.cx.notice = None;
-        insta::assert_snapshot!(format!("live_queue_{}x{}", size.0, size.1), driver.screen());
-    }
+    let mut driver = live((120, 40), Backend::Cpu);
+    insta::assert_snapshot!("live_running_120x40", driver.screen());
+    keys(&mut driver, "1");
+    keys(&mut driver, "r2Q");
+    driver.state.cx.notice = None;
+    insta::assert_snapshot!("live_queue_120x40", driver.screen());
 }

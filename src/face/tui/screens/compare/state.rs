@@ -127,6 +127,8 @@ impl PartialEq for MapOf {
 pub struct Compare {
     /// The axis, the baseline and the runs that are compared.
     pub asked: Asked,
+    /// Counts the readings of the runs directory.
+    pub reading: u64,
     /// Cells of the runs that were compared last.
     pub cells: Arc<KeptCells>,
     /// The comparison, or why there is none; `None` until it is computed.

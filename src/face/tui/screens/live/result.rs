@@ -49,7 +49,7 @@ impl Live {
 
     /// Asks what the stored runs answer of the experiment that was run last, as long as no sweep was started.
     pub(super) fn ask_earlier(&mut self, cx: &mut Context) {
-        if self.experiment.is_some() || cx.tab != Tab::Live {
+        if self.experiment.is_some() {
             return;
         }
         let Some(records) = cx.stored.as_ref().map(|stored| Arc::clone(&stored.records)) else { return };

@@ -193,7 +193,7 @@ pub fn ask(pareto: &mut Pareto, cx: &mut Context) {
 /// The picture that can be shown in this plot now. While something lies on the plot there is none:
 /// characters on a picture would stay there.
 pub fn ready<'a>(pareto: &'a Pareto, cx: &Context, plot: &Plot) -> Option<&'a Picture> {
-    let free = cx.overlays.is_empty() && pareto.panel.is_none() && pareto.drag.is_none();
+    let free = cx.overlays.is_empty() && pareto.drag.is_none();
     let (sketch, picture) = pareto.picture.made.as_ref()?;
     let fits =
         sketch.size == (plot.area.width, plot.area.height) && Some(sketch.kind) == pareto.pictures.kind;

@@ -12,7 +12,6 @@ use ratatui::style::{Modifier, Style};
 use unicode_width::UnicodeWidthStr;
 
 use super::columns::{self, Shown};
-use super::over;
 use super::state::{Line, Runs};
 use crate::base::text::counted;
 use crate::desk;
@@ -56,9 +55,6 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
         draw_details(buf, details, theme, runs, stored);
     }
     runs.filter.draw_offers(buf, top, body, theme);
-    if let Some(over) = &runs.over {
-        over::draw(buf, body, cx, over);
-    }
 }
 
 fn draw_top(
