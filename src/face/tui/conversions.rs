@@ -131,9 +131,9 @@ impl Overlay for Conversions {
         if areas.plot.height > 0 {
             self.draw_plot(buf, areas.plot, cx);
         }
-        let rows = Rows { list: &self.list, len: report.points.len(), mark: None, scrolled: None };
-        table::draw(buf, areas.list, theme, &COLUMNS, rows, |row, column| {
-            let Some(point) = report.points.get(row) else { return (String::new(), text) };
+        let rows = Rows::new(&self.list, report.points.len());
+        table::draw(buf, areas.list, theme, &COLUMNS, rows, |row, column, _| {
+            let point = &report.points[row];
             let shown = match column {
                 0 => point.number.to_string(),
                 1 => point.conversion.to_string(),
@@ -145,7 +145,7 @@ impl Overlay for Conversions {
                 _ => layer_list(&point.layers),
             };
             let look = theme.style(Role::Architecture(series_look(point.conversion, point.series)));
-            (shown, if column == 2 { look } else { text })
+            table::cell((shown, if column == 2 { look } else { text }))
         });
     }
 

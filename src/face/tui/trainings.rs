@@ -166,9 +166,9 @@ impl Overlay for Trainings {
             self.draw_plot(buf, areas.plot, selected, cx);
         }
         let numbers = look_numbers(self.all.iter().map(|one| &one.training.spec.architecture));
-        let rows = Rows { list: &self.list, len: self.all.len(), mark: None, scrolled: None };
-        table::draw(buf, areas.list, theme, &COLUMNS, rows, |row, column| {
-            let Some(one) = self.all.get(row) else { return (String::new(), text) };
+        let rows = Rows::new(&self.list, self.all.len());
+        table::draw(buf, areas.list, theme, &COLUMNS, rows, |row, column, _| {
+            let one = &self.all[row];
             let (training, number) = (&one.training, |value: Option<f64>| {
                 value.map_or("-".to_owned(), |value| format!("{value:.4}"))
             });
@@ -187,7 +187,7 @@ impl Overlay for Trainings {
                 8 => training.speed.map_or("-".into(), |speed| format!("{:.0}", speed.tokens_per_s)),
                 _ => training.id.clone(),
             };
-            (shown, if column == 1 { theme.style(Role::Architecture(look)) } else { text })
+            table::cell((shown, if column == 1 { theme.style(Role::Architecture(look)) } else { text }))
         });
     }
 

@@ -8,7 +8,7 @@ use crossterm::event::{KeyCode, MouseButton, MouseEvent, MouseEventKind};
 use super::fixtures::{Driver, record, records, spec};
 use crate::face::tui::message::{Effect, Message, StoreTask};
 use crate::face::tui::prompt::Prompt;
-use crate::face::tui::screen::{AnyScreen as _, FileKind, Screen};
+use crate::face::tui::screen::{AnyScreen as _, FileKind};
 use crate::face::tui::snapshot::Snapshot;
 use crate::lab::store::{Annotations, Edit};
 use crate::table::{Backend, P2p, Record, Status};

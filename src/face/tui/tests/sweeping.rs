@@ -587,11 +587,14 @@ fn finished_cells_reach_the_other_screens_while_the_sweep_goes_on() {
     let new = record("20260102-0304-7", driver.state.live.cells[0].spec.clone(), 800.0);
     let snapshot = Arc::new(before.and(vec![new.clone()]));
     let effects = driver.send(Message::Runs(Ok(snapshot.clone())));
-    let told = |wanted: fn(&Effect) -> bool| effects.iter().any(wanted);
-    assert!(
-        told(|e| matches!(e, Effect::Ask(task) if task.slot.name == "points"))
-            && told(|e| matches!(e, Effect::Ask(task) if task.slot.name == "comparison"))
-    );
+    let asks = |effects: &[Effect], name: &str| {
+        effects.iter().any(|effect| matches!(effect, Effect::Ask(task) if task.slot.name == name))
+    };
+    for (key, question) in [('5', "points"), ('6', "comparison")] {
+        assert!(!asks(&effects, question), "a screen that is not shown asks nothing");
+        assert!(asks(&driver.press(KeyCode::Char(key)), question));
+    }
+    driver.keys("2");
     assert_eq!(driver.state.cx.stored.as_ref().unwrap().records.len(), before.records.len() + 1);
     // a thousand runs within a second are handed over in one go
     let end = |cell: usize| {

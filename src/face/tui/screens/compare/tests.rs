@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::face::tui::message::{Effect, Message};
-use crate::face::tui::screen::{FileKind, Screen};
+use crate::face::tui::screen::{AnyScreen as _, FileKind, Screen};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, compared, spec};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
-use super::{Panel, draw, layout, state::Scale};
+use super::{draw, layout, state::Scale};
 use crate::face::tui::message::{Effect, Message};
-use crate::face::tui::screen::{AnyScreen as _, FileKind, Screen};
+use crate::face::tui::screen::{AnyScreen as _, FileKind};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, record, spec};

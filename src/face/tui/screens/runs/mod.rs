@@ -26,6 +26,7 @@ use crate::face::tui::screen::{
     ScreenStatus, Selection,
 };
 use crate::face::tui::widgets::field::FilterBox;
+use crate::face::tui::widgets::table::Place;
 use crate::lab::store::Store;
 use crate::table::{Field, Record};
 
@@ -295,11 +296,12 @@ impl Runs {
                     return false;
                 }
                 let Some(stored) = cx.stored.clone() else { return false };
-                let shown = columns::lay_out(self, &stored.table, table);
-                let on = |p: &&columns::Place| (p.x..p.x + p.width + 1).contains(&event.at.x);
+                let columns = columns::columns(self, &stored.table);
+                let shown = columns::lay_out(self, &columns, table);
+                let on = |place: &&Place| (place.x..=place.x + place.width).contains(&event.at.x);
                 if let Some(place) = shown.places.iter().find(on) {
-                    let unit = state::unit(&stored.table, &place.name);
-                    self.sort_by(&place.name, unit);
+                    let name = &columns[place.column].name;
+                    self.sort_by(name, state::unit(&stored.table, name));
                     self.rearrange(cx);
                 }
                 true

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
 use crate::face::tui::message::{Effect, Message};
-use crate::face::tui::screen::{FileKind, Screen};
+use crate::face::tui::screen::{AnyScreen as _, FileKind, Screen};
 use crate::face::tui::state::State;
 use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, spec};

@@ -2,6 +2,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::text::Line;
 use unicode_width::UnicodeWidthStr;
 
 use super::super::Act;
@@ -9,17 +10,82 @@ use super::{note, which};
 use crate::base::text::{counted, fitting_name};
 use crate::face::tui::context::Context;
 use crate::face::tui::format::digits;
-use crate::face::tui::layout::cut_top;
 use crate::face::tui::screens::timeline::Timeline;
 use crate::face::tui::screens::timeline::state::View;
 use crate::face::tui::screens::timeline::state::table::{Column, Operations};
 use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::paint::{frame, line, put, wrap};
 use crate::face::tui::widgets::shade::{self, Mark, Shares};
+use crate::face::tui::widgets::table::{self, Rows};
 use crate::study::analysis::{LaneTotal, NameRow, totals_of};
 
 /// Rows beneath the table: the totals of its lanes, and the whole name of the selected operation where that is wanted.
 pub fn beneath(table: &Operations, rows: Rect) -> u16 {
+    let name = table.row().filter(|_| table.whole).map(|(row, _)| row.name.as_str());
+    let lines = name.map_or(0, |name| whole(name, rows).len() as u16) + u16::from(table.row().is_some());
+    // the table itself keeps a row
+    lines.min(rows.height.saturating_sub(1))
+}
+
+fn whole(name: &str, rows: Rect) -> Vec<String> {
+    wrap(name, usize::from(rows.width.saturating_sub(2)))
+}
+
+/// Draws the table in its frame.
+pub fn draw(
+    buf: &mut Buffer,
+    (area, rows): (Rect, Rect),
+    view: &View,
+    table: &Operations,
+    cx: &Context,
+) {
+    let theme = cx.theme;
+    let now = table.counted.as_ref().is_some_and(|counted| counted.is_of(table.scope, view));
+    let part = match &table.counted {
+        Some(counted) if now => counted.part.label(),
+        _ => table.scope.part(view).label(),
+    };
+    let trace = which(view);
+    let many = match now {
+        true => counted(table.order.len(), "operation"),
+        false => "counting…".into(),
+    };
+    // counts are of all ranks, times of one in the mean
+    let over = match view.pane().index.ranks.len() {
+        0 | 1 => String::new(),
+        ranks => format!(" a rank, counts of all {ranks}"),
+    };
+    let title = format!("where the time went, in us{over}: {trace}{part} · {many}");
+    let inner = frame(buf, area, &title, theme);
+    let typed = table.filter.typing || !table.filter.value().is_empty();
+    if typed {
+        let width = (table.filter.value().width() as u16 + 11).min(area.width / 2);
+        let top = Rect { x: area.right().saturating_sub(width + 1), width, height: 1, ..area };
+        put(buf, top, top.x, top.y, &" ".repeat(usize::from(width)), theme.style(Role::Text));
+        table.filter.draw(buf, Rect { x: top.x + 1, ..top }, theme, "");
+    }
+    let columns = columns(table);
+    let shown = Rect { height: rows.bottom().saturating_sub(inner.y), ..inner };
+    let rows_of = table.counted.as_ref().map_or(&[][..], |counted| &counted.table.rows);
+    let list = Rows::new(&table.list, table.order.len());
+    table::draw(buf, shown, theme, &columns, list, |row, column, width| {
+        let Some(row) = rows_of.get(table.order[row]) else { return Line::default() };
+        let text = match column {
+            0 => row.count.to_string(),
+            1 => digits(row.total_us),
+            2 => digits(row.mean_us),
+            3 => digits(row.max_us),
+            4 => format!("{:.1}", row.share_pct),
+            5 if row.lane == "comm" => digits(row.exposed_us),
+            5 => String::new(),
+            6 => {
+                let (mark, role) = mark(row);
+                return table::cell((mark.to_owned(), theme.style(role)));
+            }
+            _ => fitting_name(&row.name, width.into()),
+        };
+        Line::from(text)
+    });
     let name = table.row().filter(|_| table.whole).map(|(row, _)| row.name.as_str());
     let lines = name.map_or(0, |name| whole(name, rows).len() as u16) + u16::from(table.row().is_some());
     // the table itself keeps a row
@@ -99,10 +165,17 @@ pub fn draw(
     note(buf, area, &keys, theme);
 }
 
-/// The mark of a collective by the part of its time that is exposed, as the lanes have it.
-fn collective(row: &NameRow) -> Mark {
-    let exposed = if row.total_us > 0.0 { row.exposed_us / row.total_us } else { 0.0 };
-    shade::comm(Shares { comm: 1.0, exposed, ..Shares::default() }).unwrap_or(("▓", Role::Comm))
+/// The mark of an operation: of a collective by the share of its time that is exposed, as the lanes have it.
+fn mark(row: &NameRow) -> Mark {
+    match row.lane {
+        "comm" => {
+            let exposed = if row.total_us > 0.0 { row.exposed_us / row.total_us } else { 0.0 };
+            let shares = Shares { comm: 1.0, exposed, ..Shares::default() };
+            shade::comm(shares).unwrap_or(("▓", Role::Comm))
+        }
+        "memory" | "other" => ("▬", Role::Series(2)),
+        _ => ("█", Role::Series(0)),
+    }
 }
 
 /// What the operations that are shown took together, lane by lane; nothing where none is shown.
@@ -120,43 +193,23 @@ fn totals(table: &Operations) -> Option<String> {
     (!lanes.is_empty()).then(|| format!("in all: {}", lanes.join("  ")))
 }
 
-/// What is seen: of each its place among those shown and in the table, and its row of the window.
-fn list_rows(table: &Operations, rows: Rect) -> impl Iterator<Item = ((usize, usize), u16)> + '_ {
-    table.list.rows(table.order.len(), rows).map(|(row, y)| ((row, table.order[row]), y))
-}
-
-/// Widths of the columns but the name's.
-const WIDTHS: [usize; 6] = [6, 8, 7, 7, 7, 8];
-
-fn head(buf: &mut Buffer, inner: Rect, table: &Operations, cx: &Context) {
-    let (area, _) = cut_top(inner, 1);
-    let mut x = area.x;
-    for (at, column) in Column::ALL.into_iter().enumerate() {
-        let sorted = table.column == column;
-        let mark = match (sorted, table.reverse) {
-            (true, false) => "▾",
-            (true, true) => "▴",
-            _ => "",
-        };
-        let title = format!("{mark}{}", column.title());
-        let text =
-            WIDTHS.get(at).map_or_else(|| format!("   {title}"), |width| format!("{title:>width$}"));
-        let role = if sorted { Role::Key } else { Role::Dim };
-        x = put(buf, area, x, area.y, &text, cx.theme.style(role));
-    }
-}
-
-fn numbers(row: &NameRow) -> String {
-    let exposed = if row.lane == "comm" { digits(row.exposed_us) } else { String::new() };
-    let cells = [
-        row.count.to_string(),
-        digits(row.total_us),
-        digits(row.mean_us),
-        digits(row.max_us),
-        format!("{:.1}", row.share_pct),
-        exposed,
-    ];
-    // a number that fills its column still stands apart from the one before it
-    let cells = cells.iter().zip(WIDTHS).map(|(cell, width)| format!(" {cell:>w$}", w = width - 1));
-    format!("{}  ", cells.collect::<String>())
+/// The columns of the table: numbers, a mark, the name.
+fn columns(table: &Operations) -> Vec<table::Column> {
+    let mut columns: Vec<table::Column> = Column::ALL
+        .iter()
+        .zip([6, 7, 6, 6, 7, 8, 8])
+        .map(|(column, width)| {
+            let numbers = table::Column::number(column.title(), width, 0);
+            let shown =
+                if *column == Column::Name { table::Column::text("operation", 8, 0) } else { numbers };
+            let mark = match (table.column == *column, table.reverse) {
+                (true, false) => "▾",
+                (true, true) => "▴",
+                _ => "",
+            };
+            shown.marked(mark)
+        })
+        .collect();
+    columns.insert(6, table::Column::text("", 1, 0));
+    columns
 }
