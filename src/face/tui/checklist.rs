@@ -1,21 +1,9 @@
 //! An overlay with things to show or hide: columns of a table, series of a plot.
 
-use std::fmt;
-
-use crossterm::event::{KeyCode, KeyEvent};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use unicode_width::UnicodeWidthStr;
-
-use super::context::Context;
-use super::layout::{centered, cut_top};
 use super::overlay::{Overlay, whole_body};
-use super::screen::Hints;
-use super::state::{Placed, State};
-use super::theme::Role;
-use super::widgets::field::{FilterBox, Typed};
-use super::widgets::list::List;
-use super::widgets::paint::{popup, put, select};
+use super::prelude::*;
+use super::state::Placed;
+use super::widgets::field::Typed;
 use crate::base::text::folded;
 
 /// A list of items that keys turn on and off.
@@ -155,11 +143,5 @@ impl Overlay for Checklist {
     fn settle(&mut self, cx: &Context) {
         let rows = self.area(cx).height.saturating_sub(2 + u16::from(self.search.typing));
         self.list.fit(self.items.len(), rows.into());
-    }
-}
-
-impl fmt::Debug for Checklist {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Checklist({:?})", self.title)
     }
 }

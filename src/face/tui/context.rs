@@ -5,21 +5,16 @@ use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ratatui::layout::Rect;
-
 use super::action::Action;
 use super::config::Themes;
 use super::keymap::Keymap;
 use super::layout;
-use super::message::{Effect, Ended};
+use super::message::Ended;
 use super::mouse::Press;
 use super::overlay::{Folder, Overlay};
+use super::prelude::*;
 use super::scope::Scope;
-use super::screen::Acts;
-use super::snapshot::Snapshot;
-use super::state::Tab;
 use super::task::Tasks;
-use super::theme::Theme;
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
 use crate::table::{Record, Spec};
 

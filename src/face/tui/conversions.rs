@@ -1,24 +1,13 @@
 //! The stored results of `convert`, over the screen: KL over speed-up of sets of layers, the sets as a list, and a
 //! checkpoint written with the layers of the one that is selected.
 
-use crossterm::event::{KeyCode, KeyEvent};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
-use super::context::Context;
-use super::format::{self, cut};
-use super::layout::{cut_top, inside};
-use super::message::{Deed, Effect};
-use super::overlay::Overlay;
-use super::prompt::{Completing, Prompt};
-use super::screen::Hints;
-use super::state::State;
-use super::theme::Role;
-use super::widgets::list::List;
-use super::widgets::paint::{line, popup, put};
+use super::format;
+use super::message::Deed;
+use super::overlay::{Overlay, PlotAreas};
+use super::prelude::*;
 use super::widgets::scatter::{Plot, mark};
 use super::widgets::table::{self, Column, Rows};
-use crate::base::text::{counted, layer_list};
+use crate::base::text::layer_list;
 use crate::desk::{convert, files};
 use crate::lab::store::Store;
 use crate::model::check_place;
@@ -41,7 +30,6 @@ const COLUMNS: [Column; 8] = [
 ];
 
 /// Stored results, and what is selected of them.
-#[derive(Debug)]
 pub struct Conversions {
     reports: Vec<ConversionReport>,
     at: usize,
@@ -107,7 +95,7 @@ impl Conversions {
 
 impl Overlay for Conversions {
     fn draw(&self, buf: &mut Buffer, cx: &Context) {
-        let (theme, report, areas) = (cx.theme, self.report(), areas(cx.body()));
+        let (theme, report, areas) = (cx.theme, self.report(), PlotAreas::of(cx.body(), PLOT, 0.5));
         let of = if self.reports.len() > 1 {
             format!(" {} of {}", self.at + 1, self.reports.len())
         } else {
@@ -177,7 +165,7 @@ impl Overlay for Conversions {
     }
 
     fn settle(&mut self, cx: &Context) {
-        let rows = usize::from(areas(cx.body()).list.height.saturating_sub(1));
+        let rows = usize::from(PlotAreas::of(cx.body(), PLOT, 0.5).list.height.saturating_sub(1));
         self.list.fit(self.report().points.len(), rows);
     }
 }
@@ -186,20 +174,6 @@ impl Overlay for Conversions {
 fn glyph(point: &ConversionPoint) -> &'static str {
     let hollow = matches!(point.series, SetSeries::Random | SetSeries::Alone);
     mark(series_look(point.conversion, point.series), hollow, hollow)
-}
-
-/// The parts of the window.
-struct Areas {
-    whole: Rect,
-    head: Rect,
-    plot: Rect,
-    list: Rect,
-}
-
-fn areas(whole: Rect) -> Areas {
-    let (head, rest) = cut_top(inside(whole), 2);
-    let (plot, list) = cut_top(rest, if rest.height >= PLOT + 8 { PLOT } else { rest.height / 2 });
-    Areas { whole, head, plot, list }
 }
 
 /// Asks where to write a checkpoint with the layers of a point, and writes it in the background.

@@ -3,14 +3,8 @@
 
 use std::path::Path;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
-use super::message::Effect;
-use super::prompt::{Completing, Prompt};
-use super::screen::{Command, Export, FileKind};
+use super::prelude::*;
 use super::screenshot;
-use super::state::State;
 use super::view;
 use crate::base::text::shell_command;
 use crate::desk;

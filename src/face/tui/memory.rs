@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::config::own_directory;
-use super::context::Context;
-use super::state::{State, Tab};
+use super::prelude::*;
 use crate::base::error::{Error, Result};
 use crate::base::input::InputKind;
 use crate::base::{atomic, hash};

@@ -1,11 +1,9 @@
 //! The mouse: clicks on tabs and rows, the wheel, drags; what happens on a screen is the screen's.
 
 use crossterm::event::{KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
-use ratatui::layout::Position;
 
 use super::layout;
-use super::screen::{Input, Pointer, PointerKind};
-use super::state::State;
+use super::prelude::*;
 use super::update::{act, step};
 
 /// Rows that one notch of the wheel scrolls.

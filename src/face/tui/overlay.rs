@@ -5,23 +5,17 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use crossterm::event::KeyEvent;
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
-use super::context::Context;
-use super::layout::{centered, regions_of};
-use super::pick::{Chosen, Pick};
-use super::prompt::{Completing, Prompt, Question, Take};
-use super::screen::Hints;
-use super::state::{Placed, State};
+use super::layout::regions_of;
+use super::prelude::*;
+use super::prompt::{Question, Take};
+use super::state::Placed;
 use crate::desk::files::{FileEntry, within};
 
 /// A folder's path as it was typed, and its files.
 pub type Folder = (String, Arc<Vec<FileEntry>>);
 
 /// Something that lies on a screen and takes its keys.
-pub trait Overlay: Any + fmt::Debug {
+pub trait Overlay: Any {
     /// Draws it over the window.
     fn draw(&self, buf: &mut Buffer, cx: &Context);
 
@@ -54,6 +48,12 @@ pub trait Overlay: Any + fmt::Debug {
     fn tick(&mut self, _cx: &mut Context) {}
 }
 
+impl fmt::Debug for dyn Overlay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Overlay({:?})", self.hints())
+    }
+}
+
 /// Largest popup with text in a window of this size.
 pub fn text_area(size: (u16, u16)) -> Rect {
     let body = regions_of(size).map_or(Rect::ZERO, |regions| regions.body);
@@ -63,6 +63,29 @@ pub fn text_area(size: (u16, u16)) -> Rect {
 /// Body of the window, whether or not an error is shown.
 pub fn whole_body(cx: &Context) -> Rect {
     regions_of(cx.size).map_or(Rect::ZERO, |regions| regions.body)
+}
+
+/// The parts of an overlay with a plot over a list.
+pub struct PlotAreas {
+    /// The whole overlay.
+    pub whole: Rect,
+    /// Two lines about the plot.
+    pub head: Rect,
+    /// The plot.
+    pub plot: Rect,
+    /// The list, with its header.
+    pub list: Rect,
+}
+
+impl PlotAreas {
+    /// A plot of so many rows, or this share of a window that has no room for them.
+    pub fn of(whole: Rect, rows: u16, share: f64) -> Self {
+        let (head, rest) = cut_top(inside(whole), 2);
+        let fits = rest.height >= rows + 8;
+        let (plot, list) =
+            cut_top(rest, if fits { rows } else { (f64::from(rest.height) * share) as u16 });
+        Self { whole, head, plot, list }
+    }
 }
 
 /// After every message: settles the overlay on top, and has the folder of a path that is typed there read in the

@@ -2,11 +2,9 @@
 //! files.
 
 use super::action::Action;
-use super::context::{Context, Opening, Request};
 use super::keymap::{Bound, Keymap, Scope};
 use super::opener::{clean, looks_like_path};
-use super::pick::{Chosen, Pick};
-use super::state::Tab;
+use super::prelude::*;
 use super::update::act;
 
 /// The bindings that can be used on a screen, those of the screen first.

@@ -7,19 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use ratatui::layout::Rect;
 
-use super::context::Context;
-use super::layout::inside;
-use super::pick::{Chosen, Pick};
 use super::pictures::{Picture, Pictures, Way};
-use super::prompt::{Completing, Prompt};
+use super::prelude::*;
 use super::screens::timeline::state::TraceIndex;
-use super::snapshot::Snapshot;
-use super::state::{State, Tab};
 use super::texts::PictureView;
 use crate::base::error::{Error, Result};
-use crate::base::text::counted;
 use crate::desk::figure::{Kind, Wanted};
 use crate::desk::{Stores, export, files};
 use crate::study::analysis::{Axes, OverlayPoint};

@@ -1,26 +1,15 @@
 //! A list that the user chooses from by typing: letters of names, for stored runs the language of filters, for files
 //! a path, whose folder is then listed. What is typed is searched once, not in every frame.
 
-use std::fmt;
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyEvent};
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use unicode_width::UnicodeWidthStr;
 
-use super::context::Context;
-use super::layout::centered;
 use super::overlay::{Folder, Overlay, whole_body};
-use super::screen::Hints;
-use super::snapshot::Snapshot;
-use super::state::State;
-use super::theme::Role;
+use super::prelude::*;
 use super::widgets::field::Field;
 use super::widgets::list::PAGE;
-use super::widgets::paint::{popup, put, select, wrap};
 use crate::base::text::folded;
 use crate::desk::files::folder_of;
 use crate::study::analysis::filter::{Filter, complete};
@@ -374,12 +363,6 @@ fn by_letters(lines: &[(String, String)], typed: &str) -> Vec<usize> {
         (!name.starts_with(&typed), !name.contains(&typed), rank(at))
     });
     whole
-}
-
-impl fmt::Debug for Pick {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pick({:?}, {:?})", self.title, self.field.value())
-    }
 }
 
 #[cfg(test)]

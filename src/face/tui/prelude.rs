@@ -6,7 +6,7 @@ pub use ratatui::layout::{Position, Rect};
 pub use ratatui::style::{Modifier, Style};
 pub use unicode_width::UnicodeWidthStr;
 
-pub use super::action::acts;
+pub(super) use super::action::acts;
 pub use super::context::{Context, Opening, Request, SelectedRun};
 pub use super::format::{cut, digits, ns, percent};
 pub use super::layout::{centered, cut_bottom, cut_left, cut_top, inside};

@@ -1,19 +1,8 @@
 //! Questions to the user: a line to type ([`Prompt`]), yes or no ([`Question`]).
 
-use std::fmt;
-
-use crossterm::event::{KeyCode, KeyEvent};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
-use super::context::Context;
-use super::layout::{centered, cut_top};
 use super::overlay::{Overlay, whole_body};
-use super::screen::Hints;
-use super::state::State;
-use super::theme::Role;
+use super::prelude::*;
 use super::widgets::field::Field;
-use super::widgets::paint::{line, popup, wrap};
 use crate::base::offer::{Completion, Offer, complete_word};
 use crate::desk::files::{FileEntry, folder_of};
 
@@ -177,17 +166,5 @@ impl Overlay for Question {
             _ => return Some(self),
         }
         None
-    }
-}
-
-impl fmt::Debug for Prompt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Prompt({:?}, {:?})", self.title, self.field.value())
-    }
-}
-
-impl fmt::Debug for Question {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Question({:?})", self.text)
     }
 }

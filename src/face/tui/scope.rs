@@ -1,9 +1,7 @@
 //! The filter that goes with the user from screen to screen, and the experiment on which screens of results open:
 //! the one that was looked at last. Both stand in the box of the screen's filter, so that what is left out is said.
 
-use super::screen::Input;
-use super::snapshot::Snapshot;
-use super::state::{State, Tab};
+use super::prelude::*;
 use crate::study::analysis::filter::{Filter, Operator, Term, Test};
 
 /// The field of runs that names their experiment.

@@ -5,20 +5,13 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crossterm::event::KeyEvent;
-use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::action::Listed;
-use super::context::{Context, Request, SelectedRun};
-use super::paper::Subject;
-use super::snapshot::Snapshot;
+use super::prelude::*;
 use super::state::Placed;
-use super::widgets::field::FilterBox;
-use super::widgets::list::List;
 use crate::base::error::Result;
 pub use crate::desk::export::FileKind;
 

@@ -11,10 +11,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::context::Context;
 use super::format;
-use super::message::Effect;
-use super::state::{Placed, State, Tab};
+use super::prelude::*;
+use super::state::Placed;
 use crate::base::error::Result;
 use crate::base::panic::caught;
 

@@ -1,23 +1,10 @@
 //! Overlays that are read: a text such as an experiment's file, a picture, and help with all bindings.
 
-use std::fmt;
-
-use crossterm::event::{KeyCode, KeyEvent};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use unicode_width::UnicodeWidthStr;
-
-use super::context::Context;
 use super::keymap::{Keymap, Scope};
-use super::layout::{centered, cut_top, inside};
 use super::overlay::{Overlay, text_area, whole_body};
 use super::pictures::Picture;
-use super::screen::Hints;
-use super::state::{State, Tab};
-use super::theme::Role;
-use super::widgets::field::FilterBox;
+use super::prelude::*;
 use super::widgets::list::scroll_key;
-use super::widgets::paint::{line, popup, put, wrap};
 use crate::base::text::folded;
 
 /// Pieces of a line, with their roles.
@@ -95,12 +82,6 @@ impl Overlay for TextView {
     fn settle(&mut self, cx: &Context) {
         let (area, lines) = self.laid_out(cx);
         self.scroll = self.scroll.min(lines.len().saturating_sub(inside(area).height.into()));
-    }
-}
-
-impl fmt::Debug for TextView {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TextView({:?})", self.title)
     }
 }
 

@@ -1,18 +1,8 @@
 //! The stored trainings, over the screen: curves of those that can be compared with the selected one, and all of them as
 //! a list. What trains meanwhile is read again every other second, so that its curve grows.
 
-use crossterm::event::{KeyCode, KeyEvent};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
-use super::context::Context;
-use super::layout::{cut_top, inside};
-use super::overlay::Overlay;
-use super::screen::Hints;
-use super::state::State;
-use super::theme::Role;
-use super::widgets::list::List;
-use super::widgets::paint::{line, popup, put};
+use super::overlay::{Overlay, PlotAreas};
+use super::prelude::*;
 use super::widgets::scatter::{Plot, mark};
 use super::widgets::table::{self, Column, Rows};
 use crate::base::text::without_middle;
@@ -43,7 +33,6 @@ const COLUMNS: [Column; 10] = [
 ];
 
 /// Stored trainings, and what is selected of them.
-#[derive(Debug)]
 pub struct Trainings {
     all: Vec<Curve>,
     list: List,
@@ -144,7 +133,7 @@ impl Trainings {
 
 impl Overlay for Trainings {
     fn draw(&self, buf: &mut Buffer, cx: &Context) {
-        let (theme, areas) = (cx.theme, areas(cx.body()));
+        let (theme, areas) = (cx.theme, PlotAreas::of(cx.body(), PLOT, 0.6));
         let Some(selected) = self.selected() else { return };
         let training = &selected.training;
         let spec = &training.spec;
@@ -212,7 +201,7 @@ impl Overlay for Trainings {
     }
 
     fn settle(&mut self, cx: &Context) {
-        let rows = usize::from(areas(cx.body()).list.height.saturating_sub(1));
+        let rows = usize::from(PlotAreas::of(cx.body(), PLOT, 0.6).list.height.saturating_sub(1));
         self.list.fit(self.all.len(), rows);
     }
 
@@ -253,18 +242,4 @@ fn told(one: &Curve) -> String {
 fn file_name(path: &str) -> String {
     let name = std::path::Path::new(path).file_name();
     name.map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
-}
-
-/// The parts of the window.
-struct Areas {
-    whole: Rect,
-    head: Rect,
-    plot: Rect,
-    list: Rect,
-}
-
-fn areas(whole: Rect) -> Areas {
-    let (head, rest) = cut_top(inside(whole), 2);
-    let (plot, list) = cut_top(rest, if rest.height >= PLOT + 8 { PLOT } else { rest.height * 3 / 5 });
-    Areas { whole, head, plot, list }
 }

@@ -3,23 +3,20 @@
 
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use ratatui::layout::Rect;
+use crossterm::event::{KeyEventKind, KeyModifiers};
 
 use super::action::Action;
-use super::context::{Context, Opening, Request};
 use super::conversions;
 use super::export;
 use super::format;
 use super::layout;
-use super::message::{Effect, Message, StoreTask};
+use super::message::Message;
 use super::mouse;
 use super::opener::looks_like_path;
 use super::overlay;
 use super::paper;
+use super::prelude::*;
 use super::scope;
-use super::screen::{Input, News};
-use super::state::{State, Tab};
 use super::texts::{Help, TextView};
 use super::trainings;
 use super::widgets::field::first_line;

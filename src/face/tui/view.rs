@@ -1,19 +1,13 @@
 //! The whole window: tabs, the screen, the footer, and what lies on top. Reads the state, draws, and
 //! does nothing else.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 use ratatui::widgets::{Clear, Widget};
-use unicode_width::UnicodeWidthStr;
 
 use super::action::Action;
-use super::context::{Context, Notice};
-use super::format::cut;
+use super::context::Notice;
 use super::layout::{SMALLEST, regions, tabs};
-use super::screen::Hints;
-use super::state::{State, Tab};
-use super::theme::{Role, Theme};
-use super::widgets::paint::{self, line, wrap};
+use super::prelude::*;
+use super::widgets::paint;
 
 /// Draws the whole window: tabs, screen, overlays, hints.
 pub fn draw(buf: &mut Buffer, state: &State) {

@@ -3,20 +3,15 @@
 
 use std::ops::Range;
 
-use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
-use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
+use crossterm::event::{Event, KeyModifiers};
 use tui_input::backend::crossterm::EventHandler as _;
 use tui_input::{Input, InputRequest};
-use unicode_width::UnicodeWidthStr;
 
 use super::offers::{MOST, Offers};
-use super::paint::put;
 use crate::base::error::Error;
 use crate::base::offer::Completion;
 use crate::face::tui::format;
-use crate::face::tui::screen::Hints;
-use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::prelude::*;
 use crate::study::analysis::RunTable;
 use crate::study::analysis::filter::{Bound, Filter, complete};
 

@@ -2,13 +2,8 @@
 
 use std::ops::Range;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
-use unicode_width::UnicodeWidthStr;
-
-use super::paint::{popup, put, select};
 use crate::base::offer::{Completion, Offer};
-use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::prelude::*;
 
 /// Offers that are shown at once.
 pub const MOST: usize = 8;

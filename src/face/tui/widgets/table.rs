@@ -3,17 +3,12 @@
 
 use std::borrow::Cow;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::{Constraint, Flex, Rect};
-use ratatui::style::Style;
+use ratatui::layout::{Constraint, Flex};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Row, StatefulWidget, Table, TableState};
 
-use crate::base::text::{counted, without_middle};
-use crate::face::tui::format::cut;
-use crate::face::tui::layout::cut_top;
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::list::List;
+use crate::base::text::without_middle;
+use crate::face::tui::prelude::*;
 
 /// One column of a table of the workbench.
 #[derive(Clone, Debug)]

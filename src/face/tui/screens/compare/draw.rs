@@ -1,20 +1,11 @@
 //! Draws screen 6: what is compared, the table of pairs or the map, the selected pair, pickers.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Style;
-use unicode_width::UnicodeWidthStr;
-
 use super::Compare;
 use super::compared::{Compared, Row};
 use super::state::Order;
 use super::told::Told;
 use super::{Act, areas, detail, heat};
-use crate::base::text::counted;
-use crate::face::tui::context::Context;
-use crate::face::tui::format::{digits, percent};
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{empty, frame, line, put, wrap};
+use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column, Rows, TableLayout};
 use crate::study::analysis::{Axis, Side, Verdict};
 use crate::table::Provenance;

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::compared::{Asked, Compared, KeptCells, Row};
 use super::told::Told;
-use crate::face::tui::widgets::field::FilterBox;
-use crate::face::tui::widgets::list::{List, next_of};
+use crate::face::tui::prelude::*;
 use crate::study::analysis::filter::Filter;
 use crate::study::analysis::{
     Comparison, ComparisonReport, Flag, HeatMap, HeatSlice, HeatValue, Reasons, compared_rows,

@@ -1,23 +1,13 @@
 //! The editor of an experiment: its question, axes as rows of values, what is the same for all cells,
 //! and what a sweep of it would do.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
-use ratatui::style::Style;
-use unicode_width::UnicodeWidthStr;
-
 use super::Act;
 use super::Experiments;
 use super::draft::{Draft, Row, RowKind};
 use super::typing::{Typing, What};
-use crate::base::text::counted;
-use crate::face::tui::context::Context;
-use crate::face::tui::format::{clock, digits};
-use crate::face::tui::layout::{cut_bottom, cut_top, inside};
-use crate::face::tui::prompt::Prompt;
+use crate::face::tui::format::clock;
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::experiments::entries::Entry;
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{line, put, wrap};
 use crate::lab::sweep::Experiment;
 use crate::lab::sweep::forecast::Forecast;
 use crate::table::Provenance;

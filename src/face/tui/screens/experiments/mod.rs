@@ -14,21 +14,12 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
 use self::check::check;
 use self::draft::{Draft, RowKind};
 use self::save::{Save, SaveTo};
 pub use self::state::Experiments;
 use self::typing::What;
-use crate::face::tui::action::acts;
-use crate::face::tui::context::{Context, Request};
-use crate::face::tui::layout::{cut_left, inside};
-use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Input, NO_COMMAND, News, Pointer, PointerKind, Screen, ScreenList,
-    ScreenStatus,
-};
+use crate::face::tui::prelude::*;
 use crate::face::tui::texts::TextView;
 use crate::lab::sweep::edit::Edit;
 use crate::lab::sweep::{Choice, Experiment};

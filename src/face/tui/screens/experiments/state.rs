@@ -8,10 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::draft::Draft;
 use super::entries::Entry;
 use super::typing::Typing;
-use crate::face::tui::context::Context;
-use crate::face::tui::screen::Kept;
-use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::widgets::list::List;
+use crate::face::tui::prelude::*;
 use crate::run::Feasibility;
 use crate::table::Spec;
 

@@ -9,17 +9,11 @@
 //! | │ sample 3/10 · decode step 17/31, tok/s, lanes, memory, log   │ |
 //! ```
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Style;
-
 use super::state::{CellState, Live, LiveCell, Pause};
 use super::{Act, detail, result};
-use crate::base::text::counted;
-use crate::face::tui::context::Context;
-use crate::face::tui::format::{clock, digits};
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{bar, frame, line, put, select};
+use crate::face::tui::format::clock;
+use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::paint::bar;
 use crate::face::tui::widgets::table::{self, Column, Rows};
 use crate::run::Feasibility;
 use crate::table::Provenance;

@@ -9,20 +9,12 @@ pub mod state;
 
 use std::sync::Arc;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
 pub use self::state::Live;
 use self::state::{CellState, Pause, Queued};
-use crate::face::tui::action::{Action, acts};
-use crate::face::tui::context::{Context, Request, Sweeps};
-use crate::face::tui::layout::{cut_bottom, cut_top};
-use crate::face::tui::message::{Effect, Ended, StoreTask, SweepOrder};
-use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Input, Kept, NO_COMMAND, News, Pointer, PointerKind, Screen,
-    ScreenList, ScreenStatus,
-};
-use crate::face::tui::state::Tab;
+use crate::face::tui::action::Action;
+use crate::face::tui::context::Sweeps;
+use crate::face::tui::message::{Ended, SweepOrder};
+use crate::face::tui::prelude::*;
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
 use crate::table::render::{Shown, Sourced, Table};
 use crate::table::{Record, Status, aggregate};

@@ -2,9 +2,6 @@
 
 use std::collections::HashSet;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::{Modifier, Style};
 use ratatui::widgets::{Block, Widget};
 
 use super::labels;
@@ -12,10 +9,7 @@ use super::layout::{Areas, areas, legend, plot};
 use super::state::Pareto;
 use super::state::series::{glyph, letter};
 use super::{Act, info, picture};
-use crate::base::text::counted;
-use crate::face::tui::context::Context;
-use crate::face::tui::theme::Role;
-use crate::face::tui::widgets::paint::{empty, line, put};
+use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
 use crate::plan::Architecture;
 use crate::study::analysis::OverlayPoint;

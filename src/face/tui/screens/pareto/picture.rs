@@ -4,19 +4,16 @@
 
 use std::sync::Arc;
 
-use ratatui::layout::Rect;
-
 use super::Pareto;
 use super::draw;
 use super::layout;
 use super::state::Scale;
 use super::state::window::Window;
 use crate::base::error::Error;
-use crate::face::tui::context::Context;
 use crate::face::tui::pictures::{Kind, Picture, Pictures, Way, pixels_of_cell};
+use crate::face::tui::prelude::*;
 use crate::face::tui::screenshot;
 use crate::face::tui::task::Stop;
-use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::scatter::Plot;
 use crate::study::plot::{self, Align, Color, Figure, Look, Scene, Shape, Text};
 use crate::table::P2p;

@@ -1,9 +1,7 @@
 //! Where the columns of the table of runs are, and what stands in them.
 
-use ratatui::layout::Rect;
-use unicode_width::UnicodeWidthStr;
-
 use super::state::{PINNED, Runs};
+use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, TableLayout};
 use crate::study::analysis::{Column, RunCell, RunTable};
 use crate::table::{Source, Unit};

@@ -6,22 +6,12 @@
 //! | ╭ details ───────────────────────────────────────────────╮ |
 //! ```
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Modifier;
 use ratatui::text::{self, Span};
-use unicode_width::UnicodeWidthStr;
 
 use super::columns::{self, RunColumn};
 use super::state::{Line, Runs};
-use crate::base::text::counted;
 use crate::desk;
-use crate::face::tui::context::Context;
-use crate::face::tui::format::cut;
-use crate::face::tui::layout::cut_top;
-use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{empty, frame, line, put, wrap};
+use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Rows, TableLayout};
 use crate::lab::store::Annotations;
 use crate::table::Record;

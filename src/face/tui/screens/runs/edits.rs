@@ -5,12 +5,8 @@ use std::collections::HashSet;
 use super::marked::Marked;
 use super::{Act, Runs, named};
 use crate::base::offer::Offer;
-use crate::base::text::counted;
-use crate::face::tui::context::Context;
 use crate::face::tui::format;
-use crate::face::tui::message::{Effect, StoreTask};
-use crate::face::tui::prompt::Completing;
-use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::prelude::*;
 use crate::lab::store::Edit;
 
 /// Something done here that can be taken back.

@@ -10,22 +10,8 @@ pub mod state;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
 pub use self::state::Runs;
-use crate::face::tui::action::acts;
-use crate::face::tui::context::Opening;
-use crate::face::tui::context::{Context, Request, SelectedRun};
-use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
-use crate::face::tui::message::Effect;
-use crate::face::tui::paper::Subject;
-use crate::face::tui::pick::Chosen;
-use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Input, News, Pointer, PointerKind, Screen, ScreenList,
-    ScreenStatus, Selection,
-};
-use crate::face::tui::widgets::field::FilterBox;
+use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::Place;
 use crate::lab::store::Store;
 use crate::table::{Field, Record};

@@ -2,17 +2,11 @@
 
 use std::sync::Arc;
 
-use crossterm::event::KeyCode;
-
 use super::draw::cut_middle;
 use super::state::{COLUMNS, PINNED, Runs};
 use crate::face::tui::checklist::{Changed, CheckItem, Checklist};
-use crate::face::tui::context::Context;
-use crate::face::tui::format::{cut, digits};
-use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::prelude::*;
 use crate::face::tui::texts::{Pieces, TextView};
-use crate::face::tui::theme::Role;
-use crate::face::tui::widgets::paint::wrap;
 use crate::study::analysis::{SideBySide, side_by_side};
 use crate::table::Provenance;
 

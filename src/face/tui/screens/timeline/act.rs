@@ -9,9 +9,7 @@ use super::state::target::{FORMS, Target};
 use super::state::{Line, Timeline, View};
 use super::{Act, ask, lists, stretch};
 use crate::desk::offers;
-use crate::face::tui::context::{Context, Opening};
-use crate::face::tui::message::Effect;
-use crate::face::tui::prompt::Completing;
+use crate::face::tui::prelude::*;
 
 /// Why a trace has no prediction.
 const UNKNOWN: &str = "an imported trace does not tell what was run: nothing can be predicted; name an architecture to rewire it as";

@@ -7,8 +7,7 @@ use super::state::{KeptTimeline, Timeline, TraceIndex, View};
 use crate::base::error::Result;
 use crate::desk::{self, OpenOptions, Opened};
 use crate::face::tui::action::Action;
-use crate::face::tui::context::{Context, Opening};
-use crate::face::tui::state::Tab;
+use crate::face::tui::prelude::*;
 use crate::lab::store::Store;
 use crate::table::Record;
 

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::face::tui::context::Context;
-use crate::face::tui::screen::Kept;
-use crate::face::tui::widgets::list::List;
+use crate::face::tui::prelude::*;
 use crate::study::whatif::{Answer, BreakEven, Engine, ProfileValues, Slider, Variant};
 use crate::table::Spec;
 use serde::{Deserialize, Serialize};

@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::window::Window;
 use super::{Pareto, Scale};
-use crate::face::tui::context::Context;
-use crate::face::tui::screen::Kept;
+use crate::face::tui::prelude::*;
 use crate::study::analysis::{self, Axes, Series};
 use crate::table::P2p;
 

@@ -15,10 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::natural::natural_order;
 use crate::face::tui::pictures::Pictures;
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::pareto::picture::Shown;
-use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::widgets::field::FilterBox;
-use crate::face::tui::widgets::list::next_of;
 use crate::plan::Architecture;
 use crate::study::analysis::{
     self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, Series, XAxis, YAxis,

@@ -1,16 +1,10 @@
 //! What a span waited for, and what waited for it, as a list.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 use ratatui::text::Line;
 
 use crate::base::text::fitting_name;
-use crate::face::tui::format::ns;
-use crate::face::tui::layout::cut_left;
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::TraceIndex;
-use crate::face::tui::theme::Theme;
-use crate::face::tui::widgets::list::List;
-use crate::face::tui::widgets::paint::frame;
 use crate::face::tui::widgets::table::{self, Column, Rows};
 use crate::study::analysis::{Dependencies, Dependency, Why};
 

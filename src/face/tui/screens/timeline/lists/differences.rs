@@ -2,17 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
 use super::note;
-use crate::face::tui::format::{digits, ns};
-use crate::face::tui::layout::cut_left;
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::View;
 use crate::face::tui::screens::timeline::state::panel::{DifferenceRow, difference_rows};
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::list::List;
-use crate::face::tui::widgets::paint::frame;
 use crate::face::tui::widgets::table::{self, Column, Rows};
 use crate::plan::Lane;
 use crate::study::analysis::{OperationDifference, OperationDifferences, Share};
@@ -69,7 +62,7 @@ pub fn draw(
         Rows::new(list, shown.len()),
         |row, column, _| {
             let (group, mark) = match shown[row] {
-                DifferenceRow::Group(at) => (&report.groups[at], "  "),
+                DifferenceRow::Group(at) => (&report.groups[at], "    "),
                 DifferenceRow::Family(at) => {
                     let family = &report.families[at];
                     let mark = match (family.groups.len(), open.contains(&family.sum.name)) {

@@ -8,17 +8,10 @@ mod operations;
 mod stretches;
 mod verdict;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use unicode_width::UnicodeWidthStr;
-
 use super::state::View;
 use super::state::panel::Panel;
 use crate::base::text::fitting_name;
-use crate::face::tui::context::Context;
-use crate::face::tui::layout::{cut_bottom, cut_top, inside};
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::put;
+use crate::face::tui::prelude::*;
 
 pub use verdict::lines as verdict_lines;
 

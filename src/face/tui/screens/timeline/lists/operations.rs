@@ -1,20 +1,14 @@
 //! Where the time went: operations by name, as a table that is sorted, narrowed, and gone from to the longest.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 use ratatui::text::Line;
-use unicode_width::UnicodeWidthStr;
 
 use super::super::Act;
 use super::{note, which};
-use crate::base::text::{counted, fitting_name};
-use crate::face::tui::context::Context;
-use crate::face::tui::format::digits;
+use crate::base::text::fitting_name;
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::Timeline;
 use crate::face::tui::screens::timeline::state::View;
 use crate::face::tui::screens::timeline::state::table::{Column, Operations};
-use crate::face::tui::theme::Role;
-use crate::face::tui::widgets::paint::{frame, line, put, wrap};
 use crate::face::tui::widgets::shade::{self, Mark, Shares};
 use crate::face::tui::widgets::table::{self, Rows};
 use crate::study::analysis::{LaneTotal, NameRow, totals_of};
@@ -86,68 +80,6 @@ pub fn draw(
         };
         Line::from(text)
     });
-    let name = table.row().filter(|_| table.whole).map(|(row, _)| row.name.as_str());
-    let lines = name.map_or(0, |name| whole(name, rows).len() as u16) + u16::from(table.row().is_some());
-    // the table itself keeps a row
-    lines.min(rows.height.saturating_sub(1))
-}
-
-fn whole(name: &str, rows: Rect) -> Vec<String> {
-    wrap(name, usize::from(rows.width.saturating_sub(2)))
-}
-
-/// Draws the table in its frame.
-pub fn draw(
-    buf: &mut Buffer,
-    (area, rows): (Rect, Rect),
-    view: &View,
-    table: &Operations,
-    cx: &Context,
-) {
-    let theme = cx.theme;
-    let now = table.counted.as_ref().is_some_and(|counted| counted.is_of(table.scope, view));
-    let part = match &table.counted {
-        Some(counted) if now => counted.part.label(),
-        _ => table.scope.part(view).label(),
-    };
-    let trace = which(view);
-    let many = match now {
-        true => counted(table.order.len(), "operation"),
-        false => "counting…".into(),
-    };
-    // counts are of all ranks, times of one in the mean
-    let over = match view.pane().index.ranks.len() {
-        0 | 1 => String::new(),
-        ranks => format!(" a rank, counts of all {ranks}"),
-    };
-    let title = format!("where the time went, in us{over}: {trace}{part} · {many}");
-    let inner = frame(buf, area, &title, theme);
-    let typed = table.filter.typing || !table.filter.value().is_empty();
-    if typed {
-        let width = (table.filter.value().width() as u16 + 11).min(area.width / 2);
-        let top = Rect { x: area.right().saturating_sub(width + 1), width, height: 1, ..area };
-        put(buf, top, top.x, top.y, &" ".repeat(usize::from(width)), theme.style(Role::Text));
-        table.filter.draw(buf, Rect { x: top.x + 1, ..top }, theme, "");
-    }
-    head(buf, inner, table, cx);
-    for (row, y) in list_rows(table, rows) {
-        let Some(row_of) = table.counted.as_ref().and_then(|counted| counted.table.rows.get(row.1))
-        else {
-            continue;
-        };
-        let selected = row.0 == table.list.selected;
-        let (mark, role) = match row_of.lane {
-            "comm" => collective(row_of),
-            "memory" | "other" => ("▬", Role::Series(2)),
-            _ => ("█", Role::Series(0)),
-        };
-        let numbers = numbers(row_of);
-        let style = theme.style(if selected { Role::Selected } else { Role::Text });
-        let room = usize::from(rows.width).saturating_sub(numbers.width() + 3);
-        let x = put(buf, rows, rows.x, y, &numbers, style);
-        let x = put(buf, rows, x, y, mark, if selected { style } else { theme.style(role) });
-        put(buf, rows, x, y, &format!(" {}", fitting_name(&row_of.name, room)), style);
-    }
     let name = table.row().filter(|_| table.whole).map(|(row, _)| whole(&row.name, rows));
     let under = Rect { y: rows.bottom(), height: inner.bottom().saturating_sub(rows.bottom()), ..rows };
     let words = name.unwrap_or_default().into_iter().map(|words| (words, Role::Key));

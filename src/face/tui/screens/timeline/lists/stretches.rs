@@ -1,19 +1,15 @@
 //! The longest stretches of exposed communication: which collective, and what waited for it.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 use ratatui::text::Line;
 
 use super::super::Act;
 use super::super::draw::seconds;
 use super::{brief, note, which};
 use crate::base::text::rank_list;
-use crate::face::tui::context::Context;
-use crate::face::tui::format::ns;
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::Timeline;
 use crate::face::tui::screens::timeline::state::View;
 use crate::face::tui::screens::timeline::state::panel::Stretches;
-use crate::face::tui::widgets::paint::frame;
 use crate::face::tui::widgets::table::{self, Column, Rows};
 use crate::study::analysis::ExposedStretches;
 

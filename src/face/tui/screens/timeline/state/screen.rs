@@ -3,9 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::view::View;
-use crate::face::tui::context::Context;
-use crate::face::tui::screen::Kept;
-use crate::face::tui::state::Tab;
+use crate::face::tui::prelude::*;
 
 /// State of the timeline screen.
 #[derive(Debug, Default)]
