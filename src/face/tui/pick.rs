@@ -268,7 +268,12 @@ impl Overlay for Pick {
         let theme = cx.theme;
         let (names, words) = self.widths();
         let width = names.saturating_add(words).saturating_add(6).clamp(66, 100);
-        let area = popup(buf, centered(whole_body(cx), width, 18), &self.title, theme);
+        // a list that never grows is as high as it needs
+        let height = match self.search {
+            Search::Letters => (self.lines.len() as u16).saturating_add(4).clamp(7, 18),
+            Search::Paths | Search::Runs(_) => 18,
+        };
+        let area = popup(buf, centered(whole_body(cx), width, height), &self.title, theme);
         let x = put(buf, area, area.x, area.y, "› ", theme.style(Role::Key));
         let typed =
             Rect { x, width: area.right().saturating_sub(x), height: 1.min(area.height), ..area };

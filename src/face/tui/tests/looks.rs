@@ -18,6 +18,10 @@ fn on(screen: Tab, (columns, rows): (u16, u16)) -> Driver {
         driver = driver.with_sweep();
     }
     driver.state.cx.tab = screen;
+    if screen == Tab::Timeline {
+        let effects = driver.send(Message::Resize(columns, rows));
+        driver.answer(effects);
+    }
     driver
 }
 

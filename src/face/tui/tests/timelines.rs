@@ -13,8 +13,8 @@ fn with(
     (columns, rows): (u16, u16),
 ) -> Driver {
     let mut driver = Driver::full(columns, rows);
-    driver.show(traces);
     driver.state.cx.tab = Tab::Timeline;
+    driver.show(traces);
     driver
 }
 

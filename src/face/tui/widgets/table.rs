@@ -79,6 +79,13 @@ pub fn draw(
 ) {
     let Rows { list, len, scrolled } = rows;
     let places = lay_out(columns, area, scrolled).places;
+    let aligned = |line: Line<'static>, column: &Column| {
+        if column.right { line.right_aligned() } else { line }
+    };
+    let title = |place: &Place| {
+        let column = &columns[place.column];
+        aligned(Line::raw(cut(&column.title, place.width)), column)
+    };
     let fitted = |line: Line<'static>, column: &Column, width: u16| {
         let line = match &line.spans[..] {
             // a growing column has names
@@ -91,11 +98,7 @@ pub fn draw(
             }
             _ => line,
         };
-        if column.right { line.right_aligned() } else { line }
-    };
-    let title = |place: &Place| {
-        let column = &columns[place.column];
-        fitted(Line::raw(column.title.clone()), column, place.width)
+        aligned(line, column)
     };
     let header = Row::new(places.iter().map(title)).style(theme.style(Role::Title));
     let body = list.rows(len, cut_top(area, 1).1).map(|(row, _)| {

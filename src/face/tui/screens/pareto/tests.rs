@@ -249,7 +249,7 @@ fn it_opens_on_what_was_run_last_and_keeps_what_was_chosen() {
     read(&mut driver, [both.clone(), of_model("3b", "20260103-0100")].concat());
     assert_eq!(shown(&driver), "3b", "the newest again");
     keys(&mut driver, "g");
-    press(&mut driver, KeyCode::Home);
+    (0..3).for_each(|_| press(&mut driver, KeyCode::Up));
     press(&mut driver, KeyCode::Enter);
     assert_eq!(shown(&driver), "1b", "chosen");
     read(&mut driver, [both.clone(), more.clone()].concat());
@@ -419,7 +419,7 @@ fn the_area_gained_is_shown_with_reference_interval_and_provenance() {
         "{text}"
     );
     keys(&mut driver, "g");
-    press(&mut driver, KeyCode::End);
+    press(&mut driver, KeyCode::Down);
     press(&mut driver, KeyCode::Enter);
     let text = driver.screen();
     assert!(
@@ -532,7 +532,8 @@ fn the_command_and_the_table_say_what_is_shown() {
 fn what_is_shown_is_kept_until_the_next_start() {
     let mut driver = driver(120, 40);
     keys(&mut driver, "aaAsp");
-    keys(&mut driver, "gj");
+    keys(&mut driver, "g");
+    press(&mut driver, KeyCode::Down);
     press(&mut driver, KeyCode::Enter);
     keys(&mut driver, "l ");
     press(&mut driver, KeyCode::Esc);
@@ -612,7 +613,8 @@ fn series_of_one_shape_are_told_apart_and_the_legend_is_of_what_the_filter_leave
 #[test]
 fn ratios_say_what_they_are_over_and_which_are_of_another_batch() {
     let mut driver = driver(120, 40);
-    keys(&mut driver, "gj");
+    keys(&mut driver, "g");
+    press(&mut driver, KeyCode::Down);
     press(&mut driver, KeyCode::Enter);
     let shown = driver.screen();
     assert!(shown.contains("×: over standard's best in the same column"), "{shown}");
