@@ -1,8 +1,7 @@
 //! What a user can do: what holds on every screen, and what a screen's own table of bindings says. What is in
 //! no table of bindings cannot be done, and what is in one is shown: help cannot lie.
 
-use super::screen::Acts;
-use super::state::Tab;
+use super::prelude::*;
 
 /// Something a user asks for; its [`Row`] says in words what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,22 +5,16 @@ use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ratatui::layout::Rect;
-
 use super::action::Action;
 use super::config::Themes;
 use super::keymap::Keymap;
 use super::layout;
-use super::message::{Effect, Ended};
+use super::message::Ended;
 use super::mouse::Press;
-use super::overlay::Overlay;
-use super::pick::Folder;
+use super::overlay::{Folder, Overlay};
+use super::prelude::*;
 use super::scope::Scope;
-use super::screen::Acts;
-use super::snapshot::Snapshot;
-use super::state::Tab;
 use super::task::Tasks;
-use super::theme::Theme;
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
 use crate::table::{Record, Spec};
 
@@ -39,7 +33,7 @@ pub struct Context {
     /// The screen that is shown.
     pub tab: Tab,
     /// What lies on the screen, the topmost last.
-    pub overlays: Vec<Overlay>,
+    pub overlays: Vec<Box<dyn Overlay>>,
     /// The lines that were typed where the user was asked for one, by title of the question.
     pub past: HashMap<String, Vec<String>>,
     /// Which runs the screens are about.

@@ -1,23 +1,13 @@
 //! The stored results of `convert`, over the screen: KL over speed-up of sets of layers, the sets as a list, and a
 //! checkpoint written with the layers of the one that is selected.
 
-use crossterm::event::{KeyCode, KeyEvent};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
-use super::context::Context;
-use super::format::{self, cut};
-use super::layout::{cut_top, inside};
-use super::message::{Deed, Effect};
-use super::overlay::{Completing, Overlay};
-use super::screen::Hints;
-use super::screens::pareto::Pareto;
-use super::theme::Role;
-use super::widgets::list::List;
-use super::widgets::paint::{line, popup, put};
+use super::format;
+use super::message::Deed;
+use super::overlay::{Overlay, PlotAreas};
+use super::prelude::*;
 use super::widgets::scatter::{Plot, mark};
 use super::widgets::table::{self, Column, Rows};
-use crate::base::text::{counted, layer_list};
+use crate::base::text::layer_list;
 use crate::desk::{convert, files};
 use crate::lab::store::Store;
 use crate::model::check_place;
@@ -40,7 +30,6 @@ const COLUMNS: [Column; 8] = [
 ];
 
 /// Stored results, and what is selected of them.
-#[derive(Debug)]
 pub struct Conversions {
     reports: Vec<ConversionReport>,
     at: usize,
@@ -50,20 +39,17 @@ pub struct Conversions {
 /// Reads the stored results in the background, and shows them.
 pub fn open(cx: &mut Context) {
     let store = Store::open(&cx.dir);
-    cx.ask(
+    cx.ask_own(
         "conversions",
         move |_| convert::stored(&store),
-        |_: &mut Pareto, read, cx| {
+        |read, cx| {
             let Some((reports, problems)) = cx.told(read) else { return };
             if let Some(why) = problems.first() {
                 cx.fail(why);
             }
             match reports.is_empty() {
                 true => cx.inform("no conversion is stored: `ladderscope convert` measures one"),
-                false => {
-                    let (at, list) = (0, List::default());
-                    cx.overlays.push(Overlay::Conversions(Conversions { reports, at, list }));
-                }
+                false => cx.lay(Conversions { reports, at: 0, list: List::default() }),
             }
         },
     );
@@ -78,73 +64,10 @@ impl Conversions {
         self.report().points.get(self.list.selected)
     }
 
-    /// Its keys and what they do.
-    pub fn hints(&self) -> Hints {
-        match self.reports.len() {
-            1 => &[("Enter", "write a checkpoint"), ("Esc", "close")],
-            _ => &[("Enter", "write a checkpoint"), ("← →", "another result"), ("Esc", "close")],
-        }
-    }
-
     /// Shows another result, round and round.
     fn go(&mut self, by: usize) {
         self.at = (self.at + by) % self.reports.len();
         self.list = List::default();
-    }
-
-    /// Keeps the selection among the sets, and in sight.
-    pub fn fit(&mut self, body: Rect) {
-        let rows = usize::from(areas(body).list.height.saturating_sub(1));
-        self.list.fit(self.report().points.len(), rows);
-    }
-
-    /// Moves the selection by rows.
-    pub fn step(&mut self, rows: isize) {
-        self.list.move_by(rows, self.report().points.len());
-    }
-
-    /// Draws it over the whole body.
-    pub fn draw(&self, buf: &mut Buffer, cx: &Context) {
-        let (theme, report, areas) = (cx.theme, self.report(), areas(cx.body()));
-        let of = if self.reports.len() > 1 {
-            format!(" {} of {}", self.at + 1, self.reports.len())
-        } else {
-            String::new()
-        };
-        popup(buf, areas.whole, &format!("layers to convert{of}: {}", report.model), theme);
-        let quality = format!(
-            "{} of {}, {}",
-            counted(report.windows, "window"),
-            counted(report.context, "token"),
-            report.text
-        );
-        let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
-        line(buf, areas.head, 0, &[("kl [measured] ", dim), (&quality, text)]);
-        line(
-            buf,
-            areas.head,
-            1,
-            &[("speedup [simulated] ", theme.style(Role::Warn)), (&report.target_label(), text)],
-        );
-        if areas.plot.height > 0 {
-            self.draw_plot(buf, areas.plot, cx);
-        }
-        let rows = Rows { list: &self.list, len: report.points.len(), mark: None, scrolled: None };
-        table::draw(buf, areas.list, theme, &COLUMNS, rows, |row, column| {
-            let Some(point) = report.points.get(row) else { return (String::new(), text) };
-            let shown = match column {
-                0 => point.number.to_string(),
-                1 => point.conversion.to_string(),
-                2 => format!("{} {}", glyph(point), point.series),
-                3 => point.layers.len().to_string(),
-                4 => format!("{:.4}", point.quality.kl),
-                5 => format!("{:.3}", point.quality.agreement),
-                6 => format!("{:.3}", point.speedup),
-                _ => layer_list(&point.layers),
-            };
-            let look = theme.style(Role::Architecture(series_look(point.conversion, point.series)));
-            (shown, if column == 2 { look } else { text })
-        });
     }
 
     fn draw_plot(&self, buf: &mut Buffer, area: Rect, cx: &Context) {
@@ -170,41 +93,87 @@ impl Conversions {
     }
 }
 
+impl Overlay for Conversions {
+    fn draw(&self, buf: &mut Buffer, cx: &Context) {
+        let (theme, report, areas) = (cx.theme, self.report(), PlotAreas::of(cx.body(), PLOT, 0.5));
+        let of = if self.reports.len() > 1 {
+            format!(" {} of {}", self.at + 1, self.reports.len())
+        } else {
+            String::new()
+        };
+        popup(buf, areas.whole, &format!("layers to convert{of}: {}", report.model), theme);
+        let quality = format!(
+            "{} of {}, {}",
+            counted(report.windows, "window"),
+            counted(report.context, "token"),
+            report.text
+        );
+        let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
+        line(buf, areas.head, 0, &[("kl [measured] ", dim), (&quality, text)]);
+        line(
+            buf,
+            areas.head,
+            1,
+            &[("speedup [simulated] ", theme.style(Role::Warn)), (&report.target_label(), text)],
+        );
+        if areas.plot.height > 0 {
+            self.draw_plot(buf, areas.plot, cx);
+        }
+        let rows = Rows::new(&self.list, report.points.len());
+        table::draw(buf, areas.list, theme, &COLUMNS, rows, |row, column, _| {
+            let point = &report.points[row];
+            let shown = match column {
+                0 => point.number.to_string(),
+                1 => point.conversion.to_string(),
+                2 => format!("{} {}", glyph(point), point.series),
+                3 => point.layers.len().to_string(),
+                4 => format!("{:.4}", point.quality.kl),
+                5 => format!("{:.3}", point.quality.agreement),
+                6 => format!("{:.3}", point.speedup),
+                _ => layer_list(&point.layers),
+            };
+            let look = theme.style(Role::Architecture(series_look(point.conversion, point.series)));
+            table::cell((shown, if column == 2 { look } else { text }))
+        });
+    }
+
+    fn hints(&self) -> Hints {
+        match self.reports.len() {
+            1 => &[("Enter", "write a checkpoint"), ("Esc", "close")],
+            _ => &[("Enter", "write a checkpoint"), ("← →", "another result"), ("Esc", "close")],
+        }
+    }
+
+    fn key(mut self: Box<Self>, key: KeyEvent, state: &mut State) -> Option<Box<dyn Overlay>> {
+        match key.code {
+            KeyCode::Right | KeyCode::Tab => self.go(1),
+            KeyCode::Left | KeyCode::BackTab => self.go(self.reports.len() - 1),
+            KeyCode::Esc | KeyCode::Char('q') => return None,
+            KeyCode::Enter => {
+                if let Some(point) = self.selected().cloned() {
+                    let report = (self.report().model.clone(), self.report().layers);
+                    ask(&mut state.cx, report, point);
+                }
+            }
+            code => drop(self.list.key(code, self.report().points.len())),
+        }
+        Some(self)
+    }
+
+    fn scroll(&mut self, rows: isize) {
+        self.list.move_by(rows, self.report().points.len());
+    }
+
+    fn settle(&mut self, cx: &Context) {
+        let rows = usize::from(PlotAreas::of(cx.body(), PLOT, 0.5).list.height.saturating_sub(1));
+        self.list.fit(self.report().points.len(), rows);
+    }
+}
+
 /// The mark of a set in the plot: hollow where it is one of many that nobody would choose.
 fn glyph(point: &ConversionPoint) -> &'static str {
     let hollow = matches!(point.series, SetSeries::Random | SetSeries::Alone);
     mark(series_look(point.conversion, point.series), hollow, hollow)
-}
-
-/// The parts of the window.
-struct Areas {
-    whole: Rect,
-    head: Rect,
-    plot: Rect,
-    list: Rect,
-}
-
-fn areas(whole: Rect) -> Areas {
-    let (head, rest) = cut_top(inside(whole), 2);
-    let (plot, list) = cut_top(rest, if rest.height >= PLOT + 8 { PLOT } else { rest.height / 2 });
-    Areas { whole, head, plot, list }
-}
-
-/// A key while it lies on top.
-pub fn key(cx: &mut Context, key: KeyEvent) {
-    let Some(Overlay::Conversions(shown)) = cx.overlays.last_mut() else { return };
-    match key.code {
-        KeyCode::Right | KeyCode::Tab => shown.go(1),
-        KeyCode::Left | KeyCode::BackTab => shown.go(shown.reports.len() - 1),
-        KeyCode::Char('q') => drop(cx.overlays.pop()),
-        KeyCode::Enter => {
-            if let Some(point) = shown.selected().cloned() {
-                let report = (shown.report().model.clone(), shown.report().layers);
-                ask(cx, report, point);
-            }
-        }
-        code => drop(shown.list.key(code, shown.report().points.len())),
-    }
 }
 
 /// Asks where to write a checkpoint with the layers of a point, and writes it in the background.
@@ -216,16 +185,16 @@ fn ask(cx: &mut Context, (model, layers): (String, u32), point: ConversionPoint)
     let hint = format!(
         "a directory that is not there yet: the files of {model}, weights linked, ladder_layers in config.json"
     );
-    let take = move |_: &mut Pareto, typed: &str, cx: &mut Context| {
+    let take = move |state: &mut State, typed: &str| {
         if typed.trim().is_empty() {
             return Err("name a directory".into());
         }
         let (out, model, point) = (files::expanded(typed.trim()), model.clone(), point.clone());
         check_place(&out).map_err(|error| format::error(&error))?;
-        cx.perform(Effect::Do(Deed(Box::new(move || {
+        state.cx.perform(Effect::Do(Deed(Box::new(move || {
             convert::write_stored(&model, layers, &point, &out).map_err(|error| format::error(&error))
         }))));
         Ok(())
     };
-    cx.prompt_completing(Completing::Paths, title, hint, "", take);
+    cx.ask_line(Prompt::new(title, hint, String::new(), Completing::Paths, Box::new(take)));
 }

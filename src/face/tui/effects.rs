@@ -8,9 +8,8 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Sender, unbounded};
 
-use super::context::Request;
-use super::message::{Deed, Effect, Ended, Message, StoreTask, SweepOrder};
-use super::snapshot::Snapshot;
+use super::message::{Deed, Ended, Message, SweepOrder};
+use super::prelude::*;
 use super::task::{Questions, guarded};
 use super::{format, terminal};
 use crate::base::error::Result;

@@ -6,19 +6,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::event::{Event, KeyEventKind, KeyModifiers};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 
 use super::config::{Config, Surroundings};
-use super::context::Opening;
-use super::context::{Context, Request};
 use super::effects::Performer;
-use super::message::{Effect, Message};
+use super::message::Message;
 use super::pictures::Pictures;
-use super::state::State;
+use super::prelude::*;
 use super::update::{begin, update};
 use super::{Options, format, memory, terminal, view};
 use crate::base::error::{Error, Result};

@@ -3,14 +3,8 @@
 
 use std::path::Path;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
-use super::message::Effect;
-use super::overlay::{Completing, Prompt};
-use super::screen::{Command, Export, FileKind};
+use super::prelude::*;
 use super::screenshot;
-use super::state::State;
 use super::view;
 use crate::base::text::shell_command;
 use crate::desk;
@@ -28,9 +22,10 @@ pub fn ask(state: &mut State, figure: bool) {
         format!("{title} {screen} to"),
         format!("the ending decides: {endings}; nothing is overwritten"),
         path.display().to_string(),
+        Completing::Paths,
         Box::new(move |state, typed| to(state, figure, typed)),
     );
-    state.cx.ask_line(prompt.completing(Completing::Paths));
+    state.cx.ask_line(prompt);
 }
 
 /// Writes what is shown to the file that was typed; why that cannot be.

@@ -4,9 +4,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::context::Context;
-use super::screen::Export;
-use super::snapshot::Snapshot;
+use super::prelude::*;
 use crate::desk::{Stores, export};
 use crate::study::analysis::{Axes, ComparisonReport, OverlayPoint, ParetoPoint};
 use crate::study::plot::ProvenanceSummary;

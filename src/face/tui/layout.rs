@@ -8,10 +8,7 @@
 //! | Enter run  e file  ...         ? help  : palette    |   footer
 //! ```
 
-use ratatui::layout::Rect;
-
-use super::context::Context;
-use super::state::Tab;
+use super::prelude::*;
 use super::widgets::paint;
 
 /// The smallest window that shows the workbench.

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::context::Context;
-use super::state::{State, Tab};
+use super::prelude::*;
 use crate::base::cache::own_directory;
 use crate::base::error::{Error, Result};
 use crate::base::input::InputKind;

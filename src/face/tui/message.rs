@@ -4,11 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crossterm::event::{KeyEvent, MouseEvent};
+use crossterm::event::MouseEvent;
 
-use super::context::Request;
-use super::screen::Export;
-use super::snapshot::Snapshot;
+use super::prelude::*;
 use super::task::{Answer, Task};
 use crate::lab::store;
 use crate::lab::sweep::{Choice, Experiment};

@@ -2,29 +2,31 @@
 //!
 //! ```text
 //! event     waits for keys, answers and the sweep, updates the state, performs effects, draws
-//! update    what happens to the state: pure, no clock, no file, no thread
-//! screen    what a screen is ([`screen::Screen`]); screens/ holds one folder each
+//! update    changes the state: pure, no clock, no file, no thread
+//! screen    the trait of screens ([`screen::Screen`]); screens/ holds one folder each
 //! context   what all screens share, and their ways out
 //! task      questions that take longer than a key press, and which answers are stale
 //! scope     the filter that goes from screen to screen, the experiment that results open on
-//! overlay   help, texts, and what the user is asked: yes or no, a line
-//! pick      a choice from a list; palette, opener: the lists of actions, of runs and files to open
+//! overlay   the trait of overlays ([`overlay::Overlay`])
+//! pick      the list to choose from; palette, opener: the lists of actions, of runs and files to open
+//! checklist items to show or hide; prompt: a line, yes or no; texts: help, texts, pictures
 //! effects   performs: threads for questions, the store's worker, the sweep, the terminal
-//! view      draws the tabs, the screen, the footer, what lies on top
+//! view      draws the tabs, the screen, the footer, the overlays
 //! ```
 //!
 //! # A screen
 //!
-//! A screen is a value with its own state: `impl Acts` says what can be done on it and with which keys (help,
-//! palette, footer and key maps read the same table), `impl Screen` draws it, takes keys that are typed into
-//! something, the mouse, new runs, and what was kept at the last start. It gets its own `&mut self` and the
-//! `context::Context`, and cannot see another screen. What another screen has to do is asked of the
-//! workbench as a `context::Request`: open these runs, sweep this experiment. A new screen is a folder in
-//! `screens/` and its line in `screens/mod.rs`: tab, digit, help, palette, memory and export follow.
+//! A screen is a value with its own state. `impl Acts` lists its actions and their keys (help, palette, footer and
+//! key maps read the same table), `impl Kept` names the part of its state that outlives the workbench, and
+//! `impl Screen` draws it and handles input, news and requests. It gets its own `&mut self` and the
+//! `context::Context`, and cannot see another screen: it asks the workbench with a `context::Request` to open runs
+//! or to sweep an experiment. Only the screen that is shown settles after a message; news such as other stored runs
+//! reach all. A new screen is a folder in `screens/` and its line in `screens/mod.rs`: tab, digit, help, palette,
+//! memory and export follow.
 //!
 //! # A question
 //!
-//! What takes longer than a key press is asked where it is wanted, with what is done about its answer:
+//! Work that takes longer than a key press is asked where it is wanted, together with the use of its answer:
 //!
 //! ```ignore
 //! let store = Store::open(&cx.dir);
@@ -35,17 +37,19 @@
 //!
 //! `cx.ask` asks now; a newer question of the same name makes the older one stale: its work can see that it
 //! should stop, and its answer never arrives. `want`, called from `settle` after every message, asks when its
-//! key has changed; `follow` does so one after the other, so that a held key is followed by answers.
-//! A panic in the work is an error of the answer. What lives on for long (the sweep, the worker that reads
-//! and changes the stored runs) is an effect of its own.
+//! key has changed; `follow` does so one after the other, so that answers follow a held key. Overlays ask with
+//! `ask_own` and `want_own`. A panic in the work is an error of the answer. Long-lived work (the sweep, the worker
+//! that reads and changes the stored runs) is an effect of its own.
 //!
 //! # Asking the user
 //!
-//! `cx.prompt` asks for a line and has it used, or shows why it cannot be; `cx.pick` lets choose from a list by
-//! typing; `cx.confirm` asks yes or no; `cx.inform` and `cx.fail` tell something. A line that is typed on the screen
-//! itself is a `widgets::field::Field`, and one that narrows what is shown a `FilterBox`.
+//! `cx.prompt` asks for a line; `cx.pick` offers a list that is searched by typing; `cx.confirm` asks yes or no;
+//! `cx.inform` and `cx.fail` tell something. Every line that is typed is a `widgets::field::Field`, over
+//! `tui-input`; one that narrows a screen is a `FilterBox`. Lists with columns are `widgets::table`, drawn by
+//! ratatui's `Table`.
 
 mod action;
+mod checklist;
 pub mod config;
 mod context;
 mod conversions;
@@ -55,7 +59,6 @@ mod export;
 mod figures;
 mod format;
 mod keymap;
-mod keys;
 mod layout;
 mod memory;
 mod message;
@@ -66,7 +69,9 @@ mod palette;
 mod paper;
 mod pick;
 mod pictures;
+mod prelude;
 mod preview;
+mod prompt;
 mod scope;
 mod screen;
 mod screens;
@@ -75,6 +80,7 @@ mod snapshot;
 mod state;
 mod task;
 mod terminal;
+mod texts;
 mod theme;
 mod trainings;
 mod update;

@@ -1,12 +1,9 @@
 //! The mouse: clicks on tabs and rows, the wheel, drags; what happens on a screen is the screen's.
 
 use crossterm::event::{KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
-use ratatui::layout::Position;
 
 use super::layout;
-use super::overlay::Overlay;
-use super::screen::{Pointer, PointerKind};
-use super::state::State;
+use super::prelude::*;
 use super::update::{act, step};
 
 /// Rows that one notch of the wheel scrolls.
@@ -59,14 +56,9 @@ pub fn handle(state: &mut State, event: MouseEvent) {
 
 fn point(state: &mut State, event: Pointer) {
     if let Some(top) = state.cx.overlays.last_mut() {
-        match (top, event.kind) {
-            (Overlay::Pick(_), PointerKind::Click) => drop(state.cx.overlays.pop()),
-            (
-                Overlay::Help { scroll, .. } | Overlay::Text { scroll, .. },
-                PointerKind::Wheel(notches),
-            ) => *scroll = scroll.saturating_add_signed(notches * NOTCH),
-            (Overlay::Conversions(shown), PointerKind::Wheel(notches)) => shown.step(notches * NOTCH),
-            (Overlay::Trainings(shown), PointerKind::Wheel(notches)) => shown.step(notches * NOTCH),
+        match event.kind {
+            PointerKind::Click if top.closes_on_click() => drop(state.cx.overlays.pop()),
+            PointerKind::Wheel(notches) => top.scroll(notches * NOTCH),
             _ => {}
         }
         return;
@@ -85,23 +77,23 @@ fn point(state: &mut State, event: Pointer) {
         && regions.body.contains(event.at)
         && screen.filter().is_some_and(|filter| std::mem::take(&mut filter.typing))
     {
-        screen.narrow(cx);
+        screen.input(Input::Narrow, cx);
     }
     // what was dragged out of the body still ends its drag there
     let dragging = matches!(event.kind, PointerKind::Drag(_) | PointerKind::Drop(_));
-    if (dragging || regions.body.contains(event.at)) && screen.pointer(regions.body, event, cx) {
+    let inside = dragging || regions.body.contains(event.at);
+    if inside && screen.input(Input::Mouse(regions.body, event), cx) {
         return;
     }
     match event.kind {
         PointerKind::Wheel(notches) => step(state, notches * NOTCH),
         PointerKind::Click | PointerKind::DoubleClick => {
-            let Some((len, area)) = screen.list_area(regions.body) else { return };
-            let Some(list) = screen.list() else { return };
-            let row = list.offset + usize::from(event.at.y.saturating_sub(area.y));
-            if !area.contains(event.at) || row >= len {
+            let Some(shown) = screen.list(regions.body) else { return };
+            let row = shown.list.offset + usize::from(event.at.y.saturating_sub(shown.area.y));
+            if !shown.area.contains(event.at) || row >= shown.len {
                 return;
             }
-            list.selected = row;
+            shown.list.selected = row;
             // a double click is what Enter is, whatever keys that has now
             if event.kind == PointerKind::DoubleClick
                 && let Some(action) = cx.keys.main_action(cx.tab)

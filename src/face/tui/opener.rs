@@ -4,9 +4,7 @@
 use std::path::Path;
 
 use super::context::{Context, Opening, Request};
-use super::overlay::Overlay;
 use super::pick::{Chosen, Pick, Search};
-use super::screens::timeline::Timeline;
 use crate::desk::files;
 use crate::table::Record;
 
@@ -22,17 +20,15 @@ impl Context {
     pub fn pick_file(&mut self, typed: &str, opening: Opening) {
         let before = |path: &String| (path.clone(), "opened before".to_owned());
         let lines: Vec<(String, String)> = self.recent.iter().map(before).collect();
-        self.choose(pick(FILES, lines, opening).searched_by(Search::Paths).typed(&clean(typed)));
+        self.lay(pick(FILES, lines, opening).searched_by(Search::Paths).typed(&clean(typed)));
         let runs = self.dir.clone();
-        self.ask(
+        self.ask_own(
             "near",
             move |_| Ok(files::near(Path::new("."), &runs)),
-            |_: &mut Timeline, found, cx| {
+            |found, cx| {
                 let found = found.unwrap_or_default().into_iter();
                 let lines = found.map(|file| (file.path, file.about)).collect();
-                if let Some(Overlay::Pick(pick)) = cx.overlays.last_mut()
-                    && pick.title == FILES
-                {
+                if let Some(pick) = cx.top_mut::<Pick>().filter(|pick| pick.title == FILES) {
                     pick.add(lines);
                 }
             },
@@ -43,7 +39,7 @@ impl Context {
     pub fn pick_run(&mut self, opening: Opening) {
         let Some(stored) = self.stored.clone() else { return self.pick_file("", opening) };
         let lines = stored.records.iter().map(|record| (record.run.clone(), told(record))).collect();
-        self.choose(pick(RUNS, lines, opening).searched_by(Search::Runs(stored)));
+        self.lay(pick(RUNS, lines, opening).searched_by(Search::Runs(stored)));
     }
 
     /// Opens a trace file, or a run by its id.

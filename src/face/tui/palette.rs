@@ -2,11 +2,9 @@
 //! files.
 
 use super::action::Action;
-use super::context::{Context, Opening, Request};
 use super::keymap::{Bound, Keymap, Scope};
 use super::opener::{clean, looks_like_path};
-use super::pick::{Chosen, Pick};
-use super::state::Tab;
+use super::prelude::*;
 use super::update::act;
 
 /// The bindings that can be used on a screen, those of the screen first.
@@ -46,7 +44,7 @@ impl Context {
                 }
             }
         });
-        self.choose(pick.typed(text));
+        self.lay(pick.typed(text));
     }
 
     /// Lets the user choose another theme, kept for the next start.
@@ -70,7 +68,7 @@ impl Context {
                 }
             },
         );
-        self.choose(pick);
+        self.lay(pick);
     }
 
     /// Shows another theme; what is no theme changes nothing.
@@ -85,20 +83,14 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::face::tui::overlay::Overlay;
     use crate::face::tui::screens::{experiments, runs, timeline};
     use crate::face::tui::theme::Theme;
 
-    fn opened(tab: Tab, typed: &str) -> Pick {
+    fn first(tab: Tab, typed: &str) -> Option<Action> {
         let mut cx = Context::new("runs".into(), Theme::new(true), (80, 24));
         cx.tab = tab;
         cx.type_into_palette(typed);
-        let Some(Overlay::Pick(pick)) = cx.overlays.pop() else { panic!("the palette is open") };
-        pick
-    }
-
-    fn first(tab: Tab, typed: &str) -> Option<Action> {
-        let at = *opened(tab, typed).found().first()?;
+        let at = *cx.top::<Pick>()?.found().first()?;
         usable(&Keymap::default(), tab).nth(at).map(|bound| bound.action)
     }
 

@@ -7,19 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use ratatui::layout::Rect;
 
-use super::context::Context;
-use super::layout::inside;
-use super::overlay::{Overlay, Prompt};
-use super::pick::{Chosen, Pick};
 use super::pictures::{Picture, Pictures, Way};
-use super::screens::pareto::Pareto;
+use super::prelude::*;
 use super::screens::timeline::state::TraceIndex;
-use super::snapshot::Snapshot;
-use super::state::{State, Tab};
+use super::texts::PictureView;
 use crate::base::error::{Error, Result};
-use crate::base::text::counted;
 use crate::desk::figure::{Kind, Wanted};
 use crate::desk::{Stores, export, files};
 use crate::study::analysis::{Axes, OverlayPoint};
@@ -66,8 +59,9 @@ impl Source {
         let screen = state.screen(cx.tab);
         let stored = cx.stored.clone()?;
         let newest = || stored.records.iter().max_by(|a, b| a.created.cmp(&b.created));
-        let near = screen.selected_run(cx).map(|selected| selected.run);
-        let mut subject = screen.figured(cx);
+        let selection = screen.selection(cx);
+        let near = selection.run.map(|selected| selected.run);
+        let mut subject = selection.figure;
         let view = state.timeline.view.as_ref().filter(|_| cx.tab == Tab::Timeline);
         let panes = view.into_iter().flat_map(|view| &view.panes);
         let traces: Vec<Arc<TraceIndex>> = panes.map(|pane| pane.index.clone()).collect();
@@ -177,7 +171,7 @@ pub fn ask(state: &mut State) {
             }
         },
     );
-    state.cx.choose(pick);
+    state.cx.lay(pick);
 }
 
 /// Widths that styles of papers have: what each is called, and for what it is.
@@ -197,7 +191,7 @@ fn ask_size(state: &mut State, source: Source, kind: Kind) {
             Err(error) => error.to_string(),
         })
     };
-    state.cx.choose(Pick::new(title, lines, literal, move |state, chosen| {
+    state.cx.lay(Pick::new(title, lines, literal, move |state, chosen| {
         let text = match chosen {
             Chosen::Line(at) => SIZES.get(at).map_or("page", |size| size.0).to_owned(),
             Chosen::Text(typed) => typed.trim().to_owned(),
@@ -217,6 +211,7 @@ fn ask_file(cx: &mut Context, source: Source, kind: Kind, size: Size) {
         format!("{name} figure to"),
         hint.into(),
         path.display().to_string(),
+        Completing::Nothing,
         Box::new(move |state, typed| {
             let path = files::expanded(typed.trim());
             plot::check_format(&path).map_err(|error| super::format::error(&error))?;
@@ -237,7 +232,7 @@ fn write(cx: &mut Context, source: Source, kind: Kind, size: Size, path: PathBuf
     };
     // each figure has a slot of its own: none makes another stale
     let slot = usize::try_from(cx.now_ms).unwrap_or_default();
-    cx.ask(("figure", slot), work, move |_: &mut Pareto, written, cx| {
+    cx.ask_own(("figure", slot), work, move |written, cx| {
         let Some((path, title, notes, picture)) = cx.told(written) else { return };
         let told = [vec![format!("written: {}: {title}", path.display())], notes].concat();
         cx.inform(told.join("; "));
@@ -246,7 +241,7 @@ fn write(cx: &mut Context, source: Source, kind: Kind, size: Size, path: PathBuf
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             // the footer tells meanwhile what was written
             let title = format!("{name}: Esc closes");
-            cx.overlays.push(Overlay::Picture { title, picture });
+            cx.lay(PictureView { title, picture });
         }
     });
 }

@@ -1,21 +1,18 @@
 //! A list that the user chooses from by typing: letters of names, for stored runs the language of filters, for files
 //! a path, whose folder is then listed. What is typed is searched once, not in every frame.
 
-use std::fmt;
 use std::sync::Arc;
 
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher};
 
-use super::snapshot::Snapshot;
-use super::state::State;
+use super::overlay::{Folder, Overlay, whole_body};
+use super::prelude::*;
 use super::widgets::field::Field;
+use super::widgets::list::PAGE;
 use crate::base::text::folded;
-use crate::desk::files::{FileEntry, folder_of};
+use crate::desk::files::folder_of;
 use crate::study::analysis::filter::{Filter, complete};
-
-/// A folder that is listed: what was typed of it, and what is in it.
-pub type Folder = (String, Arc<Vec<FileEntry>>);
 
 /// A list that the user chooses from by typing.
 pub struct Pick {
@@ -96,21 +93,21 @@ impl Pick {
             literal,
             take,
         };
-        pick.settle();
+        pick.refresh();
         pick
     }
 
     /// The list with something typed.
     pub fn typed(mut self, text: &str) -> Self {
         self.field = Field::new(text);
-        self.settle();
+        self.refresh();
         self
     }
 
     /// The list, searched in another way.
     pub fn searched_by(mut self, search: Search) -> Self {
         (self.search, self.searched) = (search, None);
-        self.settle();
+        self.refresh();
         self
     }
 
@@ -122,18 +119,17 @@ impl Pick {
             }
         }
         self.searched = None;
-        self.settle();
+        self.refresh();
     }
 
-    /// The folder that the user types a path in, where it is not what is listed.
-    pub fn wanted_folder(&self) -> Option<String> {
-        let path = self.path()?;
-        Some(folder_of(path).to_owned())
+    /// The list, with the line at this index selected.
+    pub fn selecting(self, selected: usize) -> Self {
+        Self { selected, ..self }
     }
 
     /// Lists the folder that was read last, where the path that is typed is in it.
-    pub fn list_folder(&mut self, folder: Option<&Folder>) {
-        let wanted = self.wanted_folder();
+    fn list_folder(&mut self, folder: Option<&Folder>) {
+        let wanted = self.folder();
         let folder = folder.filter(|folder| Some(&folder.0) == wanted.as_ref());
         let same = match (&self.folder, folder) {
             (Some((_, known)), Some((_, now))) => Arc::ptr_eq(known, now),
@@ -146,7 +142,7 @@ impl Pick {
     }
 
     /// Searches for what is typed, unless that was done.
-    pub fn settle(&mut self) {
+    fn refresh(&mut self) {
         if self.searched.as_deref() == Some(self.field.value()) {
             return;
         }
@@ -176,6 +172,7 @@ impl Pick {
     }
 
     /// The lines that match what was typed, the best first, by index.
+    #[cfg(test)]
     pub fn found(&self) -> &[usize] {
         &self.found
     }
@@ -190,8 +187,7 @@ impl Pick {
     }
 
     /// Columns that the longest name, and the longest of what is said, take.
-    pub fn widths(&self) -> (u16, u16) {
-        use unicode_width::UnicodeWidthStr;
+    fn widths(&self) -> (u16, u16) {
         let count = match (self.path(), &self.folder) {
             (Some(_), folder) => folder.as_ref().map_or(0, |(_, entries)| entries.len()),
             (None, _) => self.lines.len(),
@@ -218,12 +214,12 @@ impl Pick {
     }
 
     /// What Enter does with the text itself, where it is meant.
-    pub fn literal(&self) -> Option<String> {
+    fn literal(&self) -> Option<String> {
         (self.literal)(self.field.value(), self.found.is_empty())
     }
 
     /// Tab: the line that is typed becomes the selected one; a filter of runs is completed.
-    pub fn complete(&mut self) {
+    fn complete(&mut self) {
         let text = self.field.value();
         let completion = match &self.search {
             Search::Runs(stored) if self.path().is_none() => {
@@ -234,19 +230,19 @@ impl Pick {
                 let Some((name, _)) = name.map(|(name, about)| (name.to_owned(), about)) else { return };
                 self.field.replace(0..text.len(), &name);
                 self.selected = 0;
-                return self.settle();
+                return self.refresh();
             }
         };
         if let Some(offer) = completion.offers.first() {
             self.field.replace(completion.replaces, &offer.text);
             self.selected = 0;
-            self.settle();
+            self.refresh();
         }
     }
 
     /// Enter: what is chosen; `None` where nothing matches, or a folder is gone into.
     pub fn chosen(&mut self) -> Option<Chosen> {
-        self.settle();
+        self.refresh();
         if self.literal().is_some() {
             return Some(Chosen::Text(self.field.value().to_owned()));
         }
@@ -265,10 +261,89 @@ impl Pick {
         }
         Some(Chosen::Text(entry.path))
     }
+}
 
-    /// Does what is done about the choice.
-    pub fn take(self, state: &mut State, chosen: Chosen) {
-        (self.take)(state, chosen);
+impl Overlay for Pick {
+    fn draw(&self, buf: &mut Buffer, cx: &Context) {
+        let theme = cx.theme;
+        let (names, words) = self.widths();
+        let width = names.saturating_add(words).saturating_add(6).clamp(66, 100);
+        // a list that never grows is as high as it needs
+        let height = match self.search {
+            Search::Letters => (self.lines.len() as u16).saturating_add(4).clamp(7, 18),
+            Search::Paths | Search::Runs(_) => 18,
+        };
+        let area = popup(buf, centered(whole_body(cx), width, height), &self.title, theme);
+        let x = put(buf, area, area.x, area.y, "› ", theme.style(Role::Key));
+        let typed =
+            Rect { x, width: area.right().saturating_sub(x), height: 1.min(area.height), ..area };
+        self.field.draw(buf, typed, theme);
+        let instead = self.literal().map(|text| (text, Role::Text)).or_else(|| {
+            let empty = self.field.value().is_empty();
+            let none = if empty { "nothing to choose from yet" } else { "nothing matches" };
+            self.found.is_empty().then(|| (none.to_owned(), Role::Dim))
+        });
+        if let Some((text, role)) = instead {
+            for (y, text) in (area.y + 2..).zip(wrap(&text, usize::from(area.width.saturating_sub(2)))) {
+                put(buf, area, area.x + 1, y, &text, theme.style(role));
+            }
+            return;
+        }
+        let rows = usize::from(area.height.saturating_sub(2));
+        let first = (self.selected + 1).saturating_sub(rows);
+        // descriptions are in one column, as far right as they fit
+        let column = area.x + area.width.saturating_sub(words + 1).max((names + 3).min(30));
+        for ((row, at), y) in self.found.iter().enumerate().skip(first).take(rows).zip(area.y + 2..) {
+            let Some((name, about)) = self.line(*at) else { continue };
+            let end = put(buf, area, area.x + 1, y, name, theme.style(Role::Text));
+            put(buf, area, column.max(end + 2), y, about, theme.style(Role::Dim));
+            if row == self.selected {
+                select(buf, area, y, theme);
+            }
+        }
+    }
+
+    fn hints(&self) -> Hints {
+        &[("Enter", "choose"), ("↑ ↓", "select"), ("Tab", "complete"), ("Esc", "close")]
+    }
+
+    fn key(mut self: Box<Self>, key: KeyEvent, state: &mut State) -> Option<Box<dyn Overlay>> {
+        match key.code {
+            KeyCode::Esc => return None,
+            KeyCode::Enter => {
+                if let Some(chosen) = self.chosen() {
+                    (self.take)(state, chosen);
+                    return None;
+                }
+            }
+            KeyCode::Up => self.selected = self.selected.saturating_sub(1),
+            KeyCode::Down => self.selected += 1,
+            KeyCode::PageUp => self.selected = self.selected.saturating_sub(PAGE),
+            KeyCode::PageDown => self.selected += PAGE,
+            KeyCode::Tab => self.complete(),
+            _ if self.field.key(key) => self.selected = 0,
+            _ => {}
+        }
+        Some(self)
+    }
+
+    fn paste(&mut self, text: &str) {
+        self.selected = 0;
+        self.field.paste(text);
+    }
+
+    fn closes_on_click(&self) -> bool {
+        true
+    }
+
+    fn folder(&self) -> Option<String> {
+        self.path().map(|path| folder_of(path).to_owned())
+    }
+
+    fn settle(&mut self, cx: &Context) {
+        self.list_folder(cx.folder.as_ref());
+        self.refresh();
+        self.selected = self.selected.min(self.found.len().saturating_sub(1));
     }
 }
 
@@ -293,12 +368,6 @@ fn by_letters(lines: &[(String, String)], typed: &str) -> Vec<usize> {
         (!name.starts_with(&typed), !name.contains(&typed), rank(at))
     });
     whole
-}
-
-impl fmt::Debug for Pick {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pick({:?}, {:?})", self.title, self.field.value())
-    }
 }
 
 #[cfg(test)]

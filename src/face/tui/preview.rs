@@ -4,18 +4,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use crossterm::event::KeyModifiers;
 
-use super::context::Context;
-use super::context::Opening;
-use super::message::{Effect, Message};
+use super::message::Message;
+use super::prelude::*;
 use super::screens::timeline::state::TraceIndex;
 use super::screens::timeline::state::overview::Overview;
-use super::snapshot::Snapshot;
-use super::state::{State, Tab};
-use super::theme::Theme;
 use super::{update, view};
 use crate::table::Record;
 use crate::trace::Trace;

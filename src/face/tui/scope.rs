@@ -1,8 +1,7 @@
 //! The filter that goes with the user from screen to screen, and the experiment on which screens of results open:
 //! the one that was looked at last. Both stand in the box of the screen's filter, so that what is left out is said.
 
-use super::snapshot::Snapshot;
-use super::state::{State, Tab};
+use super::prelude::*;
 use crate::study::analysis::filter::{Filter, Operator, Term, Test};
 
 /// The field of runs that names their experiment.
@@ -26,10 +25,11 @@ pub struct Scope {
 pub fn settle(state: &mut State) {
     let tab = state.cx.tab;
     let (screen, cx) = state.split(tab);
-    if let Some(name) = screen.experiment(cx) {
-        cx.scope.looked_at = Some(name);
+    let status = screen.status(cx);
+    if status.experiment.is_some() {
+        cx.scope.looked_at = status.experiment;
     }
-    let opens = screen.opens_on_experiment();
+    let opens = status.opens_on_experiment;
     let Some(filter) = screen.filter() else {
         cx.scope.shown = Some((tab, String::new()));
         return;
@@ -54,7 +54,7 @@ pub fn settle(state: &mut State) {
             };
             if filter.value() != wanted {
                 filter.field.replace(0..filter.value().len(), &wanted);
-                screen.narrow(cx);
+                screen.input(Input::Narrow, cx);
             }
         }
     }

@@ -5,17 +5,13 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crossterm::event::KeyEvent;
-use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::action::Listed;
-use super::context::{Context, Request, SelectedRun};
-use super::paper::Subject;
-use super::snapshot::Snapshot;
+use super::prelude::*;
 use super::state::Placed;
-use super::widgets::field::FilterBox;
-use super::widgets::list::List;
 use crate::base::error::Result;
 pub use crate::desk::export::FileKind;
 
@@ -36,16 +32,34 @@ pub trait Acts: Placed {
     }
 }
 
-/// Does what a binding says, on a screen of any type.
-pub trait Perform {
+/// The part of a screen's state that outlives the workbench: sort order, filter, zoom.
+pub trait Kept {
+    /// That state, as it is stored.
+    type Kept: Serialize + DeserializeOwned;
+
+    /// Returns the state to keep, if any.
+    fn keep(&self) -> Option<Self::Kept>;
+
+    /// Restores a state that was kept.
+    fn restore(&mut self, kept: Self::Kept, cx: &mut Context);
+}
+
+/// What a screen of any type does through its table of bindings and its kept state.
+pub trait AnyScreen {
     /// Does what the binding at this place of the screen's table says.
     fn perform(&mut self, at: usize, cx: &mut Context);
 
-    /// Whether that can be done now.
+    /// True if that can be done now.
     fn is_possible(&self, at: usize) -> bool;
+
+    /// The state to keep until the workbench is opened again.
+    fn remember(&self) -> Option<Value>;
+
+    /// Restores a state that was kept; ignores one that it cannot read.
+    fn recall(&mut self, kept: &Value, cx: &mut Context);
 }
 
-impl<S: Acts> Perform for S {
+impl<S: Acts + Kept> AnyScreen for S {
     fn perform(&mut self, at: usize, cx: &mut Context) {
         if let Some(binding) = S::Act::BINDINGS.get(at) {
             self.act(binding.act, cx);
@@ -55,35 +69,26 @@ impl<S: Acts> Perform for S {
     fn is_possible(&self, at: usize) -> bool {
         S::Act::BINDINGS.get(at).is_some_and(|binding| self.can(binding.act))
     }
+
+    fn remember(&self) -> Option<Value> {
+        serde_json::to_value(self.keep()?).ok()
+    }
+
+    fn recall(&mut self, kept: &Value, cx: &mut Context) {
+        if let Ok(kept) = S::Kept::deserialize(kept) {
+            self.restore(kept, cx);
+        }
+    }
 }
 
 /// A screen of the workbench. Nothing in it reads clocks, files or terminals: it asks ([`Context::ask`]).
-pub trait Screen: Perform {
+pub trait Screen: AnyScreen {
     /// Draws the screen into its part of the window.
     fn draw(&self, buf: &mut Buffer, body: Rect, cx: &Context);
 
-    /// Its list: rows in all, and the area of those shown (without a header).
-    fn list_area(&self, _body: Rect) -> Option<(usize, Rect)> {
+    /// Its list, where it has one: keys and the mouse move in it.
+    fn list(&mut self, _body: Rect) -> Option<ScreenList<'_>> {
         None
-    }
-
-    /// The selection in that list.
-    fn list(&mut self) -> Option<&mut List> {
-        None
-    }
-
-    /// Moves by rows; a page of them is [`Screen::rows_of_a_page`].
-    fn step(&mut self, rows: isize, cx: &mut Context) {
-        let len = self.list_area(cx.body()).map_or(0, |(len, _)| len);
-        if let Some(list) = self.list() {
-            list.move_by(rows, len);
-        }
-    }
-
-    /// Rows that a page key moves by.
-    fn rows_of_a_page(&self, cx: &Context) -> isize {
-        let area = self.list_area(cx.body());
-        area.map_or(4, |(_, area)| isize::from(area.height as i16 - 1).max(1))
     }
 
     /// The line that narrows what is shown, where there is one: keys and pasted text go to it while it is typed.
@@ -91,104 +96,112 @@ pub trait Screen: Perform {
         None
     }
 
-    /// The filter was typed into or left: what it narrows is chosen anew.
-    fn narrow(&mut self, _cx: &mut Context) {}
-
-    /// Whether it comes up on the experiment that was looked at last, where no filter says otherwise.
-    fn opens_on_experiment(&self) -> bool {
+    /// Handles input, and returns true if it is used up. Otherwise keys go on to the filter and the bindings, and
+    /// the mouse and moves to the list.
+    fn input(&mut self, _input: Input<'_>, _cx: &mut Context) -> bool {
         false
     }
 
-    /// The experiment that is looked at on it: of the run that is selected, or of the sweep.
-    fn experiment(&self, _cx: &Context) -> Option<String> {
-        None
-    }
+    /// Reacts to news that concern all screens, whichever is shown.
+    fn react(&mut self, _news: &News, _cx: &mut Context) {}
 
-    /// A key that goes to something being typed or to something that lies on the screen, before its filter and
-    /// any binding; whether it was one.
-    fn typed(&mut self, _key: KeyEvent, _cx: &mut Context) -> bool {
-        false
-    }
-
-    /// The keys of what is being typed or lies on the screen, and what they do, while it takes them all.
-    fn taken(&self) -> Option<Hints> {
-        None
-    }
-
-    /// Pasted text; whether something is being typed that takes it.
-    fn paste(&mut self, _text: &str, _cx: &mut Context) -> bool {
-        false
-    }
-
-    /// The mouse, on the body; whether it was handled. What is not selects rows and scrolls.
-    fn pointer(&mut self, _body: Rect, _event: Pointer, _cx: &mut Context) -> bool {
-        false
-    }
-
-    /// Escape with nothing on top: closes what the screen has opened.
-    fn close(&mut self, _cx: &mut Context) {}
-
-    /// After every message, when the selection in its list exists: asks for what is missing.
+    /// After every message, while it is shown: asks for missing answers.
     fn settle(&mut self, _body: Rect, _cx: &mut Context) {}
 
-    /// There are other stored runs, or other tags and notes on them, than `before`.
-    fn runs_changed(
-        &mut self,
-        _runs: &Arc<Snapshot>,
-        _before: Option<&Arc<Snapshot>>,
-        _cx: &mut Context,
-    ) {
-    }
-
-    /// Reads files that it alone shows: when the workbench opens, and when the user asks for it.
-    fn reload(&mut self, _cx: &mut Context) {}
-
-    /// Does what is asked of the workbench; gives back what another screen does.
+    /// Serves a request to the workbench, or gives it back for another screen.
     fn serve(&mut self, request: Request, _cx: &mut Context) -> Option<Request> {
         Some(request)
     }
 
-    /// What would be lost if the workbench were left now, as a question.
-    fn unsaved(&self) -> Option<&'static str> {
-        None
+    /// What the window around the screen shows of it.
+    fn status(&self, _cx: &Context) -> ScreenStatus {
+        ScreenStatus::default()
     }
 
-    /// Gives up what would be lost: the user said so.
-    fn discard(&mut self) {}
-
-    /// What is told at the right end of the row of tabs, whichever screen is shown.
-    fn badge(&self, _cx: &Context) -> Option<String> {
-        None
+    /// What actions of the workbench start from.
+    fn selection(&self, _cx: &Context) -> Selection {
+        Selection::default()
     }
-
-    /// The run that is selected on it.
-    fn selected_run(&self, _cx: &Context) -> Option<SelectedRun> {
-        None
-    }
-
-    /// What is worth keeping until the workbench is opened again: sort order, filter, zoom.
-    fn remember(&self) -> Option<serde_json::Value> {
-        None
-    }
-
-    /// Takes up what was kept; what cannot be read of it is left.
-    fn recall(&mut self, _kept: &serde_json::Value, _cx: &mut Context) {}
 
     /// The command that shows the same, or why there is none.
     fn command(&self) -> std::result::Result<Command, &'static str> {
         Err(NO_COMMAND)
     }
 
-    /// The figure for a paper that goes with what is shown, and the runs that it is of.
-    fn figured(&self, _cx: &Context) -> Subject {
-        Subject::default()
-    }
-
-    /// What is shown, as a file of this kind; why not, where it cannot be had. The default is a picture
-    /// of the screen, and no table.
+    /// The content as a file of this kind, or why there is none. `None`: a picture of the screen, and no table.
     fn export(&self, _kind: FileKind, _cx: &Context) -> std::result::Result<Option<Export>, String> {
         Ok(None)
     }
+}
+
+/// A list on a screen.
+#[derive(Debug)]
+pub struct ScreenList<'a> {
+    /// Its selection.
+    pub list: &'a mut List,
+    /// How many rows it has.
+    pub len: usize,
+    /// The area of the rows shown, without a header.
+    pub area: Rect,
+}
+
+/// Input that goes to the screen that is shown.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// A key, before the filter and any binding.
+    Key(KeyEvent),
+    /// Pasted text.
+    Paste(&'a str),
+    /// The mouse, and the body that it is used on.
+    Mouse(Rect, Pointer),
+    /// Moves by rows, down if positive.
+    Step(isize),
+    /// Moves by pages, down if positive.
+    Page(isize),
+    /// The filter was typed into or left.
+    Narrow,
+    /// Escape with nothing on top: closes what the screen has opened.
+    Close,
+}
+
+/// News that concern all screens.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// Files are to be read: when the workbench opens, and when the user asks for it.
+    Reload,
+    /// There are other stored runs, or other tags and notes on them.
+    Runs {
+        /// The runs.
+        now: Arc<Snapshot>,
+        /// The runs until now.
+        before: Option<Arc<Snapshot>>,
+    },
+    /// The user leaves without saving.
+    Discard,
+}
+
+/// What the window around a screen shows of it.
+#[derive(Clone, Debug, Default)]
+pub struct ScreenStatus {
+    /// The keys of a line that is typed, while it takes them all.
+    pub hints: Option<Hints>,
+    /// The text at the right end of the row of tabs, whichever screen is shown.
+    pub badge: Option<String>,
+    /// The question before edits are lost.
+    pub unsaved: Option<&'static str>,
+    /// The experiment of the selected run, or of the sweep.
+    pub experiment: Option<String>,
+    /// True if the screen opens on the experiment that was looked at last, unless a filter is typed.
+    pub opens_on_experiment: bool,
+}
+
+/// What actions of the workbench start from.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// The selected run.
+    pub run: Option<SelectedRun>,
+    /// The figure for a paper, and its runs.
+    pub figure: Subject,
 }
 
 /// Why there is no command where nothing is shown.

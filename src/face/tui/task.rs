@@ -11,10 +11,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::context::Context;
 use super::format;
-use super::message::Effect;
-use super::state::{Placed, State, Tab};
+use super::prelude::*;
+use super::state::Placed;
 use crate::base::error::Result;
 use crate::base::panic::caught;
 
@@ -22,7 +21,8 @@ use crate::base::panic::caught;
 /// several things, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot {
-    owner: Tab,
+    /// The screen that asks; `None` for the workbench and its overlays.
+    owner: Option<Tab>,
     /// What is asked, in a word.
     pub name: &'static str,
     /// Which of several things it is asked about.
@@ -159,32 +159,57 @@ struct Asked {
 }
 
 impl Context {
-    /// Asks: `work` runs on a thread, `into` takes what came of it, an error as the user is to read it. A
-    /// question that is under way in this slot becomes stale.
+    /// Asks: `work` runs on a thread, `into` takes its result, an error as the user is to read it. A question that
+    /// is under way in this slot becomes stale.
     pub fn ask<S: Placed, T: Send + 'static>(
         &mut self,
         slot: impl Into<In>,
         work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
         into: impl FnOnce(&mut S, Result<T, String>, &mut Self) + Send + 'static,
     ) {
-        let slot = slot.into().of::<S>();
+        self.ask_in(slot.into().of::<S>(), None, work, |state, answer| {
+            let (screen, cx) = S::of(state);
+            into(screen, answer, cx);
+        });
+    }
+
+    /// Asks, for the workbench or an overlay.
+    pub fn ask_own<T: Send + 'static>(
+        &mut self,
+        slot: impl Into<In>,
+        work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
+        into: impl FnOnce(Result<T, String>, &mut Self) + Send + 'static,
+    ) {
+        self.ask_in(slot.into().own(), None, work, |state, answer| into(answer, &mut state.cx));
+    }
+
+    fn ask_in<T: Send + 'static>(
+        &mut self,
+        slot: Slot,
+        key: Option<Box<dyn Any>>,
+        work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
+        into: impl FnOnce(&mut State, Result<T, String>) + Send + 'static,
+    ) {
         let asked = self.tasks.0.entry(slot).or_default();
-        (asked.under_way, asked.key) = (true, None);
+        (asked.under_way, asked.key) = (true, key);
         let serial = asked.newest.fetch_add(1, Ordering::Relaxed) + 1;
         let stop = Stop { serial, newest: Arc::clone(&asked.newest) };
         let work = move |stop: &Stop| -> Take {
             let answer = guarded(|| work(stop));
             let answer = answer.and_then(|answer| answer.map_err(|error| format::error(&error)));
-            Box::new(move |state| {
-                let (screen, cx) = S::of(state);
-                into(screen, answer, cx);
-            })
+            Box::new(move |state| into(state, answer))
         };
         self.effects.push(Effect::Ask(Task { slot, stop, work: Box::new(work) }));
     }
 
+    /// True if the last question of a slot had this key.
+    fn has_asked<K: PartialEq + 'static>(&self, slot: Slot, key: &K) -> bool {
+        let asked = self.tasks.0.get(&slot).and_then(|asked| asked.key.as_ref());
+        asked.and_then(|asked| asked.downcast_ref()) == Some(key)
+    }
+
     /// Asks, unless the last question of this slot was the same by its key. For [`super::screen::Screen::settle`],
-    /// which says after every message what is wanted.
+    /// which says after every message which answers it needs.
     pub fn want<S: Placed, K: PartialEq + Clone + 'static, T: Send + 'static>(
         &mut self,
         slot: impl Into<In>,
@@ -192,16 +217,32 @@ impl Context {
         work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
         into: impl FnOnce(&mut S, Result<T, String>, &mut Self) + Send + 'static,
     ) {
-        let slot = slot.into();
-        let same = |asked: &Asked| asked.key.as_ref().and_then(|k| k.downcast_ref()) == Some(key);
-        if !self.tasks.0.get(&slot.of::<S>()).is_some_and(same) {
-            self.ask(slot, work, into);
-            self.tasks.0.entry(slot.of::<S>()).or_default().key = Some(Box::new(key.clone()));
+        let slot = slot.into().of::<S>();
+        if !self.has_asked(slot, key) {
+            self.ask_in(slot, Some(Box::new(key.clone())), work, |state, answer| {
+                let (screen, cx) = S::of(state);
+                into(screen, answer, cx);
+            });
+        }
+    }
+
+    /// As [`Self::want`], for the workbench or an overlay.
+    pub fn want_own<K: PartialEq + Clone + 'static, T: Send + 'static>(
+        &mut self,
+        slot: impl Into<In>,
+        key: &K,
+        work: impl FnOnce(&Stop) -> Result<T> + Send + 'static,
+        into: impl FnOnce(Result<T, String>, &mut Self) + Send + 'static,
+    ) {
+        let slot = slot.into().own();
+        if !self.has_asked(slot, key) {
+            let key: Box<dyn Any> = Box::new(key.clone());
+            self.ask_in(slot, Some(key), work, |state, answer| into(answer, &mut state.cx));
         }
     }
 
     /// As [`Self::want`], one after the other: while a question of this slot is under way none is asked, and
-    /// its answer is taken though another is wanted by then. So what is shown follows a key that is held.
+    /// its answer is taken though another is wanted by then, so that the screen follows a key that is held.
     pub fn follow<S: Placed, K: PartialEq + Clone + 'static, T: Send + 'static>(
         &mut self,
         slot: impl Into<In>,
@@ -215,14 +256,23 @@ impl Context {
         }
     }
 
-    /// Whether a question of this slot waits for its answer.
+    /// True if a question of this slot waits for its answer.
     pub fn is_under_way<S: Placed>(&self, slot: impl Into<In>) -> bool {
         self.tasks.0.get(&slot.into().of::<S>()).is_some_and(|asked| asked.under_way)
     }
 
-    /// Drops the answer that is under way in this slot, and what was asked there last.
+    /// Drops the answer that is under way in this slot, and its last question.
     pub fn forget<S: Placed>(&mut self, slot: impl Into<In>) {
-        if let Some(asked) = self.tasks.0.get_mut(&slot.into().of::<S>()) {
+        self.forget_in(slot.into().of::<S>());
+    }
+
+    /// As [`Self::forget`], for the workbench or an overlay.
+    pub fn forget_own(&mut self, slot: impl Into<In>) {
+        self.forget_in(slot.into().own());
+    }
+
+    fn forget_in(&mut self, slot: Slot) {
+        if let Some(asked) = self.tasks.0.get_mut(&slot) {
             asked.newest.fetch_add(1, Ordering::Relaxed);
             (asked.under_way, asked.key) = (false, None);
         }
@@ -235,7 +285,11 @@ pub struct In(&'static str, usize);
 
 impl In {
     fn of<S: Placed>(self) -> Slot {
-        Slot { owner: S::TAB, name: self.0, index: self.1 }
+        Slot { owner: Some(S::TAB), ..self.own() }
+    }
+
+    fn own(self) -> Slot {
+        Slot { owner: None, name: self.0, index: self.1 }
     }
 }
 
@@ -285,7 +339,7 @@ mod tests {
                 drop(data);
                 Box::new(|_| {})
             };
-            let slot = Slot { owner: Tab::Compare, name: "comparison", index: 0 };
+            let slot = Slot { owner: Some(Tab::Compare), name: "comparison", index: 0 };
             let answers = answers.clone();
             let task = Task { slot, stop, work: Box::new(work) };
             questions.ask(task, move |answer| answers.send(answer).unwrap());

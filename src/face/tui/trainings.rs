@@ -1,18 +1,8 @@
 //! The stored trainings, over the screen: curves of those that can be compared with the selected one, and all of them as
 //! a list. What trains meanwhile is read again every other second, so that its curve grows.
 
-use crossterm::event::{KeyCode, KeyEvent};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
-use super::context::Context;
-use super::layout::{cut_top, inside};
-use super::overlay::Overlay;
-use super::screen::Hints;
-use super::screens::pareto::Pareto;
-use super::theme::Role;
-use super::widgets::list::List;
-use super::widgets::paint::{line, popup, put};
+use super::overlay::{Overlay, PlotAreas};
+use super::prelude::*;
 use super::widgets::scatter::{Plot, mark};
 use super::widgets::table::{self, Column, Rows};
 use crate::base::text::without_middle;
@@ -43,7 +33,6 @@ const COLUMNS: [Column; 10] = [
 ];
 
 /// Stored trainings, and what is selected of them.
-#[derive(Debug)]
 pub struct Trainings {
     all: Vec<Curve>,
     list: List,
@@ -57,42 +46,24 @@ pub fn open(cx: &mut Context) {
     ask(cx, true);
 }
 
-/// Time goes by: what trains is read again while it is looked at.
-pub fn tick(cx: &mut Context) {
-    let now = cx.now_ms;
-    let due = match cx.overlays.last_mut() {
-        Some(Overlay::Trainings(shown)) if shown.is_under_way() && now >= shown.read_ms + AGAIN => {
-            shown.read_ms = now;
-            true
-        }
-        _ => false,
-    };
-    if due {
-        ask(cx, false);
-    }
-}
-
 fn ask(cx: &mut Context, opens: bool) {
     let store = Store::open(&cx.dir);
-    cx.ask(
+    cx.ask_own(
         "trainings",
         move |_| adapt::stored(&store),
-        move |_: &mut Pareto, read, cx| {
+        move |read, cx| {
             let Some((all, problems)) = cx.told(read) else { return };
             if let Some(why) = problems.first().filter(|_| opens) {
                 cx.fail(why);
             }
             let read_ms = cx.now_ms;
-            match cx.overlays.last_mut() {
-                Some(Overlay::Trainings(shown)) => shown.take(all, read_ms),
-                _ if !opens => {}
-                _ if all.is_empty() => {
-                    cx.inform("no training is stored: `ladderscope adapt` makes one");
+            match cx.top_mut::<Trainings>() {
+                Some(shown) => shown.take(all, read_ms),
+                None if !opens => {}
+                None if all.is_empty() => {
+                    cx.inform("no training is stored: `ladderscope adapt` makes one")
                 }
-                _ => {
-                    let shown = Trainings { all, list: List::default(), steps: false, read_ms };
-                    cx.overlays.push(Overlay::Trainings(shown));
-                }
+                None => cx.lay(Trainings { all, list: List::default(), steps: false, read_ms }),
             }
         },
     );
@@ -113,74 +84,6 @@ impl Trainings {
         let at = all.iter().position(|one| Some(&one.training.id) == id.as_ref());
         self.list.selected = at.unwrap_or(0);
         (self.all, self.read_ms) = (all, read_ms);
-    }
-
-    /// Its keys and what they do.
-    pub fn hints(&self) -> Hints {
-        match self.steps {
-            true => &[("↑ ↓", "select"), ("s", "the held-out text's loss"), ("Esc", "close")],
-            false => &[("↑ ↓", "select"), ("s", "loss of each step"), ("Esc", "close")],
-        }
-    }
-
-    /// Keeps the selection among the trainings, and in sight.
-    pub fn fit(&mut self, body: Rect) {
-        let rows = usize::from(areas(body).list.height.saturating_sub(1));
-        self.list.fit(self.all.len(), rows);
-    }
-
-    /// Moves the selection by rows.
-    pub fn step(&mut self, rows: isize) {
-        self.list.move_by(rows, self.all.len());
-    }
-
-    /// Draws it over the whole body.
-    pub fn draw(&self, buf: &mut Buffer, cx: &Context) {
-        let (theme, areas) = (cx.theme, areas(cx.body()));
-        let Some(selected) = self.selected() else { return };
-        let training = &selected.training;
-        let spec = &training.spec;
-        let of = format!("{} of {}", self.list.selected + 1, self.all.len());
-        popup(buf, areas.whole, &format!("trainings {of}: {}", spec.label()), theme);
-        let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
-        let trained = if spec.from_scratch { "from scratch" } else { "retrained" };
-        let miniature = if training.miniature { ", a miniature" } else { "" };
-        let about = format!(
-            "{trained} on {}: {} windows of {} tokens a step, {:.1} M parameters{miniature}",
-            file_name(&spec.text),
-            spec.batch,
-            spec.context,
-            training.trained_parameters as f64 / 1e6,
-        );
-        line(buf, areas.head, 0, &[("[measured on cpu] ", dim), (&about, text)]);
-        line(buf, areas.head, 1, &[("", text), (&told(selected), text)]);
-        if areas.plot.height > 3 {
-            self.draw_plot(buf, areas.plot, selected, cx);
-        }
-        let numbers = look_numbers(self.all.iter().map(|one| &one.training.spec.architecture));
-        let rows = Rows { list: &self.list, len: self.all.len(), mark: None, scrolled: None };
-        table::draw(buf, areas.list, theme, &COLUMNS, rows, |row, column| {
-            let Some(one) = self.all.get(row) else { return (String::new(), text) };
-            let (training, number) = (&one.training, |value: Option<f64>| {
-                value.map_or("-".to_owned(), |value| format!("{value:.4}"))
-            });
-            let look = numbers.get(&training.spec.architecture).copied().unwrap_or_default();
-            let shown = match column {
-                0 => training.status.glyph().to_owned(),
-                1 => format!("{} {}", mark(look, false, false), training.spec.architecture),
-                2 => training.spec.seed.to_string(),
-                3 => without_middle(&file_name(&training.spec.model), 18),
-                4 => format!("{}/{}", one.curve.len(), training.spec.steps),
-                5 => number(one.last_loss()),
-                6 => {
-                    number(training.after.map(|q| q.nll).or_else(|| Some(one.held_out().last()?.1.nll)))
-                }
-                7 => number(training.after.map(|q| q.kl).filter(|_| !training.spec.from_scratch)),
-                8 => training.speed.map_or("-".into(), |speed| format!("{:.0}", speed.tokens_per_s)),
-                _ => training.id.clone(),
-            };
-            (shown, if column == 1 { theme.style(Role::Architecture(look)) } else { text })
-        });
     }
 
     /// Curves of the selected training's set: a line an architecture, over seeds; the selected training has marks.
@@ -228,6 +131,88 @@ impl Trainings {
     }
 }
 
+impl Overlay for Trainings {
+    fn draw(&self, buf: &mut Buffer, cx: &Context) {
+        let (theme, areas) = (cx.theme, PlotAreas::of(cx.body(), PLOT, 0.6));
+        let Some(selected) = self.selected() else { return };
+        let training = &selected.training;
+        let spec = &training.spec;
+        let of = format!("{} of {}", self.list.selected + 1, self.all.len());
+        popup(buf, areas.whole, &format!("trainings {of}: {}", spec.label()), theme);
+        let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
+        let trained = if spec.from_scratch { "from scratch" } else { "retrained" };
+        let miniature = if training.miniature { ", a miniature" } else { "" };
+        let about = format!(
+            "{trained} on {}: {} windows of {} tokens a step, {:.1} M parameters{miniature}",
+            file_name(&spec.text),
+            spec.batch,
+            spec.context,
+            training.trained_parameters as f64 / 1e6,
+        );
+        line(buf, areas.head, 0, &[("[measured on cpu] ", dim), (&about, text)]);
+        line(buf, areas.head, 1, &[("", text), (&told(selected), text)]);
+        if areas.plot.height > 3 {
+            self.draw_plot(buf, areas.plot, selected, cx);
+        }
+        let numbers = look_numbers(self.all.iter().map(|one| &one.training.spec.architecture));
+        let rows = Rows::new(&self.list, self.all.len());
+        table::draw(buf, areas.list, theme, &COLUMNS, rows, |row, column, _| {
+            let one = &self.all[row];
+            let (training, number) = (&one.training, |value: Option<f64>| {
+                value.map_or("-".to_owned(), |value| format!("{value:.4}"))
+            });
+            let look = numbers.get(&training.spec.architecture).copied().unwrap_or_default();
+            let shown = match column {
+                0 => training.status.glyph().to_owned(),
+                1 => format!("{} {}", mark(look, false, false), training.spec.architecture),
+                2 => training.spec.seed.to_string(),
+                3 => without_middle(&file_name(&training.spec.model), 18),
+                4 => format!("{}/{}", one.curve.len(), training.spec.steps),
+                5 => number(one.last_loss()),
+                6 => {
+                    number(training.after.map(|q| q.nll).or_else(|| Some(one.held_out().last()?.1.nll)))
+                }
+                7 => number(training.after.map(|q| q.kl).filter(|_| !training.spec.from_scratch)),
+                8 => training.speed.map_or("-".into(), |speed| format!("{:.0}", speed.tokens_per_s)),
+                _ => training.id.clone(),
+            };
+            table::cell((shown, if column == 1 { theme.style(Role::Architecture(look)) } else { text }))
+        });
+    }
+
+    fn hints(&self) -> Hints {
+        match self.steps {
+            true => &[("↑ ↓", "select"), ("s", "the held-out text's loss"), ("Esc", "close")],
+            false => &[("↑ ↓", "select"), ("s", "loss of each step"), ("Esc", "close")],
+        }
+    }
+
+    fn key(mut self: Box<Self>, key: KeyEvent, _state: &mut State) -> Option<Box<dyn Overlay>> {
+        match key.code {
+            KeyCode::Esc | KeyCode::Char('q') => return None,
+            KeyCode::Char('s') => self.steps = !self.steps,
+            code => drop(self.list.key(code, self.all.len())),
+        }
+        Some(self)
+    }
+
+    fn scroll(&mut self, rows: isize) {
+        self.list.move_by(rows, self.all.len());
+    }
+
+    fn settle(&mut self, cx: &Context) {
+        let rows = usize::from(PlotAreas::of(cx.body(), PLOT, 0.6).list.height.saturating_sub(1));
+        self.list.fit(self.all.len(), rows);
+    }
+
+    fn tick(&mut self, cx: &mut Context) {
+        if self.is_under_way() && cx.now_ms >= self.read_ms + AGAIN {
+            self.read_ms = cx.now_ms;
+            ask(cx, false);
+        }
+    }
+}
+
 /// How far the selected training is, or what it ended with.
 fn told(one: &Curve) -> String {
     let training = &one.training;
@@ -257,28 +242,4 @@ fn told(one: &Curve) -> String {
 fn file_name(path: &str) -> String {
     let name = std::path::Path::new(path).file_name();
     name.map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
-}
-
-/// The parts of the window.
-struct Areas {
-    whole: Rect,
-    head: Rect,
-    plot: Rect,
-    list: Rect,
-}
-
-fn areas(whole: Rect) -> Areas {
-    let (head, rest) = cut_top(inside(whole), 2);
-    let (plot, list) = cut_top(rest, if rest.height >= PLOT + 8 { PLOT } else { rest.height * 3 / 5 });
-    Areas { whole, head, plot, list }
-}
-
-/// A key while it lies on top.
-pub fn key(cx: &mut Context, key: KeyEvent) {
-    let Some(Overlay::Trainings(shown)) = cx.overlays.last_mut() else { return };
-    match key.code {
-        KeyCode::Char('q') => drop(cx.overlays.pop()),
-        KeyCode::Char('s') => shown.steps = !shown.steps,
-        code => drop(shown.list.key(code, shown.all.len())),
-    }
 }

@@ -3,31 +3,35 @@
 
 use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::event::{KeyEventKind, KeyModifiers};
 
 use super::action::Action;
-use super::context::{Context, Opening, Request};
 use super::conversions;
 use super::export;
 use super::format;
-use super::keys;
 use super::layout;
-use super::message::{Effect, Message, StoreTask};
+use super::message::Message;
 use super::mouse;
-use super::overlay::{self, Overlay, Question};
+use super::opener::looks_like_path;
+use super::overlay;
 use super::paper;
+use super::prelude::*;
 use super::scope;
-use super::state::{State, Tab};
+use super::texts::{Help, TextView};
 use super::trainings;
-use super::widgets::field::FilterBox;
+use super::widgets::field::first_line;
 
 /// Has everything read that is shown: when the workbench opens, and when the user asks for it.
 pub fn begin(state: &mut State) {
+    tell_all(state, &News::Reload);
+    state.cx.perform(Effect::Store(StoreTask::Read));
+}
+
+fn tell_all(state: &mut State, news: &News) {
     for tab in Tab::ALL {
         let (screen, cx) = state.split(tab);
-        screen.reload(cx);
+        screen.react(news, cx);
     }
-    state.cx.perform(Effect::Store(StoreTask::Read));
 }
 
 /// Takes in what happened; what is to be done about it comes back.
@@ -35,7 +39,7 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
     match message {
         Message::Clock(now) => {
             state.cx.now_ms = now;
-            trainings::tick(&mut state.cx);
+            overlay::tick(&mut state.cx);
             return std::mem::take(&mut state.cx.effects);
         }
         Message::Resize(columns, rows) => state.cx.size = (columns, rows),
@@ -44,7 +48,7 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
         // nothing is shown that could be meant
         Message::Mouse(_) | Message::Paste(_) if layout::regions_of(state.cx.size).is_none() => {}
         Message::Mouse(event) => mouse::handle(state, event),
-        Message::Paste(text) => keys::paste(state, &text),
+        Message::Paste(text) => paste(state, &text),
         Message::Terminate => leave(state),
         // of the terminal alone, which the loop has
         Message::Stop | Message::Resume => {}
@@ -55,17 +59,18 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
             if state.cx.stored.as_ref().is_some_and(|known| Arc::ptr_eq(known, &snapshot)) => {}
         Message::Runs(Ok(snapshot)) => {
             let before = state.cx.stored.replace(snapshot.clone());
-            for tab in Tab::ALL {
-                let (screen, cx) = state.split(tab);
-                screen.runs_changed(&snapshot, before.as_ref(), cx);
-            }
+            tell_all(state, &News::Runs { now: snapshot, before });
         }
         Message::Runs(Err(error)) | Message::Told(Err(error)) => state.cx.fail(error),
         Message::Told(Ok(note)) => state.cx.inform(note),
     }
     serve(state);
+    let tab = state.cx.tab;
     settle(state);
     serve(state);
+    if state.cx.tab != tab {
+        settle(state);
+    }
     std::mem::take(&mut state.cx.effects)
 }
 
@@ -96,15 +101,37 @@ fn press(state: &mut State, key: KeyEvent) {
         }
         return;
     }
-    if !state.cx.overlays.is_empty() {
-        return keys::in_overlay(state, key);
+    if let Some(top) = state.cx.overlays.pop() {
+        // overlays that it opens lie on it
+        let at = state.cx.overlays.len();
+        if let Some(top) = top.key(key, state) {
+            state.cx.overlays.insert(at.min(state.cx.overlays.len()), top);
+        }
+        return;
     }
     let (screen, cx) = state.split(state.cx.tab);
-    if screen.typed(key, cx) {
+    if screen.input(Input::Key(key), cx) {
     } else if screen.filter().is_some_and(|filter| filter.key(key).is_some()) {
-        screen.narrow(cx);
+        screen.input(Input::Narrow, cx);
     } else if let Some(action) = cx.keys.lookup(cx.tab, &key) {
         act(state, action);
+    }
+}
+
+/// Pasted text: into the line that is typed, if any. A path that is dropped on the window arrives like that, too,
+/// and is put into the list of files, where Enter opens it.
+fn paste(state: &mut State, text: &str) {
+    if let Some(top) = state.cx.overlays.last_mut() {
+        return top.paste(text);
+    }
+    let (screen, cx) = state.split(state.cx.tab);
+    if screen.filter().is_some_and(|filter| filter.paste(text)) {
+        screen.input(Input::Narrow, cx);
+    } else if !screen.input(Input::Paste(text), cx) {
+        let text: String = first_line(text).collect();
+        if looks_like_path(&text) {
+            cx.pick_file(&text, Opening::Alone(None));
+        }
     }
 }
 
@@ -115,12 +142,12 @@ pub fn act(state: &mut State, action: Action) {
         Action::Show(tab) => cx.tab = tab,
         Action::NextScreen => cx.tab = cx.tab.shifted(1),
         Action::PreviousScreen => cx.tab = cx.tab.shifted(Tab::ALL.len() - 1),
-        Action::Help => cx.overlays.push(Overlay::Help { scroll: 0, search: FilterBox::default() }),
+        Action::Help => cx.lay(Help::default()),
         Action::Palette => cx.type_into_palette(""),
         Action::TypeOpen => cx.pick_file("", Opening::Alone(None)),
         Action::Close => {
             if cx.overlays.pop().is_none() && cx.notice.take().is_none() {
-                screen.close(cx);
+                screen.input(Input::Close, cx);
             }
         }
         Action::ToggleMouse => {
@@ -132,12 +159,12 @@ pub fn act(state: &mut State, action: Action) {
             cx.perform(Effect::CaptureMouse(cx.mouse));
         }
         Action::Quit => quit(state),
-        Action::Up => screen.step(-1, cx),
-        Action::Down => screen.step(1, cx),
-        Action::PageUp => screen.step(-screen.rows_of_a_page(cx), cx),
-        Action::PageDown => screen.step(screen.rows_of_a_page(cx), cx),
-        Action::First => screen.step(isize::MIN / 2, cx),
-        Action::Last => screen.step(isize::MAX / 2, cx),
+        Action::Up => step(state, -1),
+        Action::Down => step(state, 1),
+        Action::PageUp => page(state, -1),
+        Action::PageDown => page(state, 1),
+        Action::First => step(state, isize::MIN / 2),
+        Action::Last => step(state, isize::MAX / 2),
         Action::Reload => begin(state),
         Action::Export => export::ask(state, true),
         Action::Figure => paper::ask(state),
@@ -152,7 +179,7 @@ pub fn act(state: &mut State, action: Action) {
             screen.perform(at, cx);
         }
         Action::WhatIfHere => {
-            let selected = screen.selected_run(cx).map(Box::new);
+            let selected = screen.selection(cx).run.map(Box::new);
             cx.request(Request::WhatIf(selected));
         }
     }
@@ -160,21 +187,20 @@ pub fn act(state: &mut State, action: Action) {
 
 /// Leaves, or asks first: edits may be lost, a sweep be cut short.
 fn quit(state: &mut State) {
-    let unsaved = Tab::ALL.into_iter().find_map(|tab| Some((tab, state.screen(tab).unsaved()?)));
-    if let Some((tab, text)) = unsaved {
+    let question = |tab| Some((tab, state.screen(tab).status(&state.cx).unsaved?));
+    if let Some((tab, text)) = Tab::ALL.into_iter().find_map(question) {
         state.cx.tab = tab;
-        let yes = Box::new(move |state: &mut State| {
-            state.split(tab).0.discard();
+        return state.cx.question(text, |state| {
+            tell_all(state, &News::Discard);
             quit(state);
         });
-        return state.cx.question(Question { text: text.into(), yes });
     }
     let text = match (&state.cx.sweeps.running, state.cx.leaving) {
         (None, _) => return state.cx.perform(Effect::Quit { interrupted: false }),
         (Some(_), true) => "The sweep is still ending. Quit without waiting for it?",
         (Some(_), false) => "A sweep is running. Cancel it and quit? Finished runs are stored.",
     };
-    state.cx.question(Question { text: text.into(), yes: Box::new(leave) });
+    state.cx.question(text, leave);
 }
 
 /// Shows what was told until now, the newest first.
@@ -194,13 +220,31 @@ fn show_messages(cx: &mut Context) {
     if lines.is_empty() {
         lines.push("nothing was told yet".into());
     }
-    cx.overlays.push(Overlay::Text { title: "messages since the start".into(), lines, scroll: 0 });
+    cx.lay(TextView::plain("messages since the start", lines));
 }
 
 /// Moves the selection of the current screen by rows.
 pub fn step(state: &mut State, rows: isize) {
     let (screen, cx) = state.split(state.cx.tab);
-    screen.step(rows, cx);
+    if !screen.input(Input::Step(rows), cx)
+        && let Some(shown) = screen.list(cx.body())
+    {
+        shown.list.move_by(rows, shown.len);
+    }
+}
+
+/// Moves the selection of the current screen by pages.
+fn page(state: &mut State, pages: isize) {
+    let (screen, cx) = state.split(state.cx.tab);
+    if !screen.input(Input::Page(pages), cx) {
+        let rows = screen.list(cx.body()).map_or(4, |shown| page_rows(shown.area));
+        step(state, pages * rows);
+    }
+}
+
+/// Rows that a page key moves by in a list of this area.
+pub fn page_rows(area: Rect) -> isize {
+    isize::from(area.height as i16 - 1).max(1)
 }
 
 /// Leaves as soon as nothing runs any more; asked a second time, at once.
@@ -214,19 +258,14 @@ fn leave(state: &mut State) {
     cx.request(Request::CancelSweep);
 }
 
-/// After every message: selections exist and can be seen, what is missing is asked for.
+/// After every message: the screen that is shown has selections that exist, and asks for missing answers.
 fn settle(state: &mut State) {
     scope::settle(state);
     overlay::settle(&mut state.cx);
-    keys::bound(&mut state.cx);
     let body = state.cx.body();
-    for tab in Tab::ALL {
-        let (screen, cx) = state.split(tab);
-        if let Some((len, area)) = screen.list_area(body)
-            && let Some(list) = screen.list()
-        {
-            list.fit(len, usize::from(area.height));
-        }
-        screen.settle(body, cx);
+    let (screen, cx) = state.split(state.cx.tab);
+    if let Some(shown) = screen.list(body) {
+        shown.list.fit(shown.len, usize::from(shown.area.height));
     }
+    screen.settle(body, cx);
 }

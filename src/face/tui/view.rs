@@ -1,17 +1,13 @@
 //! The whole window: tabs, the screen, the footer, and what lies on top. Reads the state, draws, and
 //! does nothing else.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 use ratatui::widgets::{Clear, Widget};
-use unicode_width::UnicodeWidthStr;
 
 use super::action::Action;
+use super::context::Notice;
 use super::layout::{SMALLEST, regions, tabs};
-use super::screen::Hints;
-use super::state::{State, Tab};
-use super::theme::{Role, Theme};
-use super::widgets::{overlay, paint};
+use super::prelude::*;
+use super::widgets::paint;
 
 /// Draws the whole window: tabs, screen, overlays, hints.
 pub fn draw(buf: &mut Buffer, state: &State) {
@@ -20,7 +16,7 @@ pub fn draw(buf: &mut Buffer, state: &State) {
         return;
     }
     for top in &state.cx.overlays {
-        overlay::draw(buf, &state.cx, top);
+        top.draw(buf, &state.cx);
     }
     // what lies on top takes the keys
     if let Some(top) = state.cx.overlays.last()
@@ -41,7 +37,7 @@ pub fn draw_without_overlays(buf: &mut Buffer, state: &State) {
             "window too small: {}x{} needed, this is {}x{}",
             SMALLEST.0, SMALLEST.1, size.0, size.1
         );
-        let lines = paint::wrap(&text, usize::from(window.width));
+        let lines = wrap(&text, usize::from(window.width));
         let top = window.height.saturating_sub(lines.len() as u16) / 2;
         for (row, text) in lines.iter().enumerate() {
             let x = window.width.saturating_sub(text.width() as u16) / 2;
@@ -53,10 +49,10 @@ pub fn draw_without_overlays(buf: &mut Buffer, state: &State) {
     state.screen(state.cx.tab).draw(buf, regions.body, &state.cx);
     match &state.cx.notice {
         Some(notice) if notice.error => {
-            overlay::failure(buf, regions.notice, &state.cx, notice);
+            failure(buf, regions.notice, &state.cx, notice);
             draw_footer(buf, regions.footer, state);
         }
-        Some(notice) => overlay::note(buf, regions.footer, &state.cx, notice),
+        Some(notice) => note(buf, regions.footer, &state.cx, notice),
         None => draw_footer(buf, regions.footer, state),
     }
 }
@@ -69,7 +65,7 @@ fn draw_tabs(buf: &mut Buffer, area: Rect, state: &State) {
         let role = if tab == state.cx.tab { Role::Selected } else { Role::Text };
         end = paint::put(buf, area, area.x + x, area.y, &text, theme.style(role));
     }
-    if let Some(text) = Tab::ALL.into_iter().find_map(|tab| state.screen(tab).badge(&state.cx)) {
+    if let Some(text) = Tab::ALL.into_iter().find_map(|tab| state.screen(tab).status(&state.cx).badge) {
         let x = area.right().saturating_sub(text.width() as u16).max(end);
         paint::put(buf, area, x, area.y, &text, theme.style(Role::Active));
     }
@@ -92,7 +88,7 @@ fn draw_taken(buf: &mut Buffer, area: Rect, theme: Theme, hints: Hints) {
 fn draw_footer(buf: &mut Buffer, area: Rect, state: &State) {
     let cx = &state.cx;
     let theme = cx.theme;
-    if let Some(hints) = state.screen(cx.tab).taken() {
+    if let Some(hints) = state.screen(cx.tab).status(cx).hints {
         return draw_taken(buf, area, theme, hints);
     }
     let (key, text) = (theme.style(Role::Key), theme.style(Role::Dim));
@@ -126,4 +122,27 @@ fn draw_footer(buf: &mut Buffer, area: Rect, state: &State) {
         x = paint::put(buf, area, x, area.y, &hint.0, key);
         x = paint::put(buf, area, x + 1, area.y, hint.1, text) + 2;
     }
+}
+
+/// Draws what went wrong under the body.
+fn failure(buf: &mut Buffer, area: Rect, cx: &Context, notice: &Notice) {
+    let theme = cx.theme;
+    let (bad, text) = (theme.style(Role::Bad), theme.style(Role::Text));
+    let close = format!("  {} closes this", cx.keys.label(Action::Close));
+    line(buf, area, 0, &[("✘ it failed", bad), (&close, theme.style(Role::Dim))]);
+    let lines = wrap(&notice.text, usize::from(area.width.saturating_sub(2)));
+    let rows = usize::from(area.height.saturating_sub(1));
+    for (row, words) in lines.iter().take(rows).enumerate() {
+        // what does not fit is in the list of messages
+        let more = if row + 1 == rows && lines.len() > rows { " …" } else { "" };
+        line(buf, area, row as u16 + 1, &[("  ", text), (words, text), (more, text)]);
+    }
+}
+
+/// Draws a note in the place of the key hints, on one line.
+fn note(buf: &mut Buffer, area: Rect, cx: &Context, notice: &Notice) {
+    let text = notice.text.lines().collect::<Vec<_>>().join("  ");
+    let title = cx.theme.style(Role::Title);
+    buf.set_style(area, cx.theme.style(Role::Text));
+    line(buf, area, 0, &[(" ", title), (&cut(&text, area.width.saturating_sub(4)), title)]);
 }

@@ -5,12 +5,12 @@ use ratatui::style::Color;
 use super::fixtures::Driver;
 use crate::face::tui::keymap::Keymap;
 use crate::face::tui::message::Message;
-use crate::face::tui::screen::Screen;
+use crate::face::tui::screen::{News, Screen};
 use crate::face::tui::state::Tab;
 use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::shade::{MODULES, module};
 
-const SIZES: [(u16, u16); 2] = [(80, 24), (160, 50)];
+const SIZES: [(u16, u16); 2] = [(80, 24), (120, 40)];
 
 fn on(screen: Tab, (columns, rows): (u16, u16)) -> Driver {
     let mut driver = Driver::full(columns, rows);
@@ -18,6 +18,10 @@ fn on(screen: Tab, (columns, rows): (u16, u16)) -> Driver {
         driver = driver.with_sweep();
     }
     driver.state.cx.tab = screen;
+    if screen == Tab::Timeline {
+        let effects = driver.send(Message::Resize(columns, rows));
+        driver.answer(effects);
+    }
     driver
 }
 
@@ -113,9 +117,10 @@ fn nothing_of_the_footer_below_is_left_under_the_keys_of_an_overlay() {
 
 #[test]
 fn small_windows_say_so() {
-    insta::assert_snapshot!("small_40x12", Driver::full(40, 12).screen());
-    insta::assert_snapshot!("small_1x1", Driver::full(1, 1).screen());
-    insta::assert_snapshot!("small_79x24", Driver::full(79, 24).screen().trim());
+    insta::assert_snapshot!("small_60x16", Driver::full(60, 16).screen());
+    let too_small = |columns| Driver::full(columns, 24).screen().contains("window too small");
+    assert!(too_small(79) && !too_small(80));
+    assert_eq!(Driver::full(1, 1).screen().trim(), "w");
 }
 
 #[test]
@@ -161,7 +166,7 @@ fn a_screen_without_a_sweep_offers_no_key_that_does_nothing() {
 #[test]
 fn experiments_are_listed_by_name_before_they_are_planned() {
     let mut driver = Driver::empty(80, 24);
-    driver.state.experiments.reload(&mut driver.state.cx);
+    driver.state.experiments.react(&News::Reload, &mut driver.state.cx);
     let effects = driver.send(Message::Resize(80, 24));
     driver.answer(effects);
     assert!(driver.state.experiments.entries.is_none(), "no file has been read");

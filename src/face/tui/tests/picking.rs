@@ -9,7 +9,8 @@ use crate::face::tui::config::{Config, Surroundings};
 use crate::face::tui::context::{Opening, Request};
 use crate::face::tui::memory;
 use crate::face::tui::message::{Effect, Message};
-use crate::face::tui::overlay::Overlay;
+use crate::face::tui::pick::Pick;
+use crate::face::tui::screen::AnyScreen as _;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::theme::Theme;
@@ -27,7 +28,7 @@ fn keys(driver: &mut Driver, text: &str) {
 
 /// The names that the list on top offers.
 fn offered(driver: &Driver) -> Vec<String> {
-    let Some(Overlay::Pick(pick)) = driver.state.cx.overlays.last() else { panic!("no list") };
+    let pick = driver.state.cx.top::<Pick>().expect("a list");
     let name = |at: &usize| pick.line(*at).map(|(name, _)| name.to_owned());
     pick.found().iter().filter_map(name).collect()
 }
@@ -218,7 +219,7 @@ fn the_open_timeline_survives_a_restart_and_is_read_when_it_is_looked_at() {
     let kept = serde_json::json!({"sources": ["20260102-0304-1"], "rules": [null], "window": [10, 90]});
     let mut driver = Driver::empty(80, 24);
     let (timeline, cx) = (&mut driver.state.timeline, &mut driver.state.cx);
-    crate::face::tui::screen::Screen::recall(timeline, &kept, cx);
+    timeline.recall(&kept, cx);
     driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records(), Vec::new())))));
     assert_eq!(driver.state.timeline.loading, None, "nobody looks at it");
     let again = memory::remember(&driver.state);
@@ -270,9 +271,9 @@ fn what_is_picked_is_asked_for() {
     let mut driver = Driver::empty(80, 24);
     driver.state.cx.pick_file("traces/x.json", Opening::Beneath);
     driver.state.cx.requests.clear();
-    let Some(Overlay::Pick(mut pick)) = driver.state.cx.overlays.pop() else { panic!("no list") };
-    let chosen = pick.chosen().expect("what was typed");
-    pick.take(&mut driver.state, chosen);
+    let pick = driver.state.cx.overlays.pop().expect("a list");
+    let enter = crossterm::event::KeyEvent::from(KeyCode::Enter);
+    assert!(pick.key(enter, &mut driver.state).is_none(), "it is closed");
     let request = driver.state.cx.requests.pop_front();
     let Some(Request::OpenPath(path, Opening::Beneath)) = request else { panic!("{request:?}") };
     assert_eq!(path, "traces/x.json");

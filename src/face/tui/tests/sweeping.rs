@@ -8,8 +8,8 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::fixtures::{Driver, ended, news, record, records, spec};
 use crate::face::tui::message::{Effect, Message, StoreTask, SweepOrder};
-use crate::face::tui::overlay::Overlay;
-use crate::face::tui::screen::Screen;
+use crate::face::tui::prompt::Question;
+use crate::face::tui::screen::AnyScreen as _;
 use crate::face::tui::screens::experiments::entries::Entry;
 use crate::face::tui::screens::live::state::{CellState, Looked, Pause};
 use crate::face::tui::snapshot::Snapshot;
@@ -18,8 +18,6 @@ use crate::face::tui::task::Task;
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
 use crate::run::{RunEvent, StepLanes};
 use crate::table::{Backend, P2p, Sample, Status};
-
-pub(super) const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
 const TEXT: &str = r#"# Six architectures, one model.
 question = "Without P2P, is it better to hide all-reduces or to make fewer of them?"
@@ -242,7 +240,7 @@ fn saving_asks_before_it_overwrites_what_changed_on_disk() {
         vec![Entry::new("hide", &place, text.into(), Experiment::from_str(text, &path))]
     };
     let there = || std::fs::read_to_string(&path).unwrap();
-    let asked = |driver: &Driver| matches!(driver.state.cx.overlays[..], [Overlay::Confirm(_)]);
+    let asked = |driver: &Driver| driver.state.cx.top::<Question>().is_some();
     std::fs::write(&path, TEXT).unwrap();
     let mut driver = Driver::empty(80, 24);
     read(&mut driver, entries(TEXT));
@@ -353,7 +351,7 @@ fn edits_survive_other_screens_and_a_reload_and_quitting_asks() {
     assert_eq!(driver.state.experiments.edited(), ["hide"], "though its file is gone");
     let effects = keys(&mut driver, "q");
     assert!(effects.iter().all(|effect| !matches!(effect, Effect::Quit { .. })));
-    assert!(matches!(driver.state.cx.overlays[..], [Overlay::Confirm(_)]));
+    assert!(driver.state.cx.top::<Question>().is_some());
     keys(&mut driver, "n");
     let at = driver.state.experiments.entries.as_ref().unwrap().iter().position(|e| e.name == "hide");
     driver.state.experiments.list.selected = at.unwrap();
@@ -589,11 +587,14 @@ fn finished_cells_reach_the_other_screens_while_the_sweep_goes_on() {
     let new = record("20260102-0304-7", driver.state.live.cells[0].spec.clone(), 800.0);
     let snapshot = Arc::new(before.and(vec![new.clone()]));
     let effects = driver.send(Message::Runs(Ok(snapshot.clone())));
-    let told = |wanted: fn(&Effect) -> bool| effects.iter().any(wanted);
-    assert!(
-        told(|e| matches!(e, Effect::Ask(task) if task.slot.name == "points"))
-            && told(|e| matches!(e, Effect::Ask(task) if task.slot.name == "comparison"))
-    );
+    let asks = |effects: &[Effect], name: &str| {
+        effects.iter().any(|effect| matches!(effect, Effect::Ask(task) if task.slot.name == name))
+    };
+    for (key, question) in [('5', "points"), ('6', "comparison")] {
+        assert!(!asks(&effects, question), "a screen that is not shown asks nothing");
+        assert!(asks(&driver.press(KeyCode::Char(key)), question));
+    }
+    driver.keys("2");
     assert_eq!(driver.state.cx.stored.as_ref().unwrap().records.len(), before.records.len() + 1);
     // a thousand runs within a second are handed over in one go
     let end = |cell: usize| {
@@ -662,34 +663,30 @@ fn cells_can_be_had_as_csv_and_the_page_as_a_command() {
 
 #[test]
 fn looks_of_the_editor() {
-    for size in SIZES {
-        let name = |what: &str| format!("{what}_{}x{}", size.0, size.1);
-        let mut driver = workbench(size);
-        insta::assert_snapshot!(name("experiments_forecast"), driver.screen());
-        at_tp(&mut driver);
-        keys(&mut driver, "a");
-        keys(&mut driver, "16");
-        insta::assert_snapshot!(name("experiments_typing"), driver.screen());
-        press(&mut driver, KeyCode::Esc);
-        keys(&mut driver, "A");
-        keys(&mut driver, "ncl");
-        insta::assert_snapshot!(name("experiments_axis"), driver.screen());
-        press(&mut driver, KeyCode::Esc);
-        press(&mut driver, KeyCode::Enter);
-        keys(&mut driver, "x");
-        press(&mut driver, KeyCode::Enter);
-        insta::assert_snapshot!(name("experiments_mistake"), driver.screen());
-    }
+    let name = |what: &str| format!("{what}_120x40");
+    let mut driver = workbench((120, 40));
+    insta::assert_snapshot!(name("experiments_forecast"), driver.screen());
+    at_tp(&mut driver);
+    keys(&mut driver, "a");
+    keys(&mut driver, "16");
+    insta::assert_snapshot!(name("experiments_typing"), driver.screen());
+    press(&mut driver, KeyCode::Esc);
+    keys(&mut driver, "A");
+    keys(&mut driver, "ncl");
+    insta::assert_snapshot!(name("experiments_axis"), driver.screen());
+    press(&mut driver, KeyCode::Esc);
+    press(&mut driver, KeyCode::Enter);
+    keys(&mut driver, "x");
+    press(&mut driver, KeyCode::Enter);
+    insta::assert_snapshot!(name("experiments_mistake"), driver.screen());
 }
 
 #[test]
 fn looks_of_a_run_under_way() {
-    for size in SIZES {
-        let mut driver = live(size, Backend::Cpu);
-        insta::assert_snapshot!(format!("live_running_{}x{}", size.0, size.1), driver.screen());
-        keys(&mut driver, "1");
-        keys(&mut driver, "r2Q");
-        driver.state.cx.notice = None;
-        insta::assert_snapshot!(format!("live_queue_{}x{}", size.0, size.1), driver.screen());
-    }
+    let mut driver = live((120, 40), Backend::Cpu);
+    insta::assert_snapshot!("live_running_120x40", driver.screen());
+    keys(&mut driver, "1");
+    keys(&mut driver, "r2Q");
+    driver.state.cx.notice = None;
+    insta::assert_snapshot!("live_queue_120x40", driver.screen());
 }

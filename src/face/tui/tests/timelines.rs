@@ -13,8 +13,8 @@ fn with(
     (columns, rows): (u16, u16),
 ) -> Driver {
     let mut driver = Driver::full(columns, rows);
-    driver.show(traces);
     driver.state.cx.tab = Tab::Timeline;
+    driver.show(traces);
     driver
 }
 
@@ -39,18 +39,16 @@ fn line(driver: &Driver, part: &str) -> String {
 
 #[test]
 fn looks() {
-    for size in [(40, 12), (80, 24), (160, 50)] {
-        let name = |what: &str| format!("{what}_{}x{}", size.0, size.1);
-        let mut driver = with(vec![imported()], size);
-        insta::assert_snapshot!(name("imported"), driver.screen());
-        keys(&mut driver, "f/allreduce");
-        driver.enter();
-        insta::assert_snapshot!(name("imported_search"), driver.screen());
-        let mut driver = with(vec![trace(), imported()], size);
-        insta::assert_snapshot!(name("two_traces"), driver.screen());
-        keys(&mut driver, "fC");
-        insta::assert_snapshot!(name("two_traces_collapsed"), driver.screen());
-    }
+    let name = |what: &str| format!("{what}_120x40");
+    let mut driver = with(vec![imported()], (120, 40));
+    insta::assert_snapshot!(name("imported"), driver.screen());
+    keys(&mut driver, "f/allreduce");
+    driver.enter();
+    insta::assert_snapshot!(name("imported_search"), driver.screen());
+    let mut driver = with(vec![trace(), imported()], (120, 40));
+    insta::assert_snapshot!(name("two_traces"), driver.screen());
+    keys(&mut driver, "fC");
+    insta::assert_snapshot!(name("two_traces_collapsed"), driver.screen());
     let mut driver = with(vec![imported()], (80, 24));
     driver.keys(":open /tmp/trace.json.gz");
     insta::assert_snapshot!("palette_open", driver.screen());

@@ -3,28 +3,27 @@
 
 use std::ops::Range;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
+use crossterm::event::{Event, KeyModifiers};
+use tui_input::backend::crossterm::EventHandler as _;
 use tui_input::{Input, InputRequest};
-use unicode_width::UnicodeWidthStr;
 
 use super::offers::{MOST, Offers};
-use super::paint::put;
 use crate::base::error::Error;
+use crate::base::offer::Completion;
 use crate::face::tui::format;
-use crate::face::tui::screen::Hints;
-use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::prelude::*;
 use crate::study::analysis::RunTable;
 use crate::study::analysis::filter::{Bound, Filter, complete};
 
 /// Lines that were typed before and are kept.
 const PAST: usize = 50;
 
-/// A line that is typed, with its cursor and the lines that were typed in its place before.
+/// A line that is typed, with its cursor, its completions, and the lines that were typed in its place before.
 #[derive(Clone, Debug, Default)]
 pub struct Field {
     input: Input,
+    /// What can be typed next.
+    pub offers: Offers,
     /// What was typed before, the oldest first.
     pub past: Vec<String>,
     /// How many lines back in the past the line is; 0: it is new.
@@ -65,7 +64,7 @@ impl Field {
     /// Empties the line; whether there was something in it.
     pub fn clear(&mut self) -> bool {
         let typed = !self.value().is_empty();
-        (self.input, self.back) = (Input::default(), 0);
+        (self.input, self.offers, self.back) = (Input::default(), Offers::default(), 0);
         typed
     }
 
@@ -78,31 +77,38 @@ impl Field {
         self.back = 0;
     }
 
-    /// Edits the line; whether its text may have changed.
-    pub fn key(&mut self, key: KeyEvent) -> bool {
-        let control = key.modifiers.contains(KeyModifiers::CONTROL);
-        let words = key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT);
-        let request = match key.code {
+    /// Shows these completions from now on.
+    pub fn suggest(&mut self, completion: Completion) {
+        self.offers.set(completion, self.input.value());
+    }
+
+    /// True if ↓ means something in the line.
+    fn takes_down(&self) -> bool {
+        self.back > 0 || !self.offers.list().is_empty()
+    }
+
+    /// Edits the line, or chooses one of its completions; true if its text may have changed.
+    pub fn key(&mut self, mut key: KeyEvent) -> bool {
+        match key.code {
+            KeyCode::Up | KeyCode::Down if self.offers.choose(key.code == KeyCode::Down) => {
+                return false;
+            }
             KeyCode::Up => return self.travel(self.back + 1),
             KeyCode::Down => return self.back > 0 && self.travel(self.back - 1),
-            KeyCode::Char('u') if control => InputRequest::DeleteLine,
-            KeyCode::Char('k') if control => InputRequest::DeleteTillEnd,
-            KeyCode::Char('w') if control => InputRequest::DeletePrevWord,
-            KeyCode::Char('a') if control => InputRequest::GoToStart,
-            KeyCode::Char('e') if control => InputRequest::GoToEnd,
-            KeyCode::Char(c) if !control => InputRequest::InsertChar(c),
-            KeyCode::Backspace if words => InputRequest::DeletePrevWord,
-            KeyCode::Backspace => InputRequest::DeletePrevChar,
-            KeyCode::Delete => InputRequest::DeleteNextChar,
-            KeyCode::Left if words => InputRequest::GoToPrevWord,
-            KeyCode::Right if words => InputRequest::GoToNextWord,
-            KeyCode::Left => InputRequest::GoToPrevChar,
-            KeyCode::Right => InputRequest::GoToNextChar,
-            KeyCode::Home => InputRequest::GoToStart,
-            KeyCode::End => InputRequest::GoToEnd,
-            _ => return false,
-        };
-        self.input.handle(request).is_some_and(|change| change.value)
+            KeyCode::Tab => {
+                let chosen = self.offers.chosen();
+                return chosen.is_some_and(|(bytes, text)| self.replace(bytes, &text));
+            }
+            // Ctrl and Alt alike move by words
+            KeyCode::Left | KeyCode::Right if key.modifiers.contains(KeyModifiers::ALT) => {
+                key.modifiers = KeyModifiers::CONTROL;
+            }
+            KeyCode::Backspace if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                key.modifiers = KeyModifiers::ALT;
+            }
+            _ => {}
+        }
+        self.input.handle_event(&Event::Key(key)).is_some_and(|change| change.value)
     }
 
     /// Shows the line that is so many lines back; whether there is one.
@@ -146,8 +152,6 @@ pub struct FilterBox {
     pub typing: bool,
     /// What is wrong with it.
     pub wrong: Option<String>,
-    /// What can be typed next.
-    pub offers: Offers,
 }
 
 /// What a key did to a line that is typed.
@@ -192,14 +196,13 @@ impl FilterBox {
 
     /// Offers what can be typed next of runs in a table.
     pub fn suggest(&mut self, table: &RunTable) {
-        let completion = complete(self.value(), self.field.cursor(), table, MOST);
-        self.offers.set(completion, self.field.value());
+        self.field.suggest(complete(self.value(), self.field.cursor(), table, MOST));
     }
 
     /// Draws what can be typed next under the line's row, over what the screen shows.
     pub fn draw_offers(&self, buf: &mut Buffer, row: Rect, body: Rect, theme: Theme) {
         if self.typing {
-            self.offers.draw(buf, Position::new(row.x + 20, row.y), body, theme);
+            self.field.offers.draw(buf, Position::new(row.x + 20, row.y), body, theme);
         }
     }
 
@@ -208,13 +211,11 @@ impl FilterBox {
         if !self.typing {
             return None;
         }
-        if let Some(changed) = self.offers.key(key.code, &mut self.field) {
-            return Some(if changed { Typed::Changed } else { Typed::Moved });
-        }
         Some(match key.code {
-            KeyCode::Down if self.field.back > 0 && self.field.key(key) => Typed::Changed,
-            // nothing is offered that Tab could put in
-            KeyCode::Tab => Typed::Moved,
+            KeyCode::Down if self.field.takes_down() => match self.field.key(key) {
+                true => Typed::Changed,
+                false => Typed::Moved,
+            },
             KeyCode::Enter | KeyCode::Down => {
                 self.typing = false;
                 self.field.keep();
@@ -240,7 +241,6 @@ impl FilterBox {
     /// Narrows nothing any more; whether it did.
     pub fn drop_text(&mut self) -> bool {
         self.typing = false;
-        self.offers = Offers::default();
         self.field.clear()
     }
 

@@ -6,18 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::{Modifier, Style};
 use rayon::prelude::*;
 
-use super::paint::{glyph, put};
+use super::paint::glyph;
 use super::shade::{self, BELOW, Shares};
-use crate::face::tui::format::cut;
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::row::{Class, Column, KINDS, Row};
 use crate::face::tui::screens::timeline::state::window::Window;
 use crate::face::tui::screens::timeline::state::{Line, Matches, TraceIndex};
-use crate::face::tui::theme::{Role, Theme};
 
 /// Eighths of a column, from the left.
 const LEFT: [&str; 9] = [" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"];

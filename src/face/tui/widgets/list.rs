@@ -1,7 +1,6 @@
 //! The selection in a list that may be longer than its area.
 
-use crossterm::event::KeyCode;
-use ratatui::layout::Rect;
+use crate::face::tui::prelude::*;
 
 /// A selection in rows that may not all fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,6 @@ pub mod field;
 pub mod lanes;
 pub mod list;
 pub mod offers;
-pub mod overlay;
 pub mod paint;
 pub mod scatter;
 pub mod shade;

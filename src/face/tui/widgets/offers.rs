@@ -1,14 +1,9 @@
 //! What can be typed next in a line, as a popup under it: ↑ ↓ choose, Tab puts the chosen one in.
 
-use crossterm::event::KeyCode;
-use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
-use unicode_width::UnicodeWidthStr;
+use std::ops::Range;
 
-use super::field::Field;
-use super::paint::{popup, put, select};
 use crate::base::offer::{Completion, Offer};
-use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::prelude::*;
 
 /// Offers that are shown at once.
 pub const MOST: usize = 8;
@@ -38,20 +33,19 @@ impl Offers {
         &self.completion.offers
     }
 
-    /// What a key does: whether the line has changed; `None` where the key is none of theirs.
-    pub fn key(&mut self, key: KeyCode, field: &mut Field) -> Option<bool> {
+    /// Chooses the next one, or the previous one, round and round; false if nothing is offered.
+    pub fn choose(&mut self, next: bool) -> bool {
         let count = self.completion.offers.len();
-        match key {
-            KeyCode::Down if count > 0 => self.chosen = (self.chosen + 1) % count,
-            KeyCode::Up if count > 0 => self.chosen = (self.chosen + count - 1) % count,
-            KeyCode::Tab => {
-                let offer = self.completion.offers.get(self.chosen)?;
-                let done = field.replace(self.completion.replaces.clone(), &offer.text);
-                return done.then_some(true);
-            }
-            _ => return None,
+        if count > 0 {
+            self.chosen = (self.chosen + if next { 1 } else { count - 1 }) % count;
         }
-        Some(false)
+        count > 0
+    }
+
+    /// The chosen text, and the bytes of the line that it replaces.
+    pub fn chosen(&self) -> Option<(Range<usize>, String)> {
+        let offer = self.completion.offers.get(self.chosen)?;
+        Some((self.completion.replaces.clone(), offer.text.clone()))
     }
 
     /// Draws them under a place, or above it where there is no room below, within an area.

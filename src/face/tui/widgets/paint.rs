@@ -1,14 +1,8 @@
 //! Text and frames that never leave their area.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
-use ratatui::style::Style;
+use crate::face::tui::prelude::*;
 use ratatui::widgets::{Block, BorderType, Clear, Widget};
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
-
-use crate::face::tui::format::cut;
-use crate::face::tui::layout::inside;
-use crate::face::tui::theme::{Role, Theme};
+use unicode_width::UnicodeWidthChar;
 
 /// Writes text at a place of the window, cut off at the area's right edge with a sign that says so; the column
 /// behind it. What is cut of blanks and rules is no loss, and has no sign.

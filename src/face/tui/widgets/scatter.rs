@@ -1,15 +1,12 @@
 //! A scatter plot with lines: quarters of cells for the lines, which any font has, a glyph a point, axes with ticks at round numbers,
 //! logarithmic on demand or where the values span more than a factor of ten.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::{Color, Style};
+use ratatui::style::Color;
 use ratatui::symbols::Marker;
 use ratatui::widgets::Widget;
 use ratatui::widgets::canvas::{Canvas, Line};
 
-use super::paint::put;
-use crate::face::tui::theme::{Role, Theme};
+use crate::face::tui::prelude::*;
 use crate::study::plot::{self, Marker as Shape};
 
 /// Columns of the vertical axis's labels.

@@ -1,25 +1,23 @@
-//! A table of which only the rows on the screen are made. Columns that do not fit are left out: the least
+//! Tables, drawn by ratatui from the rows on the screen alone. Columns that do not fit are left out: the least
 //! important ones first, or in a table that is scrolled sideways those before and behind the shown ones.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Style;
-use unicode_width::UnicodeWidthStr;
+use std::borrow::Cow;
 
-use super::paint::{put, select};
-use crate::base::text::{counted, without_middle};
-use crate::face::tui::layout::cut_top;
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::list::List;
+use ratatui::layout::{Constraint, Flex};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Row, StatefulWidget, Table, TableState};
+
+use crate::base::text::without_middle;
+use crate::face::tui::prelude::*;
 
 /// One column of a table of the workbench.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Column {
     /// The words in its header.
-    pub title: &'static str,
+    pub title: Cow<'static, str>,
     /// Columns of the window it takes.
     pub width: u16,
-    /// Numbers go to the right.
+    /// Numbers are aligned to the right.
     pub right: bool,
     /// The higher, the sooner it is left out; 0: never.
     pub spare: u8,
@@ -30,123 +28,158 @@ pub struct Column {
 impl Column {
     /// A column of text.
     pub const fn text(title: &'static str, width: u16, spare: u8) -> Self {
-        Self { title, width, right: false, spare, grows: 0 }
+        Self { title: Cow::Borrowed(title), width, right: false, spare, grows: 0 }
     }
 
     /// A column of numbers.
     pub const fn number(title: &'static str, width: u16, spare: u8) -> Self {
-        Self { title, width, right: true, spare, grows: 0 }
+        Self { title: Cow::Borrowed(title), width, right: true, spare, grows: 0 }
     }
 
     /// The column, wider by up to so much where there is room.
-    pub const fn growing(self, grows: u16) -> Self {
-        Self { grows, ..self }
+    pub const fn growing(mut self, grows: u16) -> Self {
+        self.grows = grows;
+        self
+    }
+
+    /// The column with a mark behind its title.
+    pub fn marked(mut self, mark: &str) -> Self {
+        self.title.to_mut().push_str(mark);
+        self
     }
 }
 
-/// Which rows there are, which of them is selected, and the mark of a column (its index,
-/// what follows its title).
+/// The rows of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
     /// The selection and the first row shown.
     pub list: &'a List,
     /// How many rows there are.
     pub len: usize,
-    /// What follows a column's title.
-    pub mark: Option<(usize, &'a str)>,
     /// Of the columns that may be left out, how many are scrolled away on the left; `None`: the table is
     /// not scrolled, and the least important columns are left out.
     pub scrolled: Option<usize>,
 }
 
-/// Draws header and rows; `cell` makes the text of (row, column).
-/// The last column takes the room that is left.
+impl<'a> Rows<'a> {
+    /// The rows of a table that is not scrolled sideways.
+    pub fn new(list: &'a List, len: usize) -> Self {
+        Self { list, len, scrolled: None }
+    }
+}
+
+/// Draws header and rows; `cell` makes the text of (row, column), in so many columns of the window.
 pub fn draw(
     buf: &mut Buffer,
     area: Rect,
     theme: Theme,
     columns: &[Column],
     rows: Rows<'_>,
-    mut cell: impl FnMut(usize, usize) -> (String, Style),
+    mut cell: impl FnMut(usize, usize, u16) -> Line<'static>,
 ) {
-    let Rows { list, len, mark, scrolled } = rows;
-    let shown = match scrolled {
-        Some(scrolled) => scrolled_to(columns, area.width, scrolled).shown,
-        None => fitting(columns, area.width),
+    let Rows { list, len, scrolled } = rows;
+    let places = lay_out(columns, area, scrolled).places;
+    let aligned = |line: Line<'static>, column: &Column| {
+        if column.right { line.right_aligned() } else { line }
     };
-    let mut places = Vec::with_capacity(shown.len());
-    let mut x = area.x;
-    let needed: u16 = shown.iter().map(|i| columns[*i].width + 1).sum();
-    let mut extra = (area.width + 1).saturating_sub(needed);
-    for (i, column) in shown.iter().enumerate() {
-        let room = area.right().saturating_sub(x);
-        let more = columns[*column].grows.min(extra);
-        extra -= more;
-        let wanted = columns[*column].width + more;
-        let width = if i + 1 == shown.len() { room } else { wanted.min(room) };
-        places.push((*column, x, width));
-        x = x.saturating_add(width + 1);
-    }
-    for &(column, x, width) in &places {
-        let spec = &columns[column];
-        let title = match mark {
-            Some((at, mark)) if at == column => format!("{}{mark}", spec.title),
-            _ => spec.title.to_string(),
+    let title = |place: &Place| {
+        let column = &columns[place.column];
+        aligned(Line::raw(cut(&column.title, place.width)), column)
+    };
+    let fitted = |line: Line<'static>, column: &Column, width: u16| {
+        let line = match &line.spans[..] {
+            // a growing column has names
+            [span] if line.width() > width.into() => {
+                let text = match column.grows {
+                    0 => cut(&span.content, width),
+                    _ => without_middle(&span.content, width.into()),
+                };
+                Line::from(Span::styled(text, span.style))
+            }
+            _ => line,
         };
-        text(buf, Rect::new(x, area.y, width, 1), &title, spec, theme.style(Role::Title));
-    }
-    for (index, y) in list.rows(len, cut_top(area, 1).1) {
-        for &(column, x, width) in &places {
-            let (content, style) = cell(index, column);
-            text(buf, Rect::new(x, y, width, 1), &content, &columns[column], style);
-        }
-        if index == list.selected {
-            select(buf, area, y, theme);
-        }
-    }
+        aligned(line, column)
+    };
+    let header = Row::new(places.iter().map(title)).style(theme.style(Role::Title));
+    let body = list.rows(len, cut_top(area, 1).1).map(|(row, _)| {
+        Row::new(places.iter().map(|place| {
+            fitted(cell(row, place.column, place.width), &columns[place.column], place.width)
+        }))
+    });
+    let body: Vec<Row<'_>> = body.collect();
+    let widths = places.iter().map(|place| Constraint::Length(place.width));
+    let table = Table::new(body, widths)
+        .header(header)
+        .flex(Flex::Start)
+        .row_highlight_style(theme.style(Role::Selected));
+    let selected = list.selected.checked_sub(list.offset).filter(|_| list.selected < len);
+    table.render(area, buf, &mut TableState::new().with_selected(selected));
 }
 
-fn text(buf: &mut Buffer, at: Rect, content: &str, column: &Column, style: Style) {
-    // what may grow is a name
-    let name = (column.grows > 0).then(|| without_middle(content, at.width.into()));
-    let content = name.as_deref().unwrap_or(content);
-    let used = content.width().min(usize::from(at.width)) as u16;
-    let shift = if column.right { at.width.min(column.width.max(used)) - used } else { 0 };
-    put(buf, at, at.x + shift, at.y, content, style);
+/// The content of a cell in one style.
+pub fn cell((text, style): (String, Style)) -> Line<'static> {
+    Line::from(Span::styled(text, style))
 }
 
-/// The columns of a table that is scrolled sideways.
+/// A column on the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its index among all columns.
+    pub column: usize,
+    /// Its first column of the window.
+    pub x: u16,
+    /// How many columns of the window it takes.
+    pub width: u16,
+}
+
+/// The columns that are shown, and how many are left out before and behind them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Scrolled {
-    /// Those shown, in their order: all that are never left out, and as many of the others as fit.
-    pub shown: Vec<usize>,
+pub struct TableLayout {
+    /// The columns on the screen, from left to right.
+    pub places: Vec<Place>,
     /// How many are left out before those shown.
     pub left: usize,
     /// How many are left out behind them.
     pub right: usize,
 }
 
-impl Scrolled {
-    /// What is told of the columns left out, apart from what stands before it: `← 2 columns 3 →`; empty
-    /// where all are shown.
-    pub fn told(&self) -> String {
-        told(self.left, self.right)
+impl TableLayout {
+    /// Words on the columns left out: `← 2 columns 3 →`; empty where all are shown.
+    pub fn words(&self) -> String {
+        match (self.left, self.right) {
+            (0, 0) => String::new(),
+            (0, n) => format!("  {} → ", counted(n, "column")),
+            (n, 0) => format!("  ← {} ", counted(n, "column")),
+            (a, b) => format!("  ← {} {b} → ", counted(a, "column")),
+        }
     }
 }
 
-/// What is told of columns that are left out before and behind those shown.
-pub fn told(left: usize, right: usize) -> String {
-    match (left, right) {
-        (0, 0) => String::new(),
-        (0, n) => format!("  {} → ", counted(n, "column")),
-        (n, 0) => format!("  ← {} ", counted(n, "column")),
-        (a, b) => format!("  ← {} {b} → ", counted(a, "column")),
+/// Lays columns out. Text in the last one takes the room that is left.
+pub fn lay_out(columns: &[Column], area: Rect, scrolled: Option<usize>) -> TableLayout {
+    let (shown, left, right) = match scrolled {
+        Some(scrolled) => scrolled_to(columns, area.width, scrolled),
+        None => (fitting(columns, area.width), 0, 0),
+    };
+    let needed: u16 = shown.iter().map(|i| columns[*i].width + 1).sum();
+    let mut extra = (area.width + 1).saturating_sub(needed);
+    let mut x = area.x;
+    let mut places = Vec::with_capacity(shown.len());
+    for column in &shown {
+        let (spec, room) = (&columns[*column], area.right().saturating_sub(x));
+        let more = spec.grows.min(extra);
+        extra -= more;
+        let is_last = Some(column) == shown.last() && !spec.right;
+        let width = if is_last { room } else { (spec.width + more).min(room) };
+        places.push(Place { column: *column, x, width });
+        x = x.saturating_add(width + 1);
     }
+    TableLayout { places, left, right }
 }
 
-/// The columns that a window of so many columns shows, `scrolled` of those that may be left out scrolled away;
-/// no more than needed to see the last one.
-pub fn scrolled_to(columns: &[Column], width: u16, scrolled: usize) -> Scrolled {
+/// The columns that a window of so many columns shows, `scrolled` of those that may be left out scrolled away
+/// (no more than needed to see the last one), and how many are left out before and behind them.
+fn scrolled_to(columns: &[Column], width: u16, scrolled: usize) -> (Vec<usize>, usize, usize) {
     let (fixed, loose): (Vec<usize>, Vec<usize>) =
         (0..columns.len()).partition(|column| columns[*column].spare == 0);
     let needed = |of: &[usize]| of.iter().map(|column| columns[*column].width + 1).sum::<u16>();
@@ -161,7 +194,7 @@ pub fn scrolled_to(columns: &[Column], width: u16, scrolled: usize) -> Scrolled 
     let mut shown = fixed;
     shown.extend(&loose[left..to]);
     shown.sort_unstable();
-    Scrolled { shown, left, right: loose.len() - to }
+    (shown, left, loose.len() - to)
 }
 
 /// The columns that fit into `width`, in their order.
@@ -192,18 +225,14 @@ mod tests {
     #[test]
     fn a_scrolled_table_keeps_its_fixed_columns_and_shows_each_of_the_others() {
         let mut columns = vec![Column::text("cell", 10, 0)];
-        columns.extend([Column::number("n", 9, 1); 6]);
+        columns.extend(vec![Column::number("n", 9, 1); 6]);
         let at = |scrolled| scrolled_to(&columns, 40, scrolled);
-        assert_eq!(at(0), Scrolled { shown: vec![0, 1, 2, 3], left: 0, right: 3 });
-        assert_eq!(at(1), Scrolled { shown: vec![0, 2, 3, 4], left: 1, right: 2 });
-        assert_eq!(
-            at(9),
-            Scrolled { shown: vec![0, 4, 5, 6], left: 3, right: 0 },
-            "not beyond the last"
-        );
-        assert_eq!(at(1).told(), "  ← 1 column 2 → ");
-        let wide = scrolled_to(&columns, 90, 2);
-        assert_eq!((wide.shown.len(), wide.told()), (7, String::new()), "nothing to scroll");
-        assert_eq!(scrolled_to(&columns, 12, 0).shown, [0, 1], "cut rather than none");
+        assert_eq!(at(0), (vec![0, 1, 2, 3], 0, 3));
+        assert_eq!(at(1), (vec![0, 2, 3, 4], 1, 2));
+        assert_eq!(at(9), (vec![0, 4, 5, 6], 3, 0), "not beyond the last");
+        let words = |width| lay_out(&columns, Rect::new(0, 0, width, 9), Some(1)).words();
+        assert_eq!(words(40), "  ← 1 column 2 → ");
+        assert_eq!(words(90), "", "nothing to scroll");
+        assert_eq!(scrolled_to(&columns, 12, 0).0, [0, 1], "cut rather than none");
     }
 }

@@ -1,13 +1,7 @@
 //! The selected pair: both sides beside each other, and bars of where the decode phase went.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
 use super::draw::p;
-use crate::base::text::counted;
-use crate::face::tui::format::{cut, digits, percent};
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{frame, line, put};
+use crate::face::tui::prelude::*;
 use crate::study::analysis::{Axis, Comparison, Side, Verdict};
 use crate::table::{Link, Provenance, Spec};
 

@@ -1,21 +1,12 @@
 //! Draws screen 6: what is compared, the table of pairs or the map, the selected pair, pickers.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Style;
-use unicode_width::UnicodeWidthStr;
-
 use super::Compare;
 use super::compared::{Compared, Row};
 use super::state::Order;
 use super::told::Told;
 use super::{Act, areas, detail, heat};
-use crate::base::text::counted;
-use crate::face::tui::context::Context;
-use crate::face::tui::format::{digits, percent};
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{empty, frame, line, put, wrap};
-use crate::face::tui::widgets::table::{self, Column, Rows, Scrolled};
+use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::table::{self, Column, Rows, TableLayout};
 use crate::study::analysis::{Axis, Side, Verdict};
 use crate::table::Provenance;
 
@@ -69,15 +60,15 @@ fn columns(compared: &Compared, told: &Told, width: u16) -> Vec<(usize, Column)>
         HIDDEN if simulated => 13,
         _ => COLUMNS[column].width,
     };
-    let column = |at: usize| (at, Column { width: fixed(at), ..COLUMNS[at] });
+    let column = |at: usize| (at, Column { width: fixed(at), ..COLUMNS[at].clone() });
     (0..COLUMNS.len()).filter(says).map(column).collect()
 }
 
 /// What of the columns is shown.
-fn scrolled(compare: &Compare, compared: &Compared, width: u16) -> Scrolled {
+fn scrolled(compare: &Compare, compared: &Compared, width: u16) -> TableLayout {
     let columns: Vec<Column> =
         columns(compared, compare.told(compared), width).into_iter().map(|(_, column)| column).collect();
-    table::scrolled_to(&columns, width, compare.scrolled)
+    table::lay_out(&columns, Rect::new(0, 0, width, 1), Some(compare.scrolled))
 }
 
 /// Scrolls the table sideways by a column, in a window of so many columns.
@@ -183,7 +174,7 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
     let x = put(buf, area, x, area.y + 1, &words, dim);
     // what must be seen stands at the right end, and what is long is cut before it
     let hidden = match &compare.map {
-        None => scrolled(compare, compared, area.width).told(),
+        None => scrolled(compare, compared, area.width).words(),
         Some(_) => String::new(),
     };
     let mut right = area.right().saturating_sub(hidden.width() as u16);
@@ -231,17 +222,15 @@ fn pairs(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compared
         (None, _) => "baseline → other",
         (_, Axis::Option(name)) => name,
         _ => "value",
-    };
-    let mark = compare
-        .order
-        .column()
-        .and_then(|column| kept.iter().position(|kept| *kept == column))
-        .map(|column| (column, way));
+    }
+    .into();
+    if let Some(at) = compare.order.column().and_then(|at| kept.iter().position(|kept| *kept == at)) {
+        columns[at] = columns[at].clone().marked(way);
+    }
     let rows =
-        Rows { list: &compare.list, len: compare.shown.len(), mark, scrolled: Some(compare.scrolled) };
-    table::draw(buf, area, theme, &columns, rows, |row, column| {
-        let row = compare.shown.get(row);
-        row.map_or_else(Default::default, |row| content(compare, compared, row, kept[column], theme))
+        Rows { scrolled: Some(compare.scrolled), ..Rows::new(&compare.list, compare.shown.len()) };
+    table::draw(buf, area, theme, &columns, rows, |row, column, _| {
+        table::cell(content(compare, compared, &compare.shown[row], kept[column], theme))
     });
     if compare.shown.is_empty() {
         empty(buf, area, "no pair matches the filter: Esc drops it", theme);

@@ -1,12 +1,8 @@
 //! The map over TP and batch: a shade and a number a cell; brackets where the cell is not shown to
 //! differ. The legend says what the shades mean.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
-
 use super::state::Compare;
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{line, put};
+use crate::face::tui::prelude::*;
 use crate::study::analysis::{HeatCell, HeatMap, HeatValue};
 
 /// Shades from least to most.

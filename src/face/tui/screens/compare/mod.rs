@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use serde::{Deserialize, Serialize};
 
 use self::compared::Compared;
 pub use self::state::Compare;
@@ -26,12 +27,12 @@ use crate::face::tui::layout::{cut_bottom, cut_top};
 use crate::face::tui::paper::Subject;
 use crate::face::tui::pick::Chosen;
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Hints, NO_COMMAND, Pointer, PointerKind, Screen,
+    Acts, Command, Export, FileKind, Input, Kept, NO_COMMAND, News, PointerKind, Screen, ScreenList,
+    ScreenStatus, Selection,
 };
-use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
-use crate::study::analysis::{Axis, AxisCount, HeatValue};
+use crate::study::analysis::{Axis, AxisCount, Comparison, HeatValue};
 use crate::table::render::Sourced;
 
 acts! {
@@ -81,7 +82,7 @@ impl Acts for Compare {
                     (Some(at), _) => at + axes.len() - 1,
                 };
                 if let Some(axis) = axes.get(next % axes.len().max(1)).cloned() {
-                    return self.compare_by(axis, None, cx);
+                    return self.compare_by(axis, None);
                 }
                 cx.inform("the stored runs differ in nothing: there is no other axis");
             }
@@ -133,79 +134,31 @@ impl Screen for Compare {
         draw::draw(buf, body, self, cx);
     }
 
-    fn list_area(&self, body: Rect) -> Option<(usize, Rect)> {
-        let table = areas(body).table;
-        self.map.is_none().then(|| (self.shown.len(), cut_top(table, 1).1))
-    }
-
-    fn list(&mut self) -> Option<&mut List> {
-        Some(&mut self.list)
-    }
-
-    fn step(&mut self, rows: isize, _cx: &mut Context) {
-        if self.map.is_some() {
-            self.move_cursor(rows, 0);
-        } else {
-            let len = self.shown.len();
-            self.list.move_by(rows, len);
-        }
-    }
-
-    fn taken(&self) -> Option<Hints> {
-        self.filter.taken()
+    fn list(&mut self, body: Rect) -> Option<ScreenList<'_>> {
+        let area = cut_top(areas(body).table, 1).1;
+        let len = self.shown.len();
+        self.map.is_none().then_some(ScreenList { len, area, list: &mut self.list })
     }
 
     fn filter(&mut self) -> Option<&mut FilterBox> {
         Some(&mut self.filter)
     }
 
-    fn narrow(&mut self, _cx: &mut Context) {
-        self.arrange();
-    }
-
-    fn opens_on_experiment(&self) -> bool {
+    fn input(&mut self, input: Input<'_>, _cx: &mut Context) -> bool {
+        match input {
+            Input::Step(rows) if self.map.is_some() => self.move_cursor(rows, 0),
+            Input::Mouse(body, event) if event.kind == PointerKind::Click => {
+                let cell = |map| heat::at(areas(body).table, map, self.cursor.1, event.at);
+                let Some(cell) = self.map.as_ref().and_then(cell) else { return false };
+                self.cursor = cell;
+            }
+            Input::Narrow => self.arrange(),
+            Input::Close if std::mem::take(&mut self.flags) || self.map.take().is_some() => {}
+            Input::Close if self.filter.drop_text() => self.arrange(),
+            Input::Close => self.marked.clear(),
+            _ => return false,
+        }
         true
-    }
-
-    fn pointer(&mut self, body: Rect, event: Pointer, _cx: &mut Context) -> bool {
-        if event.kind == PointerKind::Click
-            && let Some(map) = &self.map
-            && let Some(cell) = heat::at(areas(body).table, map, self.cursor.1, event.at)
-        {
-            self.cursor = cell;
-            return true;
-        }
-        false
-    }
-
-    fn close(&mut self, _cx: &mut Context) {
-        if self.flags {
-            self.flags = false;
-        } else if self.map.take().is_some() {
-        } else if self.filter.drop_text() {
-            self.arrange();
-        } else {
-            self.marked.clear();
-        }
-    }
-
-    fn remember(&self) -> Option<serde_json::Value> {
-        Some(serde_json::json!({
-            "by": self.asked.axis.to_string(),
-            "baseline": self.asked.baseline,
-            "order": self.order.name(),
-            "descending": self.descending,
-        }))
-    }
-
-    fn recall(&mut self, kept: &serde_json::Value, cx: &mut Context) {
-        let text = |key: &str| kept.get(key).and_then(serde_json::Value::as_str);
-        self.order = text("order").and_then(Order::named).unwrap_or(self.order);
-        self.descending = kept.get("descending").and_then(serde_json::Value::as_bool) == Some(true);
-        self.arrange();
-        if let Some(axis) = text("by").and_then(|name| Axis::parse(name).ok()) {
-            self.compare_by(axis, text("baseline").map(str::to_owned), cx);
-        }
     }
 
     fn command(&self) -> Result<Command, &'static str> {
@@ -234,13 +187,19 @@ impl Screen for Compare {
         Ok(Command { words, beyond })
     }
 
-    fn runs_changed(&mut self, runs: &Arc<Snapshot>, before: Option<&Arc<Snapshot>>, cx: &mut Context) {
-        if !runs.has_runs_of(before) {
-            self.compare(cx);
+    fn react(&mut self, news: &News, _cx: &mut Context) {
+        if let News::Runs { now, before } = news {
+            self.reading += u64::from(!now.has_runs_of(before.as_ref()));
         }
     }
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
+        if let Some(runs) = cx.stored.clone() {
+            let (asked, cells) = (self.asked.clone(), Arc::clone(&self.cells));
+            let work = move |_: &_| Compared::new(&cells.of(&runs), &asked).map(Arc::new);
+            let key = (self.asked.clone(), self.reading);
+            cx.want("comparison", &key, work, |screen: &mut Self, compared, _| screen.set(compared));
+        }
         let Some(of) = self.map_of() else { return };
         let work = {
             let of = of.clone();
@@ -251,12 +210,12 @@ impl Screen for Compare {
         });
     }
 
-    fn selected_run(&self, _cx: &Context) -> Option<SelectedRun> {
-        let pair = self.selected()?;
-        Some(SelectedRun { spec: pair.side.spec.clone(), run: pair.run.clone() })
+    fn status(&self, _cx: &Context) -> ScreenStatus {
+        let hints = self.filter.taken();
+        ScreenStatus { hints, opens_on_experiment: true, ..ScreenStatus::default() }
     }
 
-    fn figured(&self, _cx: &Context) -> Subject {
+    fn selection(&self, _cx: &Context) -> Selection {
         let kind = match &self.asked.axis {
             axis if *axis == Axis::P2P => Kind::P2p,
             axis if *axis == Axis::TP => Kind::Throughput,
@@ -269,7 +228,10 @@ impl Screen for Compare {
         let mut seen = std::collections::HashSet::new();
         runs.retain(|run| seen.insert(run.clone()));
         let runs = Some(runs).filter(|runs| !runs.is_empty());
-        Subject { kind: Some(kind), runs, ..Subject::default() }
+        let run =
+            |pair: &Comparison| SelectedRun { spec: pair.side.spec.clone(), run: pair.run.clone() };
+        let figure = Subject { kind: Some(kind), runs, ..Subject::default() };
+        Selection { run: self.selected().map(run), figure }
     }
 
     fn export(&self, kind: FileKind, cx: &Context) -> Result<Option<Export>, String> {
@@ -333,15 +295,15 @@ impl Compare {
                 ("the map holds fixed", slices.iter().map(of).collect())
             }
         };
-        let take = move |compare: &mut Self, chosen, cx: &mut Context| {
+        let take = move |compare: &mut Self, chosen, _: &mut Context| {
             let Chosen::Line(at) = chosen else { return };
             match act {
-                Act::PickAxis => compare.compare_by(compared.axes[at].axis.clone(), None, cx),
+                Act::PickAxis => compare.compare_by(compared.axes[at].axis.clone(), None),
                 // another axis may be under way
                 Act::PickBaseline if compared.report.by != compare.asked.axis.to_string() => {}
                 Act::PickBaseline => {
                     let axis = compare.asked.axis.clone();
-                    compare.compare_by(axis, compared.report.values.get(at).cloned(), cx);
+                    compare.compare_by(axis, compared.report.values.get(at).cloned());
                 }
                 Act::PickOrder => {
                     compare.order = Order::all().nth(at).unwrap_or_default();
@@ -356,18 +318,37 @@ impl Compare {
         cx.pick(title, lines, |_, _| None, take);
     }
 
-    /// Asks for another comparison.
-    fn compare_by(&mut self, axis: Axis, baseline: Option<String>, cx: &mut Context) {
+    /// Compares along another axis, or with another baseline.
+    fn compare_by(&mut self, axis: Axis, baseline: Option<String>) {
         (self.asked.axis, self.asked.baseline) = (axis, baseline);
         (self.slice, self.cursor, self.list) = (0, (0, 0), List::default());
-        self.compare(cx);
+    }
+}
+
+/// Axis, baseline and order, kept until the workbench is opened again.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeptCompare {
+    by: String,
+    baseline: Option<String>,
+    order: String,
+    descending: bool,
+}
+
+impl Kept for Compare {
+    type Kept = KeptCompare;
+
+    fn keep(&self) -> Option<KeptCompare> {
+        let (by, baseline) = (self.asked.axis.to_string(), self.asked.baseline.clone());
+        Some(KeptCompare { by, baseline, order: self.order.name().into(), descending: self.descending })
     }
 
-    /// Asks for the comparison of the stored runs.
-    fn compare(&self, cx: &mut Context) {
-        let Some(runs) = cx.stored.clone() else { return };
-        let (asked, cells) = (self.asked.clone(), Arc::clone(&self.cells));
-        let work = move |_: &_| Compared::new(&cells.of(&runs), &asked).map(Arc::new);
-        cx.ask("comparison", work, |screen: &mut Self, compared, _| screen.set(compared));
+    fn restore(&mut self, kept: KeptCompare, _cx: &mut Context) {
+        self.order = Order::named(&kept.order).unwrap_or(self.order);
+        self.descending = kept.descending;
+        self.arrange();
+        if let Ok(axis) = Axis::parse(&kept.by) {
+            self.compare_by(axis, kept.baseline);
+        }
     }
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::compared::{Asked, Compared, KeptCells, Row};
 use super::told::Told;
-use crate::face::tui::widgets::field::FilterBox;
-use crate::face::tui::widgets::list::{List, next_of};
+use crate::face::tui::prelude::*;
 use crate::study::analysis::filter::Filter;
 use crate::study::analysis::{
     Comparison, ComparisonReport, Flag, HeatMap, HeatSlice, HeatValue, Reasons, compared_rows,
@@ -127,6 +126,8 @@ impl PartialEq for MapOf {
 pub struct Compare {
     /// The axis, the baseline and the runs that are compared.
     pub asked: Asked,
+    /// Counts the readings of the runs directory.
+    pub reading: u64,
     /// Cells of the runs that were compared last.
     pub cells: Arc<KeptCells>,
     /// The comparison, or why there is none; `None` until it is computed.

@@ -6,15 +6,13 @@ use std::sync::{Arc, LazyLock};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::face::tui::message::{Effect, Message};
-use crate::face::tui::screen::{FileKind, Screen};
+use crate::face::tui::screen::{AnyScreen as _, FileKind, Screen};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, compared, spec};
 use crate::lab::sweep::simulate_cells;
 use crate::plan::Architecture;
 use crate::table::{Backend, P2p, Provenance, Record, Spec, Status};
-
-const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
 /// Simulated: architectures x TP x batch x P2P.
 fn grid() -> &'static [Record] {
@@ -78,22 +76,20 @@ fn enter(driver: &mut Driver) {
 
 #[test]
 fn tables_maps_and_details() {
-    for size in SIZES {
-        let name = |what: &str| format!("{what}_{}x{}", size.0, size.1);
-        let mut driver = on(compared(), size);
-        insta::assert_snapshot!(name("measured"), driver.screen());
-        press(&mut driver, "f");
-        insta::assert_snapshot!(name("flags"), driver.screen());
-        let mut driver = on(grid().to_vec(), size);
-        press(&mut driver, "s");
-        insta::assert_snapshot!(name("simulated"), driver.screen());
-        press(&mut driver, "tlj");
-        insta::assert_snapshot!(name("map"), driver.screen());
-        press(&mut driver, "v");
-        insta::assert_snapshot!(name("map_exposed"), driver.screen());
-        press(&mut driver, "c");
-        insta::assert_snapshot!(name("slices"), driver.screen());
-    }
+    let name = |what: &str| format!("{what}_120x40");
+    let mut driver = on(compared(), (120, 40));
+    insta::assert_snapshot!(name("measured"), driver.screen());
+    press(&mut driver, "f");
+    insta::assert_snapshot!(name("flags"), driver.screen());
+    let mut driver = on(grid().to_vec(), (120, 40));
+    press(&mut driver, "s");
+    insta::assert_snapshot!(name("simulated"), driver.screen());
+    press(&mut driver, "tlj");
+    insta::assert_snapshot!(name("map"), driver.screen());
+    press(&mut driver, "v");
+    insta::assert_snapshot!(name("map_exposed"), driver.screen());
+    press(&mut driver, "c");
+    insta::assert_snapshot!(name("slices"), driver.screen());
 }
 
 #[test]

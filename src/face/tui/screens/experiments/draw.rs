@@ -9,41 +9,30 @@
 //! | ╰───────────────────╯ ╰──────────────────────────────────╯ |
 //! ```
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use unicode_width::UnicodeWidthStr;
-
 use super::Experiments;
 use super::draft::name_before_edits;
 use super::{areas, editor};
 use crate::face::tui::action::Action;
-use crate::face::tui::context::Context;
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::experiments::entries::Entry;
-use crate::face::tui::theme::Role;
-use crate::face::tui::widgets::paint::{empty, frame, put, select};
 
 /// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Context) {
     let theme = cx.theme;
     let (left, right) = areas(body);
     let list = frame(buf, left, "experiments", theme);
-    match &experiments.entries {
-        None => {
-            for (row, y) in experiments.list.rows(experiments.names.len(), list) {
+    for (row, y) in experiments.list.rows(experiments.len(), list) {
+        match &experiments.entries {
+            None => {
                 let name = format!("… {}", experiments.names[row]);
                 put(buf, list, list.x, y, &name, theme.style(Role::Dim));
-                if row == experiments.list.selected {
-                    select(buf, list, y, theme);
-                }
+            }
+            Some(entries) => {
+                draw_entry(buf, Rect { y, height: 1, ..list }, experiments, cx, row, &entries[row]);
             }
         }
-        Some(entries) => {
-            for (row, y) in experiments.list.rows(entries.len(), list) {
-                draw_entry(buf, Rect { y, height: 1, ..list }, experiments, cx, row, &entries[row]);
-                if row == experiments.list.selected {
-                    select(buf, list, y, theme);
-                }
-            }
+        if row == experiments.list.selected {
+            select(buf, list, y, theme);
         }
     }
     let Some(entry) = experiments.selected() else {

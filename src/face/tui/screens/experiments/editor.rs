@@ -1,22 +1,13 @@
 //! The editor of an experiment: its question, axes as rows of values, what is the same for all cells,
 //! and what a sweep of it would do.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::{Position, Rect};
-use ratatui::style::Style;
-use unicode_width::UnicodeWidthStr;
-
 use super::Act;
 use super::Experiments;
 use super::draft::{Draft, Row, RowKind};
 use super::typing::{Typing, What};
-use crate::base::text::counted;
-use crate::face::tui::context::Context;
-use crate::face::tui::format::{clock, digits};
-use crate::face::tui::layout::{cut_bottom, cut_top, inside};
+use crate::face::tui::format::clock;
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::experiments::entries::Entry;
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{line, put, wrap};
 use crate::lab::sweep::Experiment;
 use crate::lab::sweep::forecast::Forecast;
 use crate::table::Provenance;
@@ -195,7 +186,7 @@ fn draw_row(
     if before {
         put(buf, area, x, area.y, "‹", theme.style(Role::Dim));
     }
-    let typed = experiments.typing.as_ref().and_then(|typing| in_place(typing, &row.name));
+    let typed = typed(experiments, cx).and_then(|typed| in_place(typed, &row.name));
     let mut end = x;
     for chip in &shown {
         if typed.is_some_and(|(from, _)| chip.column > from) {
@@ -204,10 +195,10 @@ fn draw_row(
         let style = if chip.column == column { theme.style(Role::Selected) } else { style };
         end = put(buf, area, chip.x, area.y, &chip.text, style);
     }
-    if let Some((_, typing)) = typed {
+    if let Some((_, prompt)) = typed {
         let width = area.right().saturating_sub(end + 1);
         put(buf, area, end, area.y, "›", theme.style(Role::Key));
-        typing.field.draw(buf, Rect { x: end + 1, width, ..area }, theme);
+        prompt.field.draw(buf, Rect { x: end + 1, width, ..area }, theme);
         return;
     }
     if row.kind == RowKind::Default && row.name != "question" && row.values != ["default"] {
@@ -218,13 +209,18 @@ fn draw_row(
     }
 }
 
-/// What is typed in a row's own line: behind how many of its values.
-fn in_place<'a>(typing: &'a Typing, name: &str) -> Option<(usize, &'a Typing)> {
+/// The line that is typed in the grid.
+fn typed<'a>(experiments: &'a Experiments, cx: &'a Context) -> Option<(&'a Typing, &'a Prompt)> {
+    experiments.typing.as_ref().zip(cx.top::<Prompt>().filter(|prompt| prompt.in_place))
+}
+
+/// The line that is typed in a row, and behind how many of the row's values.
+fn in_place<'a>((typing, prompt): (&Typing, &'a Prompt), name: &str) -> Option<(usize, &'a Prompt)> {
     let from = match typing.what {
         What::Value(index) | What::NewValue(index) => index,
         What::Values | What::Setting => 0,
     };
-    (typing.name == name).then_some((from, typing))
+    (typing.name == name).then_some((from, prompt))
 }
 
 fn draw_bottom(
@@ -242,18 +238,18 @@ fn draw_bottom(
     let (_, area) = cut_top(area, 1);
     let width = usize::from(area.width.saturating_sub(2));
     let mut lines: Vec<(String, Style)> = Vec::new();
-    if let Some(typing) = &experiments.typing {
-        let (text, role) = match &typing.error {
+    if let Some((_, prompt)) = typed(experiments, cx) {
+        let (text, role) = match &prompt.error {
             Some(error) => (format!("✘ {error}"), Role::Bad),
-            None => (typing.hint(), Role::Key),
+            None => (prompt.hint.clone(), Role::Key),
         };
         lines.extend(wrap(&text, width).into_iter().map(|text| (text, theme.style(role))));
-        if !typing.offers.list().is_empty() {
+        if !prompt.field.offers.list().is_empty() {
             for (row, (text, style)) in lines.iter().enumerate() {
                 line(buf, area, row as u16, &[(" ", *style), (text, *style)]);
             }
             let (_, listed) = cut_top(area, lines.len() as u16);
-            return typing.offers.draw_rows(buf, listed, theme);
+            return prompt.field.offers.draw_rows(buf, listed, theme);
         }
     }
     for (text, style) in said(cx, draft, entry) {

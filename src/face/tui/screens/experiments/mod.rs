@@ -14,25 +14,13 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crossterm::event::KeyEvent;
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
 use self::check::check;
 use self::draft::{Draft, RowKind};
 use self::save::{Save, SaveTo};
 pub use self::state::Experiments;
-use self::typing::{Typing, What};
-use crate::face::tui::action::acts;
-use crate::face::tui::context::{Context, Request};
-use crate::face::tui::layout::{cut_left, inside};
-use crate::face::tui::overlay::Overlay;
-use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Hints, NO_COMMAND, Pointer, PointerKind, Screen,
-};
-use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::state::Tab;
-use crate::face::tui::widgets::list::List;
+use self::typing::What;
+use crate::face::tui::prelude::*;
+use crate::face::tui::texts::TextView;
 use crate::lab::sweep::edit::Edit;
 use crate::lab::sweep::{Choice, Experiment};
 use crate::run::Feasibility;
@@ -73,8 +61,7 @@ impl Acts for Experiments {
             Act::ShowFile => {
                 let text = self.draft().map_or(entry.text.as_str(), |d| d.revisions.text());
                 let lines = text.lines().map(|l| l.replace('\t', "    ")).collect();
-                let title = format!("{} ({})", entry.name, entry.place);
-                cx.overlays.push(Overlay::Text { title, lines, scroll: 0 });
+                cx.lay(TextView::plain(format!("{} ({})", entry.name, entry.place), lines));
             }
             Act::Run => self.run(cx),
             Act::Choose if !editing => self.run(cx),
@@ -130,77 +117,18 @@ impl Screen for Experiments {
         draw::draw(buf, body, self, cx);
     }
 
-    fn list_area(&self, body: Rect) -> Option<(usize, Rect)> {
-        Some((self.len(), inside(areas(body).0)))
+    fn list(&mut self, body: Rect) -> Option<ScreenList<'_>> {
+        Some(ScreenList { len: self.len(), area: inside(areas(body).0), list: &mut self.list })
     }
 
-    fn list(&mut self) -> Option<&mut List> {
-        Some(&mut self.list)
-    }
-
-    fn step(&mut self, rows: isize, _cx: &mut Context) {
-        let len = self.len();
-        if !self.editing {
-            self.list.move_by(rows, len);
-        } else if let Some(draft) = self.draft_mut() {
-            let len = draft.rows.len();
-            draft.list.move_by(rows, len);
-            draft.bound();
-        }
-    }
-
-    fn typed(&mut self, key: KeyEvent, _cx: &mut Context) -> bool {
-        typing::key(self, key)
-    }
-
-    fn taken(&self) -> Option<Hints> {
-        const KEYS: Hints = &[("Enter", "take it"), ("Tab", "complete"), ("Esc", "drop")];
-        self.typing.as_ref().map(|_| KEYS)
-    }
-
-    fn paste(&mut self, text: &str, _cx: &mut Context) -> bool {
-        typing::paste(self, text)
-    }
-
-    fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
-        let (left, right) = areas(body);
-        if self.typing.is_some() {
-            return true;
-        }
-        if left.contains(event.at) {
-            if matches!(event.kind, PointerKind::Click) {
-                self.editing = false;
-            }
-            return false;
-        }
-        match event.kind {
-            PointerKind::Wheel(notches) if right.contains(event.at) => {
-                let Some(draft) = self.draft_mut() else { return false };
-                let len = draft.rows.len();
-                draft.list.move_by(notches, len);
-                draft.bound();
-            }
-            PointerKind::Click | PointerKind::DoubleClick => {
-                let Some((row, column)) = editor::hit(self, right, event.at) else { return false };
-                self.editing = true;
-                let Some(draft) = self.draft_mut() else { return false };
-                (draft.list.selected, draft.column) = (row, column);
-                draft.bound();
-                if event.kind == PointerKind::DoubleClick {
-                    self.act(Act::Choose, cx);
-                }
-            }
-            _ => {}
+    fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
+        match input {
+            Input::Step(rows) if self.editing => self.move_in_grid(rows),
+            Input::Mouse(body, event) => return self.point(body, event, cx),
+            Input::Close => self.editing = false,
+            _ => return false,
         }
         true
-    }
-
-    fn close(&mut self, _cx: &mut Context) {
-        self.editing = false;
-    }
-
-    fn experiment(&self, _cx: &Context) -> Option<String> {
-        self.looked_at().map(str::to_owned)
     }
 
     fn settle(&mut self, body: Rect, cx: &mut Context) {
@@ -210,9 +138,7 @@ impl Screen for Experiments {
             self.read(cx);
         }
         // a sweep stores runs all the time: only who looks at the forecast needs a new one
-        if cx.tab == Tab::Experiments
-            && let Some((serial, name, path, text)) = self.wanted_check()
-        {
+        if let Some((serial, name, path, text)) = self.wanted_check() {
             let stored = cx.stored.clone();
             cx.want(
                 "check",
@@ -234,32 +160,27 @@ impl Screen for Experiments {
         }
     }
 
-    fn runs_changed(&mut self, runs: &Arc<Snapshot>, before: Option<&Arc<Snapshot>>, _cx: &mut Context) {
-        if !runs.has_runs_of(before) {
-            self.match_stored(Some(runs));
+    fn react(&mut self, news: &News, cx: &mut Context) {
+        match news {
+            News::Reload => {
+                self.readings += 1;
+                self.read(cx);
+            }
+            News::Runs { now, before } if !now.has_runs_of(before.as_ref()) => {
+                self.match_stored(Some(now));
+            }
+            News::Runs { .. } => {}
+            News::Discard => self.discard = true,
         }
     }
 
-    fn reload(&mut self, cx: &mut Context) {
-        self.readings += 1;
-        self.read(cx);
-    }
-
-    fn unsaved(&self) -> Option<&'static str> {
+    fn status(&self, _cx: &Context) -> ScreenStatus {
         let text = "Experiments marked * were edited and not saved. Quit and lose the edits?";
-        (!self.discard && !self.edited().is_empty()).then_some(text)
-    }
-
-    fn discard(&mut self) {
-        self.discard = true;
-    }
-
-    fn remember(&self) -> Option<serde_json::Value> {
-        Some(self.keep())
-    }
-
-    fn recall(&mut self, kept: &serde_json::Value, _cx: &mut Context) {
-        self.take_up(kept);
+        ScreenStatus {
+            unsaved: (!self.discard && !self.edited().is_empty()).then_some(text),
+            experiment: self.looked_at().map(str::to_owned),
+            ..ScreenStatus::default()
+        }
     }
 
     fn command(&self) -> Result<Command, &'static str> {
@@ -290,6 +211,36 @@ fn areas(body: Rect) -> (Rect, Rect) {
 }
 
 impl Experiments {
+    fn move_in_grid(&mut self, rows: isize) {
+        if let Some(draft) = self.draft_mut() {
+            draft.list.move_by(rows, draft.rows.len());
+            draft.bound();
+        }
+    }
+
+    fn point(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
+        let (left, right) = areas(body);
+        if left.contains(event.at) {
+            self.editing &= event.kind != PointerKind::Click;
+            return false;
+        }
+        match event.kind {
+            PointerKind::Wheel(notches) if right.contains(event.at) => self.move_in_grid(notches),
+            PointerKind::Click | PointerKind::DoubleClick => {
+                let Some((row, column)) = editor::hit(self, right, event.at) else { return false };
+                self.editing = true;
+                let Some(draft) = self.draft_mut() else { return false };
+                (draft.list.selected, draft.column) = (row, column);
+                draft.bound();
+                if event.kind == PointerKind::DoubleClick {
+                    self.act(Act::Choose, cx);
+                }
+            }
+            _ => {}
+        }
+        true
+    }
+
     /// What can be done in the grid; why it was not, where it was not.
     fn edit(&mut self, act: Act, cx: &mut Context) -> Result<(), String> {
         let spec = self.spec().cloned();
@@ -365,7 +316,7 @@ impl Experiments {
             (Act::AddValue | Act::MoveLeft | Act::MoveRight, _) => return Err(only_axes()),
             _ => return Ok(()),
         };
-        self.typing = Some(Typing::new(name, what, &text, spec.as_ref()));
+        typing::ask(self, name, what, text, spec.as_ref(), cx);
         Ok(())
     }
 
@@ -458,7 +409,7 @@ impl Experiments {
                 }
                 self.want(name);
                 cx.inform(format!("written: {}", path.display()));
-                self.reload(cx);
+                self.react(&News::Reload, cx);
             }
             None => {
                 let text = "The file is not as it was read: somebody changed it, or it is there already. Write over it?";

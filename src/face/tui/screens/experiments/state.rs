@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use super::draft::Draft;
 use super::entries::Entry;
 use super::typing::Typing;
-use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::widgets::list::List;
+use crate::face::tui::prelude::*;
 use crate::run::Feasibility;
 use crate::table::Spec;
 
@@ -44,6 +45,32 @@ pub struct Experiments {
     kept: BTreeMap<String, String>,
     /// Numbers checks, so that old answers are told from new ones.
     serial: u64,
+}
+
+/// The selected experiment, and the texts of edits that were not saved, by name.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeptExperiments {
+    selected: Option<String>,
+    edited: BTreeMap<String, String>,
+}
+
+impl Kept for Experiments {
+    type Kept = KeptExperiments;
+
+    fn keep(&self) -> Option<KeptExperiments> {
+        let selected = self.wanted.clone().or_else(|| self.selected().map(|entry| entry.name.clone()));
+        let mut edited = self.kept.clone();
+        let drafts =
+            self.drafts.iter().filter(|(_, draft)| draft.revisions.is_edited() && !self.discard);
+        edited.extend(drafts.map(|(name, draft)| (name.clone(), draft.revisions.text().to_owned())));
+        Some(KeptExperiments { selected, edited })
+    }
+
+    fn restore(&mut self, kept: KeptExperiments, _cx: &mut Context) {
+        self.wanted = kept.selected;
+        self.kept.extend(kept.edited);
+    }
 }
 
 /// What stored runs say about an experiment.
@@ -165,26 +192,6 @@ impl Experiments {
         }
         self.entries = Some(entries);
         self.match_stored(stored);
-    }
-
-    /// What is kept until the workbench is opened again: what is selected, and edits that are not saved.
-    pub fn keep(&self) -> serde_json::Value {
-        let selected = self.wanted.clone().or_else(|| self.selected().map(|entry| entry.name.clone()));
-        let mut edited = self.kept.clone();
-        for (name, draft) in self.drafts.iter().filter(|(_, draft)| draft.revisions.is_edited()) {
-            if !self.discard {
-                edited.insert(name.clone(), draft.revisions.text().to_owned());
-            }
-        }
-        serde_json::json!({ "selected": selected, "edited": edited })
-    }
-
-    /// Takes that up; what cannot be read of it is left.
-    pub fn take_up(&mut self, kept: &serde_json::Value) {
-        self.wanted = kept["selected"].as_str().map(str::to_owned);
-        let edited = kept["edited"].as_object().into_iter().flatten();
-        let texts = edited.filter_map(|(name, text)| Some((name.clone(), text.as_str()?.to_owned())));
-        self.kept.extend(texts);
     }
 
     /// Selects the entry of this name once it was read.

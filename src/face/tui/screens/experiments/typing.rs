@@ -1,38 +1,22 @@
 //! What is typed on the page of experiments: values, lists and settings in their places, where Enter takes them and
 //! Escape forgets them; the name of a new axis, its values and the name of a file on top of the page.
 
-use crossterm::event::{KeyCode, KeyEvent};
-
 use super::Experiments;
 use super::save::{Save, SaveTo};
-use crate::base::offer::{Offer, complete_word};
+use crate::base::offer::Offer;
 use crate::desk::offers;
-use crate::face::tui::context::Context;
-use crate::face::tui::overlay::{Completing, LISTED};
-use crate::face::tui::pick::Chosen;
-use crate::face::tui::widgets::field::Field;
-use crate::face::tui::widgets::offers::Offers;
+use crate::face::tui::prelude::*;
 use crate::lab::sweep::edit::{Edit, axis_names, split_values};
 use crate::table::Spec;
 use crate::table::options::PAIRS;
 
-/// A line that is being typed, and what it is for.
+/// The place in the grid of a line that is typed there.
 #[derive(Clone, Debug)]
 pub struct Typing {
-    /// The line so far.
-    pub field: Field,
     /// The axis or the setting that it is for.
     pub name: String,
     /// Which part of that axis or setting the line is to be.
     pub what: What,
-    /// What that means, in which unit, and what it is now.
-    pub about: String,
-    /// What can be typed next.
-    pub offers: Offers,
-    /// What it can be.
-    values: Vec<Offer>,
-    /// Why what was typed could not be used.
-    pub error: Option<String>,
 }
 
 /// What a line is of an axis or a setting.
@@ -48,33 +32,30 @@ pub enum What {
     Setting,
 }
 
-impl Typing {
-    /// A line for what it is of the axis or setting `name`, that begins as `text`; `spec`: a cell as it is now.
-    pub fn new(name: String, what: What, text: &str, spec: Option<&Spec>) -> Self {
-        let (about, values) = (offers::about(&name, spec), offers::axis_values(&name));
-        let offers = Offers::default();
-        let mut typing =
-            Self { field: Field::new(text), name, what, about, offers, values, error: None };
-        typing.suggest();
-        typing
-    }
-
-    /// Offers what can be typed next.
-    fn suggest(&mut self) {
-        let line = self.field.value();
-        let completion = complete_word(line, self.field.cursor(), &self.values, LISTED);
-        self.offers.set(completion, line);
-    }
-
-    /// What may be typed, in words.
-    pub fn hint(&self) -> String {
-        let how = match self.what {
-            What::Value(_) | What::Setting => "",
-            What::NewValue(_) | What::Values => {
-                ". Values between blanks or commas; 1..64*2 is 1 2 4 8 16 32 64"
-            }
-        };
-        format!("{}: {}{how}", self.name, self.about)
+/// Asks for a part of an axis or a setting, in its place in the grid; `spec`: a cell as it is now.
+pub fn ask(
+    experiments: &mut Experiments,
+    name: String,
+    what: What,
+    text: String,
+    spec: Option<&Spec>,
+    cx: &mut Context,
+) {
+    let how = match what {
+        What::Value(_) | What::Setting => "",
+        What::NewValue(_) | What::Values => {
+            ". Values between blanks or commas; 1..64*2 is 1 2 4 8 16 32 64"
+        }
+    };
+    let hint = format!("{name}: {}{how}", offers::about(&name, spec));
+    let known = Completing::Words(offers::axis_values(&name));
+    experiments.typing = Some(Typing { name: name.clone(), what });
+    let title = name.clone();
+    cx.prompt(known, title, hint, text, move |screen: &mut Experiments, typed, _| {
+        take(screen, &name, what, typed.trim())
+    });
+    if let Some(prompt) = cx.top_mut::<Prompt>() {
+        prompt.in_place = true;
     }
 }
 
@@ -121,93 +102,48 @@ fn ask_values(experiments: &Experiments, axis: String, about: &str, cx: &mut Con
     let hint = format!("{about}. Write values between blanks or commas");
     let title = format!("values of {axis}");
     let completing = Completing::Words(offers::axis_values(&axis));
-    cx.prompt_completing(
-        completing,
-        title,
-        hint,
-        start.unwrap_or_default(),
-        move |screen: &mut Experiments, typed, _| {
-            let edit = Edit::AddAxis { axis: axis.clone(), values: values(&axis, typed.trim())? };
-            screen.take_edits(&[edit], &axis, 1)
-        },
-    );
+    let start = start.unwrap_or_default();
+    cx.prompt(completing, title, hint, start, move |screen: &mut Experiments, typed, _| {
+        let edit = Edit::AddAxis { axis: axis.clone(), values: values(&axis, typed.trim())? };
+        screen.take_edits(&[edit], &axis, 1)
+    });
 }
 
 /// Asks for the name of a file that the experiment is written to; `moves`: its edits go with it. Names that
 /// there are can be completed, so that the new one begins like them.
 pub fn ask_name(experiments: &Experiments, name: &str, moves: bool, cx: &mut Context) {
     let known = experiments.entries.iter().flatten();
-    let known = known.map(|entry| Offer::new(&entry.name, &entry.place)).collect();
+    let known = Completing::Words(known.map(|entry| Offer::new(&entry.name, &entry.place)).collect());
     let title = if moves { "save as" } else { "copy to" };
     let hint = "a name; the file goes to experiments/NAME.toml";
-    cx.prompt_completing(
-        Completing::Words(known),
-        title,
-        hint,
-        name,
-        move |screen: &mut Experiments, typed, cx| {
-            Experiments::write(save_as(screen, typed.trim(), moves)?, cx)
-        },
-    );
+    cx.prompt(known, title, hint, name, move |screen: &mut Experiments, typed, cx| {
+        Experiments::write(save_as(screen, typed.trim(), moves)?, cx)
+    });
 }
 
-/// A key while something is typed; `false` where nothing is.
-pub fn key(experiments: &mut Experiments, key: KeyEvent) -> bool {
-    let Some(typing) = &mut experiments.typing else { return false };
-    match key.code {
-        KeyCode::Esc => experiments.typing = None,
-        KeyCode::Enter => take(experiments),
-        code => {
-            let offered = typing.offers.key(code, &mut typing.field);
-            if offered.unwrap_or_else(|| typing.field.key(key)) {
-                typing.error = None;
-                typing.suggest();
-            }
-        }
-    }
-    true
-}
-
-/// Puts pasted text into what is being typed; whether something was.
-pub fn paste(experiments: &mut Experiments, text: &str) -> bool {
-    let Some(typing) = &mut experiments.typing else { return false };
-    typing.field.paste(text);
-    typing.error = None;
-    typing.suggest();
-    true
-}
-
-/// Enter: what was typed becomes an edit, or the line says why not.
-fn take(experiments: &mut Experiments) {
-    let Some(typing) = experiments.typing.take() else { return };
-    if let Err(why) = taken(experiments, &typing) {
-        experiments.typing = Some(Typing { error: Some(why), ..typing });
-    }
-}
-
-fn taken(experiments: &mut Experiments, typing: &Typing) -> Result<(), String> {
-    let text = typing.field.value().trim().to_owned();
-    let name = &typing.name;
-    let (edits, column) = match typing.what {
+/// Turns a typed line into edits of the experiment, or returns why that cannot be.
+fn take(experiments: &mut Experiments, name: &str, what: What, text: &str) -> Result<(), String> {
+    let (edits, column) = match what {
         What::Setting => {
             if text.is_empty() {
                 return Err("nothing was typed; to go back to the default, remove the setting".into());
             }
-            (vec![Edit::Set { name: name.clone(), value: text }], 1)
+            (vec![Edit::Set { name: name.to_owned(), value: text.to_owned() }], 1)
         }
         What::Value(index) => {
-            let mut values = values(name, &text)?.into_iter();
-            let first = values.next().map(|value| Edit::Replace { axis: name.clone(), index, value });
+            let mut values = values(name, text)?.into_iter();
+            let axis = name.to_owned();
+            let first = values.next().map(|value| Edit::Replace { axis, index, value });
             let more = values.enumerate().map(|(i, value)| insert(name, index + 1 + i, value));
             (first.into_iter().chain(more).collect(), index + 1)
         }
         What::NewValue(index) => {
-            let values = values(name, &text)?;
+            let values = values(name, text)?;
             let last = index + values.len();
             let edits = values.into_iter().enumerate().map(|(i, value)| insert(name, index + i, value));
             (edits.collect(), last)
         }
-        What::Values => (vec![Edit::Values { axis: name.clone(), values: values(name, &text)? }], 0),
+        What::Values => (vec![Edit::Values { axis: name.to_owned(), values: values(name, text)? }], 0),
     };
     experiments.take_edits(&edits, name, column)
 }

@@ -3,19 +3,12 @@
 //!
 //! Lanes: `█` computation, `▓` communication hidden behind it, `╱` exposed communication.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Style;
-use unicode_width::UnicodeWidthStr;
-
 use super::Live;
 use super::progress::{communication, coverage, exposed, sparkline};
 use super::state::{CellState, LiveCell};
-use crate::face::tui::context::Context;
-use crate::face::tui::format::{digits, ns, percent, si};
-use crate::face::tui::layout::{cut_bottom, cut_top};
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{bar, frame, line, put, wrap};
+use crate::face::tui::format::si;
+use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::paint::bar;
 use crate::face::tui::widgets::shade::{self, Shares};
 use crate::run::StepLanes;
 

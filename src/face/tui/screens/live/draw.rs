@@ -9,17 +9,11 @@
 //! | │ sample 3/10 · decode step 17/31, tok/s, lanes, memory, log   │ |
 //! ```
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Style;
-
 use super::state::{CellState, Live, LiveCell, Pause};
 use super::{Act, detail, result};
-use crate::base::text::counted;
-use crate::face::tui::context::Context;
-use crate::face::tui::format::{clock, digits};
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{bar, frame, line, put, select};
+use crate::face::tui::format::clock;
+use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::paint::bar;
 use crate::face::tui::widgets::table::{self, Column, Rows};
 use crate::run::Feasibility;
 use crate::table::Provenance;
@@ -56,7 +50,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
         return result::draw_earlier(buf, body, &areas, live, cx);
     };
     header(buf, areas.top, live, cx, name);
-    let rows = Rows { list: &live.list, len: live.cells.len(), mark: None, scrolled: None };
+    let rows = Rows::new(&live.list, live.cells.len());
     let common = common_provenance(live);
     // a prediction has no interval
     let empty = |at: usize| match common {
@@ -65,11 +59,9 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
         None => false,
     };
     let kept: Vec<usize> = (0..COLUMNS.len()).filter(|at| !empty(*at)).collect();
-    let columns: Vec<Column> = kept.iter().map(|at| COLUMNS[*at]).collect();
-    table::draw(buf, areas.table, theme, &columns, rows, |row, column| {
-        live.cells
-            .get(row)
-            .map_or_else(Default::default, |cell| content(live, cell, kept[column], cx.now_ms, theme))
+    let columns: Vec<Column> = kept.iter().map(|at| COLUMNS[*at].clone()).collect();
+    table::draw(buf, areas.table, theme, &columns, rows, |row, column, _| {
+        table::cell(content(live, &live.cells[row], kept[column], cx.now_ms, theme))
     });
     if !live.queue.is_empty() {
         queue(buf, areas.queue, live, cx);

@@ -9,21 +9,12 @@ pub mod state;
 
 use std::sync::Arc;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
 pub use self::state::Live;
 use self::state::{CellState, Pause, Queued};
-use crate::face::tui::action::{Action, acts};
-use crate::face::tui::context::{Context, Request, Sweeps};
-use crate::face::tui::layout::{cut_bottom, cut_top};
-use crate::face::tui::message::{Effect, Ended, StoreTask, SweepOrder};
-use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, NO_COMMAND, Pointer, PointerKind, Screen,
-};
-use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::state::Tab;
-use crate::face::tui::widgets::list::List;
+use crate::face::tui::action::Action;
+use crate::face::tui::context::Sweeps;
+use crate::face::tui::message::{Ended, SweepOrder};
+use crate::face::tui::prelude::*;
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
 use crate::table::render::{Shown, Sourced, Table};
 use crate::table::{Record, Status, aggregate};
@@ -145,51 +136,24 @@ impl Screen for Live {
         draw::draw(buf, body, self, cx);
     }
 
-    fn list_area(&self, body: Rect) -> Option<(usize, Rect)> {
-        Some((self.cells.len(), cut_top(self.areas(body).table, 1).1))
+    fn list(&mut self, body: Rect) -> Option<ScreenList<'_>> {
+        let area = cut_top(self.areas(body).table, 1).1;
+        Some(ScreenList { len: self.cells.len(), area, list: &mut self.list })
     }
 
-    fn list(&mut self) -> Option<&mut List> {
-        Some(&mut self.list)
-    }
-
-    fn step(&mut self, rows: isize, _cx: &mut Context) {
-        if self.in_queue {
-            self.queue_list.move_by(rows, self.queue.len());
-        } else if self.cells.is_empty() {
-            self.scroll(-rows);
-        } else {
-            self.list.move_by(rows, self.cells.len());
-            self.follow = false;
-            self.show_cell = true;
-            self.log_scroll = 0;
+    fn input(&mut self, input: Input<'_>, _cx: &mut Context) -> bool {
+        match input {
+            Input::Step(rows) if self.in_queue => self.queue_list.move_by(rows, self.queue.len()),
+            Input::Step(rows) if self.cells.is_empty() => self.scroll(-rows),
+            Input::Step(rows) => {
+                self.list.move_by(rows, self.cells.len());
+                (self.follow, self.show_cell, self.log_scroll) = (false, true, 0);
+            }
+            Input::Mouse(body, event) => return self.point(body, event),
+            Input::Close => self.in_queue = false,
+            _ => return false,
         }
-    }
-
-    fn pointer(&mut self, body: Rect, event: Pointer, _cx: &mut Context) -> bool {
-        let areas = self.areas(body);
-        match event.kind {
-            PointerKind::Wheel(notches) if areas.detail.contains(event.at) => {
-                self.scroll(-notches * 3);
-                return true;
-            }
-            PointerKind::Click | PointerKind::DoubleClick if areas.queue.contains(event.at) => {
-                self.in_queue = !self.queue.is_empty();
-                let row = usize::from(event.at.y.saturating_sub(areas.queue.y + 1));
-                let at = self.queue_list.offset + row;
-                self.queue_list.selected = at.min(self.queue.len().saturating_sub(1));
-                return true;
-            }
-            PointerKind::Click | PointerKind::DoubleClick if areas.table.contains(event.at) => {
-                (self.in_queue, self.follow) = (false, false);
-            }
-            _ => {}
-        }
-        false
-    }
-
-    fn close(&mut self, _cx: &mut Context) {
-        self.in_queue = false;
+        true
     }
 
     fn settle(&mut self, body: Rect, cx: &mut Context) {
@@ -197,9 +161,7 @@ impl Screen for Live {
         self.queue_list.fit(self.queue.len(), usize::from(areas.queue.height.saturating_sub(2)));
         self.in_queue &= !self.queue.is_empty();
         let at = self.list.selected;
-        if cx.tab == Tab::Live
-            && let Some(cell) = self.cells.get(at).filter(|cell| cell.looked.is_none())
-        {
+        if let Some(cell) = self.cells.get(at).filter(|cell| cell.looked.is_none()) {
             let spec = cell.spec.clone();
             cx.follow(
                 "look",
@@ -212,19 +174,9 @@ impl Screen for Live {
                 },
             );
         }
-        self.pool(cx);
         self.ask_earlier(cx);
         self.tell(areas.detail);
-        self.hand_over(cx);
-        cx.sweeps = Sweeps {
-            running: self.experiment.clone().filter(|_| self.is_running()),
-            moving: self.is_running() && self.pause != Pause::Yes,
-            queued: self.queue.iter().map(|queued| queued.experiment.name.clone()).collect(),
-        };
-    }
-
-    fn experiment(&self, _cx: &Context) -> Option<String> {
-        self.experiment.clone()
+        self.share(cx);
     }
 
     fn serve(&mut self, request: Request, cx: &mut Context) -> Option<Request> {
@@ -241,33 +193,20 @@ impl Screen for Live {
             Request::SweepEnded(result) => self.ended(result, cx),
             other => return Some(other),
         }
+        self.share(cx);
         None
     }
 
-    /// How far the sweep is.
-    fn badge(&self, cx: &Context) -> Option<String> {
-        if !self.is_running() {
-            return None;
-        }
-        if cx.leaving {
-            return Some("■ ending… ".into());
-        }
-        let progress = self.progress(cx.now_ms);
-        let glyph = if self.pause == Pause::No { "▶" } else { "‖" };
-        let waiting = match self.queue.len() {
-            0 => String::new(),
-            n => format!("+{n} "),
-        };
-        Some(format!("{glyph} {}/{} {waiting}", progress.done, progress.total))
+    fn react(&mut self, news: &News, _cx: &mut Context) {
+        self.handing &= !matches!(news, News::Runs { .. });
     }
 
-    fn runs_changed(
-        &mut self,
-        _runs: &Arc<Snapshot>,
-        _before: Option<&Arc<Snapshot>>,
-        _cx: &mut Context,
-    ) {
-        self.handing = false;
+    fn status(&self, cx: &Context) -> ScreenStatus {
+        ScreenStatus {
+            experiment: self.experiment.clone(),
+            badge: self.is_running().then(|| self.badge(cx)),
+            ..ScreenStatus::default()
+        }
     }
 
     fn command(&self) -> Result<Command, &'static str> {
@@ -289,6 +228,16 @@ impl Screen for Live {
         }
         Ok(Some(Export::text(self.cells_csv())))
     }
+}
+
+impl Kept for Live {
+    type Kept = ();
+
+    fn keep(&self) -> Option<()> {
+        None
+    }
+
+    fn restore(&mut self, (): (), _cx: &mut Context) {}
 }
 
 /// The parts of the page.
@@ -318,6 +267,53 @@ impl Live {
         let rows = if waiting == 0 { 0 } else { (waiting + 2).min(table.height / 2).max(3) };
         let (table, queue) = cut_bottom(table, rows);
         Areas { top, table, queue, detail }
+    }
+
+    /// Progress of the sweep, for the row of tabs.
+    fn badge(&self, cx: &Context) -> String {
+        if cx.leaving {
+            return "■ ending… ".into();
+        }
+        let progress = self.progress(cx.now_ms);
+        let glyph = if self.pause == Pause::No { "▶" } else { "‖" };
+        let waiting = match self.queue.len() {
+            0 => String::new(),
+            n => format!("+{n} "),
+        };
+        format!("{glyph} {}/{} {waiting}", progress.done, progress.total)
+    }
+
+    fn point(&mut self, body: Rect, event: Pointer) -> bool {
+        let areas = self.areas(body);
+        match event.kind {
+            PointerKind::Wheel(notches) if areas.detail.contains(event.at) => {
+                self.scroll(-notches * 3);
+                return true;
+            }
+            PointerKind::Click | PointerKind::DoubleClick if areas.queue.contains(event.at) => {
+                self.in_queue = !self.queue.is_empty();
+                let row = usize::from(event.at.y.saturating_sub(areas.queue.y + 1));
+                let at = self.queue_list.offset + row;
+                self.queue_list.selected = at.min(self.queue.len().saturating_sub(1));
+                return true;
+            }
+            PointerKind::Click | PointerKind::DoubleClick if areas.table.contains(event.at) => {
+                (self.in_queue, self.follow) = (false, false);
+            }
+            _ => {}
+        }
+        false
+    }
+
+    /// Shares with other screens which sweeps run and which runs have finished, also while this one is not shown.
+    fn share(&mut self, cx: &mut Context) {
+        self.pool(cx);
+        self.hand_over(cx);
+        cx.sweeps = Sweeps {
+            running: self.experiment.clone().filter(|_| self.is_running()),
+            moving: self.is_running() && self.pause != Pause::Yes,
+            queued: self.queue.iter().map(|queued| queued.experiment.name.clone()).collect(),
+        };
     }
 
     /// Starts a sweep, or puts it behind the one that runs.

@@ -3,19 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
 use super::state::{CellState, Live};
 use super::{Act, Areas};
-use crate::base::text::counted;
 use crate::face::tui::action::Action;
-use crate::face::tui::context::Context;
-use crate::face::tui::layout::cut_top;
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::experiments;
-use crate::face::tui::state::Tab;
-use crate::face::tui::theme::Role;
-use crate::face::tui::widgets::paint::{empty, frame, line, wrap};
 use crate::study::answer::{Answer, MOST_RUNS};
 use crate::table::Record;
 
@@ -49,7 +41,7 @@ impl Live {
 
     /// Asks what the stored runs answer of the experiment that was run last, as long as no sweep was started.
     pub(super) fn ask_earlier(&mut self, cx: &mut Context) {
-        if self.experiment.is_some() || cx.tab != Tab::Live {
+        if self.experiment.is_some() {
             return;
         }
         let Some(records) = cx.stored.as_ref().map(|stored| Arc::clone(&stored.records)) else { return };

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::progress::Doing;
 use crate::face::tui::message::Ended;
-use crate::face::tui::theme::Role;
-use crate::face::tui::widgets::list::List;
+use crate::face::tui::prelude::*;
 use crate::lab::sweep::{Choice, Experiment, SweepEvent};
 use crate::run::Feasibility;
 use crate::run::{RunEvent, StepLanes};

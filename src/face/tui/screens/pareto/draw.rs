@@ -2,22 +2,14 @@
 
 use std::collections::HashSet;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::{Modifier, Style};
 use ratatui::widgets::{Block, Widget};
 
 use super::labels;
 use super::layout::{Areas, areas, legend, plot};
+use super::state::Pareto;
 use super::state::series::{glyph, letter};
-use super::state::{Panel, Pareto};
 use super::{Act, info, picture};
-use crate::base::text::counted;
-use crate::face::tui::context::Context;
-use crate::face::tui::layout::centered;
-use crate::face::tui::theme::Role;
-use crate::face::tui::widgets::list::List;
-use crate::face::tui::widgets::paint::{empty, line, popup, put, select};
+use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
 use crate::plan::Architecture;
 use crate::study::analysis::OverlayPoint;
@@ -60,9 +52,6 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
     info::draw_table(buf, table, pareto, cx);
     info::draw(buf, info, pareto, cx);
     pareto.filter.draw_offers(buf, header, body, theme);
-    if let Some(panel) = pareto.panel {
-        draw_panel(buf, body, pareto, cx, panel);
-    }
 }
 
 /// Why there is no point, and which keys would help.
@@ -276,52 +265,5 @@ fn cross(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
         let style = cx.theme.style(Role::Title);
         put(buf, buf.area, x, plot.area.bottom(), "▲", style);
         put(buf, buf.area, plot.area.x.saturating_sub(1), y, "▶", style);
-    }
-}
-
-fn draw_panel(
-    buf: &mut Buffer,
-    body: Rect,
-    pareto: &Pareto,
-    cx: &Context,
-    (panel, mut list): (Panel, List),
-) {
-    let theme = cx.theme;
-    let (title, lines): (&str, Vec<(String, Style)>) = match panel {
-        Panel::Groups => {
-            let filtered = pareto.left != pareto.counts;
-            let group = |(i, name): (usize, &String)| {
-                let mark = if i == pareto.group { "●" } else { " " };
-                let of = |counts: &[usize]| counts.get(i).copied().unwrap_or(0);
-                let (left, all) = (of(&pareto.left), of(&pareto.counts));
-                let points =
-                    if filtered { format!("{left:>4} of {all:>4}") } else { format!("{all:>4}") };
-                (format!("{mark} {points}  {name}"), theme.style(Role::Text))
-            };
-            let lines = pareto.titles.iter().enumerate().map(group).collect();
-            match filtered {
-                true => ("groups: points that the filter leaves, what they share; Enter shows", lines),
-                false => ("groups: points, then what they have in common; Enter shows", lines),
-            }
-        }
-        Panel::Legend => {
-            let entry = |e: &super::state::series::Entry| {
-                let mark = if e.hidden { "✕".into() } else { e.mark() };
-                (format!("{mark} {}", e.series.label()), theme.style(Role::Architecture(e.look)))
-            };
-            let lines = pareto.entries.iter().map(entry).collect();
-            ("legend: Space shows or hides, a all, Esc closes", lines)
-        }
-    };
-    let wide = lines.iter().map(|(l, _)| l.chars().count()).max().unwrap_or(0).max(title.len()) as u16;
-    let area = centered(body, wide + 6, (lines.len() as u16 + 2).min(body.height.saturating_sub(2)));
-    let inner = popup(buf, area, title, theme);
-    list.fit(lines.len(), inner.height.into());
-    for (row, y) in list.rows(lines.len(), inner) {
-        let (text, style) = &lines[row];
-        line(buf, inner, y - inner.y, &[(" ", *style), (text, *style)]);
-        if row == list.selected {
-            select(buf, inner, y, theme);
-        }
     }
 }

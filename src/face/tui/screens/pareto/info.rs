@@ -1,15 +1,7 @@
 //! Words and numbers beside the plot: the selected point, the area gained, frontiers at fixed x.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use unicode_width::UnicodeWidthStr;
-
 use super::state::Pareto;
-use crate::base::text::counted;
-use crate::face::tui::context::Context;
-use crate::face::tui::format::digits;
-use crate::face::tui::theme::Role;
-use crate::face::tui::widgets::paint::{line, put, wrap};
+use crate::face::tui::prelude::*;
 use crate::study::analysis::{AreaGained, LEAST_CELLS, ParetoPoint, TOO_CLOSE};
 
 /// Draws what is known of the selected point, and the area gained.

@@ -11,12 +11,9 @@
 //! | [simulated] ladder tp8 b16 ...                      |   selected point, area gained
 //! ```
 
-use ratatui::layout::Rect;
-use unicode_width::UnicodeWidthStr;
-
 use super::state::series::Entry;
 use super::state::{Extent, Pareto, series};
-use crate::face::tui::layout::{cut_bottom, cut_top};
+use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::{Axis, Plot};
 use crate::table::P2p;
 

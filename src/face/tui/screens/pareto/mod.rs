@@ -2,7 +2,6 @@
 
 mod draw;
 mod info;
-mod kept;
 mod labels;
 pub mod layout;
 pub mod picture;
@@ -11,34 +10,36 @@ pub mod state;
 mod tests;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use crossterm::event::{KeyCode, KeyEvent};
+use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
+use crate::base::text::counted;
 use crate::desk::figure::Kind;
 use crate::desk::files;
 use crate::face::tui::action::acts;
+use crate::face::tui::checklist::{Changed, CheckItem, Checklist};
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
-use crate::face::tui::overlay::Completing;
 use crate::face::tui::paper::Subject;
+use crate::face::tui::pick::{Chosen, Pick};
 use crate::face::tui::pictures;
+use crate::face::tui::prompt::Completing;
 use crate::face::tui::screen::{
-    Acts, Command, Export, FileKind, Hints, NO_COMMAND, Pointer, PointerKind, Screen,
+    Acts, Command, Export, FileKind, Input, NO_COMMAND, News, Pointer, PointerKind, Screen,
+    ScreenStatus, Selection,
 };
-use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::state::Tab;
+use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::field::FilterBox;
-use crate::face::tui::widgets::list::{List, next_of};
+use crate::face::tui::widgets::list::next_of;
 use crate::face::tui::widgets::scatter::Plot;
 use crate::study::analysis::{self, Axes};
 use crate::table::render::Sourced;
 pub use state::Pareto;
+use state::Scale;
 use state::nearest::{Direction, nearest};
 use state::window::Window;
-use state::{Panel, Scale};
 
 acts! {
     Open: "open", "Enter", "open the point's timeline", Some("timeline");
@@ -106,10 +107,8 @@ impl Acts for Pareto {
                 cx.inform(text);
             }
             Act::CycleP2p => self.cycle_p2p(),
-            Act::Group => {
-                self.panel = Some((Panel::Groups, List { selected: self.group, offset: 0 }));
-            }
-            Act::Legend => self.panel = Some((Panel::Legend, List::default())),
+            Act::Group => self.pick_group(cx),
+            Act::Legend => self.show_legend(cx),
             Act::Filter => self.filter.typing = true,
             Act::Table => {
                 let shown = layout::areas(cx.body(), self).table.height > 0;
@@ -138,32 +137,100 @@ impl Screen for Pareto {
         draw::draw(buf, body, self, cx);
     }
 
-    fn step(&mut self, rows: isize, _cx: &mut Context) {
-        self.move_by(rows);
-    }
-
-    fn typed(&mut self, key: KeyEvent, _cx: &mut Context) -> bool {
-        in_panel(self, key)
-    }
-
-    fn taken(&self) -> Option<Hints> {
-        self.filter.taken()
-    }
-
     fn filter(&mut self) -> Option<&mut FilterBox> {
         Some(&mut self.filter)
     }
 
-    fn narrow(&mut self, _cx: &mut Context) {
-        self.arrange();
-        self.follow_filter();
-    }
-
-    fn opens_on_experiment(&self) -> bool {
+    fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
+        match input {
+            Input::Step(rows) => self.move_by(rows),
+            Input::Mouse(body, event) => self.point_at(body, event, cx),
+            Input::Narrow => {
+                self.arrange();
+                self.follow_filter();
+            }
+            Input::Close if self.filter.drop_text() => self.arrange(),
+            _ => return false,
+        }
         true
     }
 
-    fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
+    fn settle(&mut self, _body: Rect, cx: &mut Context) {
+        let Some(runs) = cx.stored.clone() else { return };
+        let (axes, of, told) = (self.axes, runs.clone(), runs.clone());
+        cx.follow(
+            "points",
+            &(axes, self.reading),
+            move |_| Ok(analysis::pareto_on(&of.records, axes)),
+            move |pareto: &mut Self, points, cx| {
+                if let Some(points) = cx.told(points) {
+                    pareto.set(axes, points, told);
+                }
+            },
+        );
+        picture::ask(self, cx);
+        let Some(key) = self.area_key() else { return };
+        let asked = key.clone();
+        cx.want(
+            "areas",
+            &(key.clone(), self.reading),
+            move |_| Ok(analysis::area_gained(&runs.records, asked.options, Some(&asked.group))),
+            move |pareto: &mut Self, areas, cx| {
+                pareto.areas = cx.told(areas).map(|areas| (key, areas));
+            },
+        );
+    }
+
+    fn react(&mut self, news: &News, _cx: &mut Context) {
+        if let News::Runs { now, before } = news {
+            self.reading += u64::from(!now.has_runs_of(before.as_ref()));
+        }
+    }
+
+    fn status(&self, _cx: &Context) -> ScreenStatus {
+        let hints = self.filter.taken();
+        ScreenStatus { hints, opens_on_experiment: true, ..ScreenStatus::default() }
+    }
+
+    fn selection(&self, _cx: &Context) -> Selection {
+        let run = |point: &analysis::ParetoPoint| SelectedRun {
+            spec: point.spec.clone(),
+            run: point.run.clone(),
+        };
+        let runs = self.visible().map(|point| point.run.clone()).collect::<Vec<_>>();
+        let figure = Subject {
+            kind: Some(Kind::Pareto),
+            runs: Some(runs).filter(|runs| !runs.is_empty()),
+            axes: self.axes,
+            others: self.others().map(|(other, _)| other.clone()).collect(),
+        };
+        Selection { run: self.current().map(run), figure }
+    }
+
+    fn command(&self) -> Result<Command, &'static str> {
+        let words = command(self).ok_or(NO_COMMAND)?;
+        Ok(words.into())
+    }
+
+    fn export(&self, kind: FileKind, cx: &Context) -> Result<Option<Export>, String> {
+        let points: Vec<_> = self.visible().cloned().collect();
+        if points.is_empty() {
+            return Err("nothing to export: no points are shown".into());
+        }
+        Ok(match kind {
+            FileKind::Csv => {
+                Some(Export::text(analysis::points_table(&points, self.axes).csv(Sourced::ByRow)))
+            }
+            FileKind::Svg | FileKind::Png => {
+                let others = self.others().map(|(other, _)| other.clone()).collect();
+                Some(figures::pareto(cx, points, self.axes, others))
+            }
+        })
+    }
+}
+
+impl Pareto {
+    fn point_at(&mut self, body: Rect, event: Pointer, cx: &mut Context) {
         let plot = layout::plot(self, body);
         let cell = |at: Position| {
             let area = plot.area;
@@ -175,7 +242,6 @@ impl Screen for Pareto {
         let inside = |at: Position| plot.area.contains(at);
         match event.kind {
             PointerKind::Click => {
-                self.panel = None;
                 self.drag = None;
                 select_at(self, &plot, event.at);
             }
@@ -200,116 +266,59 @@ impl Screen for Pareto {
             }
             _ => {}
         }
-        true
     }
 
-    fn close(&mut self, _cx: &mut Context) {
-        if self.panel.take().is_none() && self.filter.drop_text() {
-            self.arrange();
-        }
-    }
-
-    fn settle(&mut self, _body: Rect, cx: &mut Context) {
-        let Some(runs) = cx.stored.clone() else { return };
-        let (axes, of, told) = (self.axes, runs.clone(), runs.clone());
-        cx.follow(
-            "points",
-            &(axes, self.reading),
-            move |_| Ok(analysis::pareto_on(&of.records, axes)),
-            move |pareto: &mut Self, points, cx| {
-                if let Some(points) = cx.told(points) {
-                    pareto.set(axes, points, told);
+    /// Lets the user choose a group of comparable runs.
+    fn pick_group(&self, cx: &mut Context) {
+        let filtered = self.left != self.counts;
+        let line = |(i, name): (usize, &String)| {
+            let of = |counts: &[usize]| counts.get(i).copied().unwrap_or(0);
+            let (left, all) = (of(&self.left), counted(of(&self.counts), "point"));
+            let points = if filtered { format!("{left} of {all}") } else { all };
+            let shown = if i == self.group { "shown now, " } else { "" };
+            (name.clone(), format!("{shown}{points}"))
+        };
+        let lines = self.titles.iter().enumerate().map(line).collect();
+        let pick = Pick::new(
+            "show a group of comparable runs",
+            lines,
+            |_, _| None,
+            |state, chosen| {
+                if let Chosen::Line(at) = chosen {
+                    state.pareto.choose_group(at);
                 }
             },
         );
-        if cx.tab != Tab::Pareto {
-            return;
-        }
-        picture::ask(self, cx);
-        let Some(key) = self.area_key() else { return };
-        let asked = key.clone();
-        cx.want(
-            "areas",
-            &(key.clone(), self.reading),
-            move |_| Ok(analysis::area_gained(&runs.records, asked.options, Some(&asked.group))),
-            move |pareto: &mut Self, areas, cx| {
-                pareto.areas = cx.told(areas).map(|areas| (key, areas));
-            },
-        );
+        cx.lay(pick.selecting(self.group));
     }
 
-    fn runs_changed(&mut self, runs: &Arc<Snapshot>, before: Option<&Arc<Snapshot>>, _cx: &mut Context) {
-        self.reading += u64::from(!runs.has_runs_of(before));
-    }
-
-    fn selected_run(&self, _cx: &Context) -> Option<SelectedRun> {
-        let point = self.current()?;
-        Some(SelectedRun { spec: point.spec.clone(), run: point.run.clone() })
-    }
-
-    fn remember(&self) -> Option<serde_json::Value> {
-        kept::remember(self)
-    }
-
-    fn recall(&mut self, kept: &serde_json::Value, _cx: &mut Context) {
-        kept::recall(self, kept);
-    }
-
-    fn command(&self) -> Result<Command, &'static str> {
-        let words = command(self).ok_or(NO_COMMAND)?;
-        Ok(words.into())
-    }
-
-    fn figured(&self, _cx: &Context) -> Subject {
-        let runs = self.visible().map(|point| point.run.clone()).collect::<Vec<_>>();
-        Subject {
-            kind: Some(Kind::Pareto),
-            runs: Some(runs).filter(|runs| !runs.is_empty()),
-            axes: self.axes,
-            others: self.others().map(|(other, _)| other.clone()).collect(),
-        }
-    }
-
-    fn export(&self, kind: FileKind, cx: &Context) -> Result<Option<Export>, String> {
-        let points: Vec<_> = self.visible().cloned().collect();
-        if points.is_empty() {
-            return Err("nothing to export: no points are shown".into());
-        }
-        Ok(match kind {
-            FileKind::Csv => {
-                Some(Export::text(analysis::points_table(&points, self.axes).csv(Sourced::ByRow)))
+    /// Lets the user show and hide series.
+    fn show_legend(&self, cx: &mut Context) {
+        let hints = &[("Space", "show or hide"), ("a", "show all"), ("/", "search"), ("Esc", "close")];
+        let title = "legend: Space shows or hides, a all, Esc closes";
+        cx.lay(Checklist::new(title, hints, self.legend(), |pareto: &mut Self, code, at, _| {
+            match code {
+                KeyCode::Enter | KeyCode::Char(' ') => pareto.toggle(at),
+                KeyCode::Char('a') => {
+                    pareto.hidden.clear();
+                    pareto.arrange();
+                }
+                KeyCode::Char('l') => return Changed::Closed,
+                _ => return Changed::Nothing,
             }
-            FileKind::Svg | FileKind::Png => {
-                let others = self.others().map(|(other, _)| other.clone()).collect();
-                Some(figures::pareto(cx, points, self.axes, others))
-            }
-        })
+            Changed::Items(pareto.legend(), at)
+        }));
     }
-}
 
-/// A key while a list lies on the plot; false where none does.
-fn in_panel(pareto: &mut Pareto, key: KeyEvent) -> bool {
-    let Some((panel, list)) = &mut pareto.panel else { return false };
-    let len = match panel {
-        Panel::Groups => pareto.groups.len(),
-        Panel::Legend => pareto.entries.len(),
-    };
-    let at = list.selected;
-    match (key.code, panel) {
-        (code, _) if list.key(code, len) => {}
-        (KeyCode::Enter | KeyCode::Char(' '), Panel::Groups) => {
-            pareto.panel = None;
-            pareto.choose_group(at);
-        }
-        (KeyCode::Enter | KeyCode::Char(' '), Panel::Legend) => pareto.toggle(at),
-        (KeyCode::Char('a'), Panel::Legend) => {
-            pareto.hidden.clear();
-            pareto.arrange();
-        }
-        (KeyCode::Esc | KeyCode::Char('q' | 'g' | 'l'), _) => pareto.panel = None,
-        _ => {}
+    fn legend(&self) -> Vec<CheckItem> {
+        let item = |entry: &state::series::Entry| CheckItem {
+            mark: if entry.hidden { "✕".into() } else { entry.mark() },
+            name: entry.series.label(),
+            about: String::new(),
+            role: Role::Architecture(entry.look),
+        };
+        self.entries.iter().map(item).collect()
     }
-    true
 }
 
 /// Selects the point at a place of the window, or the nearest within two rows or four columns.
@@ -399,32 +408,26 @@ impl Pareto {
         let hint = format!("nothing typed takes its points away; columns: {columns}");
         let title = "points from a CSV file beside the runs";
         let text = file.unwrap_or_default();
-        cx.prompt_completing(
-            Completing::Paths,
-            title,
-            hint,
-            text,
-            move |pareto: &mut Self, typed, cx| {
-                let path = files::expanded(typed.trim());
-                match (typed.trim(), &pareto.overlay_file) {
-                    ("", None) => return Err(format!("name a CSV file; columns: {columns}")),
-                    ("", Some(_)) => {
-                        cx.forget::<Self>("overlay");
-                        pareto.lay_over(None, Vec::new());
-                    }
-                    _ => cx.ask(
-                        "overlay",
-                        move |_| Ok((analysis::read_overlay(&path)?, path)),
-                        |pareto: &mut Self, read, cx| {
-                            if let Some((points, file)) = cx.told(read) {
-                                pareto.take_overlay(file, points, cx);
-                            }
-                        },
-                    ),
+        cx.prompt(Completing::Paths, title, hint, text, move |pareto: &mut Self, typed, cx| {
+            let path = files::expanded(typed.trim());
+            match (typed.trim(), &pareto.overlay_file) {
+                ("", None) => return Err(format!("name a CSV file; columns: {columns}")),
+                ("", Some(_)) => {
+                    cx.forget::<Self>("overlay");
+                    pareto.lay_over(None, Vec::new());
                 }
-                Ok(())
-            },
-        );
+                _ => cx.ask(
+                    "overlay",
+                    move |_| Ok((analysis::read_overlay(&path)?, path)),
+                    |pareto: &mut Self, read, cx| {
+                        if let Some((points, file)) = cx.told(read) {
+                            pareto.take_overlay(file, points, cx);
+                        }
+                    },
+                ),
+            }
+            Ok(())
+        });
     }
 }
 

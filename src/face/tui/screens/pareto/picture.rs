@@ -4,19 +4,16 @@
 
 use std::sync::Arc;
 
-use ratatui::layout::Rect;
-
 use super::Pareto;
 use super::draw;
 use super::layout;
 use super::state::Scale;
 use super::state::window::Window;
 use crate::base::error::Error;
-use crate::face::tui::context::Context;
 use crate::face::tui::pictures::{Kind, Picture, Pictures, Way, pixels_of_cell};
+use crate::face::tui::prelude::*;
 use crate::face::tui::screenshot;
 use crate::face::tui::task::Stop;
-use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::scatter::Plot;
 use crate::study::plot::{self, Align, Color, Figure, Look, Scene, Shape, Text};
 use crate::table::P2p;
@@ -193,7 +190,7 @@ pub fn ask(pareto: &mut Pareto, cx: &mut Context) {
 /// The picture that can be shown in this plot now. While something lies on the plot there is none:
 /// characters on a picture would stay there.
 pub fn ready<'a>(pareto: &'a Pareto, cx: &Context, plot: &Plot) -> Option<&'a Picture> {
-    let free = cx.overlays.is_empty() && pareto.panel.is_none() && pareto.drag.is_none();
+    let free = cx.overlays.is_empty() && pareto.drag.is_none();
     let (sketch, picture) = pareto.picture.made.as_ref()?;
     let fits =
         sketch.size == (plot.area.width, plot.area.height) && Some(sketch.kind) == pareto.pictures.kind;

@@ -1,81 +1,64 @@
 //! Where the columns of the table of runs are, and what stands in them.
 
-use ratatui::layout::Rect;
-use unicode_width::UnicodeWidthStr;
-
 use super::state::{PINNED, Runs};
+use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::table::{self, TableLayout};
 use crate::study::analysis::{Column, RunCell, RunTable};
 use crate::table::{Source, Unit};
 
 /// Columns of the window that a text gets at most, where it is not a run's id.
 const WIDEST: usize = 28;
 
-/// A column on the screen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+/// A column that is shown if it has room.
+#[derive(Clone, Debug)]
+pub struct RunColumn {
     /// The index of the column in the table of runs.
     pub column: usize,
     /// Its name, as it is kept.
     pub name: String,
-    /// Its first column of the window, and how many.
-    pub x: u16,
-    pub width: u16,
-    /// What it is sorted by: its place among the sort keys, and whether it descends.
-    pub sorted: Option<(usize, bool)>,
+    /// How it is laid out.
+    pub spec: table::Column,
 }
 
-/// The columns that fit, and how many do not on the left and on the right.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
-    /// The columns on the screen, from left to right.
-    pub places: Vec<Place>,
-    /// How many columns are scrolled out to the left.
-    pub left: usize,
-    /// How many columns there is no room for on the right.
-    pub right: usize,
-}
-
-/// Lays the columns out: the pinned ones, then the others from the first that is not scrolled out, those in which
-/// no run has anything last. The first result is there in any window: what stands before it and has no room beside
-/// it is left out.
-pub fn lay_out(runs: &Runs, table: &RunTable, area: Rect) -> Shown {
-    let (pinned, mut others): (Vec<_>, Vec<_>) =
+/// The columns in their order: the pinned ones, then the others, those in which no run has anything last. The pinned
+/// ones and the first result are there in any window.
+pub fn columns(runs: &Runs, table: &RunTable) -> Vec<RunColumn> {
+    let (mut wanted, mut others): (Vec<_>, Vec<_>) =
         wanted(runs, table).partition(|(_, name)| PINNED.contains(&name.as_str()));
     others.sort_by_key(|(_, name)| runs.empty.contains(name));
-    let left = runs.scroll.min(others.len().saturating_sub(1));
-    let wanted: Vec<_> = pinned.into_iter().chain(others.into_iter().skip(left)).collect();
-    let is_result = |column: usize| {
-        let column = table.columns().get(column);
-        column.is_some_and(|column| matches!(column.field.source, Source::Measure(_)))
+    let is_result = |(column, _): &(usize, String)| {
+        matches!(table.columns()[*column].field.source, Source::Measure(_))
     };
-    let result = wanted.iter().position(|(column, _)| is_result(*column));
-    let reserved = |at: usize| match result.filter(|result| at < *result) {
-        Some(result) => table.columns().get(wanted[result].0).map_or(0, |spec| widths(spec).0 + 1),
-        None => 0,
-    };
-    let mut shown = Shown { left, ..Shown::default() };
-    let mut x = area.x;
-    for (at, (column, name)) in wanted.iter().enumerate() {
-        let Some(spec) = table.columns().get(*column) else { continue };
-        let key = runs.sort.iter().position(|(key, _)| key == name);
+    let result = others.iter().position(is_result).map(|at| wanted.len() + at);
+    let pinned = wanted.len();
+    wanted.extend(others);
+    let column = |(at, (column, name)): (usize, (usize, String))| {
+        let spec = &table.columns()[column];
+        let sorted = runs.sort.iter().position(|(key, _)| *key == name);
+        let mark = sorted.map_or(String::new(), |key| {
+            let number = if key > 0 { (key + 1).to_string() } else { String::new() };
+            format!("{}{number}", if runs.sort[key].1 { "↓" } else { "↑" })
+        });
+        let indent = if name == "run" { "    " } else { "" };
+        let (least, most) = widths(spec);
         // the mark of a later sort key has its number
-        let least = widths(spec).0 + u16::from(key.is_some_and(|key| key > 0));
-        let room = area.right().saturating_sub(x);
-        if room < least + reserved(at) && !PINNED.contains(&name.as_str()) {
-            shown.right += 1;
-            // what follows the results does not stand in the place of one that has no room
-            if result.is_none_or(|result| at >= result) {
-                shown.right = wanted.len() - shown.places.len();
-                break;
-            }
-            continue;
-        }
-        let sorted = key.map(|key| (key, runs.sort[key].1));
-        shown.places.push(Place { column: *column, name: name.clone(), x, width: least, sorted });
-        x += least + 1;
-    }
-    widen(&mut shown.places, table, (area.right() + 1).saturating_sub(x));
-    shown
+        let width = least + u16::from(sorted.is_some_and(|key| key > 0));
+        let spec = table::Column {
+            title: format!("{indent}{}{mark}", spec.field.title).into(),
+            width,
+            right: spec.field.unit.is_number(),
+            spare: u8::from(at >= pinned && Some(at) != result),
+            grows: most - least,
+        };
+        RunColumn { column, name, spec }
+    };
+    wanted.into_iter().enumerate().map(column).collect()
+}
+
+/// The layout of columns in an area of the window.
+pub fn lay_out(runs: &Runs, columns: &[RunColumn], area: Rect) -> TableLayout {
+    let specs: Vec<table::Column> = columns.iter().map(|column| column.spec.clone()).collect();
+    table::lay_out(&specs, area, Some(runs.scroll))
 }
 
 /// The columns to be shown: of each its place in the table, and its name.
@@ -89,20 +72,6 @@ fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)
 pub fn needed(runs: &Runs, table: &RunTable) -> u16 {
     let columns = wanted(runs, table).filter_map(|(column, _)| table.columns().get(column));
     columns.map(|column| widths(column).1 + 1).sum()
-}
-
-/// Gives the room that is left to texts that are cut off, from left to right.
-fn widen(places: &mut [Place], table: &RunTable, mut extra: u16) {
-    let mut shift = 0;
-    for place in places {
-        place.x += shift;
-        let Some(spec) = table.columns().get(place.column) else { continue };
-        let (least, most) = widths(spec);
-        let more = (most - least).min(extra);
-        place.width += more;
-        shift += more;
-        extra -= more;
-    }
 }
 
 /// How many columns of the window a column needs, and can use.

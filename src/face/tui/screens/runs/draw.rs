@@ -6,23 +6,13 @@
 //! | ╭ details ───────────────────────────────────────────────╮ |
 //! ```
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::{Modifier, Style};
-use unicode_width::UnicodeWidthStr;
+use ratatui::text::{self, Span};
 
-use super::columns::{self, Shown};
-use super::over;
+use super::columns::{self, RunColumn};
 use super::state::{Line, Runs};
-use crate::base::text::counted;
 use crate::desk;
-use crate::face::tui::context::Context;
-use crate::face::tui::format::cut;
-use crate::face::tui::layout::cut_top;
-use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{empty, frame, line, put, select, wrap};
-use crate::face::tui::widgets::table::told;
+use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::table::{self, Rows, TableLayout};
 use crate::lab::store::Annotations;
 use crate::table::Record;
 
@@ -39,12 +29,13 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
         return;
     }
     let (top, area, details) = runs.areas(body);
-    let shown = columns::lay_out(runs, &stored.table, area);
+    let columns = columns::columns(runs, &stored.table);
+    let shown = columns::lay_out(runs, &columns, area);
     // a list that is longer than the window says where in it one is
     let rows = usize::from(area.height.saturating_sub(1));
     let place = (runs.lines.len() > rows).then_some(runs.list.selected + 1);
     draw_top(buf, top, runs, cx, (stored, place), &shown);
-    draw_table(buf, area, theme, runs, stored, &shown);
+    draw_table(buf, area, theme, runs, stored, &columns);
     if runs.lines.is_empty() {
         let text = match runs.only_marked {
             true => "no marked run matches the filter",
@@ -56,9 +47,6 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
         draw_details(buf, details, theme, runs, stored);
     }
     runs.filter.draw_offers(buf, top, body, theme);
-    if let Some(over) = &runs.over {
-        over::draw(buf, body, cx, over);
-    }
 }
 
 fn draw_top(
@@ -67,7 +55,7 @@ fn draw_top(
     runs: &Runs,
     cx: &Context,
     (stored, place): (&Snapshot, Option<usize>),
-    shown: &Shown,
+    shown: &TableLayout,
 ) {
     let theme = cx.theme;
     let mut count = format!(" {} of {}", runs.count, counted(stored.records.len(), "run"));
@@ -84,7 +72,7 @@ fn draw_top(
     let x = put(buf, top, top.x, top.y, &count, theme.style(Role::Title)) + 2;
     // what does not fit is told on the right
     let mut right = top.right();
-    let hidden = told(shown.left, shown.right);
+    let hidden = shown.words();
     if top.width > 60 {
         right = right.saturating_sub(hidden.width() as u16);
         put(buf, top, right, top.y, &hidden, theme.style(Role::Dim));
@@ -104,104 +92,74 @@ fn draw_table(
     theme: Theme,
     runs: &Runs,
     stored: &Snapshot,
-    shown: &Shown,
+    columns: &[RunColumn],
 ) {
-    let table = &stored.table;
-    for place in &shown.places {
-        let Some(column) = table.columns().get(place.column) else { continue };
-        let mark = match place.sorted {
-            Some((key, down)) => {
-                let number = if key > 0 { (key + 1).to_string() } else { String::new() };
-                format!("{}{number}", if down { "↓" } else { "↑" })
-            }
-            None => String::new(),
-        };
-        let indent = if column.field.name == "run" { "    " } else { "" };
-        let title = format!("{indent}{}{mark}", column.field.title);
-        let shift = match column.field.unit.is_number() {
-            true => place.width.saturating_sub(title.width() as u16),
-            false => 0,
-        };
-        let cell = Rect::new(place.x, area.y, place.width + 1, 1);
-        put(buf, cell, place.x + shift, area.y, &title, theme.style(Role::Title));
-    }
-    let group = runs.group(table);
+    let specs: Vec<table::Column> = columns.iter().map(|column| column.spec.clone()).collect();
+    let rows = Rows { scrolled: Some(runs.scroll), ..Rows::new(&runs.list, runs.lines.len()) };
+    table::draw(buf, area, theme, &specs, rows, |row, column, width| match runs.lines[row] {
+        Line::Run(row) => cell(runs, stored, row as usize, &columns[column], width, theme),
+        Line::Group { .. } => text::Line::default(),
+    });
+    let group = runs.group(&stored.table).and_then(|at| stored.table.columns().get(at));
     for (index, y) in runs.list.rows(runs.lines.len(), cut_top(area, 1).1) {
-        match &runs.lines[index] {
-            Line::Run(row) => draw_run(buf, y, theme, runs, stored, shown, *row as usize),
-            Line::Group { row, count, running, bad } => {
-                let column = group.and_then(|at| table.columns().get(at));
-                let value = column.map_or(String::new(), |column| {
-                    let value = columns::content(column, *row as usize);
-                    format!("{} {}", column.field.title, if value.is_empty() { "-" } else { &value })
-                });
-                let part = |count: u32, what| match count {
-                    0 => String::new(),
-                    count => format!(", {count} {what}"),
-                };
-                let rest = part(*running, "running") + &part(*bad, "not ok");
-                let runs = if *count == 1 { "run" } else { "runs" };
-                let text = format!("── {value} ── {count} {runs}{rest} ");
-                let fill = usize::from(area.width).saturating_sub(text.width());
-                let text = format!("{text}{}", "─".repeat(fill));
-                put(buf, area, area.x, y, &text, theme.style(Role::Title));
-            }
-        }
-        if index == runs.list.selected {
-            select(buf, area, y, theme);
-        }
+        let Line::Group { row, count, running, bad } = runs.lines[index] else { continue };
+        let value = group.map_or(String::new(), |column| {
+            let value = columns::content(column, row as usize);
+            format!("{} {}", column.field.title, if value.is_empty() { "-" } else { &value })
+        });
+        let part = |count: u32, what| match count {
+            0 => String::new(),
+            count => format!(", {count} {what}"),
+        };
+        let rest = part(running, "running") + &part(bad, "not ok");
+        let runs_of = if count == 1 { "run" } else { "runs" };
+        let text = format!("── {value} ── {count} {runs_of}{rest} ");
+        let fill = usize::from(area.width).saturating_sub(text.width());
+        let role = if index == runs.list.selected { Role::Selected } else { Role::Title };
+        put(buf, area, area.x, y, &format!("{text}{}", "─".repeat(fill)), theme.style(role));
     }
 }
 
-fn draw_run(
-    buf: &mut Buffer,
-    y: u16,
-    theme: Theme,
+/// The cell of a run, with the letters marked that the filter found.
+fn cell(
     runs: &Runs,
     stored: &Snapshot,
-    shown: &Shown,
     row: usize,
-) {
-    let Some(record) = stored.records.get(row) else { return };
-    for place in &shown.places {
-        let Some(column) = stored.table.columns().get(place.column) else { continue };
-        let cell = Rect::new(place.x, y, place.width, 1);
-        let text = columns::content(column, row);
-        let mut x = place.x;
-        let style = match column.field.name.as_ref() {
-            "run" => {
-                let mark = if runs.marked.contains(&record.run) { "● " } else { "  " };
-                let style = theme.status(record.status);
-                x = put(buf, cell, x, y, mark, theme.style(Role::Key));
-                x = put(buf, cell, x, y, &format!("{} ", record.status.glyph()), style);
-                style
-            }
-            "status" => theme.status(record.status),
-            "provenance" => theme.provenance(record.provenance),
-            "tags" => theme.style(Role::Key),
-            _ => theme.style(Role::Text),
-        };
-        if column.field.unit.is_number() {
-            x += place.width.saturating_sub(text.width() as u16);
+    column: &RunColumn,
+    width: u16,
+    theme: Theme,
+) -> text::Line<'static> {
+    let (record, spec) = (&stored.records[row], &stored.table.columns()[column.column]);
+    let text = columns::content(spec, row);
+    let mut spans = Vec::new();
+    let (fitting, style) = match &*column.name {
+        "run" => {
+            let mark = if runs.marked.contains(&record.run) { "● " } else { "  " };
+            let style = theme.status(record.status);
+            spans.push(Span::styled(mark, theme.style(Role::Key)));
+            spans.push(Span::styled(format!("{} ", record.status.glyph()), style));
+            (cut_middle(&text, width.saturating_sub(4)), style)
         }
-        let room = cell.right().saturating_sub(x);
-        let fitting = match &*column.field.name {
-            "run" => cut_middle(&text, room),
-            // what sets runs apart is a value, behind its name
-            "setting" => cut_front(&text, room),
-            _ => cut(&text, room),
-        };
-        let end = put(buf, cell, x, y, &fitting, style);
-        // letters that the filter found
-        for found in runs.bound.highlight(place.column, column, &fitting) {
-            let text = &fitting;
-            let before = text.get(..found.start).unwrap_or_default().width() as u16;
-            let width = text.get(found).unwrap_or_default().width() as u16;
-            let letters = Rect::new(x + before, y, width, 1);
-            let letters = letters.intersection(Rect::new(x, y, end.saturating_sub(x), 1));
-            buf.set_style(letters, Style::new().add_modifier(Modifier::UNDERLINED | Modifier::BOLD));
+        // the end of what sets runs apart is a value, behind its name
+        "setting" => (cut_front(&text, width), theme.style(Role::Text)),
+        "status" => (cut(&text, width), theme.status(record.status)),
+        "provenance" => (cut(&text, width), theme.provenance(record.provenance)),
+        "tags" => (cut(&text, width), theme.style(Role::Key)),
+        _ => (cut(&text, width), theme.style(Role::Text)),
+    };
+    let found = style.add_modifier(Modifier::UNDERLINED | Modifier::BOLD);
+    let mut at = 0;
+    for letters in runs.bound.highlight(column.column, spec, &fitting) {
+        if let (Some(before), Some(part)) =
+            (fitting.get(at..letters.start), fitting.get(letters.clone()))
+        {
+            spans.push(Span::styled(before.to_owned(), style));
+            spans.push(Span::styled(part.to_owned(), found));
+            at = letters.end;
         }
     }
+    spans.push(Span::styled(fitting[at..].to_owned(), style));
+    text::Line::from(spans)
 }
 
 /// The end of a text that is too wide.

@@ -5,12 +5,8 @@ use std::collections::HashSet;
 use super::marked::Marked;
 use super::{Act, Runs, named};
 use crate::base::offer::Offer;
-use crate::base::text::counted;
-use crate::face::tui::context::Context;
 use crate::face::tui::format;
-use crate::face::tui::message::{Effect, StoreTask};
-use crate::face::tui::overlay::Completing;
-use crate::face::tui::snapshot::Snapshot;
+use crate::face::tui::prelude::*;
 use crate::lab::store::Edit;
 
 /// Something done here that can be taken back.
@@ -127,15 +123,11 @@ impl Runs {
         let same = runs.iter().all(|run| stored.annotations.of(run).is_none_or(|a| a.note == note));
         let hint = "it is kept with the run; an empty one takes it away";
         let text = if same { note } else { String::new() };
-        cx.prompt(
-            format!("note on {}", named(&runs)),
-            hint,
-            text,
-            move |screen: &mut Self, typed, cx| {
-                screen.annotate(runs.clone(), Edit::note(typed), cx);
-                Ok(())
-            },
-        );
+        let title = format!("note on {}", named(&runs));
+        cx.prompt(Completing::Nothing, title, hint, text, move |screen: &mut Self, typed, cx| {
+            screen.annotate(runs.clone(), Edit::note(typed), cx);
+            Ok(())
+        });
     }
 
     pub(super) fn ask_for_tags(&self, cx: &mut Context) {
@@ -152,7 +144,7 @@ impl Runs {
         let has = if has.is_empty() { String::new() } else { format!("\nit has: {has}") };
         let hint = format!("words, -word takes one away{has}");
         let title = format!("tag {}", named(&runs));
-        cx.prompt_completing(known, title, hint, "", move |screen: &mut Self, typed, cx| {
+        cx.prompt(known, title, hint, "", move |screen: &mut Self, typed, cx| {
             let edit = Edit::tags(typed).map_err(|error| format::error(&error))?;
             screen.annotate(runs.clone(), edit, cx);
             Ok(())

@@ -10,28 +10,11 @@ pub mod state;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crossterm::event::KeyEvent;
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
-use self::over::Over;
 pub use self::state::Runs;
-use crate::base::offer::Offer;
-use crate::face::tui::action::acts;
-use crate::face::tui::context::Opening;
-use crate::face::tui::context::{Context, Request, SelectedRun};
-use crate::face::tui::format;
-use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
-use crate::face::tui::message::Effect;
-use crate::face::tui::overlay::Completing;
-use crate::face::tui::paper::Subject;
-use crate::face::tui::screen::{Acts, Command, Export, FileKind, Hints, Pointer, PointerKind, Screen};
-use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::widgets::field::FilterBox;
-use crate::face::tui::widgets::list::List;
+use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::table::Place;
 use crate::lab::store::Store;
-use crate::study::analysis::side_by_side;
-use crate::table::Field;
+use crate::table::{Field, Record};
 
 /// More runs than this are not deleted without asking.
 const MANY: usize = 3;
@@ -111,9 +94,7 @@ impl Acts for Runs {
                 }
                 self.rearrange(cx);
             }
-            Act::Columns => {
-                self.over = stored.as_ref().map(|stored| Over::columns(&self.columns, &stored.table));
-            }
+            Act::Columns => self.choose_columns(cx),
             Act::ScrollLeft => self.scroll(-1),
             Act::ScrollRight => self.scroll(1),
             Act::Mark => {
@@ -143,8 +124,8 @@ impl Acts for Runs {
                 }
             }
             Act::SideBySide => {
-                if let Some(two) = self.two(cx) {
-                    self.put_side_by_side(&two, cx);
+                if let Some((two, runs)) = self.two(cx).zip(stored) {
+                    Self::put_side_by_side(&two, &runs, cx);
                 }
             }
             Act::Tag => self.ask_for_tags(cx),
@@ -168,70 +149,26 @@ impl Screen for Runs {
         draw::draw(buf, body, self, cx);
     }
 
-    fn list_area(&self, body: Rect) -> Option<(usize, Rect)> {
-        Some((self.lines.len(), cut_top(self.areas(body).1, 1).1))
-    }
-
-    fn list(&mut self) -> Option<&mut List> {
-        Some(&mut self.list)
-    }
-
-    fn typed(&mut self, key: KeyEvent, cx: &mut Context) -> bool {
-        if self.over.is_some() {
-            self.in_over(key, cx);
-            return true;
-        }
-        false
-    }
-
-    fn taken(&self) -> Option<Hints> {
-        match &self.over {
-            Some(over) => Some(over.hints()),
-            None => self.filter.taken(),
-        }
+    fn list(&mut self, body: Rect) -> Option<ScreenList<'_>> {
+        let area = cut_top(self.areas(body).1, 1).1;
+        Some(ScreenList { len: self.lines.len(), area, list: &mut self.list })
     }
 
     fn filter(&mut self) -> Option<&mut FilterBox> {
         Some(&mut self.filter)
     }
 
-    fn narrow(&mut self, cx: &mut Context) {
-        self.rearrange(cx);
+    fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
+        match input {
+            Input::Mouse(body, event) => return self.point(body, event, cx),
+            Input::Narrow => self.rearrange(cx),
+            Input::Close => self.close(cx),
+            _ => return false,
+        }
+        true
     }
 
-    fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
-        if self.over.is_some() {
-            return true;
-        }
-        match event.kind {
-            PointerKind::Click | PointerKind::DoubleClick => {
-                let table = self.areas(body).1;
-                let header = cut_top(table, 1).0;
-                if !header.contains(event.at) {
-                    return false;
-                }
-                let Some(stored) = cx.stored.clone() else { return false };
-                let shown = columns::lay_out(self, &stored.table, table);
-                let on = |p: &&columns::Place| (p.x..p.x + p.width + 1).contains(&event.at.x);
-                if let Some(place) = shown.places.iter().find(on) {
-                    let unit = state::unit(&stored.table, &place.name);
-                    self.sort_by(&place.name, unit);
-                    self.rearrange(cx);
-                }
-                true
-            }
-            PointerKind::WheelSideways(notches) => {
-                self.scroll(notches);
-                true
-            }
-            _ => false,
-        }
-    }
-
-    fn settle(&mut self, body: Rect, cx: &mut Context) {
-        if let Some(over) = &mut self.over {
-            over.bound(body);
-        }
+    fn settle(&mut self, _body: Rect, cx: &mut Context) {
         if !self.shows_detail(cx.size.0) {
             return;
         }
@@ -252,56 +189,29 @@ impl Screen for Runs {
         }
     }
 
-    fn runs_changed(&mut self, runs: &Arc<Snapshot>, before: Option<&Arc<Snapshot>>, _cx: &mut Context) {
+    fn react(&mut self, news: &News, _cx: &mut Context) {
+        let News::Runs { now: runs, before } = news else { return };
         self.deleting.clear();
         let place = self.list.selected;
-        let held = self.selected(before).map(|record| record.run.clone());
+        let held = self.selected(before.as_ref()).map(|record| record.run.clone());
         self.drop_marks_of_gone(runs);
         self.arrange(Some(runs));
         if let Some(held) = held {
-            // the selection stays on its run, or where that is gone at its place
+            // the selection stays on its run, or at its place if the run is gone
             self.select(&held, runs, place);
         }
     }
 
-    fn experiment(&self, cx: &Context) -> Option<String> {
-        self.selected(cx.stored.as_ref())?.experiment.clone()
-    }
-
-    fn selected_run(&self, cx: &Context) -> Option<SelectedRun> {
-        let record = self.selected(cx.stored.as_ref())?;
-        Some(SelectedRun { spec: record.spec.clone(), run: record.run.clone() })
-    }
-
-    fn close(&mut self, cx: &mut Context) {
-        if self.shows_detail(cx.size.0) {
-            self.detail = Some(false);
-        } else if self.only_marked {
-            self.only_marked = false;
-            self.rearrange(cx);
-        } else if self.filter.drop_text() {
-            self.rearrange(cx);
-        } else {
-            self.unmark(cx);
+    fn status(&self, cx: &Context) -> ScreenStatus {
+        ScreenStatus {
+            hints: self.filter.taken(),
+            experiment: self.selected(cx.stored.as_ref()).and_then(|record| record.experiment.clone()),
+            ..ScreenStatus::default()
         }
     }
 
-    fn remember(&self) -> Option<serde_json::Value> {
-        serde_json::to_value(self.keep()).ok()
-    }
-
-    fn recall(&mut self, kept: &serde_json::Value, cx: &mut Context) {
-        if let Ok(kept) = serde_json::from_value(kept.clone()) {
-            self.take(kept);
-            self.rearrange(cx);
-        }
-    }
-
-    fn command(&self) -> Result<Command, &'static str> {
-        Ok(self.words().into())
-    }
-
-    fn figured(&self, cx: &Context) -> Subject {
+    fn selection(&self, cx: &Context) -> Selection {
+        let run = |record: &Record| SelectedRun { spec: record.spec.clone(), run: record.run.clone() };
         let shown = || {
             let run = |row: u32| Some(cx.stored.as_ref()?.records.get(row as usize)?.run.clone());
             self.rows().filter_map(run).collect::<Vec<_>>()
@@ -311,7 +221,14 @@ impl Screen for Runs {
             (true, false) => Some(shown()),
             (true, true) => None,
         };
-        Subject { runs, ..Subject::default() }
+        Selection {
+            run: self.selected(cx.stored.as_ref()).map(run),
+            figure: Subject { runs, ..Subject::default() },
+        }
+    }
+
+    fn command(&self) -> Result<Command, &'static str> {
+        Ok(self.words().into())
     }
 
     fn export(&self, kind: FileKind, cx: &Context) -> Result<Option<Export>, String> {
@@ -343,6 +260,46 @@ impl Runs {
         (top, table, details)
     }
 
+    fn close(&mut self, cx: &mut Context) {
+        if self.shows_detail(cx.size.0) {
+            self.detail = Some(false);
+        } else if self.only_marked {
+            self.only_marked = false;
+            self.rearrange(cx);
+        } else if self.filter.drop_text() {
+            self.rearrange(cx);
+        } else {
+            self.unmark(cx);
+        }
+    }
+
+    fn point(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
+        match event.kind {
+            PointerKind::Click | PointerKind::DoubleClick => {
+                let table = self.areas(body).1;
+                let header = cut_top(table, 1).0;
+                if !header.contains(event.at) {
+                    return false;
+                }
+                let Some(stored) = cx.stored.clone() else { return false };
+                let columns = columns::columns(self, &stored.table);
+                let shown = columns::lay_out(self, &columns, table);
+                let on = |place: &&Place| (place.x..=place.x + place.width).contains(&event.at.x);
+                if let Some(place) = shown.places.iter().find(on) {
+                    let name = &columns[place.column].name;
+                    self.sort_by(name, state::unit(&stored.table, name));
+                    self.rearrange(cx);
+                }
+                true
+            }
+            PointerKind::WheelSideways(notches) => {
+                self.scroll(notches);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Chooses and orders anew.
     fn rearrange(&mut self, cx: &Context) {
         self.arrange(cx.stored.as_deref());
@@ -370,36 +327,29 @@ impl Runs {
         }
     }
 
-    fn put_side_by_side(&mut self, two: &[String; 2], cx: &mut Context) {
-        let Some(runs) = cx.stored.clone() else { return };
-        let place = |run: &String| runs.records.iter().position(|record| record.run == *run);
-        let (Some(a), Some(b)) = (place(&two[0]), place(&two[1])) else { return };
-        self.over = Some(Over::SideBySide { both: None, scroll: 0 });
-        let work = move |_: &_| side_by_side(&runs.records, a, b);
-        cx.ask("side by side", work, |screen: &mut Self, both, cx| match cx.told(both) {
-            None => screen.over = None,
-            Some(both) => {
-                // unless it was closed meanwhile
-                if let Some(Over::SideBySide { both: shown, .. }) = &mut screen.over {
-                    *shown = Some(Box::new(both));
-                }
-            }
-        });
-    }
-
     fn ask_for_a_column(&self, cx: &mut Context) {
         let Some(stored) = cx.stored.clone() else { return };
-        let offer = |field: &Field| Offer::new(field.short(), field.title.clone());
-        let offers = stored.table.shown().map(|column| offer(&column.field));
-        let known = Completing::Words(offers.collect());
-        let hint = "any column, shown or not";
-        cx.prompt_completing(known, "sort by", hint, "", move |screen: &mut Self, typed, cx| {
-            let at = stored.table.column(typed.trim()).map_err(|error| format::error(&error))?;
-            let field = &stored.table.columns()[at].field;
-            screen.sort_by(&field.name, field.unit);
-            screen.rearrange(cx);
-            Ok(())
-        });
+        let line = |field: &Field| (field.short().to_owned(), field.title.to_string());
+        let lines: Vec<_> = stored.table.shown().map(|column| line(&column.field)).collect();
+        let names: Vec<String> = lines.iter().map(|line| line.0.clone()).collect();
+        // other names of a column are known, too
+        let known = Arc::clone(&stored);
+        let literal = move |typed: &str, nothing_matches: bool| {
+            let column = known.table.column(typed.trim()).ok().filter(|_| nothing_matches)?;
+            Some(format!("Enter sorts by {}", known.table.columns()[column].field.title))
+        };
+        let take = move |screen: &mut Self, chosen, cx: &mut Context| {
+            let name = match chosen {
+                Chosen::Line(at) => names[at].clone(),
+                Chosen::Text(typed) => typed,
+            };
+            if let Ok(at) = stored.table.column(name.trim()) {
+                let field = &stored.table.columns()[at].field;
+                screen.sort_by(&field.name, field.unit);
+                screen.rearrange(cx);
+            }
+        };
+        cx.pick("sort by: any column, shown or not", lines, literal, take);
     }
 }
 

@@ -9,10 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::columns;
 use super::edits::Done;
 use super::marked::Marked;
-use super::over::Over;
-use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::widgets::field::FilterBox;
-use crate::face::tui::widgets::list::List;
+use crate::face::tui::prelude::*;
 use crate::study::analysis::filter::Bound;
 use crate::study::analysis::{RunCell, RunTable};
 use crate::table::{Record, Status, Unit};
@@ -101,8 +98,6 @@ pub struct Runs {
     pub grouped: bool,
     /// Runs that are being deleted: no longer shown.
     pub deleting: HashSet<String>,
-    /// What lies on the page.
-    pub over: Option<Over>,
 }
 
 impl Default for Runs {
@@ -125,38 +120,31 @@ impl Default for Runs {
             done: Vec::new(),
             grouped: false,
             deleting: HashSet::new(),
-            over: None,
         }
     }
 }
 
-/// What of this screen outlives the workbench.
+/// Order, columns and details, kept until the workbench is opened again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Kept {
-    /// Columns that decide the order, and whether each descends.
-    pub sort: Vec<(String, bool)>,
-    /// The names of the columns shown, from left to right.
-    pub columns: Vec<String>,
-    /// Whether rows are grouped.
-    pub grouped: bool,
-    /// Whether details are shown, where the user has said so.
-    pub detail: Option<bool>,
+pub struct KeptRuns {
+    sort: Vec<(String, bool)>,
+    columns: Vec<String>,
+    grouped: bool,
+    detail: Option<bool>,
 }
 
-impl Runs {
-    /// What is to be kept.
-    pub fn keep(&self) -> Kept {
-        Kept {
-            sort: self.sort.clone(),
-            columns: self.columns.clone(),
-            grouped: self.grouped,
-            detail: self.detail,
-        }
+impl Kept for Runs {
+    type Kept = KeptRuns;
+
+    fn keep(&self) -> Option<KeptRuns> {
+        let Self { sort, columns, grouped, detail, .. } = self;
+        let (sort, columns) = (sort.clone(), columns.clone());
+        Some(KeptRuns { sort, columns, grouped: *grouped, detail: *detail })
     }
 
-    /// Takes over what was kept; what no longer makes sense is passed over when rows are arranged.
-    pub fn take(&mut self, kept: Kept) {
+    /// Columns that no longer exist are skipped when rows are arranged.
+    fn restore(&mut self, kept: KeptRuns, cx: &mut Context) {
         if !kept.sort.is_empty() {
             self.sort = kept.sort;
             self.sort.truncate(SORT_KEYS);
@@ -165,8 +153,11 @@ impl Runs {
             self.columns = with_pinned(kept.columns);
         }
         (self.grouped, self.detail) = (kept.grouped, kept.detail);
+        self.rearrange(cx);
     }
+}
 
+impl Runs {
     /// Whether the details of the selected run are shown in so many columns.
     pub fn shows_detail(&self, columns: u16) -> bool {
         self.detail.unwrap_or(columns >= self.needed.saturating_add(DETAILS))

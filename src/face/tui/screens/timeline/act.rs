@@ -9,9 +9,7 @@ use super::state::target::{FORMS, Target};
 use super::state::{Line, Timeline, View};
 use super::{Act, ask, lists, stretch};
 use crate::desk::offers;
-use crate::face::tui::context::{Context, Opening};
-use crate::face::tui::message::Effect;
-use crate::face::tui::overlay::Completing;
+use crate::face::tui::prelude::*;
 
 /// Why a trace has no prediction.
 const UNKNOWN: &str = "an imported trace does not tell what was run: nothing can be predicted; name an architecture to rewire it as";
@@ -37,7 +35,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
                 view.panel = Some(Panel::Verdict { lines, list });
             }
         },
-        Act::GoTo => cx.prompt("go to", FORMS, "", go_to),
+        Act::GoTo => cx.prompt(Completing::Nothing, "go to", FORMS, "", go_to),
         Act::Ghost if view.has_ghost() => {
             view.remove();
         }
@@ -50,7 +48,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
             };
             let names =
                 Completing::Words(names.iter().flat_map(|name| offers::axis_values(name)).collect());
-            cx.prompt_completing(names, title, hint, text, beneath);
+            cx.prompt(names, title, hint, text, beneath);
         }
         Act::CopyNumbers => match stretch::text(view) {
             Some(text) => {

@@ -12,6 +12,7 @@ use super::state::prediction::{Prediction, Rewired};
 use super::state::scope::{Counted, Part, Scope};
 use super::state::{Matches, Pane, TraceIndex, View};
 use super::{Timeline, lists};
+use crate::base::error::Result;
 use crate::desk;
 use crate::face::tui::context::Context;
 use crate::face::tui::task::Stop;
@@ -127,34 +128,19 @@ fn judge(view: &View, cx: &mut Context) {
 
 /// Asks for the table beneath the lanes, and for the totals of what is searched for.
 fn count(view: &View, cx: &mut Context) {
-    let index = || Arc::clone(&view.pane().index);
     match &view.panel {
-        Some(Panel::Operations(operations)) => {
-            let (pane, part, index) = (view.focus, operations.scope.part(view), index());
-            let key = (pane, part.clone());
-            let work = move |_: &Stop| {
-                let table = Arc::new(part.operations(&index));
-                Ok(Counted { pane, part, table })
-            };
-            cx.follow(OPERATIONS, &key, work, |timeline: &mut Timeline, counted, cx| {
-                let panel = timeline.view.as_mut().and_then(|view| view.panel.as_mut()?.operations());
-                if let Some((panel, counted)) = panel.zip(cx.told(counted)) {
-                    panel.counted = Some(counted);
-                    panel.arrange();
+        Some(Panel::Operations(shown)) => {
+            count_part(view, cx, OPERATIONS, shown.scope, Part::operations, |panel, counted| {
+                if let Some(shown) = panel.operations() {
+                    shown.counted = Some(counted);
+                    shown.arrange();
                 }
             });
         }
-        Some(Panel::Stretches(stretches)) => {
-            let (pane, part, index) = (view.focus, stretches.scope.part(view), index());
-            let key = (pane, part.clone());
-            let work = move |_: &Stop| {
-                let table = Arc::new(part.stretches(&index));
-                Ok(Counted { pane, part, table })
-            };
-            cx.follow(STRETCHES, &key, work, |timeline: &mut Timeline, counted, cx| {
-                let panel = timeline.view.as_mut().and_then(|view| view.panel.as_mut());
-                if let (Some(Panel::Stretches(panel)), Some(counted)) = (panel, cx.told(counted)) {
-                    panel.counted = Some(counted);
+        Some(Panel::Stretches(shown)) => {
+            count_part(view, cx, STRETCHES, shown.scope, Part::stretches, |panel, counted| {
+                if let Panel::Stretches(shown) = panel {
+                    shown.counted = Some(counted);
                 }
             });
         }
@@ -175,6 +161,29 @@ fn count(view: &View, cx: &mut Context) {
             });
         }
     }
+}
+
+/// Asks for a table of a part of the trace, which the list beneath the lanes takes.
+fn count_part<T: Send + Sync + 'static>(
+    view: &View,
+    cx: &mut Context,
+    slot: &'static str,
+    scope: Scope,
+    table: fn(&Part, &TraceIndex) -> T,
+    take: fn(&mut Panel, Counted<T>),
+) {
+    let (pane, part, index) = (view.focus, scope.part(view), Arc::clone(&view.pane().index));
+    let key = (pane, part.clone());
+    let work = move |_: &Stop| {
+        let table = Arc::new(table(&part, &index));
+        Ok(Counted { pane, part, table })
+    };
+    cx.follow(slot, &key, work, move |timeline: &mut Timeline, counted, cx| {
+        let panel = timeline.view.as_mut().and_then(|view| view.panel.as_mut());
+        if let Some((panel, counted)) = panel.zip(cx.told(counted)) {
+            take(panel, counted);
+        }
+    });
 }
 
 /// Asks what `key` says of the trace of a pane, which takes the answer.
@@ -230,25 +239,23 @@ pub fn end_search(view: &mut View, cx: &mut Context) {
     }
 }
 
-/// Simulates a run, at least up to the decode step `step`, to show what should have been beneath it.
+/// Simulates a run, at least up to the decode step `step`, to show the prediction beneath it.
 pub fn predict(on: Prediction, run: Spec, step: u32, cx: &mut Context) {
-    cx.ask(
-        PREDICTION,
-        move |_| on.simulate(&run, step),
-        |timeline: &mut Timeline, ghost, cx| {
-            if let Some((view, (index, on))) = timeline.view.as_mut().zip(cx.told(ghost)) {
-                view.add_ghost(index, on);
-                forget(cx);
-            }
-        },
-    );
+    show_ghost(cx, move || on.simulate(&run, step));
 }
 
 /// Rewires the step of a trace that is looked at (its key, and a time of the trace in ns), to show it beneath.
 pub fn rewire(as_what: Rewired, index: Arc<TraceIndex>, step: (Option<StepKey>, i64), cx: &mut Context) {
+    show_ghost(cx, move || as_what.step(&index, step));
+}
+
+fn show_ghost(
+    cx: &mut Context,
+    work: impl FnOnce() -> Result<(Arc<TraceIndex>, String)> + Send + 'static,
+) {
     cx.ask(
         PREDICTION,
-        move |_| as_what.step(&index, step),
+        move |_| work(),
         |timeline: &mut Timeline, ghost, cx| {
             if let Some((view, (index, on))) = timeline.view.as_mut().zip(cx.told(ghost)) {
                 view.add_ghost(index, on);

@@ -1,11 +1,6 @@
 //! Screen 4: what the lanes did. See [`super::layout::TimelineAreas`] for where things are; what is under the
 //! cursor is told by [`super::info`].
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::{Modifier, Style};
-use unicode_width::UnicodeWidthStr;
-
 use super::Timeline;
 use super::layout::{self, LANE_LABEL, PaneAreas};
 use super::state::path::CriticalPath;
@@ -13,16 +8,11 @@ use super::state::select::MARKS;
 use super::{ask, info, lists, overview, stretch};
 use crate::base::text::rank_list;
 use crate::face::tui::action::Action;
-use crate::face::tui::context::Context;
-use crate::face::tui::format::{cut, ns, percent};
-use crate::face::tui::layout::cut_left;
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::runs;
 use crate::face::tui::screens::timeline::state::window::Window;
 use crate::face::tui::screens::timeline::state::{Line, Pane, View};
-use crate::face::tui::state::Tab;
-use crate::face::tui::theme::{Role, Theme};
 use crate::face::tui::widgets::lanes::{self, Canvas, ticks};
-use crate::face::tui::widgets::paint::{empty, line, put};
 use crate::plan::Lane;
 use crate::study::analysis::Varied;
 

@@ -120,53 +120,6 @@ fn opening(rules: Option<&String>, recording: Option<&String>) -> Vec<String> {
     options.filter_map(|(option, value)| Some([option.to_owned(), value?.clone()])).flatten().collect()
 }
 
-/// What is open and which stretch of it is seen. A prediction is not kept: it is simulated on demand.
-pub fn remember(view: &View) -> Option<serde_json::Value> {
-    let runs = || view.panes.iter().filter(|pane| pane.ghost.is_none());
-    let sources: Option<Vec<String>> = runs().map(|pane| pane.index.source()).collect();
-    let rules: Vec<Option<&str>> = runs().map(|pane| pane.index.rules.as_deref()).collect();
-    let recordings: Vec<Option<&str>> = runs().map(|pane| pane.index.recording.as_deref()).collect();
-    let above = &view.panes[0];
-    let window = above.window(view.window);
-    let since = |time: i64| time.saturating_sub(above.index.zero);
-    Some(serde_json::json!({
-        "sources": sources?,
-        "rules": rules,
-        "recordings": recordings,
-        "window": [since(window.from), since(window.to)],
-    }))
-}
-
-/// A trace, by what opens it, the rules that classify it, and its recording.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptTrace {
-    pub source: String,
-    pub rules: Option<String>,
-    pub recording: Option<String>,
-}
-
-/// Traces, and a stretch (ns since the first one's first start).
-pub type Kept = (Vec<KeptTrace>, Option<(i64, i64)>);
-
-/// The traces that were open, and the stretch (ns since the first's start) that was seen; `None` where
-/// that cannot be read.
-pub fn recall(kept: &serde_json::Value) -> Option<Kept> {
-    let sources = kept.get("sources")?.as_array()?.iter().map(|source| source.as_str());
-    let sources: Vec<String> = sources.map(|source| source.map(str::to_owned)).collect::<Option<_>>()?;
-    let times = kept.get("window").and_then(|window| {
-        let [from, to] = window.as_array()?.as_slice() else { return None };
-        from.as_i64().zip(to.as_i64())
-    });
-    let usable = (1..=2).contains(&sources.len()) && sources.iter().all(|source| !source.is_empty());
-    let of = |key: &str, at: usize| Some(kept.get(key)?.get(at)?.as_str()?.to_owned());
-    let opened = sources.into_iter().enumerate().map(|(at, source)| KeptTrace {
-        source,
-        rules: of("rules", at),
-        recording: of("recordings", at),
-    });
-    usable.then(|| (opened.collect(), times.filter(|(from, to)| from < to)))
-}
-
 /// `overlap RUN --from --to` of the stretch where there is one; else the timeline at the same window.
 pub fn command(view: &View) -> Option<Vec<String>> {
     if let Some(words) = list_command(view).filter(|_| view.pane().ghost.is_none()) {

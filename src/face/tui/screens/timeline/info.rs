@@ -1,16 +1,11 @@
 //! What is under the cursor of the timeline, in words: an operation, a range, exposed communication.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use unicode_width::UnicodeWidthStr;
-
 use super::draw::seconds;
 use super::lists::legend;
 use crate::base::text::fitting_name;
-use crate::face::tui::format::{digits, ns, si};
+use crate::face::tui::format::si;
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::{Line, Pane, View};
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{frame, line, put, wrap};
 use crate::plan::{Lane, Quantity};
 use crate::study::analysis::LaneTotal;
 use crate::trace::Span;

@@ -1,11 +1,9 @@
 //! Where things are on the timeline: shared by those who draw and by those who ask what was clicked.
 
-use ratatui::layout::Rect;
-
 use super::lists::legend::MARKS;
 use super::state::panel::Panel;
 use super::{Timeline, info, stretch};
-use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
+use crate::face::tui::prelude::*;
 
 /// The parts of the timeline.
 ///

@@ -22,11 +22,12 @@ use ratatui::layout::Rect;
 use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, Opening, Request};
 use crate::face::tui::layout::cut_left;
-use crate::face::tui::screen::{Acts, Command, Export, FileKind, NO_COMMAND, Pointer, Screen};
-use crate::face::tui::state::Tab;
+use crate::face::tui::screen::{Acts, Command, Export, FileKind, Input, NO_COMMAND, Screen};
+use crate::face::tui::update::page_rows;
 use crate::face::tui::widgets::field::Typed;
 
 pub use state::Timeline;
+use state::View;
 use state::panel::Panel;
 
 acts! {
@@ -97,91 +98,32 @@ impl Screen for Timeline {
         draw::draw(buf, body, self, cx);
     }
 
-    fn step(&mut self, rows: isize, _cx: &mut Context) {
-        let Some(view) = &mut self.view else { return };
-        let differences = view.differences.clone();
-        match &mut view.panel {
-            Some(panel) => {
-                let len = panel.rows(differences.as_deref());
-                panel.list().move_by(rows, len);
+    fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
+        let body = cx.body();
+        match (input, &mut self.view) {
+            (Input::Mouse(body, event), _) => return pointer::point(self, body, event).is_some(),
+            (_, None) => return false,
+            (Input::Key(key), Some(view)) => return typed(view, key, cx),
+            (Input::Paste(text), Some(view)) => return pasted(view, text, cx),
+            (Input::Step(rows), Some(view)) => step(view, rows),
+            (Input::Page(pages), Some(_)) => {
+                let Some(areas) = layout::open(self, body) else { return false };
+                let Some(view) = &mut self.view else { return false };
+                let area = match view.panel {
+                    Some(_) => Some(lists::rows(areas.panel, view)),
+                    None => areas.panes.get(view.focus).map(|pane| pane.lines),
+                };
+                step(view, pages * area.map_or(4, page_rows));
             }
-            None => view.move_line(rows),
-        }
-    }
-
-    fn rows_of_a_page(&self, cx: &Context) -> isize {
-        let lines = || {
-            let areas = layout::open(self, cx.body())?;
-            let view = self.view.as_ref()?;
-            if view.panel.is_some() {
-                return Some(lists::rows(areas.panel, view));
-            }
-            areas.panes.get(view.focus).map(|pane| pane.lines)
-        };
-        lines().map_or(4, |area| isize::from(area.height as i16 - 1).max(1))
-    }
-
-    fn typed(&mut self, key: KeyEvent, cx: &mut Context) -> bool {
-        let Some(view) = &mut self.view else { return false };
-        if let Some(operations) = view.panel.as_mut().and_then(Panel::operations)
-            && let Some(typed) = operations.filter.key(key)
-        {
-            if typed == Typed::Changed {
-                operations.arrange();
-            }
-            return true;
-        }
-        match (view.search.line.key(key), key.code) {
-            (None, _) => return false,
-            (Some(Typed::Changed), KeyCode::Esc) => ask::end_search(view, cx),
-            (Some(Typed::Changed), _) => ask::search(view, cx),
-            (Some(Typed::Kept), KeyCode::Enter) => view.go_to_found(),
-            _ => {}
+            (Input::Close, Some(view)) => close(view, cx),
+            (Input::Narrow, Some(_)) => return false,
         }
         true
     }
 
-    fn paste(&mut self, text: &str, cx: &mut Context) -> bool {
-        let Some(view) = &mut self.view else { return false };
-        if let Some(operations) = view.panel.as_mut().and_then(Panel::operations)
-            && operations.filter.paste(text)
-        {
-            operations.arrange();
-            return true;
-        }
-        let typing = view.search.line.paste(text);
-        if typing {
-            ask::search(view, cx);
-        }
-        typing
-    }
-
-    fn pointer(&mut self, body: Rect, event: Pointer, _cx: &mut Context) -> bool {
-        pointer::point(self, body, event).is_some()
-    }
-
-    fn close(&mut self, cx: &mut Context) {
-        let Some(view) = &mut self.view else { return };
-        if let Some(operations) = view.panel.as_mut().and_then(Panel::operations)
-            && operations.filter.drop_text()
-        {
-            return operations.arrange();
-        }
-        if view.panel.take().is_some() {
-            return;
-        }
-        if !view.search.line.value().is_empty() {
-            ask::end_search(view, cx);
-        } else {
-            view.unselect();
-        }
-    }
-
     fn settle(&mut self, body: Rect, cx: &mut Context) {
-        if cx.tab == Tab::Timeline
-            && let Some(kept) = self.kept.take()
-        {
-            self.open_kept(&kept, cx);
+        if let Some(kept) = self.kept.take() {
+            self.open_kept(kept, cx);
         }
         let Some(areas) = layout::open(self, body) else { return };
         let Some(view) = &mut self.view else { return };
@@ -210,21 +152,70 @@ impl Screen for Timeline {
         Ok(Command { words, beyond: export::beyond_command(view) })
     }
 
-    fn remember(&self) -> Option<serde_json::Value> {
-        self.view.as_ref().map_or_else(|| self.kept.clone(), export::remember)
-    }
-
-    fn recall(&mut self, kept: &serde_json::Value, cx: &mut Context) {
-        match cx.tab {
-            Tab::Timeline => self.open_kept(kept, cx),
-            _ => self.kept = Some(kept.clone()),
-        }
-    }
-
     fn export(&self, kind: FileKind, _cx: &Context) -> Result<Option<Export>, String> {
         match &self.view {
             Some(view) => export::export(view, kind).map(Some),
             None => Ok(None),
         }
+    }
+}
+
+/// Moves by rows of the list beneath the lanes, else by lines.
+fn step(view: &mut View, rows: isize) {
+    let differences = view.differences.clone();
+    match &mut view.panel {
+        Some(panel) => {
+            let len = panel.rows(differences.as_deref());
+            panel.list().move_by(rows, len);
+        }
+        None => view.move_line(rows),
+    }
+}
+
+/// A key for the line that is typed; false if none is.
+fn typed(view: &mut View, key: KeyEvent, cx: &mut Context) -> bool {
+    if let Some(operations) = view.panel.as_mut().and_then(Panel::operations)
+        && let Some(typed) = operations.filter.key(key)
+    {
+        if typed == Typed::Changed {
+            operations.arrange();
+        }
+        return true;
+    }
+    match (view.search.line.key(key), key.code) {
+        (None, _) => return false,
+        (Some(Typed::Changed), KeyCode::Esc) => ask::end_search(view, cx),
+        (Some(Typed::Changed), _) => ask::search(view, cx),
+        (Some(Typed::Kept), KeyCode::Enter) => view.go_to_found(),
+        _ => {}
+    }
+    true
+}
+
+fn pasted(view: &mut View, text: &str, cx: &mut Context) -> bool {
+    if let Some(operations) = view.panel.as_mut().and_then(Panel::operations)
+        && operations.filter.paste(text)
+    {
+        operations.arrange();
+        return true;
+    }
+    let typing = view.search.line.paste(text);
+    if typing {
+        ask::search(view, cx);
+    }
+    typing
+}
+
+/// Closes the list beneath the lanes, else ends the search, else takes the selection away.
+fn close(view: &mut View, cx: &mut Context) {
+    if let Some(operations) = view.panel.as_mut().and_then(Panel::operations)
+        && operations.filter.drop_text()
+    {
+        operations.arrange();
+    } else if view.panel.take().is_some() {
+    } else if view.search.line.value().is_empty() {
+        view.unselect();
+    } else {
+        ask::end_search(view, cx);
     }
 }

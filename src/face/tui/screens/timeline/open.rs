@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use super::state::{Timeline, TraceIndex, View};
-use super::{ask, export};
+use super::ask;
+use super::state::{KeptTimeline, Timeline, TraceIndex, View};
 use crate::base::error::Result;
 use crate::desk::{self, OpenOptions, Opened};
 use crate::face::tui::action::Action;
-use crate::face::tui::context::{Context, Opening};
-use crate::face::tui::state::Tab;
+use crate::face::tui::prelude::*;
 use crate::lab::store::Store;
 use crate::table::Record;
 
@@ -56,19 +55,24 @@ impl Timeline {
         );
     }
 
-    /// Opens what was open when the workbench was left, as far as that can be read.
-    pub fn open_kept(&mut self, kept: &serde_json::Value, cx: &mut Context) {
-        let Some((sources, window)) = export::recall(kept) else { return };
-        let names: Vec<&str> = sources.iter().map(|kept| kept.source.as_str()).collect();
-        let what = names.join(" and ");
-        let open = |store: &Store| {
-            let open = |kept: export::KeptTrace| {
-                let (rules, recording) = (kept.rules.as_deref(), kept.recording.as_deref());
-                desk::open(&kept.source, store, OpenOptions { rules, recording, upto: None })
+    /// Opens the traces that were open when the workbench was left.
+    pub fn open_kept(&mut self, kept: KeptTimeline, cx: &mut Context) {
+        if !kept.is_usable() {
+            return;
+        }
+        let names = kept.sources.join(" and ");
+        let KeptTimeline { sources, rules, recordings, window } = kept;
+        let open = move |store: &Store| {
+            let open = |(at, source): (usize, &String)| {
+                let of = |all: &'_ [Option<String>]| all.get(at).cloned().flatten();
+                let (rules, recording) = (of(&rules), of(&recordings));
+                let (rules, recording) = (rules.as_deref(), recording.as_deref());
+                desk::open(source, store, OpenOptions { rules, recording, upto: None })
             };
-            sources.into_iter().map(open).collect()
+            sources.iter().enumerate().map(open).collect()
         };
-        self.open(what, Opening::Alone(window), open, cx);
+        let window = window.filter(|(from, to)| from < to);
+        self.open(names, Opening::Alone(window), open, cx);
     }
 
     /// Opens one trace, or two to be shown under one another. `what`: the user waits for it.

@@ -1,16 +1,10 @@
 //! Draws the whole trace in a row, with the window marked: where to look, and where one is.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Modifier;
-
 use super::layout::LANE_LABEL;
 use super::state::overview::Density;
 use super::state::{Pane, View};
-use crate::face::tui::format::{cut, ns};
-use crate::face::tui::layout::{cut_left, cut_top};
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{self, put};
+use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::paint;
 use crate::face::tui::widgets::shade::{self, Mark, Shares};
 
 /// What a row shows.

@@ -1,10 +1,7 @@
 //! The mouse on the timeline: clicks, drags and the wheel, on lanes, on the overview, on lists.
 
-use ratatui::layout::{Position, Rect};
-
 use super::{Timeline, layout, lists, overview};
-use crate::face::tui::layout::cut_left;
-use crate::face::tui::screen::{Pointer, PointerKind};
+use crate::face::tui::prelude::*;
 
 /// Does what the mouse asks; `None` where nothing of the timeline is there.
 pub fn point(timeline: &mut Timeline, body: Rect, event: Pointer) -> Option<()> {

@@ -1,17 +1,11 @@
 //! The numbers of a stretch of time in words: the selection's, or those from mark A to mark B.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use unicode_width::UnicodeWidthStr;
-
 use super::draw::seconds;
 use super::info::fitted;
 use super::state::measure::Measured;
 use super::state::window::Window;
 use super::state::{Pane, View};
-use crate::face::tui::format::{digits, ns, percent};
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{frame, line, put};
+use crate::face::tui::prelude::*;
 
 /// The numbers in lines that are wrapped where they are drawn; none until they are counted.
 pub fn content(view: &View) -> Vec<String> {

@@ -19,7 +19,7 @@ use crate::face::tui::context::Opening;
 use crate::face::tui::format::ns;
 use crate::face::tui::layout::cut_left;
 use crate::face::tui::message::{Effect, Message};
-use crate::face::tui::screen::{FileKind, Screen};
+use crate::face::tui::screen::{AnyScreen as _, FileKind, Kept as _, Screen};
 use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, imported, spec, trace};
 use crate::face::tui::theme::Theme;
@@ -29,8 +29,6 @@ use crate::run::{PlanBackend, Shared};
 use crate::table::{Backend, P2p, Spec};
 use crate::trace::Trace;
 use crate::trace::overlap::Selection;
-
-const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
 fn with(traces: Vec<TraceIndex>, (columns, rows): (u16, u16)) -> Driver {
     let mut driver = Driver::full(columns, rows);
@@ -121,38 +119,36 @@ fn measured() -> TraceIndex {
 
 #[test]
 fn looks() {
-    for size in SIZES {
-        let name = |what: &str| format!("{what}_{}x{}", size.0, size.1);
-        let mut driver = with(vec![trace()], size);
-        keys(&mut driver, "(");
-        keys(&mut driver, "v");
-        press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
-        insta::assert_snapshot!(name("selection"), driver.screen());
-        let mut driver = with(vec![simulated(|_| {})], size);
-        keys(&mut driver, "p");
-        insta::assert_snapshot!(name("critical_path"), driver.screen());
-        keys(&mut driver, "..e");
-        insta::assert_snapshot!(name("dependencies"), driver.screen());
-        let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
-        let mut driver = with(vec![simulated(|_| {}), ladder], size);
-        keys(&mut driver, "Cc");
-        press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
-        insta::assert_snapshot!(name("differences"), driver.screen());
-        let mut driver = with(vec![imported()], size);
-        keys(&mut driver, "OW");
-        insta::assert_snapshot!(name("operations"), driver.screen());
-        keys(&mut driver, "E");
-        insta::assert_snapshot!(name("exposed"), driver.screen());
-        keys(&mut driver, "L");
-        insta::assert_snapshot!(name("legend"), driver.screen());
-        let mut driver = with(vec![measured()], size);
-        keys(&mut driver, "V");
-        insta::assert_snapshot!(name("verdict"), driver.screen());
-        keys(&mut driver, "Vg");
-        insta::assert_snapshot!(name("ghost_asked"), driver.screen());
-        press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
-        insta::assert_snapshot!(name("ghost"), driver.screen());
-    }
+    let name = |what: &str| format!("{what}_120x40");
+    let mut driver = with(vec![trace()], (120, 40));
+    keys(&mut driver, "(");
+    keys(&mut driver, "v");
+    press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
+    insta::assert_snapshot!(name("selection"), driver.screen());
+    let mut driver = with(vec![simulated(|_| {})], (120, 40));
+    keys(&mut driver, "p");
+    insta::assert_snapshot!(name("critical_path"), driver.screen());
+    keys(&mut driver, "..e");
+    insta::assert_snapshot!(name("dependencies"), driver.screen());
+    let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
+    let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
+    keys(&mut driver, "Cc");
+    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    insta::assert_snapshot!(name("differences"), driver.screen());
+    let mut driver = with(vec![imported()], (120, 40));
+    keys(&mut driver, "OW");
+    insta::assert_snapshot!(name("operations"), driver.screen());
+    keys(&mut driver, "E");
+    insta::assert_snapshot!(name("exposed"), driver.screen());
+    keys(&mut driver, "L");
+    insta::assert_snapshot!(name("legend"), driver.screen());
+    let mut driver = with(vec![measured()], (120, 40));
+    keys(&mut driver, "V");
+    insta::assert_snapshot!(name("verdict"), driver.screen());
+    keys(&mut driver, "Vg");
+    insta::assert_snapshot!(name("ghost_asked"), driver.screen());
+    press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
+    insta::assert_snapshot!(name("ghost"), driver.screen());
 }
 
 #[test]
@@ -451,11 +447,8 @@ fn rules_stay_with_the_trace_that_they_classify() {
     };
     let start = "ladderscope timeline 'my trace.json' --rules hta";
     assert!(copied(&mut driver).0.starts_with(start));
-    let kept = driver.state.timeline.remember().expect("something is open");
-    let (sources, _) = super::export::recall(&kept).expect("it can be read");
-    let kept =
-        |rules, recording| super::export::KeptTrace { source: "my trace.json".into(), rules, recording };
-    assert_eq!(sources, [kept(hta(), None)]);
+    let kept = driver.state.timeline.keep().expect("something is open");
+    assert_eq!((kept.sources, kept.rules), (vec!["my trace.json".to_owned()], vec![hta()]));
     let mut two = with(vec![of(None), of(hta())], (200, 40));
     let (command, told) = copied(&mut two);
     assert!(command.starts_with("ladderscope timeline 'my trace.json' 'my trace.json' --rules hta"));
@@ -474,9 +467,8 @@ fn a_recording_stays_with_the_trace_that_was_opened_from_it() {
     let effects = driver.press(KeyCode::Char('Y'));
     let [Effect::Copy(command)] = &effects[..] else { panic!("{effects:?}") };
     assert!(command.starts_with("ladderscope timeline traces --recording step_12"), "{command}");
-    let kept = driver.state.timeline.remember().expect("something is open");
-    let (sources, _) = super::export::recall(&kept).expect("it can be read");
-    assert_eq!(sources[0].recording, recording());
+    let kept = driver.state.timeline.keep().expect("something is open");
+    assert_eq!(kept.recordings, [recording()]);
 }
 
 #[test]

@@ -3,18 +3,10 @@
 
 use std::sync::Arc;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::Modifier;
-
 use super::state::{StripView, WhatIf, letter};
 use super::strip;
-use crate::face::tui::context::Context;
-use crate::face::tui::format::{cut, digits, percent};
-use crate::face::tui::layout::{cut_bottom, cut_left, cut_top};
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::whatif::Act;
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::{line, put, select, wrap};
 use crate::face::tui::widgets::scatter::{Plot, mark};
 use crate::face::tui::widgets::shade;
 use crate::study::analysis::XAxis;

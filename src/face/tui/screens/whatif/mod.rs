@@ -20,11 +20,13 @@ use crate::desk::offers;
 use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, Request, SelectedRun};
 use crate::face::tui::format;
-use crate::face::tui::overlay::Completing;
-use crate::face::tui::screen::{Acts, Command, Export, FileKind, Pointer, PointerKind, Screen};
+use crate::face::tui::prompt::Completing;
+use crate::face::tui::screen::{
+    Acts, Command, Export, FileKind, Input, Pointer, PointerKind, Screen, ScreenList,
+};
 use crate::face::tui::state::Tab;
 use crate::face::tui::task::Stop;
-use crate::face::tui::widgets::list::{List, next_of};
+use crate::face::tui::widgets::list::next_of;
 use crate::study::whatif::{Answer, BreakEven, Engine, HIDDEN_PCT, Numbers, Over, Slider, Variant};
 use crate::table::render::{Shown, Sourced, Table};
 
@@ -81,7 +83,7 @@ impl Acts for WhatIf {
                     whatif.change(|variant, values| outcome = slider.set(variant, values, typed));
                     outcome.map_err(|why| format::error(&why))
                 };
-                cx.prompt_completing(Completing::Words(offers), title, hint, now, take);
+                cx.prompt(Completing::Words(offers), title, hint, now, take);
             }
             Act::ResetOne => {
                 let base = self.base.clone();
@@ -131,6 +133,48 @@ impl Acts for WhatIf {
 }
 
 impl WhatIf {
+    fn point(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
+        let area = draw::areas(body, true, 0, self.pins.len()).sliders;
+        let (x, columns) = draw::tracks(area);
+        // a drag that began on a track moves its slider, wherever the pointer is by now
+        let place = |at: u16| f64::from(at.saturating_sub(x)) / f64::from(columns.max(2) - 1);
+        let on_track = |at: Position| area.contains(at) && (x..x + columns).contains(&at.x);
+        if let PointerKind::Drag(from) = event.kind
+            && on_track(from)
+        {
+            let slider = self.slider();
+            self.change(|variant, profile_values| {
+                slider.move_to(variant, profile_values, place(event.at.x))
+            });
+            return true;
+        }
+        if !area.contains(event.at) {
+            return false;
+        }
+        let row = usize::from(event.at.y - area.y) + self.list.offset;
+        match event.kind {
+            PointerKind::Click if row < Slider::ALL.len() && on_track(event.at) => {
+                self.list.selected = row;
+                let slider = self.slider();
+                self.change(|variant, profile_values| {
+                    slider.move_to(variant, profile_values, place(event.at.x))
+                });
+                true
+            }
+            PointerKind::Click if row < Slider::ALL.len() => {
+                self.list.selected = row;
+                true
+            }
+            // the wheel over the selected slider moves it
+            PointerKind::Wheel(notches) if row == self.list.selected => {
+                let act = if notches < 0 { Act::More } else { Act::Less };
+                (0..notches.unsigned_abs().min(20)).for_each(|_| self.act(act, cx));
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Starts from a run that is selected on another screen.
     fn start_from(&mut self, selected: &SelectedRun, cx: &mut Context) {
         if let Some(note) = self.start(&selected.spec, format!("run {}", selected.run)) {
@@ -198,74 +242,22 @@ impl Screen for WhatIf {
         None
     }
 
-    fn list_area(&self, body: Rect) -> Option<(usize, Rect)> {
-        Some((Slider::ALL.len(), draw::areas(body, true, 0, self.pins.len()).sliders))
-    }
-
-    fn list(&mut self) -> Option<&mut List> {
-        Some(&mut self.list)
-    }
-
-    fn pointer(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
+    fn list(&mut self, body: Rect) -> Option<ScreenList<'_>> {
         let area = draw::areas(body, true, 0, self.pins.len()).sliders;
-        let (x, columns) = draw::tracks(area);
-        // a drag that began on a track moves its slider, wherever the pointer is by now
-        let place = |at: u16| f64::from(at.saturating_sub(x)) / f64::from(columns.max(2) - 1);
-        let on_track = |at: Position| area.contains(at) && (x..x + columns).contains(&at.x);
-        if let PointerKind::Drag(from) = event.kind
-            && on_track(from)
-        {
-            let slider = self.slider();
-            self.change(|variant, profile_values| {
-                slider.move_to(variant, profile_values, place(event.at.x))
-            });
-            return true;
-        }
-        if !area.contains(event.at) {
-            return false;
-        }
-        let row = usize::from(event.at.y - area.y) + self.list.offset;
-        match event.kind {
-            PointerKind::Click if row < Slider::ALL.len() && on_track(event.at) => {
-                self.list.selected = row;
-                let slider = self.slider();
-                self.change(|variant, profile_values| {
-                    slider.move_to(variant, profile_values, place(event.at.x))
-                });
-                true
-            }
-            PointerKind::Click if row < Slider::ALL.len() => {
-                self.list.selected = row;
-                true
-            }
-            // the wheel over the selected slider moves it
-            PointerKind::Wheel(notches) if row == self.list.selected => {
-                let act = if notches < 0 { Act::More } else { Act::Less };
-                (0..notches.unsigned_abs().min(20)).for_each(|_| self.act(act, cx));
-                true
-            }
-            _ => false,
-        }
+        Some(ScreenList { len: Slider::ALL.len(), area, list: &mut self.list })
     }
 
-    fn close(&mut self, _cx: &mut Context) {
-        self.error = None;
+    fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
+        match input {
+            Input::Mouse(body, event) => return self.point(body, event, cx),
+            Input::Close => self.error = None,
+            _ => return false,
+        }
+        true
     }
 
     fn settle(&mut self, _body: Rect, cx: &mut Context) {
-        if cx.tab == Tab::WhatIf {
-            self.ask(cx);
-        }
-    }
-
-    fn remember(&self) -> Option<serde_json::Value> {
-        serde_json::to_value(self.kept()?).ok()
-    }
-
-    fn recall(&mut self, kept: &serde_json::Value, _cx: &mut Context) {
-        if let Ok(kept) = serde_json::from_value(kept.clone()) {
-            self.take_up(kept);
-        }
+        self.ask(cx);
     }
 
     fn command(&self) -> Result<Command, &'static str> {

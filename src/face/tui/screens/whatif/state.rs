@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::face::tui::widgets::list::List;
+use crate::face::tui::prelude::*;
 use crate::study::whatif::{Answer, BreakEven, Engine, ProfileValues, Slider, Variant};
 use crate::table::Spec;
 use serde::{Deserialize, Serialize};
@@ -54,7 +54,7 @@ pub struct WhatIf {
 
 /// What is kept from one start of the workbench to the next.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct KeptWhatIf {
     base: Variant,
     base_name: String,
     variant: Variant,
@@ -62,6 +62,34 @@ pub struct Kept {
     by_tpot: bool,
     #[serde(default)]
     pins: Vec<Variant>,
+}
+
+impl Kept for WhatIf {
+    type Kept = KeptWhatIf;
+
+    /// Nothing if the sliders were never used.
+    fn keep(&self) -> Option<KeptWhatIf> {
+        let Self { base, base_name, variant, strip, by_tpot, .. } = self;
+        let pins = self.pins.iter().map(|pin| &pin.variant).chain(&self.waiting).chain(&self.unanswered);
+        let pins: Vec<Variant> = pins.cloned().collect();
+        let used = *variant != Variant::default() || *base != Variant::default() || !pins.is_empty();
+        used.then(|| KeptWhatIf {
+            base: base.clone(),
+            base_name: base_name.clone(),
+            variant: variant.clone(),
+            strip: *strip,
+            by_tpot: *by_tpot,
+            pins,
+        })
+    }
+
+    fn restore(&mut self, kept: KeptWhatIf, _cx: &mut Context) {
+        let KeptWhatIf { base, base_name, variant, strip, by_tpot, pins: mut waiting } = kept;
+        waiting.truncate(MOST_PINS);
+        let (engine, started) = (Arc::clone(&self.engine), self.started + 1);
+        let kept = Self { base, base_name, variant, strip, by_tpot, waiting, ..Self::default() };
+        *self = Self { engine, started, ..kept };
+    }
 }
 
 /// What the strip shows.
@@ -129,31 +157,6 @@ impl WhatIf {
             ..Self::default()
         };
         note
-    }
-
-    /// What to keep until the next start; nothing where the sliders were never used.
-    pub fn kept(&self) -> Option<Kept> {
-        let Self { base, base_name, variant, strip, by_tpot, .. } = self;
-        let pins = self.pins.iter().map(|pin| &pin.variant).chain(&self.waiting).chain(&self.unanswered);
-        let pins: Vec<Variant> = pins.cloned().collect();
-        let used = *variant != Variant::default() || *base != Variant::default() || !pins.is_empty();
-        used.then(|| Kept {
-            base: base.clone(),
-            base_name: base_name.clone(),
-            variant: variant.clone(),
-            strip: *strip,
-            by_tpot: *by_tpot,
-            pins,
-        })
-    }
-
-    /// Takes up what was kept.
-    pub fn take_up(&mut self, kept: Kept) {
-        let Kept { base, base_name, variant, strip, by_tpot, pins: mut waiting } = kept;
-        waiting.truncate(MOST_PINS);
-        let (engine, started) = (Arc::clone(&self.engine), self.started + 1);
-        let kept = Self { base, base_name, variant, strip, by_tpot, waiting, ..Self::default() };
-        *self = Self { engine, started, ..kept };
     }
 
     /// The slider that is selected.

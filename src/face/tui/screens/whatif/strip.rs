@@ -1,12 +1,8 @@
 //! A step of the standard architecture over one of the chosen architecture, on one scale: compute
 //! above communication, what is exposed of it hatched.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
-use crate::face::tui::format::{cut, ns};
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::put;
+use crate::face::tui::prelude::*;
+use crate::face::tui::screens::timeline::state::cover::Cover;
 use crate::face::tui::widgets::shade::{self, Shares};
 use crate::plan::Lane;
 use crate::study::whatif::Strip;
@@ -52,12 +48,16 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], whole_
             let edge = |c: u16| from + (i128::from(length) * i128::from(c) / i128::from(columns)) as i64;
             (edge(column), edge(column + 1).max(edge(column) + 1))
         };
-        let spans = |lane: Lane| -> Vec<(i64, i64)> {
-            let of_lane = strip.spans.iter().filter(|span| span.lane == lane);
-            of_lane.map(|span| (span.start_ns, span.end_ns)).collect()
+        let cover = |mut intervals: Vec<(i64, i64)>| {
+            intervals.sort_unstable();
+            Cover::of(intervals.into_iter())
         };
-        let (compute, comm) = (Cover::new(spans(Lane::Compute)), Cover::new(spans(Lane::Comm)));
-        let exposed = Cover::new(strip.exposed.clone());
+        let spans = |lane: Lane| {
+            let of_lane = strip.spans.iter().filter(|span| span.lane == lane);
+            cover(of_lane.map(|span| (span.start_ns, span.end_ns)).collect())
+        };
+        let (compute, comm) = (spans(Lane::Compute), spans(Lane::Comm));
+        let exposed = cover(strip.exposed.clone());
         let end = window(strip).1;
         for column in 0..columns {
             let (from, to) = bounds(column);
@@ -65,7 +65,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], whole_
                 break;
             }
             let x = area.x + LABELS + column;
-            let share = |cover: &Cover| cover.of(from, to) as f64 / (to - from) as f64;
+            let share = |cover: &Cover| cover.between(from, to) as f64 / (to - from) as f64;
             let shares = Shares {
                 compute: share(&compute),
                 comm: share(&comm),
@@ -77,41 +77,5 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], whole_
             let (glyph, role) = shade::comm(shares).unwrap_or((" ", Role::Text));
             put(buf, area, x, y + 1, glyph, theme.style(role));
         }
-    }
-}
-
-/// Intervals in order; asked for windows that go from left to right.
-struct Cover {
-    intervals: Vec<(i64, i64)>,
-    next: std::cell::Cell<usize>,
-}
-
-impl Cover {
-    fn new(mut intervals: Vec<(i64, i64)>) -> Self {
-        intervals.sort_unstable();
-        Self { intervals, next: std::cell::Cell::new(0) }
-    }
-
-    /// How much of `from..to` they cover.
-    fn of(&self, from: i64, to: i64) -> i64 {
-        let mut at = self.next.get();
-        while self.intervals.get(at).is_some_and(|(_, end)| *end <= from) {
-            at += 1;
-        }
-        self.next.set(at);
-        let met = self.intervals[at..].iter().take_while(|(start, _)| *start < to);
-        met.map(|(start, end)| (*end).min(to) - (*start).max(from)).sum()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Cover;
-
-    #[test]
-    fn columns_add_up_to_what_is_covered() {
-        let cover = Cover::new(vec![(40, 45), (3, 12), (12, 13)]);
-        let parts: Vec<i64> = (0..6).map(|column| cover.of(column * 10, column * 10 + 10)).collect();
-        assert_eq!(parts, [7, 3, 0, 0, 5, 0]);
     }
 }

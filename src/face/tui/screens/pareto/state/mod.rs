@@ -1,6 +1,7 @@
 //! State of screen 5: the points shown, in groups that never mix provenances; what follows from them is
 //! computed when they, the axes or the filter change, not when drawn.
 
+mod kept;
 pub mod nearest;
 pub mod series;
 pub mod window;
@@ -10,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::natural::natural_order;
 use crate::face::tui::pictures::Pictures;
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::pareto::picture::Shown;
-use crate::face::tui::snapshot::Snapshot;
-use crate::face::tui::widgets::field::FilterBox;
-use crate::face::tui::widgets::list::{List, next_of};
 use crate::plan::Architecture;
 use crate::study::analysis::{
     self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, Series, XAxis, YAxis,
@@ -29,13 +30,16 @@ use window::Zoom;
 const LIMITS: usize = 7;
 
 /// How an axis is divided.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scale {
+    #[serde(rename = "linear")]
+    Linear,
+    #[serde(rename = "logarithmic")]
+    Log,
     /// Logarithmic where the values span more than a factor of ten.
     #[default]
+    #[serde(rename = "automatic", other)]
     Auto,
-    Linear,
-    Log,
 }
 
 impl Scale {
@@ -59,15 +63,6 @@ impl Scale {
             Self::Log => "logarithmic",
         }
     }
-}
-
-/// A list that lies on the plot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Panel {
-    /// Groups to choose from.
-    Groups,
-    /// Series to show or hide.
-    Legend,
 }
 
 /// The frontier of a series, ready to be drawn.
@@ -167,8 +162,6 @@ pub struct Pareto {
     pub zoom: Zoom,
     /// A rectangle being dragged: corners in cells of the window.
     pub drag: Option<((u16, u16), (u16, u16))>,
-    /// A list that lies on the plot.
-    pub panel: Option<(Panel, List)>,
     /// Whether the table at limits is shown; `None`: where there is room.
     pub table: Option<bool>,
     /// Points from elsewhere: of a user's file.

@@ -1,20 +1,25 @@
 //! What a span waited for, and what waited for it, as a list.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::text::Line;
 
 use crate::base::text::fitting_name;
-use crate::face::tui::format::ns;
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::TraceIndex;
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::list::List;
-use crate::face::tui::widgets::paint::{frame, line, put};
+use crate::face::tui::widgets::table::{self, Column, Rows};
 use crate::study::analysis::{Dependencies, Dependency, Why};
+
+const COLUMNS: [Column; 5] = [
+    Column::text("", 10, 0),
+    Column::text("why", 26, 0),
+    Column::text("rank", 5, 0),
+    Column::number("it took", 10, 0),
+    Column::text("what", 10, 0),
+];
 
 /// Draws the edges of a span.
 pub fn draw(
     buf: &mut Buffer,
-    (area, rows): (Rect, Rect),
+    area: Rect,
     index: &TraceIndex,
     span: usize,
     dependencies: &Dependencies,
@@ -24,31 +29,29 @@ pub fn draw(
     let own = index.trace.spans.get(span);
     let title = own.map_or("dependencies".into(), |own| format!("dependencies of {}", index.name(own)));
     let inner = frame(buf, area, &title, theme);
-    let header = format!(" {:<10} {:<26} {:<5} {:>10}  what", "", "why", "rank", "it took");
-    line(buf, inner, 0, &[(&header, theme.style(Role::Dim))]);
     let edges = dependencies.before.iter().map(|dependency| (true, dependency));
     let edges: Vec<(bool, &Dependency)> =
         edges.chain(dependencies.after.iter().map(|dependency| (false, dependency))).collect();
-    let area = rows;
-    for (row, y) in list.rows(edges.len(), area) {
-        let (before, dependency) = &edges[row];
-        let Some(other) = index.trace.spans.get(dependency.span) else { continue };
-        let first = row == 0 || row == dependencies.before.len();
-        let direction = match (first, before) {
-            (true, true) => "waited",
-            (true, false) => "awaited by",
-            _ => "",
-        };
-        let text = format!(
-            " {direction:<11}{:<26} {:<5} {:>10}  {}",
-            why(dependency.why, *before),
-            other.rank,
-            ns(other.end_ns.saturating_sub(other.start_ns)),
-            fitting_name(index.name(other), usize::from(area.width).saturating_sub(58))
-        );
-        let role = if row == list.selected { Role::Selected } else { Role::Text };
-        put(buf, area, area.x, y, &text, theme.style(role));
-    }
+    table::draw(
+        buf,
+        cut_left(inner, 1).1,
+        theme,
+        &COLUMNS,
+        Rows::new(list, edges.len()),
+        |row, column, width| {
+            let (before, dependency) = &edges[row];
+            let Some(other) = index.trace.spans.get(dependency.span) else { return Line::default() };
+            Line::from(match column {
+                0 if row == 0 && *before => "waited".to_owned(),
+                0 if row == dependencies.before.len() => "awaited by".to_owned(),
+                0 => String::new(),
+                1 => why(dependency.why, *before).to_owned(),
+                2 => other.rank.to_string(),
+                3 => ns(other.end_ns.saturating_sub(other.start_ns)),
+                _ => fitting_name(index.name(other), width.into()),
+            })
+        },
+    );
 }
 
 fn why(why: Why, before: bool) -> &'static str {

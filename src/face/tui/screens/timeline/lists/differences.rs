@@ -2,16 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
 use super::note;
-use crate::face::tui::format::{digits, ns};
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::View;
 use crate::face::tui::screens::timeline::state::panel::{DifferenceRow, difference_rows};
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::list::List;
-use crate::face::tui::widgets::paint::{frame, line, put};
+use crate::face::tui::widgets::table::{self, Column, Rows};
 use crate::plan::Lane;
 use crate::study::analysis::{OperationDifference, OperationDifferences, Share};
 use crate::table::Provenance;
@@ -21,7 +16,7 @@ use crate::table::render::{Shown, Sourced, Table};
 /// a row, the layers beneath it where it is open.
 pub fn draw(
     buf: &mut Buffer,
-    (area, rows): (Rect, Rect),
+    area: Rect,
     view: &View,
     (list, by_exposed, open): (&List, bool, &BTreeSet<String>),
     theme: Theme,
@@ -51,14 +46,6 @@ pub fn draw(
         time(exposed.1),
     );
     let inner = frame(buf, area, &title, theme);
-    let columns = if wide {
-        "   upper exp.   lower exp.    upper wait   lower wait"
-    } else {
-        "  upper exp. lower exp."
-    };
-    let header =
-        format!(" {:>10} {:>10} {:>10}{columns}    operation", "upper us", "lower us", "change us");
-    line(buf, inner, 0, &[(&header, theme.style(Role::Dim))]);
     let order = if by_exposed && report.recorders.is_none() {
         " Enter: layers; by exposed "
     } else {
@@ -66,52 +53,70 @@ pub fn draw(
     };
     note(buf, area, order, theme);
     let shown = difference_rows(report, by_exposed, open);
-    for (row, y) in list.rows(shown.len(), rows) {
-        let (group, mark) = match shown[row] {
-            DifferenceRow::Group(at) => (&report.groups[at], "    "),
-            DifferenceRow::Family(at) => {
-                let family = &report.families[at];
-                let mark = match (family.groups.len(), open.contains(&family.sum.name)) {
-                    (..=1, _) => "  ",
-                    (_, true) => "▾ ",
-                    (_, false) => "▸ ",
-                };
-                (&family.sum, mark)
-            }
-        };
-        let role = match (row == list.selected, group.lane) {
-            (true, _) => Role::Selected,
-            (false, Lane::Comm) => Role::Comm,
-            (false, Lane::Compute) => Role::Text,
-        };
-        put(buf, rows, rows.x, y, &difference(group, mark, wide), theme.style(role));
-    }
+    let columns = if wide { &COLUMNS[..] } else { &NARROW[..] };
+    table::draw(
+        buf,
+        cut_left(inner, 1).1,
+        theme,
+        columns,
+        Rows::new(list, shown.len()),
+        |row, column, _| {
+            let (group, mark) = match shown[row] {
+                DifferenceRow::Group(at) => (&report.groups[at], "    "),
+                DifferenceRow::Family(at) => {
+                    let family = &report.families[at];
+                    let mark = match (family.groups.len(), open.contains(&family.sum.name)) {
+                        (..=1, _) => "",
+                        (_, true) => "▾ ",
+                        (_, false) => "▸ ",
+                    };
+                    (&family.sum, mark)
+                }
+            };
+            let role = if group.lane == Lane::Comm { Role::Comm } else { Role::Text };
+            table::cell((difference(group, mark, column, columns.len()), theme.style(role)))
+        },
+    );
 }
 
-fn difference(group: &OperationDifference, mark: &str, wide: bool) -> String {
+const COLUMNS: [Column; 8] = [
+    Column::number("upper us", 10, 0),
+    Column::number("lower us", 10, 0),
+    Column::number("change us", 10, 0),
+    Column::number("upper exp.", 12, 0),
+    Column::number("lower exp.", 12, 0),
+    Column::number("upper wait", 12, 0),
+    Column::number("lower wait", 12, 0),
+    Column::text("  operation", 8, 0),
+];
+
+/// The columns of a window that has no room for waits.
+const NARROW: [Column; 6] = [
+    Column::number("upper us", 10, 0),
+    Column::number("lower us", 10, 0),
+    Column::number("change us", 10, 0),
+    Column::number("upper exp.", 11, 0),
+    Column::number("lower exp.", 10, 0),
+    Column::text("  operation", 8, 0),
+];
+
+/// The cell of a row in one of so many columns; the last one has names.
+fn difference(group: &OperationDifference, mark: &str, column: usize, columns: usize) -> String {
     let us = |share: &Option<Share>, get: fn(&Share) -> f64| {
         share.as_ref().map_or("-".into(), |share| digits(get(share)))
     };
-    let exposed = |share: &Option<Share>| match group.lane {
-        Lane::Comm => us(share, |s| s.exposed_us),
-        Lane::Compute => String::new(),
-    };
-    let waits = |share: &Option<Share>| match group.lane {
-        Lane::Comm => us(share, |s| s.peer_wait_us),
-        Lane::Compute => String::new(),
-    };
     let (a, b) = (&group.a, &group.b);
-    let more = match wide {
-        true => format!("{:>13} {:>12} {:>13} {:>12}", exposed(a), exposed(b), waits(a), waits(b)),
-        false => format!("{:>12} {:>10}", exposed(a), exposed(b)),
-    };
-    format!(
-        " {:>10} {:>10} {:>10}{more}  {mark}{}",
-        us(a, |s| s.us),
-        us(b, |s| s.us),
-        signed(group.delta_us),
-        without_phase(&group.name)
-    )
+    match column {
+        _ if column + 1 == columns => format!("{mark:<2}{}", without_phase(&group.name)),
+        0 => us(a, |s| s.us),
+        1 => us(b, |s| s.us),
+        2 => signed(group.delta_us),
+        _ if group.lane == Lane::Compute => String::new(),
+        3 => us(a, |s| s.exposed_us),
+        4 => us(b, |s| s.exposed_us),
+        5 => us(a, |s| s.peer_wait_us),
+        _ => us(b, |s| s.peer_wait_us),
+    }
 }
 
 /// Both steps are of one phase, as a rule: its name tells nothing.

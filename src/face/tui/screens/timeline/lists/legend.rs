@@ -1,11 +1,6 @@
 //! What the marks and colours of the lanes mean.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::list::List;
-use crate::face::tui::widgets::paint::{frame, put};
+use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::shade::module;
 
 /// What of it stands on one line: for the frame of what is under the cursor.

@@ -8,17 +8,10 @@ mod operations;
 mod stretches;
 mod verdict;
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use unicode_width::UnicodeWidthStr;
-
 use super::state::View;
 use super::state::panel::Panel;
 use crate::base::text::fitting_name;
-use crate::face::tui::context::Context;
-use crate::face::tui::layout::{cut_bottom, cut_top, inside};
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::paint::put;
+use crate::face::tui::prelude::*;
 
 pub use verdict::lines as verdict_lines;
 
@@ -37,13 +30,13 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     let (theme, rows) = (cx.theme, rows(area, view));
     match &view.panel {
         Some(Panel::Dependencies { span, dependencies, list }) => {
-            dependencies::draw(buf, (area, rows), &view.pane().index, *span, dependencies, list, theme);
+            dependencies::draw(buf, area, &view.pane().index, *span, dependencies, list, theme);
         }
         Some(Panel::Differences { list, by_exposed, open }) => {
-            differences::draw(buf, (area, rows), view, (list, *by_exposed, open), theme);
+            differences::draw(buf, area, view, (list, *by_exposed, open), theme);
         }
         Some(Panel::Operations(table)) => operations::draw(buf, (area, rows), view, table, cx),
-        Some(Panel::Stretches(shown)) => stretches::draw(buf, (area, rows), view, shown, cx),
+        Some(Panel::Stretches(shown)) => stretches::draw(buf, area, view, shown, cx),
         Some(Panel::Verdict { lines, list }) => {
             verdict::draw(buf, (area, rows), view, (lines, list), theme);
         }

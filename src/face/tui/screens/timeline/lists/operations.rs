@@ -1,21 +1,16 @@
 //! Where the time went: operations by name, as a table that is sorted, narrowed, and gone from to the longest.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use unicode_width::UnicodeWidthStr;
+use ratatui::text::Line;
 
 use super::super::Act;
 use super::{note, which};
-use crate::base::text::{counted, fitting_name};
-use crate::face::tui::context::Context;
-use crate::face::tui::format::digits;
-use crate::face::tui::layout::cut_top;
+use crate::base::text::fitting_name;
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::Timeline;
 use crate::face::tui::screens::timeline::state::View;
 use crate::face::tui::screens::timeline::state::table::{Column, Operations};
-use crate::face::tui::theme::Role;
-use crate::face::tui::widgets::paint::{frame, line, put, wrap};
 use crate::face::tui::widgets::shade::{self, Mark, Shares};
+use crate::face::tui::widgets::table::{self, Rows};
 use crate::study::analysis::{LaneTotal, NameRow, totals_of};
 
 /// Rows beneath the table: the totals of its lanes, and the whole name of the selected operation where that is wanted.
@@ -63,25 +58,28 @@ pub fn draw(
         put(buf, top, top.x, top.y, &" ".repeat(usize::from(width)), theme.style(Role::Text));
         table.filter.draw(buf, Rect { x: top.x + 1, ..top }, theme, "");
     }
-    head(buf, inner, table, cx);
-    for (row, y) in list_rows(table, rows) {
-        let Some(row_of) = table.counted.as_ref().and_then(|counted| counted.table.rows.get(row.1))
-        else {
-            continue;
+    let columns = columns(table);
+    let shown = Rect { height: rows.bottom().saturating_sub(inner.y), ..inner };
+    let rows_of = table.counted.as_ref().map_or(&[][..], |counted| &counted.table.rows);
+    let list = Rows::new(&table.list, table.order.len());
+    table::draw(buf, shown, theme, &columns, list, |row, column, width| {
+        let Some(row) = rows_of.get(table.order[row]) else { return Line::default() };
+        let text = match column {
+            0 => row.count.to_string(),
+            1 => digits(row.total_us),
+            2 => digits(row.mean_us),
+            3 => digits(row.max_us),
+            4 => format!("{:.1}", row.share_pct),
+            5 if row.lane == "comm" => digits(row.exposed_us),
+            5 => String::new(),
+            6 => {
+                let (mark, role) = mark(row);
+                return table::cell((mark.to_owned(), theme.style(role)));
+            }
+            _ => fitting_name(&row.name, width.into()),
         };
-        let selected = row.0 == table.list.selected;
-        let (mark, role) = match row_of.lane {
-            "comm" => collective(row_of),
-            "memory" | "other" => ("▬", Role::Series(2)),
-            _ => ("█", Role::Series(0)),
-        };
-        let numbers = numbers(row_of);
-        let style = theme.style(if selected { Role::Selected } else { Role::Text });
-        let room = usize::from(rows.width).saturating_sub(numbers.width() + 3);
-        let x = put(buf, rows, rows.x, y, &numbers, style);
-        let x = put(buf, rows, x, y, mark, if selected { style } else { theme.style(role) });
-        put(buf, rows, x, y, &format!(" {}", fitting_name(&row_of.name, room)), style);
-    }
+        Line::from(text)
+    });
     let name = table.row().filter(|_| table.whole).map(|(row, _)| whole(&row.name, rows));
     let under = Rect { y: rows.bottom(), height: inner.bottom().saturating_sub(rows.bottom()), ..rows };
     let words = name.unwrap_or_default().into_iter().map(|words| (words, Role::Key));
@@ -99,10 +97,17 @@ pub fn draw(
     note(buf, area, &keys, theme);
 }
 
-/// The mark of a collective by the part of its time that is exposed, as the lanes have it.
-fn collective(row: &NameRow) -> Mark {
-    let exposed = if row.total_us > 0.0 { row.exposed_us / row.total_us } else { 0.0 };
-    shade::comm(Shares { comm: 1.0, exposed, ..Shares::default() }).unwrap_or(("▓", Role::Comm))
+/// The mark of an operation: of a collective by the share of its time that is exposed, as the lanes have it.
+fn mark(row: &NameRow) -> Mark {
+    match row.lane {
+        "comm" => {
+            let exposed = if row.total_us > 0.0 { row.exposed_us / row.total_us } else { 0.0 };
+            let shares = Shares { comm: 1.0, exposed, ..Shares::default() };
+            shade::comm(shares).unwrap_or(("▓", Role::Comm))
+        }
+        "memory" | "other" => ("▬", Role::Series(2)),
+        _ => ("█", Role::Series(0)),
+    }
 }
 
 /// What the operations that are shown took together, lane by lane; nothing where none is shown.
@@ -120,43 +125,23 @@ fn totals(table: &Operations) -> Option<String> {
     (!lanes.is_empty()).then(|| format!("in all: {}", lanes.join("  ")))
 }
 
-/// What is seen: of each its place among those shown and in the table, and its row of the window.
-fn list_rows(table: &Operations, rows: Rect) -> impl Iterator<Item = ((usize, usize), u16)> + '_ {
-    table.list.rows(table.order.len(), rows).map(|(row, y)| ((row, table.order[row]), y))
-}
-
-/// Widths of the columns but the name's.
-const WIDTHS: [usize; 6] = [6, 8, 7, 7, 7, 8];
-
-fn head(buf: &mut Buffer, inner: Rect, table: &Operations, cx: &Context) {
-    let (area, _) = cut_top(inner, 1);
-    let mut x = area.x;
-    for (at, column) in Column::ALL.into_iter().enumerate() {
-        let sorted = table.column == column;
-        let mark = match (sorted, table.reverse) {
-            (true, false) => "▾",
-            (true, true) => "▴",
-            _ => "",
-        };
-        let title = format!("{mark}{}", column.title());
-        let text =
-            WIDTHS.get(at).map_or_else(|| format!("   {title}"), |width| format!("{title:>width$}"));
-        let role = if sorted { Role::Key } else { Role::Dim };
-        x = put(buf, area, x, area.y, &text, cx.theme.style(role));
-    }
-}
-
-fn numbers(row: &NameRow) -> String {
-    let exposed = if row.lane == "comm" { digits(row.exposed_us) } else { String::new() };
-    let cells = [
-        row.count.to_string(),
-        digits(row.total_us),
-        digits(row.mean_us),
-        digits(row.max_us),
-        format!("{:.1}", row.share_pct),
-        exposed,
-    ];
-    // a number that fills its column still stands apart from the one before it
-    let cells = cells.iter().zip(WIDTHS).map(|(cell, width)| format!(" {cell:>w$}", w = width - 1));
-    format!("{}  ", cells.collect::<String>())
+/// The columns of the table: numbers, a mark, the name.
+fn columns(table: &Operations) -> Vec<table::Column> {
+    let mut columns: Vec<table::Column> = Column::ALL
+        .iter()
+        .zip([6, 7, 6, 6, 7, 8, 8])
+        .map(|(column, width)| {
+            let numbers = table::Column::number(column.title(), width, 0);
+            let shown =
+                if *column == Column::Name { table::Column::text("operation", 8, 0) } else { numbers };
+            let mark = match (table.column == *column, table.reverse) {
+                (true, false) => "▾",
+                (true, true) => "▴",
+                _ => "",
+            };
+            shown.marked(mark)
+        })
+        .collect();
+    columns.insert(6, table::Column::text("", 1, 0));
+    columns
 }

@@ -1,23 +1,20 @@
 //! The longest stretches of exposed communication: which collective, and what waited for it.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::text::Line;
 
 use super::super::Act;
 use super::super::draw::seconds;
 use super::{brief, note, which};
 use crate::base::text::rank_list;
-use crate::face::tui::context::Context;
-use crate::face::tui::format::ns;
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::Timeline;
 use crate::face::tui::screens::timeline::state::View;
 use crate::face::tui::screens::timeline::state::panel::Stretches;
-use crate::face::tui::theme::Role;
-use crate::face::tui::widgets::paint::{frame, line, put};
+use crate::face::tui::widgets::table::{self, Column, Rows};
 use crate::study::analysis::ExposedStretches;
 
 /// Draws the stretches in their frame.
-pub fn draw(buf: &mut Buffer, (area, rows): (Rect, Rect), view: &View, shown: &Stretches, cx: &Context) {
+pub fn draw(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, cx: &Context) {
     let theme = cx.theme;
     let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
     let part = shown.scope.part(view).label();
@@ -37,30 +34,31 @@ pub fn draw(buf: &mut Buffer, (area, rows): (Rect, Rect), view: &View, shown: &S
     };
     let title = format!("exposed communication: {}{part} · {many}{sum}", which(view));
     let inner = frame(buf, area, &title, theme);
-    let half = usize::from(inner.width).saturating_sub(FIXED) / 2;
-    let header = format!(
-        "{:>10} {:>12}  {:<9} {:<8}  {:<half$}  what waited",
-        "length", "at s", "step", "ranks", "exposed"
-    );
-    line(buf, inner, 0, &[(&header, theme.style(Role::Dim))]);
-    for (row, y) in shown.list.rows(shown.all().len(), rows) {
+    let mut columns = COLUMNS.to_vec();
+    columns[4].width = inner.width.saturating_sub(FIXED) / 2;
+    let rows = Rows::new(&shown.list, shown.all().len());
+    table::draw(buf, inner, theme, &columns, rows, |row, column, width| {
         let stretch = &shown.all()[row];
-        let role = if row == shown.list.selected { Role::Selected } else { Role::Text };
-        let waited = stretch.waited.as_deref().unwrap_or("nothing");
-        let length = stretch.interval.1.saturating_sub(stretch.interval.0);
-        let text = format!(
-            "{:>10} {:>12}  {:<9} {:<8}  {:<half$}  {}",
-            ns(length),
-            seconds((stretch.at_us * 1e3).round() as i64, 6),
-            stretch.step.label(),
-            rank_list(&stretch.ranks),
-            brief(&stretch.collective, half),
-            brief(waited, half)
-        );
-        put(buf, rows, rows.x, y, &text, theme.style(role));
-    }
+        Line::from(match column {
+            0 => ns(stretch.interval.1.saturating_sub(stretch.interval.0)),
+            1 => seconds((stretch.at_us * 1e3).round() as i64, 6),
+            2 => stretch.step.label(),
+            3 => rank_list(&stretch.ranks),
+            4 => brief(&stretch.collective, width.into()),
+            _ => brief(stretch.waited.as_deref().unwrap_or("nothing"), width.into()),
+        })
+    });
     note(buf, area, &format!(" Enter goes there  {} part ", cx.key::<Timeline>(Act::Stretches)), theme);
 }
 
+const COLUMNS: [Column; 6] = [
+    Column::number("length", 10, 0),
+    Column::number("at s", 12, 0),
+    Column::text("step", 9, 0),
+    Column::text("ranks", 8, 0),
+    Column::text("exposed", 0, 0),
+    Column::text("what waited", 8, 0),
+];
+
 /// Columns of all but the two names.
-const FIXED: usize = 48;
+const FIXED: u16 = 44;

@@ -1,12 +1,7 @@
 //! The verdict on the upper trace, in sentences.
 
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::View;
-use crate::face::tui::theme::{Role, Theme};
-use crate::face::tui::widgets::list::List;
-use crate::face::tui::widgets::paint::{frame, put, wrap};
 use crate::study::verdict::Verdict;
 
 /// A verdict in lines of at most so many columns.

@@ -18,7 +18,6 @@ pub struct Cover {
 
 impl Cover {
     /// The union of intervals given by ascending start; empty ones count for nothing.
-    #[cfg(test)]
     pub fn of(sorted: impl Iterator<Item = (i64, i64)>) -> Self {
         let mut intervals: Vec<(i64, i64)> = Vec::new();
         for (start, end) in sorted.filter(|(start, end)| start < end) {

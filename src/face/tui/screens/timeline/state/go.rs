@@ -5,9 +5,8 @@ use super::index::StepKey;
 use super::panel::{DifferenceRow, Panel, difference_rows};
 use super::target::Target;
 use super::view::View;
+use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::window::Window;
-use crate::face::tui::widgets::field::FilterBox;
-use crate::face::tui::widgets::list::List;
 use crate::plan::Phase;
 use crate::study::analysis::{self, Dependencies, OperationDifference};
 

@@ -34,6 +34,6 @@ mod tests;
 
 pub use index::{Line, TraceIndex};
 pub use pane::Pane;
-pub use screen::Timeline;
+pub use screen::{KeptTimeline, Timeline};
 pub use search::Matches;
 pub use view::View;

@@ -1,6 +1,9 @@
-//! What screen 4 shows, and what is on its way to it.
+//! State of screen 4, and the part of it that is kept until the workbench is opened again.
+
+use serde::{Deserialize, Serialize};
 
 use super::view::View;
+use crate::face::tui::prelude::*;
 
 /// State of the timeline screen.
 #[derive(Debug, Default)]
@@ -9,6 +12,55 @@ pub struct Timeline {
     pub view: Option<View>,
     /// What is being read.
     pub loading: Option<String>,
-    /// What was open when the workbench was left: read when somebody looks at it.
-    pub kept: Option<serde_json::Value>,
+    /// The traces that were open when the workbench was left, until somebody looks at them.
+    pub kept: Option<KeptTimeline>,
+}
+
+/// The traces that are open, from top to bottom, and the window. A prediction is not kept.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeptTimeline {
+    /// What opens each trace.
+    pub sources: Vec<String>,
+    /// The rules that classify each trace.
+    pub rules: Vec<Option<String>>,
+    /// The recording that each trace is of.
+    pub recordings: Vec<Option<String>>,
+    /// The window (ns since the first trace's first start).
+    pub window: Option<(i64, i64)>,
+}
+
+impl KeptTimeline {
+    /// True if it names one or two traces.
+    pub fn is_usable(&self) -> bool {
+        (1..=2).contains(&self.sources.len()) && self.sources.iter().all(|source| !source.is_empty())
+    }
+
+    fn of(view: &View) -> Option<Self> {
+        let indices = || view.panes.iter().filter(|pane| pane.ghost.is_none()).map(|pane| &pane.index);
+        let above = &view.panes[0];
+        let window = above.window(view.window);
+        let since = |time: i64| time.saturating_sub(above.index.zero);
+        Some(Self {
+            sources: indices().map(|index| index.source()).collect::<Option<_>>()?,
+            rules: indices().map(|index| index.rules.clone()).collect(),
+            recordings: indices().map(|index| index.recording.clone()).collect(),
+            window: Some((since(window.from), since(window.to))),
+        })
+    }
+}
+
+impl Kept for Timeline {
+    type Kept = KeptTimeline;
+
+    fn keep(&self) -> Option<KeptTimeline> {
+        self.view.as_ref().map_or_else(|| self.kept.clone(), KeptTimeline::of)
+    }
+
+    fn restore(&mut self, kept: KeptTimeline, cx: &mut Context) {
+        match cx.tab {
+            Tab::Timeline => self.open_kept(kept, cx),
+            _ => self.kept = Some(kept),
+        }
+    }
 }

@@ -2,8 +2,7 @@
 
 use super::scope::{Counted, Scope};
 use super::search::Words;
-use crate::face::tui::widgets::field::FilterBox;
-use crate::face::tui::widgets::list::{List, next_of};
+use crate::face::tui::prelude::*;
 use crate::study::analysis::{NameRow, OperationTable};
 
 /// A column of the table.

@@ -1,0 +1,147 @@
+//! An overlay with things to show or hide: columns of a table, series of a plot.
+
+use super::overlay::{Overlay, whole_body};
+use super::prelude::*;
+use super::state::Placed;
+use super::widgets::field::Typed;
+use crate::base::text::folded;
+
+/// A list of items that keys turn on and off.
+pub struct Checklist {
+    title: String,
+    hints: Hints,
+    items: Vec<CheckItem>,
+    list: List,
+    search: FilterBox,
+    change: Box<dyn FnMut(&mut State, KeyCode, usize) -> Changed>,
+}
+
+/// An item of a checklist.
+#[derive(Clone, Debug)]
+pub struct CheckItem {
+    /// Whether it is on, as a mark.
+    pub mark: String,
+    /// The item's name.
+    pub name: String,
+    /// A few words about it.
+    pub about: String,
+    /// How it is drawn.
+    pub role: Role,
+}
+
+/// What a key changed.
+#[derive(Debug)]
+pub enum Changed {
+    /// Nothing: it means nothing here.
+    Nothing,
+    /// The items, and which of them is selected.
+    Items(Vec<CheckItem>, usize),
+    /// The list is closed.
+    Closed,
+}
+
+impl Checklist {
+    /// A checklist; `change` handles keys at the selected item, on a screen.
+    pub fn new<S: Placed>(
+        title: impl Into<String>,
+        hints: Hints,
+        items: Vec<CheckItem>,
+        mut change: impl FnMut(&mut S, KeyCode, usize, &mut Context) -> Changed + 'static,
+    ) -> Self {
+        let change = move |state: &mut State, key, at| {
+            let (screen, cx) = S::of(state);
+            change(screen, key, at, cx)
+        };
+        let (list, search) = (List::default(), FilterBox::default());
+        Self { title: title.into(), hints, items, list, search, change: Box::new(change) }
+    }
+
+    /// The first item from a place on, then from the top, that contains the search.
+    fn find(&self, from: usize) -> Option<usize> {
+        let typed = folded(self.search.value());
+        let holds = |at: &usize| {
+            let item = &self.items[*at];
+            folded(&item.name).contains(&typed) || folded(&item.about).contains(&typed)
+        };
+        let from = from.min(self.items.len());
+        (from..self.items.len()).chain(0..from).find(holds).filter(|_| !typed.is_empty())
+    }
+
+    fn area(&self, cx: &Context) -> Rect {
+        let about = self.items.iter().map(|item| item.about.width()).max().unwrap_or(0);
+        let width = (self.about_column() + about).max(self.title.width() + 2) + 3;
+        centered(whole_body(cx), width as u16, self.items.len() as u16 + 3)
+    }
+
+    fn name_column(&self) -> usize {
+        self.items.iter().map(|item| item.mark.width()).max().unwrap_or(0) + 2
+    }
+
+    fn about_column(&self) -> usize {
+        self.name_column() + self.items.iter().map(|item| item.name.width()).max().unwrap_or(0) + 2
+    }
+}
+
+impl Overlay for Checklist {
+    fn draw(&self, buf: &mut Buffer, cx: &Context) {
+        let theme = cx.theme;
+        let area = popup(buf, self.area(cx), &self.title, theme);
+        let (top, rows) = cut_top(area, u16::from(self.search.typing));
+        let row = Rect { x: top.x + 1, width: top.width.saturating_sub(1), ..top };
+        self.search.draw_named(buf, row, theme, "search: ", "");
+        let mut list = self.list;
+        list.fit(self.items.len(), rows.height.into());
+        for (at, y) in list.rows(self.items.len(), rows) {
+            let CheckItem { mark, name, about, role } = &self.items[at];
+            let pieces = [(1, mark, *role), (self.name_column(), name, *role)];
+            for (x, text, role) in pieces.into_iter().chain([(self.about_column(), about, Role::Dim)]) {
+                put(buf, area, area.x + x as u16, y, text, theme.style(role));
+            }
+            if at == list.selected {
+                select(buf, area, y, theme);
+            }
+        }
+    }
+
+    fn hints(&self) -> Hints {
+        match self.search.typing {
+            true => &[("Enter", "next found"), ("↓", "stay"), ("Esc", "end the search")],
+            false => self.hints,
+        }
+    }
+
+    fn key(mut self: Box<Self>, key: KeyEvent, state: &mut State) -> Option<Box<dyn Overlay>> {
+        if let Some(typed) = self.search.key(key) {
+            // the selection goes to the item that is found, with Enter to the next one
+            let from = self.list.selected + usize::from(typed == Typed::Kept);
+            let found = self.find(from).filter(|_| typed != Typed::Moved);
+            self.list.selected = found.unwrap_or(self.list.selected);
+            self.search.typing |= typed == Typed::Kept && key.code == KeyCode::Enter && found.is_some();
+            return Some(self);
+        }
+        match key.code {
+            KeyCode::Esc | KeyCode::Char('q') => return None,
+            KeyCode::Char('/') => self.search = FilterBox { typing: true, ..FilterBox::default() },
+            code if self.list.key(code, self.items.len()) => {}
+            code => match (self.change)(state, code, self.list.selected) {
+                Changed::Nothing => {}
+                Changed::Items(items, selected) => (self.items, self.list.selected) = (items, selected),
+                Changed::Closed => return None,
+            },
+        }
+        Some(self)
+    }
+
+    fn paste(&mut self, text: &str) {
+        self.search.paste(text);
+    }
+
+    fn scroll(&mut self, rows: isize) {
+        self.list.move_by(rows, self.items.len());
+    }
+
+    fn settle(&mut self, cx: &Context) {
+        let rows = self.area(cx).height.saturating_sub(2 + u16::from(self.search.typing));
+        self.list.fit(self.items.len(), rows.into());
+    }
+}

@@ -1,0 +1,68 @@
+//! The state of the Pareto screen that is kept until the workbench is opened again.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::window::Window;
+use super::{Pareto, Scale};
+use crate::face::tui::prelude::*;
+use crate::study::analysis::{self, Axes, Series};
+use crate::table::P2p;
+
+/// Words, so that a person can read it and another version can skip what it does not know.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeptPareto {
+    x: String,
+    y: String,
+    x_scale: Scale,
+    y_scale: Scale,
+    group: String,
+    /// The newest run then: newer ones are shown first.
+    newest: Option<String>,
+    p2p: Option<P2p>,
+    /// Series taken off the plot, by label.
+    hidden: BTreeSet<String>,
+    table: Option<bool>,
+    published: bool,
+    /// x from and to, y from and to.
+    window: Option<[f64; 4]>,
+}
+
+impl Kept for Pareto {
+    type Kept = KeptPareto;
+
+    fn keep(&self) -> Option<KeptPareto> {
+        let group = self.groups.get(self.group).or(self.wanted_group.as_ref());
+        let hidden = self.hidden.iter().map(Series::label);
+        Some(KeptPareto {
+            x: self.axes.x.to_string(),
+            y: self.axes.y.to_string(),
+            x_scale: self.scales.0,
+            y_scale: self.scales.1,
+            group: group.cloned().unwrap_or_default(),
+            newest: self.newest.clone(),
+            p2p: self.p2p,
+            hidden: hidden.chain(self.wanted_hidden.iter().cloned()).collect(),
+            table: self.table,
+            published: !self.published.is_empty(),
+            window: self.zoom.window.map(|w| [w.x.0, w.x.1, w.y.0, w.y.1]),
+        })
+    }
+
+    fn restore(&mut self, kept: KeptPareto, _cx: &mut Context) {
+        let axes = Axes::default();
+        self.axes = Axes { x: kept.x.parse().unwrap_or(axes.x), y: kept.y.parse().unwrap_or(axes.y) };
+        self.scales = (kept.x_scale, kept.y_scale);
+        (self.p2p, self.table, self.newest) = (kept.p2p, kept.table, kept.newest);
+        (self.wanted_group, self.wanted_hidden) = (Some(kept.group), kept.hidden);
+        if kept.published {
+            self.publish(analysis::published().unwrap_or_default());
+        }
+        let whole = |w: &[f64; 4]| w.iter().all(|v| v.is_finite()) && w[0] < w[1] && w[2] < w[3];
+        let window = kept.window.filter(whole);
+        self.zoom.window = window.map(|[a, b, c, d]| Window { x: (a, b), y: (c, d) });
+        self.arrange();
+    }
+}

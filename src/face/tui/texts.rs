@@ -1,0 +1,239 @@
+//! Overlays that are read: a text such as an experiment's file, a picture, and help with all bindings.
+
+use super::keymap::{Keymap, Scope};
+use super::overlay::{Overlay, text_area, whole_body};
+use super::pictures::Picture;
+use super::prelude::*;
+use super::widgets::list::scroll_key;
+use crate::base::text::folded;
+
+/// Pieces of a line, with their roles.
+pub type Pieces = Vec<(String, Role)>;
+
+/// A text that is scrolled.
+pub struct TextView {
+    title: String,
+    /// Lays the text out in so many columns.
+    lines: Box<dyn Fn(usize) -> Vec<Pieces>>,
+    scroll: usize,
+    /// What Enter does, and in which words.
+    enter: Option<(Hints, Box<dyn FnOnce(&mut State)>)>,
+}
+
+impl TextView {
+    /// A text, laid out in the columns that it gets.
+    pub fn new(title: impl Into<String>, lines: impl Fn(usize) -> Vec<Pieces> + 'static) -> Self {
+        Self { title: title.into(), lines: Box::new(lines), scroll: 0, enter: None }
+    }
+
+    /// A text with given lines.
+    pub fn plain(title: impl Into<String>, lines: Vec<String>) -> Self {
+        let lines: Vec<Pieces> = lines.into_iter().map(|line| vec![(line, Role::Text)]).collect();
+        Self::new(title, move |_| lines.clone())
+    }
+
+    /// The text, of which Enter does something.
+    pub fn on_enter(self, hints: Hints, enter: impl FnOnce(&mut State) + 'static) -> Self {
+        Self { enter: Some((hints, Box::new(enter))), ..self }
+    }
+
+    /// Its popup, and its lines.
+    fn laid_out(&self, cx: &Context) -> (Rect, Vec<Pieces>) {
+        let most = text_area(cx.size);
+        let lines = (self.lines)(usize::from(most.width.saturating_sub(3)));
+        (centered(whole_body(cx), most.width, most.height.min(lines.len() as u16 + 2)), lines)
+    }
+}
+
+impl Overlay for TextView {
+    fn draw(&self, buf: &mut Buffer, cx: &Context) {
+        let (area, lines) = self.laid_out(cx);
+        let area = popup(buf, area, &self.title, cx.theme);
+        let area = Rect { x: area.x + 1, width: area.width.saturating_sub(1), ..area };
+        for (row, pieces) in (0..area.height).zip(lines.iter().skip(self.scroll)) {
+            let pieces = pieces.iter().map(|(text, role)| (text.as_str(), cx.theme.style(*role)));
+            line(buf, area, row, &pieces.collect::<Vec<_>>());
+        }
+    }
+
+    fn hints(&self) -> Hints {
+        self.enter.as_ref().map_or(&[("↑ ↓", "scroll"), ("Esc", "close")], |(hints, _)| *hints)
+    }
+
+    fn key(mut self: Box<Self>, key: KeyEvent, state: &mut State) -> Option<Box<dyn Overlay>> {
+        match key.code {
+            code if scroll_key(code, &mut self.scroll) => {}
+            KeyCode::Esc | KeyCode::Char('q' | '?') => return None,
+            KeyCode::Enter => {
+                if let Some((_, enter)) = self.enter {
+                    enter(state);
+                    return None;
+                }
+            }
+            _ => {}
+        }
+        Some(self)
+    }
+
+    fn scroll(&mut self, rows: isize) {
+        self.scroll = self.scroll.saturating_add_signed(rows);
+    }
+
+    fn settle(&mut self, cx: &Context) {
+        let (area, lines) = self.laid_out(cx);
+        self.scroll = self.scroll.min(lines.len().saturating_sub(inside(area).height.into()));
+    }
+}
+
+/// A picture, such as a figure that was written.
+#[derive(Debug)]
+pub struct PictureView {
+    /// What it shows, and how it is closed.
+    pub title: String,
+    /// The picture, as the terminal's sequences.
+    pub picture: Picture,
+}
+
+impl Overlay for PictureView {
+    fn draw(&self, buf: &mut Buffer, cx: &Context) {
+        let (columns, rows) = self.picture.size();
+        let wide = columns.max(self.title.width() as u16 + 2);
+        let area = centered(whole_body(cx), wide + 2, rows + 2);
+        let inner = popup(buf, area, &self.title, cx.theme);
+        self.picture.draw(centered(inner, columns, rows), buf);
+    }
+
+    fn hints(&self) -> Hints {
+        &[("Esc", "close")]
+    }
+
+    fn key(self: Box<Self>, key: KeyEvent, _state: &mut State) -> Option<Box<dyn Overlay>> {
+        match key.code {
+            KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q') => None,
+            _ => Some(self),
+        }
+    }
+}
+
+/// All bindings: of the screen, of every screen, of the other screens.
+#[derive(Debug, Default)]
+pub struct Help {
+    scroll: usize,
+    search: FilterBox,
+}
+
+/// Columns of the keys in help.
+const HELP_KEYS: usize = 14;
+
+/// A line of help: keys and what they do; `None` in place of keys heads the lines under it.
+pub type HelpLine = (Option<String>, String);
+
+pub fn help_lines(keys: &Keymap, tab: Tab) -> Vec<HelpLine> {
+    let of = |scope: Scope| {
+        let bound = keys.all().iter().filter(move |bound| bound.scope == scope);
+        bound.map(|bound| (Some(bound.label()), bound.row.name.to_owned()))
+    };
+    let mut lines = vec![(None, format!("On this screen: {}", tab.title()))];
+    lines.extend(of(Scope::On(tab)));
+    lines.push((None, "Everywhere (unless the screen uses the key itself)".into()));
+    lines.extend(of(Scope::Anywhere));
+    for other in Tab::ALL.into_iter().filter(|other| *other != tab) {
+        lines.push((None, format!("On screen {}: {}", other as usize + 1, other.title())));
+        lines.extend(of(Scope::On(other)));
+    }
+    lines
+}
+
+/// The lines that contain all words, in their keys or in what they do, under their headings.
+fn help_found(keys: &Keymap, tab: Tab, words: &str) -> Vec<HelpLine> {
+    let words: Vec<String> = words.split_whitespace().map(folded).collect();
+    let mut found: Vec<HelpLine> = Vec::new();
+    let mut heading = None;
+    for (keys, text) in help_lines(keys, tab) {
+        let Some(keys) = keys else {
+            heading = Some(text);
+            continue;
+        };
+        let all = folded(&format!("{keys} {text}"));
+        if words.iter().all(|word| all.contains(word)) {
+            found.extend(heading.take().map(|heading| (None, heading)));
+            found.push((Some(keys), text));
+        }
+    }
+    found
+}
+
+impl Help {
+    /// The rows of help: the lines that are found, wrapped.
+    fn rows(&self, cx: &Context) -> Vec<HelpLine> {
+        let width = usize::from(inside(text_area(cx.size)).width);
+        let rows = |(keys, text): HelpLine| {
+            let room = width.saturating_sub(keys.as_ref().map_or(0, |k| k.width()).max(HELP_KEYS) + 2);
+            let wrapped = wrap(&text, room).into_iter().enumerate();
+            let row = move |(at, text)| {
+                (keys.as_ref().map(|k| if at == 0 { k.clone() } else { String::new() }), text)
+            };
+            wrapped.map(row).collect::<Vec<_>>()
+        };
+        help_found(&cx.keys, cx.tab, self.search.value()).into_iter().flat_map(rows).collect()
+    }
+
+    fn search_rows(&self) -> u16 {
+        u16::from(self.search.typing || !self.search.value().is_empty())
+    }
+}
+
+impl Overlay for Help {
+    fn draw(&self, buf: &mut Buffer, cx: &Context) {
+        let theme = cx.theme;
+        let rows = self.rows(cx);
+        let area = popup(buf, text_area(cx.size), "help", theme);
+        let (top, area) = cut_top(area, self.search_rows());
+        let hint = " words of what a key does, or a key";
+        self.search.draw_named(buf, Rect { x: top.x + 1, ..top }, theme, "search: ", hint);
+        if rows.is_empty() {
+            put(buf, area, area.x + 1, area.y + 1, "no key does that", theme.style(Role::Dim));
+        }
+        for (row, (keys, text)) in (0..area.height).zip(rows.iter().skip(self.scroll)) {
+            let keys = keys.as_ref().map(|keys| format!("  {keys:<HELP_KEYS$}"));
+            let role = if keys.is_some() { Role::Text } else { Role::Title };
+            let keys = keys.unwrap_or_default();
+            line(buf, area, row, &[(&keys, theme.style(Role::Key)), (text, theme.style(role))]);
+        }
+    }
+
+    fn hints(&self) -> Hints {
+        &[("/", "search"), ("↑ ↓", "scroll"), ("Esc", "close")]
+    }
+
+    fn key(mut self: Box<Self>, key: KeyEvent, _state: &mut State) -> Option<Box<dyn Overlay>> {
+        let before = self.search.value().to_owned();
+        let dropped = key.code == KeyCode::Esc && self.search.drop_text();
+        if dropped || self.search.key(key).is_some() {
+            if self.search.value() != before {
+                self.scroll = 0;
+            }
+            return Some(self);
+        }
+        match key.code {
+            KeyCode::Char('/') => self.search.typing = true,
+            code if scroll_key(code, &mut self.scroll) => {}
+            KeyCode::Esc | KeyCode::Char('q' | '?') => return None,
+            _ => {}
+        }
+        Some(self)
+    }
+
+    fn paste(&mut self, text: &str) {
+        self.search.paste(text);
+    }
+
+    fn scroll(&mut self, rows: isize) {
+        self.scroll = self.scroll.saturating_add_signed(rows);
+    }
+
+    fn settle(&mut self, cx: &Context) {
+        let height = usize::from(inside(text_area(cx.size)).height.saturating_sub(self.search_rows()));
+        self.scroll = self.scroll.min(self.rows(cx).len().saturating_sub(height));
+    }
+}
