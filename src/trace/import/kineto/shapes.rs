@@ -82,9 +82,10 @@ impl Calls {
             return;
         }
         let has_shape = |span: &Span| self.has_shape.get(span.launched.operator as usize) == Some(&true);
+        let mut near = 0;
         let call = |(at, (span, launch)): (usize, (&Span, &u32))| {
             let launch = launches.get(*launch as usize)?;
-            let call = self.around.innermost(launch.thread.into(), launch.start_ns)?;
+            let call = self.around.innermost(launch.thread.into(), launch.start_ns, &mut near)?;
             Some((call, launch.start_ns, span.start_ns, at))
         };
         let spans = table.spans.iter().zip(launch_of).enumerate();
