@@ -44,6 +44,7 @@ fn meta(ranks: u32, import: Option<ImportReport>) -> TraceMeta {
         streams: Vec::new(),
         range_names: Vec::new(),
         groups: Vec::new(),
+        products: Default::default(),
         import,
     }
 }

@@ -82,6 +82,7 @@ fn trace(spans: usize) -> Trace {
         streams: Vec::new(),
         range_names: Vec::new(),
         groups: Vec::new(),
+        products: Default::default(),
         import: None,
     };
     Trace { meta, operations, spans: list, ranges: Vec::new() }

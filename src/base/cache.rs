@@ -11,6 +11,18 @@ use super::atomic;
 /// Bytes of the checksum at a file's end.
 const CHECKSUM: usize = 32;
 
+/// The program's directory in that of this variable, which is otherwise this one in the user's home; `None` without a home.
+/// Relative ones do not count: they would be another directory for every working directory.
+pub fn own_directory(variable: &str, otherwise: &str) -> Option<PathBuf> {
+    own_directory_of(std::env::var_os(variable).map(PathBuf::from), std::env::home_dir(), otherwise)
+}
+
+fn own_directory_of(set: Option<PathBuf>, home: Option<PathBuf>, otherwise: &str) -> Option<PathBuf> {
+    let absolute = |path: &PathBuf| path.is_absolute();
+    let base = set.filter(absolute).or_else(|| Some(home.filter(absolute)?.join(otherwise)))?;
+    Some(base.join("ladderscope"))
+}
+
 /// A folder of files that only save time: what cannot be read or written is made anew.
 #[derive(Debug)]
 pub struct Cache {
@@ -20,10 +32,7 @@ pub struct Cache {
 impl Cache {
     /// The user's, of what this kind names; `None` where there is no home.
     pub fn of_user(kind: &str) -> Option<Self> {
-        let set =
-            |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let base = set("XDG_CACHE_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache")))?;
-        Some(Self::new(&base.join("ladderscope").join(kind)))
+        Some(Self::new(&own_directory("XDG_CACHE_HOME", ".cache")?.join(kind)))
     }
 
     /// One in this folder, which need not be there.
@@ -52,6 +61,19 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn directories_of_the_user_are_absolute() {
+        let path = |text: &str| Some(PathBuf::from(text));
+        let of = |set, home| own_directory_of(set, home, ".cache");
+        assert_eq!(of(path("/x"), path("/h")), path("/x/ladderscope"));
+        assert_eq!(of(path("x"), path("/h")), path("/h/.cache/ladderscope"));
+        assert_eq!(of(path(""), path("/h")), path("/h/.cache/ladderscope"));
+        assert_eq!(
+            [of(None, path("h")), of(path("x"), path("h")), of(None, path("")), of(None, None)],
+            [const { None }; 4]
+        );
+    }
 
     #[test]
     fn what_is_stored_is_found_and_what_is_broken_is_not() {

@@ -101,8 +101,8 @@ mod tests {
             assert_eq!(error.exit_code(), 2, "{error}");
             error.to_string()
         };
-        assert!(why(&at("pipe")).ends_with("is a pipe, a socket or a device, not a file"));
-        assert!(why(Path::new("/dev/zero")).ends_with("is a pipe, a socket or a device, not a file"));
+        assert!(why(&at("pipe")).ends_with("is a named pipe, not a file"));
+        assert!(why(Path::new("/dev/zero")).ends_with("is a device, not a file"));
         assert!(why(&at("sparse")).ends_with("2 MiB is too large for a rule file (limit 1 MiB)"));
         assert!(why(&at("latin")).ends_with("byte 3 is not UTF-8 text"));
         assert!(why(dir.path()).ends_with("is a directory, not a file"));

@@ -8,11 +8,14 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
+
+use super::error::Error;
 
 /// Directories below which no link is followed.
 static CONFINED: RwLock<Vec<PathBuf>> = RwLock::new(Vec::new());
@@ -244,9 +247,31 @@ fn odd(there: &std::fs::Metadata, wanted: &str) -> io::Error {
         () if kind.is_symlink() => "a link, which is not followed here",
         () if kind.is_dir() => "a directory",
         () if kind.is_file() => "a file",
-        () => "a pipe, a socket or a device",
+        () => special(kind),
     };
     wrong(format!("is {what}, not {wanted}"))
+}
+
+/// The kind of something that is neither a file nor a directory nor a link.
+fn special(kind: std::fs::FileType) -> &'static str {
+    match () {
+        () if kind.is_fifo() => "a named pipe",
+        () if kind.is_socket() => "a socket",
+        () => "a device",
+    }
+}
+
+/// An error for a path at which neither a file nor a directory stands but a pipe, a socket or a device; `None` for every
+/// other path, also if nothing is there. Links are followed.
+pub fn refused(path: &Path, wanted: &str) -> Option<Error> {
+    let kind = std::fs::metadata(path).ok()?.file_type();
+    (!kind.is_file() && !kind.is_dir()).then(|| {
+        let path = path.display();
+        Error::input_help(
+            format!("{path}: is {}, not {wanted}", special(kind)),
+            "write its content to a regular file, and name that",
+        )
+    })
 }
 
 #[cfg(test)]
@@ -271,7 +296,7 @@ mod tests {
             assert!(open_or_make(&at(link)).is_err());
         }
         assert!(!at("nowhere").exists(), "nothing is made behind a link");
-        assert_eq!(why(read(&at("pipe"))), "is a pipe, a socket or a device, not a file");
+        assert_eq!(why(read(&at("pipe"))), "is a named pipe, not a file");
         assert!(open_linked(&at("pipe")).is_err());
         assert_eq!(why(read(dir.path())), "is a directory, not a file");
         assert_eq!(read(&at("none")).unwrap_err().kind(), ErrorKind::NotFound);

@@ -50,6 +50,6 @@ pub use describe::{Section, describe, platform};
 pub use open::{Named, OpenOptions, Opened, open, open_run, trace_of};
 pub use origin::{Stores, overlap_pair};
 pub use resimulate::{Part, resimulate};
-pub use rewire::{Engine, machine_of, verdict_of};
+pub use rewire::{Engine, machine_of, verdict_of, verdict_on};
 pub use select::{Selection, filtered, picked, stored};
 pub use start::Start;

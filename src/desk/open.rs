@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use super::files::expanded;
 use super::resimulate::{Part, resimulate, unchanged};
 use crate::base::error::{Error, Result};
+use crate::base::regular;
 use crate::lab::store::Store;
+use crate::study::analysis::tie_clocks;
 use crate::table::{Record, Status};
 use crate::trace::rules::{RuleReport, Rules};
 use crate::trace::{Trace, import};
@@ -31,6 +33,9 @@ impl Named {
         let path = expanded(given);
         if path.is_file() {
             return Ok(Self::File(path));
+        }
+        if let Some(refused) = regular::refused(&path, "a trace file or a directory of them") {
+            return Err(refused);
         }
         let separated = given.contains(std::path::MAIN_SEPARATOR);
         if path.is_dir() {
@@ -109,7 +114,8 @@ pub fn open(given: &str, store: &Store, options: OpenOptions<'_>) -> Result<Open
         )),
         (Named::Run(record), None) => open_run(record, store, upto),
         (Named::File(path), _) => {
-            let (trace, classified) = import::open_recording(&path, recording, &loaded)?;
+            let (mut trace, classified) = import::open_recording(&path, recording, &loaded)?;
+            tie_clocks(&mut trace);
             Ok(Opened {
                 trace,
                 source: path.display().to_string(),
@@ -144,7 +150,9 @@ pub fn open_run(record: Box<Record>, store: &Store, upto: Option<u32>) -> Result
 /// The errors of [`open_run`], for the same reasons.
 pub fn trace_of(record: &Record, store: &Store, upto: Option<u32>) -> Result<(Trace, Option<Part>)> {
     if let Some(path) = store.trace_path(record) {
-        return Ok((import::open(&path)?, None));
+        let mut trace = import::open(&path)?;
+        tie_clocks(&mut trace);
+        return Ok((trace, None));
     }
     let none = |why: String| {
         Err(Error::input_help(why, "its numbers are complete; to see its lanes, run the cell again"))
@@ -188,7 +196,15 @@ impl Opened {
         };
         let operators = count(&import.ignored, "operators of the framework");
         let launches = count(&import.used, "launch");
+        let is_gpu =
+            |what: &str| ["kernel ", "memcpy ", "memset "].iter().any(|gpu| what.starts_with(gpu));
+        let left_out = import.ignored.iter().filter(|(what, _)| is_gpu(what));
+        let left_out: Vec<String> = left_out.map(|(what, count)| format!("{count} {what}")).collect();
         let (is, help) = match () {
+            () if !left_out.is_empty() => (
+                format!("no GPU event can be read; left out: {}", left_out.join(", ")),
+                "times (ts, dur) are numbers of microseconds in the profiler's JSON",
+            ),
             () if launches > 0 => (
                 format!(
                     "{launches} host launches but no GPU events: the profiler recorded the calls and not the kernels"
@@ -204,6 +220,14 @@ impl Opened {
             () if import.events == 0 => {
                 ("no events in it".into(), "was the profiler stopped before it recorded?")
             }
+            () if count(&import.ignored, "begin or end alone") > 0 => (
+                format!(
+                    "{} events, {} of them begin or end alone (ph B, E), and no whole GPU event",
+                    import.events,
+                    count(&import.ignored, "begin or end alone")
+                ),
+                "export the profile with whole events (ph X), as PyTorch's profiler writes them",
+            ),
             () => (
                 format!(
                     "{} events, and none of them ran on a GPU (kernel, gpu_memcpy, gpu_memset)",
@@ -219,6 +243,7 @@ impl Opened {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::overlap::{Selection, exposed_intervals, overlap};
 
     #[test]
     fn a_file_is_classified_by_the_rules_that_it_was_opened_with() {
@@ -245,11 +270,68 @@ mod tests {
     }
 
     #[test]
+    fn events_that_cannot_be_read_are_named_where_none_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trace.json");
+        let text = r#"[{"ph": "X", "cat": "kernel", "name": "a", "ts": "0x10", "dur": 5, "args": {"stream": 7}}]"#;
+        std::fs::write(&path, text).unwrap();
+        let opened = open(path.to_str().unwrap(), &Store::open(dir.path()), OpenOptions::default());
+        let error = opened.unwrap().with_gpu().unwrap_err().to_string();
+        assert!(error.contains("left out: 1 kernel with a start (ts) that is not a number"), "{error}");
+        let text = r#"[{"ph": "B", "cat": "kernel", "name": "a", "ts": 1}, {"ph": "E", "cat": "kernel", "ts": 5}]"#;
+        std::fs::write(&path, text).unwrap();
+        let opened = open(path.to_str().unwrap(), &Store::open(dir.path()), OpenOptions::default());
+        let error = opened.unwrap().with_gpu().unwrap_err().to_string();
+        assert!(error.contains("2 events, 2 of them begin or end alone (ph B, E)"), "{error}");
+    }
+
+    /// Two ranks whose clocks are a second apart: opened, they have one.
+    #[test]
+    fn ranks_of_several_files_are_opened_on_one_clock() {
+        let dir = tempfile::tempdir().unwrap();
+        for rank in 0..2 {
+            let event = |name: &str, stream: u32, at: i64, dur: i64| {
+                let ts = 5_000 + 1_000_000 * rank + at;
+                format!(
+                    r#"{{"ph": "X", "cat": "kernel", "name": "{name}", "pid": 0, "tid": {stream}, "ts": {ts}, "dur": {dur}, "args": {{"device": 0, "stream": {stream}}}}}"#
+                )
+            };
+            let step = |at: i64| {
+                [
+                    event("gemm", 7, at, 300),
+                    event("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)", 20, at + 300, 200),
+                ]
+            };
+            let events: Vec<String> = (0..5).flat_map(|at| step(1_000 * at)).collect();
+            let text = format!(
+                r#"{{"distributedInfo": {{"rank": {rank}, "world_size": 2}}, "traceEvents": [{}]}}"#,
+                events.join(",")
+            );
+            std::fs::write(dir.path().join(format!("rank{rank}.json")), text).unwrap();
+        }
+        let given = format!("{}/", dir.path().display());
+        let trace = open(&given, &Store::open(dir.path()), OpenOptions::default()).unwrap().trace;
+        let window = |from, to| {
+            let selection = Selection { from_ns: Some(from), to_ns: Some(to), ..Selection::default() };
+            let ranks = overlap(&trace, &selection).ranks;
+            ranks.iter().map(|rank| (rank.compute_us, rank.comm_us)).collect::<Vec<_>>()
+        };
+        assert_eq!(window(1_000_000, 1_400_000), [(300.0, 100.0); 2]);
+        assert_eq!(exposed_intervals(&trace, 1, 0, 1_000_000), [(300_000, 500_000)]);
+    }
+
+    #[test]
     fn what_is_neither_a_file_nor_a_run_says_what_can_be_named() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path());
         for given in ["no/such.json", "such.parquet", "~/no-such-trace.json", "20260101"] {
             assert_eq!(Named::find(given, &store).err().map(|e| e.exit_code()), Some(2), "{given}");
+        }
+        let pipe = dir.path().join("trace.json");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).unwrap();
+        for (given, kind) in [(pipe.to_str().unwrap(), "a named pipe"), ("/dev/null", "a device")] {
+            let error = Named::find(given, &store).unwrap_err().to_string();
+            assert!(error.contains(&format!("{given}: is {kind}, not a trace file")), "{error}");
         }
         let there = dir.path().display().to_string();
         assert!(matches!(Named::find(&there, &store), Ok(Named::File(_))));

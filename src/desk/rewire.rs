@@ -29,6 +29,7 @@ pub struct Engine {
 pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, String)> {
     let spec = trace.meta.spec.as_ref();
     let gpu = trace.meta.environment.get("gpus").and_then(|gpus| gpus[0]["name"].as_str());
+    let gpu = gpu.filter(|name| !name.is_empty());
     let is_known = |spec: &&Spec| {
         Profile::names().contains(&spec.hardware.as_str()) || spec.hardware.ends_with(".toml")
     };
@@ -70,5 +71,15 @@ pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, Str
 pub fn verdict_of(trace: &Trace, report: &TraceReport, selection: &Selection) -> Verdict {
     // a profile that is wrong, or gone, keeps nobody from a verdict
     let target = machine_of(trace, &Engine::default()).ok().and_then(|(target, _)| target);
+    verdict_on(target, trace, report, selection)
+}
+
+/// The verdict on the selected part of a trace, on this machine.
+pub fn verdict_on(
+    target: Option<Target>,
+    trace: &Trace,
+    report: &TraceReport,
+    selection: &Selection,
+) -> Verdict {
     verdict(trace, report, selection, &Setting { target, ..Setting::default() })
 }

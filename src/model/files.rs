@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::base::error::{Error, Result};
 use crate::base::input::InputKind;
+use crate::base::regular;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -76,7 +77,8 @@ fn shards(dir: &Path, index: &Path) -> Result<Vec<PathBuf>> {
         }
         let path = dir.join(name);
         if files.insert(path.clone()) && !path.is_file() {
-            return Err(wrong(format!("\"{tensor}\" should be in {name}, which does not exist")));
+            let missing = || wrong(format!("\"{tensor}\" should be in {name}, which does not exist"));
+            return Err(regular::refused(&path, "a file").unwrap_or_else(missing));
         }
     }
     if files.is_empty() {

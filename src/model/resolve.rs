@@ -6,6 +6,7 @@ use super::checkpoint::Oddities;
 use super::config::Config;
 use super::files;
 use crate::base::error::{Error, Result, nearest};
+use crate::base::regular;
 use crate::base::text::same_name;
 use crate::plan::{DType, LayerSet, ModelShape};
 
@@ -57,13 +58,16 @@ impl Model {
                 format!("give the directory that holds config.json, perhaps {}", parent.display()),
             ));
         }
-        Err(unknown(name_or_dir))
+        Err(regular::refused(path, "a model's directory").unwrap_or_else(|| unknown(name_or_dir)))
     }
 
     /// Reads an HF directory.
     fn open(name: &str, dir: &Path) -> Result<Self> {
         let path = dir.join("config.json");
         if !path.is_file() {
+            if let Some(refused) = regular::refused(&path, "a file") {
+                return Err(refused);
+            }
             return Err(Error::input_help(
                 format!("model directory {} has no config.json", dir.display()),
                 "an HF directory has config.json, and model.safetensors unless weights are to be random",

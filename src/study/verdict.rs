@@ -69,12 +69,17 @@ impl Cause {
         }
     }
 
-    fn of(transfer_us: f64, waited_us: f64) -> Self {
-        let all = transfer_us + waited_us;
+    /// The cause by times that move data, wait for the last rank, and do one of both.
+    fn of(transfer_us: f64, waited_us: f64, unknown_us: f64) -> Self {
+        let all = transfer_us + waited_us + unknown_us;
+        let dominates = |us: f64| us >= DOMINATES * all;
         match () {
             () if all <= 0.0 => Self::Inconclusive,
-            () if transfer_us >= DOMINATES * all => Self::TransferDominated,
-            () if waited_us >= DOMINATES * all => Self::SkewDominated,
+            () if dominates(transfer_us) => Self::TransferDominated,
+            () if dominates(waited_us) => Self::SkewDominated,
+            () if dominates(transfer_us + unknown_us) || dominates(waited_us + unknown_us) => {
+                Self::Inconclusive
+            }
             () => Self::Mixed,
         }
     }
@@ -83,8 +88,10 @@ impl Cause {
 /// What is said of one collective.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct CollectiveVerdict {
-    /// Its name; of our own plans with `L*` for the layer.
+    /// Its name; of our own plans with `L*` for the layer. With the kind of its process group, if there are several.
     pub name: String,
+    /// Kind of its process group, if there are several.
+    pub group: Option<String>,
     /// Its share of all exposed communication (0 to 1).
     pub share: f64,
     /// How often each rank executed it.
@@ -95,6 +102,17 @@ pub struct CollectiveVerdict {
     pub cause: Cause,
     /// The part of its time that moves data (0 to 1); null where that is not known.
     pub transfer_share: Option<f64>,
+    /// The part of its time that waits for slower ranks, at least (0 to 1), if ranks of its group were not recorded.
+    pub waited_share_at_least: Option<f64>,
+}
+
+impl CollectiveVerdict {
+    /// The name cut to fit a sentence; the process group stays whole.
+    fn fitting_name(&self) -> String {
+        let group = self.group.as_ref().map(|group| format!(" ({group})")).unwrap_or_default();
+        let name = self.name.strip_suffix(&group).unwrap_or(&self.name);
+        fitting_name(name, NAME) + &group
+    }
 }
 
 /// What a remedy would give.
@@ -178,6 +196,7 @@ pub fn verdict(
         splits => Cause::of(
             splits.iter().map(|split| split.transfer_us).sum(),
             splits.iter().map(|split| split.waited_us).sum(),
+            splits.iter().map(|split| split.unknown_us).sum(),
         ),
     };
     let mut verdict = Verdict {
@@ -218,12 +237,18 @@ pub fn verdict(
         }
         if splits.is_empty() {
             verdict.needs.insert(0, needed(report));
+        } else if splits.iter().any(|split| split.unknown_us > 0.0) {
+            verdict.needs.insert(0, MISSING.into());
         }
     }
     verdict.headline = verdict.in_a_few_words();
     verdict.sentences = verdict.in_sentences(&report.overlap.ranks.len());
     verdict
 }
+
+/// What would tell transfer from waiting if some ranks have no trace.
+const MISSING: &str = "there are ranks that were not recorded, and one of these may be the slowest: waiting is at \
+                       least as long as the recorded ranks show; traces of all ranks tell transfer from waiting";
 
 /// What would tell transfer from waiting.
 fn needed(report: &TraceReport) -> String {
@@ -239,13 +264,14 @@ fn collectives(report: &TraceReport) -> Vec<CollectiveVerdict> {
     let all: f64 = report.collectives.iter().map(|row| row.executed.exposed_us).sum();
     let ranks = report.overlap.ranks.len().max(1) as u64;
     let several = report.groups.len() > 1;
-    /// Executions, exposed time, and matched time that moves data and that waits (us).
+    /// Executions, exposed time, and matched time that moves data, that waits and that does one of both (us).
     #[derive(Default)]
     struct Sum {
         count: u64,
         exposed: f64,
         transfer: f64,
         waited: f64,
+        unknown: f64,
     }
     let mut sums: BTreeMap<(&str, Option<&str>), Sum> = BTreeMap::new();
     for row in &report.collectives {
@@ -255,17 +281,21 @@ fn collectives(report: &TraceReport) -> Vec<CollectiveVerdict> {
         sum.count += row.executed.count;
         sum.exposed += row.executed.exposed_us;
         sum.transfer += row.transfer_us.unwrap_or(0.0) * count;
-        sum.waited += row.waited_us.unwrap_or(0.0) * count;
+        sum.waited += row.waited_us.or(row.waited_at_least_us).unwrap_or(0.0) * count;
+        sum.unknown += row.waited_at_least_us.map_or(0.0, |waited| row.mean_us - waited) * count;
     }
     let of = |((name, group), sum): ((&str, Option<&str>), Sum)| {
-        let Sum { count, exposed: exposed_us, transfer, waited } = sum;
+        let Sum { count, exposed: exposed_us, transfer, waited, unknown } = sum;
+        let known = transfer + waited;
         CollectiveVerdict {
             name: group.map_or_else(|| name.to_owned(), |group| format!("{name} ({group})")),
+            group: group.map(str::to_owned),
             share: if all > 0.0 { exposed_us / all } else { 0.0 },
             count: count / ranks,
             exposed_us,
-            cause: Cause::of(transfer, waited),
-            transfer_share: (transfer + waited > 0.0).then(|| transfer / (transfer + waited)),
+            cause: Cause::of(transfer, waited, unknown),
+            transfer_share: (known > 0.0 && unknown <= 0.0).then(|| transfer / known),
+            waited_share_at_least: (unknown > 0.0).then(|| waited / (known + unknown)),
         }
     };
     let mut rows: Vec<CollectiveVerdict> = sums.into_iter().map(of).collect();
@@ -395,7 +425,7 @@ impl Verdict {
         } else if let Some(ladder) = self.remedies.iter().find(|remedy| remedy.name == "ladder") {
             words.push(format!("ladder {:.2}x", ladder.speedup));
         } else if self.exposed_share >= LITTLE {
-            words.push(format!("most in {}", fitting_name(&worst.name, NAME)));
+            words.push(format!("most in {}", worst.fitting_name()));
         }
         words.join(", ")
     }
@@ -511,10 +541,13 @@ impl Verdict {
             let transfer = row
                 .transfer_share
                 .map_or(String::new(), |share| format!(" ({} of it moves data)", percent(share)));
+            let waited = row.waited_share_at_least.map_or(String::new(), |share| {
+                format!(" (at least {} of it waits for slower ranks)", percent(share))
+            });
             format!(
-                "{} in {} ({} a rank): {}{transfer}",
+                "{} in {} ({} a rank): {}{transfer}{waited}",
                 percent(row.share),
-                fitting_name(&row.name, NAME),
+                row.fitting_name(),
                 row.count,
                 row.cause.as_str()
             )
@@ -577,6 +610,7 @@ mod tests {
     use crate::plan::{Lane, Phase};
     use crate::study::analysis::testing::{span, trace};
     use crate::study::analysis::trace_report;
+    use crate::trace::{CollectiveInfo, ProcessGroup};
 
     fn judged(spans: Vec<crate::trace::Span>) -> Verdict {
         let trace = trace(spans);
@@ -606,6 +640,41 @@ mod tests {
         let alone = judged(vec![span(0, Lane::Compute, 0, 40), span(0, Lane::Comm, 40, 100)]);
         assert_eq!((alone.cause, alone.skew), (Cause::Inconclusive, None));
         assert!(alone.needs[0].contains("all ranks"), "{:?}", alone.needs);
+    }
+
+    #[test]
+    fn a_cause_holds_only_if_no_missing_rank_can_change_it() {
+        assert_eq!(Cause::of(1.0, 9.0, 0.0), Cause::SkewDominated);
+        assert_eq!(Cause::of(0.0, 8.0, 2.0), Cause::SkewDominated, "at least 80 % wait");
+        assert_eq!(
+            Cause::of(0.0, 1.0, 9.0),
+            Cause::Inconclusive,
+            "transfer, or waiting for a missing rank"
+        );
+        assert_eq!(Cause::of(0.0, 5.0, 5.0), Cause::Inconclusive);
+        assert_eq!(Cause::of(5.0, 5.0, 0.1), Cause::Mixed);
+        assert_eq!(Cause::of(0.0, 0.0, 0.0), Cause::Inconclusive);
+        let mut trace = trace(ranks(40_000, 60_000));
+        let group =
+            ProcessGroup { name: "1".into(), size: 4, ranks: vec![0, 1, 2, 3], ..Default::default() };
+        trace.meta.groups = vec![group];
+        trace.operations[1].collective = Some(CollectiveInfo { group: Some(0), ..Default::default() });
+        trace.meta.import = Some(Default::default());
+        let all = Selection::default();
+        let found = verdict(&trace, &trace_report(&trace, &all), &all, &Setting::default());
+        let row = &found.collectives[0];
+        assert_eq!(
+            (found.cause, row.cause, row.transfer_share),
+            (Cause::Inconclusive, Cause::Inconclusive, None)
+        );
+        // rank 0 waits 20 of its 60 us, rank 1 none of its 40
+        assert_eq!(row.waited_share_at_least, Some(0.2));
+        assert!(
+            found.sentences[1].contains("(at least 20 % of it waits for slower ranks)"),
+            "{found:?}"
+        );
+        assert!(found.needs[0].contains("ranks that were not recorded"), "{:?}", found.needs);
+        assert!(!found.sentences.concat().contains("moves data"), "{:?}", found.sentences);
     }
 
     #[test]

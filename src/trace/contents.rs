@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::rules::Unsure;
-use super::{OperationInfo, ProcessGroup};
+use super::{OperationInfo, ProcessGroup, Product};
 use crate::plan::{Lane, Phase, Step};
 use crate::table::{Environment, Provenance, Spec};
 
@@ -155,6 +155,9 @@ pub struct ImportReport {
     /// How the ranks were found: `ranks from distributedInfo`, `ranks from file names`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks_from: Option<String>,
+    /// Ranks of the job, by what its files say, that have no trace here.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub missing_ranks: u32,
     /// What was missing or odd, a sentence each.
     pub warnings: Vec<String>,
     /// Clocks that timed the ranks, where that is not one a file: an export of this program has those of the trace that it
@@ -164,6 +167,10 @@ pub struct ImportReport {
     /// Long operations that look like communication though no rule knows them, the longest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unsure: Vec<Unsure>,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// What was run, where and how; lies in the trace file's footer.
@@ -190,12 +197,16 @@ pub struct TraceMeta {
     /// Streams of all ranks; empty where a rank's two lanes are its streams (own traces).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<Stream>,
-    /// The names to which [`Range::name`] and [`LaunchSite::operator`] point, each once.
+    /// The names to which [`Range::name`] and [`LaunchSite::operator`] point, each once, but an operator with shapes once
+    /// for each of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub range_names: Vec<String>,
     /// Process groups that collectives belong to, each once; empty if the trace names none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<ProcessGroup>,
+    /// Work of a call of operators whose shapes are recorded, by their index in [`Self::range_names`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub products: BTreeMap<u32, Product>,
     /// What was read and left of an imported trace; `None` for own ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import: Option<ImportReport>,

@@ -12,6 +12,7 @@ pub mod import;
 pub mod memory;
 mod operations;
 pub mod overlap;
+mod product;
 pub mod rules;
 #[cfg(test)]
 pub mod testing;
@@ -24,3 +25,4 @@ pub use contents::{
 };
 pub use file::{TraceWriter, read, read_file, read_meta, write};
 pub use operations::{Copied, OperationInfo, operations};
+pub use product::{CallArguments, Product, is_product};

@@ -66,6 +66,7 @@ pub fn trace(spans: Vec<Span>) -> Trace {
         streams: Vec::new(),
         range_names: Vec::new(),
         groups: Vec::new(),
+        products: Default::default(),
         import: None,
     };
     Trace { meta, operations, spans, ranges: Vec::new() }

@@ -186,6 +186,42 @@ fn a_full_disk_fails_whatever_is_printed() {
     }
 }
 
+/// Named pipes are named, and no verb waits for one; kernels without any duration have no overlap.
+#[test]
+fn pipes_and_empty_durations_are_named() {
+    let place = Place::new();
+    let pipe = |name: &str| {
+        let path = place.path().join(name);
+        rustix::fs::mkfifoat(rustix::fs::CWD, path, rustix::fs::Mode::RWXU).expect("a pipe");
+    };
+    pipe("pipe.json");
+    pipe("pipe.toml");
+    std::fs::create_dir(place.path().join("model")).expect("a directory");
+    pipe("model/config.json");
+    for arguments in [
+        &["overlap", "pipe.json"][..],
+        &["timeline", "pipe.json", "--export", "x.svg"],
+        &["rewire", "pipe.json"],
+        &["run", "--backend", "sim", "--model", "./pipe.json"],
+        &["run", "--backend", "sim", "--model", "./model"],
+        &["run", "--backend", "sim", "--hardware", "pipe.toml"],
+        &["generate", "--weights", "pipe.json", "--prompt", "x"],
+        &["generate", "--weights", "model", "--prompt", "x"],
+        &["evaluate", "--weights", "pipe.json", "--text", "x"],
+    ] {
+        let done = place.run(arguments).exits(2);
+        assert!(done.stderr.contains("is a named pipe"), "{arguments:?}: {done:?}");
+    }
+    let kernel = |at: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "kernel", "name": "k", "ts": {at}, "dur": 0, "args": {{"stream": 7}}}}"#
+        )
+    };
+    place.write("none.json", &format!("[{}, {}]", kernel(1), kernel(5)));
+    let done = place.run(&["overlap", "none.json"]).exits(2);
+    assert!(done.stderr.contains("2 GPU events selected, all with a duration of 0"), "{done:?}");
+}
+
 #[test]
 fn two_sweeps_of_one_experiment_share_its_cells() {
     let place = Place::new();

@@ -232,7 +232,7 @@ fn rows(all: &[Measured<'_>], before: &LinkTable) -> Table {
 
 /// A table of this link alone.
 fn alone(ranks: u32, link: &LinkPoint) -> LinkTable {
-    LinkTable { note: None, extrapolate: false, tp: [(ranks, link.clone())].into() }
+    LinkTable { note: None, extrapolate: false, tp: [(ranks, link.clone())].into(), scaled: None }
 }
 
 /// What JSON has of measured all-reduces.

@@ -9,6 +9,7 @@ use super::output::{self, Format, FormatArgs};
 use super::patience::Patience;
 use super::report;
 use crate::base::error::{Error, Result};
+use crate::base::regular;
 use crate::model::{ChatTemplate, Message, Model, Tokenizer, read_prompts};
 use crate::plan::{Architecture, CommDType, DType, Variant};
 use crate::run::{GenerateOptions, GenerateRequest, Generated, Said, backend, choose_generator};
@@ -166,6 +167,9 @@ fn model(args: &Args) -> Result<Model> {
     let Some(dir) = &args.weights else {
         return Model::resolve(args.model.as_deref().unwrap_or_default());
     };
+    if let Some(refused) = regular::refused(dir, "an HF directory") {
+        return Err(refused);
+    }
     if !dir.is_dir() {
         return Err(Error::input_help(
             format!("--weights {}: no such directory", dir.display()),

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::report;
 use crate::base::error::{Error, Result};
+use crate::base::regular;
 use crate::desk::evaluate::{Asked, Text};
 use crate::model::Model;
 use crate::plan::{Architecture, CommDType, DType};
@@ -84,6 +85,9 @@ impl TextArgs {
 
 /// The model of a directory; says where its weights are random although they might not be expected to be.
 pub(super) fn model_of(dir: &Path, seed: u64) -> Result<Model> {
+    if let Some(refused) = regular::refused(dir, "an HF directory") {
+        return Err(refused);
+    }
     if !dir.is_dir() {
         return Err(Error::input_help(
             format!("--weights {}: no such directory", dir.display()),

@@ -11,16 +11,22 @@ use super::output::{self, Format, FormatArgs};
 use super::select::SelectArgs;
 use super::{overlap_rows as rows, overlap_text as text, report};
 use crate::base::error::{Error, Result};
-use crate::desk;
+use crate::base::text::counted;
+use crate::desk::{self, Engine};
 use crate::lab::store::Store;
 use crate::study::analysis::{self, TraceReport};
+use crate::study::rewire::estimate_messages;
 use crate::study::verdict::Verdict;
+use crate::table::P2p;
 use crate::table::render::{Shown, Sourced};
 use crate::trace::overlap::Selection;
 use crate::trace::rules::RuleReport;
 
+const LIMITS: &str = "One event of a JSON trace may have 64 MiB; --memory-limit is for all of a trace.";
+
 /// The command line's arguments of `ladderscope overlap`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = LIMITS)]
 pub struct Args {
     /// A stored run (id, prefix, 'last'), a trace file, or a directory of them (a file a rank)
     #[arg(value_name = "RUN|TRACE", required_unless_present = "filter")]
@@ -29,9 +35,15 @@ pub struct Args {
     pub filter: FilterArgs,
     #[command(flatten)]
     pub select: SelectArgs,
-    /// One table instead of the report: step, layer, collective, range (NVTX), operator, kind, name, exposed (JSON has them all)
+    /// One table instead of the report: step, layer, collective, range (NVTX), operator, product, kind, name, exposed (JSON has them all)
     #[arg(long, value_enum, value_name = "WHAT", hide_possible_values = true)]
     pub by: Option<By>,
+    /// Hardware profile or TOML file: peaks for --by product [default: the trace's GPU], links for message sizes that the trace lacks
+    #[arg(long, value_name = "NAME|FILE")]
+    pub hardware: Option<String>,
+    /// Link for message sizes: GPUs talk directly, or through the host: on, off [default: on]
+    #[arg(long, value_name = "P2P", requires = "hardware")]
+    pub p2p: Option<P2p>,
     #[command(flatten)]
     pub opening: OpenArgs,
     #[command(flatten)]
@@ -51,6 +63,8 @@ pub enum By {
     Range,
     /// Each operator of the framework that launched work, or call of the host where there is none
     Operator,
+    /// Each shape of matrix products and attention, with the share of the GPU's peak
+    Product,
     /// Each kind of operation
     Kind,
     /// Each name of an operation: a kernel, or what a plan does in all layers
@@ -67,8 +81,16 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     report::part(&opened);
     let (trace, rules) = (opened.trace, opened.classified);
     let selection = args.select.resolve(&trace)?;
-    let report = analysis::trace_report(&trace, &selection);
+    let mut report = analysis::trace_report(&trace, &selection);
     if report.overlap.ranks.iter().all(|rank| rank.busy_us == 0.0) {
+        let events: u64 = report.kinds.iter().map(|kind| kind.count).sum();
+        if events > 0 {
+            return Err(Error::input_help(
+                format!("{} selected, all with a duration of 0", counted(events as usize, "GPU event")),
+                "no time can be computed from them: check the field of durations in the file (`dur` in Kineto JSON, \
+                 us), or select another part with --from, --to, --step",
+            ));
+        }
         let starts = trace.spans.iter().map(|span| span.start_ns).min().unwrap_or(0);
         let ends = trace.spans.iter().map(|span| span.end_ns).max().unwrap_or(0);
         return Err(Error::input_help(
@@ -76,7 +98,20 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             format!("it lasts {:.3} ms; --phase all takes every step", (ends - starts) as f64 / 1e6),
         ));
     }
-    let verdict = |report| desk::verdict_of(&trace, report, &selection);
+    let engine = Engine { hardware: args.hardware.clone(), ..Engine::default() };
+    let (target, machine) = match desk::machine_of(&trace, &engine) {
+        // a profile of the trace's own that is wrong, or gone, only takes shares away
+        Err(error) if args.hardware.is_none() => (None, error.to_string()),
+        machine => machine?,
+    };
+    if let Some(target) = &target {
+        report.products.rate(&target.profile);
+        if args.hardware.is_some() {
+            estimate_messages(&mut report.collectives, target, args.p2p.unwrap_or(P2p::On));
+        }
+    }
+    let without_profile = target.is_none().then_some(machine);
+    let verdict = |report| desk::verdict_on(target.clone(), &trace, report, &selection);
     match args.output.format {
         Format::Json => json(&report, &verdict(&report), &rules, &selection)?,
         Format::Csv => output::emit(
@@ -88,8 +123,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
             .csv(Sourced::ByRow),
         )?,
         Format::Table => output::emit(&match args.by {
-            Some(by) => text::by(&report, by)?,
-            None => text::report(&report, &verdict(&report), &rules),
+            Some(by) => text::by(&report, by, without_profile.as_deref())?,
+            None => text::report(&report, &verdict(&report), &rules, without_profile.as_deref()),
         })?,
     }
     Ok(0)

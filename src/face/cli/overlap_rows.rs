@@ -4,7 +4,7 @@
 use super::overlap::By;
 use crate::study::analysis::{
     GroupRow, LayerRow, OperatorRow, RangeRow, RankArrivals, StepSummary, Stragglers, TraceReport,
-    collectives_table, names_table, stretches_table,
+    collectives_table, names_table, products_table, stretches_table,
 };
 use crate::table::render::{Shown, Table};
 use crate::trace::overlap::{OverlapReport, RankOverlap};
@@ -52,6 +52,7 @@ pub fn by(report: &TraceReport, by: By) -> Table {
         By::Collective => collectives_table(&report.collectives),
         By::Range => ranges(&report.ranges),
         By::Operator => operators(&report.operators),
+        By::Product => products_table(&report.products.rows),
         By::Kind => groups("kind", &report.kinds),
         By::Name => names_table(&report.names),
         By::Exposed => stretches_table(&report.exposed_stretches.longest),

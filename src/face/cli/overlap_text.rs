@@ -9,8 +9,8 @@ use crate::base::error::{Error, Result};
 use crate::base::statistics::median;
 use crate::base::text::{counted, fitting_name, rank_label};
 use crate::study::analysis::{
-    CollectiveRow, ExposedStretch, GroupRow, NameRow, OperatorRow, PathSummary, StepSummary, Stragglers,
-    TraceReport, collectives_table, group_overlap_table, names_table, stretches_table,
+    CollectiveRow, ExposedStretch, GroupRow, NameRow, OperatorRow, PathSummary, Products, StepSummary,
+    Stragglers, TraceReport, collectives_table, group_overlap_table, names_table, stretches_table,
 };
 use crate::study::verdict::Verdict;
 use crate::trace::ImportReport;
@@ -28,21 +28,32 @@ const STRETCHES: usize = 40;
 /// Kernels that the rules section lists of each rule, and in doubt.
 const MATCHES: usize = 4;
 
-/// All sections of the report that have something to say.
-pub fn report(report: &TraceReport, verdict: &Verdict, matched: &RuleReport) -> String {
+/// Share of the compute time in products (%) from which on the report has their MFU.
+const LEAST_COVERED_PCT: f64 = 50.0;
+
+/// All sections of the report that have something to say. `without_profile`: why no hardware profile is known.
+pub fn report(
+    report: &TraceReport,
+    verdict: &Verdict,
+    matched: &RuleReport,
+    without_profile: Option<&str>,
+) -> String {
     let sections = [
         Some(said(verdict)),
         report.import.as_ref().map(import),
         rules(matched),
         Some(ranks(report)),
         idle(report),
+        mfu(&report.products, without_profile),
         collectives(report),
         groups(report),
         steps(report),
         report.critical_path.as_ref().map(critical_path),
         report.stragglers.as_ref().and_then(stragglers),
         breakdown(report),
-        Some("More tables: --by step|layer|collective|range|operator|kind|name|exposed\n".into()),
+        Some(
+            "More tables: --by step|layer|collective|range|operator|product|kind|name|exposed\n".into(),
+        ),
     ];
     sections.into_iter().flatten().collect::<Vec<_>>().join("\n")
 }
@@ -54,7 +65,7 @@ fn said(verdict: &Verdict) -> String {
 }
 
 /// The one table that `--by` asks for; an error that says why there is none.
-pub fn by(report: &TraceReport, by: By) -> Result<String> {
+pub fn by(report: &TraceReport, by: By, without_profile: Option<&str>) -> Result<String> {
     let provenance = provenance(report);
     let (title, missing) = match by {
         By::Step => ("By step: microseconds, averaged over ranks", "nothing is selected"),
@@ -78,6 +89,11 @@ pub fn by(report: &TraceReport, by: By) -> Result<String> {
         By::Operator => (
             "By launching operator: sums of durations (us a rank)",
             "the trace has no operators or launches of the host",
+        ),
+        By::Product => (
+            "By matrix product or attention: sums of durations (us a rank), means of a call (us)",
+            "the trace records no shapes of matrix products (profile with record_shapes=True), or its kernels were launched by \
+             CUDA graphs",
         ),
         By::Kind => ("By kind: sums of durations (us a rank)", "nothing is selected"),
         By::Exposed => (
@@ -123,7 +139,38 @@ pub fn by(report: &TraceReport, by: By) -> Result<String> {
         By::Exposed if told < all => format!("; the longest {told} of {all}"),
         _ => String::new(),
     };
-    Ok(format!("{title} ({provenance}{part})\n{}", output::aligned(&table)))
+    let notes = match by {
+        By::Product => product_notes(&report.products, without_profile),
+        _ => String::new(),
+    };
+    Ok(format!("{title} ({provenance}{part})\n{}{notes}", output::aligned(&table)))
+}
+
+/// Lines below the table of products.
+fn product_notes(products: &Products, without_profile: Option<&str>) -> String {
+    let without =
+        without_profile.map(|why| format!("no shares of a peak: {why} (--hardware NAME|FILE)"));
+    let notes = products.notes().into_iter().chain(without);
+    let mut text: String = notes.map(|note| output::wrapped("  ", &note, 2)).collect();
+    text += &mfu(products, None).unwrap_or_default();
+    text
+}
+
+/// The line on the use of the GPU's arithmetic, where products are most of the compute time.
+fn mfu(products: &Products, without_profile: Option<&str>) -> Option<String> {
+    let mfu = products.mfu.as_ref().filter(|mfu| mfu.compute_pct >= LEAST_COVERED_PCT)?;
+    let of = format!("matrix products and attention: {:.0} % of the compute time", mfu.compute_pct);
+    let line = match (&mfu.profile, mfu.mfu_pct, mfu.kernel_mfu_pct) {
+        (Some(profile), Some(all), Some(running)) => format!(
+            "MFU {all:.1} % of {profile}'s peak; {running:.1} % ({:.1} TFLOP/s a GPU) while they run ({of})",
+            mfu.tflop_s
+        ),
+        _ => {
+            let why = without_profile.map_or(String::new(), |why| format!("; no MFU: {why}"));
+            format!("{:.1} TFLOP/s a GPU while they run ({of}){why}", mfu.tflop_s)
+        }
+    };
+    Some(output::wrapped("", &line, 2))
 }
 
 fn provenance(report: &TraceReport) -> &'static str {
@@ -281,7 +328,8 @@ fn collectives(report: &TraceReport) -> Option<String> {
 /// A collective's name, its process group and message size if the trace has them; the group's ranks where several groups
 /// have the same name.
 fn called(row: &CollectiveRow, all: &[CollectiveRow]) -> String {
-    let bytes = row.message_bytes.filter(|_| row.group.is_some()).map(|bytes| format!("{bytes} B"));
+    let bytes = row.message_bytes.filter(|_| row.group.is_some());
+    let bytes = bytes.map(|_| format!("{} B", row.shown_bytes()));
     let is_one_of_several = all.iter().any(|other| other.group == row.group && other.ranks != row.ranks);
     let ranks = row.ranks.as_deref().filter(|_| is_one_of_several).map(rank_label);
     let group = row.group.as_ref().map(|group| match ranks {
@@ -391,7 +439,7 @@ fn stragglers(stragglers: &Stragglers) -> Option<String> {
         );
     }
     text.extend(clocks);
-    if let Some(note) = stragglers.note {
+    if let Some(note) = &stragglers.note {
         text += &output::wrapped("  note: ", note, 4);
     }
     Some(text)
@@ -429,6 +477,59 @@ mod tests {
         {
             assert!(text.contains(part), "'{part}' is missing in {text}");
         }
+    }
+
+    /// Two groups of one description: their rows would look the same without the ranks.
+    #[test]
+    fn collectives_are_called_by_what_tells_them_apart() {
+        let row = |group: Option<&str>, ranks: &[u32], bytes| CollectiveRow {
+            executed: GroupRow {
+                name: "ncclAllReduce".into(),
+                lane: "comm",
+                count: 1,
+                total_us: 1.0,
+                exposed_us: 1.0,
+                hidden_pct: None,
+            },
+            family: "ncclAllReduce".into(),
+            kind: "all_reduce".into(),
+            group: group.map(str::to_owned),
+            ranks: Some(ranks.to_vec()).filter(|ranks| !ranks.is_empty()),
+            group_size: None,
+            message_bytes: bytes,
+            dtype: None,
+            algorithm: None,
+            protocol: None,
+            mean_us: 1.0,
+            median_us: 1.0,
+            transfer_us: None,
+            waited_us: None,
+            waited_at_least_us: None,
+            algorithm_gb_s: None,
+            bus_gb_s: None,
+            bandwidth_of: None,
+        };
+        let rows = [
+            row(Some("TP"), &[0, 1], Some(16_384)),
+            row(Some("TP"), &[2, 3], None),
+            row(Some("DP"), &[0, 2], None),
+            row(None, &[], Some(4)),
+        ];
+        assert_eq!(
+            rows.each_ref().map(|row| called(row, &rows)),
+            [
+                "ncclAllReduce (TP r0..r1, 16384 B)",
+                "ncclAllReduce (TP r2..r3)",
+                "ncclAllReduce (DP)",
+                "ncclAllReduce"
+            ]
+        );
+        let long = CollectiveRow {
+            executed: GroupRow { name: "k".repeat(90), ..rows[0].executed.clone() },
+            ..rows[0].clone()
+        };
+        let shown = called(&long, &rows);
+        assert!(shown.chars().count() <= NAME && shown.ends_with(" (TP r0..r1, 16384 B)"), "{shown}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use clap::ValueEnum;
 use super::report;
 use crate::base::error::{Error, Result};
 use crate::plan::Phase;
+use crate::study::analysis::untied_clocks;
 use crate::trace::overlap::Selection;
 use crate::trace::{NO_STEP, Span, Trace};
 
@@ -94,6 +95,10 @@ impl SelectArgs {
                 ));
             }
             check_step(trace, step)?;
+        }
+        let is_cut = self.from.is_some() || self.to.is_some();
+        if let Some(warning) = is_cut.then(|| untied_clocks(trace)).flatten() {
+            report::note(&warning);
         }
         self.check_times()
     }
@@ -229,6 +234,7 @@ mod tests {
                 streams: Vec::new(),
                 range_names: Vec::new(),
                 groups: Vec::new(),
+                products: Default::default(),
                 import: None,
             },
             operations: Vec::new(),

@@ -93,7 +93,7 @@ pub fn run(args: &Args) -> Result<u8> {
         }
         points.push((Some(value), engine.answer(&changed)?));
     }
-    let found = break_evens(&engine, &variant, args.hidden_pct);
+    let found = break_evens(&engine, &variant, &points[0].1, args.hidden_pct);
     match args.output.format {
         Format::Json => output::json(&object(&variant.cell, slider, &points, &found))?,
         Format::Csv => output::emit(&rows(slider, &points).csv(Sourced::ByRow))?,
@@ -103,6 +103,8 @@ pub fn run(args: &Args) -> Result<u8> {
                 text += &link_in_words(slider, *value, answer);
             }
             text += &output::aligned(&rows(slider, &points));
+            let beaten = points.iter().filter_map(|(_, answer)| answer.beaten_limit()).next();
+            text.extend(beaten.map(|beaten| format!("{beaten}\n")));
             for (cell, found) in &found {
                 text += &format!("{} {}\n", cell.architecture_label(), in_words(found));
             }
@@ -172,38 +174,27 @@ fn sweep_of(args: &Args) -> Result<(&'static str, Vec<f64>)> {
     Ok((name, values.clone()))
 }
 
-/// What hides communication, whatever the cell of a what-if is of: architectures, and `standard` in two micro-batches.
-const HIDING: [(&str, u32); 7] = [
-    ("ladder", 1),
-    ("stale:2", 1),
-    ("parallel+ladder", 1),
-    ("delayed:2", 1),
-    ("delayed:4", 1),
-    ("sync-drop", 1),
-    ("standard", 2),
-];
-
-/// The break-evens of the cell and of what else hides communication, by their cells.
-fn break_evens(engine: &Engine, variant: &Variant, hidden_pct: f64) -> Vec<(Spec, BreakEven)> {
-    let own = &variant.cell;
-    let mut cells: Vec<Spec> = HIDING
-        .iter()
-        .filter_map(|(name, groups)| {
-            let micro_batches = own.micro_batches.max(*groups);
-            Some(Spec { architecture: name.parse().ok()?, micro_batches, ..own.clone() })
-        })
-        .collect();
-    if !cells.contains(own) {
-        cells.insert(0, own.clone());
-    }
+/// The break-evens of the table's rows that hide communication, by their cells; of the chosen one in any case.
+fn break_evens(
+    engine: &Engine,
+    variant: &Variant,
+    answer: &Answer,
+    hidden_pct: f64,
+) -> Vec<(Spec, BreakEven)> {
     let mut found = Vec::new();
-    for cell in cells {
+    for row in &answer.rows {
+        let cell = Spec {
+            architecture: row.architecture.clone(),
+            micro_batches: row.micro_batches,
+            ..variant.cell.clone()
+        };
         let variant = Variant { cell: cell.clone(), ..variant.clone() };
-        for over in [Over::AlphaUs, Over::GbS] {
-            // one that does not communicate, or cannot run, has none: its row says why
-            if let Ok(at) = engine.break_even(&variant, over, hidden_pct) {
-                found.push((cell.clone(), at));
-            }
+        // one that does not communicate, or cannot run, has none: its row says why
+        let both = [Over::AlphaUs, Over::GbS].map(|over| engine.break_even(&variant, over, hidden_pct));
+        let both: Vec<BreakEven> = both.into_iter().flatten().collect();
+        let hides = both.iter().any(|found| found.crossing != Crossing::Never);
+        if hides || answer.is_chosen(row) {
+            found.extend(both.into_iter().map(|at| (cell.clone(), at)));
         }
     }
     found
@@ -234,13 +225,12 @@ fn in_words(found: &BreakEven) -> String {
 fn link_in_words(slider: &str, value: Option<f64>, answer: &Answer) -> String {
     let Some(CellLink { message_bytes, times }) = &answer.link else { return String::new() };
     let at = value.map(|value| format!("{slider} {value}: ")).unwrap_or_default();
-    let basis = times.basis.and_then(|basis| basis.note());
     format!(
         "{at}all-reduce of {message_bytes} B: {:.1} us in nccl-tests, {:.1} us charged by stack {}{}\n",
         times.alone_us,
         times.charged_us,
         answer.spec.stack,
-        basis.map(|basis| format!("; {basis}")).unwrap_or_default()
+        times.note.as_ref().map(|note| format!("; {note}")).unwrap_or_default()
     )
 }
 
@@ -276,6 +266,10 @@ struct PrintedPoint {
     charged_us: Option<f64>,
     /// The rows of the profile that the link rests on, where it was not measured at this TP.
     link_basis: Option<String>,
+    /// Where the link's times come from, if not from measurements of this collective, TP and message size.
+    link_note: Option<String>,
+    /// A remark, if an architecture does less work than `upper-bound` and is faster.
+    beaten_limit: Option<String>,
     /// Times in ms (prefill and decode of the whole generation; TPOT, communication and its exposed part of the
     /// middle step), speedup in TPOT, tokens/s, overlap in percent, hidden share; absent where it has none.
     #[serde(flatten)]
@@ -314,6 +308,8 @@ fn object<'a>(
                 all_reduce_us: times.map(|times| times.alone_us),
                 charged_us: times.map(|times| times.charged_us),
                 link_basis: times.and_then(|times| times.basis?.note()),
+                link_note: times.and_then(|times| times.note.clone()),
+                beaten_limit: answer.beaten_limit().filter(|_| row.architecture.is_limit()),
                 numbers: numbers.flat_map(named).collect(),
             }
         });
@@ -416,7 +412,7 @@ mod tests {
             })
             .into();
         points[0].1.arguments.extend(["--model".into(), "my models/one".into()]);
-        let found = break_evens(&engine, &variant, 95.0);
+        let found = break_evens(&engine, &variant, &points[0].1, 95.0);
         let object = serde_json::to_value(object(&variant.cell, "alpha_us", &points, &found)).unwrap();
         assert_eq!(object["provenance"], "simulated");
         assert_eq!(
@@ -430,8 +426,13 @@ mod tests {
         let tpot = |index: usize| object["points"][index]["tpot_ms"].as_f64().unwrap();
         assert!(tpot(8) > tpot(0), "standard, at the higher latency");
         assert_eq!(rows("alpha_us", &points).csv(Sourced::ByRow).lines().count(), 17);
+        assert!(found.iter().all(|(_, found)| in_words(found).contains("overlaps 95%")));
+        let shown: Vec<String> = points[0].1.rows.iter().map(|row| points[0].1.label(row)).collect();
+        let of: Vec<String> = found.iter().map(|(cell, _)| cell.architecture_label()).collect();
         assert!(
-            found.len() == 14 && found.iter().all(|(_, found)| in_words(found).contains("overlaps 95%"))
+            of.contains(&"ladder".to_owned()) && of.contains(&"standard micro2".to_owned()),
+            "{of:?}"
         );
+        assert!(of.iter().all(|label| shown.contains(label)), "only rows of the table: {of:?}");
     }
 }

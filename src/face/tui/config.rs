@@ -9,6 +9,7 @@ use toml_edit::{Document, Item};
 
 use super::keymap::{Keymap, is_fixed};
 use super::theme::{self, Theme};
+use crate::base::cache::own_directory;
 use crate::base::error::{Error, Result};
 use crate::base::input::InputKind;
 
@@ -95,12 +96,6 @@ impl Surroundings {
 /// the user's configuration directory.
 pub fn path() -> Option<PathBuf> {
     variable(VARIABLE).or_else(|| Some(own_directory("XDG_CONFIG_HOME", ".config")?.join("config.toml")))
-}
-
-/// The program's directory in that of this variable, which is otherwise this one in the user's home.
-pub fn own_directory(name: &str, otherwise: &str) -> Option<PathBuf> {
-    let base = variable(name).or_else(|| Some(std::env::home_dir()?.join(otherwise)))?;
-    Some(base.join("ladderscope"))
 }
 
 fn variable(name: &str) -> Option<PathBuf> {

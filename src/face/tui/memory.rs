@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::config::own_directory;
 use super::context::Context;
 use super::state::{State, Tab};
+use crate::base::cache::own_directory;
 use crate::base::error::{Error, Result};
 use crate::base::input::InputKind;
 use crate::base::{atomic, hash};

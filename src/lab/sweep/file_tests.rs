@@ -427,6 +427,12 @@ fn a_grid_is_counted_before_any_cell_is_made() {
         "1000 batch x 1000 prompt_tokens x 1000 seed = 1,000,000,000 cells, more than 100,000";
     assert!(message.contains(arithmetic), "{message}");
     assert!(message.starts_with("huge.toml:3:1"), "{message}");
+    // an axis that is too long alone is refused before its values are looked at: the wrong one is not met
+    let long = (1..=100_001).map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+    let text = format!("[grid]\nbatch = [-1, {long}]\ntp = [2]\n");
+    let message = Experiment::from_str(&text, Path::new("long.toml")).unwrap_err().to_string();
+    assert!(message.contains("100002 batch = 100,002 cells, more than 100,000"), "{message}");
+    assert!(message.starts_with("long.toml:2:1"), "{message}");
     // nor does one overflow that no machine could count
     let names: Vec<&str> = vec!["batch", "prompt_tokens", "output_tokens", "seed", "samples", "warmup"];
     let axes: Vec<String> = names.iter().map(|name| format!("{name} = [{numbers}]\n")).collect();

@@ -39,9 +39,19 @@ pub(super) fn loss(key: &str, value: f64) -> Checked {
 
 fn within(key: &str, value: f64, allowed: &RangeInclusive<f64>) -> Checked {
     let (least, most) = (allowed.start(), allowed.end());
-    that(key, value, allowed.contains(&value), &format!("from {least:e} to {most:e}"))
+    that(key, value, allowed.contains(&value), &format!("from {} to {}", short(*least), short(*most)))
 }
 
 fn that(key: &str, value: f64, fine: bool, wanted: &str) -> Checked {
-    if fine { Ok(()) } else { Err((key.to_owned(), format!("is {value}; it must be {wanted}"))) }
+    if fine {
+        Ok(())
+    } else {
+        Err((key.to_owned(), format!("is {}; it must be {wanted}", short(value))))
+    }
+}
+
+/// A number in few characters, however large or small.
+fn short(value: f64) -> String {
+    let is_plain = value == 0.0 || !value.is_finite() || (1e-4..1e9).contains(&value.abs());
+    if is_plain { value.to_string() } else { format!("{value:e}") }
 }

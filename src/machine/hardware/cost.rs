@@ -85,6 +85,14 @@ impl CollectiveCost<'_> {
         }
     }
 
+    /// Whether a message of so many bytes lies among those that were measured; an emulated link needs no measurement.
+    pub fn covers(&self, bytes: f64) -> bool {
+        match self {
+            Self::Formula { .. } => true,
+            Self::Link { table, tp, .. } => table.covers(*tp, bytes),
+        }
+    }
+
     /// Thread blocks that a collective occupies, where that is known.
     pub fn ctas(&self) -> Option<u32> {
         match self {
@@ -144,7 +152,9 @@ impl Profile {
     /// Why collectives of a kind have no time at `tp` ranks: nobody measured the link there.
     pub fn link_problem(&self, collective: Collective, p2p: P2p, tp: u32) -> Option<String> {
         let (table, _) = self.table_of(collective, p2p, tp);
-        let name = self.link.tables().find(|(_, known)| std::ptr::eq(*known, table))?.0;
+        // a table that is scaled from NCCL's lacks what NCCL's lacks
+        let missing = if table.scaled.is_some() { &self.link.p2p_on } else { table };
+        let name = self.link.tables().find(|(_, known)| std::ptr::eq(*known, missing))?.0;
         let inside = tp.min(self.gpus_per_node);
         table.basis(inside).problem(name).filter(|_| inside > 1)
     }

@@ -178,14 +178,14 @@ fn of_rows(links: &Links, collective: Collective) -> Option<LinkTable> {
         let measured = if own { (low, high) } else { (0, 0) };
         tp.insert(ranks, point(points, base.gb_s / rows.ratio(high), rows.ctas, measured, note));
     }
-    (!tp.is_empty()).then_some(LinkTable { note: None, extrapolate: false, tp })
+    (!tp.is_empty()).then_some(LinkTable { note: None, extrapolate: false, tp, scaled: None })
 }
 
 /// A collective on another GPU: the reference's latency and a bandwidth in proportion to NCCL's; where there are
 /// rows for the GPU itself, these, and larger messages in the way of the reference.
 fn elsewhere(links: &Links, gpu: &str, collective: Collective, known: &LinkTable) -> LinkTable {
     let reference = OF_REFERENCE.as_ref().map(|reference| &reference.p2p_on);
-    let mut tp = BTreeMap::new();
+    let (mut tp, mut of_nccl) = (BTreeMap::new(), BTreeMap::new());
     for (&ranks, of_reference) in &known.tp {
         let nccl = links.p2p_on.basis(ranks);
         if matches!(nccl.rows, BasisRows::Missing(_)) {
@@ -207,13 +207,15 @@ fn elsewhere(links: &Links, gpu: &str, collective: Collective, known: &LinkTable
             said = format!("{source}: {at}measured from {range}; larger messages scaled {from}");
         }
         let larger = scaled.points.iter().map(|point| point.0).filter(|bytes| *bytes > high);
-        said.extend(nccl.note().map(|nccl| format!("; NCCL's {nccl}")));
         points.extend(larger.map(|bytes| (bytes, scaled.alone_us(bytes as f64))));
         let measured = rows.filter(|rows| rows.tp == ranks).map_or((0, 0), |_| (low, high));
+        if measured == (0, 0) && nccl.note().is_some() {
+            of_nccl.insert(ranks, nccl.rows);
+        }
         let ctas = rows.and_then(|rows| rows.ctas).or(scaled.ctas);
         tp.insert(ranks, point(rising(points), scaled.gb_s, ctas, measured, said));
     }
-    LinkTable { note: None, extrapolate: links.p2p_on.extrapolate, tp }
+    LinkTable { note: None, extrapolate: links.p2p_on.extrapolate, tp, scaled: Some(of_nccl) }
 }
 
 /// No message takes less than a smaller one: where sources differ, the larger one's time is raised.

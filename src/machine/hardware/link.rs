@@ -60,6 +60,16 @@ impl Links {
         }
     }
 
+    /// Takes over which tables are scaled, which TOML does not keep.
+    pub(super) fn keep_scaled(&mut self, from: &Self) {
+        for collective in Collective::ALL {
+            if let (Some(table), Some(known)) = (self.table(collective).cloned(), from.table(collective))
+            {
+                self.put(collective, Some(LinkTable { scaled: known.scaled.clone(), ..table }));
+            }
+        }
+    }
+
     /// Every table of links inside a node, with its name in files.
     pub fn tables(&self) -> impl Iterator<Item = (&'static str, &LinkTable)> {
         let others = [
@@ -85,6 +95,10 @@ pub struct LinkTable {
     pub extrapolate: bool,
     /// By number of ranks; others are interpolated.
     pub tp: BTreeMap<u32, LinkPoint>,
+    /// Of a table that is not in the profile's file but scaled from NCCL's: the rows of NCCL's on which a TP rests that has
+    /// none of its own there.
+    #[serde(skip)]
+    pub scaled: Option<BTreeMap<u32, BasisRows>>,
 }
 
 /// The rows of a link table on which its numbers at a TP rest.
@@ -291,6 +305,10 @@ impl LinkTable {
             (Some(only), None) if !self.extrapolate => BasisRows::Missing(only),
             (near, far) => BasisRows::Extrapolated(near.unwrap_or_default(), far),
         };
+        let of_nccl = self.scaled.as_ref().and_then(|rows| rows.get(&tp));
+        if let Some(rows) = of_nccl {
+            return LinkBasis { tp, rows: *rows };
+        }
         let rows = match (self.tp.get(&tp), below.clone().next(), above.clone().next()) {
             (Some(row), ..) if row.points.is_empty() => BasisRows::Formula,
             (Some(_), ..) => BasisRows::Points,
@@ -340,6 +358,13 @@ impl LinkTable {
         self.rows(tp).iter().any(|(_, row)| row.measured_bytes != Some((0, 0)))
     }
 
+    /// Whether a message of so many bytes lies among those measured at `tp` ranks.
+    pub fn covers(&self, tp: u32, bytes: f64) -> bool {
+        self.rows(tp).iter().all(|(_, row)| {
+            row.measured_bytes.is_none_or(|(least, most)| (least as f64..=most as f64).contains(&bytes))
+        })
+    }
+
     /// At `tp` ranks as a formula: alpha linear and the bandwidth geometric in log2(tp), so that it
     /// never reaches 0. (0, infinite) for one rank.
     pub fn at(&self, tp: u32) -> (f64, f64) {
@@ -379,7 +404,7 @@ impl LinkTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::hardware::Profile;
+    use crate::machine::hardware::{Profile, Stack, Target};
     use crate::table::P2p;
 
     #[test]
@@ -401,7 +426,49 @@ mod tests {
 
     fn table(rows: &[(u32, f64, f64)]) -> LinkTable {
         let tp = rows.iter().map(|&(tp, alpha, gb)| (tp, LinkPoint::formula(alpha, gb))).collect();
-        LinkTable { note: None, extrapolate: false, tp }
+        LinkTable { note: None, extrapolate: false, tp, scaled: None }
+    }
+
+    /// A profile of NCCL's links alone: the other collectives are scaled from them, and lack what they lack.
+    #[test]
+    fn scaled_collectives_rest_on_the_rows_of_nccl() {
+        let profile = |rows: &[(u32, f64, f64)]| {
+            let tps: String = rows
+                .iter()
+                .map(|(tp, us, gb)| format!("[link.p2p_on.tp.{tp}]\nalpha_us = {us:?}\ngb_s = {gb:?}\n"))
+                .collect();
+            let text = format!(
+                "name = \"mine\"\nmemory_gb = 24.0\nhbm_gb_s = 1008.0\nhbm_efficiency = 0.9\ncompute_efficiency = 0.8\n\
+                 gpus_per_node = 8\nsms = 128\nsources = []\n[tflops]\nbf16 = 165.0\nf16 = 165.0\nf32 = 82.0\n\
+                 [link.p2p_on]\n{tps}[link.p2p_off.tp.2]\nalpha_us = 20.0\ngb_s = 8.0\n[link.inter_node]\nalpha_us = 20.0\n\
+                 gb_s = 50.0\n"
+            );
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("mine.toml");
+            std::fs::write(&path, text).unwrap();
+            Profile::load(path.to_str().unwrap()).unwrap()
+        };
+        let others = Collective::ALL.into_iter().filter(|collective| *collective != Collective::Nccl);
+        let two = profile(&[(2, 10.0, 10.0), (4, 14.0, 5.0)]);
+        for collective in others.clone() {
+            let basis = |tp| two.link_basis(collective, P2p::On, tp);
+            assert_eq!(basis(4).note(), None, "{collective}");
+            assert!(basis(8).is_extrapolated(), "{collective}");
+            assert_eq!(basis(8).to_string(), "TP 8 extrapolated from TP 4 and TP 2");
+            assert!(!two.link.table(collective).unwrap().covers(8, 16384.0), "{collective}");
+        }
+        // values that are set leave it so
+        let target = Target { profile: two, stack: Stack::load("native").unwrap() };
+        let set = [("hbm_gb_s".to_owned(), "900".to_owned())].into();
+        let two = target.with(&set).unwrap().profile;
+        assert!(two.link_basis(Collective::OneShot, P2p::On, 8).is_extrapolated());
+        let one = profile(&[(4, 14.0, 5.0)]);
+        for collective in others {
+            let problem = one.link_problem(collective, P2p::On, 8).unwrap();
+            assert!(problem.starts_with("link p2p_on was measured at TP 4 alone"), "{problem}");
+            assert!(problem.contains("[link.p2p_on]") && !problem.contains("one_shot"), "{problem}");
+            assert_eq!(one.link_problem(collective, P2p::On, 4), None);
+        }
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub use target::Target;
 /// there is.
 fn file_of<'a>(typed: &'a str, built_in: &[(&str, &str)]) -> Option<&'a Path> {
     let path = Path::new(typed);
-    let is_file = typed.ends_with(".toml") || path.components().count() > 1 || path.is_file();
+    // what is there and no directory: reading names a pipe or a device
+    let is_there = path.exists() && !path.is_dir();
+    let is_file = typed.ends_with(".toml") || path.components().count() > 1 || is_there;
     (is_file && !built_in.iter().any(|(name, _)| same_name(name, typed))).then_some(path)
 }

@@ -24,7 +24,8 @@ pub(super) fn apply(target: &Target, set: &BTreeMap<String, String>) -> Result<T
             return Err(unknown(key, &profile, &stack));
         }
     }
-    let (profile, stack): (Profile, Stack) = (profile.parsed()?, stack.parsed()?);
+    let (mut profile, stack): (Profile, Stack) = (profile.parsed()?, stack.parsed()?);
+    profile.link.keep_scaled(&target.profile.link);
     let checked = profile.check().and_then(|()| stack.check());
     checked.map_err(|(key, problem)| Error::input(format!("--set: {key} {problem}")))?;
     Ok(Target { profile, stack })
@@ -175,6 +176,15 @@ mod tests {
         }
         assert_eq!(profile.link(P2p::Off, 4).0, 50.0);
         assert_eq!(profile.link(P2p::Off, 8).0, 80.0);
+    }
+
+    #[test]
+    fn numbers_out_of_bounds_are_written_short() {
+        for (value, said) in [("1e-300", "is 1e-300;"), ("1e300", "is 1e300;"), ("0", "is 0;")] {
+            let message = set(&[("link.gb_s", value)]).unwrap_err().to_string();
+            assert!(message.contains(said) && message.contains("from 1e-6 to 1e9"), "{message}");
+            assert!(message.len() < 120, "{message}");
+        }
     }
 
     #[test]

@@ -163,6 +163,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
                 streams: Vec::new(),
                 range_names: Vec::new(),
                 groups: Vec::new(),
+                products: Default::default(),
                 import: None,
             },
             operations: trace::operations(&shared.prefill.plan, &shared.decode.plan),

@@ -36,7 +36,7 @@ impl Overlap {
         match event.lane {
             Lane::Compute => {
                 self.compute = self.compute.saturating_add(event.end - event.start);
-                self.work += event.work;
+                self.work = self.work.saturating_add(event.work);
             }
             Lane::Comm => self.comm = self.comm.saturating_add(event.end - event.start),
         }
@@ -55,7 +55,7 @@ impl Overlap {
         match event.lane {
             Lane::Compute => {
                 self.compute = self.compute.saturating_add(end - start);
-                self.work += event.work;
+                self.work = self.work.saturating_add(event.work);
                 self.open_compute.push((start, end));
             }
             Lane::Comm => {

@@ -76,6 +76,7 @@ pub fn simulate_plans(
             streams: Vec::new(),
             range_names: Vec::new(),
             groups: Vec::new(),
+            products: Default::default(),
             import: None,
         },
         operations: operations(&plans.prefill, &plans.decode),
@@ -266,12 +267,24 @@ pub struct LinkTimes {
     pub charged_us: f64,
     /// The rows of the profile that both rest on; `None` of an emulated link.
     pub basis: Option<LinkBasis>,
+    /// Where the times come from, if not from measurements of this collective, TP and message size.
+    pub note: Option<String>,
 }
 
 /// The times of an all-reduce of a cell, alone and as its stack charges it.
 pub fn link_times(spec: &Spec, target: &Target, bytes: f64) -> LinkTimes {
-    let (cost, _) = collective(spec, target);
-    LinkTimes { alone_us: cost.alone_us(bytes), charged_us: cost.us(bytes).0, basis: cost.basis() }
+    let (cost, used) = collective(spec, target);
+    let basis = cost.basis();
+    let is_measured = basis.is_none_or(|basis| basis.note().is_none()) && cost.covers(bytes);
+    let notes =
+        [used.and_then(|used| another(spec, target, used)), cost.note().filter(|_| !is_measured)];
+    let notes: Vec<String> = notes.into_iter().flatten().collect();
+    LinkTimes {
+        alone_us: cost.alone_us(bytes),
+        charged_us: cost.us(bytes).0,
+        basis,
+        note: (!notes.is_empty()).then(|| notes.join("; ")),
+    }
 }
 
 /// How long one all-reduce of a message of so many bytes takes in a simulated cell, alone on its lane (us).
@@ -322,12 +335,8 @@ fn environment(spec: &Spec, target: &Target, sources: &Sources) -> Environment {
             None => "emulated".to_owned(),
             Some(used) if used == spec.collective => used.to_string(),
             Some(used) => {
-                let why = instead(spec, target);
-                environment.insert(
-                    COLLECTIVE_NOTE.to_owned(),
-                    json!(format!("all-reduces are those of {used}, not {}: {why}", spec.collective)),
-                );
-                format!("{used} ({} {why})", spec.collective)
+                environment.insert(COLLECTIVE_NOTE.to_owned(), json!(another(spec, target, used)));
+                format!("{used} ({} {})", spec.collective, instead(spec, target))
             }
         };
         environment.insert("collective".to_owned(), json!(collective));
@@ -348,6 +357,13 @@ fn environment(spec: &Spec, target: &Target, sources: &Sources) -> Environment {
         environment.insert("overrides".to_owned(), json!(spec.set));
     }
     environment
+}
+
+/// The sentence on a collective that is not the one that a cell asks for, and why; `None` if it is.
+fn another(spec: &Spec, target: &Target, used: Collective) -> Option<String> {
+    (used != spec.collective).then(|| {
+        format!("all-reduces are those of {used}, not {}: {}", spec.collective, instead(spec, target))
+    })
 }
 
 /// Why a cell's collective is not the one that it asks for.

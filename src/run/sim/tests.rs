@@ -286,6 +286,10 @@ fn what_cannot_be_simulated_is_refused_with_the_reason() {
     );
     let endless = Link::Emulated { alpha_us: 1e300, gb_s: 1.0 };
     assert!(refused(Spec { link: endless, ..spec("standard", "tiny") }).contains("292 years"));
+    for (key, value) in [("hbm_gb_s", "1e-300"), ("launch_us", "1e300")] {
+        let set = [(key.to_owned(), value.to_owned())].into();
+        assert!(refused(Spec { set, ..spec("standard", "tiny") }).contains("292 years"), "{key}");
+    }
 }
 
 #[test]

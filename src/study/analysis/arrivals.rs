@@ -25,6 +25,8 @@ pub struct CollectiveSplit {
     pub count: u64,
     /// From the last arrival to the end: what moving the data took, summed (us).
     pub transfer_us: f64,
+    /// The same of collectives with ranks that were not recorded: transfer, or waiting for such a rank, summed (us).
+    pub unknown_us: f64,
     /// What a rank waited for the last one, averaged over ranks and summed over collectives (us).
     pub waited_us: f64,
     /// From the first to the last arrival: the median (us).
@@ -52,8 +54,10 @@ pub(super) struct MatchedTime {
     pub spans: u64,
     /// Time in which they waited for the last rank.
     pub waited_ns: i64,
-    /// Time in which they moved data.
+    /// Time in which they moved data; part of it is waiting if ranks are missing.
     pub moved_ns: i64,
+    /// True if some of their ranks were not recorded.
+    pub is_partial: bool,
 }
 
 /// Operations that a rank computed: the sum of their durations, and of their squares (ns).
@@ -93,7 +97,8 @@ pub fn arrivals(trace: &Trace, selection: &Selection) -> Option<ArrivalReport> {
         let (split, spreads) =
             splits.entry(family(trace, &trace.spans[collective.places[0]])).or_default();
         split.count += 1;
-        split.transfer_us += us(arrived.mean_moved());
+        let moved = if collective.is_partial { &mut split.unknown_us } else { &mut split.transfer_us };
+        *moved += us(arrived.mean_moved());
         split.waited_us += us(arrived.mean_waited());
         spreads.push(us(arrived.last.saturating_sub(arrived.first).max(0)));
         let ranks: Vec<u32> = spans().map(|span| span.rank).collect();
@@ -108,7 +113,8 @@ pub fn arrivals(trace: &Trace, selection: &Selection) -> Option<ArrivalReport> {
             ..split
         })
         .collect();
-    collectives.sort_by(|a, b| (b.transfer_us + b.waited_us).total_cmp(&(a.transfer_us + a.waited_us)));
+    let all = |split: &CollectiveSplit| split.transfer_us + split.unknown_us + split.waited_us;
+    collectives.sort_by(|a, b| all(b).total_cmp(&all(a)));
     let (rank_pct, operation_pct) = skew(stretches.values());
     (!collectives.is_empty()).then_some(ArrivalReport {
         collectives,
@@ -130,6 +136,7 @@ pub(super) fn times_by_operation(
         for ((place, waited), moved) in collective.places.iter().zip(arrived.waited).zip(arrived.moved) {
             let time = times.entry(runs.trace.spans[*place].operation).or_default();
             time.spans += 1;
+            time.is_partial |= collective.is_partial;
             time.waited_ns = time.waited_ns.saturating_add(waited);
             time.moved_ns = time.moved_ns.saturating_add(moved);
         }

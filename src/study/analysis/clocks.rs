@@ -4,10 +4,12 @@
 //! So the median of the differences between the ends of the same collectives is what two clocks differ by. Ranks that share
 //! no collective are tied through others that do.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use super::matched::Matching;
 use crate::base::statistics::{median, percentile};
+use crate::base::text::rank_label;
 use crate::trace::Trace;
 
 /// What the clocks of the ranks of a trace differ by.
@@ -15,6 +17,8 @@ use crate::trace::Trace;
 pub struct Clocks {
     /// What to add to a rank's times so that collectives end together, by rank (ns).
     pub offsets: HashMap<u32, i64>,
+    /// Ranks that no collective ties to the first one, ascending: their times are of other clocks.
+    pub untied: Vec<u32>,
     /// Collectives by which they were tied together: the most of a rank with another.
     pub collectives: usize,
     /// How far ends are apart once the clocks are tied together: the 90th percentile (ns).
@@ -30,6 +34,50 @@ pub fn clocks(trace: &Trace) -> Clocks {
         return Clocks::default();
     }
     Clocks::of(trace, &Matching::of(trace))
+}
+
+/// Puts all ranks of a trace on the clock of the first one, as far as collectives tie them together, so that a time is the
+/// same moment on every rank. Changes nothing if one clock timed all ranks.
+pub fn tie_clocks(trace: &mut Trace) {
+    let clocks = clocks(trace);
+    if clocks.offsets.values().all(|offset| *offset == 0) {
+        return;
+    }
+    let starts = trace.spans.iter().map(|span| span.start_ns.saturating_add(clocks.offset(span.rank)));
+    // times stay positive: -1 stands for a time that is not known
+    let lift = starts.min().map_or(0, |first| first.saturating_neg().max(0));
+    let mut offset =
+        vec![lift; trace.spans.iter().map(|span| span.rank as usize + 1).max().unwrap_or(0)];
+    for (rank, of_rank) in offset.iter_mut().enumerate() {
+        *of_rank = of_rank.saturating_add(clocks.offset(rank as u32));
+    }
+    let tie = |time: &mut i64, rank: u32| {
+        *time = time.saturating_add(offset.get(rank as usize).copied().unwrap_or(lift));
+    };
+    for span in &mut trace.spans {
+        for time in [&mut span.ready_ns, &mut span.start_ns, &mut span.end_ns] {
+            tie(time, span.rank);
+        }
+        if span.last_arrival_ns >= 0 {
+            tie(&mut span.last_arrival_ns, span.rank);
+        }
+    }
+    for range in &mut trace.ranges {
+        tie(&mut range.start_ns, range.rank);
+        tie(&mut range.end_ns, range.rank);
+    }
+}
+
+/// A warning for times that are compared over ranks, if some ranks have clocks of their own; `None` if all have one clock.
+pub fn untied_clocks(trace: &Trace) -> Option<String> {
+    let untied = clocks(trace).untied;
+    (!untied.is_empty()).then(|| {
+        format!(
+            "no matched collectives tie the clocks of {} to rank {}'s: --from and --to cut each by its own clock",
+            rank_label(&untied),
+            trace.spans.iter().map(|span| span.rank).min().unwrap_or(0)
+        )
+    })
 }
 
 /// Whether one clock timed all ranks: own traces, what one profiler recorded, and exports of these that were read back.
@@ -64,23 +112,42 @@ impl Clocks {
             .iter()
             .filter_map(|(pair, differences)| Some((*pair, differences.len(), median(differences)?)))
             .collect();
-        edges.sort_by_key(|(pair, count, _)| (std::cmp::Reverse(*count), *pair));
-        while let Some((start, _)) = edges.iter().map(|(pair, ..)| *pair).min() {
-            clocks.offsets.insert(start, 0);
-            loop {
-                let tied = |rank: &u32| clocks.offsets.get(rank).copied();
-                let next = edges.iter().position(|((a, b), ..)| tied(a).is_some() != tied(b).is_some());
-                let Some(next) = next else { break };
-                let ((a, b), count, offset) = edges.remove(next);
-                let offset = offset.round() as i64;
-                match (tied(&a), tied(&b)) {
-                    (Some(known), _) => clocks.offsets.insert(b, known.saturating_add(offset)),
-                    (None, known) => clocks.offsets.insert(a, known.unwrap_or(0).saturating_sub(offset)),
-                };
-                clocks.collectives = clocks.collectives.max(count);
-            }
-            edges.retain(|((a, _), ..)| !clocks.offsets.contains_key(a));
+        edges.sort_by_key(|(pair, count, _)| (Reverse(*count), *pair));
+        let mut of_rank: HashMap<u32, Vec<usize>> = HashMap::new();
+        for (at, ((a, b), ..)) in edges.iter().enumerate() {
+            of_rank.entry(*a).or_default().push(at);
+            of_rank.entry(*b).or_default().push(at);
         }
+        let mut ranks: BTreeSet<u32> =
+            trace.spans.chunk_by(|a, b| a.rank == b.rank).map(|of_rank| of_rank[0].rank).collect();
+        let first = ranks.first().copied();
+        // edges with a tied end
+        let mut open: BinaryHeap<Reverse<usize>> = BinaryHeap::new();
+        for start in pairs.keys().map(|(a, _)| *a) {
+            if clocks.offsets.contains_key(&start) {
+                continue;
+            }
+            clocks.offsets.insert(start, 0);
+            open.extend(of_rank.get(&start).into_iter().flatten().map(|at| Reverse(*at)));
+            while let Some(Reverse(at)) = open.pop() {
+                let ((a, b), count, offset) = edges[at];
+                // halves always up: what was tied is found to differ by 0
+                let offset = (offset + 0.5).floor() as i64;
+                let tied = |rank: u32| clocks.offsets.get(&rank).copied();
+                let (rank, own) = match (tied(a), tied(b)) {
+                    (Some(known), None) => (b, known.saturating_add(offset)),
+                    (None, Some(known)) => (a, known.saturating_sub(offset)),
+                    _ => continue,
+                };
+                clocks.offsets.insert(rank, own);
+                clocks.collectives = clocks.collectives.max(count);
+                open.extend(of_rank.get(&rank).into_iter().flatten().map(|at| Reverse(*at)));
+            }
+            if Some(start) == first {
+                ranks.retain(|rank| !clocks.offsets.contains_key(rank));
+            }
+        }
+        clocks.untied = ranks.into_iter().filter(|rank| Some(*rank) != first).collect();
         let offset = |rank: &u32| clocks.offsets.get(rank).copied().unwrap_or(0);
         let apart: Vec<f64> = pairs
             .iter()
@@ -105,7 +172,8 @@ mod tests {
     use super::*;
     use crate::plan::Lane;
     use crate::study::analysis::testing::{span, trace};
-    use crate::trace::ImportReport;
+    use crate::trace::overlap::{Selection, overlap};
+    use crate::trace::{ImportReport, Range, Span};
 
     #[test]
     fn clocks_of_several_files_are_tied_by_the_ends_of_collectives() {
@@ -134,5 +202,77 @@ mod tests {
         // a rank with another number of them is left as it is
         trace.spans.pop();
         assert_eq!(clocks(&trace).offsets.get(&1), None);
+    }
+
+    /// A time after which a clock that is a second behind is still positive (ns).
+    const BASE: i64 = 5_000_000_000;
+
+    /// Two files of two ranks, whose clocks are a second apart.
+    fn two_files(apart: i64) -> Trace {
+        let mut spans = Vec::new();
+        for at in 0..9 {
+            let begin = BASE + 10_000 * (at + 1);
+            spans.push(span(0, Lane::Compute, begin, begin + 2_000));
+            spans.push(span(0, Lane::Comm, begin + 2_000, begin + 5_000));
+            let begin = begin + apart;
+            spans.push(span(1, Lane::Compute, begin, begin + 3_000));
+            // one end is 1 ns late: the median is a half
+            let end = begin + 5_000 + at % 2;
+            spans.push(Span {
+                last_arrival_ns: begin + 3_000,
+                ..span(1, Lane::Comm, begin + 3_000, end)
+            });
+        }
+        spans.sort_by_key(|s| (s.rank, s.lane, s.start_ns));
+        let mut trace = trace(spans);
+        let files = vec!["a".into(), "b".into()];
+        trace.meta.import = Some(ImportReport { files, ..Default::default() });
+        let (depth, name) = (0, 0);
+        let range = |rank, start_ns: i64| Range {
+            rank,
+            on_device: false,
+            thread: 0,
+            depth,
+            name,
+            start_ns,
+            end_ns: start_ns + 9_000,
+        };
+        trace.ranges = vec![range(0, BASE + 10_000), range(1, BASE + 10_000 + apart)];
+        trace
+    }
+
+    #[test]
+    fn tied_ranks_are_cut_at_the_same_moment() {
+        for apart in [0, 1_000_000_000, -1_000_000_000] {
+            let mut trace = two_files(apart);
+            tie_clocks(&mut trace);
+            assert_eq!(untied_clocks(&trace), None);
+            assert!(clocks(&trace).offsets.values().all(|offset| *offset == 0), "tied once for all");
+            let starts =
+                |rank| trace.spans.iter().filter(move |s| s.rank == rank).map(|s| s.start_ns).min();
+            assert_eq!(starts(0), starts(1), "{apart}");
+            assert!(starts(0) >= Some(0), "{apart}");
+            let [first, second] = &trace.ranges[..] else { panic!("{:?}", trace.ranges) };
+            assert_eq!((Some(first.start_ns), first.end_ns), (starts(0), second.end_ns));
+            // one step of each rank, and the same one
+            let selection =
+                Selection { from_ns: Some(20_000), to_ns: Some(30_000), ..Selection::default() };
+            let ranks = overlap(&trace, &selection).ranks;
+            let times = |at: usize| (ranks[at].compute_us, ranks[at].comm_us, ranks[at].peer_wait_us);
+            assert_eq!((times(0), times(1)), ((2.0, 3.0, Some(0.0)), (3.0, 2.0, Some(0.0))), "{apart}");
+        }
+    }
+
+    #[test]
+    fn ranks_without_common_collectives_keep_their_clocks_and_are_named() {
+        let mut trace = two_files(1_000_000_000);
+        trace.spans.retain(|span| span.rank == 0 || span.lane == Lane::Compute);
+        let before = trace.clone();
+        tie_clocks(&mut trace);
+        assert_eq!(trace, before);
+        let said = untied_clocks(&trace).unwrap();
+        assert!(said.contains("tie the clocks of r1 to rank 0's"), "{said}");
+        trace.meta.import = None;
+        assert_eq!(untied_clocks(&trace), None, "one clock timed them");
     }
 }

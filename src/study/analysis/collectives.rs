@@ -12,6 +12,7 @@ use super::matched::Matching;
 use super::names::over_layers;
 use super::report::{GroupRow, group};
 use crate::base::statistics::median;
+use crate::plan::Lane;
 use crate::table::overlap_pct;
 use crate::table::render::{Shown, Table};
 use crate::trace::overlap::intervals::{UnionBuilder, common_length, length};
@@ -37,6 +38,10 @@ pub struct CollectiveRow {
     pub group_size: Option<u32>,
     /// Message size as nccl-tests counts it: the larger of what a rank passes in and gets out; null if unknown.
     pub message_bytes: Option<u64>,
+    /// `trace`, or `calibration` for an estimate from the transfer time by a hardware profile; null without a size.
+    pub message_bytes_from: Option<&'static str>,
+    /// The largest message that takes no longer by the profile, where the time does not tell the size.
+    pub message_bytes_at_most: Option<u64>,
     /// Data type in the trace's own words; null if unknown.
     pub dtype: Option<String>,
     /// NCCL's algorithm in the kernel's name (`RING`); null if it has none.
@@ -47,10 +52,14 @@ pub struct CollectiveRow {
     pub mean_us: f64,
     /// Median duration of an execution on a rank (us).
     pub median_us: f64,
-    /// Part of the mean that moves data: from the last rank's arrival on (us); null if ranks could not be matched.
+    /// Part of the mean that moves data: from the last rank's arrival on (us); null if ranks could not be matched or were not
+    /// recorded.
     pub transfer_us: Option<f64>,
-    /// Part of the mean that waits for the last rank (us); null if ranks could not be matched.
+    /// Part of the mean that waits for the last rank (us); null if ranks could not be matched or were not recorded.
     pub waited_us: Option<f64>,
+    /// Part of the mean that waits for the last recorded rank (us), if ranks of the group were not recorded: one of them may
+    /// have arrived later.
+    pub waited_at_least_us: Option<f64>,
     /// Message size over the time in `bandwidth_of` (GB/s); null if the size is unknown.
     pub algorithm_gb_s: Option<f64>,
     /// Algorithm bandwidth times nccl-tests' factor for the collective (GB/s); null if size or ranks are unknown.
@@ -72,10 +81,27 @@ pub struct GroupOverlap {
     pub comm_us: f64,
     /// Part of it during which the compute lane was busy: what was hidden.
     pub overlap_us: f64,
-    /// Part of it during which the compute lane was idle.
+    /// Its part of the time in which the rank communicated and computed nothing. Where groups communicate at once that time
+    /// counts for the collective that started first, so that the rows add up to the rank's exposed time.
     pub exposed_comm_us: f64,
-    /// 100 x (1 - exposed / comm).
+    /// 100 x overlap / comm.
     pub overlap_pct: Option<f64>,
+}
+
+impl CollectiveRow {
+    /// The message size in bytes for people; an estimate to two digits.
+    pub fn shown_bytes(&self) -> Shown {
+        let two_digits = |bytes: u64| {
+            let unit = 10u64.pow(bytes.max(10).ilog10() - 1);
+            (bytes + unit / 2) / unit * unit
+        };
+        match (self.message_bytes, self.message_bytes_at_most) {
+            (Some(bytes), _) if self.message_bytes_from == Some("trace") => bytes.into(),
+            (Some(bytes), _) => Shown::text(format!("~{}", two_digits(bytes))),
+            (None, Some(most)) => Shown::text(format!("at most {}", two_digits(most))),
+            (None, None) => Shown::None,
+        }
+    }
 }
 
 fn group_of<'a>(runs: &Runs<'a>, operation: &OperationInfo) -> Option<&'a ProcessGroup> {
@@ -134,7 +160,8 @@ fn row(
     };
     let message_bytes = info.and_then(|info| info.message_bytes).or(planned);
     let per_span = |ns: i64, time: MatchedTime| us(ns) / time.spans as f64;
-    let transfer_us = matched.map(|time| per_span(time.moved_ns, time));
+    let whole = matched.filter(|time| !time.is_partial);
+    let transfer_us = whole.map(|time| per_span(time.moved_ns, time));
     let median_us = median(durations).unwrap_or(0.0);
     let (time, bandwidth_of) = match transfer_us.filter(|us| *us > 0.0) {
         Some(transfer) => (transfer, "transfer"),
@@ -149,6 +176,8 @@ fn row(
         ranks: of.map(|group| group.ranks.clone()).filter(|ranks| !ranks.is_empty()),
         group_size,
         message_bytes,
+        message_bytes_from: message_bytes.map(|_| "trace"),
+        message_bytes_at_most: None,
         dtype: match (info, &meta.spec) {
             (Some(info), _) => Some(info.dtype.clone()).filter(|dtype| !dtype.is_empty()),
             (None, spec) => spec.as_ref().map(|spec| spec.dtype.to_string()),
@@ -158,7 +187,10 @@ fn row(
         mean_us: durations.iter().sum::<f64>() / durations.len().max(1) as f64,
         median_us,
         transfer_us,
-        waited_us: matched.map(|time| per_span(time.waited_ns, time)),
+        waited_us: whole.map(|time| per_span(time.waited_ns, time)),
+        waited_at_least_us: matched
+            .filter(|time| time.is_partial)
+            .map(|time| per_span(time.waited_ns, time)),
         algorithm_gb_s,
         bus_gb_s: algorithm_gb_s.zip(factor).map(|(gb_s, factor)| gb_s * factor),
         bandwidth_of: algorithm_gb_s.map(|_| bandwidth_of),
@@ -167,7 +199,7 @@ fn row(
 }
 
 /// Overlap by the kind of process group, the longest first; empty if the trace names no groups.
-pub(super) fn by_group(runs: &Runs, lanes: &[Lanes]) -> Vec<GroupOverlap> {
+pub(super) fn by_group(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<GroupOverlap> {
     if runs.trace.meta.groups.is_empty() {
         return Vec::new();
     }
@@ -185,6 +217,12 @@ pub(super) fn by_group(runs: &Runs, lanes: &[Lanes]) -> Vec<GroupOverlap> {
         group.and_then(|group| of_group.get(group as usize)).copied().unwrap_or(0)
     };
     let of_operation: Vec<usize> = runs.trace.operations.iter().map(kind_of).collect();
+    let mut exposed = vec![0i64; kinds.len()];
+    for (at, (operation, kind)) in runs.trace.operations.iter().zip(&of_operation).enumerate() {
+        if Class::of(operation, Lane::Comm) == Class::Comm {
+            exposed[*kind] = exposed[*kind].saturating_add(tally.comm(at).exposed_ns);
+        }
+    }
     let of_rank = |(rank, lanes): (usize, &Lanes)| -> BTreeMap<usize, (u64, i64, i64)> {
         let mut unions: BTreeMap<usize, (u64, UnionBuilder)> = BTreeMap::new();
         runs.each(&runs.by_rank[rank], |span, interval| {
@@ -217,7 +255,7 @@ pub(super) fn by_group(runs: &Runs, lanes: &[Lanes]) -> Vec<GroupOverlap> {
                 count,
                 comm_us: average(comm),
                 overlap_us: average(hidden),
-                exposed_comm_us: average(comm - hidden),
+                exposed_comm_us: average(exposed[at]),
                 overlap_pct: overlap_pct((comm - hidden) as f64, comm as f64),
             })
         })
@@ -244,7 +282,10 @@ pub fn collectives_table(rows: &[CollectiveRow]) -> Table {
             ("kind|", &|r| Shown::text(&r.kind)),
             ("group", &|r| text(r.group.as_deref())),
             ("ranks", &ranks),
-            ("message_bytes|bytes", &|r| r.message_bytes.map_or(Shown::None, Shown::from)),
+            ("message_bytes|", &|r| r.message_bytes.into()),
+            ("message_bytes_from|", &|r| text(r.message_bytes_from)),
+            ("message_bytes_at_most|", &|r| r.message_bytes_at_most.into()),
+            ("|bytes", &CollectiveRow::shown_bytes),
             ("dtype", &|r| text(r.dtype.as_deref())),
             ("algorithm", &|r| text(r.algorithm)),
             ("protocol|", &|r| text(r.protocol)),
@@ -257,6 +298,7 @@ pub fn collectives_table(rows: &[CollectiveRow]) -> Table {
             ("median_us|", &|r| time(r.median_us)),
             ("transfer_us|transfer", &|r| Shown::number(r.transfer_us, 1)),
             ("waited_us|waited", &|r| Shown::number(r.waited_us, 1)),
+            ("waited_at_least_us|waited at least", &|r| Shown::number(r.waited_at_least_us, 1)),
             ("algorithm_gb_s|alg GB/s", &|r| Shown::number(r.algorithm_gb_s, 1)),
             ("bus_gb_s|bus GB/s", &|r| Shown::number(r.bus_gb_s, 1)),
             ("bandwidth_of|", &|r| text(r.bandwidth_of)),

@@ -1,6 +1,7 @@
 //! What looks wrong in a set of cells, whatever they are compared by.
 
 use super::compare::{Axis, Flag, Label, Matching, Pair, PooledCell};
+use crate::run::sim::LINK_WARNING;
 
 /// Flags for these cells: higher TP slower than lower, `upper-bound` that P2P changes, and what the
 /// cells' own runs warned of.
@@ -9,8 +10,10 @@ pub(super) fn flags(cells: &[PooledCell]) -> Vec<Flag> {
     flags.extend(upper_bound_that_p2p_changes(cells));
     let label = Label::new(cells, None);
     for cell in cells {
-        let said = cell.record.warnings.iter().map(|w| format!("{}: {w}", label.pair(cell, cell)));
-        flags.extend(said.map(|text| Flag::new([cell], text)));
+        flags.extend(cell.record.warnings.iter().map(|warning| Flag {
+            is_extrapolation: warning.starts_with(LINK_WARNING),
+            ..Flag::new([cell], format!("{}: {warning}", label.pair(cell, cell)))
+        }));
     }
     flags
 }

@@ -24,6 +24,8 @@ pub struct Matching {
     /// Places in the trace's spans; those of a collective are adjacent, in order of ranks.
     places: Vec<usize>,
     collectives: Vec<(u32, Range<usize>)>,
+    /// Places of collectives from which ranks are missing, because their files are: a part of [`Self::places`].
+    partial: BTreeSet<usize>,
     /// Places of the spans of collectives that have no partner.
     pub unmatched: Vec<usize>,
 }
@@ -35,6 +37,9 @@ pub struct MatchedCollective<'a> {
     pub nth: u32,
     /// Places of its spans in the trace, in order of ranks.
     pub places: &'a [usize],
+    /// True if its group has ranks that were not recorded. One of them may have arrived last: waiting is at least, and
+    /// transfer at most, what the recorded ranks show.
+    pub is_partial: bool,
 }
 
 /// The communicator of operations without a process group: all ranks.
@@ -90,6 +95,7 @@ impl Matching {
             for of_rank in bucket.chunk_by_mut(|a, b| a.rank == b.rank) {
                 of_rank.iter_mut().zip(0..).for_each(|(part, nth)| part.nth = nth);
             }
+            let bucket_communicator = bucket[0].communicator;
             let count = bucket.iter().filter(|part| part.rank == bucket[0].rank).count();
             let ranks: Vec<u32> =
                 bucket.chunk_by(|a, b| a.rank == b.rank).map(|of| of[0].rank).collect();
@@ -106,6 +112,9 @@ impl Matching {
                     continue;
                 }
                 let from = matching.places.len();
+                if members.partial[bucket_communicator as usize] {
+                    matching.partial.insert(from);
+                }
                 matching.places.extend(places);
                 matching.collectives.push((together[0].nth, from..matching.places.len()));
             }
@@ -115,20 +124,25 @@ impl Matching {
         if matching.is_contradicted(trace) {
             matching.unmatched.append(&mut matching.places);
             matching.collectives.clear();
+            matching.partial.clear();
         }
         matching
     }
 
-    /// True if collectives that were matched by order cannot be the same ones: with clocks tied together, their ends are
-    /// typically further apart than they last.
+    /// True if collectives cannot be the same ones: with clocks tied together, their ends are typically further apart than
+    /// they last. Where order alone matched them, a quarter of that and 10 us are enough: ranks whose recordings begin one
+    /// collective apart have the same number of them, too.
     fn is_contradicted(&self, trace: &Trace) -> bool {
         let length = |collective: MatchedCollective<'_>| {
             let spans = collective.places.iter().map(|place| &trace.spans[*place]);
             spans.map(|span| span.end_ns.saturating_sub(span.start_ns)).min().map(|ns| ns as f64)
         };
         let lengths: Vec<f64> = self.collectives().filter_map(length).collect();
+        let is_by_order = self.places.iter().all(|at| trace.spans[*at].sequence == Span::NO_SEQUENCE);
+        let most =
+            |length: f64| if is_by_order { length.min((length / 4.0).max(10_000.0)) } else { length };
         let apart = Clocks::of(trace, self).typically_apart_ns as f64;
-        median(&lengths).is_some_and(|length| apart > length)
+        median(&lengths).is_some_and(|length| apart > most(length))
     }
 
     /// When the ranks of a collective arrived, on one clock.
@@ -151,9 +165,11 @@ impl Matching {
 
     /// The collectives, in order of time.
     pub fn collectives(&self) -> impl Iterator<Item = MatchedCollective<'_>> {
-        self.collectives
-            .iter()
-            .map(|(nth, range)| MatchedCollective { nth: *nth, places: &self.places[range.clone()] })
+        self.collectives.iter().map(|(nth, range)| MatchedCollective {
+            nth: *nth,
+            places: &self.places[range.clone()],
+            is_partial: self.partial.contains(&range.start),
+        })
     }
 }
 
@@ -172,6 +188,8 @@ fn same_size(trace: &Trace, parts: &[Part]) -> bool {
 struct Members {
     /// Ascending; `None` where they are not known.
     of: Vec<Option<Vec<u32>>>,
+    /// True if the communicator has more ranks.
+    partial: Vec<bool>,
 }
 
 impl Members {
@@ -209,7 +227,15 @@ impl Members {
         let is_split =
             named.iter().flatten().any(|members| members.len() > 1 && members.len() < recorded.len());
         let everybody = (!is_split).then(|| recorded.into_iter().collect());
-        Self { of: std::iter::once(everybody).chain(named).collect() }
+        let is_partial = |(group, members): (&ProcessGroup, &Option<Vec<u32>>)| {
+            let recorded = members.as_ref().map_or(0, Vec::len);
+            recorded > 1 && recorded < (group.size as usize).max(group.ranks.len())
+        };
+        let partial: Vec<bool> = groups.iter().zip(&named).map(is_partial).collect();
+        let missing = trace.meta.import.as_ref().is_some_and(|import| import.missing_ranks > 0);
+        // a collective without a group may be of any
+        let partial = std::iter::once(missing || partial.contains(&true)).chain(partial).collect();
+        Self { of: std::iter::once(everybody).chain(named).collect(), partial }
     }
 }
 

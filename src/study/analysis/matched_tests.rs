@@ -182,6 +182,64 @@ fn a_collective_without_a_recorded_rank_of_its_group_is_not_matched() {
     assert_eq!(ranks_of(&of_groups(groups, three)).len(), 0);
 }
 
+/// Two of four ranks were recorded, and the other two may be the slowest.
+#[test]
+fn waiting_is_a_lower_bound_without_all_ranks_of_the_group() {
+    let of = |ranks: &[u32], late: i64| {
+        let spans = (0..8i64).flat_map(|at| {
+            let begin = 100_000 * at;
+            [reduce(0, 0, begin, begin + 50_000), reduce(1, 0, begin + late, begin + 50_000)]
+        });
+        let mut trace = of_groups(vec![group("1", "TP", ranks)], spans.collect());
+        trace.meta.provenance = crate::table::Provenance::Measured;
+        let report = trace_report(&trace, &Selection::default());
+        let split = arrivals(&trace, &Selection::default()).unwrap();
+        (report.collectives[0].clone(), report.stragglers.unwrap(), split.collectives[0].clone())
+    };
+    let (row, stragglers, split) = of(&[0, 1], 10_000);
+    assert_eq!((row.transfer_us, row.waited_us, row.waited_at_least_us), (Some(40.0), Some(5.0), None));
+    assert_eq!((split.transfer_us, split.unknown_us), (320.0, 0.0));
+    assert!(!stragglers.note.unwrap().contains("not recorded"));
+    let (row, stragglers, split) = of(&[0, 1, 2, 3], 10_000);
+    assert_eq!((row.transfer_us, row.waited_us, row.waited_at_least_us), (None, None, Some(5.0)));
+    assert_eq!((row.bandwidth_of, row.group_size), (Some("duration"), Some(4)));
+    assert_eq!((split.transfer_us, split.waited_us, split.unknown_us), (0.0, 40.0, 320.0));
+    assert!(stragglers.note.unwrap().contains("ranks that were not recorded"));
+    // no groups, and a job of more ranks than have files
+    let spans = vec![reduce(0, 0, 0, 50), reduce(1, 0, 10, 50)];
+    let mut trace = of_groups(vec![group("1", "TP", &[0, 1])], spans);
+    trace.meta.groups.clear();
+    trace.operations = vec![OperationInfo { collective: None, ..eight_ranks().operations[0].clone() }];
+    let is_partial = |trace: &Trace| Matching::of(trace).collectives().next().unwrap().is_partial;
+    assert!(!is_partial(&trace));
+    trace.meta.import.as_mut().unwrap().missing_ranks = 2;
+    assert!(is_partial(&trace));
+}
+
+/// Exposed time has one definition: groups, collectives, kinds and the rank add up.
+#[test]
+fn exposed_times_of_groups_that_communicate_at_once_add_up() {
+    let groups = vec![group("1", "TP", &[0, 1]), group("2", "DP", &[0, 1])];
+    let mut spans = Vec::new();
+    for rank in 0..2u32 {
+        spans.push(Span { operation: 2, ..span(rank, Lane::Compute, 0, 30_000) });
+        spans.extend([reduce(rank, 0, 20_000, 60_000), reduce(rank, 1, 50_000, 90_000)]);
+    }
+    let report = trace_report(&of_groups(groups, spans), &Selection::default());
+    let rows: Vec<_> = report
+        .groups
+        .iter()
+        .map(|row| (row.group.as_deref(), row.comm_us, row.overlap_us, row.exposed_comm_us))
+        .collect();
+    // from 50 to 60 us both communicate: the time is of the one that started first
+    let wanted = [(Some("TP"), 40.0, 10.0, 30.0), (Some("DP"), 40.0, 0.0, 30.0)];
+    assert!(rows.iter().all(|row| wanted.contains(row)) && rows.len() == 2, "{rows:?}");
+    let exposed = report.overlap.all.exposed_comm_us / 2.0;
+    let of_collectives: f64 = report.collectives.iter().map(|row| row.executed.exposed_us).sum();
+    let of_kinds: f64 = report.kinds.iter().map(|row| row.exposed_us).sum();
+    assert_eq!([exposed, of_collectives, of_kinds], [60.0; 3]);
+}
+
 #[test]
 fn kernels_without_a_group_meet_only_if_no_group_splits_the_ranks() {
     let groups = vec![group("1", "TP", &[0, 1]), group("2", "TP", &[2, 3])];
@@ -263,6 +321,25 @@ fn collectives_that_end_further_apart_than_they_last_are_not_matched() {
     let matching = Matching::of(&contradicted);
     assert_eq!((ranks_of(&contradicted).len(), matching.unmatched.len()), (0, 40));
     assert_eq!(arrivals(&contradicted, &Selection::default()), None);
+}
+
+/// Rank 1 was recorded from the second collective to one after rank 0's last: as many, and not the same ones.
+#[test]
+fn recordings_that_begin_one_collective_apart_are_not_matched_by_order() {
+    let spans = |rank: u32, from: i64, numbered: bool| {
+        (from..from + 20).map(move |at| {
+            let begin = 1_000_000 * at + 1_000 * ((at * at * 37) % 400);
+            let sequence = if numbered { at as u32 } else { Span::NO_SEQUENCE };
+            Span { sequence, ..reduce(rank, 0, begin, begin + 250_000) }
+        })
+    };
+    let of = |late: i64, numbered: bool| {
+        let all = spans(0, 0, numbered).chain(spans(1, late, numbered)).collect();
+        ranks_of(&of_groups(vec![group("0", "", &[0, 1])], all)).len()
+    };
+    assert_eq!([of(0, false), of(0, true)], [20; 2]);
+    assert_eq!(of(1, false), 0, "ends are apart by a third of the collectives");
+    assert_eq!(of(1, true), 19, "by number");
 }
 
 #[test]

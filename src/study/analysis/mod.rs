@@ -30,6 +30,7 @@ mod operators;
 #[cfg(test)]
 mod overlap_tests;
 mod pareto;
+mod products;
 mod ranges;
 mod report;
 mod run_table;
@@ -44,13 +45,13 @@ mod trainings;
 mod varied;
 
 pub use arrivals::{ArrivalReport, CollectiveSplit, arrivals};
-pub use clocks::{Clocks, clocks};
+pub use clocks::{Clocks, clocks, tie_clocks, untied_clocks};
 pub use collectives::{CollectiveRow, GroupOverlap, collectives_table, group_overlap_table};
 pub use compare::{
     Adjusted, Axis, AxisCount, Cells, Comparison, ComparisonReport, Flag, Gaps, HeatCell, HeatMap,
     HeatSlice, HeatValue, LEAST_DIFFERENCE, Measured, Reasons, Side, UNSET, Verdict, beaten_limit,
-    benjamini_hochberg, compare, compared_rows, differences_table, first_equal, less_work, pairs_table,
-    slices, told_table,
+    benjamini_hochberg, compare, compared_rows, differences_table, first_equal, less_work, no_limit,
+    pairs_table, slices, told_table,
 };
 #[cfg(test)]
 pub(crate) use conversion::tests::report as conversion_report;
@@ -82,6 +83,7 @@ pub use pareto::{
     frontier_among, frontier_on, limits_table, mark, pareto, pareto_on, parse_overlay, points_table,
     published, read_overlay, round_limits, told_apart,
 };
+pub use products::{Mfu, ProductRow, Products, products_table};
 pub use ranges::{RangeRow, layer_of};
 pub use report::{GroupRow, LayerRow, TraceReport, trace_report};
 pub use run_table::{Cell as RunCell, Column, RunTable, SortKeys};

@@ -1,6 +1,8 @@
 //! Device time by the operator that launched it: the framework's, or the host's call where there is none, as for the
 //! launch of a CUDA graph.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::trace::Span;
@@ -37,15 +39,19 @@ pub(super) fn operators(runs: &Runs, lanes: &[Lanes]) -> Vec<OperatorRow> {
         return Vec::new();
     }
     let average = |ns: i64| us(ns) / runs.ranks.len().max(1) as f64;
-    let row = |(name, [other, comm]): (&str, &[Cell; 2])| OperatorRow {
-        name: name.into(),
+    let row = |(name, [other, comm]): (&&str, &[Cell; 2])| OperatorRow {
+        name: (*name).into(),
         count: other.count + comm.count,
         total_us: average(other.total_ns.saturating_add(comm.total_ns)),
         comm_us: average(comm.total_ns),
         exposed_us: average(comm.exposed_ns),
     };
-    let names = names.iter().map(String::as_str).chain([UNKNOWN]);
-    let mut rows: Vec<OperatorRow> = names.zip(&cells).map(row).filter(|row| row.count > 0).collect();
+    // an operator with shapes has several numbers
+    let mut by_name: BTreeMap<&str, [Cell; 2]> = BTreeMap::new();
+    for (name, cells) in names.iter().map(String::as_str).chain([UNKNOWN]).zip(&cells) {
+        by_name.entry(name).or_default().iter_mut().zip(cells).for_each(|(sum, cell)| sum.add(cell));
+    }
+    let mut rows: Vec<OperatorRow> = by_name.iter().map(row).filter(|row| row.count > 0).collect();
     rows.sort_by(|a, b| b.total_us.total_cmp(&a.total_us).then_with(|| a.name.cmp(&b.name)));
     rows
 }

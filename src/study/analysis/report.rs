@@ -10,6 +10,7 @@ use super::idle::{IdleSplit, idle};
 use super::matched::Matching;
 use super::names::{NameRow, names};
 use super::operators::{OperatorRow, operators};
+use super::products::Products;
 use super::ranges::{self, RangeRow};
 use super::steps::{self, StepSummary};
 use super::stragglers::{Stragglers, stragglers};
@@ -40,6 +41,9 @@ pub struct TraceReport {
     pub ranges: Vec<RangeRow>,
     /// By the operator that launched the work, the longest first; empty where no operator is known.
     pub operators: Vec<OperatorRow>,
+    /// Matrix products and attention whose shapes the trace records.
+    #[serde(flatten)]
+    pub products: Products,
     /// By step, in order of time.
     pub steps: Vec<StepSummary>,
     /// What the ends of steps waited for; own traces only.
@@ -93,14 +97,16 @@ pub fn trace_report(trace: &Trace, selection: &Selection) -> TraceReport {
     let tally = Tally::of(&runs, &lanes);
     let matching = Matching::of(trace);
     let clocks = Clocks::of(trace, &matching);
+    let overlap = summarise(&runs, &lanes, &tally);
     TraceReport {
-        overlap: summarise(&runs, &lanes, &tally),
+        products: Products::of(&runs, overlap.all.exact.span_ns),
+        overlap,
         idle: idle(&runs, &lanes),
         kinds: kinds(&runs, &tally),
         names: names(&runs, &tally, |_| true),
         exposed_stretches: exposed(&runs, &lanes),
         collectives: collectives::collectives(&runs, &tally, &matching, &clocks),
-        groups: collectives::by_group(&runs, &lanes),
+        groups: collectives::by_group(&runs, &lanes, &tally),
         layers: layers(&runs, &lanes, &tally),
         ranges: ranges::by_name(&runs, &lanes),
         operators: operators(&runs, &lanes),

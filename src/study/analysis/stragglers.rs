@@ -67,12 +67,16 @@ pub struct Stragglers {
     /// one clock timed all ranks.
     pub clocks_apart_us: Option<f64>,
     /// What to keep in mind about these numbers.
-    pub note: Option<&'static str>,
+    pub note: Option<String>,
 }
 
 /// Said where ranks come from files of their own.
 const CLOCKS: &str = "ranks were recorded by separate profilers, whose clocks are tied together by the ends of the \
                       collectives";
+
+/// Said where ranks of a process group were not recorded.
+const PARTIAL: &str =
+    "there are ranks that were not recorded: one of these may have arrived later than those here";
 
 /// How many of the worst are listed.
 const WORST: usize = 10;
@@ -82,6 +86,7 @@ const WORST: usize = 10;
 struct Sums {
     matched: u64,
     unmatched: u64,
+    is_partial: bool,
     /// Lateness of each time a rank was last (ns).
     late: Vec<Vec<i64>>,
     caused: Vec<i64>,
@@ -119,6 +124,7 @@ impl Sums {
             collective.places.iter().map(|place| &runs.trace.spans[*place]).collect();
         let index = |span: &Span| runs.ranks.binary_search(&span.rank).unwrap_or(0);
         self.matched += 1;
+        self.is_partial |= collective.is_partial;
         let mut waited_ns = 0i64;
         for (span, waited) in spans.iter().zip(&arrived.waited) {
             let sum = &mut self.waited[index(span)];
@@ -173,13 +179,16 @@ impl Sums {
                 }
             })
             .collect();
+        let is_tied = !clocks.offsets.is_empty();
+        let notes = [is_tied.then_some(CLOCKS), self.is_partial.then_some(PARTIAL)];
+        let notes: Vec<&str> = notes.into_iter().flatten().collect();
         Stragglers {
             matched: self.matched,
             unmatched: self.unmatched,
             ranks,
             worst: self.worst.into_iter().map(|(_, arrival)| arrival).collect(),
             clocks_apart_us: (!clocks.offsets.is_empty()).then(|| us(clocks.apart_ns)),
-            note: (!clocks.offsets.is_empty()).then_some(CLOCKS),
+            note: (!notes.is_empty()).then(|| notes.join("; ")),
         }
     }
 }

@@ -208,11 +208,23 @@ fn unfinished(records: &[Record]) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
 }
 
-fn warnings(flags: &[Flag]) -> Option<String> {
-    let first = &flags.first()?.text;
-    let end = if first.ends_with(['.', '?']) { "" } else { "." };
-    Some(match flags.len() {
-        1 => format!("One thing looks wrong: {first}{end}"),
-        more => format!("{more} things look wrong, the first: {first}{end}"),
-    })
+/// A sentence on links that were extrapolated, and one on what looks wrong.
+fn warnings(flags: &[Flag]) -> Vec<String> {
+    let (extrapolated, wrong): (Vec<&Flag>, Vec<&Flag>) =
+        flags.iter().partition(|flag| flag.is_extrapolation);
+    let sentence = |flags: &[&Flag], one: &str, several: &str| {
+        let first = &flags.first()?.text;
+        let end = if first.ends_with(['.', '?']) { "" } else { "." };
+        Some(match flags.len() {
+            1 => format!("{one}: {first}{end}"),
+            more => format!("{more} {several}, the first: {first}{end}"),
+        })
+    };
+    let extrapolated = sentence(
+        &extrapolated,
+        "The link of one cell is extrapolated to its TP",
+        "cells have links extrapolated to their TP",
+    );
+    let wrong = sentence(&wrong, "One thing looks wrong", "things look wrong");
+    [extrapolated, wrong].into_iter().flatten().collect()
 }

@@ -164,6 +164,26 @@ fn more_than_all_is_noise_only_where_it_was_measured_and_no_collective_norms() {
     assert_eq!([says(false, false), says(false, true)], [(false, true), (false, false)]);
 }
 
+/// An extrapolated link is a caveat, and nothing that looks wrong.
+#[test]
+fn extrapolated_links_are_called_so() {
+    let mut records = vec![
+        sim_record("s", |spec| spec.tp = 8, 0.0, 35.0),
+        sim_record("l", |spec| (spec.architecture, spec.tp) = (LADDER, 8), 0.0, 30.0),
+    ];
+    for record in &mut records {
+        record.warnings.push("link: TP 8 extrapolated from TP 4 and TP 2".into());
+    }
+    let text = one(&records).sentences.join("\n");
+    assert!(text.contains("2 cells have links extrapolated to their TP, the first: standard"), "{text}");
+    assert!(text.contains("TP 8 extrapolated from TP 4 and TP 2."), "{text}");
+    assert!(!text.contains("wrong"), "{text}");
+    records[0].warnings = vec!["it ran hot".into()];
+    let text = one(&records).sentences.join("\n");
+    assert!(text.contains("The link of one cell is extrapolated to its TP: ladder"), "{text}");
+    assert!(text.contains("One thing looks wrong: standard") && text.contains("it ran hot."), "{text}");
+}
+
 /// `parallel` has one norm a layer: that it beats `upper-bound` is said once, with the largest lead.
 #[test]
 fn an_architecture_that_does_less_work_than_the_limit_is_named_once() {

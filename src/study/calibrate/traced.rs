@@ -104,7 +104,6 @@ fn of_others(name: &str, trace: &Trace, message_bytes: Option<u64>) -> Result<(u
     let recorded: BTreeSet<u32> = trace.spans.iter().map(|span| span.rank).collect();
     // by whether a group is of tensor parallelism, and its size
     let mut found: BTreeMap<(bool, u32), Candidates> = BTreeMap::new();
-    let mut partial = 0;
     let mut largest = 0;
     for collective in matching.collectives() {
         let span = &trace.spans[collective.places[0]];
@@ -116,9 +115,9 @@ fn of_others(name: &str, trace: &Trace, message_bytes: Option<u64>) -> Result<(u
         let group = info.and_then(|info| trace.meta.groups.get(info.group? as usize));
         let ranks = collective.places.len() as u32;
         // without the ranks that are missing, nobody knows when the last one arrived
-        if group.is_some_and(|group| group.size > ranks) {
-            partial += 1;
-            largest = largest.max(group.map_or(0, |group| group.size));
+        if collective.is_partial {
+            let sizes = || trace.meta.groups.iter().map(|group| group.size).max();
+            largest = largest.max(group.map_or_else(|| sizes().unwrap_or(0), |group| group.size));
             continue;
         }
         let is_tensor = group.is_some_and(|group| group.kind() == "TP");
@@ -145,7 +144,7 @@ fn of_others(name: &str, trace: &Trace, message_bytes: Option<u64>) -> Result<(u
                 format!("{name} {problem}"),
                 "give a directory with the traces of all ranks",
             )
-        } else if partial > 0 {
+        } else if largest > 0 {
             Error::input_help(
                 format!(
                     "{name} has all-reduces over {largest} ranks, but not the traces of all of them"

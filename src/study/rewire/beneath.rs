@@ -69,6 +69,7 @@ pub fn beneath(original: &Trace, rewiring: &Rewiring, choice: &Choice, number: u
             streams: Vec::new(),
             range_names: Vec::new(),
             groups: Vec::new(),
+            products: Default::default(),
             import: None,
         },
         operations: table,

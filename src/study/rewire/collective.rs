@@ -6,7 +6,7 @@
 
 use super::steps::Steps;
 use crate::base::error::{Error, Result};
-use crate::machine::hardware::{CollectiveScale, Target};
+use crate::machine::hardware::{CollectiveCost, Target};
 use crate::table::{Collective, P2p};
 use crate::trace::rules::function;
 
@@ -41,10 +41,14 @@ pub(super) fn by_name(name: &str) -> Vec<Collective> {
     is.into_iter().filter(|(_, is_it)| *is_it).map(|(collective, _)| collective).collect()
 }
 
-/// How long a message takes by a collective in a profile (us).
-fn us(target: &Target, collective: Collective, p2p: P2p, tp: u32, bytes: f64) -> Result<f64> {
-    let scale: CollectiveScale = target.stack.collective;
-    let (cost, used) = target.profile.collective(collective, p2p, tp, scale);
+/// The times of a collective in a profile.
+pub(super) fn cost(
+    target: &Target,
+    collective: Collective,
+    p2p: P2p,
+    tp: u32,
+) -> Result<CollectiveCost<'_>> {
+    let (cost, used) = target.profile.collective(collective, p2p, tp, target.stack.collective);
     if let Some(problem) = target.profile.link_problem(collective, p2p, tp) {
         return Err(Error::input(format!("{}: {problem}", target.profile.name)));
     }
@@ -57,17 +61,26 @@ fn us(target: &Target, collective: Collective, p2p: P2p, tp: u32, bytes: f64) ->
             "name another collective, or a profile that has it with --hardware",
         ));
     }
-    Ok(cost.us(bytes).0)
+    Ok(cost)
 }
 
-/// The message that takes so long (us) by a collective of a profile; the least one where all take longer.
-fn bytes_of(target: &Target, collective: Collective, tp: u32, time_us: f64) -> f64 {
-    let (mut low, mut high) = (256.0_f64, f64::from(1 << 30));
+/// How long a message takes by a collective in a profile (us).
+fn us(target: &Target, collective: Collective, p2p: P2p, tp: u32, bytes: f64) -> Result<f64> {
+    Ok(cost(target, collective, p2p, tp)?.us(bytes).0)
+}
+
+/// The least and the largest message that a time is compared with (bytes).
+pub(super) const MESSAGES: (f64, f64) = (256.0, (1u64 << 36) as f64);
+
+/// The message between two sizes that takes so long (us) by the times of a collective; the least one where all take
+/// longer.
+pub(super) fn bytes_of(us: impl Fn(f64) -> f64, time_us: f64, (mut low, mut high): (f64, f64)) -> f64 {
     for _ in 0..60 {
         let middle = (low * high).sqrt();
-        match us(target, collective, P2p::On, tp, middle) {
-            Ok(time) if time < time_us => low = middle,
-            _ => high = middle,
+        if us(middle) < time_us {
+            low = middle;
+        } else {
+            high = middle;
         }
     }
     high
@@ -86,9 +99,10 @@ pub(super) fn known(
         return Known { collective, bytes, is_estimate: false };
     }
     let time_us = steps.usual_transfer() as f64 / 1e3;
-    let is_known = |own: &Collective| us(target, *own, P2p::On, tp, 1e4).is_ok();
-    let like = collective.filter(is_known).unwrap_or_default();
-    Known { collective, bytes: bytes_of(target, like, tp, time_us), is_estimate: true }
+    let of = |collective| cost(target, collective, P2p::On, tp).ok();
+    let cost = collective.and_then(of).or_else(|| of(Collective::default()));
+    let bytes = cost.map_or(MESSAGES.0, |cost| bytes_of(|bytes| cost.us(bytes).0, time_us, MESSAGES));
+    Known { collective, bytes, is_estimate: true }
 }
 
 /// By how much the trace's all-reduces are multiplied, or what they take instead (ns).

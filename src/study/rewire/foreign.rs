@@ -40,6 +40,13 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     } else if offsets.len() > 1 {
         notes.push("clocks of the ranks are aligned by the ends of the all-reduces".into());
     }
+    let size = group.map_or(0, |group| trace.meta.groups[group as usize].size as usize);
+    if ranks.len() > 1 && ranks.len() < size {
+        notes.push(format!(
+            "{} of the process group's {size} ranks were recorded: a part of what counts as transfer may be waiting for the others",
+            ranks.len()
+        ));
+    }
     let first = &ranks[0];
     let gaps = signatures(first);
     let found = first.within_profiled(period::steps(&gaps));

@@ -8,6 +8,7 @@
 //! | `stretch` | kernels between two all-reduces: what they took, and what the host kept them waiting |
 //! | `wire` | the plan of an architecture with these times |
 //! | `collective` | what another all-reduce would take, by a hardware profile |
+//! | `message` | message sizes that a trace lacks, by a hardware profile |
 //! | `answer` | every step rewired: medians, intervals, gains |
 //! | `beneath` | one rewired step as spans, to be shown under the original |
 //! | `table` | answers as a table |
@@ -16,6 +17,7 @@ mod answer;
 mod beneath;
 mod collective;
 mod foreign;
+mod message;
 mod period;
 mod steps;
 mod stretch;
@@ -26,6 +28,7 @@ mod wire;
 
 pub use answer::{Answer, Choice, Rewiring, Setting, Times};
 pub use beneath::beneath;
+pub use message::estimate_messages;
 pub use steps::{Asked, Reduced, Steps};
 pub use table::answers_table;
 pub use wire::{Losses, Wired};

@@ -3,6 +3,7 @@
 use super::variant::Variant;
 use crate::plan::{Architecture, Lane};
 use crate::run::sim::LinkTimes;
+use crate::study::analysis::{LEAST_DIFFERENCE, less_work, no_limit};
 use crate::table::render::Shown;
 use crate::table::{Spec, Split, measure};
 
@@ -235,6 +236,20 @@ impl Answer {
         let reasons: Option<Vec<&String>> =
             self.rows.iter().map(|row| row.numbers.as_ref().err()).collect();
         reasons?.first().map(|reason| (*reason).clone())
+    }
+
+    /// A remark on the row that is furthest ahead of `upper-bound`, because it does less work; `None` if none is.
+    pub fn beaten_limit(&self) -> Option<String> {
+        let limit = self.row(&Architecture::UpperBound)?.numbers.as_ref().ok()?.tpot_ms;
+        let beats = |row: &Row| {
+            let (less, numbers) = (less_work(&row.of(&self.spec))?, row.numbers.as_ref().ok()?);
+            let is_ahead = limit / numbers.tpot_ms > 1.0 + LEAST_DIFFERENCE;
+            let is_choice = row.architecture != Architecture::UpperBound;
+            (is_ahead && is_choice).then(|| (self.label(row), less, numbers.tpot_ms))
+        };
+        let beaten = self.rows.iter().filter_map(beats);
+        let (label, less, tpot_ms) = beaten.min_by(|a, b| a.2.total_cmp(&b.2))?;
+        Some(no_limit(&label, less, [tpot_ms, limit], ""))
     }
 
     /// The numbers of the chosen architecture.

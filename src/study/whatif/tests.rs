@@ -336,6 +336,25 @@ fn the_slowest_link_has_numbers_and_slower_ones_are_refused() {
     assert!(answer(1e6).unwrap().rows.iter().all(|row| row.numbers.is_ok()));
     for alpha_us in [1e12, 1e18, 1e30] {
         let why = answer(alpha_us).unwrap_err().to_string();
-        assert!(why.contains("it must be from 0e0 to 1e9"), "{why}");
+        assert!(why.contains("it must be from 0 to 1e9"), "{why}");
     }
+}
+
+#[test]
+fn what_a_collective_rests_on_and_a_beaten_limit_are_said() {
+    let engine = Engine::default();
+    let mut variant = small();
+    (variant.cell.tp, variant.cell.collective) = (2, Collective::Fused);
+    let answer = engine.answer(&variant).unwrap();
+    let note = answer.link.as_ref().unwrap().times.note.clone().unwrap();
+    assert!(note.contains("not measured at TP 2"), "{note}");
+    let beaten = answer.beaten_limit().unwrap();
+    assert!(beaten.starts_with("upper-bound is no limit to "), "{beaten}");
+    variant.cell.collective = Collective::Nccl;
+    let answer = engine.answer(&variant).unwrap();
+    assert_eq!(answer.link.as_ref().unwrap().times.note, None, "measured at this TP and size");
+    // a collective that needs P2P: NCCL's stands in
+    (variant.cell.collective, variant.cell.p2p) = (Collective::OneShot, P2p::Off);
+    let note = engine.answer(&variant).unwrap().link.unwrap().times.note.unwrap();
+    assert!(note.contains("all-reduces are those of nccl, not one-shot: needs P2P"), "{note}");
 }

@@ -53,6 +53,7 @@ fn trace(spans: Vec<Span>) -> Trace {
             ],
             range_names: vec!["step".into(), "layer \"3\"".into()],
             groups: Vec::new(),
+            products: Default::default(),
             import: None,
         },
         operations: vec![operation("decode/a", Lane::Compute), operation("decode/ü \"b\"", Lane::Comm)],

@@ -18,12 +18,21 @@ const FAR_FROM_ZERO: i64 = 10_000_000_000;
 const NORMAL_OVERLAP: i64 = 20_000;
 /// A start this long before the launch is no skew between the clocks of host and device (ns).
 const NORMAL_SKEW: i64 = 100_000;
+/// A few events so many lengths of the recording away from all others have times in another unit.
+const STRAY_LENGTHS: i64 = 1000;
+/// Stray events of a file, at most, and the events of its recording for each of them, at least.
+const MOST_STRAYS: usize = 3;
+const EVENTS_A_STRAY: usize = 10;
+/// Work that starts so long after its launch, and after everything else, was not queued for so long (ns).
+const LONGEST_QUEUED: i64 = 1_000_000_000;
 /// Events of one reason that are named.
 const MOST_NAMED: usize = 3;
 
 /// The reasons that are found here; importers have more of their own.
 pub(super) const NO_TIME: &str = "without a time";
 pub(super) const FAR: &str = "more than a day away from the other events";
+pub(super) const STRAY: &str = "over 1000 times the length of the recording away from the other events";
+pub(super) const LATE: &str = "starting long after its launch and everything else";
 pub(super) const LONG: &str = "lasting longer than a day";
 pub(super) const CONTAINS: &str = "containing later work of its stream";
 pub(super) const EARLY: &str = "starting long before its launch";
@@ -33,6 +42,8 @@ pub(super) const EARLY: &str = "starting long before its launch";
 pub(super) struct Clock {
     /// First and last start of each stretch; empty where every time is plausible.
     stretches: Vec<(i64, i64)>,
+    /// How far from its stretch an event may start (ns).
+    reach: i64,
     /// Whether 0 is a time like any other.
     zero: bool,
 }
@@ -46,8 +57,19 @@ impl Clock {
             zero |= start == 0;
         }
         let extent = last.checked_sub(first).unwrap_or(i64::MAX);
-        if first > last || extent <= if zero { FAR_FROM_ZERO } else { DAY } {
-            return Self { stretches: Vec::new(), zero: true };
+        let all = Self { stretches: Vec::new(), reach: DAY, zero: true };
+        if first > last || extent <= FAR_FROM_ZERO {
+            return all;
+        }
+        if extent <= DAY
+            && let Some(recording) = without_strays(times.clone(), (first, extent))
+        {
+            let reach = (recording.1 - recording.0).saturating_mul(STRAY_LENGTHS).max(FAR_FROM_ZERO);
+            let zero = recording.0 <= reach && recording.1 >= -reach;
+            return Self { stretches: vec![recording], reach, zero };
+        }
+        if extent <= DAY && !zero {
+            return all;
         }
         let mut starts: Vec<i64> = times.map(|(start, _)| start).filter(|start| *start != 0).collect();
         starts.par_sort_unstable();
@@ -62,7 +84,7 @@ impl Clock {
             let far = FAR_FROM_ZERO.max(to.saturating_sub(*from).saturating_mul(10));
             *from <= far && *to >= -far
         });
-        Self { zero: near || stretches.is_empty(), stretches }
+        Self { zero: near || stretches.is_empty(), stretches, reach: DAY }
     }
 
     /// Whether every time is plausible.
@@ -77,18 +99,43 @@ impl Clock {
             return None;
         }
         let within = |(from, to): &(i64, i64)| {
-            start >= from.saturating_sub(DAY) && start <= to.saturating_add(DAY)
+            start >= from.saturating_sub(self.reach) && start <= to.saturating_add(self.reach)
         };
         if start == 0 && !self.zero {
             Some(NO_TIME)
         } else if !self.stretches.iter().any(within) {
-            Some(FAR)
+            Some(if self.reach < DAY { STRAY } else { FAR })
         } else if end.saturating_sub(start) > DAY {
             Some(LONG)
         } else {
             None
         }
     }
+}
+
+/// First and last start of a file's recording, if a few events start [`STRAY_LENGTHS`] of its lengths away: a pass that counts
+/// the events of each part of the extent, and another one only if nearly all lie in one part.
+fn without_strays(
+    times: impl Iterator<Item = (i64, i64)> + Clone,
+    (first, extent): (i64, i64),
+) -> Option<(i64, i64)> {
+    const PARTS: i64 = 2 * STRAY_LENGTHS;
+    let width = extent / PARTS + 1;
+    let mut counts = [0usize; PARTS as usize + 1];
+    // a start may lie beyond every end
+    let part = |start: i64| (start.saturating_sub(first) / width).min(PARTS) as usize;
+    times.clone().for_each(|(start, _)| counts[part(start)] += 1);
+    let all: usize = counts.iter().sum();
+    // the recording may lie on the border of two parts
+    let (at, most) = counts.windows(2).map(|two| two[0] + two[1]).enumerate().max_by_key(|(_, n)| *n)?;
+    let strays = all - most;
+    if strays == 0 || strays > MOST_STRAYS || most < EVENTS_A_STRAY * strays {
+        return None;
+    }
+    let from = first + at as i64 * width;
+    let inside = times.map(|(start, _)| start).filter(|start| (from..from + 2 * width).contains(start));
+    let (start, end) = inside.fold((i64::MAX, i64::MIN), |(a, b), start| (a.min(start), b.max(start)));
+    (start <= end).then_some((start, end))
 }
 
 /// GPU work as [`misplaced`] sees it.
@@ -134,7 +181,8 @@ pub(super) fn forget_reused(
 }
 
 /// Work that cannot have run when its record says, in order of its number: a stream executes in order, so that
-/// nothing on it contains several later pieces of other launches, and nothing runs long before it was launched.
+/// nothing on it contains several later pieces of other launches, and nothing runs long before it was launched, or long
+/// after it was launched and everything else has ended.
 /// Where much of a stream or file is so, the profiler numbers streams or sets clocks otherwise, and nothing is
 /// misplaced.
 pub(super) fn misplaced(
@@ -143,6 +191,8 @@ pub(super) fn misplaced(
 ) -> Vec<(usize, &'static str)> {
     let mut found = Vec::new();
     let (mut in_order, mut launched, mut rows) = (true, 0, Vec::new());
+    // work that was queued for long, and the extent of all other work and its launches
+    let (mut queued, mut extent) = (Vec::new(), (i64::MAX, i64::MIN));
     for number in 0..count {
         let placed = at(number);
         if let Some((_, launch)) = placed.launch {
@@ -150,6 +200,13 @@ pub(super) fn misplaced(
             if is_early(placed.start_ns, launch) {
                 found.push((number, EARLY));
             }
+            extent = (extent.0.min(launch), extent.1.max(launch));
+        }
+        match placed.launch {
+            Some((_, launch)) if placed.start_ns.saturating_sub(launch) > LONGEST_QUEUED => {
+                queued.push((number, placed.start_ns));
+            }
+            _ => extent = (extent.0.min(placed.start_ns), extent.1.max(placed.end_ns)),
         }
         if rows.len() <= placed.stream {
             rows.resize(placed.stream + 1, (i64::MIN, i64::MIN, 0usize));
@@ -161,6 +218,13 @@ pub(super) fn misplaced(
     }
     if !is_few(found.len(), launched) {
         found.clear();
+    }
+    let gap = extent.1.saturating_sub(extent.0).max(LONGEST_QUEUED);
+    let late = queued.iter().filter(|(_, start)| start.saturating_sub(extent.1) > gap);
+    let late: Vec<_> = late.map(|(number, _)| (*number, LATE)).collect();
+    if is_few(late.len(), launched) && 2 * late.len() < launched {
+        found.extend(late);
+        found.sort_unstable();
     }
     if !in_order {
         let mut order: Vec<u32> = (0..count as u32).collect();
@@ -353,6 +417,34 @@ mod tests {
     }
 
     #[test]
+    fn a_time_in_another_unit_is_found_within_a_day() {
+        // an hour after the machine started, 20 events within 2 ms; one has milliseconds for microseconds
+        let hour = 3_600_000_000_000;
+        let mut times: Vec<(i64, i64)> =
+            (0..20).map(|at| (hour + 100_000 * at, hour + 100_000 * at + 9)).collect();
+        times.insert(7, (hour / 1000, hour / 1000 + 9));
+        let found = faults(&times);
+        assert_eq!((found[7], found.iter().flatten().count()), (Some(STRAY), 1));
+        // the same of times that count from 0: one is a thousand times too late
+        let mut times: Vec<(i64, i64)> =
+            (0..20).map(|at| (1_000_000 * at, 1_000_000 * at + 9)).collect();
+        times.push((19_000_000_000, 19_000_000_009));
+        assert_eq!(faults(&times)[20], None, "1000 times the recording, and no further");
+        times[20].0 = 25_000_000_000;
+        assert_eq!(faults(&times)[20], Some(STRAY));
+        // a second of work after a minute of loading that left three events
+        let mut times: Vec<(i64, i64)> =
+            (0..50).map(|at| (60_000_000_000 + 20_000_000 * at, 0)).collect();
+        times.extend([(0, 9), (10, 19), (20, 29)]);
+        assert_eq!(faults(&times), vec![None; 53]);
+        // four events of their own are a recording
+        let mut times: Vec<(i64, i64)> =
+            (0..90).map(|at| (hour + 100 * at, hour + 100 * at + 9)).collect();
+        times.extend((0..4).map(|at| (at, at + 1)));
+        assert_eq!(faults(&times), vec![None; 94]);
+    }
+
+    #[test]
     fn two_recordings_of_equal_size_stay() {
         let times = [(10, 20), (30, 40), (YEAR_2021, YEAR_2021 + 5), (YEAR_2021 + 9, YEAR_2021 + 10)];
         assert_eq!(faults(&times), [None; 4]);
@@ -412,6 +504,21 @@ mod tests {
         let skewed: Vec<_> =
             (0..40).map(|at| (7, 10 * at, 10 * at + 5, Some((at as usize, 10 * at + 500)))).collect();
         assert_eq!(found(&skewed), []);
+    }
+
+    #[test]
+    fn work_is_not_queued_for_longer_than_everything_else() {
+        let launched = |at: usize| {
+            (7, 1_000 * at as i64 + 50, 1_000 * at as i64 + 90, Some((at, 1_000 * at as i64)))
+        };
+        let mut list: Vec<_> = (0..40).map(launched).collect();
+        // 10 s in the queue while another stream works: slow, and possible
+        list.push((8, 0, 10_000_000, None));
+        list.push((7, 10_000_001, 10_000_009, Some((40, 39_500))));
+        assert_eq!(found(&list), []);
+        // long after all else: its time is in another unit
+        list.push((9, 39_500_000, 39_500_007, Some((41, 39_500))));
+        assert_eq!(found(&list), [(42, LATE)]);
     }
 
     #[test]

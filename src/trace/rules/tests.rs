@@ -42,6 +42,7 @@ fn trace(operations: &[(&str, &str)], ns: i64) -> Trace {
             streams: Vec::new(),
             range_names: Vec::new(),
             groups: Vec::new(),
+            products: Default::default(),
             import: None,
         },
         operations: operations.iter().map(|(name, kind)| operation(name, kind)).collect(),
@@ -279,6 +280,24 @@ fn the_report_says_which_rule_took_what_and_what_is_doubtful() {
         report.unsure.iter().map(|unsure| (unsure.operation.name.as_str(), unsure.taken_for)).collect();
     assert_eq!(doubtful, [(names[3].0, What::Memory), (names[1].0, What::Compute)]);
     assert!(report.unsure[1].why.contains("'peer'"), "{:?}", report.unsure[1].why);
+}
+
+/// Kernels of one name that differ in the collective's arguments are one row of the report.
+#[test]
+fn matches_of_one_name_are_reported_as_one() {
+    let nccl = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(x)";
+    let names =
+        [(nccl, "kernel"), ("gemm", "kernel"), (nccl, "kernel"), ("gemm", "kernel"), (nccl, "kernel")];
+    let mut trace = trace(&names, 1_000);
+    let report = Rules::default().classify(&mut trace);
+    let rows: Vec<_> = report
+        .matches
+        .iter()
+        .flat_map(|matches| &matches.operations)
+        .map(|matched| (matched.name.as_str(), matched.count, matched.total_ns))
+        .collect();
+    assert_eq!(rows, [(nccl, 3, 3_000), ("gemm", 2, 2_000)]);
+    assert_eq!(trace.operations.len(), 5, "the operations stay apart");
 }
 
 #[test]

@@ -218,6 +218,7 @@ pub fn comparison() -> Compared {
     compared.report.flags.push(Flag {
         text: "tp 4 is slower than tp 2 for parallel b4 p2p-off".into(),
         runs: pair.map(|pair| pair.run.clone()).into_iter().collect(),
+        is_extrapolation: false,
     });
     compared
 }
@@ -293,6 +294,7 @@ pub fn trace() -> TraceIndex {
         streams: Vec::new(),
         range_names: Vec::new(),
         groups: Vec::new(),
+        products: Default::default(),
         import: None,
     };
     TraceIndex::new(
@@ -379,6 +381,7 @@ pub fn imported() -> TraceIndex {
         streams,
         range_names: names.map(String::from).into(),
         groups: Vec::new(),
+        products: Default::default(),
         import: Some(import),
     };
     TraceIndex::new("vllm.json.gz  Kineto JSON".into(), Trace { meta, operations, spans, ranges })

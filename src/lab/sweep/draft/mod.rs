@@ -109,26 +109,33 @@ impl Reader<'_> {
             ));
         }
         // counted before any cell is made
-        let cells = draft.axes.iter().map(|axis| axis.values.len() as f64).product::<f64>();
-        if cells > MAX_CELLS as f64 {
-            let at = draft.axes.first().map_or(0..0, |axis| axis.at.clone());
-            let sizes: Vec<String> = draft
-                .axes
-                .iter()
-                .filter(|axis| axis.values.len() > 1)
-                .map(|axis| format!("{} {}", axis.values.len(), axis.name))
-                .collect();
-            let message = format!(
-                "the grid has {} = {} cells, more than {}",
-                sizes.join(" x "),
-                grouped(cells),
-                grouped(MAX_CELLS as f64)
-            );
-            let help = "give an axis fewer values, or split the grid over several files";
-            return Err(self.source.error(at, message, Some(help.into())));
-        }
+        let sizes = draft.axes.iter().map(|axis| (axis.values.len(), &axis.name));
+        let at = draft.axes.first().map_or(0..0, |axis| axis.at.clone());
+        check_size(&self.source, sizes, &at)?;
         Ok(draft)
     }
+}
+
+/// Returns an error if a grid with axes of these lengths has more than [`MAX_CELLS`] cells.
+fn check_size<'a>(
+    source: &Source<'_>,
+    axes: impl Iterator<Item = (usize, &'a Name)> + Clone,
+    at: &Range<usize>,
+) -> Result<()> {
+    let cells = axes.clone().map(|(length, _)| length as f64).product::<f64>();
+    if cells <= MAX_CELLS as f64 {
+        return Ok(());
+    }
+    let several = axes.filter(|(length, _)| *length > 1);
+    let sizes: Vec<String> = several.map(|(length, name)| format!("{length} {name}")).collect();
+    let message = format!(
+        "the grid has {} = {} cells, more than {}",
+        sizes.join(" x "),
+        grouped(cells),
+        grouped(MAX_CELLS as f64)
+    );
+    let help = "give an axis fewer values, or split the grid over several files";
+    Err(source.error(at.clone(), message, Some(help.into())))
 }
 
 impl Reader<'_> {

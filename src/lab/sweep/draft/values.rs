@@ -7,7 +7,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
-use super::{Axis, Name, Placed, Reader};
+use super::{Axis, Name, Placed, Reader, check_size};
 use crate::base::error::{Error, Result};
 use crate::lab::sweep::position::Source;
 use crate::machine::hardware::{self, Profile};
@@ -102,10 +102,12 @@ impl Reader<'_> {
         self.once(&name, &at)?;
         let mut values: Vec<Placed> = Vec::new();
         let mut seen = HashSet::new();
-        let list = match value.get_ref() {
+        let list: Vec<_> = match value.get_ref() {
             DeValue::Array(list) => list.iter().collect(),
             _ => vec![value],
         };
+        // too long alone: no value needs a check
+        check_size(&self.source, std::iter::once((list.len(), &name)), &at)?;
         for element in list {
             let text = self.scalar(&name, element)?;
             if !seen.insert(text.clone()) {

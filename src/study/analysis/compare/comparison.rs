@@ -229,6 +229,9 @@ pub struct Flag {
     /// The last runs of the cells.
     #[serde(skip)]
     pub runs: Vec<String>,
+    /// True if nothing is wrong but a link was extrapolated to the cell's TP.
+    #[serde(skip)]
+    pub is_extrapolation: bool,
 }
 
 impl Flag {
@@ -236,7 +239,8 @@ impl Flag {
         cells: impl IntoIterator<Item = &'a PooledCell>,
         text: String,
     ) -> Self {
-        Self { text, runs: cells.into_iter().map(|cell| cell.record.run.clone()).collect() }
+        let runs = cells.into_iter().map(|cell| cell.record.run.clone()).collect();
+        Self { text, runs, is_extrapolation: false }
     }
 }
 

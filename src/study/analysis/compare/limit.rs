@@ -55,11 +55,13 @@ pub fn beaten_limit(
         at if beaten.len() == 1 => format!(" at {at}"),
         at => format!(", most of {} cases at {at}", beaten.len()),
     };
-    Some(format!(
-        "upper-bound is no limit to {}, which does less work ({}): {:.2} ms a token against {:.2}{at}.",
-        most.pair.side.spec.architecture_label(),
-        most.less,
-        most.pair.tpot_ms,
-        most.limit.tpot_ms
-    ))
+    let tpot_ms = [most.pair.tpot_ms, most.limit.tpot_ms];
+    Some(no_limit(&most.pair.side.spec.architecture_label(), most.less, tpot_ms, &at))
+}
+
+/// The sentence on an architecture that is faster than `upper-bound`, both by their TPOT (ms).
+pub fn no_limit(label: &str, less: &str, [tpot_ms, limit_ms]: [f64; 2], at: &str) -> String {
+    format!(
+        "upper-bound is no limit to {label}, which does less work ({less}): {tpot_ms:.2} ms a token against {limit_ms:.2}{at}."
+    )
 }

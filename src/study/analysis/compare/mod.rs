@@ -25,7 +25,7 @@ pub use equal::first_equal;
 pub use gaps::{Gaps, Reasons};
 pub use heat::{HeatCell, HeatMap, HeatSlice, HeatValue, slices};
 pub(super) use label::{Label, parts};
-pub use limit::{beaten_limit, less_work};
+pub use limit::{beaten_limit, less_work, no_limit};
 pub(super) use matching::{Matching, PooledCell};
 pub(super) use pair::Pair;
 pub use table::{differences_table, pairs_table, told_table};

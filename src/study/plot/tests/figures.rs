@@ -561,6 +561,9 @@ fn ranks_that_did_the_same_are_drawn_once_and_the_figure_says_so() {
     };
     let alternating = of(&trace((0..64).map(alternating).collect()));
     assert_says(&alternating, &["r0 and 31 more compute", "r1 and 31 more comm"]);
+    // a cluster's worth of ranks, each with times of its own: linear, and most are left out
+    let own = |rank: u32| span(rank, Lane::Compute, i64::from(rank), 40_000 + i64::from(rank));
+    assert_says(&of(&trace((0..60_000).map(own).collect())), &["16 of 60000 ranks"]);
     let both = overlap_figure(
         &[&equal, &step(false)],
         &Part::default(),

@@ -7,6 +7,7 @@ use super::operations::{Names, Operations};
 use super::parts::Parts;
 use super::ranks::{Place, place};
 use super::report::{report, warnings};
+use super::shapes;
 use super::table::{PART, Table};
 use super::top::Metadata;
 use crate::table::Provenance;
@@ -94,6 +95,8 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     if replaced > 0 {
         said.push(format!("{replaced} names hold bytes that are no UTF-8; they are shown as \u{fffd}"));
     }
+
+    let (range_names, products) = shapes::decode(range_names.texts);
 
     let mut streams: Vec<Stream> = Vec::new();
     let (mut spans, mut ranges) = (Vec::new(), Vec::new());
@@ -190,11 +193,13 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
         clock: clock(&files, &shifts),
         recorder: profiler.recorder().into(),
         streams,
-        range_names: range_names.texts,
+        range_names,
         groups,
+        products,
         import: Some(crate::trace::ImportReport {
             warnings: said,
             ranks_from: decision.how,
+            missing_ranks: decision.missing,
             clocks: own_clock(&files).map(|(_, clocks)| clocks),
             ..report
         }),

@@ -9,6 +9,7 @@ use super::event::Gpu;
 use super::operations::KINDS;
 use super::parts::Groups;
 use super::scan::unescape;
+use super::shapes::Calls;
 use super::table::{CommsOperator, Launch, PART, Table};
 use crate::trace::import::enclosing::{Enclosing, Extent};
 use crate::trace::import::steps::{Candidate, FileSteps, StepName, step_name};
@@ -62,6 +63,7 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
         value,
     };
     let ranges = Enclosing::new(table.host_ranges.iter().zip(0..).map(extent).collect());
+    let calls = Calls::of(table);
     let operators = std::mem::take(&mut table.operators);
     let operators = Enclosing::new(operators.iter().map(|range| extent((range, range.name))).collect());
     let graphs: HashSet<u32> = {
@@ -121,6 +123,7 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
             1
         })
         .sum();
+    calls.mark_later(table, &launches, &launch_of);
     let mut warnings = Vec::new();
     if let (Some((kind, count)), false) = (&host.kind, host.others.is_empty()) {
         warnings.push(format!(

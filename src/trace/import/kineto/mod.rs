@@ -31,6 +31,7 @@ mod report;
 mod resync;
 mod rocprof;
 mod scan;
+mod shapes;
 mod split;
 mod table;
 #[cfg(test)]

@@ -79,6 +79,13 @@ pub(super) fn warnings(files: &[ReadFile]) -> Vec<String> {
                 file.table.lost_bytes
             ));
         }
+        let halves = file.table.phases.iter().filter(|(phase, _)| matches!(phase, b'B' | b'E'));
+        let halves: u64 = halves.map(|(_, count)| *count).sum();
+        if halves > 0 {
+            say(format!(
+                "{halves} events begin or end alone (ph B, E) and are not read: if they are GPU work, it is missing"
+            ));
+        }
         file.table.left_out.sentences().for_each(&mut say);
         for ((what, why), count) in &file.table.odd {
             if *why != super::table::BROKEN && *why != super::table::NO_CORRELATION {

@@ -11,6 +11,7 @@ use super::jax::{self, Uncategorised};
 use super::number::{NotATime, last_integer, nanoseconds};
 use super::resync::next_event;
 use super::scan::{Broken, Cursor};
+use super::shapes;
 use crate::plan::{Lane, Phase};
 use crate::trace::import::rank::MOST_RANK;
 use crate::trace::import::times::LeftOut;
@@ -117,6 +118,8 @@ pub(super) struct Table {
     pub(super) host_ranges: Vec<Range>,
     /// The framework's operators; `thread` is a number of `threads`.
     pub(super) operators: Vec<Range>,
+    /// True if the names of some operators have shapes behind them.
+    pub(super) has_shapes: bool,
     /// Annotations of devices; `thread` is a number of `streams`.
     pub(super) device_ranges: Vec<Range>,
     pub(super) categories: Vec<Category>,
@@ -473,7 +476,9 @@ impl Table {
             self.note("annotation", "more than 65535 threads");
             return Ok(());
         }
-        let name = self.names.intern(name);
+        let shaped = if class == Class::Operator { shapes::key(event, name, bytes)? } else { None };
+        self.has_shapes |= shaped.is_some();
+        let name = self.names.intern(shaped.as_deref().unwrap_or(name));
         let on_device = class == Class::DeviceRange;
         let range = Range { rank: 0, on_device, thread: row as u16, depth: 0, name, start_ns, end_ns };
         match class {
@@ -536,6 +541,7 @@ impl Table {
             name: names[launch.name as usize],
             ..launch
         }));
+        self.has_shapes |= other.has_shapes;
         self.launches_read += other.launches_read;
         self.operators_read += other.operators_read;
         self.uncategorised.absorb(other.uncategorised);

@@ -5,6 +5,7 @@ mod launch;
 mod odd;
 mod packed;
 mod ranks;
+mod shapes;
 mod sites;
 mod times;
 mod truth;

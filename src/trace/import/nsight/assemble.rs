@@ -72,6 +72,7 @@ pub(super) fn assemble(mut parts: Parts, notes: &mut Notes) -> Result<Trace, Str
             streams: layout.streams,
             range_names,
             groups: Vec::new(),
+            products: Default::default(),
             import: None,
         },
         operations,

@@ -23,6 +23,7 @@ pub(super) fn join(traces: Vec<(Trace, Option<i64>)>, decision: Decision) -> Res
     renumber(&mut all, ranks.next());
     if let Some(report) = &mut all.meta.import {
         report.ranks_from = decision.how;
+        report.missing_ranks = decision.missing;
         report.warnings.extend(decision.warnings);
     }
     if !several {

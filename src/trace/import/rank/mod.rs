@@ -50,6 +50,8 @@ pub(super) struct Decision {
     pub how: Option<String>,
     /// Contradictions and missing ranks, a sentence each.
     pub warnings: Vec<String>,
+    /// Ranks of the job, by what its files say, that are not here.
+    pub missing: u32,
 }
 
 /// Positions by the names of files that are opened together. A number such as `tp8` or `_3` counts only if the files
@@ -119,7 +121,7 @@ fn by_parts(claims: &[Claim], parts: &[Option<Position>]) -> Decision {
     };
     let mut numbers = labelled.unwrap_or_else(|| (0..parts.len() as u32).collect()).into_iter();
     let ranks = claims.iter().map(|claim| numbers.by_ref().take(claim.parts.len()).collect()).collect();
-    Decision { ranks, how: Some(how.into()), warnings: Vec::new() }
+    Decision { ranks, how: Some(how.into()), warnings: Vec::new(), missing: 0 }
 }
 
 /// Ranks where each file is one.
@@ -196,6 +198,7 @@ fn by_files(claims: &[Claim], labels: &[Option<Position>]) -> Decision {
         ranks: ranks.into_iter().map(|rank| vec![rank]).collect(),
         how: (!is_plain).then(|| how.into()),
         warnings,
+        missing: 0,
     }
 }
 
@@ -210,6 +213,7 @@ fn missing(claims: &[Claim], decision: &mut Decision) {
     let here: BTreeSet<u32> = decision.ranks.iter().flatten().copied().collect();
     let Some(last) = here.last().copied().filter(|_| here.len() > 1) else { return };
     let world = claims.iter().filter_map(Claim::world).max().unwrap_or(0);
+    decision.missing = (world as u32).saturating_sub(here.len() as u32);
     if world > 0 && world < here.len() as u64 {
         decision
             .warnings

@@ -73,6 +73,7 @@ fn the_files_own_words_win_and_contradictions_are_named() {
     assert_eq!(ranks(&claims), (vec![3, 2], "ranks from distributedInfo".into()));
     assert!(warned(&claims, "rank_1.json: the name says rank 1, the file rank 3; taken as rank 3"));
     assert!(warned(&claims, "2 of 4 ranks here; no trace of ranks 0-1"));
+    assert_eq!(decide(&claims).missing, 2);
 
     let claims = with_own(&[("rank_1.json", 0), ("rank_0.json", 0)], 2);
     assert_eq!(ranks(&claims), (vec![1, 0], "ranks from file names".into()));

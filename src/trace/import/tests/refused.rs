@@ -168,7 +168,7 @@ fn pipes_are_refused_and_not_waited_for() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("pipe.json");
     rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RWXU).expect("a pipe");
-    assert!(open(&path).expect_err("refused").to_string().contains("a pipe"));
+    assert!(open(&path).expect_err("refused").to_string().contains("a named pipe"));
 }
 
 #[test]

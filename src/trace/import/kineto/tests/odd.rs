@@ -78,7 +78,8 @@ fn phases_and_categories_that_are_not_read_are_named() {
         ]
     );
     assert_accounted(&trace);
-    assert!(import_report(&trace).warnings.iter().any(|said| said.contains("no GPU events")));
+    let warned = |words: &str| import_report(&trace).warnings.iter().any(|said| said.contains(words));
+    assert!(warned("no GPU events") && warned("2 events begin or end alone (ph B, E) and are not read"));
 }
 
 #[test]

@@ -107,6 +107,28 @@ fn the_first_three_are_named_and_all_counted() {
     );
 }
 
+/// Milliseconds taken for microseconds, within a day of the rest.
+#[test]
+fn a_time_in_another_unit_is_left_out_within_a_day() {
+    let base = BASES[1];
+    let stray = event("kernel", "bad", (&(base / 1000).to_string(), "0.05"), "");
+    let (spans, warnings) = left(base, &[stray]);
+    assert_eq!(spans, left(base, &[]).0);
+    assert!(
+        warnings.contains("1 kernel over 1000 times the length of the recording away"),
+        "{warnings}"
+    );
+    // a thousand times too late, and launched amid the others
+    let launch = event("cuda_runtime", "launch", ("500", "5"), r#", "correlation": 3000"#);
+    let late = event("kernel", "bad", ("2500000", "9"), r#", "correlation": 3000"#);
+    let (spans, warnings) = left(0, &[launch, late]);
+    assert_eq!(spans, left(0, &[]).0);
+    assert!(
+        warnings.contains("starting long after its launch and everything else ignored: bad"),
+        "{warnings}"
+    );
+}
+
 #[test]
 fn clocks_that_begin_at_zero_and_odd_but_possible_times_stay() {
     let all = |base: i64, more: &[String]| {

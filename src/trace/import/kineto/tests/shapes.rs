@@ -1,0 +1,134 @@
+//! Shapes of the operators that launched kernels, and which kernels are the first of a call.
+
+use super::*;
+use crate::trace::Product;
+
+const MM: &str =
+    r#""Input type": ["c10::BFloat16", "c10::BFloat16"], "Input Dims": [[888, 2880], [2880, 640]]"#;
+const ADDMM: &str = r#""Input type": ["c10::BFloat16", "c10::BFloat16", "c10::BFloat16", "Scalar", "Scalar"],
+    "Input Dims": [[640], [888, 2880], [2880, 640], [], []]"#;
+const LINEAR: &str = r#""Input type": ["c10::BFloat16", "c10::BFloat16", "c10::BFloat16"],
+    "Input Dims": [[888, 2880], [640, 2880], [640]]"#;
+const FLOPS: u64 = 2 * 888 * 2880 * 640;
+
+/// An operator of thread 1.
+fn operator(name: &str, (ts, dur): (u32, u32), arguments: &str) -> String {
+    format!(
+        r#""ph": "X", "cat": "cpu_op", "name": "{name}", "pid": 1, "tid": 1, "ts": {ts}, "dur": {dur}, "args": {{"External id": 3, {arguments}}}"#
+    )
+}
+
+/// A launch of thread 1 and its kernel.
+fn launched(call: &str, ts: u32, correlation: u32) -> [String; 2] {
+    [
+        format!(
+            r#""ph": "X", "cat": "cuda_runtime", "name": "{call}", "pid": 1, "tid": 1, "ts": {ts}, "dur": 2, "args": {{"correlation": {correlation}}}"#
+        ),
+        format!(
+            r#""ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": {}, "dur": 9, "args": {{"device": 0, "stream": 7, "correlation": {correlation}}}"#,
+            ts + 5000
+        ),
+    ]
+}
+
+/// Name of the operator, floating-point operations and whether it is the first of its call, of each kernel.
+fn kernels(list: &[String]) -> Vec<(String, Option<(u64, bool)>)> {
+    let list: Vec<&str> = list.iter().map(String::as_str).collect();
+    let trace = read(&events(&list));
+    assert_accounted(&trace);
+    let work = |product: &Product| (product.flops, product.is_first);
+    let spans = trace.spans.iter().map(|span| span.launched.operator);
+    let site = |at: u32| {
+        let name = trace.meta.range_names.get(at as usize).cloned().unwrap_or_default();
+        (name, trace.meta.products.get(&at).map(work))
+    };
+    spans.map(site).collect()
+}
+
+fn site(name: &str, work: Option<(u64, bool)>) -> (String, Option<(u64, bool)>) {
+    (name.into(), work)
+}
+
+#[test]
+fn kernels_have_the_shapes_of_the_innermost_operator() {
+    let mut list = vec![
+        operator("aten::linear", (1000, 100), LINEAR),
+        operator("aten::addmm", (1010, 50), ADDMM),
+        operator("aten::linear", (1200, 100), LINEAR),
+        operator("aten::copy_", (1210, 20), MM),
+        // launches nothing
+        operator("aten::mm", (1400, 50), MM),
+    ];
+    list.extend(launched("cudaLaunchKernel", 1020, 1));
+    list.extend(launched("cudaLaunchKernel", 1215, 2));
+    list.extend(launched("cudaLaunchKernel", 1250, 3));
+    let linear = site("aten::linear", Some((FLOPS, true)));
+    assert_eq!(
+        kernels(&list),
+        [site("aten::addmm", Some((FLOPS, true))), site("aten::copy_", None), linear]
+    );
+}
+
+#[test]
+fn one_kernel_of_a_call_is_its_first() {
+    let mut list = vec![
+        operator("aten::mm", (1000, 100), MM),
+        operator("aten::mm", (1200, 100), MM),
+        operator(
+            "aten::mm",
+            (1400, 100),
+            r#""Input Dims": [[4, 8], [8, 2]], "Input type": ["float", "float"]"#,
+        ),
+    ];
+    // a kernel, and one that adds up its parts
+    list.extend(launched("cudaLaunchKernel", 1020, 1));
+    list.extend(launched("cudaLaunchKernel", 1030, 2));
+    list.extend(launched("cuLaunchKernelEx", 1210, 3));
+    list.extend(launched("cudaLaunchKernel", 1230, 4));
+    list.extend(launched("cudaLaunchKernel", 1240, 5));
+    list.extend(launched("cudaLaunchKernel", 1410, 6));
+    let of = |flops, is_first| site("aten::mm", Some((flops, is_first)));
+    let [first, later] = [of(FLOPS, true), of(FLOPS, false)];
+    let [a, b] = [[first.clone(), later.clone()], [first, later.clone()]];
+    assert_eq!(kernels(&list), [&a[..], &b, &[later], &[of(2 * 4 * 8 * 2, true)]].concat());
+}
+
+#[test]
+fn work_without_certain_shapes_has_none() {
+    let mut list = vec![
+        operator("aten::mm", (1000, 100), r#""Ev Idx": 3"#),
+        operator(
+            "aten::mm",
+            (1200, 100),
+            r#""Input Dims": [[4, 8], [9, 2]], "Input type": ["float", "float"]"#,
+        ),
+        operator(
+            "aten::mm",
+            (1400, 100),
+            r#""Input Dims": "[[4, 8], [8, 2]]", "Input type": ["float", "float"]"#,
+        ),
+        // a replay runs kernels that were launched when the graph was captured
+        operator("aten::mm", (1600, 100), MM),
+        operator("aten::relu", (1800, 100), MM),
+    ];
+    list.extend(launched("cudaLaunchKernel", 1010, 1));
+    list.extend(launched("cudaLaunchKernel", 1210, 2));
+    list.extend(launched("cudaLaunchKernel", 1410, 3));
+    list.extend(launched("cudaGraphLaunch", 1610, 4));
+    list.extend(launched("cudaLaunchKernel", 1810, 5));
+    let none = ["aten::mm", "aten::mm", "aten::mm", "cudaGraphLaunch", "aten::relu"];
+    assert_eq!(kernels(&list), none.map(|name| site(name, None)));
+}
+
+#[test]
+fn spelling_and_blanks_of_arguments_do_not_matter() {
+    let older = MM.replace("Input Dims", "Input dims");
+    let mut list = vec![
+        operator("aten::mm", (1000, 100), &older),
+        operator("aten::mm", (1200, 100), &MM.replace(", [", " ,\n  [ ")),
+    ];
+    list.extend(launched("cudaLaunchKernel", 1010, 1));
+    list.extend(launched("cudaLaunchKernel", 1210, 2));
+    let mm = site("aten::mm", Some((FLOPS, true)));
+    assert_eq!(kernels(&list), [mm.clone(), mm]);
+}
