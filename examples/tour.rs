@@ -1,4 +1,4 @@
-//! Makes the pictures of README and `docs/tour.md`: opens the workbench in a pseudo terminal, goes through its screens
+//! Makes the pictures of README and `docs/workbench.md`: opens the workbench in a pseudo terminal, goes through its screens
 //! as a user would, and lets it write pictures of itself.
 //!
 //! `cargo build --release && cargo run --release --example tour [-- DIRECTORY]`

@@ -1,6 +1,6 @@
 //! The formats that are known: how each is recognised, its name, and the way to a trace that can be read.
 //!
-//! One row a format, in the order in which they are tried. Messages about files, and the list in `docs/traces.md`, use
+//! One row a format, in the order in which they are tried. Messages about files, and the list in `docs/files-and-formats.md`, use
 //! these names.
 
 use std::path::Path;

@@ -187,10 +187,10 @@ fn our_own_traces_and_exports_are_not_taken_for_others() {
 
 #[test]
 fn the_documents_list_every_format() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/traces.md");
-    let page = std::fs::read_to_string(page).expect("docs/traces.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/files-and-formats.md");
+    let page = std::fs::read_to_string(page).expect("docs/files-and-formats.md");
     for format in FORMATS.iter().filter(|format| format.reader != Reader::Json) {
         let name = format.name.trim_start_matches("an ").trim_start_matches("a ");
-        assert!(page.contains(name), "docs/traces.md does not name {name}");
+        assert!(page.contains(name), "docs/files-and-formats.md does not name {name}");
     }
 }
