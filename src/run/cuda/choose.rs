@@ -45,7 +45,8 @@ impl Product {
     /// The product with one of its weights, by our own kernel.
     pub fn by_own_kernel(&self, kernels: Source<'_>, weight: DevicePtr) -> Result<Call> {
         let &Self { rows, inputs, outputs, logits, multiprocessors, x, out, .. } = self;
-        let product = OwnProduct { rows, inputs, outputs, logits, multiprocessors, x, weight, out };
+        let product =
+            OwnProduct { rows, inputs, outputs, logits, multiprocessors, x, weight, out, next: None };
         let (function, launch, arguments) = product.launch(kernels)?;
         Ok(Call::Kernel { function, launch, arguments })
     }

@@ -50,8 +50,13 @@ fn variants(unit: &'static Unit) -> Vec<Variant> {
         for head_dim in head_dims {
             for group in groups {
                 let (head_dim, group) = (*head_dim, *group);
-                let options =
-                    KernelOptions { dtype, head_dim, group, programmatic: true, prefetch: true };
+                let options = KernelOptions {
+                    dtype,
+                    head_dim,
+                    group,
+                    programmatic: true,
+                    ..KernelOptions::default()
+                };
                 if unit.name == "matvec.cu" {
                     all.extend(PRODUCTS.map(|(rows, inputs, outputs)| {
                         let constants = matvec_geometry(dtype, rows, inputs, outputs, 132).defines;
@@ -65,6 +70,15 @@ fn variants(unit: &'static Unit) -> Vec<Variant> {
     }
     // such as say when they ran, too
     let of_16_bits = all.iter().filter(|variant| variant.options.dtype == DType::Bf16);
+    // such as prefetch for the next product
+    let ahead = of_16_bits.clone().filter(|_| ["matvec.cu", "attend_decode.cu"].contains(&unit.name));
+    let ahead: Vec<Variant> = ahead
+        .map(|Variant { unit, options, constants }| Variant {
+            unit,
+            options: *options,
+            constants: constants.iter().copied().chain([("AHEAD", 65_536)]).collect(),
+        })
+        .collect();
     let stamped: Vec<Variant> = of_16_bits
         .map(|Variant { unit, options, constants }| Variant {
             unit,
@@ -72,7 +86,7 @@ fn variants(unit: &'static Unit) -> Vec<Variant> {
             constants: constants.iter().copied().chain([("STAMPED", 1)]).collect(),
         })
         .collect();
-    all.into_iter().chain(stamped).collect()
+    all.into_iter().chain(ahead).chain(stamped).collect()
 }
 
 /// Compiles a variant; its kernels with their registers.
