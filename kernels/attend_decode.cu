@@ -48,6 +48,11 @@ DEVICE Keys keys_of_split(u32 context, u32 splits) {
     return {first, min(first + each, context)};
 }
 
+DEVICE void prefetch_by_all(const NextProduct& next_product) {
+    u32 block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    next_product.prefetch(block, gridDim.x * gridDim.y * gridDim.z, WARPS);
+}
+
 // What the warps of a block found for so many heads at a time (large heads of f32: what registers hold).
 #if defined(NUMBER_F32)
 constexpr u32 MOST_HEADS = HEAD_DIM <= 128 ? 8 : 4;
@@ -95,7 +100,7 @@ DEVICE void load_row(const T* row, bool valid, float (&x)[LANE_PACKS][PACK]) {
 }
 
 DEVICE void attend_split(const T* q, const T* keys, const T* values, float* partial, u64 stride, Keys split,
-                         float scale) {
+                         float scale, const NextProduct& next_product) {
     SHARED(Found, found, 1);
 #pragma unroll 1
     for (u32 first_head = 0; first_head < GROUP; first_head += HEADS) {
@@ -159,6 +164,7 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
         }
         merge_warps(found[0], partial + first_head * stride, stride, heads);
     }
+    prefetch_by_all(next_product);
 }
 
 #else
@@ -169,7 +175,7 @@ constexpr u32 LANE_PACKS = (PACKS + 7) / 8;           // of each value that a la
 constexpr u32 TILES = (GROUP + 7) / 8;                // of 8 heads
 
 DEVICE void attend_split(const T* q, const T* keys, const T* values, float* partial, u64 stride, Keys split,
-                         float scale) {
+                         float scale, const NextProduct& next_product) {
     SHARED(Found, found, 1);
     const u32 g = lane_index() / 4, t = lane_index() % 4;
 
@@ -273,6 +279,7 @@ DEVICE void attend_split(const T* q, const T* keys, const T* values, float* part
         }
         load_values(tile + WARPS * TILE);
     }
+    prefetch_by_all(next_product);
 
 #pragma unroll
     for (u32 n = 0; n < TILES; n++) {
@@ -308,8 +315,9 @@ constexpr u32 LANE_NUMBERS = (HEAD_DIM + WARP - 1) / WARP;
 // [sequence][kv_head][capacity][HEAD_DIM]; context of a sequence: positions[sequence] + 1;
 // partial [sequence][head][split][HEAD_DIM + 2].
 BOUNDED_KERNEL(attend_decode, THREADS, HEAD_DIM <= 128 && GROUP <= 8 ? 3 : 2, const T* q, const T* k_cache, const T* v_cache, float* partial,
-               const u32* positions, u32 kv_heads, u32 capacity, u32 splits, float scale) {
+               const u32* positions, u32 kv_heads, u32 capacity, u32 splits, float scale AHEAD_PARAMETERS) {
     SAY_WHEN();
+    const NextProduct next_product = NEXT_PRODUCT;
     u64 pair = u64(blockIdx.z) * kv_heads + blockIdx.y; // of sequence and KV head
     u64 cache = pair * capacity * HEAD_DIM, stride = u64(splits) * RESULT;
     // Positions are those of the step, and all of the cache but its newest row is older: the first round of keys and values
@@ -324,8 +332,9 @@ BOUNDED_KERNEL(attend_decode, THREADS, HEAD_DIM <= 128 && GROUP <= 8 ? 3 : 2, co
     partial += pair * GROUP * stride + blockIdx.x * u64(RESULT);
     if (split.first == split.end) {
         for (u32 head = threadIdx.x; head < GROUP; head += THREADS) partial[head * stride + HEAD_DIM] = unseen();
+        prefetch_by_all(next_product);
     } else {
-        attend_split(q + pair * GROUP * HEAD_DIM, k_cache + cache, v_cache + cache, partial, stride, split, scale);
+        attend_split(q + pair * GROUP * HEAD_DIM, k_cache + cache, v_cache + cache, partial, stride, split, scale, next_product);
     }
 }
 

@@ -15,7 +15,8 @@
 // the compiler has six barriers for loads, lets all of a loop's loads share one, and so waits for the newest where
 // it needs the oldest. The first ring is filled before `wait_for_previous`, for weights do not change, and
 // the next 64 KB or so of the block's weights are asked for in the second-level cache: the start of a
-// matrix streams while the kernels before this one still run.
+// matrix streams while the kernels before this one still run. With AHEAD a product asks for the start of the next one,
+// too, as soon as it has asked for all of its own (stream.cuh).
 //
 // Two ways of the arithmetic. VECTOR (f32 always, 16 bits for one row): FMA, about 5 instructions a weight at
 // one row, lanes of a warp read 512 contiguous bytes; x stays in registers. MMA (16 bits): 16 outputs x 8 rows x 32
@@ -67,8 +68,14 @@ static_assert(THREADS % WARP == 0 && THREADS <= 1024, "whole warps");
 
 constexpr u32 WARPS = THREADS / WARP;
 
-// Bytes of a block's weights, beyond the ring, that are asked for before the kernels ahead have ended.
-constexpr u32 PREFETCH = 65536;
+// Bytes of a block's weights, beyond the ring, that are asked for before the kernels ahead have ended: what the product
+// before has not asked for already.
+constexpr u32 BEYOND_RING = 65536;
+#ifdef AHEAD
+constexpr u32 PREFETCH = BEYOND_RING + AHEAD;
+#else
+constexpr u32 PREFETCH = BEYOND_RING;
+#endif
 
 // The outputs of one block.
 struct Range {
@@ -155,6 +162,8 @@ constexpr u32 RUN = TILES > 2 ? 1 : 2;
 constexpr u32 STEP = 4 * WEIGHTS;
 constexpr u32 STRIDE = WARPS * RUN * STEP;
 constexpr u32 TURNS = (INPUTS + STRIDE - 1) / STRIDE;
+// The turn at whose beginning the last ones are asked for.
+constexpr u32 LAST_TURN = TURNS > SLOTS / (RUN * TILES) ? TURNS - SLOTS / (RUN * TILES) : 0;
 // Tiles of 8 rows of x.
 constexpr u32 COLUMNS = (ROWS + 7) / 8;
 // Whether a warp's part of x stays in registers.
@@ -169,7 +178,7 @@ constexpr u32 TOGETHER = TILES < 2 ? 1 : 2;
 static_assert(TILES % TOGETHER == 0, "1 tile, or a multiple of 2");
 
 template <class Out>
-DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 /* INPUTS */, u32 outputs) {
+DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 /* INPUTS */, u32 outputs, const NextProduct& next_product) {
     SHARED(Partial<16 * TOGETHER>, partial, 1);
     DYNAMIC_SHARED(Pack, memory);
     const u32 g = lane_index() / 4, t = lane_index() % 4;
@@ -203,7 +212,8 @@ DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 /* INPUTS */, u32 o
     // what follows in the outputs that the ring began, or else the outputs that follow
     constexpr u32 BEGUN = SLOTS / (RUN * TILES) * STRIDE;
     if constexpr (BEGUN < INPUTS) {
-        constexpr u32 MORE = INPUTS - BEGUN < STRIDE ? INPUTS - BEGUN : STRIDE;
+        constexpr u32 WIDE = STRIDE + (PREFETCH - BEYOND_RING) / COUNT / sizeof(W) / WEIGHTS * WEIGHTS;
+        constexpr u32 MORE = INPUTS - BEGUN < WIDE ? INPUTS - BEGUN : WIDE;
         for (u32 i = warp_index(); i < min(COUNT, range.end - range.first); i += WARPS) {
             if (lane_index() == 0) prefetch_to_l2(w + u64(range.first + i) * INPUTS + BEGUN, MORE * sizeof(W));
         }
@@ -229,6 +239,7 @@ DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 /* INPUTS */, u32 o
     }
     for (u32 first = range.first; first < range.end; first += COUNT) {
         float c[TILES][COLUMNS][4] = {};
+        bool is_last = first + COUNT >= range.end;
         if constexpr (X_AHEAD) load_x(0, 0, column[0]);
         float scale[TILES / TOGETHER];
 #pragma unroll
@@ -237,6 +248,8 @@ DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 /* INPUTS */, u32 o
         }
 #pragma unroll 1
         for (u32 turn = 0; turn < TURNS; turn++) {
+            // the ring has all of this block's weights that are left
+            if (is_last && turn == LAST_TURN) next_product.prefetch(blockIdx.x, gridDim.x, WARPS);
 #pragma unroll
             for (u32 step = 0; step < RUN; step++) {
                 XPack next[COLUMNS];
@@ -341,7 +354,7 @@ template <u32 BY, u32 VALUES> DEVICE float sums_over_lanes(float (&x)[VALUES]) {
 }
 
 template <class Out>
-DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 inputs, u32 outputs) {
+DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 inputs, u32 outputs, const NextProduct& next_product) {
     if (INPUTS > 0) inputs = INPUTS;
     const u32 parts = PARTS > 0 ? PARTS : (inputs + PART - 1) / PART;
     SHARED(Partial<COUNT>, partial, 1);
@@ -412,7 +425,11 @@ DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 inputs, u32 outputs
     float sums[PADDED] = {};
     // the unit that is taken, and the first output of its round
     u32 part = 0, round_first = range.first;
+    // the unit at which the ring has all of this block's weights that are left
+    const u32 length = range.end - range.first;
+    const u32 last_asked = range.first + (length > SLOTS ? (length - SLOTS + UNIT_ROWS - 1) / UNIT_ROWS * UNIT_ROWS : 0);
     for (u32 first = range.first; first < range.end;) {
+        if (first == last_asked && part == 0) next_product.prefetch(blockIdx.x, gridDim.x, WARPS);
 #pragma unroll
         for (u32 from = 0; from < UNIT_ROWS; from += GRAIN) {
             Loaded weights[GRAIN][UNIT_PACKS];
@@ -464,14 +481,14 @@ DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 inputs, u32 outputs
 // Grid: any number of blocks of THREADS threads, with SLOTS x (TILES > 0 ? 2 : UNIT_PACKS) x THREADS
 // packs of shared memory (none where INPUTS is no multiple of a pack). x [ROWS][inputs], w [outputs][inputs], out
 // [ROWS][outputs]; rows begin on 16 bytes where INPUTS is a multiple of a pack.
-BOUNDED_KERNEL(matvec, THREADS, BLOCKS, const T* x, const W* w, T* out, u32 inputs, u32 outputs) {
+BOUNDED_KERNEL(matvec, THREADS, BLOCKS, const T* x, const W* w, T* out, u32 inputs, u32 outputs AHEAD_PARAMETERS) {
     SAY_WHEN();
-    matvec_any(x, w, out, inputs, outputs);
+    matvec_any(x, w, out, inputs, outputs, NEXT_PRODUCT);
 }
 
 // The same with f32 results, for logits.
 BOUNDED_KERNEL(matvec_logits, THREADS, BLOCKS, const T* x, const W* w, float* out, u32 inputs,
-               u32 outputs) {
+               u32 outputs AHEAD_PARAMETERS) {
     SAY_WHEN();
-    matvec_any(x, w, out, inputs, outputs);
+    matvec_any(x, w, out, inputs, outputs, NEXT_PRODUCT);
 }

@@ -48,8 +48,18 @@ impl Product {
     pub fn by_own_kernel(&self, kernels: Source<'_>, weight: DevicePtr) -> Result<Call> {
         let &Self { rows, inputs, outputs, format, logits, multiprocessors, x, out, .. } = self;
         let weights = format;
-        let product =
-            OwnProduct { rows, inputs, outputs, weights, logits, multiprocessors, x, weight, out };
+        let product = OwnProduct {
+            rows,
+            inputs,
+            outputs,
+            weights,
+            logits,
+            multiprocessors,
+            x,
+            weight,
+            out,
+            next: None,
+        };
         let (function, launch, arguments) = product.launch(kernels)?;
         Ok(Call::Kernel { function, launch, arguments })
     }

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::blas::MatMul;
 use super::fp8;
+use super::kernels::matvec::NextProduct;
 use super::kernels::{Source, attention, geometry, matvec};
 use super::multiply::{MatvecChoice, OwnProduct, Way, matmul_shape};
 use super::one_shot::OneShot;
@@ -200,7 +201,7 @@ impl Binder<'_> {
                 let norm = self.kernel("norm_heads", geometry, arguments)?;
                 Ok(vec![norm, self.rope_append(operation, size)?])
             }
-            Kind::Attend => self.attend(operation, size),
+            Kind::Attend => self.attend(at, operation, size),
             Kind::SiluMul { offset } => {
                 let stride = self.columns(operation.reads[0]);
                 let width = self.columns(operation.writes[0]);
@@ -314,6 +315,7 @@ impl Binder<'_> {
                 x: x.offset(first * u64::from(inputs) * x_row),
                 weight,
                 out: out.offset(first * u64::from(outputs) * out_row),
+                next: self.next_product(at, size)?,
             };
             let (function, geometry, arguments) = product.launch(self.kernels)?;
             self.kernel_with(function, geometry, arguments)
@@ -334,6 +336,41 @@ impl Binder<'_> {
             Way::Own => Ok(vec![own(0..rows)?]),
             Way::Library => Ok(vec![Call::MatMul { shape, x, w: weight, out }]),
         }
+    }
+
+    /// The first weights of the next product after operation `at`, for it to ask for; `None` where cuBLASLt does that
+    /// product, or where attention between them asks for it.
+    fn next_product(&self, at: usize, size: &StepSize) -> Result<Option<NextProduct>> {
+        let plan = &self.program.plan;
+        let ahead = self.kernels.options().ahead;
+        let kb = match plan.operations[at].kind {
+            Kind::Attend => ahead.attention_kb,
+            _ => ahead.product_kb,
+        };
+        // weights in fp8 are read by other steps, for which nothing was tried
+        if kb == 0 || plan.phase != Phase::Decode || self.program.precision.weights == DType::Fp8 {
+            return Ok(None);
+        }
+        // the step after this one begins with the same products
+        let after = (at + 1..plan.operations.len()).chain(0..at);
+        let asks =
+            |kind: &Kind| *kind == Kind::MatMul || (*kind == Kind::Attend && ahead.attention_kb > 0);
+        let next =
+            after.map(|at| (at, &plan.operations[at])).find(|(_, operation)| asks(&operation.kind));
+        let Some((at, operation)) = next else { return Ok(None) };
+        let (Kind::MatMul, Some(weight)) = (&operation.kind, operation.weight) else { return Ok(None) };
+        let out = &plan.values[operation.writes[0].index()];
+        let rows = size.rows_of(out.rows, self.rank.index, plan.tp);
+        let (inputs, outputs) = (self.columns(operation.reads[0]), out.columns);
+        if rows == 0 || self.way(rows, inputs, outputs) != Way::Own {
+            return Ok(None);
+        }
+        let multiprocessors = self.free_multiprocessors(at);
+        let dtype = self.program.dtype;
+        let chosen = matvec::matvec_geometry(dtype, rows, inputs, outputs, multiprocessors);
+        let start = chosen.start(dtype, inputs, outputs, multiprocessors, kb);
+        let weight = self.rank.weight(&plan.weights[weight.index()].name)?;
+        Ok(Some(NextProduct { weight, start }))
     }
 
     /// Query and KV heads of this rank.
@@ -371,7 +408,7 @@ impl Binder<'_> {
         self.kernel("rope_append", geometry, arguments)
     }
 
-    fn attend(&self, operation: &Operation, size: &StepSize) -> Result<Vec<Call>> {
+    fn attend(&self, at: usize, operation: &Operation, size: &StepSize) -> Result<Vec<Call>> {
         let (heads, kv_heads) = self.heads();
         let (keys, values) = self.cache(operation, size)?;
         let (queries, out) = (self.value(operation.reads[0]), self.value(operation.writes[0]));
@@ -397,7 +434,13 @@ impl Binder<'_> {
         arguments.pointer(queries).pointer(keys).pointer(values).pointer(partial);
         arguments.pointer(self.positions(size)).u32(kv_heads).u32(self.capacity).u32(splits).f32(scale);
         let geometry = attention::attend_decode(splits, kv_heads, size.sequences);
-        let decode = self.kernel("attend_decode", geometry, arguments)?;
+        let mut constants = Vec::new();
+        if self.kernels.options().ahead.attention_kb > 0 {
+            NextProduct::append(self.next_product(at, size)?, &mut arguments);
+            constants.push(("AHEAD", 1));
+        }
+        let decode =
+            self.kernel_with(self.kernels.get_with("attend_decode", &constants)?, geometry, arguments)?;
         let mut arguments = Arguments::new();
         arguments.pointer(partial).pointer(out).u32(splits);
         let geometry = attention::attend_combine(heads, size.sequences);

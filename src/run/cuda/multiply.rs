@@ -1,6 +1,7 @@
 //! Who multiplies few rows by a matrix, our own kernel or cuBLASLt, and the launch of our own.
 
 use super::blas::MatMul;
+use super::kernels::matvec::NextProduct;
 use super::kernels::{Source, matvec};
 use super::program::Program;
 use crate::base::error::Result;
@@ -85,18 +86,27 @@ pub(super) struct OwnProduct {
     pub x: DevicePtr,
     pub weight: DevicePtr,
     pub out: DevicePtr,
+    /// The product after it, whose first weights it asks for.
+    pub next: Option<NextProduct>,
 }
 
 impl OwnProduct {
     /// The kernel, its geometry and its arguments.
     pub fn launch(&self, kernels: Source<'_>) -> Result<(Function, Launch, Arguments)> {
         let &Self { rows, inputs, outputs, weights, multiprocessors, x, weight, out, .. } = self;
-        let chosen = matvec::matvec_geometry(weights, rows, inputs, outputs, multiprocessors);
+        let mut chosen = matvec::matvec_geometry(weights, rows, inputs, outputs, multiprocessors);
+        let kb = if weights == DType::Fp8 { 0 } else { kernels.options().ahead.product_kb };
+        if kb > 0 {
+            chosen.defines.push(("AHEAD", chosen.bytes_a_block(multiprocessors, kb)));
+        }
         let name = if self.logits { "matvec_logits" } else { "matvec" };
         let function = kernels.get_with(name, &chosen.defines)?;
         function.set_shared(chosen.geometry.shared_bytes)?;
         let mut arguments = Arguments::new();
         arguments.pointer(x).pointer(weight).pointer(out).u32(inputs).u32(outputs);
+        if kb > 0 {
+            NextProduct::append(self.next, &mut arguments);
+        }
         Ok((function, chosen.geometry, arguments))
     }
 }

@@ -420,6 +420,7 @@ fn environment(
         ("programmatic_edges".into(), json!(generation.programmatic_edges())),
         ("multiprocessors_divided".into(), json!(divided)),
         ("prefetch".into(), json!(engine.programmatic() && setup.tuning.prefetch)),
+        ("ahead".into(), json!(setup.tuning.ahead)),
         ("matvec".into(), json!(engine.matvec().describe())),
         ("products".into(), json!(products)),
         ("head".into(), json!(if setup.shard_head && spec.tp > 1 { "sharded" } else { "replicated" })),

@@ -1,6 +1,7 @@
 //! What can be changed of how steps run on a GPU, for experiments: variables of the run's process, which
 //! its record names with their effect.
 
+use super::kernels::Ahead;
 use super::multiply::Way;
 use crate::base::error::{Error, Result};
 
@@ -12,6 +13,13 @@ const PREFETCH: &str = "LADDERSCOPE_PREFETCH";
 const SMS_FOR_COMM: &str = "LADDERSCOPE_SMS_FOR_COMM";
 /// Who does a decode step's products, whatever timing would say: `library`, `own`.
 const PRODUCTS: &str = "LADDERSCOPE_PRODUCTS";
+
+/// Prefetch of the next product's weights by a product: KB a multiprocessor.
+const AHEAD: &str = "LADDERSCOPE_AHEAD";
+/// The same by decode attention, in place of the product before it.
+const AHEAD_ATTEND: &str = "LADDERSCOPE_AHEAD_ATTEND";
+/// Most KB a multiprocessor of a prefetch: on 132 of them more than the second-level cache of an H100 keeps.
+const MOST_AHEAD: u32 = 384;
 
 /// Choices of how steps run that experiments change; results depend on them in their last bits at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,11 +33,19 @@ pub struct Tuning {
     pub sms_for_comm: Option<u32>,
     /// How all products of a decode step are done that can be; what is fastest, where nothing is named.
     pub products: Option<Way>,
+    /// Prefetch of the next product's weights; none unless asked for.
+    pub ahead: Ahead,
 }
 
 impl Default for Tuning {
     fn default() -> Self {
-        Self { programmatic: true, prefetch: true, sms_for_comm: None, products: None }
+        Self {
+            programmatic: true,
+            prefetch: true,
+            sms_for_comm: None,
+            products: None,
+            ahead: Ahead::default(),
+        }
     }
 }
 
@@ -64,7 +80,16 @@ impl Tuning {
             }
         };
         let products = set(PRODUCTS).map(way).transpose()?;
-        Ok(Self { programmatic, prefetch, sms_for_comm, products })
+        let kb = |name| match set(name).as_deref().map(|text| (text, text.trim().parse::<u32>())) {
+            None => Ok(0),
+            Some((_, Ok(kb))) if kb <= MOST_AHEAD => Ok(kb),
+            Some((text, _)) => {
+                let wanted = format!("it must be a number of KB up to {MOST_AHEAD}, or 0");
+                Err(Error::input(format!("{name} is '{text}'; {wanted}")))
+            }
+        };
+        let ahead = Ahead { product_kb: kb(AHEAD)?, attention_kb: kb(AHEAD_ATTEND)? };
+        Ok(Self { programmatic, prefetch, sms_for_comm, products, ahead })
     }
 }
 
@@ -93,6 +118,18 @@ mod tests {
             assert!(error.to_string().starts_with(name) && error.exit_code() == 2, "{error}");
         }
         let products = |text: &str| Tuning::of(|name| (name == PRODUCTS).then(|| text.to_owned()));
+        let ahead = |name: &str, kb: &str| Tuning::of(|known| (known == name).then(|| kb.to_owned()));
+        let wanted = Ahead { product_kb: 128, attention_kb: 0 };
+        assert_eq!(ahead(AHEAD, " 128 ").ok(), Some(Tuning { ahead: wanted, ..Tuning::default() }));
+        let wanted = Ahead { product_kb: 0, attention_kb: 384 };
+        assert_eq!(ahead(AHEAD_ATTEND, "384").ok(), Some(Tuning { ahead: wanted, ..Tuning::default() }));
+        for (name, kb) in [(AHEAD, "385"), (AHEAD_ATTEND, "-1"), (AHEAD, "64 KB")] {
+            let error = ahead(name, kb).expect_err("wrong").to_string();
+            assert!(
+                error.starts_with(&format!("{name} is '{kb}'; it must be a number of KB")),
+                "{error}"
+            );
+        }
         let error = products("cublas").expect_err("wrong").to_string();
         assert_eq!(error, "LADDERSCOPE_PRODUCTS is 'cublas'; it must be library or own");
     }

@@ -235,6 +235,7 @@ fn off_by(engine: &Engine, product: &Product, rows: u32) -> Result<Option<f64>> 
         x: from.ptr(),
         weight,
         out: own.ptr(),
+        next: None,
     };
     let (function, geometry, mut arguments) = asked.launch(engine.kernels().of(false))?;
     engine.main().launch(&function, &geometry, &mut arguments)?;

@@ -134,6 +134,7 @@ impl Engine {
                 group: shape.heads / shape.kv_heads,
                 programmatic: setup.tuning.programmatic && can_overlap(gpu),
                 prefetch: setup.tuning.prefetch,
+                ahead: setup.tuning.ahead,
             },
         )?;
         let blas = Blas::new(gpu)?;

@@ -115,6 +115,7 @@ mod tests {
             group: 4,
             programmatic: true,
             prefetch: false,
+            ..KernelOptions::default()
         };
         let flags = |kernel, constants: &[(&str, u32)], sm| {
             let unit = unit_of(kernel).expect("a kernel");

@@ -4,7 +4,7 @@
 //! one; its warps share each row of weights. What is chosen here: how many threads a row divides into, how
 //! many packs of 16 bytes each thread has under way, and whether tensor cores do the arithmetic.
 
-use crate::machine::driver::Launch;
+use crate::machine::driver::{Arguments, DevicePtr, Launch};
 use crate::plan::DType;
 
 /// Rows of x that any product can have; see [`most_rows`].
@@ -20,6 +20,8 @@ const WARP: u32 = 32;
 const MOST_PACKS: u32 = 4;
 /// Bytes of a pack: what one thread reads in one 16-byte load.
 const PACK: u32 = 16;
+/// Bytes of a line of the second-level cache.
+const LINE: u32 = 128;
 /// Bytes of shared memory that FMA's packs under way may take, beside which the sums of warps fit where a block has no
 /// more than 99 KB (sm_86 and sm_89).
 const MOST_RING: u32 = 88 << 10;
@@ -93,6 +95,77 @@ pub fn matvec_geometry(
         if inputs.is_multiple_of(pack) { choice.slots * packs * choice.threads * PACK } else { 0 };
     let geometry = Launch { shared_bytes: ring, ..Launch::flat(grid, choice.threads) };
     Matvec { defines, geometry }
+}
+
+/// The weights that each block of a product reads first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Start {
+    /// Outputs of the product, which its blocks divide.
+    pub outputs: u32,
+    /// Blocks of the product.
+    pub blocks: u32,
+    /// Numbers from an output's weights to those of the next output.
+    pub pitch: u32,
+    /// Outputs of each block.
+    pub rows: u32,
+    /// Bytes of each of them, from its first one.
+    pub bytes: u32,
+}
+
+/// A product whose first weights the kernels before it bring into the second-level cache.
+#[derive(Clone, Copy, Debug)]
+pub struct NextProduct {
+    pub weight: DevicePtr,
+    pub start: Start,
+}
+
+impl NextProduct {
+    /// Appends it to the arguments of a kernel compiled with AHEAD; `None` asks for nothing.
+    pub fn append(next: Option<Self>, arguments: &mut Arguments) {
+        let Self { weight, start } =
+            next.unwrap_or(Self { weight: DevicePtr(0), start: Start::default() });
+        arguments.pointer(weight).u32(start.outputs).u32(start.blocks);
+        arguments.u32(start.pitch).u32(start.rows).u32(start.bytes);
+    }
+}
+
+impl Matvec {
+    /// What of `kb` KB a multiprocessor each block reads first. By FMA a block reads output after output, through tensor
+    /// cores some columns of all outputs of a round.
+    pub fn start(
+        &self,
+        dtype: DType,
+        inputs: u32,
+        outputs: u32,
+        multiprocessors: u32,
+        kb: u32,
+    ) -> Start {
+        let blocks = self.geometry.grid[0].max(1);
+        let row = inputs * dtype.bytes() as u32;
+        if !row.is_multiple_of(PACK) || kb == 0 {
+            return Start::default();
+        }
+        let share = self.bytes_a_block(multiprocessors, kb);
+        let (tiles, least) = (self.define("TILES"), outputs / blocks);
+        let (rows, bytes) = if tiles > 0 {
+            let rows = least.min(16 * tiles).max(1);
+            (rows, (share / rows).max(1).next_multiple_of(LINE).min(row))
+        } else {
+            (share.div_ceil(row).min(least), row)
+        };
+        Start { outputs, blocks, pitch: inputs, rows, bytes }
+    }
+
+    /// The part of each block in `kb` KB a multiprocessor, in whole packs.
+    pub fn bytes_a_block(&self, multiprocessors: u32, kb: u32) -> u32 {
+        let bytes = u64::from(kb) * 1024 * u64::from(multiprocessors);
+        (bytes / u64::from(self.geometry.grid[0].max(1))) as u32 / PACK * PACK
+    }
+
+    /// The value of a constant; 0 where the unit is compiled without it.
+    fn define(&self, name: &str) -> u32 {
+        self.defines.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
+    }
 }
 
 /// The number of blocks: as many as run at once.
@@ -193,10 +266,6 @@ mod tests {
         [DType::Bf16, DType::Fp8].into_iter().flat_map(rows)
     }
 
-    fn define(chosen: &Matvec, name: &str) -> u32 {
-        chosen.defines.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
-    }
-
     #[test]
     fn work_is_even_over_the_multiprocessors() {
         for (inputs, outputs) in SHAPES {
@@ -221,11 +290,11 @@ mod tests {
                 let Launch { grid, block, shared_bytes, .. } = chosen.geometry;
                 let blocks = grid[0] / H200;
                 // when one group has arrived and was not asked for again yet
-                let least = blocks * (shared_bytes - shared_bytes / define(&chosen, "SLOTS"));
+                let least = blocks * (shared_bytes - shared_bytes / chosen.define("SLOTS"));
                 let what = format!("{weights} {inputs} x {outputs}, {rows} rows");
                 assert!(least >= 40_000, "{what}: {least} bytes");
                 // sums of warps beside it: 128, or those of a round of tiles
-                let sums = 4 * block[0] / WARP * (rows * 16 * define(&chosen, "TILES").min(2)).max(128);
+                let sums = 4 * block[0] / WARP * (rows * 16 * chosen.define("TILES").min(2)).max(128);
                 let block = shared_bytes + sums;
                 // what sm_86 and sm_89, the smallest, let a block have; and two such on an H200
                 assert!(block <= 99 << 10 && 2 * blocks * block <= 227 << 10, "{what}: {block}");
@@ -237,7 +306,7 @@ mod tests {
     fn rows_of_known_models_leave_no_thread_idle() {
         for (inputs, _) in SHAPES {
             let chosen = matvec_geometry(DType::Bf16, 1, inputs, 4096, H200);
-            let taken = define(&chosen, "THREADS") * define(&chosen, "UNIT_PACKS") * 8;
+            let taken = chosen.define("THREADS") * chosen.define("UNIT_PACKS") * 8;
             assert_eq!(taken, inputs, "{:?}", chosen.defines);
         }
     }
@@ -245,7 +314,7 @@ mod tests {
     #[test]
     fn many_rows_and_16_bits_take_tensor_cores() {
         let tensor =
-            |dtype, rows, inputs| define(&matvec_geometry(dtype, rows, inputs, 64, H200), "TILES") > 0;
+            |dtype, rows, inputs| matvec_geometry(dtype, rows, inputs, 64, H200).define("TILES") > 0;
         assert!(!tensor(DType::Bf16, 1, 4096));
         assert!(tensor(DType::Bf16, 2, 4096) && tensor(DType::F16, 8, 520));
         assert!(!tensor(DType::F32, 8, 4096) && !tensor(DType::Bf16, 8, 4097));
@@ -256,6 +325,28 @@ mod tests {
 
     proptest! {
         #[test]
+        fn what_is_asked_for_ahead_is_within_the_weight(
+            dtype in prop::sample::select(vec![DType::F32, DType::Bf16]), rows in 1..=MOST_ROWS,
+            inputs in 1u32..20_000, outputs in 1u32..30_000, sms in 1u32..200, kb in 1u32..300,
+        ) {
+            let chosen = matvec_geometry(dtype, rows, inputs, outputs, sms);
+            let start = chosen.start(dtype, inputs, outputs, sms, kb);
+            let (pack, row) = (PACK / dtype.bytes() as u32, inputs * dtype.bytes() as u32);
+            if !inputs.is_multiple_of(pack) {
+                prop_assert_eq!(start, Start::default());
+            } else {
+                prop_assert_eq!((start.outputs, start.blocks, start.pitch), (outputs, chosen.geometry.grid[0], inputs));
+                // outputs that every block has, and of each no more than there is
+                prop_assert!((1..=outputs / start.blocks).contains(&start.rows));
+                prop_assert!(start.bytes > 0 && start.bytes <= row && start.bytes.is_multiple_of(PACK));
+                // what is asked for, or all that there is, and less than a row or a line of each more
+                let (asked, share) = (start.rows * start.bytes, chosen.bytes_a_block(sms, kb));
+                let begun = start.rows.max(1) * LINE;
+                prop_assert!(asked < share + row.max(begun), "{:?}", start);
+            }
+        }
+
+        #[test]
         fn any_shape_can_be_launched(
             dtype in prop::sample::select(vec![DType::F32, DType::Bf16, DType::F16, DType::Fp8]),
             rows in 1..=MOST_ROWS, inputs in 1u32..70_000, outputs in 0u32..300_000, sms in 0u32..200,
@@ -265,14 +356,14 @@ mod tests {
             let Launch { grid, block, shared_bytes, .. } = chosen.geometry;
             prop_assert!(grid[0] >= 1 && grid[1..] == [1, 1] && grid[0] <= outputs.max(1));
             prop_assert!(block[0] % WARP == 0 && (WARP..=THREADS).contains(&block[0]));
-            prop_assert_eq!(block[0], define(&chosen, "THREADS"));
-            prop_assert!(define(&chosen, "BLOCKS") * block[0] <= 1024);
+            prop_assert_eq!(block[0], chosen.define("THREADS"));
+            prop_assert!(chosen.define("BLOCKS") * block[0] <= 1024);
             // sums of a unit: one a lane at most
-            prop_assert!(define(&chosen, "UNIT_ROWS") * rows <= WARP);
+            prop_assert!(chosen.define("UNIT_ROWS") * rows <= WARP);
             prop_assert!(rows <= most_rows(dtype, inputs));
-            let tiles = define(&chosen, "TILES");
-            let turn = define(&chosen, "UNIT_ROWS").max(if tiles > 2 { tiles } else { RUN * tiles });
-            prop_assert_eq!(define(&chosen, "SLOTS") % turn, 0);
+            let tiles = chosen.define("TILES");
+            let turn = chosen.define("UNIT_ROWS").max(if tiles > 2 { tiles } else { RUN * tiles });
+            prop_assert_eq!(chosen.define("SLOTS") % turn, 0);
             prop_assert!(shared_bytes <= MOST_RING);
         }
     }

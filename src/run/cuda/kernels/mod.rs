@@ -21,4 +21,4 @@ mod sources;
 mod tests;
 
 pub use nvrtc::Nvrtc;
-pub use ready::{Compiled, KernelOptions, Kernels, Source};
+pub use ready::{Ahead, Compiled, KernelOptions, Kernels, Source};

@@ -26,12 +26,30 @@ pub struct KernelOptions {
     pub programmatic: bool,
     /// Whether a product that begins early asks for what it will read next.
     pub prefetch: bool,
+    /// Prefetch of the next product's weights.
+    pub ahead: Ahead,
+}
+
+/// KB a multiprocessor of the next product's weights that kernels prefetch into the second-level cache; 0: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Ahead {
+    /// By a product, once it has asked for all of its own weights.
+    pub product_kb: u32,
+    /// By decode attention, in place of the product before it.
+    pub attention_kb: u32,
 }
 
 impl Default for KernelOptions {
     /// For kernels that have nothing to do with a model.
     fn default() -> Self {
-        Self { dtype: DType::Bf16, head_dim: 128, group: 1, programmatic: false, prefetch: true }
+        Self {
+            dtype: DType::Bf16,
+            head_dim: 128,
+            group: 1,
+            programmatic: false,
+            prefetch: true,
+            ahead: Ahead::default(),
+        }
     }
 }
 

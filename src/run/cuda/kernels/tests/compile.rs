@@ -53,8 +53,13 @@ fn variants(unit: &'static Unit) -> Vec<Variant> {
         for head_dim in head_dims {
             for group in groups {
                 let (head_dim, group) = (*head_dim, *group);
-                let options =
-                    KernelOptions { dtype, head_dim, group, programmatic: true, prefetch: true };
+                let options = KernelOptions {
+                    dtype,
+                    head_dim,
+                    group,
+                    programmatic: true,
+                    ..KernelOptions::default()
+                };
                 if unit.name == "matvec.cu" {
                     let products = PRODUCTS.map(|product| (dtype, product)).into_iter();
                     let fp8 = FP8_PRODUCTS.map(|product| (DType::Fp8, product)).into_iter();
@@ -71,6 +76,15 @@ fn variants(unit: &'static Unit) -> Vec<Variant> {
     }
     // such as say when they ran, too
     let of_16_bits = all.iter().filter(|variant| variant.options.dtype == DType::Bf16);
+    // such as prefetch for the next product
+    let ahead = of_16_bits.clone().filter(|_| ["matvec.cu", "attend_decode.cu"].contains(&unit.name));
+    let ahead: Vec<Variant> = ahead
+        .map(|Variant { unit, options, constants }| Variant {
+            unit,
+            options: *options,
+            constants: constants.iter().copied().chain([("AHEAD", 65_536)]).collect(),
+        })
+        .collect();
     let stamped: Vec<Variant> = of_16_bits
         .map(|Variant { unit, options, constants }| Variant {
             unit,
@@ -78,7 +92,7 @@ fn variants(unit: &'static Unit) -> Vec<Variant> {
             constants: constants.iter().copied().chain([("STAMPED", 1)]).collect(),
         })
         .collect();
-    all.into_iter().chain(stamped).collect()
+    all.into_iter().chain(ahead).chain(stamped).collect()
 }
 
 /// Compiles a variant; its kernels with their registers.

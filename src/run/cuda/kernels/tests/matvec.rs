@@ -15,6 +15,7 @@ checks!(
     rows_up_to_twice_as_many_go_through_tensor_cores,
     rows_of_weights_need_not_begin_on_16_bytes,
     inputs_of_known_models_are_divided_well,
+    prefetch_for_the_next_product_changes_no_bit,
 );
 
 fn few_rows_times_weights_are_as_the_cpu_backend_s(bench: &mut Bench<'_>) {
@@ -63,6 +64,29 @@ fn inputs_of_known_models_are_divided_well(bench: &mut Bench<'_>) {
     // rows in parts
     one(bench, DType::Bf16, 1, 20_000, 9, 1);
     one(bench, DType::F32, 2, 14_336, 9, 1);
+}
+
+fn prefetch_for_the_next_product_changes_no_bit(bench: &mut Bench<'_>) {
+    let (dtype, inputs, outputs, multiprocessors) = (DType::Bf16, 520, 110, 3);
+    for rows in [1, 16] {
+        let mut chosen = matvec_geometry(dtype, rows, inputs, outputs, multiprocessors);
+        bench.start(dtype);
+        let x = bench.numbers(&random(1, (rows * inputs) as usize));
+        let w = bench.numbers(&random(2, (inputs * outputs) as usize));
+        let start = chosen.start(dtype, inputs, outputs, multiprocessors, 4);
+        let mut product = |chosen: &Matvec, more: &[Argument]| {
+            let out = bench.output_numbers((rows * outputs) as usize);
+            let own = [x.into(), w.into(), out.into(), inputs.into(), outputs.into()];
+            bench.launch_with("matvec", &chosen.defines, &chosen.geometry, &[&own[..], more].concat());
+            bench.read_numbers(out)
+        };
+        let without = product(&chosen, &[]);
+        chosen.defines.push(("AHEAD", chosen.bytes_a_block(multiprocessors, 4)));
+        let next =
+            [start.outputs, start.blocks, start.pitch, start.rows, start.bytes].map(Argument::from);
+        let with = product(&chosen, &[&[w.into()], &next[..]].concat());
+        assert_eq!(with, without, "{rows} rows");
+    }
 }
 
 /// Blocks of 16-bit products leave half of a multiprocessor's registers to others, as `matvec_geometry` says, and
