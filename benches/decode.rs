@@ -5,19 +5,20 @@
 //!
 //! Not criterion: what is compared are whole generations in pairs, not calls.
 
-use ladderscope::base::statistics::{median, percentile};
-use ladderscope::model::Model;
-use ladderscope::plan::{Architecture, DType, Lowering, Phase, Plan, PlanSpec, Precision};
-use ladderscope::run::{self, Job};
-use ladderscope::table::CellOptions;
+use base::statistics::{median, percentile};
+use model::Model;
+use plan::{Architecture, DType, Lowering, Phase, Plan, PlanSpec, Precision};
+use run::Job;
+use run::Resolve;
+use table::CellOptions;
 
 const PAIRS: usize = 10;
 
 fn options(dtype: DType, tp: u32) -> CellOptions {
     CellOptions {
-        architecture: Some(Architecture::Ladder(ladderscope::plan::LayerSet::All)),
+        architecture: Some(Architecture::Ladder(plan::LayerSet::All)),
         model: Some("stories-110m".into()),
-        backend: Some(ladderscope::table::Backend::Cpu),
+        backend: Some(table::Backend::Cpu),
         dtype: Some(dtype),
         tp: Some(tp),
         // each weight is read once, the head's too
@@ -52,13 +53,13 @@ fn weight_bytes(dtype: DType, tp: u32) -> f64 {
         precision,
         lowering: Lowering { shard_head: tp > 1, ..Lowering::default() },
         shape: shape.clone(),
-        variant: ladderscope::plan::Variant::default(),
+        variant: plan::Variant::default(),
         batch: 1,
     };
     let plan = Plan::new(&spec).expect("TP divides it");
     // of the embedding only one row is read
     let embedding = u64::from(shape.vocab) * u64::from(shape.hidden) * dtype.bytes();
-    (u64::from(tp) * (plan.weight_bytes(precision) - embedding)) as f64
+    (u64::from(tp) * (plan.weight_bytes(precision, &shape) - embedding)) as f64
 }
 
 fn main() {

@@ -1,15 +1,11 @@
 //! Importing generated traces of the PyTorch profiler: bytes of JSON a second, plain and packed, by size.
 
-#[expect(dead_code, reason = "tests ask for the answers that it knows")]
-#[path = "made_up/kineto.rs"]
-mod made_up;
-
 use std::hint::black_box;
 use std::io::Write;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use ladderscope::trace::import::kineto::{Options, import_bytes};
-use made_up::{Shape, Style, generate};
+use trace::import::kineto::{Options, import_bytes};
+use trace::testing::kineto::{Shape, Style, generate};
 
 fn kineto(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("kineto");

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use half::bf16;
-use ladderscope::model::{Matrix, MatrixData};
-use ladderscope::run::cpu::{Kernels, Panels};
+use model::{Matrix, MatrixData};
+use run::cpu::{Kernels, Panels};
 
 /// 128 MB of f32: four times the largest cache of common server CPUs' share.
 const OUTPUTS: usize = 16384;

@@ -16,7 +16,6 @@ mod pty;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ladderscope::trace;
 use pty::Workbench;
 
 /// A frame has ended when nothing more was written for so long.

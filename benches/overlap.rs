@@ -4,11 +4,11 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use ladderscope::plan::{Cost, Lane, Phase};
-use ladderscope::study::analysis::{critical_path, steps, trace_report};
-use ladderscope::table::Provenance;
-use ladderscope::trace::overlap::{Selection, exposed_intervals, overlap};
-use ladderscope::trace::{ImportReport, OperationInfo, Span, Trace, TraceMeta};
+use plan::{Cost, Lane, Phase};
+use study::analysis::{critical_path, steps, trace_report};
+use table::Provenance;
+use trace::overlap::{Selection, exposed_intervals, overlap};
+use trace::{ImportReport, OperationInfo, Span, Trace, TraceMeta};
 
 /// Operations of a step on a rank; every fifth is a collective.
 const OPERATIONS: usize = 1000;

@@ -8,14 +8,15 @@ use std::hint::black_box;
 use std::path::Path;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use ladderscope::lab::sweep::{Experiment, simulate_cells};
-use ladderscope::machine::hardware::{Target, lowering};
-use ladderscope::model::Model;
-use ladderscope::plan::{Architecture, DType, LayerSet, Phase, Plan, PlanSpec, Precision};
-use ladderscope::run::Feasibility;
-use ladderscope::run::sim;
-use ladderscope::table::CellOptions;
-use ladderscope::table::{Backend, Spec};
+use lab::sweep::{Experiment, simulate_cells};
+use machine::hardware::{Target, lowering};
+use model::Model;
+use plan::{Architecture, DType, LayerSet, Phase, Plan, PlanSpec, Precision};
+use run::Feasibility;
+use run::Resolve;
+use run::sim;
+use table::CellOptions;
+use table::{Backend, Spec};
 
 /// 1,000 cells: five models and architectures, four TPs and batches, five context lengths.
 const GRID: &str = r#"
@@ -86,7 +87,7 @@ fn plans(criterion: &mut Criterion) {
         phase: Phase::Decode,
         precision: Precision::uniform(spec.dtype),
         lowering: lowering(&spec.stack).expect("built in"),
-        variant: ladderscope::plan::Variant::default(),
+        variant: plan::Variant::default(),
         batch: 1,
     };
     let plan = Plan::new(&plan_spec).expect("TP divides it");

@@ -3,9 +3,9 @@
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ladderscope::face::tui::Preview;
-use ladderscope::plan::{Cost, Lane, Phase};
-use ladderscope::table::Provenance;
-use ladderscope::trace::{FORMAT_VERSION, OperationInfo, Span, Trace, TraceMeta};
+use plan::{Cost, Lane, Phase};
+use table::Provenance;
+use trace::{FORMAT_VERSION, OperationInfo, Span, Trace, TraceMeta};
 
 const RANKS: u32 = 16;
 const LAYERS: i64 = 126;

@@ -5,8 +5,8 @@
 mod made_up;
 
 use criterion::{BenchmarkId, Criterion, SamplingMode, Throughput, criterion_group, criterion_main};
-use ladderscope::trace::{self, TraceWriter};
 use made_up::big;
+use trace::TraceWriter;
 
 const SIZES: [usize; 4] = [10_000, 100_000, 1_000_000, 10_000_000];
 

@@ -9,11 +9,11 @@ mod made_up;
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use lab::store::{Annotations, Store};
 use ladderscope::face::tui::Preview;
-use ladderscope::lab::store::{Annotations, Store};
-use ladderscope::study::analysis::RunTable;
-use ladderscope::study::analysis::filter::Filter;
-use ladderscope::table::{Backend, Record};
+use study::analysis::RunTable;
+use study::analysis::filter::Filter;
+use table::{Backend, Record};
 
 use made_up::{directory, record};
 

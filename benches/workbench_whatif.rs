@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use ladderscope::study::whatif::{Engine, HIDDEN_PCT, Over, Variant};
+use study::whatif::{Engine, HIDDEN_PCT, Over, Variant};
 
 fn sliders(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("whatif_70b");

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use ladderscope::plan::DType;
-use ladderscope::table::{Backend, Overlap, P2p, Record, Sample, Spec, Status, metrics};
+use plan::DType;
+use table::{Backend, Overlap, P2p, Record, Sample, Spec, Status, metrics};
 
 /// The runs of a grid over architecture, TP, batch, P2P and model, round after round.
 pub fn record(i: usize, backend: Backend) -> Record {

@@ -4,20 +4,21 @@
 //! and for what it reads, each all-reduce for its last rank, and every duration and gap has noise of
 //! its own, so that ranks are nearly alike and never alike, and compression has no free lunch.
 
-use ladderscope::base::error::{Error, Result};
-use ladderscope::machine::hardware::Target;
-use ladderscope::model::Model;
-use ladderscope::plan::{Lane, Phase};
-use ladderscope::run::sim;
-use ladderscope::table::{CellOptions, Spec};
-use ladderscope::trace::{OperationInfo, Span, Trace};
+use base::error::{Error, Result};
+use machine::hardware::Target;
+use model::Model;
+use plan::{Lane, Phase};
+use run::Resolve;
+use run::sim;
+use table::{CellOptions, Spec};
+use trace::{OperationInfo, Span, Trace};
 
 /// Decode steps of a built-in model with ladder on `tp` ranks, `spans` spans in all.
 pub fn big(model: &str, tp: u32, spans: usize) -> Trace {
     let options = CellOptions {
         architecture: Some("ladder".parse().expect("an architecture")),
         model: Some(model.into()),
-        backend: Some(ladderscope::table::Backend::Sim),
+        backend: Some(table::Backend::Sim),
         hardware: Some("h100_sxm".into()),
         tp: Some(tp),
         ..CellOptions::default()

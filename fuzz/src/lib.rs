@@ -8,17 +8,16 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use lab::store::Store;
+use lab::sweep::Experiment;
+use lab::sweep::edit::Outline;
 use ladderscope::face::tui::config::{Config, Surroundings};
-use ladderscope::lab::store::Store;
-use ladderscope::lab::sweep::Experiment;
-use ladderscope::lab::sweep::edit::Outline;
-use ladderscope::model::{Model, Tokenizer, WeightSource};
-use ladderscope::study::analysis::filter::Filter;
-use ladderscope::table::Record;
-use ladderscope::trace;
-use ladderscope::trace::Trace;
-use ladderscope::trace::import::{self, kineto as pytorch};
-use ladderscope::trace::rules::Rules;
+use model::{Model, Tokenizer, WeightSource};
+use study::analysis::filter::Filter;
+use table::Record;
+use trace::Trace;
+use trace::import::{self, kineto as pytorch};
+use trace::rules::Rules;
 
 /// A target: its name, what it does with bytes, and bytes to begin with.
 #[derive(Clone, Copy)]
@@ -176,9 +175,9 @@ pub fn rules(bytes: &[u8]) -> bool {
 
 /// A record that is read is written as what is read again.
 pub fn record(bytes: &[u8]) -> bool {
-    let Ok(record) = ladderscope::table::parse(bytes) else { return false };
+    let Ok(record) = table::parse(bytes) else { return false };
     let written = serde_json::to_vec(&record).expect("a record is written");
-    let again: Record = ladderscope::table::parse(&written).expect("what was written is read");
+    let again: Record = table::parse(&written).expect("what was written is read");
     assert_eq!(written, serde_json::to_vec(&again).expect("written"));
     true
 }
@@ -308,6 +307,6 @@ pub fn filter(bytes: &[u8]) -> bool {
 /// same for some seconds: nothing else but fuzzing sees the wire.
 #[cfg(fuzzing)]
 pub fn wire(bytes: &[u8]) -> bool {
-    ladderscope::run::comm::read_any_message(bytes);
+    run::comm::read_any_message(bytes);
     true
 }

@@ -17,7 +17,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::owner::{is_abandoned, unfinished_name};
 use super::regular;
-use crate::base::error::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Folder of a runs directory for what is not finished; nothing lists it.
 pub const FOLDER: &str = ".ladderscope";

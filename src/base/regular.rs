@@ -330,7 +330,7 @@ mod tests {
             remove_file(&behind("mine")).unwrap_err(),
             remove_tree(&behind("folder")).unwrap_err(),
             rename(&behind("mine"), &root.join("taken")).unwrap_err(),
-            crate::base::atomic::AtomicFile::create(&behind("new"))
+            crate::atomic::AtomicFile::create(&behind("new"))
                 .map(drop)
                 .map_err(|e| wrong(e.to_string()))
                 .unwrap_err(),

@@ -47,7 +47,7 @@ macro_rules! words {
             }
         }
 
-        impl $crate::base::words::Words for $name {
+        impl $crate::words::Words for $name {
             const WORDS: &'static [&'static str] = &[$($word),*];
             const ABOUT: &'static [&'static str] = &[$($about),*];
 
@@ -63,12 +63,12 @@ macro_rules! words {
         }
 
         impl std::str::FromStr for $name {
-            type Err = $crate::base::error::Error;
+            type Err = $crate::error::Error;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                let found = Self::ALL.into_iter().find(|value| $crate::base::text::same_name(value.as_str(), text));
+                let found = Self::ALL.into_iter().find(|value| $crate::text::same_name(value.as_str(), text));
                 found.ok_or_else(|| {
-                    $crate::base::error::Error::unknown($what, text, [$($word),*])
+                    $crate::error::Error::unknown($what, text, [$($word),*])
                 })
             }
         }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::plan::Phase;
-use crate::study::plot::Stretch;
-use crate::trace::overlap::{StepKey, origin_ns};
-use crate::trace::{NO_STEP, Trace};
+use plan::Phase;
+use study::plot::Stretch;
+use trace::overlap::{StepKey, origin_ns};
+use trace::{NO_STEP, Trace};
 
 /// When each step of a trace begins and ends over all ranks (ns since its first start).
 fn steps(trace: &Trace) -> BTreeMap<StepKey, (i64, i64)> {
@@ -48,9 +48,9 @@ pub fn aligned<'a>(upper: Stretch<'a>, lower: &'a Trace) -> [Stretch<'a>; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Lane;
-    use crate::study::analysis::testing::{span, trace};
-    use crate::trace::Span;
+    use plan::Lane;
+    use trace::Span;
+    use trace::testing::{span, trace};
 
     #[test]
     fn steps_of_one_number_stand_under_one_another() {

@@ -1,8 +1,8 @@
 //! What a sweep answers when it has ended: its runs are gathered as they end, rounds apart.
 
-use crate::lab::sweep::SweepEvent;
-use crate::study::answer::{Answer, MOST_RUNS};
-use crate::table::{Provenance, Record};
+use lab::sweep::SweepEvent;
+use study::answer::{Answer, MOST_RUNS};
+use table::{Provenance, Record};
 
 /// The runs of a sweep, gathered from its events. Of a sweep of more than [`MOST_RUNS`] runs none are
 /// kept, so that the memory of a large grid stays flat.

@@ -8,20 +8,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::evaluate::{self, Asked, Progress, Subject, TextQuality};
-use crate::base::error::{Error, Result};
-use crate::base::hash;
-use crate::base::text::layer_list;
-use crate::lab::launch::Cancel;
-use crate::lab::store::Store;
-use crate::lab::sweep::simulate_cells;
-use crate::model::Model;
-use crate::plan::{Architecture, LayerSet};
-use crate::run::{Feasibility, PlanBackend, feasibility};
-use crate::study::analysis::{
+use base::error::{Error, Result};
+use base::hash;
+use base::text::layer_list;
+use lab::launch::Cancel;
+use lab::store::Store;
+use lab::sweep::simulate_cells;
+use model::Model;
+use plan::{Architecture, LayerSet};
+use run::Resolve;
+use run::{Feasibility, PlanBackend, feasibility};
+use study::analysis::{
     self, Chosen, Conversion, ConversionPoint, ConversionReport, Origins, Unconverted,
 };
-use crate::table::options::{OPTIONS, option};
-use crate::table::{Backend, CellOptions, Metrics, Provenance, Quality, Spec};
+use table::options::{OPTIONS, option};
+use table::{Backend, CellOptions, Metrics, Provenance, Quality, Spec};
 
 /// What is asked for.
 #[derive(Clone, Debug)]

@@ -1,10 +1,10 @@
 //! Everything about one run in named lines: what was asked for, what it yields, what it was predicted from,
 //! where it ran. Each face shows the same lines in its own way.
 
-use crate::base::text::counted;
-use crate::lab::store::Annotation;
-use crate::machine::hardware::CostSource;
-use crate::table::{MEASURES, Record, Scope};
+use base::text::counted;
+use lab::store::Annotation;
+use machine::hardware::CostSource;
+use table::{MEASURES, Record, Scope};
 
 /// Lines under a heading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

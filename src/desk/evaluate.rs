@@ -3,17 +3,17 @@
 
 use std::collections::HashSet;
 
-use crate::base::error::{Error, Result};
-use crate::base::hash::sha256;
-use crate::base::input::InputKind;
-use crate::lab::launch::Cancel;
-use crate::lab::store::{Evaluation, EvaluationFile, Store, window_key};
-use crate::lab::sweep::OWN_TEXT;
-pub use crate::lab::sweep::Text;
-use crate::model::{Model, Tokenizer, read_tokens};
-use crate::plan::{Architecture, CommDType, DType};
-use crate::run::{EvaluateRequest, Evaluated, PlanBackend, Window, WindowQuality, evaluation_plan};
-use crate::table::{Backend, FEW_WINDOWS, Quality, quality};
+use base::error::{Error, Result};
+use base::hash::sha256;
+use base::input::InputKind;
+use lab::launch::Cancel;
+use lab::store::{Evaluation, EvaluationFile, Store, window_key};
+use lab::sweep::OWN_TEXT;
+pub use lab::sweep::Text;
+use model::{Model, Tokenizer, read_tokens};
+use plan::{Architecture, CommDType, DType};
+use run::{EvaluateRequest, Evaluated, PlanBackend, Window, WindowQuality, evaluation_plan};
+use table::{Backend, FEW_WINDOWS, Quality, quality};
 
 /// What is to be evaluated.
 #[derive(Clone, Debug)]

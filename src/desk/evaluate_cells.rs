@@ -3,15 +3,15 @@
 
 use std::collections::HashMap;
 
-use crate::base::error::{Error, Result};
-use crate::base::text::counted;
-use crate::lab::launch::Cancel;
-use crate::lab::store::Store;
-use crate::lab::sweep::{Evaluate, Experiment, SweepEvent};
-use crate::model::Model;
-use crate::plan::{Architecture, CommDType, DType};
-use crate::run::{Feasibility, backend};
-use crate::table::{Backend, Spec};
+use base::error::{Error, Result};
+use base::text::counted;
+use lab::launch::Cancel;
+use lab::store::Store;
+use lab::sweep::{Evaluate, Experiment, SweepEvent};
+use model::Model;
+use plan::{Architecture, CommDType, DType};
+use run::{Feasibility, backend};
+use table::{Backend, Spec};
 
 use super::evaluate::{Asked, Progress, Subject, TextQuality, evaluate};
 
@@ -198,7 +198,7 @@ fn in_words(error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::sweep::Experiment;
+    use lab::sweep::Experiment;
 
     /// The evaluations of an experiment whose model has weights, as labels, and what is said of others.
     fn planned(lines: &str) -> (Vec<String>, Vec<String>) {

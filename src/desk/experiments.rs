@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use crate::base::error::{Error, Result};
-use crate::base::input::InputKind;
-use crate::base::offer::Offer;
-use crate::lab::sweep::{BUILT_IN, Experiment};
+use base::error::{Error, Result};
+use base::input::InputKind;
+use base::offer::Offer;
+use lab::sweep::{BUILT_IN, Experiment};
 
 /// The directory that is looked into.
 pub const DIRECTORY: &str = "experiments";

@@ -2,12 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::base::error::{Error, Result};
-use crate::study::analysis::{
-    self, Axes, ComparisonReport, ConversionReport, OverlayPoint, ParetoPoint,
-};
-use crate::study::plot::{self, Options, ParetoData, ProvenanceSummary};
-use crate::table::render::Sourced;
+use base::error::{Error, Result};
+use study::analysis::{self, Axes, ComparisonReport, ConversionReport, OverlayPoint, ParetoPoint};
+use study::plot::{self, Options, ParetoData, ProvenanceSummary};
+use table::render::Sourced;
 
 /// Kinds of exported files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

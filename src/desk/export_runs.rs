@@ -11,12 +11,12 @@ use polars_core::prelude::{
 use polars_parquet::write::{StatisticsOptions, WriteOptions};
 use serde_json::{Map, Value, json};
 
-use crate::base::atomic::AtomicFile;
-use crate::base::error::{Error, Result};
-use crate::base::parquet::{self, FrameWriter};
-use crate::study::analysis::{Column, RunCell, RunTable};
-use crate::table::options::Kind;
-use crate::table::{Record, Source};
+use base::atomic::AtomicFile;
+use base::error::{Error, Result};
+use base::parquet::{self, FrameWriter};
+use study::analysis::{Column, RunCell, RunTable};
+use table::options::Kind;
+use table::{Record, Source};
 
 /// Version of what the metadata and the columns say.
 const VERSION: u32 = 2;
@@ -147,8 +147,8 @@ mod tests {
     use polars_parquet::read::{infer_schema, read_metadata};
 
     use super::*;
-    use crate::lab::store::Annotations;
-    use crate::study::analysis::testing::record;
+    use lab::store::Annotations;
+    use table::testing::record;
 
     #[test]
     fn a_file_has_every_number_as_it_is_and_its_unit() {

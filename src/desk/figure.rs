@@ -7,12 +7,12 @@ use clap::ValueEnum;
 
 use super::adapt;
 use super::origin::{Stores, overlap_pair};
-use crate::base::error::{Error, Result};
-use crate::plan::Architecture;
-use crate::study::analysis::{self, Axes, CellSet, OverlayPoint};
-use crate::study::plot::{self, Figure, Options, ParetoData, Part, ProvenanceSummary};
-use crate::table::{Curve, Record};
-use crate::trace::Trace;
+use base::error::{Error, Result};
+use plan::Architecture;
+use study::analysis::{self, Axes, CellSet, OverlayPoint};
+use study::plot::{self, Figure, Options, ParetoData, Part, ProvenanceSummary};
+use table::{Curve, Record};
+use trace::Trace;
 
 /// What a figure shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -5,7 +5,7 @@ use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::base::text::si;
+use base::text::si;
 
 /// Endings of files that may hold a trace; what a file is, its first bytes tell when it is opened.
 const ENDINGS: [&str; 11] = [

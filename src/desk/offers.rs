@@ -1,13 +1,13 @@
 //! What can be typed for an option, an axis or a name, and what it means: offered by the workbench while a line is typed,
 //! and by shells.
 
-use crate::base::offer::Offer;
-use crate::base::text::si;
-use crate::lab::sweep::edit::{axis_names, nccl};
-use crate::machine::hardware::{Profile, Stack, Target};
-use crate::model::Model;
-use crate::table::Spec;
-use crate::table::options::{OptionEntry, option, value};
+use base::offer::Offer;
+use base::text::si;
+use lab::sweep::edit::{axis_names, nccl};
+use machine::hardware::{Profile, Stack, Target};
+use model::Model;
+use table::Spec;
+use table::options::{OptionEntry, option, value};
 
 /// The values that an option takes: all of them, or those that have names.
 pub fn values(option: &OptionEntry) -> Vec<Offer> {
@@ -84,11 +84,11 @@ pub fn about(name: &str, spec: Option<&Spec>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::options::OPTIONS;
+    use table::options::OPTIONS;
 
     #[test]
     fn every_option_that_has_values_says_what_each_means() {
-        for option in OPTIONS.iter().filter(|option| option.kind == crate::table::options::Kind::Text) {
+        for option in OPTIONS.iter().filter(|option| option.kind == table::options::Kind::Text) {
             let offers = values(option);
             assert!(!offers.is_empty(), "{option:?} offers nothing");
             for offer in offers {

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use super::files::expanded;
 use super::resimulate::{Part, resimulate, unchanged};
-use crate::base::error::{Error, Result};
-use crate::base::regular;
-use crate::lab::store::Store;
-use crate::study::analysis::tie_clocks;
-use crate::table::{Record, Status};
-use crate::trace::rules::{RuleReport, Rules};
-use crate::trace::{Trace, import};
+use base::error::{Error, Result};
+use base::regular;
+use lab::store::Store;
+use study::analysis::tie_clocks;
+use table::{Record, Status};
+use trace::rules::{RuleReport, Rules};
+use trace::{Trace, import};
 
 /// What a word that should open something stands for.
 #[derive(Debug)]
@@ -243,7 +243,7 @@ impl Opened {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::overlap::{Selection, exposed_intervals, overlap};
+    use trace::overlap::{Selection, exposed_intervals, overlap};
 
     #[test]
     fn a_file_is_classified_by_the_rules_that_it_was_opened_with() {
@@ -262,7 +262,7 @@ mod tests {
         let communication = |rules| {
             let opened = opened(rules).unwrap();
             assert_eq!((opened.rules.as_deref(), opened.name().as_str()), (rules, "trace.json"));
-            opened.trace.spans.iter().filter(|span| span.lane == crate::plan::Lane::Comm).count()
+            opened.trace.spans.iter().filter(|span| span.lane == plan::Lane::Comm).count()
         };
         assert_eq!((communication(None), communication(Some("hta"))), (2, 1));
         let error = opened(Some("nobodys")).unwrap_err();

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::open::trace_of;
-use crate::base::error::{Error, Result};
-use crate::lab::store::Store;
-use crate::plan::Architecture;
-use crate::study::analysis::CellSet;
-use crate::study::plot::ProvenanceSummary;
-use crate::table::{P2p, Record};
-use crate::trace::Trace;
+use base::error::{Error, Result};
+use lab::store::Store;
+use plan::Architecture;
+use study::analysis::CellSet;
+use study::plot::ProvenanceSummary;
+use table::{P2p, Record};
+use trace::Trace;
 
 /// The runs directories that runs were taken from.
 #[derive(Clone, Debug)]

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use crate::base::error::{Error, Result};
-use crate::plan::Phase;
-use crate::run::{Shared, backend};
-use crate::table::{self, Spec};
-use crate::trace::Trace;
+use base::error::{Error, Result};
+use plan::Phase;
+use run::{Shared, backend};
+use table::Spec;
+use trace::Trace;
 
 /// Spans of the largest trace that is simulated again whole: 16 GPUs and 80 layers for 320 tokens. A
 /// span takes 56 bytes.

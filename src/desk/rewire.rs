@@ -1,13 +1,13 @@
 //! On what a trace is rewired: the machine that it was recorded on, and the engine, where they are known.
 
-use crate::base::error::{Error, Result};
-use crate::machine::hardware::{Profile, STACKS, Stack, Target, profile_named};
-use crate::study::analysis::TraceReport;
-use crate::study::rewire::Setting;
-use crate::study::verdict::{Verdict, verdict};
-use crate::table::Spec;
-use crate::trace::Trace;
-use crate::trace::overlap::Selection;
+use base::error::{Error, Result};
+use machine::hardware::{Profile, STACKS, Stack, Target, profile_named};
+use study::analysis::TraceReport;
+use study::rewire::Setting;
+use study::verdict::{Verdict, verdict};
+use table::Spec;
+use trace::Trace;
+use trace::overlap::Selection;
 
 /// What the user says of the machine and the engine; what is left out is taken from the trace.
 #[derive(Clone, Debug, Default)]

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result};
-use crate::lab::store::{Annotations, Store};
-use crate::study::analysis::RunTable;
-use crate::study::analysis::filter::Filter;
-use crate::table::Record;
+use base::error::{Error, Result};
+use lab::store::{Annotations, Store};
+use study::analysis::RunTable;
+use study::analysis::filter::Filter;
+use table::Record;
 
 /// Records, what people added to them, and what could not be read.
 #[derive(Debug, Default)]

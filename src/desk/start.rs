@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::adapt::train_cells;
 use super::evaluate_cells::evaluate_cells;
-use crate::base::error::{Error, Result};
-use crate::lab::launch::{Cancel, Leader, ProcessExecutor};
-use crate::lab::store::Store;
-use crate::lab::sweep::{self, Choice, Experiment, OnSlurm, SlurmOptions, SweepEvent, SweepOutcome};
-use crate::run::TIMEOUT;
-use crate::table::{Record, Spec, Status};
-use crate::trace::export;
+use base::error::{Error, Result};
+use lab::launch::{Cancel, Leader, ProcessExecutor};
+use lab::store::Store;
+use lab::sweep::{self, Choice, Experiment, OnSlurm, SlurmOptions, SweepEvent, SweepOutcome};
+use run::TIMEOUT;
+use table::{Record, Spec, Status};
+use trace::export;
 
 /// How runs are started, and where they are stored.
 #[derive(Clone, Debug)]

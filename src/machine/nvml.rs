@@ -16,7 +16,7 @@ use nvml_wrapper::{Device, Nvml};
 use serde::Serialize;
 
 use super::driver::libraries::{self, Library};
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// The most NVLinks that a GPU can have (`NVML_NVLINK_MAX_LINKS`).
 const MOST_LINKS: u32 = 18;

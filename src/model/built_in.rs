@@ -2,7 +2,7 @@
 //! models, and small ones for tests and laptops.
 
 use super::Model;
-use crate::plan::{HeadStep, ModelShape, Rope, RopeScaling};
+use plan::{HeadStep, ModelShape, Rope, RopeScaling};
 
 const BLOOM_NOTE: &str =
     "with the paper's gated MLP, 216 B parameters (the released BLOOM has 176 B and an ungated MLP)";

@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
 use serde_json::{Serializer, Value};
 
-use crate::base::error::{Error, Result};
-use crate::base::input::InputKind;
+use base::error::{Error, Result};
+use base::input::InputKind;
 
 /// Files of a directory that may hold a template, the first that has one counts.
 const FILES: [&str; 2] = ["chat_template.jinja", "tokenizer_config.json"];

@@ -8,10 +8,10 @@ use memmap2::Mmap;
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
-use crate::base::error::{Error, Result};
-use crate::base::regular;
-use crate::plan::Tensor;
-use crate::plan::{DType, ModelShape};
+use base::error::{Error, Result};
+use base::regular;
+use plan::Tensor;
+use plan::{DType, ModelShape};
 
 /// Bytes of the header's length at the start of a file.
 const LENGTH_BYTES: usize = 8;

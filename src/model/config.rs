@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::base::error::{Error, Result};
-use crate::base::input::InputKind;
-use crate::plan::{DType, HeadStep, LayerSet, ModelShape};
+use base::error::{Error, Result};
+use base::input::InputKind;
+use plan::{DType, HeadStep, LayerSet, ModelShape};
 
 /// Largest width, vocabulary or head count that is believed (sizes stay far from overflow).
 pub const MAX_SIZE: u32 = 1 << 22;

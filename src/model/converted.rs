@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::Model;
-use crate::base::atomic::{self, UnfinishedDir};
-use crate::base::error::{Error, Result};
-use crate::base::input::InputKind;
-use crate::plan::LayerSet;
+use base::atomic::{self, UnfinishedDir};
+use base::error::{Error, Result};
+use base::input::InputKind;
+use plan::LayerSet;
 
 /// Endings of files of weights; what else is there is small, may be edited by hand and is copied.
 pub(super) const WEIGHTS: [&str; 4] = ["safetensors", "bin", "pth", "pt"];

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::base::error::{Error, Result};
-use crate::base::input::InputKind;
-use crate::base::regular;
+use base::error::{Error, Result};
+use base::input::InputKind;
+use base::regular;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";

@@ -6,10 +6,10 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use super::{Model, checkpoint, files};
-use crate::base::error::{Error, Result};
-use crate::base::hash;
-use crate::base::input::InputKind;
-use crate::base::regular;
+use base::error::{Error, Result};
+use base::hash;
+use base::input::InputKind;
+use base::regular;
 
 /// Bytes that are hashed at a time.
 const CHUNK: usize = 1 << 20;

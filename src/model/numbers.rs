@@ -11,9 +11,9 @@ use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
 
 use super::checkpoint::{header, map};
-use crate::base::atomic::AtomicFile;
-use crate::base::error::{Error, Result};
-use crate::base::regular;
+use base::atomic::AtomicFile;
+use base::error::{Error, Result};
+use base::regular;
 
 /// Bytes of an f32.
 const EACH: usize = size_of::<f32>();

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::base::error::{Error, Result};
-use crate::base::input::InputKind;
+use base::error::{Error, Result};
+use base::input::InputKind;
 
 /// Reads a prompt file: one prompt a line, ids below `vocab` separated by blanks;
 /// blank lines are ignored.

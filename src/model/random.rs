@@ -23,8 +23,8 @@
 
 use arithmetic::{Number, RandomStream, stream_key};
 
-use crate::plan::ModelShape;
-use crate::plan::Tensor;
+use plan::ModelShape;
+use plan::Tensor;
 
 /// Standard deviation of norm weights.
 const NORM_SPREAD: f64 = 0.1;
@@ -114,7 +114,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::Model;
+    use crate::Model;
 
     fn shape(name: &str) -> ModelShape {
         Model::resolve(name).expect("built in").shape

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use super::checkpoint::Oddities;
 use super::config::Config;
 use super::files;
-use crate::base::error::{Error, Result, nearest};
-use crate::base::regular;
-use crate::base::text::same_name;
-use crate::plan::{DType, LayerSet, ModelShape};
+use base::error::{Error, Result, nearest};
+use base::regular;
+use base::text::same_name;
+use plan::{DType, LayerSet, ModelShape};
 
 /// A model by name or directory: its shape, and its checkpoint if it has one.
 #[derive(Clone, Debug)]

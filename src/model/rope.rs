@@ -6,8 +6,8 @@
 use serde_json::{Map, Value};
 
 use super::config::Config;
-use crate::base::error::Result;
-use crate::plan::{Rope, RopeScaling};
+use base::error::Result;
+use plan::{Rope, RopeScaling};
 
 /// HF's default where a config names no base.
 const DEFAULT_THETA: f64 = 10_000.0;

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::Model;
 
-use crate::base::error::{Error, Result};
-use crate::base::input::InputKind;
-use crate::base::panic;
+use base::error::{Error, Result};
+use base::input::InputKind;
+use base::panic;
 
 /// A checkpoint's tokenizer: `tokenizer.json` of its directory, through Hugging Face's library.
 #[derive(Debug)]

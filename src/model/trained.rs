@@ -11,9 +11,9 @@ use super::config::FAMILIES;
 use super::converted::{self, WEIGHTS, check_place, files};
 use super::numbers::write_numbers;
 use super::{Model, WeightSource, tokenizer};
-use crate::base::atomic::{self, UnfinishedDir};
-use crate::base::error::{Error, Result};
-use crate::plan::{DType, LayerSet, Rope, Shard, Tensor, Weight, WeightPart};
+use base::atomic::{self, UnfinishedDir};
+use base::error::{Error, Result};
+use plan::{DType, LayerSet, Rope, Shard, Tensor, Weight, WeightPart};
 
 impl Model {
     /// Writes an HF directory `out` of this model with other numbers: `numbers` gives those of a tensor, row by row, or
@@ -142,7 +142,7 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Tokenizer;
+    use crate::Tokenizer;
 
     const ABOUT: (&str, &[u8]) = ("training.json", b"{}");
 

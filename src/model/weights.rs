@@ -10,9 +10,9 @@ use rayon::prelude::*;
 use super::checkpoint::Checkpoint;
 use super::random::RandomWeights;
 use super::{Model, files};
-use crate::base::error::{Error, Result};
-use crate::plan::{DType, ModelShape};
-use crate::plan::{Shard, Tensor, Weight, WeightPart};
+use base::error::{Error, Result};
+use plan::{DType, ModelShape};
+use plan::{Shard, Tensor, Weight, WeightPart};
 
 /// Rows of a weight in e4m3, each with a scale.
 #[derive(Clone, Debug, PartialEq)]

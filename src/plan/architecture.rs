@@ -12,8 +12,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::CommDType;
-use crate::base::error::Error;
-use crate::base::text::same_name;
+use base::error::Error;
+use base::text::same_name;
 
 /// The layers of a model that are wired in an architecture's way, the others being wired as standard
 /// (`ladder_layers` of HF configs of Ladder Residual models).

@@ -39,7 +39,7 @@ pub(crate) type Clock = [u32; 2];
 
 impl Plan {
     /// For each operation: its own position on its lane (from 1), and what has completed when it starts.
-    pub(crate) fn clocks(&self) -> Vec<(Lane, u32, Clock)> {
+    pub fn clocks(&self) -> Vec<(Lane, u32, Clock)> {
         let mut position = [0u32; 2];
         let mut clocks: Vec<(Lane, u32, Clock)> = Vec::with_capacity(self.operations.len());
         for (operation, waits) in self.operations.iter().zip(self.dependencies()) {

@@ -40,24 +40,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::Model;
-    use crate::plan::{
-        Architecture, DType, LayerSet, Lowering, Module, Phase, PlanSpec, Precision, Variant,
-    };
+    use crate::tests::spec;
+    use crate::{Architecture, LayerSet, Module, Phase};
 
     fn plan(architecture: Architecture, tp: u32) -> Plan {
-        let shape = Model::resolve("tiny").unwrap().shape;
-        Plan::new(&PlanSpec {
-            shape,
-            architecture,
-            tp,
-            phase: Phase::Prefill,
-            precision: Precision::uniform(DType::F32),
-            lowering: Lowering::default(),
-            variant: Variant::default(),
-            batch: 1,
-        })
-        .unwrap()
+        Plan::new(&spec(&architecture, 4, tp, Phase::Prefill)).unwrap()
     }
 
     fn first_of(plan: &Plan, module: Module, layer: u32) -> usize {

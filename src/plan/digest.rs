@@ -5,7 +5,7 @@
 //! written by their names, numbers as LEB128. A plan of 80 layers is some hundred kilobytes of them.
 
 use super::{Cost, Kind, OpId, Operation, Plan, Quantity, Value, ValueId, Weight};
-use crate::base::hash::short_key;
+use base::hash::short_key;
 
 /// What the bytes begin with: another way of writing them gets another number.
 const VERSION: &[u8] = b"ladderscope plan 2\n";
@@ -129,8 +129,8 @@ impl Bytes {
 
 #[cfg(test)]
 mod tests {
-    use crate::plan::tests::spec;
-    use crate::plan::{Phase, Plan};
+    use crate::tests::spec;
+    use crate::{Phase, Plan};
 
     fn plan(architecture: &str) -> Plan {
         Plan::new(&spec(&architecture.parse().unwrap(), 3, 2, Phase::Decode)).unwrap()
@@ -156,10 +156,10 @@ mod tests {
             |plan| plan.operations[1].group += 1,
             |plan| plan.operations[2].weight = None,
             |plan| plan.operations[1].origins.clear(),
-            |plan| plan.operations[1].after.push(crate::plan::OpId(0)),
-            |plan| plan.operations[1].kind = crate::plan::Kind::Add,
+            |plan| plan.operations[1].after.push(crate::OpId(0)),
+            |plan| plan.operations[1].kind = crate::Kind::Add,
             |plan| plan.values[1].columns += 1,
-            |plan| plan.values[1].placement = crate::plan::Placement::Divergent,
+            |plan| plan.values[1].placement = crate::Placement::Divergent,
             |plan| plan.weights[1].parts.clear(),
         ];
         for (at, change) in changed.iter().enumerate() {

@@ -174,7 +174,7 @@ impl Plan {
     pub fn json_hash(&self) -> String {
         let text =
             serde_json::to_string(&(&self.operations, &self.values, &self.weights)).unwrap_or_default();
-        crate::base::hash::short_key(text)
+        base::hash::short_key(text)
     }
 
     /// Bytes of weights that one rank holds.

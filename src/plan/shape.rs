@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::words::words;
+use base::words::words;
 
 words! {
     /// The number format of weights, activations or the KV cache.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::plan::Rope;
+use crate::Rope;
 
 fn shape(layers: u32, kv_heads: u32, group: u32, tied: bool) -> ModelShape {
     ModelShape {
@@ -31,7 +31,7 @@ pub(super) fn spec(architecture: &Architecture, layers: u32, tp: u32, phase: Pha
         phase,
         precision: Precision::uniform(DType::Bf16),
         lowering: Lowering::default(),
-        variant: crate::plan::Variant::default(),
+        variant: crate::Variant::default(),
         batch: 1,
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::words::words;
+use base::words::words;
 
 words! {
     /// The format in which partial sums are sent.

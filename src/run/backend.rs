@@ -6,11 +6,11 @@ use std::process::Command;
 use super::evaluate::{Emit, EvaluateRequest};
 use super::generate::{GenerateOptions, Saying};
 use super::{BACKENDS, Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared};
-use crate::base::error::{Error, Result};
-use crate::machine::hardware::MemoryNeed;
-use crate::model::Model;
-use crate::plan::{DType, Lowering, ModelShape, Precision};
-use crate::table::{Backend, CellOptions, Collective, Environment, Spec};
+use base::error::{Error, Result};
+use machine::hardware::MemoryNeed;
+use model::Model;
+use plan::{DType, Lowering, ModelShape, Precision};
+use table::{Backend, CellOptions, Collective, Environment, Spec};
 
 /// The hardware of runs that are executed on this machine.
 pub const HOST: &str = "host";

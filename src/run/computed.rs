@@ -4,10 +4,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::base::error::{Error, Result};
-use crate::base::hash::short_key;
-use crate::base::text::counted;
-use crate::table::Spec;
+use base::error::{Error, Result};
+use base::hash::short_key;
+use base::text::counted;
+use table::Spec;
 
 /// What one rank computed in one generation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,7 +97,7 @@ impl Comparison {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::sim::testing::spec;
+    use crate::sim::testing::spec;
 
     fn computed(tokens: &[u32]) -> Computed {
         Computed::of(tokens, 0)

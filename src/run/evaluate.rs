@@ -1,9 +1,9 @@
 //! What it means to evaluate architectures on a text, whichever backend does it.
 
-use crate::base::error::{Error, Result};
-use crate::model::Model;
-use crate::plan::{Architecture, CommDType, DType, Lowering, Phase, Plan, PlanSpec, Precision, Variant};
-pub use crate::table::WindowQuality;
+use base::error::{Error, Result};
+use model::Model;
+use plan::{Architecture, CommDType, DType, Lowering, Phase, Plan, PlanSpec, Precision, Variant};
+pub use table::WindowQuality;
 
 /// What a user asks of `evaluate`: a model, wirings of it, and windows of a text.
 #[derive(Clone, Debug)]
@@ -58,7 +58,7 @@ pub struct Evaluated {
 pub type Emit<'a> = dyn FnMut(Evaluated) -> Result<()> + 'a;
 
 /// The plan that an evaluation executes: all positions of a window at once,
-/// lowered as the backend asks ([`crate::run::PlanBackend::evaluation_lowering`]).
+/// lowered as the backend asks ([`crate::PlanBackend::evaluation_lowering`]).
 ///
 /// # Errors
 ///

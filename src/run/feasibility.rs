@@ -2,9 +2,9 @@
 
 use super::Shared;
 use super::backend::backend;
-use crate::base::error::Result;
-use crate::plan::{CommDType, Groups, ModelShape, Phase, Step};
-use crate::table::{Collective, Link, P2p, Spec};
+use base::error::Result;
+use plan::{CommDType, Groups, ModelShape, Phase, Step};
+use table::{Collective, Link, P2p, Spec};
 
 /// Whether a cell can run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,8 +126,8 @@ fn division_problem(spec: &Spec) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Model;
-    use crate::run::sim::testing::spec;
+    use crate::sim::testing::spec;
+    use model::Model;
 
     #[test]
     fn a_batch_that_cannot_be_divided_is_skipped_with_the_arithmetic() {

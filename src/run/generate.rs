@@ -1,8 +1,8 @@
 //! What it means to generate tokens from prompts, whichever backend does it.
 
-use crate::base::error::{Error, Result};
-use crate::model::Model;
-use crate::plan::{Architecture, DType, Variant};
+use base::error::{Error, Result};
+use model::Model;
+use plan::{Architecture, DType, Variant};
 
 use super::BACKENDS;
 use super::backend::PlanBackend;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::base::error::{Error, Result};
-use crate::run::comm::Meeting;
-use crate::table::Spec;
+use crate::comm::Meeting;
+use base::error::{Error, Result};
+use table::Spec;
 
 /// Chooses the launcher whose variables count, or `none`.
 const LAUNCHER: &str = "LADDERSCOPE_LAUNCHER";

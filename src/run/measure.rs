@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result};
-use crate::machine::hardware::Profile;
-use crate::run::comm::EmulatedLink;
-use crate::table::{Collective, Link, P2p, Sample, Spec};
-use crate::trace::Span;
+use crate::comm::EmulatedLink;
+use base::error::{Error, Result};
+use machine::hardware::Profile;
+use table::{Collective, Link, P2p, Sample, Spec};
+use trace::Span;
 
 /// One rank's part of one generation: moments on a clock that all ranks share (ns).
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -52,7 +52,7 @@ pub(super) fn combine(times: &[Times], spans: &[Span], ranks: u32) -> Sample {
         prefill_ms: ms(prefill_end - started),
         decode_ms: ms(previous - prefill_end),
         steps_ms,
-        overlap: crate::trace::overlap::decode_overlap(spans, ranks),
+        overlap: trace::overlap::decode_overlap(spans, ranks),
     }
 }
 

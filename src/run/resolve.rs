@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use super::BACKENDS;
 use super::backend::{HOST, PlanBackend, backend};
 use super::shared::Shared;
-use crate::base::error::{Error, Result};
-use crate::machine::hardware::{Profile, Stack};
-use crate::model::Model;
-use crate::plan::Architecture;
-use crate::table::options::{OPTIONS, PAIRS};
-use crate::table::{Backend, CellOptions, Link, P2p, Spec};
+use base::error::{Error, Result};
+use machine::hardware::{Profile, Stack};
+use model::Model;
+use plan::Architecture;
+use table::options::{OPTIONS, PAIRS};
+use table::{Backend, CellOptions, Link, P2p, Spec};
 
-impl CellOptions {
+/// Resolves the options of a cell, which are declared where no backend is known.
+pub trait Resolve {
     /// Fills in defaults, picks the backend where it is `auto`, and says which and why (second value).
     /// Whether the cell can run is said by [`super::feasibility::of`].
     ///
@@ -20,19 +21,23 @@ impl CellOptions {
     ///
     /// An input error for a value that is out of its bounds or contradicts another, for a model,
     /// hardware profile or stack that there is not, and where `auto` finds no backend for the cell.
-    pub fn resolve(&self) -> Result<(Spec, Option<String>)> {
+    fn resolve(&self) -> Result<(Spec, Option<String>)> {
         self.resolve_with(&Shared::default())
     }
 
-    /// Resolves a cell like [`CellOptions::resolve`], for one cell of many: models and profiles are read
-    /// once. Fails where [`CellOptions::resolve`] does.
-    pub fn resolve_with(&self, shared: &Shared) -> Result<(Spec, Option<String>)> {
-        self.check_counts()?;
+    /// Resolves a cell like [`Resolve::resolve`], for one cell of many: models and profiles are read
+    /// once. Fails where [`Resolve::resolve`] does.
+    fn resolve_with(&self, shared: &Shared) -> Result<(Spec, Option<String>)>;
+}
+
+impl Resolve for CellOptions {
+    fn resolve_with(&self, shared: &Shared) -> Result<(Spec, Option<String>)> {
+        check_counts(self)?;
         let model = shared.model(self.model.as_deref().unwrap_or("llama-3.2-1b"))?;
         let mut notes = Vec::new();
         let chosen = match self.backend.unwrap_or(Backend::Auto) {
             Backend::Auto => {
-                let (chosen, why) = self.choose(&model, shared)?;
+                let (chosen, why) = choose(self, &model, shared)?;
                 notes.push(format!("backend {}: {why}", chosen.name().as_str()));
                 chosen
             }
@@ -61,52 +66,56 @@ impl CellOptions {
         }
         Ok((spec, (!notes.is_empty()).then(|| notes.join("; "))))
     }
+}
 
-    /// Which backend `auto` means here, and why: the last of the list that suits.
-    fn choose(&self, model: &Model, shared: &Shared) -> Result<(&'static dyn PlanBackend, String)> {
-        // what only a prediction can heed asks for it
-        for predicts in BACKENDS.into_iter().filter(|backend| backend.name().is_simulated()) {
-            let asked_for = predicts.asked_for(self);
-            if !asked_for.is_empty() {
-                let why = format!("{} ask for {}", asked_for.join(", "), predicts.title());
-                return Ok((predicts, why));
-            }
+/// Which backend `auto` means here, and why: the last of the list that suits.
+fn choose(
+    options: &CellOptions,
+    model: &Model,
+    shared: &Shared,
+) -> Result<(&'static dyn PlanBackend, String)> {
+    // what only a prediction can heed asks for it
+    for predicts in BACKENDS.into_iter().filter(|backend| backend.name().is_simulated()) {
+        let asked_for = predicts.asked_for(options);
+        if !asked_for.is_empty() {
+            let why = format!("{} ask for {}", asked_for.join(", "), predicts.title());
+            return Ok((predicts, why));
         }
-        if self.model.is_none()
-            && let Some(predicts) = BACKENDS.into_iter().find(|backend| backend.name().is_simulated())
-        {
-            return Ok((predicts, "no model is named, and what nobody named is not decoded".into()));
-        }
-        if shared.is_elsewhere() {
-            return Err(Error::input_help(
-                "backend auto looks at the machine that it is asked on, and the cells run on another",
-                "name the backend: backend = \"cuda\" or backend = \"cpu\"",
-            ));
-        }
-        let mut said = Vec::new();
-        for backend in BACKENDS.into_iter().rev() {
-            if let Some(why) = self.collective.and_then(|collective| backend.lacks(collective)) {
-                said.push(format!("not {}: {why}", backend.name().as_str()));
-                continue;
-            }
-            let suits = backend.suits(self, model, shared)?;
-            let is_chosen = suits.is_ok();
-            said.extend(Some(suits.unwrap_or_else(|why| why)).filter(|why| !why.is_empty()));
-            if is_chosen {
-                return Ok((backend, said.join("; ")));
-            }
-        }
-        Err(Error::input(format!("no backend can run it: {}", said.join("; "))))
     }
+    if options.model.is_none()
+        && let Some(predicts) = BACKENDS.into_iter().find(|backend| backend.name().is_simulated())
+    {
+        return Ok((predicts, "no model is named, and what nobody named is not decoded".into()));
+    }
+    if shared.is_elsewhere() {
+        return Err(Error::input_help(
+            "backend auto looks at the machine that it is asked on, and the cells run on another",
+            "name the backend: backend = \"cuda\" or backend = \"cpu\"",
+        ));
+    }
+    let mut said = Vec::new();
+    for backend in BACKENDS.into_iter().rev() {
+        if let Some(why) = options.collective.and_then(|collective| backend.lacks(collective)) {
+            said.push(format!("not {}: {why}", backend.name().as_str()));
+            continue;
+        }
+        let suits = backend.suits(options, model, shared)?;
+        let is_chosen = suits.is_ok();
+        said.extend(Some(suits.unwrap_or_else(|why| why)).filter(|why| !why.is_empty()));
+        if is_chosen {
+            return Ok((backend, said.join("; ")));
+        }
+    }
+    Err(Error::input(format!("no backend can run it: {}", said.join("; "))))
+}
 
-    /// What the command line's own parser lets through.
-    fn check_counts(&self) -> Result<()> {
-        OPTIONS.iter().try_for_each(|option| option.check(self))?;
-        if self.prompt_tokens.unwrap_or(0).checked_add(self.output_tokens.unwrap_or(0)).is_none() {
-            return Err(Error::input("prompt_tokens and output_tokens are together above 4294967295"));
-        }
-        Ok(())
+/// What the command line's own parser lets through.
+fn check_counts(options: &CellOptions) -> Result<()> {
+    OPTIONS.iter().try_for_each(|option| option.check(options))?;
+    if options.prompt_tokens.unwrap_or(0).checked_add(options.output_tokens.unwrap_or(0)).is_none() {
+        return Err(Error::input("prompt_tokens and output_tokens are together above 4294967295"));
     }
+    Ok(())
 }
 
 /// The spec of a cell on a given backend.
@@ -153,12 +162,12 @@ pub(super) fn fill(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::cuda::gpus::{Gpus, made_up};
+    use crate::cuda::gpus::{Gpus, made_up};
 
     fn chosen(options: &CellOptions, gpus: &Gpus) -> (Backend, String) {
         let shared = Shared::with_gpus(gpus.clone());
         let model = shared.model(options.model.as_deref().unwrap()).unwrap();
-        let (backend, why) = options.choose(&model, &shared).unwrap();
+        let (backend, why) = choose(options, &model, &shared).unwrap();
         (backend.name(), why)
     }
 

@@ -8,17 +8,17 @@ use std::hash::Hash;
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 
-use crate::base::error::{Error, Result};
-use crate::base::hash::short_key;
-use crate::base::input::InputKind;
-use crate::machine::environment::available_memory;
-use crate::machine::hardware::{MemoryNeed, PlanMemory, Profile, Stack, Target};
-use crate::model::Model;
-use crate::plan::ModelShape;
-use crate::run::HOST;
-use crate::run::cuda::{self, gpus::Gpus};
-use crate::run::sim::{Plans, link_problem, lowering};
-use crate::table::Spec;
+use crate::HOST;
+use crate::cuda::{self, gpus::Gpus};
+use crate::sim::{Plans, link_problem, lowering};
+use base::error::{Error, Result};
+use base::hash::short_key;
+use base::input::InputKind;
+use machine::environment::available_memory;
+use machine::hardware::{MemoryNeed, PlanMemory, Profile, Stack, Target};
+use model::Model;
+use plan::ModelShape;
+use table::Spec;
 
 /// Models and profiles that are kept.
 const SMALL: usize = 1024;

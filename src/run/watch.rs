@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Lane;
-use crate::trace::Span;
+use plan::Lane;
+use trace::Span;
 
 /// When a rank's lanes were busy during one decode step. Times are ns since the step's first operation
 /// on any rank; busy intervals of a lane are in order and do not touch.

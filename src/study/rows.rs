@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use crate::base::error::{Error, Result, nearest};
+use base::error::{Error, Result, nearest};
 
 /// What stands between the fields of a file with this header: tabs where it has some, else commas.
 pub(super) fn delimiter(header: &str) -> char {

@@ -10,12 +10,12 @@ use serde::Serialize;
 
 use super::analysis::{IdleSplit, TimePart, TraceReport, arrivals, time_parts};
 use super::rewire::{Asked, Choice, Rewiring, Setting, Times};
-use crate::base::text::fitting_name;
-use crate::plan::{Architecture, LayerSet};
-use crate::table::Collective;
-use crate::trace::overlap::{Class, Replays, Runs, Selection};
-use crate::trace::rules::{What, function};
-use crate::trace::{Span, Trace};
+use base::text::fitting_name;
+use plan::{Architecture, LayerSet};
+use table::Collective;
+use trace::overlap::{Class, Replays, Runs, Selection};
+use trace::rules::{What, function};
+use trace::{Span, Trace};
 
 /// From this share of a collective's time on, what lies in it decides its cause.
 const DOMINATES: f64 = 2.0 / 3.0;
@@ -601,25 +601,24 @@ impl Remedy {
 }
 
 #[cfg(test)]
-#[path = "verdict_tests.rs"]
 mod profiles;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Lane, Phase};
-    use crate::study::analysis::testing::{span, trace};
-    use crate::study::analysis::trace_report;
-    use crate::trace::{CollectiveInfo, ProcessGroup};
+    use crate::analysis::trace_report;
+    use plan::{Lane, Phase};
+    use trace::testing::{span, trace};
+    use trace::{CollectiveInfo, ProcessGroup};
 
-    fn judged(spans: Vec<crate::trace::Span>) -> Verdict {
+    fn judged(spans: Vec<trace::Span>) -> Verdict {
         let trace = trace(spans);
         let decode = Selection { phase: Some(Phase::Decode), ..Selection::default() };
         verdict(&trace, &trace_report(&trace, &decode), &decode, &Setting::default())
     }
 
     /// Two ranks that compute for so long, and then reduce until 100 us.
-    fn ranks(first: i64, second: i64) -> Vec<crate::trace::Span> {
+    fn ranks(first: i64, second: i64) -> Vec<trace::Span> {
         let of = |rank, at| [span(rank, Lane::Compute, 0, at), span(rank, Lane::Comm, at, 100_000)];
         of(0, first).into_iter().chain(of(1, second)).collect()
     }

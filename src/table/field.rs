@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::base::text::same_name;
+use base::text::same_name;
 
 use super::options::{Kind, OPTIONS, OptionEntry};
 use super::{Interval, MEASURES, Measure, Record, Scope, Unit, host};

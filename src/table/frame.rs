@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use super::Environment;
 use super::options::{Kind, OPTIONS, OptionEntry};
 use super::{MEASURES, Measure, Record, SCHEMA, Sample, Spec, Status, Unit};
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// The column of whole records.
 pub const RECORD: &str = "record";

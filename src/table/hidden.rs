@@ -8,8 +8,8 @@ use foldhash::fast::FixedState;
 use rayon::prelude::*;
 
 use super::{Record, Spec, host};
-use crate::base::statistics::median;
-use crate::plan::Architecture;
+use base::statistics::median;
+use plan::Architecture;
 
 /// (standard - it) / (standard - upper-bound), of three medians of TPOT in one unit; `None` where
 /// upper-bound is no faster than standard.

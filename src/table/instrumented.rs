@@ -2,8 +2,8 @@
 //! which nothing was.
 
 use super::metrics::{recorder, steps_ms};
-use crate::base::statistics::{bootstrap, median};
-use crate::table::{Instrumented, Record, Sample, Spec};
+use crate::{Instrumented, Record, Sample, Spec};
+use base::statistics::{bootstrap, median};
 
 /// From this overhead on, what was timed is another run than the samples: its overlap and its trace are not theirs.
 const DISTURBED: f64 = 1.05;
@@ -77,7 +77,7 @@ fn with_overhead(mut pass: Instrumented, rounds: &[Round]) -> Instrumented {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::testing::{record, spec};
+    use crate::testing::{record, spec};
 
     fn pass(steps_ms: Vec<f64>) -> Instrumented {
         Instrumented { recorder: "stamps".into(), steps_ms, ..Default::default() }

@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 
 use serde::{Serialize, Serializer};
 
-use crate::base::text::same_name;
+use base::text::same_name;
 
 use super::render::Shown;
 use super::{Record, Unit, hidden_shares};
@@ -407,7 +407,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::trace::testing::record;
+    use crate::testing::record;
 
     #[test]
     fn names_mean_one_measure_and_what_is_written_is_read() {

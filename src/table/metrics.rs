@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::instrumented;
 use super::record::overlap_pct;
-use crate::base::statistics::{bootstrap, mean, median, percentile};
-use crate::table::{Metrics, Overlap, Percentiles, Provenance, Record, Sample, Spec, Split, Status};
+use crate::{Metrics, Overlap, Percentiles, Provenance, Record, Sample, Spec, Split, Status};
+use base::statistics::{bootstrap, mean, median, percentile};
 
 /// Metrics of one run or of a cell's pooled runs: `rounds` holds each round's samples.
 /// `memory_bytes_per_rank` is passed through. `None` without samples.
@@ -260,5 +260,4 @@ pub fn aggregate(records: &[Record]) -> Vec<Record> {
 }
 
 #[cfg(test)]
-#[path = "metrics_tests.rs"]
 mod tests;

@@ -5,9 +5,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Backend, Provenance};
-use crate::base::statistics::bootstrap_mean;
-use crate::base::text::counted;
-use crate::plan::DType;
+use base::statistics::bootstrap_mean;
+use base::text::counted;
+use plan::DType;
 
 /// Below so many windows the intervals are too narrow to be relied on.
 pub const FEW_WINDOWS: usize = 6;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::base::words::words;
-use crate::table::{Environment, Provenance, RunQuality, RunTraining, Spec};
+use crate::{Environment, Provenance, RunQuality, RunTraining, Spec};
+use base::words::words;
 
 /// Version of the record format.
 pub const SCHEMA: u32 = 1;

@@ -11,7 +11,7 @@ use comfy_table::{CellAlignment, LineStyle, TableStyle};
 use unicode_width::UnicodeWidthStr;
 
 use super::{Provenance, Unit};
-use crate::base::text::{digits, escape, percent, printable, si, without_middle};
+use base::text::{digits, escape, percent, printable, si, without_middle};
 
 /// What stands in a row under a column. Tables for people show numbers rounded, CSV in full.
 #[derive(Clone, Debug, PartialEq)]

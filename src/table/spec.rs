@@ -1,14 +1,14 @@
 //! What a cell is named and keyed by, and where its numbers may claim to come from.
 
 use super::options::{Backend, Spec, option};
-use crate::base::error::{Error, Result};
-use crate::base::shared_gpu;
-use crate::base::words::words;
-use crate::plan::{Lowering, ModelShape, Phase, PlanSpec, Precision, Variant};
+use base::error::{Error, Result};
+use base::shared_gpu;
+use base::words::words;
+use plan::{Lowering, ModelShape, Phase, PlanSpec, Precision, Variant};
 
 words! {
     /// Where numbers come from. Every table, figure and file that shows numbers shows this with them:
-    /// [`crate::table::Metrics`] cannot be had without it.
+    /// [`crate::Metrics`] cannot be had without it.
     Provenance, "provenance" {
         /// Executed and timed, over the machine's own link.
         Measured = "measured",
@@ -117,7 +117,7 @@ impl Spec {
     /// with the same key are the same cell, and `sweep` does not run a finished one again.
     pub fn key(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default();
-        crate::base::hash::short_key(text)
+        base::hash::short_key(text)
     }
 
     /// A short name for tables and logs: `ladder tp2 b1 p2p-on`.

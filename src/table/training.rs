@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Quality, Status};
-use crate::base::statistics::{interval_of_few, mean};
-use crate::plan::Architecture;
+use base::statistics::{interval_of_few, mean};
+use plan::Architecture;
 
 /// Version of the files of a training.
 pub const TRAINING: u32 = 1;
@@ -271,7 +271,7 @@ impl RunTraining {
     pub fn told(&self) -> String {
         format!(
             "measured on cpu, {} of {} steps",
-            crate::base::text::counted(self.seeds, "training"),
+            base::text::counted(self.seeds, "training"),
             self.steps
         )
     }

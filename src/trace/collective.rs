@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct CollectiveInfo {
     /// Name in the trace's own words: `allreduce`, `_allgather_base`, `ncclAllReduce`.
     pub name: String,
-    /// Process group: an index into [`crate::trace::TraceMeta::groups`].
+    /// Process group: an index into [`crate::TraceMeta::groups`].
     pub group: Option<u32>,
     /// Elements that a rank passes in.
     pub in_elements: Option<u64>,

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::rules::Unsure;
 use super::{OperationInfo, ProcessGroup, Product};
-use crate::plan::{Lane, Phase, Step};
-use crate::table::{Environment, Provenance, Spec};
+use plan::{Lane, Phase, Step};
+use table::{Environment, Provenance, Spec};
 
 /// Version of the trace format. Readers refuse what is older, and read what is newer where it fits.
 pub const FORMAT_VERSION: u32 = 2;

@@ -5,15 +5,13 @@ mod chrome;
 mod csv;
 mod events;
 mod flows;
-#[cfg(test)]
-mod tests;
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::Trace;
-use crate::base::atomic::AtomicFile;
-use crate::base::error::{Error, Result};
+use base::atomic::AtomicFile;
+use base::error::{Error, Result};
 
 pub use chrome::{Ranks, chrome};
 pub use csv::csv;

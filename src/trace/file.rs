@@ -20,7 +20,7 @@ mod write;
 use std::path::Path;
 
 use super::Trace;
-use crate::base::error::Result;
+use base::error::Result;
 
 pub use read::{read, read_file, read_meta};
 pub use write::TraceWriter;

@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::base::error::{Error, Result};
-use crate::machine::environment::available_memory;
+use base::error::{Error, Result};
+use machine::environment::available_memory;
 
 /// Limit in bytes; 0 until it is set or first asked for.
 static LIMIT: AtomicU64 = AtomicU64::new(0);

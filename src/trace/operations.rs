@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::CollectiveInfo;
-use crate::plan::{Cost, Lane, Operation, Phase, Plan, Quantity};
+use plan::{Cost, Lane, Operation, Phase, Plan, Quantity};
 
 /// What a span executed: an operation of the plan, or of an imported trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -12,9 +12,9 @@ pub struct OperationInfo {
     pub name: String,
     /// The phase whose plan it is of.
     pub phase: Phase,
-    /// What it does, as [`crate::plan::Kind::as_str`] names it: `matmul`.
+    /// What it does, as [`plan::Kind::as_str`] names it: `matmul`.
     pub kind: String,
-    /// The part of the model, as [`crate::plan::Module::as_str`] names it: `mlp`.
+    /// The part of the model, as [`plan::Module::as_str`] names it: `mlp`.
     pub module: String,
     /// The layer, where it belongs to one.
     pub layer: Option<u32>,
@@ -113,10 +113,9 @@ pub fn operations(prefill: &Plan, decode: &Plan) -> Vec<OperationInfo> {
 }
 
 fn shape(plan: &Plan, operation: &Operation) -> String {
-    let columns =
-        |values: &[crate::plan::ValueId]| values.last().map_or(0, |v| plan.values[v.index()].columns);
+    let columns = |values: &[plan::ValueId]| values.last().map_or(0, |v| plan.values[v.index()].columns);
     match operation.weight {
-        Some(weight) if operation.kind == crate::plan::Kind::MatMul => {
+        Some(weight) if operation.kind == plan::Kind::MatMul => {
             let w = &plan.weights[weight.index()];
             format!("[rows, {}] x [{}, {}]", w.inputs, w.inputs, w.outputs)
         }

@@ -30,7 +30,7 @@ fn run(body: &str, mut command: Command) {
 #[test]
 #[ignore = "needs a GPU"]
 fn gpu_keeps_the_same_rules() {
-    if let Err(error) = ladderscope::machine::driver::Gpu::count() {
+    if let Err(error) = machine::driver::Gpu::count() {
         eprintln!("skipped: {error}");
         return;
     }
@@ -138,14 +138,14 @@ fn drivers_that_refuse_say_why_and_what_to_do() {
 mod inside {
     use std::time::{Duration, Instant};
 
+    use base::error::Error;
     use half::{bf16, f16};
-    use ladderscope::base::error::Error;
-    use ladderscope::machine::driver::{
+    use machine::driver::{
         Arguments, DevicePtr, Function, Gpu, Launch, Memory, Priority, Stream, any_abandoned,
     };
-    use ladderscope::plan::DType;
-    use ladderscope::run::cuda::blas::{Blas, MatMul, Operands};
-    use ladderscope::run::cuda::kernels::{KernelOptions, Kernels};
+    use plan::DType;
+    use run::cuda::blas::{Blas, MatMul, Operands};
+    use run::cuda::kernels::{KernelOptions, Kernels};
 
     use super::INSIDE;
 

@@ -4,7 +4,7 @@
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
-use ladderscope::machine::hardware::Profile;
+use machine::hardware::Profile;
 use serde_json::Value;
 
 use crate::cuda_device::{Device, device};

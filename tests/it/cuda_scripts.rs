@@ -139,7 +139,7 @@ fn measuring_leaves_every_part_a_summary_and_traces_to_keep() {
     assert_eq!(kept.len(), 2);
     for entry in kept {
         let path = place.path().join("kept").join(entry["file"].as_str().expect("a file"));
-        let meta = ladderscope::trace::read(&path).expect("a trace").meta;
+        let meta = trace::read(&path).expect("a trace").meta;
         assert_eq!(entry["recorder"].as_str(), Some(meta.recorder.as_str()));
         assert_eq!(entry["provenance"].as_str(), Some("emulated-link"));
     }

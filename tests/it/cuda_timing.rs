@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use ladderscope::plan::{Lane, Phase};
-use ladderscope::trace::{self, Trace};
+use plan::{Lane, Phase};
+use trace::Trace;
 
 use crate::cuda_device::{Device, device};
 use crate::support::{Done, Place};

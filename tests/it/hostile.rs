@@ -127,7 +127,7 @@ fn without_a_home_ranks_meet_only_with_a_secret_that_was_given() {
         {
             command.env(name, value);
         }
-        command.env("LADDERSCOPE_PORT", crate::port::port().to_string());
+        command.env("LADDERSCOPE_PORT", run::testing::port().to_string());
         command.envs(secret.map(|secret| ("LADDERSCOPE_SECRET", secret)));
         crate::support::finish(command)
     };

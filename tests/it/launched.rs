@@ -8,8 +8,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::cuda_device::{Device, device};
-use crate::port::port;
 use crate::support::{Done, PATIENCE, Place, Started, is_alive, send, wait_for};
+use run::testing::port;
 
 /// A cell that takes two GPUs.
 const PAIR: &str =

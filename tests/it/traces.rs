@@ -5,9 +5,9 @@ mod made_up;
 
 use std::path::Path;
 
-use ladderscope::base::hash::sha256;
-use ladderscope::plan::Lane;
-use ladderscope::trace::Span;
+use base::hash::sha256;
+use plan::Lane;
+use trace::Span;
 
 #[test]
 fn every_trace_is_what_the_manifest_says() {
@@ -25,7 +25,7 @@ fn every_trace_is_what_the_manifest_says() {
         for key in ["hardware", "software", "command"] {
             assert!(!text(key).is_empty(), "{key} of {}", path.display());
         }
-        let meta = ladderscope::trace::read(&path).unwrap().meta;
+        let meta = trace::read(&path).unwrap().meta;
         assert_eq!(meta.provenance.as_str(), text("provenance"));
 
         let overlap = std::process::Command::new(env!("CARGO_BIN_EXE_ladderscope"))
@@ -126,8 +126,8 @@ fn a_big_noisy_trace_comes_back_and_is_small() {
     assert!(trace.spans.iter().any(waited), "ranks wait for each other");
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("big.parquet");
-    ladderscope::trace::write(&path, &trace).unwrap();
-    assert!(ladderscope::trace::read(&path).unwrap() == trace);
+    trace::write(&path, &trace).unwrap();
+    assert!(trace::read(&path).unwrap() == trace);
     assert!(std::fs::metadata(&path).unwrap().len() < 300_000 * 10);
 }
 

@@ -2,13 +2,13 @@
 //! random weights where the model has none. What they end with are measures of the cells' runs.
 
 use super::{Asked, Layers, Progress, adapt};
-use crate::base::error::{Error, Result};
-use crate::lab::launch::Cancel;
-use crate::lab::store::Store;
-use crate::lab::sweep::{Adapt, Experiment, SweepEvent};
-use crate::model::Model;
-use crate::plan::{Architecture, CommDType};
-use crate::run::Feasibility;
+use base::error::{Error, Result};
+use lab::launch::Cancel;
+use lab::store::Store;
+use lab::sweep::{Adapt, Experiment, SweepEvent};
+use model::Model;
+use plan::{Architecture, CommDType};
+use run::Feasibility;
 
 /// Parameters of a model up to which an experiment trains it from random weights: more would take days.
 const MOST: u64 = 50_000_000;

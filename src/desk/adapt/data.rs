@@ -1,7 +1,7 @@
 //! The text of a training: what is held out of it, and which windows each step has.
 
-use crate::base::error::{Error, Result};
-use crate::base::hash;
+use base::error::{Error, Result};
+use base::hash;
 
 /// Tokens to train on, in windows; those held out lie at the text's end.
 #[derive(Clone, Debug)]

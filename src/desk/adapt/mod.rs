@@ -20,13 +20,13 @@ pub use super::evaluate::Text;
 pub use cells::train_cells;
 use data::Data;
 
-use crate::base::error::{Error, Result};
-use crate::base::hash;
-use crate::lab::launch::Cancel;
-use crate::lab::store::Store;
-use crate::model::{Model, check_place};
-use crate::plan::{Architecture, LayerSet};
-use crate::table::{Curve, Status, TrainingSpec};
+use base::error::{Error, Result};
+use base::hash;
+use lab::launch::Cancel;
+use lab::store::Store;
+use model::{Model, check_place};
+use plan::{Architecture, LayerSet};
+use table::{Curve, Status, TrainingSpec};
 
 /// Parameters of a model up to which a training from scratch is a miniature.
 const MINIATURE: u64 = 100_000_000;

@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use super::data::Data;
 use super::{Asked, MINIATURE, Progress, id, written_by};
-use crate::base::error::{Error, Result};
 use crate::desk::evaluate::{self, Subject, Text, evaluate};
-use crate::lab::launch::Cancel;
-use crate::lab::store::{Store, TrainingFolder};
-use crate::machine::environment::cpu_name;
-use crate::model::{Model, NumbersFile, WeightSource, write_numbers};
-use crate::plan::{Architecture, CommDType, DType, Tensor, Weight};
-use crate::run::backend;
-use crate::run::cpu::train::{Lost, Optimiser, Setup, Trainer, gemm_peak};
-use crate::table::{
+use base::error::{Error, Result};
+use lab::launch::Cancel;
+use lab::store::{Store, TrainingFolder};
+use machine::environment::cpu_name;
+use model::{Model, NumbersFile, WeightSource, write_numbers};
+use plan::{Architecture, CommDType, DType, Tensor, Weight};
+use run::backend;
+use run::cpu::train::{Lost, Optimiser, Setup, Trainer, gemm_peak};
+use table::{
     Backend, Curve, HeldOut, Quality, Status, TRAINING, Training, TrainingSpec, TrainingSpeed,
     TrainingStep,
 };
@@ -169,7 +169,7 @@ impl One<'_> {
     /// Writes the held-out tokens, so that `evaluate --tokens-file` can be asked of them.
     fn write_held_out(&self, folder: &TrainingFolder) -> Result<()> {
         let ids: Vec<String> = self.data.held_out.iter().map(u32::to_string).collect();
-        crate::base::atomic::write(&self.held_out(folder), (ids.join(" ") + "\n").as_bytes())
+        base::atomic::write(&self.held_out(folder), (ids.join(" ") + "\n").as_bytes())
     }
 
     fn held_out(&self, folder: &TrainingFolder) -> PathBuf {

@@ -1,8 +1,8 @@
 //! Trainings on small models: gone on with exactly, refused with reasons, repaired.
 
 use super::*;
-use crate::plan::DType;
-use crate::table::Backend;
+use plan::DType;
+use table::Backend;
 
 /// A text of bytes in which much can be learned, and a store.
 struct Place {
@@ -63,7 +63,7 @@ impl Place {
 
 /// What steps lost, bit by bit, and their held-out losses.
 fn bits(curve: &Curve) -> Vec<(u64, Option<u64>)> {
-    let of = |held_out: Option<crate::table::HeldOut>| held_out.map(|lost| lost.nll.to_bits());
+    let of = |held_out: Option<table::HeldOut>| held_out.map(|lost| lost.nll.to_bits());
     curve.curve.iter().map(|step| (step.nll.to_bits(), of(step.held_out))).collect()
 }
 
@@ -211,15 +211,12 @@ fn a_conversion_is_repaired_and_only_its_layers_change() {
     assert!(found[1].curve.iter().all(|step| step.kl.is_some()));
     // runs of the result have that quality, from the model that it began with
     let output = ladder.output.to_string_lossy().into_owned();
-    let mut spec = crate::lab::store::sample_spec("ladder:3");
+    let architecture = "ladder:3".parse().unwrap();
+    let mut spec = table::Spec { architecture, hardware: "host".into(), ..table::testing::spec() };
     (spec.model, spec.backend, spec.dtype) = (output.clone(), Backend::Cpu, DType::F32);
     let run = place.store.begin(&spec, None, 0).unwrap();
-    let metrics = Some(crate::table::Metrics::default());
-    let record = crate::table::Record {
-        run: run.id,
-        metrics,
-        ..crate::table::Record::new(spec, Status::Ok, None)
-    };
+    let metrics = Some(table::Metrics::default());
+    let record = table::Record { run: run.id, metrics, ..table::Record::new(spec, Status::Ok, None) };
     place.store.finish(&record).unwrap();
     let record = place.store.list().unwrap().records.remove(0);
     let quality = record.quality.unwrap();

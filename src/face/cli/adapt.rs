@@ -10,15 +10,15 @@ use serde::Serialize;
 use super::output::{self, Format, FormatArgs};
 use super::progress::{self, duration};
 use super::{curves, evaluate, interrupt, report};
-use crate::base::error::{Error, Result};
 use crate::desk::adapt::{Asked, Layers, Progress, Text, adapt};
-use crate::lab::launch::Cancel;
-use crate::lab::store::Store;
-use crate::model::Model;
-use crate::plan::{Architecture, LayerSet};
-use crate::study::analysis::compared_trainings;
-use crate::table::render::{Shown, Sourced, Table};
-use crate::table::{Curve, Provenance, Quality};
+use base::error::{Error, Result};
+use lab::launch::Cancel;
+use lab::store::Store;
+use model::Model;
+use plan::{Architecture, LayerSet};
+use study::analysis::compared_trainings;
+use table::render::{Shown, Sourced, Table};
+use table::{Curve, Provenance, Quality};
 
 /// How often lines of progress may come where standard error is no terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
@@ -267,7 +267,7 @@ impl Shower {
 pub struct Printed<'a> {
     trainings: &'a [Curve],
     /// Of trainings with several seeds, how far each architecture is from the first one at the end.
-    compared: Vec<crate::study::analysis::ComparedTrainings>,
+    compared: Vec<study::analysis::ComparedTrainings>,
 }
 
 fn print(found: &[Curve], format: Format) -> Result<()> {

@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser};
 
 use super::{Verb, complete, output, report};
-use crate::base::error::{Error, Result};
-use crate::base::shared_gpu;
-use crate::base::terminal::is_coloured;
-use crate::run::cuda;
-use crate::trace::memory;
+use base::error::{Error, Result};
+use base::shared_gpu;
+use base::terminal::is_coloured;
+use run::cuda;
+use trace::memory;
 
 /// How much of tensor-parallel decoding time is exposed communication, and which architecture hides it?
 ///
@@ -53,7 +53,7 @@ macro_rules! verbs {
         }
 
         impl Verb {
-            fn run(self, dir: std::path::PathBuf) -> crate::base::error::Result<u8> {
+            fn run(self, dir: std::path::PathBuf) -> base::error::Result<u8> {
                 match self {
                     $(Self::$name($given) => {
                         let $dir = dir;
@@ -109,7 +109,7 @@ fn parse_and_dispatch() -> ExitCode {
         Err(error) => return ExitCode::from(report::usage(&error)),
     };
     if matches!(cli.verb, Some(Verb::Child)) {
-        return crate::lab::launch::child_main();
+        return lab::launch::child_main();
     }
     match dispatch(cli) {
         Ok(code) => leave(code),
@@ -123,7 +123,7 @@ fn parse_and_dispatch() -> ExitCode {
 
 /// The exit status; ends the process at once where a GPU's work hangs, since the driver would wait for it.
 fn leave(code: u8) -> ExitCode {
-    if crate::machine::driver::any_abandoned() {
+    if machine::driver::any_abandoned() {
         let _ = std::io::stdout().flush();
         signal_hook::low_level::exit(code.into());
     }
@@ -154,7 +154,7 @@ fn out_of_memory(error: &Error) -> ! {
 
 fn dispatch(cli: Cli) -> Result<u8> {
     if cli.raw {
-        crate::table::render::keep_formulas();
+        table::render::keep_formulas();
     }
     if let Some(bytes) = cli.memory_limit {
         memory::set_limit(bytes);

@@ -7,11 +7,11 @@ use clap::Subcommand;
 use super::filter::FilterArgs;
 use super::output::{self, Format, FormatArgs};
 use super::report;
-use crate::base::error::Result;
-use crate::base::text::counted;
 use crate::desk::Stores;
-use crate::lab::store::Store;
-use crate::table::render::{Shown, Sourced, Table};
+use base::error::Result;
+use base::text::counted;
+use lab::store::Store;
+use table::render::{Shown, Sourced, Table};
 
 /// The command line's arguments of `ladderscope baseline`.
 #[derive(Debug, clap::Args)]

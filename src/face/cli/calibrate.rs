@@ -8,15 +8,15 @@ use super::filter::FilterArgs;
 use super::opening::OpenArgs;
 use super::output::{self, Format, FormatArgs};
 use super::report;
-use crate::base::atomic;
-use crate::base::error::{Error, Result};
-use crate::base::input::InputKind;
-use crate::base::text::counted;
 use crate::desk::OpenOptions;
-use crate::machine::hardware::{LinkTable, Profile, Stack, Target};
-use crate::study::calibrate::{self, Constant, Errors, Fit, Held, PARAMETERS, Point, Residual};
-use crate::table::render::{Shown, Sourced, Table};
-use crate::table::{P2p, Provenance};
+use base::atomic;
+use base::error::{Error, Result};
+use base::input::InputKind;
+use base::text::counted;
+use machine::hardware::{LinkTable, Profile, Stack, Target};
+use study::calibrate::{self, Constant, Errors, Fit, Held, PARAMETERS, Point, Residual};
+use table::render::{Shown, Sourced, Table};
+use table::{P2p, Provenance};
 
 /// The command line's arguments of `ladderscope calibrate`.
 #[derive(Debug, clap::Args)]

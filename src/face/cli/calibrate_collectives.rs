@@ -10,17 +10,17 @@ use super::calibrate::{Args, profile_document, rounded, save, set};
 use super::hardware::{Charged, TPS, charged, charges};
 use super::output::{self, Format};
 use super::report;
-use crate::base::error::{Error, Result};
-use crate::base::input::InputKind;
-use crate::base::regular;
-use crate::base::text::counted;
 use crate::desk;
-use crate::lab::store::Store;
-use crate::machine::hardware::{BasisRows, LinkBasis, LinkPoint, LinkTable, Profile, profile_named};
-use crate::study::calibrate::{AllReduces, all_reduces_of, inspector_files, read_inspector};
-use crate::table::render::{Shown, Sourced, Table};
-use crate::table::{Collective, P2p, Provenance};
-use crate::trace::import::is_trace;
+use base::error::{Error, Result};
+use base::input::InputKind;
+use base::regular;
+use base::text::counted;
+use lab::store::Store;
+use machine::hardware::{BasisRows, LinkBasis, LinkPoint, LinkTable, Profile, profile_named};
+use study::calibrate::{AllReduces, all_reduces_of, inspector_files, read_inspector};
+use table::render::{Shown, Sourced, Table};
+use table::{Collective, P2p, Provenance};
+use trace::import::is_trace;
 
 /// A file's all-reduces: where they were read, what was read, what they are as a link.
 struct Measured<'a> {

@@ -8,17 +8,17 @@ use super::filter::FilterArgs;
 use super::gate;
 use super::output::{self, Format, FormatArgs};
 use super::report;
-use crate::base::error::{Error, Result};
-use crate::base::text::counted;
 use crate::desk::export::{self, FileKind};
 use crate::desk::{self, Selection, Stores};
-use crate::lab::store::Store;
-use crate::study::analysis::{
+use base::error::{Error, Result};
+use base::text::counted;
+use lab::store::Store;
+use study::analysis::{
     Axis, Cells, Comparison, ComparisonReport, Gaps, Gate, HeatCell, HeatMap, HeatValue, TOO_CLOSE,
     Verdict, beaten_limit, differences_table, pairs_table, slices,
 };
-use crate::table::render::{Shown, Sourced, Table};
-use crate::table::{MEASURES, Provenance, Record, measure};
+use table::render::{Shown, Sourced, Table};
+use table::{MEASURES, Provenance, Record, measure};
 
 /// The command line's arguments of `ladderscope compare`.
 #[derive(Debug, clap::Args)]

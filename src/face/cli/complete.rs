@@ -8,7 +8,7 @@ use clap::{Arg, Command};
 
 use super::app;
 use super::complete_values::values;
-use crate::base::offer::{Completion, Offer, fitting};
+use base::offer::{Completion, Offer, fitting};
 
 /// Offers that a shell is given at most.
 const MOST: usize = 200;

@@ -5,15 +5,15 @@ use std::path::Path;
 use clap::Arg;
 
 use super::complete::{Typed, is_path};
-use crate::base::offer::{Completion, Offer, complete_word, fitting};
 use crate::desk::{experiments, offers};
 use crate::face::tui;
-use crate::lab::store::{Annotations, Store};
-use crate::study::analysis::RunTable;
-use crate::study::analysis::filter::complete;
-use crate::study::calibrate::PARAMETERS;
-use crate::table::options::OPTIONS;
-use crate::table::{MEASURES, Provenance, Status};
+use base::offer::{Completion, Offer, complete_word, fitting};
+use lab::store::{Annotations, Store};
+use study::analysis::RunTable;
+use study::analysis::filter::complete;
+use study::calibrate::PARAMETERS;
+use table::options::OPTIONS;
+use table::{MEASURES, Provenance, Status};
 
 /// The most offers that the values of one argument, or of one word of several, are cut to.
 const MOST: usize = 200;
@@ -83,7 +83,7 @@ fn baselines(dir: &Path) -> Vec<Offer> {
 
 fn tags(dir: &Path) -> Vec<Offer> {
     let annotations = Store::open(dir).annotations();
-    let tag = |(tag, count): (&str, usize)| Offer::new(tag, crate::base::text::counted(count, "run"));
+    let tag = |(tag, count): (&str, usize)| Offer::new(tag, base::text::counted(count, "run"));
     annotations.tags().into_iter().map(tag).collect()
 }
 
@@ -92,7 +92,7 @@ fn options() -> Vec<Offer> {
 }
 
 fn measures() -> Vec<Offer> {
-    let measure = |measure: &crate::table::Measure| {
+    let measure = |measure: &table::Measure| {
         Offer::new(measure.aliases.first().copied().unwrap_or(measure.name), measure.title)
     };
     MEASURES.iter().map(measure).collect()
@@ -105,9 +105,8 @@ fn axes() -> Vec<Offer> {
 
 fn columns() -> Vec<Offer> {
     let table = RunTable::new(&[], &Annotations::default());
-    let column = |column: &crate::study::analysis::Column| {
-        Offer::new(column.field.short(), column.field.title.clone())
-    };
+    let column =
+        |column: &study::analysis::Column| Offer::new(column.field.short(), column.field.title.clone());
     table.shown().map(column).collect()
 }
 

@@ -5,7 +5,7 @@
 use clap_complete::Shell;
 
 use super::output;
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// The command line's arguments of `ladderscope completions`.
 #[derive(Debug, clap::Args)]

@@ -1,8 +1,8 @@
 //! `ladderscope config`: a settings file for the workbench, where it is read, and what is wrong with it.
 
 use super::output;
-use crate::base::error::{Error, Result};
 use crate::face::tui::{config_path, config_problems, config_template};
+use base::error::{Error, Result};
 
 /// The command line's arguments of `ladderscope config`.
 #[derive(Debug, clap::Args)]

@@ -7,17 +7,17 @@ use super::figure::LookArgs;
 use super::on_text::TextArgs;
 use super::output::{self, Format, FormatArgs};
 use super::{evaluate, interrupt, report};
-use crate::base::error::{Error, Result};
-use crate::base::text::counted;
 use crate::desk::convert::{self, Wanted, convert};
 use crate::desk::export::{self, FileKind};
-use crate::lab::launch::Cancel;
-use crate::lab::store::Store;
-use crate::model::{Model, check_place};
-use crate::plan::{Architecture, CommDType, LayerSet};
-use crate::study::analysis::{Conversion, ConversionReport};
-use crate::table::Spec;
-use crate::table::render::Sourced;
+use base::error::{Error, Result};
+use base::text::counted;
+use lab::launch::Cancel;
+use lab::store::Store;
+use model::{Model, check_place};
+use plan::{Architecture, CommDType, LayerSet};
+use study::analysis::{Conversion, ConversionReport};
+use table::Spec;
+use table::render::Sourced;
 
 /// The command line's arguments of `ladderscope convert`.
 #[derive(Debug, clap::Args)]

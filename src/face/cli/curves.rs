@@ -1,6 +1,6 @@
 //! Loss curves as text: a letter a training, for terminals without colours and for files.
 
-use crate::table::Curve;
+use table::Curve;
 
 /// Columns of the numbers beside the plot.
 const LABELS: usize = 9;

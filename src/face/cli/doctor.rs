@@ -11,11 +11,11 @@ use super::doctor_gpu_text;
 use super::doctor_machine::{self, Cpu, Disk, Memory, Terminal, Timer};
 use super::doctor_memory::{self, Bandwidth};
 use super::output::{self, Format, FormatArgs, bytes};
-use crate::base::error::{Error, Result};
-use crate::base::text::counted;
-use crate::run::comm::nccl::{self, Probe as Nccl};
-use crate::run::{BACKENDS, PlanBackend};
-use crate::table::render::{Shown, Sourced, Table};
+use base::error::{Error, Result};
+use base::text::counted;
+use run::comm::nccl::{self, Probe as Nccl};
+use run::{BACKENDS, PlanBackend};
+use table::render::{Shown, Sourced, Table};
 
 /// The command line's arguments of `ladderscope doctor`.
 #[derive(Debug, clap::Args)]

@@ -2,11 +2,11 @@
 
 use super::output::{self, Format};
 use super::report;
-use crate::base::error::Result;
-use crate::machine::driver::Gpu;
-use crate::run::cuda::check::{self, CHECKS, Checked, Found};
-use crate::run::cuda::usable;
-use crate::table::render::{Shown, Sourced, Table};
+use base::error::Result;
+use machine::driver::Gpu;
+use run::cuda::check::{self, CHECKS, Checked, Found};
+use run::cuda::usable;
+use table::render::{Shown, Sourced, Table};
 
 /// Checks every GPU, keeps what was found for the runs to come, and prints it; the exit status: 0 where nothing failed,
 /// 1 where something did, 2 without a GPU.

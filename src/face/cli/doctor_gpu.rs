@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-use crate::base::error::Result;
-use crate::machine::driver::libraries::{self, Library};
-use crate::machine::driver::{self, Gpu as Device, GpuInfo, Peer};
-use crate::machine::nvml;
-use crate::run::cuda::blas;
-use crate::run::cuda::kernels::{KernelOptions, Kernels, Nvrtc};
-use crate::run::cuda::measure::{self, GemmRate, ReadBandwidth};
+use base::error::Result;
+use machine::driver::libraries::{self, Library};
+use machine::driver::{self, Gpu as Device, GpuInfo, Peer};
+use machine::nvml;
+use run::cuda::blas;
+use run::cuda::kernels::{KernelOptions, Kernels, Nvrtc};
+use run::cuda::measure::{self, GemmRate, ReadBandwidth};
 
 /// What the CUDA driver answers.
 #[derive(Debug, Default, Serialize, schemars::JsonSchema)]

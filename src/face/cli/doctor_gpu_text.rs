@@ -2,9 +2,9 @@
 
 use super::doctor_gpu::{Gpu, Gpus};
 use super::output::bytes;
-use crate::base::text::counted;
-use crate::machine::driver::Peer;
-use crate::machine::nvml::{Link, State};
+use base::text::counted;
+use machine::driver::Peer;
+use machine::nvml::{Link, State};
 
 /// The lines of GPUs, their links and their libraries.
 pub fn lines(cuda: &Gpus) -> Vec<(String, String)> {
@@ -181,7 +181,7 @@ fn peer(peer: &Option<Peer>) -> String {
 mod tests {
     use super::super::doctor_gpu::LibraryState;
     use super::*;
-    use crate::run::cuda::measure::{GemmRate, ReadBandwidth};
+    use run::cuda::measure::{GemmRate, ReadBandwidth};
 
     fn gpu(index: usize) -> Gpu {
         Gpu {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::base::terminal::takes_escapes;
+use base::terminal::takes_escapes;
 
 /// The processor, as `/proc` and `/sys` describe it.
 #[derive(Debug, Serialize, schemars::JsonSchema)]

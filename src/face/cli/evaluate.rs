@@ -11,14 +11,14 @@ use super::on_text::TextArgs;
 use super::output::{self, Format, FormatArgs};
 use super::progress::{self, duration};
 use super::{interrupt, report};
-use crate::base::error::Result;
 use crate::desk::evaluate::{Asked, Case, Progress, Subject, TextQuality, evaluate};
-use crate::lab::launch::Cancel;
-use crate::lab::store::Store;
-use crate::model::Model;
-use crate::plan::{Architecture, CommDType};
-use crate::table::render::{Shown, Sourced, Table};
-use crate::table::{Backend, Provenance, Quality};
+use base::error::Result;
+use lab::launch::Cancel;
+use lab::store::Store;
+use model::Model;
+use plan::{Architecture, CommDType};
+use table::render::{Shown, Sourced, Table};
+use table::{Backend, Provenance, Quality};
 
 /// How often lines of progress may come where standard error is no terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
@@ -218,7 +218,7 @@ fn print(asked: &Asked, evaluated: &TextQuality, format: Format) -> Result<()> {
     if format == Format::Csv {
         return output::emit(&table.csv(Sourced::All(Provenance::Measured)));
     }
-    let windows = crate::base::text::counted(evaluated.windows, "window");
+    let windows = base::text::counted(evaluated.windows, "window");
     output::emit(&format!(
         "measured on {}: {} of {} tokens, {} predicted; nll and kl in nats a token, kl against standard\n{}",
         evaluated.backend,

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use super::output::{self, Format, FormatArgs};
 use super::report;
-use crate::base::error::Result;
 use crate::desk::{self, experiments::DIRECTORY};
-use crate::lab::sweep::Experiment;
-use crate::run::Feasibility;
-use crate::table::render::{Shown, Sourced, Table};
+use base::error::Result;
+use lab::sweep::Experiment;
+use run::Feasibility;
+use table::render::{Shown, Sourced, Table};
 
 /// Prints the list. A file with a mistake is warned of, not fatal: the others can be run.
 pub fn run(args: &FormatArgs) -> Result<u8> {

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use super::filter::{self, FilterArgs};
 use super::report;
-use crate::base::error::Result;
-use crate::base::text::counted;
 use crate::desk::{Selection, export_runs};
-use crate::study::analysis::RunTable;
-use crate::study::analysis::filter::Filter;
+use base::error::Result;
+use base::text::counted;
+use study::analysis::RunTable;
+use study::analysis::filter::Filter;
 
 /// The command line's arguments of `ladderscope export`.
 #[derive(Debug, clap::Args)]

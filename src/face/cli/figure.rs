@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use super::filter::FilterArgs;
 use super::report;
-use crate::base::error::{Error, Result};
 use crate::desk::figure::{Kind, Wanted};
 use crate::desk::{self, OpenOptions, Stores, adapt};
-use crate::lab::store::Store;
-use crate::study::analysis::{Axes, XAxis, YAxis};
-use crate::study::plot::{self, Options, Part, ProvenanceSummary, Size};
-use crate::table::P2p;
-use crate::trace::Trace;
+use base::error::{Error, Result};
+use lab::store::Store;
+use study::analysis::{Axes, XAxis, YAxis};
+use study::plot::{self, Options, Part, ProvenanceSummary, Size};
+use table::P2p;
+use trace::Trace;
 
 /// The command line's arguments of `ladderscope figure`.
 #[derive(Debug, clap::Args)]

@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use super::report;
-use crate::base::error::{Error, Result};
-use crate::base::text::counted;
 use crate::desk::{self, Selection};
-use crate::study::analysis::filter::Filter;
-use crate::study::analysis::{Axis, RunTable, compared_rows};
-use crate::table::Record;
+use base::error::{Error, Result};
+use base::text::counted;
+use study::analysis::filter::Filter;
+use study::analysis::{Axis, RunTable, compared_rows};
+use table::Record;
 
 /// The option of every verb that selects stored runs.
 #[derive(Clone, Debug, Default, clap::Args)]

@@ -2,12 +2,12 @@
 
 use super::output::{self, Format};
 use super::report;
-use crate::base::error::{Error, Result};
-use crate::base::text::counted;
-use crate::lab::store::Baseline;
-use crate::study::analysis::{Gate, GateOutcome, GateReport, GateRow, gate_table, judge};
-use crate::table::Record;
-use crate::table::render::Sourced;
+use base::error::{Error, Result};
+use base::text::counted;
+use lab::store::Baseline;
+use study::analysis::{Gate, GateOutcome, GateReport, GateRow, gate_table, judge};
+use table::Record;
+use table::render::Sourced;
 
 /// Exit status when a gate is violated; with `--strict` also when one is undecided.
 const NOT_HELD: u8 = 4;

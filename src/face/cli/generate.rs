@@ -8,13 +8,13 @@ use indicatif::ProgressBar;
 use super::output::{self, Format, FormatArgs};
 use super::patience::Patience;
 use super::report;
-use crate::base::error::{Error, Result};
-use crate::base::regular;
-use crate::model::{ChatTemplate, Message, Model, Tokenizer, read_prompts};
-use crate::plan::{Architecture, CommDType, DType, Variant};
-use crate::run::{GenerateOptions, GenerateRequest, Generated, Said, backend, choose_generator};
-use crate::table::render::{Shown, Sourced, Table};
-use crate::table::{Backend, CellOptions, Provenance};
+use base::error::{Error, Result};
+use base::regular;
+use model::{ChatTemplate, Message, Model, Tokenizer, read_prompts};
+use plan::{Architecture, CommDType, DType, Variant};
+use run::{GenerateOptions, GenerateRequest, Generated, Said, backend, choose_generator};
+use table::render::{Shown, Sourced, Table};
+use table::{Backend, CellOptions, Provenance};
 
 /// The command line's arguments of `ladderscope generate`.
 #[derive(Debug, clap::Args)]

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::output::{self, Format, FormatArgs, bytes};
-use crate::base::error::{Error, Result};
-use crate::machine::hardware::{BasisRows, CollectiveScale, LinkBasis, Profile, STACKS, Stack};
-use crate::table::render::{Shown, Sourced, Table};
-use crate::table::{Collective, P2p};
+use base::error::{Error, Result};
+use machine::hardware::{BasisRows, CollectiveScale, LinkBasis, Profile, STACKS, Stack};
+use table::render::{Shown, Sourced, Table};
+use table::{Collective, P2p};
 
 /// The command line's arguments of `ladderscope hardware`.
 #[derive(Debug, clap::Args)]

@@ -4,8 +4,8 @@
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::base::error::{Error, Result};
-use crate::lab::launch::Cancel;
+use base::error::{Error, Result};
+use lab::launch::Cancel;
 
 /// Exit status after an interruption.
 pub const INTERRUPTED: u8 = 130;

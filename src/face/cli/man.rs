@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use clap_mangen::Man;
 
 use super::{output, report};
-use crate::base::atomic::AtomicFile;
-use crate::base::error::{Error, Result};
-use crate::base::text::counted;
+use base::atomic::AtomicFile;
+use base::error::{Error, Result};
+use base::text::counted;
 
 /// The command line's arguments of `ladderscope man`.
 #[derive(Debug, clap::Args)]

@@ -1,9 +1,9 @@
 //! `ladderscope models`: built-in model shapes.
 
 use super::output::{self, Format, FormatArgs};
-use crate::base::error::Result;
-use crate::model::Model;
-use crate::table::render::{Shown, Sourced, Table};
+use base::error::Result;
+use model::Model;
+use table::render::{Shown, Sourced, Table};
 
 /// Prints the built-in models as a table, JSON or CSV.
 pub fn run(args: &FormatArgs) -> Result<u8> {

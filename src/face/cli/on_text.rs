@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use super::report;
-use crate::base::error::{Error, Result};
-use crate::base::regular;
 use crate::desk::evaluate::{Asked, Text};
-use crate::model::Model;
-use crate::plan::{Architecture, CommDType, DType};
-use crate::run::{PlanBackend, backend};
-use crate::table::Backend;
+use base::error::{Error, Result};
+use base::regular;
+use model::Model;
+use plan::{Architecture, CommDType, DType};
+use run::{PlanBackend, backend};
+use table::Backend;
 
 /// A checkpoint and a text.
 #[derive(Clone, Debug, clap::Args)]

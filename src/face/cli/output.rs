@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde::ser::{SerializeSeq, Serializer};
 
 use super::report;
-use crate::base::error::{Error, Result};
-use crate::base::text::{EscapedJson, escaped_json, printable};
-use crate::table::render::{Fitted, Table};
+use base::error::{Error, Result};
+use base::text::{EscapedJson, escaped_json, printable};
+use table::render::{Fitted, Table};
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

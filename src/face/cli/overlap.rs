@@ -10,17 +10,17 @@ use super::opening::OpenArgs;
 use super::output::{self, Format, FormatArgs};
 use super::select::SelectArgs;
 use super::{overlap_rows as rows, overlap_text as text, report};
-use crate::base::error::{Error, Result};
-use crate::base::text::counted;
 use crate::desk::{self, Engine};
-use crate::lab::store::Store;
-use crate::study::analysis::{self, TraceReport};
-use crate::study::rewire::estimate_messages;
-use crate::study::verdict::Verdict;
-use crate::table::P2p;
-use crate::table::render::{Shown, Sourced};
-use crate::trace::overlap::Selection;
-use crate::trace::rules::RuleReport;
+use base::error::{Error, Result};
+use base::text::counted;
+use lab::store::Store;
+use study::analysis::{self, TraceReport};
+use study::rewire::estimate_messages;
+use study::verdict::Verdict;
+use table::P2p;
+use table::render::{Shown, Sourced};
+use trace::overlap::Selection;
+use trace::rules::RuleReport;
 
 const LIMITS: &str = "One event of a JSON trace may have 64 MiB; --memory-limit is for all of a trace.";
 

@@ -2,12 +2,12 @@
 //! microseconds; files have the keys of JSON.
 
 use super::overlap::By;
-use crate::study::analysis::{
+use study::analysis::{
     GroupRow, LayerRow, OperatorRow, RangeRow, RankArrivals, StepSummary, Stragglers, TraceReport,
     collectives_table, names_table, products_table, stretches_table,
 };
-use crate::table::render::{Shown, Table};
-use crate::trace::overlap::{OverlapReport, RankOverlap};
+use table::render::{Shown, Table};
+use trace::overlap::{OverlapReport, RankOverlap};
 
 /// A time in microseconds.
 fn us(time: f64) -> Shown {

@@ -5,16 +5,16 @@ use std::fmt::Write as _;
 
 use super::overlap::By;
 use super::{output, overlap_rows as rows, show};
-use crate::base::error::{Error, Result};
-use crate::base::statistics::median;
-use crate::base::text::{counted, fitting_name, rank_label};
-use crate::study::analysis::{
+use base::error::{Error, Result};
+use base::statistics::median;
+use base::text::{counted, fitting_name, rank_label};
+use study::analysis::{
     CollectiveRow, ExposedStretch, GroupRow, NameRow, OperatorRow, PathSummary, Products, StepSummary,
     Stragglers, TraceReport, collectives_table, group_overlap_table, names_table, stretches_table,
 };
-use crate::study::verdict::Verdict;
-use crate::trace::ImportReport;
-use crate::trace::rules::{Matched, RuleReport, What};
+use study::verdict::Verdict;
+use trace::ImportReport;
+use trace::rules::{Matched, RuleReport, What};
 
 /// How many collectives the report lists; `--by collective` has all.
 const COLLECTIVES: usize = 10;
@@ -245,9 +245,8 @@ fn ranks(report: &TraceReport) -> String {
 
 fn idle(report: &TraceReport) -> Option<String> {
     let ranks = report.idle.len().max(1) as f64;
-    let sum = |of: fn(&crate::study::analysis::IdleSplit) -> f64| {
-        report.idle.iter().map(of).sum::<f64>() / ranks
-    };
+    let sum =
+        |of: fn(&study::analysis::IdleSplit) -> f64| report.idle.iter().map(of).sum::<f64>() / ranks;
     let all = sum(|r| r.idle_us);
     let longest = report.idle.iter().max_by_key(|rank| rank.longest_ns)?;
     if all <= 0.0 {
@@ -360,8 +359,8 @@ fn steps(report: &TraceReport) -> Option<String> {
         let sample =
             if worst.sample > 0 { format!(" of sample {}", worst.sample) } else { String::new() };
         let place = match worst.phase {
-            crate::plan::Phase::Prefill => "prefill".into(),
-            crate::plan::Phase::Decode => format!("step {}", worst.step),
+            plan::Phase::Prefill => "prefill".into(),
+            plan::Phase::Decode => format!("step {}", worst.step),
         };
         Some(format!("median {median:.1}, most {:.1} ({place}{sample})", value(worst)))
     };
@@ -497,6 +496,8 @@ mod tests {
             ranks: Some(ranks.to_vec()).filter(|ranks| !ranks.is_empty()),
             group_size: None,
             message_bytes: bytes,
+            message_bytes_from: bytes.map(|_| "trace"),
+            message_bytes_at_most: None,
             dtype: None,
             algorithm: None,
             protocol: None,

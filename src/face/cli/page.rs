@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 
 use super::filter::FilterArgs;
 use super::report;
-use crate::base::error::{Error, Result};
-use crate::base::text::counted;
 use crate::desk::{self, Stores, overlap_pair};
-use crate::plan::Phase;
-use crate::study::analysis;
-use crate::study::plot::{self, Figure, Options, Part};
-use crate::study::report::{Report, page};
-use crate::table::Record;
-use crate::trace::overlap::Selection;
+use base::error::{Error, Result};
+use base::text::counted;
+use plan::Phase;
+use study::analysis;
+use study::plot::{self, Figure, Options, Part};
+use study::report::{Report, page};
+use table::Record;
+use trace::overlap::Selection;
 
 /// The command line's arguments of `ladderscope report`.
 #[derive(Debug, clap::Args)]

@@ -8,13 +8,13 @@ use serde::Serialize;
 use super::filter::FilterArgs;
 use super::output::{self, Format, FormatArgs};
 use super::report;
-use crate::base::error::{Error, Result};
 use crate::desk::Stores;
 use crate::desk::export::{self, FileKind};
-use crate::study::analysis::{
+use base::error::{Error, Result};
+use study::analysis::{
     self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, TOO_CLOSE, XAxis, YAxis,
 };
-use crate::table::render::{Shown, Sourced, Table};
+use table::render::{Shown, Sourced, Table};
 
 /// Rows of the table at fixed latencies, where `--at auto` chooses them.
 const LIMITS: usize = 6;

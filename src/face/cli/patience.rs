@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::interrupt;
-use crate::base::error::Result;
 use crate::desk::Start;
-use crate::lab::launch::{self, Cancel, OwnCells};
-use crate::lab::store::Store;
-use crate::run::TIMEOUT;
+use base::error::Result;
+use lab::launch::{self, Cancel, OwnCells};
+use lab::store::Store;
+use run::TIMEOUT;
 
 /// The option of all verbs that run something on GPUs.
 #[derive(Clone, Copy, Debug, clap::Args)]

@@ -8,12 +8,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::adapt::Shower as TrainingShower;
 use super::evaluate::Shower;
 use super::report;
-use crate::base::text::printable;
 use crate::desk::{adapt, evaluate};
-use crate::lab::sweep::{Cell, SweepEvent};
-use crate::run::Feasibility;
-use crate::run::RunEvent;
-use crate::table::{Record, Status};
+use base::text::printable;
+use lab::sweep::{Cell, SweepEvent};
+use run::Feasibility;
+use run::RunEvent;
+use table::{Record, Status};
 
 /// How often plain lines may come; thousands of simulated cells a second are not worth a line each.
 const PLAIN_INTERVAL: Duration = Duration::from_millis(500);

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::output::{self, Format};
 use super::record_table;
-use crate::base::error::Result;
-use crate::lab::store::Annotations;
-use crate::table::Record;
+use base::error::Result;
+use lab::store::Annotations;
+use table::Record;
 
 /// Rows of a piece. A table of more rows than this has its header again.
 const PIECE: usize = 1000;

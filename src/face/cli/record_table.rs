@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use crate::desk;
-use crate::lab::store::{Annotation, Annotations};
-use crate::study::analysis::{RunTable, settings};
-use crate::table::options::option;
-use crate::table::render::{Shown, Table};
-use crate::table::{Record, measure};
+use lab::store::{Annotation, Annotations};
+use study::analysis::{RunTable, settings};
+use table::options::option;
+use table::render::{Shown, Table};
+use table::{Record, measure};
 
 /// The record as the contract's JSON object. The samples, which may be many thousand numbers, are
 /// left to `show --format json`.
@@ -167,8 +167,8 @@ pub fn csv(records: &[Record]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::analysis::testing::sim_record;
-    use crate::table::render::Sourced;
+    use table::render::Sourced;
+    use table::testing::sim_record;
 
     #[test]
     fn what_all_runs_have_in_common_is_said_once() {

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
-use crate::base::error::Error;
-use crate::base::terminal::{is_coloured, takes_escapes};
-use crate::base::text::{escaped_json, printable, without_controls};
 use crate::desk::Opened;
+use base::error::Error;
+use base::terminal::{is_coloured, takes_escapes};
+use base::text::{escaped_json, printable, without_controls};
 
 /// Whether standard error is a terminal.
 pub fn stderr_is_terminal() -> bool {

@@ -9,14 +9,14 @@ use super::filter::FilterArgs;
 use super::opening::OpenArgs;
 use super::output::{self, Format, FormatArgs};
 use super::report;
-use crate::base::error::{Error, Result};
-use crate::base::text::{counted, fitting_name};
 use crate::desk::{self, Engine};
-use crate::lab::store::Store;
-use crate::plan::{Architecture, Phase};
-use crate::study::rewire::{Answer, Asked, Choice, Rewiring, Setting, Steps, Times, answers_table};
-use crate::table::render::Sourced;
-use crate::table::{Collective, P2p, Provenance};
+use base::error::{Error, Result};
+use base::text::{counted, fitting_name};
+use lab::store::Store;
+use plan::{Architecture, Phase};
+use study::rewire::{Answer, Asked, Choice, Rewiring, Setting, Steps, Times, answers_table};
+use table::render::Sourced;
+use table::{Collective, P2p, Provenance};
 
 /// Longest name of an all-reduce; kernels' names are whole signatures.
 const NAME: usize = 56;

@@ -7,13 +7,14 @@ use super::output::{self, Format, FormatArgs};
 use super::patience::Patience;
 use super::progress::Progress;
 use super::{record_table, report, show};
-use crate::base::error::{Error, Result};
 use crate::desk::Start;
-use crate::lab::store::Store;
-use crate::lab::sweep::Cell;
-use crate::run::Feasibility;
-use crate::table::CellOptions;
-use crate::table::{Record, Status};
+use base::error::{Error, Result};
+use lab::store::Store;
+use lab::sweep::Cell;
+use run::Feasibility;
+use run::Resolve;
+use table::CellOptions;
+use table::{Record, Status};
 
 /// The command line's arguments of `ladderscope run`.
 #[derive(Debug, clap::Args)]

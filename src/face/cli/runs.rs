@@ -8,13 +8,13 @@ use super::record_printer::RecordPrinter;
 use super::record_table::Annotated;
 use super::report;
 use super::runs_edit::Edit;
-use crate::base::error::{Error, Result};
 use crate::desk::{self, Selection};
-use crate::lab::store::{BatchSummary, Store};
-use crate::study::analysis::RunTable;
-use crate::study::analysis::filter::Filter;
-use crate::table::render::{Shown, Table};
-use crate::table::{Record, Status};
+use base::error::{Error, Result};
+use lab::store::{BatchSummary, Store};
+use study::analysis::RunTable;
+use study::analysis::filter::Filter;
+use table::render::{Shown, Table};
+use table::{Record, Status};
 
 /// The command line's arguments of `ladderscope runs`.
 #[derive(Debug, clap::Args)]

@@ -9,11 +9,11 @@ use clap::Subcommand;
 use super::filter::{self, FilterArgs};
 use super::output::{self, Format, FormatArgs};
 use super::report;
-use crate::base::error::{Error, Result};
-use crate::base::text::counted;
 use crate::desk;
-use crate::lab::store::{self, Store};
-use crate::table::render::{Shown, Sourced, Table};
+use base::error::{Error, Result};
+use base::text::counted;
+use lab::store::{self, Store};
+use table::render::{Shown, Sourced, Table};
 
 /// What to do with stored runs.
 #[derive(Debug, Subcommand)]

@@ -12,10 +12,10 @@ use super::{
     adapt, baseline, calibrate, calibrate_collectives, doctor, doctor_check, evaluate, experiments,
     generate, hardware, models, overlap, pareto, report, rewire, show, trace, validate, whatif,
 };
-use crate::base::error::{Error, Result};
-use crate::lab::store::Trash;
-use crate::study::analysis::{ComparisonReport, ConversionReport, GateReport, HeatMap, ParetoPoint};
-use crate::table::Record;
+use base::error::{Error, Result};
+use lab::store::Trash;
+use study::analysis::{ComparisonReport, ConversionReport, GateReport, HeatMap, ParetoPoint};
+use table::Record;
 
 /// The command line's arguments of `ladderscope schema`.
 #[derive(Debug, clap::Args)]
@@ -98,8 +98,8 @@ fn schema(kind: Kind) -> Result<Value> {
     let schema = match kind {
         // as files are read: what older ones lack is not required
         Kind::Record => schemars::schema_for!(Record),
-        Kind::Experiment => return Ok(crate::lab::sweep::experiment_schema()),
-        Kind::Hardware => schemars::schema_for!(crate::machine::hardware::Profile),
+        Kind::Experiment => return Ok(lab::sweep::experiment_schema()),
+        Kind::Hardware => schemars::schema_for!(machine::hardware::Profile),
         Kind::Runs => of::<Vec<Annotated<'_>>>(),
         Kind::Trash => of::<Trash>(),
         Kind::Show => of::<show::Printed<'_>>(),

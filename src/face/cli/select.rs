@@ -3,11 +3,11 @@
 use clap::ValueEnum;
 
 use super::report;
-use crate::base::error::{Error, Result};
-use crate::plan::Phase;
-use crate::study::analysis::untied_clocks;
-use crate::trace::overlap::Selection;
-use crate::trace::{NO_STEP, Span, Trace};
+use base::error::{Error, Result};
+use plan::Phase;
+use study::analysis::untied_clocks;
+use trace::overlap::Selection;
+use trace::{NO_STEP, Span, Trace};
 
 /// Options that select spans.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -208,8 +208,8 @@ fn listed(steps: &[u32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::Provenance;
-    use crate::trace::TraceMeta;
+    use table::Provenance;
+    use trace::TraceMeta;
 
     fn trace() -> Trace {
         let span = |sample, step, start_ns| Span {

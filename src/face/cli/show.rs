@@ -6,16 +6,15 @@ use super::filter::FilterArgs;
 use super::output::{self, Format, FormatArgs};
 use super::record_table::{self, Annotated};
 use super::report;
-use crate::base::error::{Error, Result};
 use crate::desk::{self, Named, Part};
-use crate::lab::store::Store;
-use crate::plan::{Architecture, Phase};
-use crate::run::{Shared, backend};
-use crate::study::analysis::{Difference, told_table};
-use crate::table::render::{Shown, Table};
-use crate::table::{Record, Spec, Status};
-use crate::trace;
-use crate::trace::overlap::{BreakdownRow, Selection};
+use base::error::{Error, Result};
+use lab::store::Store;
+use plan::{Architecture, Phase};
+use run::{Shared, backend};
+use study::analysis::{Difference, told_table};
+use table::render::{Shown, Table};
+use table::{Record, Spec, Status};
+use trace::overlap::{BreakdownRow, Selection};
 
 /// The command line's arguments of `ladderscope show`.
 #[derive(Debug, clap::Args)]

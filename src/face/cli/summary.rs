@@ -4,10 +4,10 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use super::{filter, output};
-use crate::base::error::Result;
-use crate::base::text::counted;
 use crate::face::tui;
-use crate::table::Status;
+use base::error::Result;
+use base::text::counted;
+use table::Status;
 
 /// Opens the workbench on a terminal, else says what this is and how to go on.
 pub fn workbench_or_summary(dir: PathBuf) -> Result<u8> {

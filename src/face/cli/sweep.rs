@@ -10,15 +10,15 @@ use super::patience::Patience;
 use super::progress::Progress;
 use super::record_printer::RecordPrinter;
 use super::report;
-use crate::base::error::{Error, Result};
-use crate::base::text::{counted, shell_command};
 use crate::desk::{Gathered, Selection, Start};
-use crate::lab::store::Baseline;
-use crate::lab::sweep::{Choice, Experiment, SlurmOptions, SweepEvent};
-use crate::study::analysis::Gate;
-use crate::study::analysis::filter::Filter;
-use crate::study::answer::Answer;
-use crate::table::Status;
+use base::error::{Error, Result};
+use base::text::{counted, shell_command};
+use lab::store::Baseline;
+use lab::sweep::{Choice, Experiment, SlurmOptions, SweepEvent};
+use study::analysis::Gate;
+use study::analysis::filter::Filter;
+use study::answer::Answer;
+use table::Status;
 
 /// Exit status when some cells failed and the others are stored, or none can run.
 const SOME_FAILED: u8 = 3;

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use super::interrupt::{self, INTERRUPTED};
 use super::progress::Progress;
 use super::report;
-use crate::base::error::{Error, Result};
 use crate::desk::Start;
-use crate::lab::launch::{self, Cancel};
-use crate::lab::store::Store;
-use crate::lab::sweep::TaskCells;
+use base::error::{Error, Result};
+use lab::launch::{self, Cancel};
+use lab::store::Store;
+use lab::sweep::TaskCells;
 
 /// The variable in which Slurm tells a task its number.
 const TASK: &str = "SLURM_ARRAY_TASK_ID";

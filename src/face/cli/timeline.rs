@@ -8,12 +8,12 @@ use super::filter::FilterArgs;
 use super::opening::OpenArgs;
 use super::select::SelectArgs;
 use super::{output, report};
-use crate::base::error::{Error, Result};
 use crate::desk;
 use crate::desk::export::FileKind;
 use crate::face::tui;
-use crate::lab::store::Store;
-use crate::study::plot::{self, Stretch};
+use base::error::{Error, Result};
+use lab::store::Store;
+use study::plot::{self, Stretch};
 
 /// The command line's arguments of `ladderscope timeline`.
 #[derive(Debug, clap::Args)]

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use super::opening::OpenArgs;
 use super::output::{self, Format, FormatArgs};
 use super::report;
-use crate::base::error::{Error, Result};
 use crate::desk;
-use crate::lab::store::Store;
-use crate::table::render::{Shown, Sourced, Table};
-use crate::trace::{Trace, export};
+use base::error::{Error, Result};
+use lab::store::Store;
+use table::render::{Shown, Sourced, Table};
+use trace::{Trace, export};
 
 /// The command line's arguments of `ladderscope trace`.
 #[derive(Debug, clap::Args)]

@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use super::figure::LookArgs;
 use super::output::{self, Format, FormatArgs};
 use super::report;
-use crate::base::error::Result;
-use crate::base::text::counted;
-use crate::study::plot::{check_format, validation_figure};
-use crate::study::validate::{
+use base::error::Result;
+use base::text::counted;
+use study::plot::{check_format, validation_figure};
+use study::validate::{
     DataSet, Measure, NotRun, Overrides, RankOrder, Residual, Score, card, orders_table,
 };
-use crate::table::Provenance;
-use crate::table::render::{Shown, Sourced, Table};
+use table::Provenance;
+use table::render::{Shown, Sourced, Table};
 
 /// The command line's arguments of `ladderscope validate`.
 #[derive(Debug, clap::Args)]

@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 
 use super::output::{self, Format, FormatArgs};
 use super::report;
-use crate::base::error::{Error, Result};
-use crate::base::text::shell_command;
-use crate::plan::Architecture;
-use crate::study::whatif::{
+use base::error::{Error, Result};
+use base::text::shell_command;
+use plan::Architecture;
+use run::Resolve;
+use study::whatif::{
     Answer, BreakEven, CellLink, CrossedLink, Crossing, Engine, HIDDEN_PCT, Numbers, Over, Variant,
 };
-use crate::table::options::{OPTIONS, option};
-use crate::table::render::{Shown, Sourced, Table};
-use crate::table::{Backend, CellOptions, Provenance, Spec};
+use table::options::{OPTIONS, option};
+use table::render::{Shown, Sourced, Table};
+use table::{Backend, CellOptions, Provenance, Spec};
 
 const NOTES: &str = "TPOT and communication are of the middle step; speedup is TPOT of standard over its own. Latencies \
     are as nccl-tests measures them, all-reduces back to back: the stack charges more within a model (its \

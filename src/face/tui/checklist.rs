@@ -4,7 +4,7 @@ use super::overlay::{Overlay, whole_body};
 use super::prelude::*;
 use super::state::Placed;
 use super::widgets::field::Typed;
-use crate::base::text::folded;
+use base::text::folded;
 
 /// A list of items that keys turn on and off.
 pub struct Checklist {
@@ -13,8 +13,11 @@ pub struct Checklist {
     items: Vec<CheckItem>,
     list: List,
     search: FilterBox,
-    change: Box<dyn FnMut(&mut State, KeyCode, usize) -> Changed>,
+    change: Box<Change>,
 }
+
+/// Handles a key at the selected item.
+type Change = dyn FnMut(&mut State, KeyCode, usize) -> Changed;
 
 /// An item of a checklist.
 #[derive(Clone, Debug)]

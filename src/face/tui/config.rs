@@ -9,9 +9,9 @@ use toml_edit::{Document, Item};
 
 use super::keymap::{Keymap, is_fixed};
 use super::theme::{self, Theme};
-use crate::base::cache::own_directory;
-use crate::base::error::{Error, Result};
-use crate::base::input::InputKind;
+use base::cache::own_directory;
+use base::error::{Error, Result};
+use base::input::InputKind;
 
 /// Overrides where the settings are read.
 const VARIABLE: &str = "LADDERSCOPE_CONFIG";

@@ -15,8 +15,8 @@ use super::overlay::{Folder, Overlay};
 use super::prelude::*;
 use super::scope::Scope;
 use super::task::Tasks;
-use crate::lab::sweep::{Choice, Experiment, SweepEvent};
-use crate::table::{Record, Spec};
+use lab::sweep::{Choice, Experiment, SweepEvent};
+use table::{Record, Spec};
 
 /// Messages that are kept.
 const MESSAGES: usize = 200;

@@ -7,12 +7,12 @@ use super::overlay::{Overlay, PlotAreas};
 use super::prelude::*;
 use super::widgets::scatter::{Plot, mark};
 use super::widgets::table::{self, Column, Rows};
-use crate::base::text::layer_list;
 use crate::desk::{convert, files};
-use crate::lab::store::Store;
-use crate::model::check_place;
-use crate::study::analysis::{Conversion, ConversionPoint, ConversionReport, SetSeries};
-use crate::study::plot::series_look;
+use base::text::layer_list;
+use lab::store::Store;
+use model::check_place;
+use study::analysis::{Conversion, ConversionPoint, ConversionReport, SetSeries};
+use study::plot::series_look;
 
 /// Rows of the plot in a window that has room for it.
 const PLOT: u16 = 16;

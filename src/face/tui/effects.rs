@@ -12,11 +12,11 @@ use super::message::{Deed, Ended, Message, SweepOrder};
 use super::prelude::*;
 use super::task::{Questions, guarded};
 use super::{format, terminal};
-use crate::base::error::Result;
 use crate::desk::{self, Start};
-use crate::lab::launch::Cancel;
-use crate::lab::store::Store;
-use crate::lab::sweep::{Choice, Experiment};
+use base::error::Result;
+use lab::launch::Cancel;
+use lab::store::Store;
+use lab::sweep::{Choice, Experiment};
 
 /// Performs effects; answers go to its channel.
 #[derive(Debug)]

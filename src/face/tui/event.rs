@@ -19,7 +19,7 @@ use super::pictures::Pictures;
 use super::prelude::*;
 use super::update::{begin, update};
 use super::{Options, format, memory, terminal, view};
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// While something runs, frames that no key asked for are at least so far apart.
 const FRAME: Duration = Duration::from_millis(100);

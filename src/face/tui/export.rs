@@ -6,8 +6,8 @@ use std::path::Path;
 use super::prelude::*;
 use super::screenshot;
 use super::view;
-use crate::base::text::shell_command;
 use crate::desk;
+use base::text::shell_command;
 
 /// Asks where to write what is shown: `figure`, the screen's own figure or table where it has one, else
 /// a picture of it.

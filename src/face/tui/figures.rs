@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::prelude::*;
 use crate::desk::{Stores, export};
-use crate::study::analysis::{Axes, ComparisonReport, OverlayPoint, ParetoPoint};
-use crate::study::plot::ProvenanceSummary;
+use study::analysis::{Axes, ComparisonReport, OverlayPoint, ParetoPoint};
+use study::plot::ProvenanceSummary;
 
 /// The runs directory and what is known of it, for figures that are drawn on a thread.
 struct Source {

@@ -2,8 +2,8 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::base::error::Error;
-pub use crate::base::text::{digits, percent, si};
+use base::error::Error;
+pub use base::text::{digits, percent, si};
 
 /// A duration given in nanoseconds: `850 ns`, `12.3 us`, `4.56 ms`, `1.20 s`.
 pub fn ns(value: i64) -> String {

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::prelude::*;
-use crate::base::cache::own_directory;
-use crate::base::error::{Error, Result};
-use crate::base::input::InputKind;
-use crate::base::{atomic, hash};
+use base::cache::own_directory;
+use base::error::{Error, Result};
+use base::input::InputKind;
+use base::{atomic, hash};
 
 /// Raised when older versions could misread what is kept.
 const VERSION: u32 = 1;

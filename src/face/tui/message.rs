@@ -8,9 +8,9 @@ use crossterm::event::MouseEvent;
 
 use super::prelude::*;
 use super::task::{Answer, Task};
-use crate::lab::store;
-use crate::lab::sweep::{Choice, Experiment};
-use crate::table::Record;
+use lab::store;
+use lab::sweep::{Choice, Experiment};
+use table::Record;
 
 /// Something that happened: a key, a result from a worker, an event of the sweep.
 #[derive(Debug)]

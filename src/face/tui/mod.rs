@@ -95,9 +95,9 @@ pub use preview::Preview;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
-use crate::base::error::{Error, Result};
-use crate::base::terminal::takes_escapes;
 use crate::desk::Opened;
+use base::error::{Error, Result};
+use base::terminal::takes_escapes;
 
 /// How the workbench is opened.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::context::{Context, Opening, Request};
 use super::pick::{Chosen, Pick, Search};
 use crate::desk::files;
-use crate::table::Record;
+use table::Record;
 
 /// Files that were opened and are kept.
 const RECENT: usize = 20;

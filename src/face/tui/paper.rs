@@ -12,12 +12,12 @@ use super::pictures::{Picture, Pictures, Way};
 use super::prelude::*;
 use super::screens::timeline::state::TraceIndex;
 use super::texts::PictureView;
-use crate::base::error::{Error, Result};
 use crate::desk::figure::{Kind, Wanted};
 use crate::desk::{Stores, export, files};
-use crate::study::analysis::{Axes, OverlayPoint};
-use crate::study::plot::{self, Figure, Options, Part, ProvenanceSummary, Size};
-use crate::table::Record;
+use base::error::{Error, Result};
+use study::analysis::{Axes, OverlayPoint};
+use study::plot::{self, Figure, Options, Part, ProvenanceSummary, Size};
+use table::Record;
 
 /// Kitty's number of pictures of figures, which lie on the plot's.
 const KITTY_ID: u32 = 0x006c_6165;

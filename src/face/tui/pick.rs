@@ -10,9 +10,9 @@ use super::overlay::{Folder, Overlay, whole_body};
 use super::prelude::*;
 use super::widgets::field::Field;
 use super::widgets::list::PAGE;
-use crate::base::text::folded;
 use crate::desk::files::folder_of;
-use crate::study::analysis::filter::{Filter, complete};
+use base::text::folded;
+use study::analysis::filter::{Filter, complete};
 
 /// A list that the user chooses from by typing.
 pub struct Pick {

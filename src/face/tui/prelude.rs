@@ -24,4 +24,4 @@ pub use super::theme::{Role, Theme};
 pub use super::widgets::field::FilterBox;
 pub use super::widgets::list::{List, next_of};
 pub use super::widgets::paint::{empty, frame, line, popup, put, select, wrap};
-pub use crate::base::text::counted;
+pub use base::text::counted;

@@ -11,8 +11,8 @@ use super::prelude::*;
 use super::screens::timeline::state::TraceIndex;
 use super::screens::timeline::state::overview::Overview;
 use super::{update, view};
-use crate::table::Record;
-use crate::trace::Trace;
+use table::Record;
+use trace::Trace;
 
 /// A workbench that shows traces, in a window of its own.
 #[derive(Debug)]

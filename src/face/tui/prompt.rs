@@ -3,8 +3,8 @@
 use super::overlay::{Overlay, whole_body};
 use super::prelude::*;
 use super::widgets::field::Field;
-use crate::base::offer::{Completion, Offer, complete_word};
 use crate::desk::files::{FileEntry, folder_of};
+use base::offer::{Completion, Offer, complete_word};
 
 /// Uses a typed line, or returns why it cannot.
 pub type Take = Box<dyn Fn(&mut State, &str) -> Result<(), String>>;

@@ -2,7 +2,7 @@
 //! the one that was looked at last. Both stand in the box of the screen's filter, so that what is left out is said.
 
 use super::prelude::*;
-use crate::study::analysis::filter::{Filter, Operator, Term, Test};
+use study::analysis::filter::{Filter, Operator, Term, Test};
 
 /// The field of runs that names their experiment.
 const EXPERIMENT: &str = "experiment";

@@ -12,8 +12,8 @@ use serde_json::Value;
 use super::action::Listed;
 use super::prelude::*;
 use super::state::Placed;
-use crate::base::error::Result;
 pub use crate::desk::export::FileKind;
+use base::error::Result;
 
 /// Keys and what they do, in a word or two, for the footer.
 pub type Hints = &'static [(&'static str, &'static str)];
@@ -264,7 +264,7 @@ impl Export {
 
     /// A text, such as a table as CSV.
     pub fn text(text: String) -> Self {
-        Self::new(move |path| crate::base::atomic::write(path, text.as_bytes()))
+        Self::new(move |path| base::atomic::write(path, text.as_bytes()))
     }
 
     /// Writes what is exported to a file.

@@ -9,8 +9,8 @@ use ratatui::buffer::{Buffer, Cell};
 use ratatui::style::{Color, Modifier};
 
 use super::screen::FileKind;
-use crate::base::atomic;
-use crate::base::error::{Error, Result};
+use base::atomic;
+use base::error::{Error, Result};
 
 /// Columns and rows to units of an SVG; a PNG has twice as many pixels.
 const CELL: (f32, f32) = (8.43, 16.5);
@@ -189,7 +189,7 @@ fn png(buffer: &Buffer, light: bool) -> std::result::Result<Vec<u8>, String> {
             }
         }
     }
-    crate::study::plot::png_file((width, height), png::ColorType::Rgb, &pixels.bytes)
+    study::plot::png_file((width, height), png::ColorType::Rgb, &pixels.bytes)
 }
 
 struct Pixels {

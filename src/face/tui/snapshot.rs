@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::lab::store::Annotations;
-use crate::study::analysis::RunTable;
-use crate::table::{Record, Status};
+use lab::store::Annotations;
+use study::analysis::RunTable;
+use table::{Record, Status};
 
 /// The runs directory at one moment; immutable, shared by all screens.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +22,7 @@ pub struct Snapshot {
     pub damaged: Vec<String>,
     /// How many of the runs are under way: a frame asks, and may not look at all of them.
     pub running: usize,
-    /// What is known of each cell (by [`crate::table::Spec::key`]).
+    /// What is known of each cell (by [`table::Spec::key`]).
     pub known: HashMap<String, Known>,
 }
 

@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::format;
 use super::prelude::*;
 use super::state::Placed;
-use crate::base::error::Result;
-use crate::base::panic::caught;
+use base::error::Result;
+use base::panic::caught;
 
 /// The place of one kind of question: of a screen, by name, and where a screen asks the same about
 /// several things, by number.

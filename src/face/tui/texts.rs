@@ -5,10 +5,12 @@ use super::overlay::{Overlay, text_area, whole_body};
 use super::pictures::Picture;
 use super::prelude::*;
 use super::widgets::list::scroll_key;
-use crate::base::text::folded;
+use base::text::folded;
 
 /// Pieces of a line, with their roles.
 pub type Pieces = Vec<(String, Role)>;
+
+type Enter = dyn FnOnce(&mut State);
 
 /// A text that is scrolled.
 pub struct TextView {
@@ -17,7 +19,7 @@ pub struct TextView {
     lines: Box<dyn Fn(usize) -> Vec<Pieces>>,
     scroll: usize,
     /// What Enter does, and in which words.
-    enter: Option<(Hints, Box<dyn FnOnce(&mut State)>)>,
+    enter: Option<(Hints, Box<Enter>)>,
 }
 
 impl TextView {

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use ratatui::style::{Color, Modifier, Style};
 
 use super::screenshot::rgb;
-use crate::table::{Provenance, Status};
+use table::{Provenance, Status};
 
 /// Series (modules, lanes) that look different from each other; more repeat them.
 const SERIES: usize = 6;

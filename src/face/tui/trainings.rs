@@ -5,12 +5,12 @@ use super::overlay::{Overlay, PlotAreas};
 use super::prelude::*;
 use super::widgets::scatter::{Plot, mark};
 use super::widgets::table::{self, Column, Rows};
-use crate::base::text::without_middle;
 use crate::desk::adapt;
-use crate::lab::store::Store;
-use crate::study::analysis::training_sets;
-use crate::study::plot::look_numbers;
-use crate::table::{Curve, Status};
+use ::table::{Curve, Status};
+use base::text::without_middle;
+use lab::store::Store;
+use study::analysis::training_sets;
+use study::plot::look_numbers;
 
 /// Rows of the plot in a window that has room for it.
 const PLOT: u16 = 18;
@@ -96,7 +96,7 @@ impl Trainings {
         };
         let lines: Vec<(usize, Vec<(f64, f64)>)> = {
             let numbers = look_numbers(self.all.iter().map(|one| &one.training.spec.architecture));
-            let points = |curve: &crate::study::analysis::ArchitectureCurve| -> Vec<(f64, f64)> {
+            let points = |curve: &study::analysis::ArchitectureCurve| -> Vec<(f64, f64)> {
                 match self.steps {
                     true => curve.loss.iter().map(|(step, loss)| (f64::from(*step), *loss)).collect(),
                     false => curve.held_out.iter().map(|at| (f64::from(at.step), at.nll)).collect(),

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use super::protocol::{Request, TRACE};
 use super::{gpus, watchdog};
-use crate::base::error::Result;
-use crate::base::{regular, shared_gpu};
-use crate::machine::driver::Gpu;
-use crate::run::comm::{Peers, Progress, Secret};
-use crate::run::{Job, Outcome, RunEvent, backend, is_supervised, launcher};
+use base::error::Result;
+use base::{regular, shared_gpu};
+use machine::driver::Gpu;
+use run::comm::{Peers, Progress, Secret};
+use run::{Job, Outcome, RunEvent, backend, is_supervised, launcher};
 
 /// How often memory is reported.
 const MEMORY_EVERY: Duration = Duration::from_millis(500);
@@ -128,7 +128,7 @@ fn run(request: &Request, job: &mut Job, watched: &Watched) -> Result<Outcome> {
         }
     }
     // before the run: load and clocks as the run found them
-    let mut environment = crate::machine::environment::collect();
+    let mut environment = machine::environment::collect();
     let backend = backend(request.spec.backend)?;
     let (mut outcome, trace) = backend.run(job, &mut |event| report(watched, event))?;
     environment.extend(std::mem::take(&mut outcome.environment));
@@ -140,7 +140,7 @@ fn run(request: &Request, job: &mut Job, watched: &Watched) -> Result<Outcome> {
         report(watched, RunEvent::Phase { name: "writing the trace".into() });
         trace.meta.run = Some(request.run.clone());
         trace.meta.environment = outcome.environment.clone();
-        crate::trace::write(&request.dir.join(TRACE), &trace)?;
+        trace::write(&request.dir.join(TRACE), &trace)?;
     }
     report_resident();
     Ok(outcome)

@@ -6,9 +6,9 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use super::protocol::Report;
-use crate::run::Outcome;
-use crate::run::sim::{COLLECTIVE_NOTE, link_warning};
-use crate::table::{Record, Status};
+use run::Outcome;
+use run::sim::{COLLECTIVE_NOTE, link_warning};
+use table::{Record, Status};
 
 /// Lines of the log that a failed run's reason quotes.
 const QUOTED: usize = 10;
@@ -129,16 +129,15 @@ impl Seen {
 
 /// A record with a run's result. Also for results that no process yielded (simulations).
 pub(crate) fn with_outcome(mut record: Record, outcome: Outcome) -> Record {
-    let metrics =
-        crate::table::metrics(&record.spec, &[&outcome.samples], outcome.memory_bytes_per_rank);
+    let metrics = table::metrics(&record.spec, &[&outcome.samples], outcome.memory_bytes_per_rank);
     (record.status, record.reason) = match metrics {
         Some(_) => (Status::Ok, None),
         None => (Status::Failed, Some("it ended without a sample".into())),
     };
     record.metrics = metrics;
     record.instrumented =
-        outcome.instrumented.map(|pass| crate::table::overhead(&record.spec, &outcome.samples, *pass));
-    record.warnings.extend(record.instrumented.as_ref().and_then(crate::table::disturbed));
+        outcome.instrumented.map(|pass| table::overhead(&record.spec, &outcome.samples, *pass));
+    record.warnings.extend(record.instrumented.as_ref().and_then(table::disturbed));
     let note = outcome.environment.get(COLLECTIVE_NOTE).and_then(|note| note.as_str());
     record.warnings.extend(note.map(str::to_owned));
     record.warnings.extend(link_warning(&outcome.environment));

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::lab::store::Store;
-use crate::run::RunEvent;
-use crate::table::{Record, Spec};
+use crate::store::Store;
+use run::RunEvent;
+use table::{Record, Spec};
 
 /// How often a paused sweep looks whether it may go on.
 const POLL: Duration = Duration::from_millis(20);

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::base::error::{Error, Result};
-use crate::machine::driver::Gpu;
-use crate::run::comm::Peers;
+use base::error::{Error, Result};
+use machine::driver::Gpu;
+use run::comm::Peers;
 
 /// Compares the GPUs of all ranks, each of which calls this with its own. The same error on all ranks.
 pub(super) fn all_different(peers: &Peers, device: usize) -> Result<()> {

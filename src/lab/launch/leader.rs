@@ -15,13 +15,13 @@ use super::ending::Stop;
 use super::permitted::{OwnCells, permit};
 use super::process::{Log, ProcessExecutor};
 use super::protocol::{Order, Place, Report, Request};
-use crate::base::error::{Error, Result};
-use crate::base::text::printable;
-use crate::lab::launch::{Cancel, ExecutorEvent};
-use crate::run::comm::{Late, Peers, Secret};
-use crate::run::launcher::{self, Launched, too_few};
-use crate::run::{RunEvent, backend};
-use crate::table::{Record, Spec, Status};
+use crate::launch::{Cancel, ExecutorEvent};
+use base::error::{Error, Result};
+use base::text::printable;
+use run::comm::{Late, Peers, Secret};
+use run::launcher::{self, Launched, too_few};
+use run::{RunEvent, backend};
+use table::{Record, Spec, Status};
 
 /// How long followers have to report after the run has ended for rank 0: their children notice at once.
 const REPORTING: Duration = Duration::from_secs(30);

@@ -2,12 +2,12 @@
 //!
 //! The parent writes one `Request` (protocol.rs) to the child's standard input and keeps the pipe open:
 //! its end tells the child that the parent is gone, even by kill -9. The child answers with
-//! [`crate::run::RunEvent`]s, a JSON line each, on standard output; what it writes to standard error
+//! [`run::RunEvent`]s, a JSON line each, on standard output; what it writes to standard error
 //! is the run's log.
 //!
 //! Where a launcher (torchrun, srun, mpirun) started several processes, rank 0's leads and the others
 //! follow (leader.rs): each starts a child for its rank of a run, and the children meet by themselves
-//! ([`crate::run::comm::Peers`]).
+//! ([`run::comm::Peers`]).
 
 mod child;
 mod ending;

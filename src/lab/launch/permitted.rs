@@ -4,12 +4,12 @@
 
 use super::leader::takes_several;
 use super::protocol::Request;
-use crate::base::error::{Error, Result};
-use crate::machine::hardware::{Profile, Stack};
-use crate::model::Model;
-use crate::run::launcher::Launched;
-use crate::table::Spec;
-use crate::table::options::variables;
+use base::error::{Error, Result};
+use machine::hardware::{Profile, Stack};
+use model::Model;
+use run::launcher::Launched;
+use table::Spec;
+use table::options::variables;
 
 /// The cells of this rank's own command line, resolved when they are needed.
 pub type OwnCells<'a> = &'a dyn Fn() -> Result<Vec<Spec>>;
@@ -74,10 +74,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::lab::launch::protocol::Place;
-    use crate::run::comm::Meeting;
-    use crate::run::launcher::Launcher;
-    use crate::table::Backend;
+    use crate::launch::protocol::Place;
+    use run::comm::Meeting;
+    use run::launcher::Launcher;
+    use table::Backend;
 
     fn launched() -> Launched {
         Launched {

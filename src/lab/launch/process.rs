@@ -14,14 +14,14 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
 use super::ending::{Ending, Seen, Stop};
 use super::leader::Leader;
 use super::protocol::{LOG, Request, TRACE};
-use crate::base::atomic::AtomicFile;
-use crate::base::error::{Error, Result};
-use crate::base::regular;
-use crate::lab::launch::{Executor, ExecutorEvent, RunRequest};
-use crate::lab::store::RunDir;
-use crate::run::{RunEvent, backend, is_supervised};
-use crate::table::{Record, Status};
-use crate::trace::{self, export};
+use crate::launch::{Executor, ExecutorEvent, RunRequest};
+use crate::store::RunDir;
+use base::atomic::AtomicFile;
+use base::error::{Error, Result};
+use base::regular;
+use run::{RunEvent, backend, is_supervised};
+use table::{Record, Status};
+use trace::export;
 
 /// Time between asking a process to end and killing it, and between its end and giving up on its pipes.
 const GRACE: Duration = Duration::from_secs(2);
@@ -47,7 +47,7 @@ pub struct ProcessExecutor {
     pub trace_copy: Option<PathBuf>,
     /// End a run that has told its result and does not end for so long.
     pub linger: Duration,
-    /// How long a rank may show no progress before its run is ended (see [`crate::run::cuda::Ranks::timeout`]).
+    /// How long a rank may show no progress before its run is ended (see [`run::cuda::Ranks::timeout`]).
     pub timeout: Duration,
     /// The processes of other ranks, where a launcher started several.
     pub leader: Option<Arc<Leader>>,
@@ -68,7 +68,7 @@ impl ProcessExecutor {
             watch: false,
             trace_copy: None,
             linger: LINGER,
-            timeout: crate::run::TIMEOUT,
+            timeout: run::TIMEOUT,
             leader: None,
         })
     }
@@ -260,7 +260,7 @@ impl Executor for ProcessExecutor {
         record.experiment = request.experiment.map(str::to_owned);
         if record.environment.is_empty() {
             // it left none; the machine at least is known
-            record.environment = crate::machine::environment::collect();
+            record.environment = machine::environment::collect();
         }
         if begun.is_ok()
             && let Err(e) = request.store.finish(&record)

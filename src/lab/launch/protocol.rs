@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::run::comm::Meeting;
-use crate::table::Spec;
+use run::comm::Meeting;
+use table::Spec;
 
 /// The one line on the child's standard input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub(super) struct Request {
     /// Whether to tell of decode steps while they go by.
     #[serde(default)]
     pub watch: bool,
-    /// How long a rank may show no progress before its run is ended (see [`crate::run::cuda::Ranks::timeout`]).
+    /// How long a rank may show no progress before its run is ended (see [`run::cuda::Ranks::timeout`]).
     #[serde(default = "usual")]
     pub timeout: Duration,
     /// Where this process is one of several that execute the run together.
@@ -31,7 +31,7 @@ pub(super) struct Request {
 }
 
 fn usual() -> Duration {
-    crate::run::TIMEOUT
+    run::TIMEOUT
 }
 
 /// One process among those that execute a run, a rank each.

@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::lab::launch::{Cancel, Executor, ExecutorEvent, RunRequest};
-use crate::lab::store::{Store, sample_spec};
-use crate::run::{Outcome, RunEvent};
-use crate::table::{Instrumented, Overlap, Record, Sample, Spec, Status};
+use crate::launch::{Cancel, Executor, ExecutorEvent, RunRequest};
+use crate::store::{Store, sample_spec};
+use run::{Outcome, RunEvent};
+use table::{Instrumented, Overlap, Record, Sample, Spec, Status};
 
 /// A script in the child's place. Another process writes it: a file that this one had open for writing
 /// could not be executed while some other test forks.
@@ -224,9 +224,9 @@ fn variables_of_the_cell_reach_its_process() {
     let scene = scene("echo \"$NCCL_ALGO $NCCL_P2P_DISABLE\" >&2; exit 1");
     let mut spec = sample_spec("ladder");
     spec.env.insert("NCCL_ALGO".into(), "Ring".into());
-    spec.p2p = crate::table::P2p::Off;
+    spec.p2p = table::P2p::Off;
     assert!(reason(&scene.run_with(&spec, |_| ())).ends_with("\nRing "));
-    spec.backend = crate::table::Backend::Cuda;
+    spec.backend = table::Backend::Cuda;
     assert!(reason(&scene.run_with(&spec, |_| ())).ends_with("\nRing 1"));
 }
 
@@ -235,9 +235,9 @@ fn variables_of_the_cell_reach_its_process() {
 fn nccl_writes_nothing_down_where_something_is_timed() {
     let scene = scene("echo \"$NCCL_DEBUG $NCCL_DEBUG_FILE $NCCL_NVLS_ENABLE\" >&2; exit 1");
     let mut spec = sample_spec("ladder");
-    (spec.backend, spec.tp, spec.link) = (crate::table::Backend::Cuda, 2, crate::table::Link::Native);
+    (spec.backend, spec.tp, spec.link) = (table::Backend::Cuda, 2, table::Link::Native);
     assert!(reason(&scene.run_with(&spec, |_| ())).ends_with("\n  "));
-    spec.nvls = crate::table::Nvls::Off;
+    spec.nvls = table::Nvls::Off;
     assert!(reason(&scene.run_with(&spec, |_| ())).ends_with("\n  0"));
     spec.env.insert("NCCL_DEBUG".into(), "WARN".into());
     assert!(reason(&scene.run_with(&spec, |_| ())).ends_with("\nWARN  0"), "but where the user asks");

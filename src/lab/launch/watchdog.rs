@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::run::comm::Progress;
+use run::comm::Progress;
 
 /// How often the watchdog looks for progress.
 const LOOK: Duration = Duration::from_millis(100);

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::base::error::{Error, Result};
-use crate::base::text::{printable, shell_command};
+use base::error::{Error, Result};
+use base::text::{printable, shell_command};
 
 /// A controller that does not answer for so long is not waited for.
 const PATIENCE: Duration = Duration::from_secs(60);

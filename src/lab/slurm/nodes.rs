@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::command::answer;
-use crate::base::error::Result;
+use base::error::Result;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

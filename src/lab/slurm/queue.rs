@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::command::answer;
-use crate::base::error::Result;
+use base::error::Result;
 
 /// A controller under load may take its time.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -110,7 +110,7 @@ fn task(line: &str) -> Option<Task> {
 }
 
 /// The task of Slurm that this process belongs to (`1234_5`), or its job; `None` outside of Slurm.
-pub(in crate::lab) fn current() -> Option<String> {
+pub(crate) fn current() -> Option<String> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| is_number(value));
     match (variable("SLURM_ARRAY_JOB_ID"), variable("SLURM_ARRAY_TASK_ID")) {
         (Some(job), Some(index)) => Some(format!("{job}_{index}")),
@@ -127,7 +127,7 @@ type Known = HashMap<String, (Instant, Option<bool>)>;
 
 /// Whether a task (`1234_5`) or job is still under way, as far as Slurm answers here within a few seconds. An answer
 /// is kept for some seconds: a listing asks of every run.
-pub(in crate::lab) fn is_under_way(id: &str) -> Option<bool> {
+pub(crate) fn is_under_way(id: &str) -> Option<bool> {
     static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
     // what stands in a file is not given to a command as it is
     if !id.split('_').all(is_number) || id.split('_').count() > 2 {

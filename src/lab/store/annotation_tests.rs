@@ -4,12 +4,12 @@ use std::fs;
 
 use proptest::prelude::*;
 
-use crate::table::{Backend, Record, Sample, Spec, Status};
+use table::{Backend, Record, Sample, Spec, Status};
 
 use super::tests::{ok, reopened, run, spec, store};
 
 use super::*;
-use crate::base::error::Error;
+use base::error::Error;
 
 fn ids(records: &[Record]) -> Vec<String> {
     records.iter().map(|record| record.run.clone()).collect()

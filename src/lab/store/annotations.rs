@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 use super::directory::{Store, stamp_of};
 use super::id;
 use super::shared_lines::{append_line, is_newer, open_locked};
-use crate::base::error::{Error, Result};
-use crate::base::regular;
+use base::error::{Error, Result};
+use base::regular;
 
 /// Version of the file's lines.
 const VERSION: u32 = 1;

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use super::directory::{Store, file_name, names};
 use super::id;
-use crate::base::error::{Error, Result};
-use crate::base::{atomic, regular};
-use crate::table::{self, Record};
+use base::error::{Error, Result};
+use base::{atomic, regular};
+use table::Record;
 
 /// Version of the files.
 const VERSION: u32 = 1;
@@ -201,8 +201,8 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::analysis::testing::record;
-    use crate::table::Status;
+    use table::Status;
+    use table::testing::record;
 
     fn records() -> Vec<Record> {
         let failed = Record { status: Status::Failed, ..record("b", |_| (), 0, &[(1.0, 2.0)]) };

@@ -10,9 +10,9 @@ use super::annotations::{Annotations, row_of};
 use super::batch::{self, BatchSummary, BatchWriter, PARTS, ROWS};
 use super::directory::{Listing, Store, file_name, names};
 use super::id;
-use crate::base::error::{Error, Result};
-use crate::base::regular;
-use crate::table::Record;
+use base::error::{Error, Result};
+use base::regular;
+use table::Record;
 
 impl Store {
     /// Begins a batch; nothing is written before its first rows.

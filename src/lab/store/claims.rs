@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::directory::Store;
 use super::process::{Liveness, Process};
-use crate::base::error::{Error, Result};
-use crate::base::{atomic, regular};
+use base::error::{Error, Result};
+use base::{atomic, regular};
 
 /// Subfolder for claims in the folder of unfinished files.
 const CLAIMS: &str = "claims";

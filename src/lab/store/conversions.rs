@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::directory::{Store, file_name, names};
-use crate::base::error::{Error, Result};
-use crate::base::{atomic, regular};
+use base::error::{Error, Result};
+use base::{atomic, regular};
 
 /// The folder's name in a runs directory.
 pub(super) const FOLDER: &str = "conversions";

@@ -17,10 +17,10 @@ use super::evaluated::Qualities;
 use super::id::{self, IdSource};
 use super::process::{Liveness, Process};
 use super::record_cache::RecordCache;
-use crate::base::atomic::{self, UnfinishedDir};
-use crate::base::error::{Error, Result};
-use crate::base::regular::{self, Entry};
-use crate::table::{self, Record, SCHEMA, Spec, Status, Training};
+use base::atomic::{self, UnfinishedDir};
+use base::error::{Error, Result};
+use base::regular::{self, Entry};
+use table::{Record, SCHEMA, Spec, Status, Training};
 
 /// A runs directory. Clones share what has been read.
 #[derive(Clone, Debug)]

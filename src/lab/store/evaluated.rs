@@ -19,11 +19,11 @@ use serde::{Deserialize, Serialize};
 use super::directory::{Store, stamp_of};
 use super::evaluations::{self, EvaluationFile, FOLDER};
 use super::shared_lines::{append_line, heal, open_locked};
-use crate::base::error::{Error, Result};
-use crate::base::{hash, regular};
-use crate::model::Model;
-use crate::plan::{Architecture, CommDType, DType};
-use crate::table::{Backend, Provenance, Record, RunQuality, Spec, WindowQuality, quality};
+use base::error::{Error, Result};
+use base::{hash, regular};
+use model::Model;
+use plan::{Architecture, CommDType, DType};
+use table::{Backend, Provenance, Record, RunQuality, Spec, WindowQuality, quality};
 
 /// The file's name in the folder of evaluations.
 pub(super) const FILE: &str = "texts.jsonl";
@@ -297,7 +297,7 @@ fn parse(bytes: &[u8]) -> Vec<EvaluatedText> {
 mod tests {
     use super::super::{Evaluation, sample_spec};
     use super::*;
-    use crate::table::{Metrics, Status, measure};
+    use table::{Metrics, Status, measure};
 
     /// A model's directory, and a store in which it was evaluated on windows of a text.
     struct Place {

@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 
 use super::directory::Store;
 use super::shared_lines::{append_line, heal, open_locked};
-use crate::base::error::{Error, Result};
-use crate::base::{hash, regular};
-use crate::plan::{Architecture, CommDType, DType};
-use crate::run::WindowQuality;
+use base::error::{Error, Result};
+use base::{hash, regular};
+use plan::{Architecture, CommDType, DType};
+use run::WindowQuality;
 
 /// Version of the files' lines.
 const VERSION: u32 = 1;
@@ -34,7 +34,7 @@ pub struct Evaluation {
     version: u32,
     /// The model's name or directory, for people; the same weights elsewhere are the same.
     pub model: String,
-    /// Hash of shape and weights ([`crate::model::Model::fingerprint`]).
+    /// Hash of shape and weights ([`model::Model::fingerprint`]).
     pub weights: String,
     /// How it was wired.
     pub architecture: Architecture,
@@ -42,7 +42,7 @@ pub struct Evaluation {
     pub tp: u32,
     /// The format of the weights.
     pub dtype: DType,
-    /// Hash of the plan that was executed ([`crate::plan::Plan::hash`]).
+    /// Hash of the plan that was executed ([`plan::Plan::hash`]).
     pub plan: String,
     /// The format in which partial sums were sent; the plan's hash names it too.
     #[serde(default)]

@@ -6,10 +6,10 @@ use std::collections::{HashMap, HashSet};
 use super::batch;
 use super::batches::RowReader;
 use super::directory::{Store, order};
-use crate::base::error::Result;
-use crate::table::{Record, Status};
+use base::error::Result;
+use table::{Record, Status};
 
-/// Finished runs by [`crate::table::Spec::key`] and round, the newest of each.
+/// Finished runs by [`table::Spec::key`] and round, the newest of each.
 #[derive(Default)]
 pub struct Finished<'a> {
     places: HashMap<String, Vec<Place>>,

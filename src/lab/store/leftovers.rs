@@ -3,8 +3,8 @@
 //! process is provably gone; nothing else is ever removed.
 
 use super::directory::Store;
-use crate::base::atomic::{self, AtomicFile, UnfinishedDir};
-use crate::base::error::{Error, Result};
+use base::atomic::{self, AtomicFile, UnfinishedDir};
+use base::error::{Error, Result};
 
 impl Store {
     /// Makes the directory ready for what is going to be stored: it is there and can be written, batches whose
@@ -49,8 +49,8 @@ mod tests {
 
     use super::super::sample_spec;
     use super::*;
-    use crate::base::owner::unfinished_name;
-    use crate::base::regular;
+    use base::owner::unfinished_name;
+    use base::regular;
 
     fn names(dir: &Path) -> Vec<String> {
         let mut names: Vec<String> =
@@ -147,11 +147,7 @@ mod tests {
         assert!(store.prepare().unwrap_err().to_string().contains("a link, which is not followed"));
         assert!(
             store
-                .write_batch(&mut [crate::table::Record::new(
-                    sample_spec("ladder"),
-                    crate::table::Status::Ok,
-                    None
-                )])
+                .write_batch(&mut [table::Record::new(sample_spec("ladder"), table::Status::Ok, None)])
                 .is_err()
         );
         assert!(store.training_folder("x").is_err() && store.claim("cell-0").is_err());

@@ -1,8 +1,8 @@
 //! Finding one run: by id, by the beginning of an id, as `last`, or as `BATCH:ROW`.
 
 use super::directory::{Listing, Store};
-use crate::base::error::{Error, Result, nearest};
-use crate::table::Record;
+use base::error::{Error, Result, nearest};
+use table::Record;
 
 impl Store {
     /// One run by id, by unique prefix of an id, as `BATCH:ROW` (`BATCH` alone where it has one row), or

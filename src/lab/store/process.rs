@@ -4,8 +4,8 @@
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
-use crate::base::owner::{boot, stat};
-use crate::lab::slurm;
+use crate::slurm;
+use base::owner::{boot, stat};
 
 /// A process, so that it can be recognised later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

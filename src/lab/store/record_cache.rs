@@ -22,9 +22,9 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::directory::Stamp;
-use crate::base::error::{Error, Result};
-use crate::base::regular;
-use crate::table::{Environment, Record, Sample};
+use base::error::{Error, Result};
+use base::regular;
+use table::{Environment, Record, Sample};
 
 /// The file's name in a runs directory.
 const FILE: &str = "records.cache";

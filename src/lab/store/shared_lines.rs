@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::base::error::{Error, Result};
-use crate::base::regular;
+use base::error::{Error, Result};
+use base::regular;
 
 /// Opens such a file, making it where there is none. The lock is released when the file is closed, so
 /// also when the process dies.

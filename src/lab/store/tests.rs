@@ -3,14 +3,14 @@
 use std::fs;
 
 use super::*;
-use crate::plan::Architecture;
-use crate::table::{Backend, Metrics, Overlap, Percentiles, Record, Sample, Spec, Status};
+use plan::Architecture;
+use table::{Backend, Metrics, Overlap, Percentiles, Record, Sample, Spec, Status};
 
 pub(crate) fn spec(architecture: &str) -> Spec {
     Spec {
         architecture: architecture.parse::<Architecture>().unwrap(),
         model: "tiny".into(),
-        dtype: crate::plan::DType::F32,
+        dtype: plan::DType::F32,
         tp: 2,
         batch: 1,
         prompt_tokens: 4,
@@ -126,7 +126,7 @@ fn prefixes_find_a_run_or_say_what_they_could_mean() {
     assert!(store.get("../runs").is_err(), "an id is no path");
 }
 
-use crate::base::error::Error;
+use base::error::Error;
 
 #[test]
 fn an_index_of_earlier_versions_is_left_alone() {
@@ -349,7 +349,7 @@ fn batches_of_the_first_version_are_read() {
     let (_dir, store) = store();
     let record = ok(Spec { backend: Backend::Sim, ..spec("ladder") }, 2.5);
     let json = serde_json::to_string(&record).unwrap();
-    use crate::base::parquet::{self, FrameWriter};
+    use base::parquet::{self, FrameWriter};
     use polars_core::df;
     let frame = df!(
         "row" => [0_u32, 1], "status" => ["ok", "ok"], "created" => ["a", "b"], "round" => [0_u32, 0],
@@ -485,7 +485,7 @@ fn links_and_pipes_in_a_runs_directory_are_named_and_not_followed() {
     ] {
         assert!(damaged.contains(part), "{damaged}");
     }
-    let why = |result: crate::base::error::Result<()>| result.unwrap_err().to_string();
+    let why = |result: base::error::Result<()>| result.unwrap_err().to_string();
     let ids = [kept.run.clone()];
     assert!(why(again.delete(&ids)).contains(".trash: is a link"));
     assert!(why(again.empty_trash().map(|_| ())).contains(".trash: is a link"));

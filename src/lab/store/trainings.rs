@@ -23,10 +23,10 @@ use super::directory::{Store, file_name, names, stamp_of};
 use super::evaluated::place;
 use super::process::{Liveness, Process};
 use super::shared_lines::{append_line, heal, open_locked};
-use crate::base::error::{Error, Result};
-use crate::base::{atomic, regular};
-use crate::plan::CommDType;
-use crate::table::{Curve, HeldOut, Record, RunTraining, Status, TRAINING, Training, TrainingStep};
+use base::error::{Error, Result};
+use base::{atomic, regular};
+use plan::CommDType;
+use table::{Curve, HeldOut, Record, RunTraining, Status, TRAINING, Training, TrainingStep};
 
 /// The folder's name in a runs directory.
 pub(super) const FOLDER: &str = "trainings";
@@ -336,5 +336,4 @@ fn parse(bytes: &[u8]) -> (Option<HeldOut>, Vec<TrainingStep>) {
 }
 
 #[cfg(test)]
-#[path = "trainings_tests.rs"]
 mod tests;

@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use super::annotations::{Annotations, row_of, rows_of};
 use super::directory::{Store, file_name, names};
 use super::process::Liveness;
-use crate::base::atomic;
-use crate::base::error::{Error, Result};
-use crate::base::regular;
+use base::atomic;
+use base::error::{Error, Result};
+use base::regular;
 
 /// Where deleted runs lie, in a runs directory. No id begins with a dot.
 const TRASH: &str = ".trash";

@@ -16,7 +16,7 @@ use super::evaluated::FILE as TEXTS;
 use super::evaluations::FOLDER as EVALUATIONS;
 use super::id::is_id;
 use super::trainings::{FINISHED, FOLDER as TRAININGS};
-use crate::base::regular;
+use base::regular;
 
 /// Changes that come together are told once.
 const GATHER: Duration = Duration::from_millis(300);
@@ -210,7 +210,7 @@ mod tests {
 
     use super::super::sample_spec;
     use super::*;
-    use crate::table::{Record, Status};
+    use table::{Record, Status};
 
     #[test]
     fn what_others_store_is_told_and_reading_is_not() {

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::Experiment;
-use crate::base::error::{Error, Result, nearest};
-use crate::base::text::same_name;
-use crate::run::Shared;
+use base::error::{Error, Result, nearest};
+use base::text::same_name;
+use run::Shared;
 
 /// Name and text of each, quickstart first.
 pub const BUILT_IN: [(&str, &str); 15] = [

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{Cell, SweepEvent, SweepOutcome};
-use crate::lab::store::Store;
-use crate::run::Feasibility;
-use crate::table::{Record, Spec, Status};
+use crate::store::Store;
+use run::Feasibility;
+use table::{Record, Spec, Status};
 
 /// Collects what runs of cells left, and tells each cell's record when it and all before it have ended.
 pub(super) struct Conclusion<'a> {
@@ -97,7 +97,7 @@ impl<'a> Conclusion<'a> {
         }
         let last = records.last().cloned();
         let ok = |record: &Record| record.status == Status::Ok;
-        let aggregated = crate::table::aggregate(&records);
+        let aggregated = table::aggregate(&records);
         let best = aggregated.iter().find(|r| ok(r)).or(aggregated.first()).cloned();
         best.or(last).unwrap_or_else(|| not_run(&cell.spec, self.store))
     }

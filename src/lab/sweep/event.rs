@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::run::{Feasibility, RunEvent};
-use crate::table::{Record, Spec, Status};
+use run::{Feasibility, RunEvent};
+use table::{Record, Spec, Status};
 
 /// A point of the grid.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,12 +10,12 @@ use std::time::Duration;
 use super::conclude::{Conclusion, impossible};
 use super::simulate::{self, Simulation};
 use super::{Cell, Choice, Experiment, SweepEvent, SweepOutcome};
-use crate::base::error::{Error, Result};
-use crate::base::hash::short_key;
-use crate::lab::launch::{Cancel, Executor, ExecutorEvent, RunRequest};
-use crate::lab::store::{Claimed, Ended, Finished, Store};
-use crate::run::{Feasibility, feasibility};
-use crate::table::{Record, Spec, Status};
+use crate::launch::{Cancel, Executor, ExecutorEvent, RunRequest};
+use crate::store::{Claimed, Ended, Finished, Store};
+use base::error::{Error, Result};
+use base::hash::short_key;
+use run::{Feasibility, feasibility};
+use table::{Record, Spec, Status};
 
 /// How often a cell that another process runs is asked for again.
 const POLL: Duration = Duration::from_millis(200);

@@ -7,11 +7,12 @@ use rayon::prelude::*;
 
 use super::draft::{self, Draft};
 use super::{Adapt, Cell, Evaluate};
-use crate::base::error::{Error, Result};
-use crate::base::input::InputKind;
-use crate::base::text::counted;
-use crate::run::{Shared, feasibility};
-use crate::table::Spec;
+use base::error::{Error, Result};
+use base::input::InputKind;
+use base::text::counted;
+use run::Resolve;
+use run::{Shared, feasibility};
+use table::Spec;
 
 /// Rounds of a sweep that executes something, where the file does not say.
 const ROUNDS: u32 = 3;

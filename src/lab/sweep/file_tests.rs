@@ -5,10 +5,11 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::base::error::Error;
-use crate::plan::Architecture;
-use crate::run::Feasibility;
-use crate::table::{Backend, CellOptions, Link, P2p, Recorder, Spec};
+use base::error::Error;
+use plan::Architecture;
+use run::Feasibility;
+use run::Resolve;
+use table::{Backend, CellOptions, Link, P2p, Recorder, Spec};
 
 /// An experiment file with every table that there is.
 const EXAMPLE: &str = r#"question = "How much does ladder gain on a 70B model, with and without P2P?"
@@ -288,7 +289,7 @@ fn model_directories_are_looked_for_beside_the_file() {
         std::fs::write(&path, format!("backend = \"cpu\"\n{text}")).unwrap();
         let experiment = Experiment::load(&path).unwrap();
         assert_eq!(experiment.cells[0].spec.model, model.to_string_lossy());
-        assert_eq!(experiment.cells[0].spec.dtype, crate::plan::DType::Bf16, "the checkpoint's");
+        assert_eq!(experiment.cells[0].spec.dtype, plan::DType::Bf16, "the checkpoint's");
     }
 }
 
@@ -313,12 +314,12 @@ fn defaults_are_the_documented_ones() {
     assert_eq!(note, None);
     assert_eq!((cpu.tp, cpu.batch, cpu.prompt_tokens, cpu.output_tokens), (1, 1, 32, 32));
     assert_eq!((cpu.samples, cpu.warmup, cpu.hardware.as_str()), (10, 2, "host"));
-    assert_eq!((cpu.dtype, cpu.architecture), (crate::plan::DType::F32, Architecture::Standard));
+    assert_eq!((cpu.dtype, cpu.architecture), (plan::DType::F32, Architecture::Standard));
     let sim = CellOptions { backend: Some(Backend::Sim), ..Default::default() };
     let (sim, _) = sim.resolve().unwrap();
     assert_eq!((sim.prompt_tokens, sim.output_tokens, sim.samples, sim.warmup), (1024, 512, 1, 0));
     assert_eq!((sim.model.as_str(), sim.hardware.as_str()), ("llama-3.2-1b", "h100_sxm"));
-    assert_eq!(sim.dtype, crate::plan::DType::Bf16);
+    assert_eq!(sim.dtype, plan::DType::Bf16);
 }
 
 #[test]
@@ -406,7 +407,7 @@ proptest! {
         let text = format!("{}{inserted}{}", &EXAMPLE[..at], &EXAMPLE[end..]);
         // the grid is made, cells are not judged: that builds plans, and is not what is tested here
         match draft::parse(&text, Path::new("test.toml")).and_then(|draft| {
-            (0..draft.count().min(1000)).map(|index| draft.cell(index)).collect::<crate::base::error::Result<Vec<_>>>()
+            (0..draft.count().min(1000)).map(|index| draft.cell(index)).collect::<base::error::Result<Vec<_>>>()
         }) {
             Ok(cells) => prop_assert!(!cells.is_empty()),
             Err(e) => prop_assert!(e.to_string().contains("test.toml"), "{e}"),

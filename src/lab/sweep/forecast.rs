@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use super::Experiment;
-use crate::machine::hardware::{Profile, Stack, Target, Tflops};
-use crate::run::sim;
-use crate::run::{Feasibility, Shared};
-use crate::table::{Spec, Status};
+use machine::hardware::{Profile, Stack, Target, Tflops};
+use run::sim;
+use run::{Feasibility, Shared};
+use table::{Spec, Status};
 
 /// What stored runs say of a cell.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -204,7 +204,7 @@ fn scale(history: &History, shared: &Shared) -> Option<f64> {
         .filter_map(|(spec, ms)| Some(ms / nominal_ms(spec, shared)?))
         .filter(|ratio| ratio.is_finite() && *ratio > 0.0)
         .collect();
-    crate::base::statistics::median(&ratios)
+    base::statistics::median(&ratios)
 }
 
 /// Completion latency (ms) by the simulator on a CPU of nominal speed that all ranks share.

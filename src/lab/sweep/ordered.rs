@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 
-use crate::base::error::Result;
+use base::error::Result;
 
 /// A block that took less than this is followed by a larger one.
 const SHORT: Duration = Duration::from_millis(100);
@@ -58,7 +58,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::base::error::Error;
+    use base::error::Error;
 
     #[test]
     fn results_come_in_order_and_never_far_ahead_of_those_taken() {

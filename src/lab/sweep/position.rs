@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use crate::base::error::Error;
+use base::error::Error;
 
 /// A file's text, for errors that point into it.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::table::options::{OPTIONS, OptionEntry, PAIRS, Pairs};
+use table::options::{OPTIONS, OptionEntry, PAIRS, Pairs};
 
 /// The schema of an experiment file.
 pub fn experiment_schema() -> Value {

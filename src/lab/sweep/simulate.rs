@@ -3,12 +3,12 @@
 //! Cells times steps times operations of a step is what it costs; memory does not grow with the cells.
 
 use super::ordered::in_order;
-use crate::base::error::Result;
-use crate::base::panic::caught;
-use crate::lab::launch::Cancel;
-use crate::lab::store::Store;
-use crate::run::{Shared, backend};
-use crate::table::{Environment, Record, Spec, Status};
+use crate::launch::Cancel;
+use crate::store::Store;
+use base::error::Result;
+use base::panic::caught;
+use run::{Shared, backend};
+use table::{Environment, Record, Spec, Status};
 
 /// A cell to simulate.
 pub(super) struct Simulation<'a> {
@@ -46,7 +46,7 @@ pub(super) fn run(
     if cells.is_empty() || cancel.is_all() {
         return Ok(());
     }
-    let origin = Origin { environment: crate::machine::environment::collect(), experiment, round };
+    let origin = Origin { environment: machine::environment::collect(), experiment, round };
     run_as(cells, &origin, store, cancel, on_record)
 }
 
@@ -98,7 +98,7 @@ fn simulate(spec: &Spec, shared: &Shared) -> Record {
     let simulated = caught(|| backend(spec.backend)?.predict(spec, shared, false));
     match simulated {
         Ok(Ok((outcome, _))) => {
-            crate::lab::launch::with_outcome(Record::new(spec.clone(), Status::Ok, None), outcome)
+            crate::launch::with_outcome(Record::new(spec.clone(), Status::Ok, None), outcome)
         }
         Ok(Err(error)) => failed(error.to_string()),
         Err(text) => failed(format!("internal error: the simulation panicked: {text}")),

@@ -3,10 +3,10 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::lab::launch::{Cancel, Executor, ExecutorEvent, RunRequest};
-use crate::lab::store::{Store, sample_spec};
-use crate::run::Feasibility;
-use crate::table::{Backend, Metrics, Percentiles, Record, Sample, Spec, Status};
+use crate::launch::{Cancel, Executor, ExecutorEvent, RunRequest};
+use crate::store::{Store, sample_spec};
+use run::Feasibility;
+use table::{Backend, Metrics, Percentiles, Record, Sample, Spec, Status};
 
 /// Ends runs as `fate` says, and remembers their order.
 struct Mock<F> {
@@ -354,7 +354,7 @@ fn cells_that_cannot_run_are_told_once_and_not_stored() {
 fn simulated(architecture: &str, batch: u32) -> Cell {
     let mut spec =
         Spec { backend: Backend::Sim, hardware: "h100_sxm".into(), batch, ..sample_spec(architecture) };
-    spec.dtype = crate::plan::DType::Bf16;
+    spec.dtype = plan::DType::Bf16;
     Cell { spec, feasibility: Feasibility::Runs }
 }
 
@@ -372,7 +372,7 @@ fn simulations_run_here_in_order_as_one_batch_and_once() {
         events.into_iter().filter(|line| line.starts_with("ended")).take(20).collect();
     assert_eq!(events, ended);
     assert_eq!(outcome.failed, 1);
-    assert!(outcome.cells[..20].iter().all(|r| r.provenance == crate::table::Provenance::Simulated));
+    assert!(outcome.cells[..20].iter().all(|r| r.provenance == table::Provenance::Simulated));
     let batches: Vec<_> = std::fs::read_dir(store.dir().join("batches")).unwrap().collect();
     assert_eq!(batches.len(), 1);
     let (_, events) = sweep(&experiment, &store, &executor);

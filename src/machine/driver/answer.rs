@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char};
 
 use super::api::Api;
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// Codes of `CUresult` (cuda.h) that are told apart here. Plain integers: newer drivers know more.
 pub mod code {

@@ -8,7 +8,7 @@ use cudarc::driver::sys;
 use super::answer;
 use super::functions::functions;
 use super::libraries::{self, Library};
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// The oldest CUDA version of a driver that has what is used here: launch attributes for programmatic
 /// dependent launches and lazily loaded kernels work as expected from 12.0 on.

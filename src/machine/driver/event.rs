@@ -7,7 +7,7 @@ use cudarc::driver::sys;
 use super::answer::code;
 use super::gpu::Gpu;
 use super::wait;
-use crate::base::error::Result;
+use base::error::Result;
 
 /// A point in a stream's work. Nothing is recorded at first: it is done, and has no time.
 #[derive(Debug)]

@@ -14,6 +14,7 @@ use libloading::Library;
 /// that the library lacks. Where `as in sys` stands behind a function, its argument list is checked against
 /// cudarc's declaration of the same name when this crate is compiled: of functions to which no enumeration is
 /// passed as an integer.
+#[macro_export]
 macro_rules! functions {
     (
         $(#[$meta:meta])*
@@ -26,7 +27,7 @@ macro_rules! functions {
             $($vis $name: unsafe extern "C" fn($($arg: $type),*) -> $answer,)*
         }
 
-        $($crate::machine::driver::functions::same_arguments!($($sys)? => $name($($type),*));)*
+        $($crate::driver::functions::same_arguments!($($sys)? => $name($($type),*));)*
 
         impl $table {
             /// Looks up every function; `Err` has the names of those that the library lacks.
@@ -38,7 +39,7 @@ macro_rules! functions {
                 $(
                     // SAFETY: this is the function's type in NVIDIA's headers.
                     let $name = unsafe {
-                        $crate::machine::driver::functions::symbol::<
+                        $crate::driver::functions::symbol::<
                             unsafe extern "C" fn($($arg: $type),*) -> $answer,
                         >(library, concat!(stringify!($name), "\0"))
                     };
@@ -54,9 +55,10 @@ macro_rules! functions {
         }
     };
 }
-pub(crate) use functions;
+pub use functions;
 
 /// Stops the compilation where an argument list differs from cudarc's declaration of the same function.
+#[macro_export]
 macro_rules! same_arguments {
     (=> $name:ident($($type:ty),*)) => {};
     ($sys:ident => $name:ident($($type:ty),*)) => {
@@ -65,14 +67,14 @@ macro_rules! same_arguments {
         };
     };
 }
-pub(crate) use same_arguments;
+pub use same_arguments;
 
 /// The symbol of this name (which ends with a zero), or `None`.
 ///
 /// # Safety
 ///
 /// `T` must be the symbol's type: a function pointer.
-pub(crate) unsafe fn symbol<T: Copy>(library: &Library, name: &str) -> Option<T> {
+pub unsafe fn symbol<T: Copy>(library: &Library, name: &str) -> Option<T> {
     // SAFETY: the caller knows the type.
     unsafe { library.get::<T>(name.as_bytes()) }.ok().map(|symbol| *symbol)
 }

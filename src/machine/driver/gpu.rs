@@ -8,7 +8,7 @@ use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 
 use super::answer::{self, check, code};
 use super::api::{self, Api, api};
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// What is known about a GPU without using it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -327,7 +327,7 @@ fn text(buffer: &[c_char]) -> String {
 }
 
 fn uuid_text(bytes: &[u8; 16]) -> String {
-    let hex = crate::base::hash::hex(bytes);
+    let hex = base::hash::hex(bytes);
     format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 

@@ -6,7 +6,7 @@ use super::functions::symbol;
 use super::gpu::Gpu;
 use super::libraries::{Library, open};
 use super::stream::Stream;
-use crate::base::error::Result;
+use base::error::Result;
 
 /// What a capture has yielded.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use super::functions::functions;
 use super::gpu::Gpu;
 use super::libraries::{Library, open};
 use super::stream::{Priority, Stream};
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 functions! {
     /// What divides a GPU; older drivers lack some of it.

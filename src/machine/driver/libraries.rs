@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use libloading::os::unix::{Library as UnixLibrary, RTLD_GLOBAL, RTLD_NOW};
 
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// A library of NVIDIA's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,7 +2,7 @@
 
 use super::answer::code;
 use super::gpu::Gpu;
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// An address in a GPU's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -13,7 +13,7 @@ mod answer;
 mod api;
 mod capture;
 mod event;
-pub(crate) mod functions;
+pub mod functions;
 mod gpu;
 mod graph;
 mod green;

@@ -8,7 +8,7 @@ use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
 use super::answer::code;
 use super::gpu::Gpu;
 use super::memory::DevicePtr;
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// Kernels that are loaded on a GPU; unloaded after the last clone and function.
 #[derive(Clone)]

@@ -13,7 +13,7 @@ use super::graph::Graph;
 use super::memory::DevicePtr;
 use super::module::{Arguments, Function, Launch};
 use super::{capture, wait};
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// The priority of a stream: of several that have blocks to start, the higher one's start first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

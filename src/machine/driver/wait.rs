@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::gpu::Gpu;
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// Polls until done; after the limit the GPU is given up: it is an error, and nothing of that GPU is freed
 /// by this process any more, since freeing waits for the GPU's work.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use serde_json::{Value, json};
 
 use super::{gpu, machine, software};
-use crate::table::Environment;
+use table::Environment;
 
 /// Variables that change what a run does; everything that begins so is recorded.
 const VARIABLES: [&str; 9] =

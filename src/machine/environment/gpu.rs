@@ -5,8 +5,8 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::machine::driver::{self, Gpu, GpuInfo};
-use crate::machine::nvml;
+use crate::driver::{self, Gpu, GpuInfo};
+use crate::nvml;
 
 /// The GPUs as a list (each with its `state` now) and the driver as an object; both null without a driver.
 pub(super) fn gpus() -> (Value, Value) {

@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::base::cache::Cache;
-use crate::base::hash;
+use base::cache::Cache;
+use base::hash;
 
 /// Commit of the source, `+dirty` where files differ from it. Null unless the current directory lies in
 /// a repository of this very project: another repository's commit would be a false statement.

@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::table::{BANDWIDTHS_GB_S, LATENCIES_US};
+use table::{BANDWIDTHS_GB_S, LATENCIES_US};
 
 type Checked = Result<(), (String, String)>;
 

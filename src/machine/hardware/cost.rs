@@ -5,7 +5,7 @@ use super::Profile;
 use super::link::{LinkBasis, LinkTable};
 use super::stack::CollectiveScale;
 use super::tables::CostSource;
-use crate::table::{Collective, P2p};
+use table::{Collective, P2p};
 
 /// How long collectives take for one cell: a link, resolved.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use super::link::{BasisRows, LinkPoint, LinkTable, Links};
 use super::profile::Profile;
-use crate::table::Collective;
+use table::Collective;
 
 /// The GPU that has the most rows, from which others are scaled.
 pub(super) const REFERENCE: &str = "h100_sxm";
@@ -248,8 +248,8 @@ fn point(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::hardware::{CollectiveScale, CostSource};
-    use crate::table::P2p;
+    use crate::hardware::{CollectiveScale, CostSource};
+    use table::P2p;
 
     fn us(profile: &Profile, collective: Collective, tp: u32, bytes: u64) -> (f64, CostSource) {
         let (cost, used) = profile.collective(collective, P2p::On, tp, CollectiveScale::ALONE);

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::stack::CollectiveScale;
 use super::tables::CostSource;
-use crate::table::Collective;
+use table::Collective;
 
 /// The links of a profile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -404,8 +404,8 @@ impl LinkTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::hardware::{Profile, Stack, Target};
-    use crate::table::P2p;
+    use crate::hardware::{Profile, Stack, Target};
+    use table::P2p;
 
     #[test]
     fn latency_and_bandwidth_of_measured_points_are_those_of_the_built_in_profiles() {

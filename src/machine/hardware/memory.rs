@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::plan::{
-    Element, Groups, ModelShape, Phase, Plan, Precision, Rows, SCALED_TOGETHER, Step, Tensor,
-};
-use crate::table::Spec;
+use plan::{Element, Groups, ModelShape, Phase, Plan, Precision, Rows, SCALED_TOGETHER, Step, Tensor};
+use table::Spec;
 
 use super::stack::{AttentionKind, Stack, lowering};
 
@@ -212,11 +210,11 @@ fn scores(spec: &Spec, shape: &ModelShape, precision: Precision, stack: &Stack) 
 /// One rank's weights; a head tied to the embedding is the embedding, not a second copy of it.
 fn weight_bytes(shape: &ModelShape, decode: &Plan, precision: Precision) -> u64 {
     let all = decode.weight_bytes(precision, shape);
-    let is_head = |weight: &&crate::plan::Weight| weight.parts.iter().any(|p| p.tensor == Tensor::Head);
+    let is_head = |weight: &&plan::Weight| weight.parts.iter().any(|p| p.tensor == Tensor::Head);
     let head: u64 =
         decode.weights.iter().filter(is_head).map(|weight| precision.weight_bytes(weight, shape)).sum();
     // a rank's part of the head is a copy of its own
-    let is_whole = decode.weights.iter().filter(is_head).all(crate::plan::Weight::is_whole);
+    let is_whole = decode.weights.iter().filter(is_head).all(plan::Weight::is_whole);
     if shape.tied_embeddings && is_whole { all - head } else { all }
 }
 
@@ -240,8 +238,8 @@ impl Unit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::DType;
-    use crate::run::sim::testing::{shape_70b, shape_tiny, spec};
+    use plan::DType;
+    use table::testing::{cell as spec, shape_70b, shape_tiny};
 
     fn need_70b(tp: u32, batch: u32, stack: &str) -> MemoryNeed {
         let spec = Spec { tp, batch, stack: stack.into(), ..spec("standard", "llama-3-70b") };

@@ -16,7 +16,7 @@ mod target;
 
 use std::path::Path;
 
-use crate::base::text::same_name;
+use base::text::same_name;
 
 pub use cost::CollectiveCost;
 pub use describe::Described;

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use super::{Profile, Stack, Target};
-use crate::base::error::{Error, Result, nearest};
+use base::error::{Error, Result, nearest};
 
 /// A target with values replaced.
 pub(super) fn apply(target: &Target, set: &BTreeMap<String, String>) -> Result<Target> {
@@ -137,7 +137,7 @@ fn unknown(key: &str, profile: &Values, stack: &Values) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::P2p;
+    use table::P2p;
 
     fn set(pairs: &[(&str, &str)]) -> Result<Profile> {
         let set = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();

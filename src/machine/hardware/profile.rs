@@ -10,10 +10,10 @@ use super::check::{above, at_least, bandwidth, latency, share};
 use super::family;
 use super::link::Links;
 use super::tables::Tables;
-use crate::base::error::{Error, Result};
-use crate::base::input::InputKind;
-use crate::base::text::same_name;
-use crate::plan::DType;
+use base::error::{Error, Result};
+use base::input::InputKind;
+use base::text::same_name;
+use plan::DType;
 
 /// A hardware profile. Names in files carry their units; GB = 1e9 bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -258,7 +258,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::P2p;
+    use table::P2p;
 
     fn text() -> &'static str {
         BUILT_IN[0].1

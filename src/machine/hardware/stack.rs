@@ -7,10 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::check::{above, at_least, loss, share};
-use crate::base::error::{Error, Result};
-use crate::base::input::InputKind;
-use crate::base::text::same_name;
-use crate::plan::Lowering;
+use base::error::{Error, Result};
+use base::input::InputKind;
+use base::text::same_name;
+use plan::Lowering;
 
 /// A software stack. Shares are 0 to 1; names in files carry their units.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -2,8 +2,8 @@
 //! cell sets.
 
 use super::{Profile, Stack, overrides};
-use crate::base::error::Result;
-use crate::table::Spec;
+use base::error::Result;
+use table::Spec;
 
 /// A hardware profile and a software stack.
 #[derive(Clone, Debug, PartialEq)]

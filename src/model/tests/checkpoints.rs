@@ -9,9 +9,9 @@ use super::{
     CONFIG, LOADED, Stored, config_with, fixture_number, model_dir, numbers, refusal, resolve,
     safetensors, stored, weight_of,
 };
-use crate::base::error::Error;
-use crate::model::{Model, WeightSource};
-use crate::plan::{ModelShape, Shard, Tensor};
+use crate::{Model, WeightSource};
+use base::error::Error;
+use plan::{ModelShape, Shard, Tensor};
 
 fn shape() -> ModelShape {
     resolve(model_dir(CONFIG).path()).expect("valid").shape
@@ -244,7 +244,7 @@ fn a_tied_head_is_the_embedding_and_an_untied_one_must_be_there() {
     let source = open(dir.path()).expect("opens");
     let load = |tensor| {
         let weight = weight_of(tensor, Shard::Rows, &shape(), 2);
-        numbers(&source.load(&weight, 1, 2, crate::plan::DType::F32).expect("loads"))
+        numbers(&source.load(&weight, 1, 2, plan::DType::F32).expect("loads"))
     };
     assert_eq!(load(Tensor::Head), load(Tensor::Embedding));
     let message = refusal(open(single(CONFIG, &without_head).path()));

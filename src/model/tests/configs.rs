@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use super::{CONFIG, config_with, model_dir, refusal, resolve};
-use crate::base::error::Error;
-use crate::model::Model;
-use crate::plan::{DType, HeadStep, LayerSet, Rope, RopeScaling};
+use crate::Model;
+use base::error::Error;
+use plan::{DType, HeadStep, LayerSet, Rope, RopeScaling};
 
 fn with(key: &str, value: &str) -> Result<Model, Error> {
     resolve(model_dir(&config_with(key, value)).path())

@@ -10,8 +10,8 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
 use super::{Matrix, MatrixData, Model};
-use crate::base::error::Error;
-use crate::plan::{DType, ModelShape, Shard, Tensor, Weight, WeightPart};
+use base::error::Error;
+use plan::{DType, ModelShape, Shard, Tensor, Weight, WeightPart};
 
 /// A config of 2 layers, hidden 8, 4 heads of 2, 2 KV heads, MLP 12, vocabulary 10.
 const CONFIG: &str = r#"{

@@ -5,8 +5,8 @@ use safetensors::Dtype;
 use super::{
     CONFIG, LOADED, model_dir, numbers, resolve, safetensors, stored, weight_of, weight_of_all,
 };
-use crate::model::{Matrix, MatrixData, Model, WeightSource};
-use crate::plan::{Architecture, DType, ModelShape, Phase, Plan, PlanSpec, Precision, Shard, Tensor};
+use crate::{Matrix, MatrixData, Model, WeightSource};
+use plan::{Architecture, DType, ModelShape, Phase, Plan, PlanSpec, Precision, Shard, Tensor};
 
 /// A checkpoint's source and a random one, both of the same small shape (KV heads 2: up to TP 2).
 fn sources() -> (tempfile::TempDir, Model, [WeightSource; 2]) {
@@ -137,8 +137,8 @@ fn plans_of_every_tp_load() {
                 tp,
                 phase: Phase::Decode,
                 precision: Precision::uniform(DType::Bf16),
-                lowering: crate::plan::Lowering::default(),
-                variant: crate::plan::Variant::default(),
+                lowering: plan::Lowering::default(),
+                variant: plan::Variant::default(),
                 batch: 1,
             };
             let plan = Plan::new(&spec).expect("a plan");

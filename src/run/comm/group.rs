@@ -14,8 +14,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::link::{EmulatedLink, Occupancy};
 use super::patience::Patience;
-use crate::plan::Rows;
-use crate::run::recorder::Clock;
+use crate::recorder::Clock;
+use plan::Rows;
 
 /// Another rank died; nobody will arrive any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

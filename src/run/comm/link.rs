@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::machine::hardware::{CollectiveCost, CollectiveScale, Profile};
-use crate::table::{Collective, P2p};
+use machine::hardware::{CollectiveCost, CollectiveScale, Profile};
+use table::{Collective, P2p};
 
 /// An interconnect that is not there.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use arithmetic::{CausalScores, OneQuery, Real, View, gemm};
 
 use super::kernels::Kernels;
-use crate::plan::{Groups, ModelShape, Quantity};
+use plan::{Groups, ModelShape, Quantity};
 
 /// Queries of one sequence that are handled together in prefill.
 const BLOCK: usize = 64;

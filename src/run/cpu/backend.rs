@@ -1,16 +1,16 @@
 //! The cpu backend: which cells fit it, and what it fills in.
 
-use crate::base::error::Result;
-use crate::machine::environment::available_memory;
-use crate::machine::hardware::MemoryNeed;
-use crate::model::Model;
-use crate::plan::{DType, ModelShape, Precision};
-use crate::run::backend::{PlanBackend, Suits, usual};
-use crate::run::evaluate::{Emit, EvaluateRequest};
-use crate::run::generate::{GenerateOptions, Saying};
-use crate::run::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
-use crate::table::{Backend, CellOptions, Spec};
+use crate::backend::{PlanBackend, Suits, usual};
+use crate::evaluate::{Emit, EvaluateRequest};
+use crate::generate::{GenerateOptions, Saying};
+use crate::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
 use arithmetic::product::InstructionSet;
+use base::error::Result;
+use machine::environment::available_memory;
+use machine::hardware::MemoryNeed;
+use model::Model;
+use plan::{DType, ModelShape, Precision};
+use table::{Backend, CellOptions, Spec};
 
 /// Beyond so many parameters decoding takes too long to be chosen unasked.
 const MOST_PARAMETERS: u64 = 1_500_000_000;
@@ -141,14 +141,14 @@ fn fits(spec: &Spec, need: &MemoryNeed, capacity: Option<u64>) -> Feasibility {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::sim::testing::{shape_70b, spec};
+    use crate::sim::testing::{shape_70b, spec};
 
     #[test]
     fn threads_and_a_head_that_ranks_cannot_share_are_told_with_the_arithmetic() {
         let cell = |tp, threads, shard_head| {
             let plain = Spec { tp, threads, shard_head, ..spec("ladder", "stories-110m") };
             let cell = Spec { backend: Backend::Cpu, dtype: DType::F32, ..plain };
-            match crate::run::feasibility::of(&cell).unwrap() {
+            match crate::feasibility::of(&cell).unwrap() {
                 Feasibility::Skipped(why) => why,
                 found => format!("{found:?}"),
             }
@@ -162,7 +162,7 @@ mod tests {
         );
         let shape = ModelShape { vocab: 32_001, ..shape_70b() };
         let sharded = Spec { tp: 2, shard_head: true, ..spec("ladder", "llama-3-70b") };
-        let why = crate::run::feasibility::problem(&sharded, &shape).unwrap();
+        let why = crate::feasibility::problem(&sharded, &shape).unwrap();
         assert!(why.contains("TP 2 does not divide the vocabulary of 32001"), "{why}");
     }
 
@@ -181,7 +181,7 @@ mod tests {
             "{why}"
         );
         let huge = Spec { backend: Backend::Cpu, model: "llama-3.1-405b".into(), tp: 1, ..cell };
-        let found = crate::run::feasibility::of(&huge).unwrap();
+        let found = crate::feasibility::of(&huge).unwrap();
         assert!(matches!(found, Feasibility::Oom(_)), "asked for outright: {found:?}");
     }
 }

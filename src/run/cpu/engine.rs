@@ -11,13 +11,13 @@ use super::placement::Placement;
 use super::program::{Program, Weights};
 use super::rank::{Bound, Rank};
 use super::team::Team;
-use crate::base::error::{Error, Result};
-use crate::base::panic::caught;
-use crate::model::{Model, WeightSource};
-use crate::plan::{Architecture, DType, Lane, Lowering, Phase, Plan, PlanSpec, Precision, Variant};
-use crate::run::comm::{Broken, EmulatedLink, Group};
-use crate::run::recorder::{Clock, SpanRecorder, name_thread, precise_sleep};
-use crate::run::sample::Sampling;
+use crate::comm::{Broken, EmulatedLink, Group};
+use crate::recorder::{Clock, SpanRecorder, name_thread, precise_sleep};
+use crate::sample::Sampling;
+use base::error::{Error, Result};
+use base::panic::caught;
+use model::{Model, WeightSource};
+use plan::{Architecture, DType, Lane, Lowering, Phase, Plan, PlanSpec, Precision, Variant};
 
 /// What the ranks are made from.
 #[derive(Debug)]

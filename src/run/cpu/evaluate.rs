@@ -19,13 +19,13 @@ use super::loss::Loss;
 use super::placement::Placement;
 use super::program::Weights;
 use super::rank::{Bound, Kept, Place};
-use crate::base::error::{Error, Result};
-use crate::machine::environment::available_memory;
-use crate::plan::{Architecture, DType, Plan, Precision, Tensor, Variant, Weight};
-use crate::run::comm::Broken;
-use crate::run::evaluate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality};
-use crate::run::sample::Sampling;
+use crate::comm::Broken;
+use crate::evaluate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality};
+use crate::sample::Sampling;
 use arithmetic::product::{InstructionSet, VARIABLE};
+use base::error::{Error, Result};
+use machine::environment::available_memory;
+use plan::{Architecture, DType, Plan, Precision, Tensor, Variant, Weight};
 
 /// Architectures whose logits are made together, beside the reference's, which they share.
 const TOGETHER: usize = 8;
@@ -340,8 +340,8 @@ fn forward(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Model;
-    use crate::plan::{CommDType, DType};
+    use model::Model;
+    use plan::{CommDType, DType};
 
     #[test]
     fn weights_are_counted_once_and_more_than_there_is_memory_for_is_refused() {

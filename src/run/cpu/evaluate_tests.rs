@@ -3,10 +3,10 @@
 use super::evaluate::evaluate;
 use super::generate::generate;
 use super::tests::{ALL, Reference, SEED, request, tiny};
-use crate::base::error::Result;
-use crate::model::{Model, WeightSource};
-use crate::plan::{Architecture, DType, HeadStep};
-use crate::run::{EvaluateRequest, Evaluated, GenerateRequest, Window, WindowQuality};
+use crate::{EvaluateRequest, Evaluated, GenerateRequest, Window, WindowQuality};
+use base::error::Result;
+use model::{Model, WeightSource};
+use plan::{Architecture, DType, HeadStep};
 
 const CONTEXT: usize = 12;
 
@@ -25,7 +25,7 @@ fn asked(model: Model, architectures: &[&str], tp: u32, count: usize) -> Evaluat
         reference: None,
         dtype: DType::F32,
         tp,
-        comm_dtype: crate::plan::CommDType::Activations,
+        comm_dtype: plan::CommDType::Activations,
         seed: SEED,
         windows: windows(count, architectures.len()),
     }
@@ -226,7 +226,7 @@ fn it_ends_when_it_is_told_to_and_passes_on_why() {
     let mut told = 0;
     let full = |_| -> Result<()> {
         told += 1;
-        Err(crate::base::error::Error::failed("no space left"))
+        Err(base::error::Error::failed("no space left"))
     };
     let mut full = full;
     let why = evaluate(&request, &|| false, &mut full).unwrap_err();

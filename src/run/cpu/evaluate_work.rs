@@ -7,10 +7,10 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::backend::CpuBackend;
 use super::program::Program;
-use crate::base::error::Result;
-use crate::plan::{Architecture, CommDType, Plan, Precision};
-use crate::run::PlanBackend;
-use crate::run::evaluate::{EvaluateRequest, Window, evaluation_plan};
+use crate::PlanBackend;
+use crate::evaluate::{EvaluateRequest, Window, evaluation_plan};
+use base::error::Result;
+use plan::{Architecture, CommDType, Plan, Precision};
 
 /// The place among the programs of what the others are compared with.
 pub(super) const REFERENCE: usize = 0;
@@ -170,8 +170,8 @@ impl<'a> Queue<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Model;
-    use crate::plan::DType;
+    use model::Model;
+    use plan::DType;
 
     #[test]
     fn what_is_kept_for_architectures_that_go_on_is_counted() {

@@ -10,9 +10,9 @@ use serde::Deserialize;
 
 use super::generate::generate;
 use super::tests::{Reference, request};
-use crate::model::{Model, WeightSource};
-use crate::plan::{Architecture, DType, ModelShape, Shard, Tensor, Weight, WeightPart};
-use crate::run::GenerateRequest;
+use crate::GenerateRequest;
+use model::{Model, WeightSource};
+use plan::{Architecture, DType, ModelShape, Shard, Tensor, Weight, WeightPart};
 
 /// What the script wrote.
 #[derive(Deserialize)]

@@ -3,10 +3,10 @@
 use super::attention::{RowRun, StepRows};
 use super::engine::{self, Setup, Worker};
 use super::rank::Place;
-use crate::base::error::Result;
-use crate::plan::Architecture;
-use crate::run::comm::Broken;
-use crate::run::generate::{CHUNK, GenerateRequest, Generated, PromptLogits};
+use crate::comm::Broken;
+use crate::generate::{CHUNK, GenerateRequest, Generated, PromptLogits};
+use base::error::Result;
+use plan::Architecture;
 
 /// Generates tokens on this machine's cores; `on_token` is called with the number of tokens each
 /// sequence has so far.

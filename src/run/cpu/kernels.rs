@@ -12,7 +12,7 @@ use arithmetic::{Gated, Real, SiluMul};
 use pulp::Arch;
 
 use super::team::Team;
-use crate::model::Matrix;
+use model::Matrix;
 
 /// What kernels need from the thread they run on: the detected instruction set, scratch memory, and
 /// the other threads of the rank.
@@ -106,7 +106,7 @@ impl Kernels {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::MatrixData;
+    use model::MatrixData;
 
     #[test]
     fn norm_and_activation() {

@@ -1,15 +1,15 @@
 //! The comm lane of a rank: collectives under way, in order, and when each was on its way.
 //!
 //! No thread of its own stands behind it: a collective is handed in and goes on by itself
-//! ([`crate::run::comm::Group`]), as one that a network's processor executes; the rank looks for the result where it
+//! ([`crate::comm::Group`]), as one that a network's processor executes; the rank looks for the result where it
 //! needs it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::plan::Lane;
-use crate::run::comm::{Broken, Exchange, Group};
-use crate::run::recorder::{SpanRecorder, Started, start};
+use crate::comm::{Broken, Exchange, Group};
+use crate::recorder::{SpanRecorder, Started, start};
+use plan::Lane;
 
 /// Collectives of one rank.
 #[derive(Debug)]

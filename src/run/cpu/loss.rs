@@ -10,7 +10,7 @@ use arithmetic::product::Panels;
 use arithmetic::{Panel, Seen, TakeOther, TakeReference};
 
 use super::kernels::Kernels;
-use crate::run::evaluate::WindowQuality;
+use crate::evaluate::WindowQuality;
 
 /// Positions whose logits are computed at a time.
 const ROWS: usize = 512;
@@ -117,7 +117,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::{Matrix, MatrixData};
+    use model::{Matrix, MatrixData};
 
     fn numbers(count: usize, scale: f32, seed: u64) -> Vec<f32> {
         let mut rng = fastrand::Rng::with_seed(seed);

@@ -36,14 +36,14 @@ mod watch;
 
 pub use arithmetic::Real;
 pub use arithmetic::product::{InstructionSet, Panels};
-pub(in crate::run) use attention::RopeTable;
+pub(crate) use attention::RopeTable;
 pub use backend::CpuBackend;
 pub use kernels::Kernels;
 #[cfg(test)]
-pub(in crate::run) use quantize::quantize;
+pub(crate) use quantize::quantize;
 
-use crate::base::error::{Error, Result};
-use crate::plan::DType;
+use base::error::{Error, Result};
+use plan::DType;
 
 /// Errors for a format of weights that this backend does not compute with.
 fn refuse_f16(dtype: DType) -> Result<()> {

@@ -4,7 +4,7 @@
 //! another. With fewer cores than threads nothing is pinned, and whoever waits sleeps at once: it keeps nobody from
 //! computing, and waking it takes tens of microseconds for each collective.
 
-use crate::run::comm::Patience;
+use crate::comm::Patience;
 
 /// The cores of all ranks' threads.
 #[derive(Clone, Debug, PartialEq, Eq)]

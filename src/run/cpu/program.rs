@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::base::error::{Error, Result};
-use crate::model::{Matrix, MatrixData, Model, WeightSource};
-use crate::plan::{Buffer, BufferId, DType, Kind, Lane, Plan, PlanSpec, Tensor, Weight};
 use arithmetic::product::{Format, Panels};
+use base::error::{Error, Result};
+use model::{Matrix, MatrixData, Model, WeightSource};
+use plan::{Buffer, BufferId, DType, Kind, Lane, Plan, PlanSpec, Tensor, Weight};
 
 /// A plan and what all ranks can share about it.
 #[derive(Debug)]

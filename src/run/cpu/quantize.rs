@@ -3,13 +3,13 @@
 //! Ranks of this backend share memory, so what is sent stays f32: its values are those of the format, and a
 //! link, emulated or simulated, counts the bytes of the format.
 
-use crate::plan::{CommDType, SCALED_TOGETHER};
 use arithmetic::e4m3::{self, from_e4m3, to_e4m3};
+use plan::{CommDType, SCALED_TOGETHER};
 
 /// Writes what each number of `x` becomes in messages of a format. Rows have so many columns; each
 /// [`SCALED_TOGETHER`] columns of a row share a scale, which makes the largest of them the largest number of the
 /// format. Reads x twice.
-pub(in crate::run) fn quantize(x: &[f32], columns: usize, to: CommDType, y: &mut [f32]) {
+pub(crate) fn quantize(x: &[f32], columns: usize, to: CommDType, y: &mut [f32]) {
     let together = SCALED_TOGETHER as usize;
     for (x, y) in x.chunks_exact(columns).zip(y.chunks_exact_mut(columns)) {
         for (x, y) in x.chunks(together).zip(y.chunks_mut(together)) {

@@ -13,13 +13,13 @@ use super::kernels::Kernels;
 use super::lane::{CommLane, Completed};
 use super::program::{Held, Program};
 use super::quantize::quantize;
-use crate::model::Matrix;
-use crate::plan::{Kind, Lane, ModelShape, Operation, Rows, Tensor, ValueId};
-use crate::run::comm::{Broken, Exchange};
-use crate::run::recorder::{Clock, SpanRecorder, range};
-use crate::run::sample::Sampling;
-use crate::trace::Span;
+use crate::comm::{Broken, Exchange};
+use crate::recorder::{Clock, SpanRecorder, range};
+use crate::sample::Sampling;
 use arithmetic::product::Panels;
+use model::Matrix;
+use plan::{Kind, Lane, ModelShape, Operation, Rows, Tensor, ValueId};
+use trace::Span;
 
 /// Where the spans of a step belong.
 #[derive(Clone, Copy, Debug)]

@@ -11,16 +11,16 @@ use super::engine::{self, Setup, Worker};
 use super::placement::Placement;
 use super::rank::{Place, Rank};
 use super::watch::{Gather, Note, Pace, Watch};
-use crate::model::Model;
-use crate::plan::{DType, QUANTIZED};
-use crate::run::comm::{Broken, Group, Patience};
-use crate::run::computed::{Comparison, Computed};
-use crate::run::measure::{Times, combine, emulated_link, phase_name, prompts};
-use crate::run::recorder::range;
-use crate::run::sample::Sampling;
-use crate::run::{Job, Outcome, RunEvent, RunResult};
-use crate::table::{Environment, Spec};
-use crate::trace::{self, FORMAT_VERSION, Span, Trace, TraceMeta};
+use crate::comm::{Broken, Group, Patience};
+use crate::computed::{Comparison, Computed};
+use crate::measure::{Times, combine, emulated_link, phase_name, prompts};
+use crate::recorder::range;
+use crate::sample::Sampling;
+use crate::{Job, Outcome, RunEvent, RunResult};
+use model::Model;
+use plan::{DType, QUANTIZED};
+use table::{Environment, Spec};
+use trace::{FORMAT_VERSION, Span, Trace, TraceMeta};
 
 /// One rank's part of one generation.
 struct Report {

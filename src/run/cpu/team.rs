@@ -12,9 +12,9 @@ use std::thread::{JoinHandle, Thread};
 use arithmetic::product::{Arranged, InstructionSet, Onto, Panels, WIDE};
 
 use super::placement::Placement;
-use crate::base::error::{Error, Result};
-use crate::run::comm::Patience;
-use crate::run::recorder::name_thread;
+use crate::comm::Patience;
+use crate::recorder::name_thread;
+use base::error::{Error, Result};
 
 /// Products of fewer lines of weights than this (256 KB) are not worth dividing.
 const LEAST_BYTES: usize = 256 * 1024;
@@ -196,7 +196,7 @@ fn serve(desk: &Desk, patience: Patience) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Matrix, MatrixData};
+    use model::{Matrix, MatrixData};
 
     #[test]
     fn threads_give_what_one_gives_alone() {

@@ -3,10 +3,10 @@
 
 use super::generate::generate;
 use super::run::run;
-use crate::model::{MatrixData, Model, WeightSource};
-use crate::plan::{Architecture, DType, HeadStep, Lane, ModelShape, Shard, Tensor, Weight, WeightPart};
-use crate::run::{GenerateRequest, Generated, Job, RunEvent};
-use crate::table::{Backend, Link, Spec};
+use crate::{GenerateRequest, Generated, Job, RunEvent};
+use model::{MatrixData, Model, WeightSource};
+use plan::{Architecture, DType, HeadStep, Lane, ModelShape, Shard, Tensor, Weight, WeightPart};
+use table::{Backend, Link, Spec};
 
 pub(super) const SEED: u64 = 11;
 
@@ -328,7 +328,7 @@ pub(super) fn request(architecture: &str, tp: u32, prompts: Vec<Vec<u32>>) -> Ge
         top_k: None,
         seed: SEED,
         stop_at: vec![],
-        variant: crate::plan::Variant::default(),
+        variant: plan::Variant::default(),
     }
 }
 
@@ -562,8 +562,8 @@ fn a_run_yields_samples_and_a_trace_that_obeys_the_plan() {
     }
 }
 
-fn prefill_length(trace: &crate::trace::Trace) -> usize {
-    trace.operations.iter().filter(|o| o.phase == crate::plan::Phase::Prefill).count()
+fn prefill_length(trace: &trace::Trace) -> usize {
+    trace.operations.iter().filter(|o| o.phase == plan::Phase::Prefill).count()
 }
 
 #[test]

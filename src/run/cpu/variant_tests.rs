@@ -3,11 +3,11 @@
 use super::attention::{RowRun, StepRows};
 use super::engine::{self, Setup, Worker};
 use super::rank::{Bound, Place, Rank};
-use crate::model::Model;
-use crate::plan::{CommDType, DType, Phase, Plan, Precision, SCALED_TOGETHER, Variant};
-use crate::run::comm::Broken;
-use crate::run::sample::Sampling;
-use crate::table::Spec;
+use crate::comm::Broken;
+use crate::sample::Sampling;
+use model::Model;
+use plan::{CommDType, DType, Phase, Plan, Precision, SCALED_TOGETHER, Variant};
+use table::Spec;
 
 const PROMPT: usize = 7;
 const STEPS: usize = 3;
@@ -180,7 +180,7 @@ fn the_link_counts_the_bytes_of_the_format() {
     let model = Model::resolve("tiny").unwrap();
     let message = |comm_dtype: CommDType| {
         let spec = Spec { tp: 2, batch: 3, comm_dtype, ..Spec::default() };
-        let lowering = crate::plan::Lowering::default();
+        let lowering = plan::Lowering::default();
         let plan = spec.plan(&model.shape, Phase::Decode, Precision::cpu(DType::F32), lowering);
         let plan = Plan::new(&plan).unwrap();
         let reduce = &plan.operations[plan.find("L0/attn/all_reduce").unwrap().index()];

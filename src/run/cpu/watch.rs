@@ -5,8 +5,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::run::{RunEvent, StepLanes};
-use crate::trace::Span;
+use crate::{RunEvent, StepLanes};
+use trace::Span;
 
 /// Least time between two steps that are told of (ns).
 const INTERVAL: i64 = 100_000_000;

@@ -16,11 +16,11 @@ use super::generation::ns;
 use super::schedule::Schedule;
 use super::size::StepSize;
 use super::timing::{Marks, Parts};
-use crate::base::error::{Error, Result};
-use crate::base::statistics::median;
-use crate::machine::driver::Event;
-use crate::plan::Lane;
-use crate::run::comm::Peers;
+use crate::comm::Peers;
+use base::error::{Error, Result};
+use base::statistics::median;
+use machine::driver::Event;
+use plan::Lane;
 
 /// By how much a step may be longer with the events in it.
 const MOST: f64 = 1.005;

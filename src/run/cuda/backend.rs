@@ -9,21 +9,21 @@ use super::gpus::Gpus;
 use super::one_shot;
 use super::program::Program;
 use super::usable;
-use crate::base::error::Result;
-use crate::base::shared_gpu;
-use crate::base::text::counted;
-use crate::machine::driver::Gpu;
-use crate::machine::environment::after_gpus;
-use crate::machine::hardware::{MemoryNeed, profile_of};
-use crate::model::Model;
-use crate::plan::{DType, Lowering, ModelShape};
-use crate::run::backend::{PlanBackend, Suits, usual};
-use crate::run::comm::nccl::{self, Nccl};
-use crate::run::evaluate::{Emit, EvaluateRequest};
-use crate::run::generate::{GenerateOptions, Saying};
-use crate::run::launcher::too_few as too_few_ranks;
-use crate::run::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
-use crate::table::{Backend, CellOptions, Collective, Environment, Link, Nvls, P2p, Provenance, Spec};
+use crate::backend::{PlanBackend, Suits, usual};
+use crate::comm::nccl::{self, Nccl};
+use crate::evaluate::{Emit, EvaluateRequest};
+use crate::generate::{GenerateOptions, Saying};
+use crate::launcher::too_few as too_few_ranks;
+use crate::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
+use base::error::Result;
+use base::shared_gpu;
+use base::text::counted;
+use machine::driver::Gpu;
+use machine::environment::after_gpus;
+use machine::hardware::{MemoryNeed, profile_of};
+use model::Model;
+use plan::{DType, Lowering, ModelShape};
+use table::{Backend, CellOptions, Collective, Environment, Link, Nvls, P2p, Provenance, Spec};
 
 /// Real decoding on NVIDIA GPUs.
 #[derive(Debug)]
@@ -270,9 +270,9 @@ fn too_few(spec: &Spec, gpus: &Gpus, count: usize) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::cuda::gpus::made_up as gpus;
-    use crate::run::cuda::usable;
-    use crate::run::sim::testing::{shape_70b, spec};
+    use crate::cuda::gpus::made_up as gpus;
+    use crate::cuda::usable;
+    use crate::sim::testing::{shape_70b, spec};
 
     fn cell(tp: u32) -> Spec {
         let spec = spec("ladder", "llama-3-70b");

@@ -13,9 +13,9 @@ use super::kernels::{Source, matvec};
 use super::launches::Call;
 use super::multiply::{MatvecChoice, OwnProduct, ProductShape, Way, matmul_shape};
 use super::stopwatch::{CLEARLY, median_us};
-use crate::base::error::Result;
-use crate::machine::driver::DevicePtr;
-use crate::plan::DType;
+use base::error::Result;
+use machine::driver::DevicePtr;
+use plan::DType;
 
 /// A product of a decode step, and memory to try it with.
 #[derive(Clone, Debug)]

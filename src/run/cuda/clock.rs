@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::base::error::Result;
-use crate::base::statistics::median;
-use crate::machine::driver::{Arguments, Function, Gpu, Launch, Stream};
+use base::error::Result;
+use base::statistics::median;
+use machine::driver::{Arguments, Function, Gpu, Launch, Stream};
 
 /// Ticks that are looked at.
 const TICKS: u32 = 64;

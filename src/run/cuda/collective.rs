@@ -1,10 +1,10 @@
 //! Who executes collectives, wherever the ranks are: on one device, elsewhere behind NCCL, or not at all (emulated).
 
 use super::transfer::Transfer;
-use crate::base::error::Result;
-use crate::machine::driver::{DevicePtr, Gpu, Memory, Stream};
-use crate::run::comm::EmulatedLink;
-use crate::run::comm::nccl::{Chosen, Communicator};
+use crate::comm::EmulatedLink;
+use crate::comm::nccl::{Chosen, Communicator};
+use base::error::Result;
+use machine::driver::{DevicePtr, Gpu, Memory, Stream};
 
 /// Most blocks that NCCL takes for an all-reduce within a node of Hopper GPUs, where nothing else is asked for: assumed.
 const MOST_BLOCKS: u32 = 24;

@@ -11,12 +11,12 @@ use super::multiply::MatvecChoice;
 use super::tuning::Tuning;
 use rayon::prelude::*;
 
-use crate::base::error::{Error, Result};
-use crate::machine::driver::Gpu;
-use crate::plan::{Architecture, CommDType, Phase, Variant};
-use crate::run::evaluate::{Emit, EvaluateRequest, Evaluated, WindowQuality};
-use crate::run::generate::{CHUNK, GenerateOptions, log_total};
-use crate::run::sample::Sampling;
+use crate::evaluate::{Emit, EvaluateRequest, Evaluated, WindowQuality};
+use crate::generate::{CHUNK, GenerateOptions, log_total};
+use crate::sample::Sampling;
+use base::error::{Error, Result};
+use machine::driver::Gpu;
+use plan::{Architecture, CommDType, Phase, Variant};
 
 /// Evaluates on the first GPU; results go to `emit` as they come. Begins no window after `stop` says so.
 ///
@@ -87,7 +87,7 @@ fn engine(
         graph: false,
         shard_head: false,
         comm_sms: 0,
-        collective: crate::table::Collective::Nccl,
+        collective: table::Collective::Nccl,
         tuning: Tuning::of_process()?,
         matvec: MatvecChoice::usual(request.dtype),
         timeout: GenerateOptions::default().timeout,

@@ -8,10 +8,10 @@ use std::ops::Range;
 use super::kernels::{Source, geometry, matvec};
 use super::program::Program;
 use super::size::StepSize;
-use crate::base::error::Result;
-use crate::machine::driver::{Arguments, DevicePtr, Function, Launch};
-use crate::plan::{DType, Kind, ModelShape, Weight, WeightPart};
 use arithmetic::RandomStream;
+use base::error::Result;
+use machine::driver::{Arguments, DevicePtr, Function, Launch};
+use plan::{DType, Kind, ModelShape, Weight, WeightPart};
 
 /// Most rows that our own kernel multiplies, 16 at a time.
 const OWN_ROWS: u32 = 64;
@@ -83,8 +83,8 @@ pub(super) fn random(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Model;
-    use crate::plan::{Phase, PlanSpec, Precision, Variant};
+    use model::Model;
+    use plan::{Phase, PlanSpec, Precision, Variant};
 
     fn program(model: &str, phase: Phase, tp: u32) -> (Program, ModelShape) {
         let shape = Model::resolve(model).expect("built in").shape;
@@ -103,10 +103,12 @@ mod tests {
 
     #[test]
     fn rows_are_multiplied_16_at_a_time_up_to_64() {
-        let chunks = |rows, inputs| own_rows(rows, inputs).map(Iterator::collect::<Vec<_>>);
-        assert_eq!(chunks(1, 4096), Some(vec![0..1]));
-        assert_eq!(chunks(33, 4096), Some(vec![0..16, 16..32, 32..33]));
-        assert_eq!(chunks(64, 4096).map(|all| all.len()), Some(4));
+        let lengths = |part: Range<u32>| part.len();
+        let chunks =
+            |rows, inputs| own_rows(rows, inputs).map(|parts| parts.map(lengths).collect::<Vec<_>>());
+        assert_eq!(chunks(1, 4096), Some(vec![1]));
+        assert_eq!(chunks(33, 4096), Some(vec![16, 16, 1]));
+        assert_eq!(chunks(64, 4096), Some(vec![16; 4]));
         // rows of weights must begin on 16 bytes
         assert_eq!((chunks(65, 4096), chunks(1, 4104)), (None, None));
     }

@@ -10,16 +10,14 @@ use super::kernels::geometry;
 use super::multiply::MatvecChoice;
 use super::threads::{among_peers, on_threads};
 use super::tuning::Tuning;
-use crate::base::error::{Error, Result};
-use crate::base::shared_gpu;
-use crate::machine::driver::Gpu;
-use crate::plan::Phase;
-use crate::run::comm::Peers;
-use crate::run::comm::nccl::Nccl;
-use crate::run::generate::{
-    CHUNK, GenerateOptions, GenerateRequest, Generated, PromptLogits, Said, Saying,
-};
-use crate::run::sample::Sampling;
+use crate::comm::Peers;
+use crate::comm::nccl::Nccl;
+use crate::generate::{CHUNK, GenerateOptions, GenerateRequest, Generated, PromptLogits, Said, Saying};
+use crate::sample::Sampling;
+use base::error::{Error, Result};
+use base::shared_gpu;
+use machine::driver::Gpu;
+use plan::Phase;
 
 /// Decode steps between two looks at what was generated, where somebody wants to know.
 const LOOK_EVERY: u32 = 16;
@@ -54,7 +52,7 @@ pub fn generate(
         graph: options.graph,
         shard_head: false,
         comm_sms: 0,
-        collective: crate::table::Collective::Nccl,
+        collective: table::Collective::Nccl,
         tuning: Tuning::of_process()?,
         matvec: MatvecChoice::usual(request.dtype),
         timeout: options.timeout,

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use super::around::{self, Around, Choice, Took};
 use super::engine::{Engine, Step, Timing};
-use crate::base::error::Result;
-use crate::base::shared_gpu;
-use crate::machine::driver::Event;
-use crate::run::RunEvent;
-use crate::run::comm::Peers;
-use crate::run::measure::Times;
-use crate::run::recorder::range;
+use crate::RunEvent;
+use crate::comm::Peers;
+use crate::measure::Times;
+use crate::recorder::range;
+use base::error::Result;
+use base::shared_gpu;
+use machine::driver::Event;
 
 /// Decode steps that are enqueued before their results are looked at: enough that the GPU never waits
 /// for the host, and few enough that the driver's queue never blocks it.

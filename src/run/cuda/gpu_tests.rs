@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use super::generate::generate;
-use crate::machine::driver::Gpu;
-use crate::model::Model;
-use crate::plan::{Architecture, DType};
-use crate::run::{GenerateOptions, GenerateRequest, Generated, PlanBackend, cpu};
+use crate::{GenerateOptions, GenerateRequest, Generated, PlanBackend, cpu};
+use machine::driver::Gpu;
+use model::Model;
+use plan::{Architecture, DType};
 
 const ARCHITECTURES: [&str; 11] = [
     "standard",
@@ -49,7 +49,7 @@ fn request(model: &str, architecture: &str, tp: u32, dtype: DType) -> GenerateRe
         top_k: None,
         seed: 5,
         stop_at: Vec::new(),
-        variant: crate::plan::Variant::default(),
+        variant: plan::Variant::default(),
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use super::usable;
-use crate::machine::driver::GpuInfo;
-use crate::run::launcher;
+use crate::launcher;
+use machine::driver::GpuInfo;
 
 /// What is known of the GPUs.
 #[derive(Clone, Debug)]

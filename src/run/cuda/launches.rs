@@ -12,11 +12,11 @@ use super::one_shot::OneShot;
 use super::program::Program;
 use super::rank::{Activations, RankMemory};
 use super::size::StepSize;
-use crate::base::error::{Error, Result};
-use crate::machine::driver::{Arguments, DevicePtr, Function, Launch, Memory};
-use crate::plan::{DType, Element, Kind, ModelShape, Operation, Phase, Rows, ValueId};
-use crate::run::comm::Exchange;
-use crate::run::sample::Sampling;
+use crate::comm::Exchange;
+use crate::sample::Sampling;
+use base::error::{Error, Result};
+use machine::driver::{Arguments, DevicePtr, Function, Launch, Memory};
+use plan::{DType, Element, Kind, ModelShape, Operation, Phase, Rows, ValueId};
 
 /// What is enqueued for an operation, in order on its stream.
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use super::fp8;
 use super::kernels::{Kernels, geometry};
 use super::rank::Weights;
-use crate::base::error::Result;
-use crate::machine::driver::{Arguments, Gpu, Memory, Stream};
-use crate::model::{Fp8Rows, WeightSource};
-use crate::plan::{DType, ModelShape, Plan, Precision, Weight};
+use base::error::Result;
+use machine::driver::{Arguments, Gpu, Memory, Stream};
+use model::{Fp8Rows, WeightSource};
+use plan::{DType, ModelShape, Plan, Precision, Weight};
 
 /// Bytes of host memory that a piece of a weight takes (one row at least).
 const PIECE_BYTES: usize = 64 << 20;

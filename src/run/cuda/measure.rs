@@ -10,9 +10,9 @@ use half::bf16;
 use serde::Serialize;
 
 use super::blas::{Blas, MatMul, Operands};
-use crate::base::error::{Error, Result};
-use crate::machine::driver::{Arguments, Event, Function, Gpu, Launch, Memory, Priority, Stream};
-use crate::plan::DType;
+use base::error::{Error, Result};
+use machine::driver::{Arguments, Event, Function, Gpu, Launch, Memory, Priority, Stream};
+use plan::DType;
 
 /// A pass that takes longer than this is not repeated with more.
 const LONG: Duration = Duration::from_millis(20);

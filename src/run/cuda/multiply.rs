@@ -4,9 +4,9 @@ use super::blas::MatMul;
 use super::kernels::matvec::NextProduct;
 use super::kernels::{Source, matvec};
 use super::program::Program;
-use crate::base::error::Result;
-use crate::machine::driver::{Arguments, DevicePtr, Function, Launch};
-use crate::plan::DType;
+use base::error::Result;
+use machine::driver::{Arguments, DevicePtr, Function, Launch};
+use plan::DType;
 
 /// Rows, inputs and outputs of a product.
 pub(super) type ProductShape = (u32, u32, u32);

@@ -3,11 +3,11 @@
 use super::blas::WORKSPACE_BYTES;
 use super::program::Program;
 use super::rank::Sizes;
-use crate::base::error::Result;
-use crate::machine::hardware::MemoryNeed;
-use crate::plan::{Lowering, ModelShape, Phase, Precision};
-use crate::run::sample::Sampling;
-use crate::table::Spec;
+use crate::sample::Sampling;
+use base::error::Result;
+use machine::hardware::MemoryNeed;
+use plan::{Lowering, ModelShape, Phase, Precision};
+use table::Spec;
 
 /// What one rank of `spec` needs of a GPU with so many multiprocessors: weights, KV cache, activations
 /// of both steps, scratch of attention and the workspace of matrix products (bytes). An input error,
@@ -33,8 +33,8 @@ pub fn memory_need(spec: &Spec, shape: &ModelShape, multiprocessors: u32) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::DType;
-    use crate::run::sim::testing::{shape_70b, spec};
+    use crate::sim::testing::{shape_70b, spec};
+    use plan::DType;
 
     #[test]
     fn a_shard_of_70b_needs_an_eighth_of_its_layers_and_the_whole_embedding() {

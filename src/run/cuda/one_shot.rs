@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::kernels::geometry;
 use super::launches::{Binder, Call};
 use super::size::StepSize;
-use crate::base::error::{Error, Result};
-use crate::machine::driver::{Arguments, DevicePtr, Gpu, Memory};
-use crate::plan::{CommDType, Kind, Lane, Operation, Plan};
-use crate::table::{Collective, P2p, Spec};
+use base::error::{Error, Result};
+use machine::driver::{Arguments, DevicePtr, Gpu, Memory};
+use plan::{CommDType, Kind, Lane, Operation, Plan};
+use table::{Collective, P2p, Spec};
 
 /// Ranks that a region has room for.
 const MOST_RANKS: u32 = 16;
@@ -140,8 +140,8 @@ impl Binder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::sim::testing::spec;
-    use crate::table::{Backend, Link};
+    use crate::sim::testing::spec;
+    use table::{Backend, Link};
 
     #[test]
     fn what_cannot_be_summed_in_one_shot_says_why() {

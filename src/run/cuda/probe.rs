@@ -13,12 +13,12 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use serde::{Deserialize, Serialize};
 
 use super::engine::first_sums;
-use crate::base::cache::Cache;
-use crate::base::error::{Error, Result};
-use crate::base::hash::{hex, sha256};
-use crate::machine::driver::Gpu;
-use crate::run::comm::Peers;
-use crate::run::comm::nccl::{self, Chosen, Communicator, Nccl, UniqueId};
+use crate::comm::Peers;
+use crate::comm::nccl::{self, Chosen, Communicator, Nccl, UniqueId};
+use base::cache::Cache;
+use base::error::{Error, Result};
+use base::hash::{hex, sha256};
+use machine::driver::Gpu;
 
 /// The verb of a probe's process.
 pub const VERB: &str = "__nccl";

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::size::StepSize;
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 #[cfg(test)]
-use crate::plan::{Architecture, ModelShape, Phase};
-use crate::plan::{
+use plan::{Architecture, ModelShape, Phase};
+use plan::{
     Buffer, BufferId, CommDType, DType, Element, Kind, Lane, Lowering, Operation, Plan, PlanSpec,
     Precision, Rows, ValueId,
 };
@@ -76,7 +76,7 @@ impl Program {
             phase,
             precision: Precision::gpu(dtype),
             lowering: Self::lowering(all_logits),
-            variant: crate::plan::Variant::default(),
+            variant: plan::Variant::default(),
             batch: 1,
         };
         Self::new(&spec, 0)
@@ -157,7 +157,7 @@ pub(super) fn beside(plan: &Plan) -> Vec<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Model;
+    use model::Model;
 
     fn beside(architecture: &str, tp: u32) -> (Program, Vec<bool>) {
         let shape = Model::resolve("tiny").expect("built in").shape;
@@ -197,11 +197,10 @@ mod tests {
         {
             let (program, beside) = beside(architecture, 2);
             let plan = &program.plan;
-            let ids = || (0..plan.operations.len() as u32).map(crate::plan::OpId);
+            let ids = || (0..plan.operations.len() as u32).map(plan::OpId);
             for (id, beside) in ids().zip(&beside) {
-                let is_comm = |op: &crate::plan::OpId| plan.operations[op.index()].lane == Lane::Comm;
-                let free =
-                    |c: crate::plan::OpId| !plan.happens_before(c, id) && !plan.happens_before(id, c);
+                let is_comm = |op: &plan::OpId| plan.operations[op.index()].lane == Lane::Comm;
+                let free = |c: plan::OpId| !plan.happens_before(c, id) && !plan.happens_before(id, c);
                 let wanted = !is_comm(&id) && ids().filter(is_comm).any(free);
                 assert_eq!(*beside, wanted, "{architecture} {}", plan.operations[id.index()].name);
             }

@@ -10,11 +10,11 @@ use super::fp8;
 use super::kernels::{attention, geometry};
 use super::program::Program;
 use super::size::StepSize;
-use crate::base::error::{Error, Result};
-use crate::machine::driver::{DevicePtr, Gpu, Memory};
-use crate::machine::hardware::MemoryNeed;
-use crate::plan::{DType, ModelShape, Plan, Tensor, Weight};
-use crate::run::sample::Sampling;
+use crate::sample::Sampling;
+use base::error::{Error, Result};
+use machine::driver::{DevicePtr, Gpu, Memory};
+use machine::hardware::MemoryNeed;
+use plan::{DType, ModelShape, Plan, Tensor, Weight};
 
 /// How large everything is that does not follow from the plans.
 #[derive(Clone, Copy, Debug)]
@@ -67,8 +67,8 @@ impl Sizes {
     /// The largest step of a phase.
     fn step(&self, program: &Program) -> StepSize {
         let (sequences, tokens) = match program.plan.phase {
-            crate::plan::Phase::Prefill => self.prefill,
-            crate::plan::Phase::Decode => (self.batch, 1),
+            plan::Phase::Prefill => self.prefill,
+            plan::Phase::Decode => (self.batch, 1),
         };
         StepSize { first_sequence: 0, sequences, first_token: 0, tokens }
     }

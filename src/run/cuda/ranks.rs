@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::run::TIMEOUT;
-use crate::run::comm::{Peers, Progress};
+use crate::TIMEOUT;
+use crate::comm::{Peers, Progress};
 
-/// The part of a [`crate::run::Job`] that says where its ranks are. By default all are threads of this
+/// The part of a [`crate::Job`] that says where its ranks are. By default all are threads of this
 /// process, the first one on GPU 0.
 #[derive(Clone, Debug)]
 pub struct Ranks {

@@ -22,21 +22,21 @@ use super::multiply::{MatvecChoice, Way};
 use super::one_shot::{self, OneShot};
 use super::threads::{among_peers, gather, on_threads};
 use super::tuning::Tuning;
-use crate::base::error::{Error, Result};
-use crate::base::shared_gpu;
-use crate::machine::driver::Gpu;
-use crate::machine::environment::Sampled;
-use crate::model::Model;
-use crate::plan::{DType, QUANTIZED};
-use crate::run::comm::nccl::{self, Chosen, Nccl};
-use crate::run::comm::{EmulatedLink, Peers};
-use crate::run::computed::{Comparison, Computed};
-use crate::run::measure::{self, Times};
-use crate::run::recorder::Clock;
-use crate::run::sample::Sampling;
-use crate::run::{Job, Outcome, RunEvent, RunResult};
-use crate::table::{self, Environment, P2p, Provenance, Recorder, Sample, Spec};
-use crate::trace::{FORMAT_VERSION, Trace, TraceMeta};
+use crate::comm::nccl::{self, Chosen, Nccl};
+use crate::comm::{EmulatedLink, Peers};
+use crate::computed::{Comparison, Computed};
+use crate::measure::{self, Times};
+use crate::recorder::Clock;
+use crate::sample::Sampling;
+use crate::{Job, Outcome, RunEvent, RunResult};
+use base::error::{Error, Result};
+use base::shared_gpu;
+use machine::driver::Gpu;
+use machine::environment::Sampled;
+use model::Model;
+use plan::{DType, QUANTIZED};
+use table::{Environment, P2p, Provenance, Recorder, Sample, Spec};
+use trace::{FORMAT_VERSION, Trace, TraceMeta};
 
 /// What all ranks of this process share.
 struct Shared<'a> {
@@ -226,7 +226,7 @@ fn rank(
     emit: &mut dyn FnMut(RunEvent),
 ) -> Result<Part> {
     let spec = &shared.job.spec;
-    crate::run::recorder::name_thread(&format!("rank {}", local.ranks.start));
+    crate::recorder::name_thread(&format!("rank {}", local.ranks.start));
     let is_first = local.ranks.start == 0;
     let alive: Alive = match peers {
         Some(peers) => {

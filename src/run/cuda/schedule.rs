@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 
 use super::program::beside;
-use crate::plan::{Lane, Plan};
+use plan::{Lane, Plan};
 
 /// Which ranks one thread drives, and how their collectives are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -306,5 +306,4 @@ fn number_events(nodes: &mut [Node]) -> u32 {
 }
 
 #[cfg(test)]
-#[path = "schedule_tests.rs"]
 mod tests;

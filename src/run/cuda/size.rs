@@ -1,6 +1,6 @@
 //! How large a step is, or a group's part of one: which rows of which sequences it processes.
 
-use crate::plan::{Groups, Rows};
+use plan::{Groups, Rows};
 
 /// Which tokens a step, or a group's part of one, processes: `tokens` new ones of each of `sequences` sequences
 /// from `first_sequence` on, behind `first_token` others of the step. Their positions lie in the step's state.

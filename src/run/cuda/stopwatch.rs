@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use crate::base::error::Result;
-use crate::base::statistics::median;
-use crate::machine::driver::{DevicePtr, Gpu, Stream};
+use base::error::Result;
+use base::statistics::median;
+use machine::driver::{DevicePtr, Gpu, Stream};
 
 /// By how much something must be faster to be preferred: noise is no reason to change results
 /// from run to run.

@@ -9,11 +9,11 @@ use serde::de::DeserializeOwned;
 use super::collective::Collective;
 use super::engine::Local;
 use super::probe;
-use crate::base::error::{Error, Result};
-use crate::base::shared_gpu;
-use crate::machine::driver::Gpu;
-use crate::run::comm::Peers;
-use crate::run::comm::nccl::{Communicator, Nccl};
+use crate::comm::Peers;
+use crate::comm::nccl::{Communicator, Nccl};
+use base::error::{Error, Result};
+use base::shared_gpu;
+use machine::driver::Gpu;
 
 /// Runs a rank a thread: rank 0, which speaks for all, on this one by `first`, the others by `other`. The
 /// first error of any is the result.

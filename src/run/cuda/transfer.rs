@@ -6,10 +6,10 @@ use super::kernels::{Source, geometry};
 use super::launches::Call;
 use super::program::Program;
 use super::size::StepSize;
-use crate::base::error::{Error, Result};
-use crate::machine::driver::{Arguments, DevicePtr};
-use crate::plan::{CommDType, Element, Kind, Operation, Rows, SCALED_TOGETHER, Step};
-use crate::run::comm::{EmulatedLink, Exchange};
+use crate::comm::{EmulatedLink, Exchange};
+use base::error::{Error, Result};
+use machine::driver::{Arguments, DevicePtr};
+use plan::{CommDType, Element, Kind, Operation, Rows, SCALED_TOGETHER, Step};
 
 /// Messages of `quantize`: numbers in 8 bits, then their scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

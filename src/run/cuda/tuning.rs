@@ -3,7 +3,7 @@
 
 use super::kernels::Ahead;
 use super::multiply::Way;
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// Whether kernels may start early: 0 or 1.
 const PROGRAMMATIC: &str = "LADDERSCOPE_PROGRAMMATIC";

@@ -1,8 +1,8 @@
 //! Whether this machine can run the cuda backend at all: the one answer of cells, `generate` and doctor.
 
-use crate::base::error::{Error, Result};
-use crate::machine::driver::libraries::{Library, open};
-use crate::machine::driver::{Gpu, GpuInfo};
+use base::error::{Error, Result};
+use machine::driver::libraries::{Library, open};
+use machine::driver::{Gpu, GpuInfo};
 
 /// The oldest GPUs that kernels are compiled for.
 const OLDEST: (u32, u32) = (8, 0);

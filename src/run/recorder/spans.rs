@@ -1,8 +1,8 @@
 //! Where a lane's spans go: a vector of its own per thread, so that recording takes no lock and
 //! disturbs no other lane. 64 bytes a span.
 
-use crate::plan::{Lane, Phase};
-use crate::trace::Span;
+use plan::{Lane, Phase};
+use trace::Span;
 
 /// Collects the spans of one lane of one rank.
 #[derive(Debug)]

@@ -1,14 +1,14 @@
 //! The simulator as a backend: it suits every cell, and needs nothing.
 
 use super::run::{link_problem, simulate_plans};
-use crate::base::error::{Error, Result};
-use crate::machine::hardware::MemoryNeed;
-use crate::model::Model;
-use crate::plan::{ModelShape, Precision};
-use crate::run::backend::{HOST, PlanBackend, Suits, usual};
-use crate::run::{Feasibility, RunResult, Shared};
-use crate::table::options::{OptionEntry, PAIRS};
-use crate::table::{Backend, CellOptions, Collective, Link, Spec};
+use crate::backend::{HOST, PlanBackend, Suits, usual};
+use crate::{Feasibility, RunResult, Shared};
+use base::error::{Error, Result};
+use machine::hardware::MemoryNeed;
+use model::Model;
+use plan::{ModelShape, Precision};
+use table::options::{OptionEntry, PAIRS};
+use table::{Backend, CellOptions, Collective, Link, Spec};
 
 /// Discrete-event simulation on a hardware profile and a software stack.
 #[derive(Debug)]

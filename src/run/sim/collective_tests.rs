@@ -2,10 +2,10 @@
 
 use super::testing::{shape_70b, shape_tiny, spec};
 use super::{lowering, simulate};
-use crate::machine::hardware::Target;
-use crate::plan::{Lane, ModelShape};
-use crate::run::{Outcome, RunResult};
-use crate::table::{Collective, Link, P2p, Sample, Spec};
+use crate::{Outcome, RunResult};
+use machine::hardware::Target;
+use plan::{Lane, ModelShape};
+use table::{Collective, Link, P2p, Sample, Spec};
 
 fn run(spec: &Spec, shape: &ModelShape) -> RunResult {
     simulate(spec, shape, &Target::of(spec)?, true)

@@ -6,11 +6,9 @@
 //! Operations of the same kind and size are costed once (some twenty a plan), and between decode steps
 //! only those that depend on the context are costed again.
 
-use crate::machine::hardware::{AttentionKind, CollectiveCost, CostSource, Peaks, Tables, Target};
-use crate::plan::{
-    Cost, DType, Groups, Kind, Lane, ModelShape, Operation, Phase, Plan, Quantity, Rows, Step,
-};
-use crate::table::Spec;
+use machine::hardware::{AttentionKind, CollectiveCost, CostSource, Peaks, Tables, Target};
+use plan::{Cost, DType, Groups, Kind, Lane, ModelShape, Operation, Phase, Plan, Quantity, Rows, Step};
+use table::Spec;
 
 /// Nanoseconds in a microsecond.
 const NS_PER_US: f64 = 1e3;
@@ -436,5 +434,4 @@ fn ns(taken: &Taken) -> i64 {
 }
 
 #[cfg(test)]
-#[path = "cost_tests.rs"]
 mod tests;

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use super::cost::Durations;
-use crate::plan::{Lane, OpId, Operation, Plan, ValueId};
+use plan::{Lane, OpId, Operation, Plan, ValueId};
 
 /// Stands for the step's tokens among an operation's producers.
 const TOKENS: u32 = u32::MAX;

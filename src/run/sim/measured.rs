@@ -6,8 +6,8 @@
 use super::cost::Loads;
 use super::lanes::Clock;
 use super::skew::Skewed;
-use crate::machine::hardware::Skew;
-use crate::plan::{Lane, Plan};
+use machine::hardware::Skew;
+use plan::{Lane, Plan};
 
 /// What was measured of the operations of a plan, in one step. Times are in ns.
 #[derive(Clone, Debug, PartialEq)]

@@ -19,6 +19,8 @@ mod skew;
 #[cfg(test)]
 mod collective_tests;
 #[cfg(test)]
+mod export_tests;
+#[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

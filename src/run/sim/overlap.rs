@@ -4,8 +4,7 @@
 //! found in its trace are the same to the last digit.
 
 use super::lanes::Event;
-use crate::plan::Lane;
-use crate::table;
+use plan::Lane;
 
 /// Busy times of two lanes, each of which does one thing at a time, in order (ns).
 #[derive(Debug, Default)]

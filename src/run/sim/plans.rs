@@ -3,10 +3,10 @@
 use std::sync::OnceLock;
 
 use super::run::collective;
-use crate::base::error::{Error, Result};
-use crate::machine::hardware::{PlanMemory, Target};
-use crate::plan::{DType, Lowering, ModelShape, Phase, Plan, Precision};
-use crate::table::{Collective, Spec};
+use base::error::{Error, Result};
+use machine::hardware::{PlanMemory, Target};
+use plan::{DType, Lowering, ModelShape, Phase, Plan, Precision};
+use table::{Collective, Spec};
 
 /// The prefill and the decode plan of a cell as a stack lowers them.
 #[derive(Clone, Debug)]

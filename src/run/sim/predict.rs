@@ -6,10 +6,9 @@ use super::lanes::{Clock, Event, Lanes};
 use super::overlap::Overlap;
 use super::plans::Plans;
 use super::run::collective;
-use crate::machine::hardware::Target;
-use crate::plan::{Lane, ModelShape, Phase, Plan, Step};
-use crate::table;
-use crate::table::Spec;
+use machine::hardware::Target;
+use plan::{Lane, ModelShape, Phase, Plan, Step};
+use table::Spec;
 
 /// What [`predict`] says of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,9 +1,9 @@
 //! Turns the simulator's events into spans, sorted as traces are.
 
 use super::lanes::Event;
-use crate::plan::{Lane, Phase};
-use crate::table::Spec;
-use crate::trace::Span;
+use plan::{Lane, Phase};
+use table::Spec;
+use trace::Span;
 
 use super::plans::Plans;
 

@@ -8,12 +8,12 @@ use super::overlap::{Overlap, average};
 use super::plans::{Plans, lowering};
 use super::recorder::Recorder;
 use super::skew::Skewed;
-use crate::base::error::{Error, Result};
-use crate::machine::hardware::{CollectiveCost, CostSource, LinkBasis, MemoryNeed, Target};
-use crate::plan::{Architecture, ModelShape, Phase, Precision, Step};
-use crate::run::{Outcome, RunResult};
-use crate::table::{Collective, Environment, Link, P2p, Provenance, Sample, Spec};
-use crate::trace::{FORMAT_VERSION, Trace, TraceMeta, operations};
+use crate::{Outcome, RunResult};
+use base::error::{Error, Result};
+use machine::hardware::{CollectiveCost, CostSource, LinkBasis, MemoryNeed, Target};
+use plan::{Architecture, ModelShape, Phase, Precision, Step};
+use table::{Collective, Environment, Link, P2p, Provenance, Sample, Spec};
+use trace::{FORMAT_VERSION, Trace, TraceMeta, operations};
 
 /// Simulates `spec` on a model and a target that are already at hand (`spec.model`, `spec.hardware`,
 /// `spec.stack` and `spec.set` are not looked at). One sample: but for skew nothing varies, and that
@@ -151,7 +151,7 @@ impl<'a> Replay<'a> {
         prefill: &Durations<'_>,
         mut durations: Durations<'_>,
         recorder: &mut Recorder,
-    ) -> (Vec<i64>, Option<crate::table::Overlap>) {
+    ) -> (Vec<i64>, Option<table::Overlap>) {
         let steps = self.spec.output_tokens.saturating_sub(1);
         let mut clock = Clock::default();
         Lanes::new(&self.plans.prefill).step(prefill, &mut clock, |event| recorder.add(0, &event));
@@ -193,7 +193,7 @@ impl<'a> Replay<'a> {
         prefill: &Durations<'_>,
         mut durations: Durations<'_>,
         recorder: &mut Recorder,
-    ) -> (Vec<i64>, Option<crate::table::Overlap>) {
+    ) -> (Vec<i64>, Option<table::Overlap>) {
         let steps = self.spec.output_tokens.saturating_sub(1);
         let (skew, seed) = (self.target.profile.skew, self.spec.seed);
         let clocks = vec![Clock::default(); self.spec.tp as usize];

@@ -7,8 +7,8 @@
 
 use super::cost::{Durations, Loads};
 use super::lanes::{Clock, Event, Wiring};
-use crate::machine::hardware::Skew;
-use crate::plan::{Lane, Plan};
+use machine::hardware::Skew;
+use plan::{Lane, Plan};
 
 /// No operation takes less than this multiple of its time without skew.
 const LEAST: f64 = 0.05;

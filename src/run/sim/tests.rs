@@ -7,11 +7,11 @@ use super::lanes::{Clock, Event, Lanes};
 use super::overlap::Overlap;
 use super::testing::{plan, shape_70b, shape_tiny, spec};
 use super::{Plans, predict, simulate};
-use crate::base::error::Error;
-use crate::machine::hardware::{CollectiveScale, Target};
-use crate::plan::{Architecture, Lane, ModelShape, OpId, Phase, Plan, ValueId};
-use crate::table::{Collective, Link, P2p, Provenance, Sample, Spec};
-use crate::trace::Trace;
+use base::error::Error;
+use machine::hardware::{CollectiveScale, Target};
+use plan::{Architecture, Lane, ModelShape, OpId, Phase, Plan, ValueId};
+use table::{Collective, Link, P2p, Provenance, Sample, Spec};
+use trace::Trace;
 
 const ARCHITECTURES: [&str; 12] = [
     "standard",

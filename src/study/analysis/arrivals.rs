@@ -3,7 +3,7 @@
 //! A collective moves data once its last rank is there; what the others spend in it before is waiting. Ranks recorded by
 //! separate profilers have clocks of their own, which the collectives tie together ([`super::clocks`]). Between two
 //! collectives a rank computes, and there ranks differ: lastingly (a rank's own speed) and from time to time (each
-//! operation's). The simulator draws both from normal distributions ([`crate::machine::hardware::Skew`]), and here the
+//! operation's). The simulator draws both from normal distributions ([`machine::hardware::Skew`]), and here the
 //! two standard deviations are estimated from what was measured.
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,9 +12,9 @@ use serde::Serialize;
 
 use super::clocks::Clocks;
 use super::matched::Matching;
-use crate::base::statistics::median;
-use crate::trace::overlap::{Class, Runs, Selection, us};
-use crate::trace::{Span, Trace};
+use base::statistics::median;
+use trace::overlap::{Class, Runs, Selection, us};
+use trace::{Span, Trace};
 
 /// Collectives of one name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -249,10 +249,12 @@ fn skew<'a>(groups: impl Iterator<Item = &'a Stretches>) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::hardware::Skew;
-    use crate::plan::{DType, Lane};
-    use crate::study::analysis::testing::{self, span, trace};
-    use crate::table::Spec;
+    use machine::hardware::Skew;
+    use plan::{DType, Lane};
+    use run::testing::simulated;
+    use table::Spec;
+    use table::testing::spec;
+    use trace::testing::{span, trace};
 
     /// Ranks of a simulated run differ as much as was asked for.
     #[test]
@@ -261,12 +263,11 @@ mod tests {
         // the longest has so many spans that they are gone through in several pieces
         for (skew, output_tokens) in [(none, 6), (none, 60), (some, 6), (some, 60)] {
             let (model, dtype) = ("llama-3-8b".into(), DType::F16);
-            let mut spec =
-                Spec { model, dtype, tp: 8, prompt_tokens: 1024, output_tokens, ..testing::spec() };
+            let mut spec = Spec { model, dtype, tp: 8, prompt_tokens: 1024, output_tokens, ..spec() };
             spec.set.insert("skew.rank_pct".into(), skew.rank_pct.to_string());
             spec.set.insert("skew.operation_pct".into(), skew.operation_pct.to_string());
-            let (simulated, _) = crate::desk::resimulate(&spec, None).unwrap();
-            let found = arrivals(&simulated, &Selection::default()).unwrap();
+            let of_spec = simulated(&spec);
+            let found = arrivals(&of_spec, &Selection::default()).unwrap();
             // eight ranks tell a deviation of their speeds to a quarter of it, thousands of operations theirs better
             assert!((found.rank_pct - skew.rank_pct).abs() <= 0.6 * skew.rank_pct + 0.01, "{found:?}");
             assert!(

@@ -8,9 +8,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use super::matched::Matching;
-use crate::base::statistics::{median, percentile};
-use crate::base::text::rank_label;
-use crate::trace::Trace;
+use base::statistics::{median, percentile};
+use base::text::rank_label;
+use trace::Trace;
 
 /// What the clocks of the ranks of a trace differ by.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -170,10 +170,10 @@ impl Clocks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Lane;
-    use crate::study::analysis::testing::{span, trace};
-    use crate::trace::overlap::{Selection, overlap};
-    use crate::trace::{ImportReport, Range, Span};
+    use plan::Lane;
+    use trace::overlap::{Selection, overlap};
+    use trace::testing::{span, trace};
+    use trace::{ImportReport, Range, Span};
 
     #[test]
     fn clocks_of_several_files_are_tied_by_the_ends_of_collectives() {

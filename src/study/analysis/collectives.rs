@@ -11,13 +11,13 @@ use super::clocks::Clocks;
 use super::matched::Matching;
 use super::names::over_layers;
 use super::report::{GroupRow, group};
-use crate::base::statistics::median;
-use crate::plan::Lane;
-use crate::table::overlap_pct;
-use crate::table::render::{Shown, Table};
-use crate::trace::overlap::intervals::{UnionBuilder, common_length, length};
-use crate::trace::overlap::{Class, Lanes, Runs, Tally, us};
-use crate::trace::{OperationInfo, ProcessGroup, algorithm, bus_factor};
+use base::statistics::median;
+use plan::Lane;
+use table::overlap_pct;
+use table::render::{Shown, Table};
+use trace::overlap::intervals::{UnionBuilder, common_length, length};
+use trace::overlap::{Class, Lanes, Runs, Tally, us};
+use trace::{OperationInfo, ProcessGroup, algorithm, bus_factor};
 
 /// Executions of one collective: of one kernel in one process group, with one message size and data type.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]

@@ -5,13 +5,13 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::{Error, Result};
-use crate::base::text::layer_list;
-use crate::base::words::words;
-use crate::plan::{Architecture, DType, LayerSet};
-use crate::table::Quality;
-use crate::table::render::{Shown, Table};
-use crate::table::{Provenance, Spec};
+use base::error::{Error, Result};
+use base::text::layer_list;
+use base::words::words;
+use plan::{Architecture, DType, LayerSet};
+use table::Quality;
+use table::render::{Shown, Table};
+use table::{Provenance, Spec};
 
 /// Version of what a stored conversion has.
 const VERSION: u32 = 1;
@@ -353,60 +353,11 @@ impl ConversionReport {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    /// A report of a model of four layers in which a set costs the square of its size, and a tenth more where it has
-    /// layer 0, and every layer gives a tenth of the speed.
-    pub(crate) fn report() -> ConversionReport {
-        let mut sets = alone(Conversion::Ladder, 4);
-        sets.extend(ordered(Conversion::Ladder, &[0.4, 0.1, 0.3, 0.2]));
-        sets.extend(comparators(Conversion::Ladder, 4, 2));
-        let quality = |kl: f64| Quality {
-            nll: 3.0 + kl,
-            perplexity: (3.0 + kl).exp(),
-            kl,
-            agreement: 1.0 / (1.0 + kl),
-            nll_ci95: None,
-            perplexity_ci95: None,
-            kl_ci95: Some([0.9 * kl, 1.1 * kl]),
-            agreement_ci95: None,
-        };
-        let point = |(at, chosen): (usize, Chosen)| {
-            let count = chosen.layers.len() as f64;
-            let architecture = chosen.conversion.of(&chosen.layers, 4);
-            ConversionPoint {
-                number: at + 1,
-                conversion: chosen.conversion,
-                series: chosen.series,
-                target_architecture: architecture.clone(),
-                architecture,
-                quality: quality(0.01 * count * count + 0.001 * f64::from(chosen.layers[0] == 0)),
-                layers: chosen.layers,
-                tokens_per_s: 100.0 + 10.0 * count,
-                tpot_ms: 1000.0 / (100.0 + 10.0 * count),
-                speedup: 1.0 + 0.1 * count,
-            }
-        };
-        ConversionReport {
-            version: VERSION,
-            model: "model".into(),
-            layers: 4,
-            text: "text.txt".into(),
-            context: 512,
-            tokens: 2048,
-            windows: 4,
-            predicted: 2044,
-            tp: 1,
-            dtype: DType::F32,
-            target: Spec::default(),
-            provenance: Origins { quality: Provenance::Measured, speed: Provenance::Simulated },
-            standard: Unconverted { quality: quality(0.0), tokens_per_s: 100.0, tpot_ms: 10.0 },
-            points: sets.into_iter().enumerate().map(point).collect(),
-        }
-    }
+    use crate::testing::conversion_report as report;
 
     #[test]
     fn layers_are_added_in_the_order_of_what_each_costs() {

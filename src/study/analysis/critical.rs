@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::plan::{Lane, Phase};
-use crate::trace::overlap::{Runs, StepKey, us};
-use crate::trace::{Span, Trace};
+use plan::{Lane, Phase};
+use trace::overlap::{Runs, StepKey, us};
+use trace::{Span, Trace};
 
 /// How the critical path came to a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
@@ -345,5 +345,4 @@ fn describe(trace: &Trace, sums: Sums, of_steps: u64) -> PathSummary {
 }
 
 #[cfg(test)]
-#[path = "critical_tests.rs"]
 mod tests;

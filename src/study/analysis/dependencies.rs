@@ -7,9 +7,9 @@
 use serde::Serialize;
 
 use super::critical::Why;
-use crate::plan::Lane;
-use crate::trace::overlap::StepKey;
-use crate::trace::{Span, Trace};
+use plan::Lane;
+use trace::overlap::StepKey;
+use trace::{Span, Trace};
 
 /// An edge to another span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -121,5 +121,4 @@ fn on_lane(trace: &Trace, at: usize, after: bool) -> Option<usize> {
 }
 
 #[cfg(test)]
-#[path = "dependencies_tests.rs"]
 mod tests;

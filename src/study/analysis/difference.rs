@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::table::Overlap;
+use table::Overlap;
 
 /// One run's decode phase less another's, by where it lies (ms of one sample, per rank, averaged over
 /// ranks). The parts sum to `decode_ms`.
@@ -47,7 +47,7 @@ impl Difference {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::Split;
+    use table::Split;
 
     fn overlap(work_ms: f64, contention_ms: f64, peer_wait_ms: f64, transfer_ms: f64) -> Overlap {
         let split = Split { work_ms, contention_ms, peer_wait_ms, transfer_ms };

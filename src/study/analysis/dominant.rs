@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::report::TraceReport;
-use crate::trace::Trace;
-use crate::trace::overlap::Selection;
+use trace::Trace;
+use trace::overlap::Selection;
 
 /// Least share of the time for work to be worth a word (0 to 1).
 const LEAST: f64 = 0.01;

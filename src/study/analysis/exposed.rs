@@ -4,10 +4,10 @@
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::table::render::{Shown, Table};
-use crate::trace::overlap::intervals::{Interval, difference};
-use crate::trace::overlap::{Class, Lanes, Runs, Selection, StepKey, us};
-use crate::trace::{Span, Trace};
+use table::render::{Shown, Table};
+use trace::overlap::intervals::{Interval, difference};
+use trace::overlap::{Class, Lanes, Runs, Selection, StepKey, us};
+use trace::{Span, Trace};
 
 /// How many stretches are told.
 const MOST: usize = 1_000;
@@ -173,8 +173,8 @@ fn told(runs: &Runs, rank: usize, mut groups: Vec<&[Bare]>) -> Vec<ExposedStretc
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Lane;
-    use crate::study::analysis::testing::{span, trace};
+    use plan::Lane;
+    use trace::testing::{span, trace};
 
     #[test]
     fn stretches_tell_what_was_exposed_and_what_waited() {

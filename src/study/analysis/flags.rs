@@ -1,7 +1,7 @@
 //! What looks wrong in a set of cells, whatever they are compared by.
 
 use super::compare::{Axis, Flag, Label, Matching, Pair, PooledCell};
-use crate::run::sim::LINK_WARNING;
+use run::sim::LINK_WARNING;
 
 /// Flags for these cells: higher TP slower than lower, `upper-bound` that P2P changes, and what the
 /// cells' own runs warned of.

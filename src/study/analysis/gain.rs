@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Axis, Comparison, Varied, compare};
-use crate::base::error::{Error, Result};
-use crate::base::natural::natural_order;
-use crate::machine::hardware::{CollectiveScale, LinkTable, Profile};
-use crate::plan::Architecture;
-use crate::run::{Shared, backend, emulated_link, sim};
-use crate::table::{Collective, Link, P2p, Provenance, Record, Spec, host};
+use base::error::{Error, Result};
+use base::natural::natural_order;
+use machine::hardware::{CollectiveScale, LinkTable, Profile};
+use plan::Architecture;
+use run::{Shared, backend, emulated_link, sim};
+use table::{Collective, Link, P2p, Provenance, Record, Spec, host};
 
 /// An architecture's tokens/s over those of `standard` on one link.
 #[derive(Clone, Debug)]
@@ -164,11 +164,11 @@ fn marks(tp: u32, bytes: f64, scale: CollectiveScale) -> Vec<GainMark> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::hardware::Target;
-    use crate::model::Model;
-    use crate::plan::DType;
-    use crate::study::analysis::testing::sim_record;
-    use crate::table::Backend;
+    use machine::hardware::Target;
+    use model::Model;
+    use plan::DType;
+    use table::Backend;
+    use table::testing::sim_record;
 
     fn simulated(architecture: &str, alpha_us: f64) -> Record {
         simulated_with(architecture, alpha_us, |_| ())

@@ -14,11 +14,11 @@ use rayon::prelude::*;
 use serde::{Serialize, Serializer};
 
 use super::noise::Noise;
-use crate::base::error::{Error, Result};
-use crate::base::natural::natural_order;
-use crate::base::statistics::{interval95, resample};
-use crate::table::render::{Shown, Table};
-use crate::table::{
+use base::error::{Error, Result};
+use base::natural::natural_order;
+use base::statistics::{interval95, resample};
+use table::render::{Shown, Table};
+use table::{
     CellRuns, MEASURES, Measure, Provenance, Record, Sample, Scope, Spec, host, measure, metrics,
 };
 
@@ -195,7 +195,7 @@ pub struct GateReport {
 }
 
 /// Holds runs against a baseline's. Runs of the baseline among them are the baseline's, and count only there. Costs
-/// [`RESAMPLES`](crate::base::statistics::RESAMPLES) draws of a cell's samples a side, cell and gate, cells side by side.
+/// [`RESAMPLES`](base::statistics::RESAMPLES) draws of a cell's samples a side, cell and gate, cells side by side.
 pub fn judge(
     (name, created): (&str, &str),
     baseline: &[Record],
@@ -423,5 +423,4 @@ pub fn gate_table(report: &GateReport) -> Table {
 }
 
 #[cfg(test)]
-#[path = "gate_tests.rs"]
 mod tests;

@@ -22,8 +22,8 @@
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::trace::overlap::intervals::{Interval, seek};
-use crate::trace::overlap::{Class, Lanes, Replays, Runs, us};
+use trace::overlap::intervals::{Interval, seek};
+use trace::overlap::{Class, Lanes, Replays, Runs, us};
 
 /// Idle time of one rank, by what it waited for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]

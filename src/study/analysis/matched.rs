@@ -13,10 +13,10 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::clocks::Clocks;
-use crate::base::statistics::median;
-use crate::plan::{Lane, Phase};
-use crate::trace::overlap::{Class, Runs, StepKey};
-use crate::trace::{ProcessGroup, Span, Trace};
+use base::statistics::median;
+use plan::{Lane, Phase};
+use trace::overlap::{Class, Runs, StepKey};
+use trace::{ProcessGroup, Span, Trace};
 
 /// All matched collectives of a trace, in order of time.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -308,5 +308,4 @@ fn mean(times: &[i64]) -> i64 {
 }
 
 #[cfg(test)]
-#[path = "matched_tests.rs"]
 mod tests;

@@ -2,8 +2,8 @@
 //!
 //! Everything here is pure: spans or records in, numbers out. Of a trace, [`trace_report()`] says all that
 //! `overlap` prints and [`critical_path()`] what each step's end waited for; both read the unions of
-//! each rank's lanes, which [`crate::trace::overlap`] makes. Of records, [`pareto()`] finds frontiers
-//! and [`compare()`] matched pairs with their intervals ([`crate::base::statistics`]); a [`RunTable`] lays
+//! each rank's lanes, which [`trace::overlap`] makes. Of records, [`pareto()`] finds frontiers
+//! and [`compare()`] matched pairs with their intervals ([`base::statistics`]); a [`RunTable`] lays
 //! records out for sorting, filtering ([`filter`]) and export.
 
 mod arrivals;
@@ -38,9 +38,6 @@ mod sets;
 mod side_by_side;
 mod steps;
 mod stragglers;
-#[cfg(test)]
-#[path = "../../trace/testing.rs"]
-pub(crate) mod testing;
 mod trainings;
 mod varied;
 
@@ -53,8 +50,6 @@ pub use compare::{
     benjamini_hochberg, compare, compared_rows, differences_table, first_equal, less_work, no_limit,
     pairs_table, slices, told_table,
 };
-#[cfg(test)]
-pub(crate) use conversion::tests::report as conversion_report;
 pub use conversion::{
     Chosen, Conversion, ConversionPoint, ConversionReport, Draws, Origins, SetSeries, Unconverted,
     alone, carried_over, comparators, extended, ordered,

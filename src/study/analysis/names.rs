@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use crate::plan::Lane;
-use crate::table::render::{Shown, Table};
-use crate::trace::overlap::{Cell, Class, Lanes, Runs, Selection, Tally, us};
-use crate::trace::{OperationInfo, Trace};
+use plan::Lane;
+use table::render::{Shown, Table};
+use trace::overlap::{Cell, Class, Lanes, Runs, Selection, Tally, us};
+use trace::{OperationInfo, Trace};
 
 /// Operations of one name: a kernel, or an operation of a plan in all of its layers.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -197,10 +197,10 @@ pub(super) fn over_layers(operation: &OperationInfo) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::analysis::testing::{span, trace};
-    use crate::study::analysis::trace_report;
-    use crate::trace::Span;
-    use crate::trace::overlap::StepKey;
+    use crate::analysis::trace_report;
+    use trace::Span;
+    use trace::overlap::StepKey;
+    use trace::testing::{span, trace};
 
     /// Two layers' `down` and a reduce of each rank, rank 1 slower.
     fn layered() -> Trace {

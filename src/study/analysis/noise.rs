@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Axis, Cells, Comparison, ComparisonReport};
-use crate::base::statistics::median;
-use crate::base::text::counted;
-use crate::table::{CellRuns, Provenance, Record, Spec, host, limit};
+use base::statistics::median;
+use base::text::counted;
+use table::{CellRuns, Provenance, Record, Spec, host, limit};
 
 /// `upper-bound` does the work of `standard` without its communication: what it is slower by is noise, and from this
 /// share of the throughput on it is reported.

@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 
 use super::names::over_layers;
-use crate::plan::Lane;
-use crate::trace::overlap::intervals::{Coverage, union};
-use crate::trace::overlap::{Class, Exposure, StepKey, us};
-use crate::trace::{OperationInfo, Span, Trace};
+use plan::Lane;
+use trace::overlap::intervals::{Coverage, union};
+use trace::overlap::{Class, Exposure, StepKey, us};
+use trace::{OperationInfo, Span, Trace};
 
 /// What a group of operations took in one of the runs (us a rank, averaged over ranks).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -329,5 +329,4 @@ fn families(rows: &[Row]) -> Vec<Family> {
 }
 
 #[cfg(test)]
-#[path = "operations_tests.rs"]
 mod tests;

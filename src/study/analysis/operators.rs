@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::trace::Span;
-use crate::trace::overlap::{Cell, Lanes, Runs, Tally, us};
+use trace::Span;
+use trace::overlap::{Cell, Lanes, Runs, Tally, us};
 
 /// The row of work launched before the recording, or by a call that is not in it.
 const UNKNOWN: &str = "(launch not recorded)";

@@ -5,14 +5,12 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use serde::Deserialize;
 
-use super::testing::{span, trace};
 use super::{steps, trace_report};
-use crate::plan::{Lane, Phase};
-use crate::trace::overlap::intervals::clip;
-use crate::trace::overlap::{
-    Nanoseconds, Selection, decode_overlap, exposed_intervals, origin_ns, overlap,
-};
-use crate::trace::{Span, Trace};
+use plan::{Lane, Phase};
+use trace::overlap::intervals::clip;
+use trace::overlap::{Nanoseconds, Selection, decode_overlap, exposed_intervals, origin_ns, overlap};
+use trace::testing::{span, trace};
+use trace::{Span, Trace};
 
 /// A case file: what happened, what is looked at, what must come out.
 #[derive(Deserialize)]
@@ -72,7 +70,7 @@ struct Expected {
 
 #[test]
 fn cases_on_paper() {
-    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/overlap");
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/overlap");
     let mut files: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|f| f.unwrap().path()).collect();
     files.sort();
     assert!(files.len() >= 10, "cases are missing from {}", dir.display());
@@ -317,7 +315,7 @@ proptest! {
     #[test]
     fn collectives_kinds_and_layers_are_the_breakdown_grouped_otherwise(trace in mixed()) {
         let report = trace_report(&trace, &Selection::default());
-        let sum = |rows: &[crate::study::analysis::GroupRow]| rows.iter().map(|r| r.exposed_us).sum::<f64>();
+        let sum = |rows: &[crate::analysis::GroupRow]| rows.iter().map(|r| r.exposed_us).sum::<f64>();
         let exposed: f64 = report.overlap.breakdown.iter().map(|r| r.exposed_us).sum();
         let layers: f64 = report.layers.iter().map(|r| r.exposed_us).sum();
         let collectives = report.collectives.iter().map(|row| row.executed.exposed_us).sum();

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use crate::machine::hardware::Profile;
-use crate::table::render::{Shown, Table};
-use crate::trace::overlap::{Class, Runs, us};
-use crate::trace::{OperationInfo, Product};
+use machine::hardware::Profile;
+use table::render::{Shown, Table};
+use trace::overlap::{Class, Runs, us};
+use trace::{OperationInfo, Product};
 
 /// Calls of one operator with operands of one shape and data type. Kernels count that the operator launched itself, not
 /// through another one, and whole where a selection cuts them.
@@ -255,5 +255,4 @@ pub fn products_table(rows: &[ProductRow]) -> Table {
 }
 
 #[cfg(test)]
-#[path = "products_tests.rs"]
 mod tests;

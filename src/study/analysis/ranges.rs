@@ -9,11 +9,9 @@ use std::collections::{HashMap, HashSet};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use crate::trace::overlap::intervals::{
-    Coverage, Interval, clip, common_length, difference, length, union,
-};
-use crate::trace::overlap::{Lanes, LanesBuilder, Runs, us};
-use crate::trace::{LaunchSite, Range};
+use trace::overlap::intervals::{Coverage, Interval, clip, common_length, difference, length, union};
+use trace::overlap::{Lanes, LanesBuilder, Runs, us};
+use trace::{LaunchSite, Range};
 
 /// Device time of ranges of one name, or of one layer. Times a rank, averaged over ranks (us).
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -274,5 +272,4 @@ pub fn layer_of(name: &str) -> Option<u32> {
 }
 
 #[cfg(test)]
-#[path = "ranges_tests.rs"]
 mod tests;

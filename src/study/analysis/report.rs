@@ -14,8 +14,8 @@ use super::products::Products;
 use super::ranges::{self, RangeRow};
 use super::steps::{self, StepSummary};
 use super::stragglers::{Stragglers, stragglers};
-use crate::trace::overlap::{Cell, Lanes, OverlapReport, Runs, Selection, Tally, summarise, us};
-use crate::trace::{ImportReport, Trace};
+use trace::overlap::{Cell, Lanes, OverlapReport, Runs, Selection, Tally, summarise, us};
+use trace::{ImportReport, Trace};
 
 /// All that is known of the selected part of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::plan::Architecture;
-use crate::table::{Collective, P2p, Record, Spec, aggregate};
+use plan::Architecture;
+use table::{Collective, P2p, Record, Spec, aggregate};
 
 /// Cells that are comparable.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,8 +108,8 @@ fn name(record: &Record, with_link: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::analysis::testing::{record, sim_record};
-    use crate::table::Link;
+    use table::Link;
+    use table::testing::{record, sim_record};
 
     #[test]
     fn cells_of_one_grid_are_one_set_and_other_models_another() {

@@ -2,8 +2,8 @@
 //! throughputs, and what speaks against comparing them.
 
 use super::compare::{Pair, PooledCell, parts};
-use crate::base::error::{Error, Result};
-use crate::table::{CellRuns, MEASURES, Measure, Provenance, Record, host, recorder};
+use base::error::{Error, Result};
+use table::{CellRuns, MEASURES, Measure, Provenance, Record, host, recorder};
 
 /// Two runs beside one another: what differs, their numbers, the ratio.
 #[derive(Clone, Debug, PartialEq)]
@@ -136,11 +136,11 @@ fn warnings(a: &Record, b: &Record, differences: &[(&str, String, String)]) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::analysis::testing::{record, sim_record};
+    use table::testing::{record, sim_record};
 
     #[test]
     fn one_difference_and_paired_rounds_give_an_interval() {
-        let ladder = |s: &mut crate::table::Spec| s.architecture = "ladder".parse().unwrap();
+        let ladder = |s: &mut table::Spec| s.architecture = "ladder".parse().unwrap();
         let rounds = |round: u32| [(1.0, 2.0 + 0.01 * f64::from(round)), (1.0, 2.0), (1.0, 2.02)];
         let mut records: Vec<Record> =
             (0..3).map(|i| record(&format!("a{i}"), |_| (), i, &rounds(i))).collect();
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_compared_says_so() {
-        let other = |s: &mut crate::table::Spec| (s.tp, s.batch) = (4, 8);
+        let other = |s: &mut table::Spec| (s.tp, s.batch) = (4, 8);
         let records = [record("a", |_| (), 0, &[(1.0, 2.0)]), sim_record("b", other, 1.0, 1.0)];
         let both = side_by_side(&records, 0, 1).unwrap();
         let told = both.warnings.join("\n");

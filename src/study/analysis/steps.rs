@@ -5,11 +5,11 @@ use serde::Serialize;
 
 use super::clocks::{Clocks, clocks};
 use super::ranges::{around, outer};
-use crate::plan::Phase;
-use crate::table::overlap_pct;
-use crate::trace::import::{StepName, step_name};
-use crate::trace::overlap::{Lanes, Nanoseconds, Run, Runs, Selection, StepKey, us};
-use crate::trace::{NO_STEP, Trace};
+use plan::Phase;
+use table::overlap_pct;
+use trace::import::{StepName, step_name};
+use trace::overlap::{Lanes, Nanoseconds, Run, Runs, Selection, StepKey, us};
+use trace::{NO_STEP, Trace};
 
 /// A prefill or a decode step of one sample.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]

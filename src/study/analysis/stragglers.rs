@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use super::clocks::Clocks;
 use super::matched::{Arrived, MatchedCollective, Matching};
-use crate::base::statistics::median;
-use crate::trace::Span;
-use crate::trace::overlap::{Runs, us};
+use base::statistics::median;
+use trace::Span;
+use trace::overlap::{Runs, us};
 
 /// A collective at which the ranks did not arrive together.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -194,5 +194,4 @@ impl Sums {
 }
 
 #[cfg(test)]
-#[path = "stragglers_tests.rs"]
 mod tests;

@@ -4,10 +4,10 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::base::error::{Error, Result};
-use crate::base::statistics::{interval_of_few, mean};
-use crate::plan::Architecture;
-use crate::table::{Curve, TrainingSpec};
+use base::error::{Error, Result};
+use base::statistics::{interval_of_few, mean};
+use plan::Architecture;
+use table::{Curve, TrainingSpec};
 
 /// What the held-out text lost at one step: over seeds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -129,7 +129,7 @@ fn curve(architecture: &Architecture, seeds: &[&Curve]) -> ArchitectureCurve {
     let looks: Vec<_> = seeds.iter().map(|one| one.held_out()).collect();
     let steps = looks.first().into_iter().flatten().map(|(step, _)| *step);
     let at = |step: u32| -> Option<CurvePoint> {
-        let of = |look: &Vec<(u32, crate::table::HeldOut)>| {
+        let of = |look: &Vec<(u32, table::HeldOut)>| {
             look.iter().find(|(known, _)| *known == step).map(|(_, lost)| lost.nll)
         };
         let values: Option<Vec<f64>> = looks.iter().map(of).collect();
@@ -205,7 +205,7 @@ impl ComparedTrainings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::analysis::testing::trained;
+    use table::testing::trained;
 
     #[test]
     fn curves_are_means_over_seeds_and_sets_hold_what_differs_in_nothing_else() {

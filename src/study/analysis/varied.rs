@@ -4,8 +4,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::compare::Axis;
-use crate::table::options::{self, OPTIONS, OptionEntry};
-use crate::table::{P2p, Record, Spec, VARIANTS};
+use table::options::{self, OPTIONS, OptionEntry};
+use table::{P2p, Record, Spec, VARIANTS};
 
 /// What is said of all cells in any case; other options where they are not at their defaults.
 const ALWAYS: [&str; 6] = ["model", "dtype", "tp", "batch", "prompt_tokens", "output_tokens"];
@@ -209,8 +209,8 @@ impl Axis {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::analysis::testing::sim_record;
-    use crate::table::{Collective, Link};
+    use table::testing::sim_record;
+    use table::{Collective, Link};
 
     #[test]
     fn a_narrow_column_says_first_what_rows_differ_in() {

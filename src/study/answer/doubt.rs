@@ -1,12 +1,12 @@
 //! Whether the machine was too busy for its numbers to be believed, in a sentence: the signs of
-//! [noise](crate::study::analysis) in the runs of one provenance and machine.
+//! [noise](crate::analysis) in the runs of one provenance and machine.
 //!
 //! Predictions know no neighbours, and are never doubted.
 
 use super::question::Question;
-use crate::base::text::counted;
-use crate::study::analysis::{Varied, overload, slow_limits, wide_rounds};
-use crate::table::{CellRuns, Provenance, Record};
+use crate::analysis::{Varied, overload, slow_limits, wide_rounds};
+use base::text::counted;
+use table::{CellRuns, Provenance, Record};
 
 /// Why these runs of one provenance and machine cannot be believed, in a sentence; `None` where nothing says so.
 pub(super) fn doubt(records: &[Record], varied: &Varied, question: Option<&Question>) -> Option<String> {

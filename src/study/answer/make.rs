@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use super::doubt::doubt;
 use super::quality::quality;
 use super::question::{MOST_NAMED, Question};
-use crate::base::text::counted;
-use crate::study::analysis::{Axis, Cells, Flag, Varied};
-use crate::table::render::Table;
-use crate::table::{Link, P2p, Provenance, Record, Status, aggregate, host};
+use crate::analysis::{Axis, Cells, Flag, Varied};
+use base::text::counted;
+use table::render::Table;
+use table::{Link, P2p, Provenance, Record, Status, aggregate, host};
 
 /// Runs that are answered in sentences, at most: a larger grid is for comparisons and the report.
 pub const MOST_RUNS: usize = 10_000;

@@ -2,7 +2,7 @@
 //! speed alone would be half of one.
 
 use super::question::Question;
-use crate::table::{Record, RunQuality};
+use table::{Record, RunQuality};
 
 /// How far what is fastest is from `standard` on the text that these runs' models were evaluated on; or that nobody
 /// looked. `None` where nothing is faster than `standard`.

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::base::statistics::median;
-use crate::base::text::counted;
-use crate::study::analysis::{
+use crate::analysis::{
     Axis, Comparison, ComparisonReport, LEAST_DIFFERENCE, TOO_CLOSE, Varied, Verdict, beaten_limit,
     is_too_close, less_work,
 };
-use crate::table::render::{Shown, Table};
-use crate::table::{P2p, Provenance};
+use base::statistics::median;
+use base::text::counted;
+use table::render::{Shown, Table};
+use table::{P2p, Provenance};
 
 /// Rows of the table; the sentences are about all of them.
 const MOST_ROWS: usize = 12;

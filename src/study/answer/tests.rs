@@ -3,11 +3,11 @@
 use serde_json::json;
 
 use super::*;
-use crate::plan::Architecture;
-use crate::plan::LayerSet;
-use crate::study::analysis::testing::{evaluated, record, sim_record};
-use crate::table::render::Sourced;
-use crate::table::{Collective, Link, P2p, Record, Spec, Status};
+use plan::Architecture;
+use plan::LayerSet;
+use table::render::Sourced;
+use table::testing::{evaluated, record, sim_record};
+use table::{Collective, Link, P2p, Record, Spec, Status};
 
 const LADDER: Architecture = Architecture::Ladder(LayerSet::All);
 

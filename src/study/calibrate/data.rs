@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use crate::base::error::Result;
-use crate::base::input::InputKind;
-use crate::base::statistics::median;
-use crate::plan::DType;
-use crate::study::rows::{Row, Sheet};
-use crate::table::{Backend, Collective, P2p, Record, Spec};
+use crate::rows::{Row, Sheet};
+use base::error::Result;
+use base::input::InputKind;
+use base::statistics::median;
+use plan::DType;
+use table::{Backend, Collective, P2p, Record, Spec};
 
 /// One measured run, as the fit needs it: its cell and its latencies.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,7 +81,7 @@ pub fn of_records(records: &[Record]) -> Vec<Point> {
         .filter(|record| record.is_finished() && !record.spec.backend.is_simulated())
         .filter_map(|record| {
             let metrics = record.metrics.as_ref()?;
-            let of = |get: fn(&crate::table::Sample) -> f64| {
+            let of = |get: fn(&table::Sample) -> f64| {
                 median(&record.samples.iter().map(get).collect::<Vec<_>>()).map(|ms| ms / 1e3)
             };
             Some(Point {

@@ -7,11 +7,11 @@ use rayon::prelude::*;
 
 use super::data::Point;
 use super::parameters::{PARAMETERS, Parameter, State};
-use crate::base::error::{Error, Result};
-use crate::machine::hardware::Target;
-use crate::plan::ModelShape;
-use crate::run::Shared;
-use crate::run::sim::{Plans, Prediction, predict};
+use base::error::{Error, Result};
+use machine::hardware::Target;
+use plan::ModelShape;
+use run::Shared;
+use run::sim::{Plans, Prediction, predict};
 
 /// Prefill runs are short and single: their residuals count half.
 const PREFILL_WEIGHT: f64 = 0.5;

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::AllReduces;
-use crate::base::error::{Error, Result};
-use crate::base::input::InputKind;
-use crate::base::statistics::median;
-use crate::base::text::counted;
-use crate::trace::kind_of;
+use base::error::{Error, Result};
+use base::input::InputKind;
+use base::statistics::median;
+use base::text::counted;
+use trace::kind_of;
 
 /// All-reduces over one number of ranks, and what to keep in mind about them.
 pub type Inspected = (AllReduces, Option<String>);

@@ -1,7 +1,7 @@
 //! The constants that may be fit: each with a unit, a meaning, and bounds from physics. None belongs to
 //! a data point or to a batch size.
 
-use crate::machine::hardware::{LargeMessages, LinkPoint, Target};
+use machine::hardware::{LargeMessages, LinkPoint, Target};
 
 /// A constant that may be fitted, with what physics says of it.
 #[derive(Clone, Copy, Debug)]

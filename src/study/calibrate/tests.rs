@@ -2,9 +2,9 @@
 
 use super::data::parse;
 use super::*;
-use crate::machine::hardware::{Profile, Stack, Target};
-use crate::model::Model;
-use crate::run::sim::{Plans, predict};
+use machine::hardware::{Profile, Stack, Target};
+use model::Model;
+use run::sim::{Plans, predict};
 
 const HEADER: &str =
     "model,architecture,tp,batch,p2p,prompt_tokens,output_tokens,tokens_per_s,decode_s,prefill_s";

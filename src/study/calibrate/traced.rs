@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::AllReduces;
-use crate::base::error::{Error, Result};
-use crate::base::statistics::median;
-use crate::plan::Architecture;
-use crate::study::analysis::{Clocks, Matching};
-use crate::table::{Collective, P2p, Provenance, Spec};
-use crate::trace::Trace;
+use crate::analysis::{Clocks, Matching};
+use base::error::{Error, Result};
+use base::statistics::median;
+use plan::Architecture;
+use table::{Collective, P2p, Provenance, Spec};
+use trace::Trace;
 
 /// The all-reduces of a trace: of each message the median of what it took from the last rank's arrival to the end.
 /// `message_bytes` is the message of a trace that another engine wrote and that does not say it, `p2p` how its GPUs talked. A pass over the spans.
@@ -168,5 +168,4 @@ fn of_others(name: &str, trace: &Trace, message_bytes: Option<u64>) -> Result<(u
 }
 
 #[cfg(test)]
-#[path = "traced_tests.rs"]
 mod tests;

@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::data::Point;
 use super::fit::{fit, prepare};
-use crate::base::error::Result;
-use crate::machine::hardware::Target;
-use crate::plan::Architecture;
+use base::error::Result;
+use machine::hardware::Target;
+use plan::Architecture;
 
 /// A prediction against the measurement of one point.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -102,7 +102,7 @@ pub fn residuals(points: &[&Point], target: &Target) -> Result<Vec<Residual>> {
 pub fn errors(residuals: &[Residual]) -> Option<Errors> {
     let mean = |of: fn(&Residual) -> Option<f64>| {
         let values: Vec<f64> = residuals.iter().filter_map(of).map(f64::abs).collect();
-        crate::base::statistics::mean(&values)
+        base::statistics::mean(&values)
     };
     Some(Errors {
         points: residuals.len(),

@@ -4,9 +4,9 @@
 use super::layout::{Entry, Key};
 use super::options::Options;
 use super::style::{Looks, PLAIN};
-use crate::base::error::Error;
-use crate::base::words::Words as _;
-use crate::table::Provenance;
+use base::error::Error;
+use base::words::Words as _;
+use table::Provenance;
 
 /// Charts in one figure; with more of them nobody finds anything.
 pub(super) const MOST_CHARTS: usize = 16;

@@ -1,5 +1,5 @@
 //! The comparison figure: the speed-up of each matched pair with its interval, and a line at 1; from
-//! [`crate::study::analysis::compare()`].
+//! [`crate::analysis::compare()`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +12,10 @@ use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Text};
 use super::style::{INK, Look, PLAIN, Sizes, look, looks};
 use super::too_narrow;
-use crate::base::error::{Error, Result};
-use crate::base::text::counted;
-use crate::plan::Architecture;
-use crate::study::analysis::{Comparison, ComparisonReport};
+use crate::analysis::{Comparison, ComparisonReport};
+use base::error::{Error, Result};
+use base::text::counted;
+use plan::Architecture;
 
 /// Pairs in one figure; more are left out, and the figure says so.
 const MOST_PAIRS: usize = 60;

@@ -8,8 +8,8 @@ use super::options::{Options, POINTS};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Scene, Tip};
 use super::style::{Look, Sizes, look};
-use crate::base::error::{Error, Result};
-use crate::study::analysis::{Conversion, ConversionReport, Draws, SetSeries};
+use crate::analysis::{Conversion, ConversionReport, Draws, SetSeries};
+use base::error::{Error, Result};
 
 /// The series of the figure in the order of its legend, which is that of drawing: the paper's choice lies on top. Each
 /// has a colour and a marker of its own.
@@ -91,7 +91,7 @@ fn drawn(report: &ConversionReport) -> Vec<Drawn> {
                 SetSeries::Random => report.draws(conversion).iter().map(of_draws).collect(),
                 _ => {
                     let points = report.series(conversion, series).into_iter();
-                    let of = |point: &crate::study::analysis::ConversionPoint| {
+                    let of = |point: &crate::analysis::ConversionPoint| {
                         let text = format!(
                             "point {}: {}, KL {:.4}, {:.3}x",
                             point.number, point.architecture, point.quality.kl, point.speedup

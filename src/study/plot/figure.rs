@@ -9,8 +9,8 @@ use super::png::{self, Pixels};
 use super::provenance::{ProvenanceSummary, Writer, without_places};
 use super::scene::{Scene, Shape};
 use super::svg::{Place, svg};
-use crate::base::atomic;
-use crate::base::error::{Error, Result};
+use base::atomic;
+use base::error::{Error, Result};
 
 /// A figure, laid out.
 #[derive(Clone, Debug, PartialEq)]

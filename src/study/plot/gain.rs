@@ -12,9 +12,9 @@ use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Point, Scene, Text, Tip};
 use super::style::{GREY, Looks, Sizes, looks};
 use super::{MOST_CHARTS, series_legend, too_many};
-use crate::base::error::{Error, Result};
-use crate::plan::Architecture;
-use crate::study::analysis::{GainGroup, GainPoint};
+use crate::analysis::{GainGroup, GainPoint};
+use base::error::{Error, Result};
+use plan::Architecture;
 
 /// Lays out the gain figure, a chart for each group. Fails where there is no group, where there are more than a
 /// figure can show, and where the page is too small.

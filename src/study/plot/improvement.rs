@@ -1,5 +1,5 @@
 //! The improvement figure: how much more tokens/s an architecture has than standard, in percent, with
-//! the intervals of the paired ratios ([`crate::study::analysis::compare()`]). Bars over batch, or over models
+//! the intervals of the paired ratios ([`crate::analysis::compare()`]). Bars over batch, or over models
 //! where several sets differ in the model alone; a column of charts a TP, a row a P2P setting.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,10 +13,10 @@ use super::provenance::ProvenanceSummary;
 use super::scene::Area;
 use super::style::{Looks, Sizes, looks};
 use super::{MOST_CHARTS, group_note, too_many};
-use crate::base::error::{Error, Result};
-use crate::plan::Architecture;
-use crate::study::analysis::{CellSet, Comparison, ComparisonReport};
-use crate::table::{P2p, Record};
+use crate::analysis::{CellSet, Comparison, ComparisonReport};
+use base::error::{Error, Result};
+use plan::Architecture;
+use table::{P2p, Record};
 
 /// One chart: its TP, P2P, and batch where models stand below the bars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

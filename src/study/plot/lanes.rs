@@ -7,11 +7,11 @@ use super::font;
 use super::layout::{Entry, Key, bar};
 use super::scene::{Align, Area, Color, Scene, Text};
 use super::style::{INK, Sizes, VERMILION, WHITE};
-use crate::base::text::rank_label;
-use crate::plan::Lane;
-use crate::trace::overlap::exposed_intervals;
-use crate::trace::overlap::intervals::clip;
-use crate::trace::{Span, Trace};
+use base::text::rank_label;
+use plan::Lane;
+use trace::overlap::exposed_intervals;
+use trace::overlap::intervals::clip;
+use trace::{Span, Trace};
 
 /// What is drawn in the same colour and hatch: every pair of them differs in grey, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::options::{Options, POINTS};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Scene, Text, wrap};
 use super::style::{GREY, INK, Look, Sizes};
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// How an entry of the legend is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]

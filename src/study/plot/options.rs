@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// Typographic points of an inch, the unit in which scenes are laid out.
 pub const POINTS: f64 = 72.0;

@@ -1,5 +1,5 @@
 //! The overlap figure: the same layers of one decode step of two runs under one another, on the same
-//! scale, with what of communication was exposed; from [`crate::trace::overlap::overlap()`]. Standard over
+//! scale, with what of communication was exposed; from [`trace::overlap::overlap()`]. Standard over
 //! ladder shows what hiding all-reduces gains.
 
 use std::collections::BTreeSet;
@@ -13,12 +13,12 @@ use super::options::Options;
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Text};
 use super::style::{GREY, INK, Sizes};
-use crate::base::error::{Error, Result};
-use crate::base::text::rank_label;
-use crate::plan::{Lane, Phase};
-use crate::study::analysis::{self, Varied};
-use crate::trace::overlap::{Selection, origin_ns, overlap};
-use crate::trace::{Span, Trace};
+use crate::analysis::{self, Varied};
+use base::error::{Error, Result};
+use base::text::rank_label;
+use plan::{Lane, Phase};
+use trace::overlap::{Selection, origin_ns, overlap};
+use trace::{Span, Trace};
 
 /// Which part of the traces is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
 //! The P2P figure: tokens/s with P2P on beside off, by architecture and TP, a chart a batch, and what
-//! switching it off costs; of one set of comparable cells ([`crate::study::analysis::comparable`]).
+//! switching it off costs; of one set of comparable cells ([`crate::analysis::comparable`]).
 
 use super::axis::Axis;
 use super::bars::{self, Bar, Group};
@@ -9,9 +9,9 @@ use super::options::{Options, POINTS};
 use super::provenance::ProvenanceSummary;
 use super::style::{GREY, Looks, looks};
 use super::{MOST_CHARTS, group_note, too_many};
-use crate::base::error::{Error, Result};
-use crate::study::analysis::CellSet;
-use crate::table::{P2p, Record};
+use crate::analysis::CellSet;
+use base::error::{Error, Result};
+use table::{P2p, Record};
 
 /// Hatch of bars without P2P.
 const OFF: usize = 1;

@@ -1,5 +1,5 @@
 //! The Pareto figure: completion latency against throughput per GPU, or what else is on the axes, a panel a group of comparable
-//! runs, a frontier a line for each architecture and P2P setting; from [`crate::study::analysis::pareto()`].
+//! runs, a frontier a line for each architecture and P2P setting; from [`crate::analysis::pareto()`].
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Color, Point, Scene, Text, Tip};
 use super::style::{GREY, INK, Look, Looks, Marker, PLAIN, Sizes, faded, looks};
 use super::{group_note, series_legend};
-use crate::base::error::{Error, Result};
-use crate::base::natural::natural_order;
-use crate::plan::Architecture;
-use crate::study::analysis::{Axes, OverlayPoint, ParetoPoint, YAxis, frontier_on, told_apart};
-use crate::table::{Measure, P2p};
+use crate::analysis::{Axes, OverlayPoint, ParetoPoint, YAxis, frontier_on, told_apart};
+use base::error::{Error, Result};
+use base::natural::natural_order;
+use plan::Architecture;
+use table::{Measure, P2p};
 
 /// Panels in one figure; with more of them nobody finds anything.
 const MOST_PANELS: usize = 12;
@@ -26,7 +26,7 @@ const MOST_TIPS: usize = 600;
 /// What a Pareto figure shows.
 #[derive(Clone, Debug, Default)]
 pub struct ParetoData<'a> {
-    /// The cells that the frontiers are of, as [`crate::study::analysis::pareto_on()`] gives them for these axes.
+    /// The cells that the frontiers are of, as [`crate::analysis::pareto_on()`] gives them for these axes.
     pub points: &'a [ParetoPoint],
     /// What is on the axes.
     pub axes: Axes,

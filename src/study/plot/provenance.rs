@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::style;
-use crate::base::text::{counted, shell_command};
-use crate::machine::environment::binary_hash;
-use crate::run::sim::LINK_WARNING;
-use crate::table::{Environment, Provenance, Record, Spec};
-use crate::trace::Trace;
+use base::text::{counted, shell_command};
+use machine::environment::binary_hash;
+use run::sim::LINK_WARNING;
+use table::{Environment, Provenance, Record, Spec};
+use trace::Trace;
 
 /// Values beyond which a list says only how many there are.
 const LISTED: usize = 3;
@@ -89,7 +89,7 @@ pub(super) fn without_places(text: &str) -> String {
 
 impl ProvenanceSummary {
     /// Where the numbers of these runs come from. Rows of batches tell their commit only where they have
-    /// their environment (see [`crate::lab::store::Store::complete`]).
+    /// their environment (see [`lab::store::Store::complete`]).
     pub fn of_records<'a>(records: impl IntoIterator<Item = &'a Record>) -> Self {
         let mut provenance = Self::default();
         for record in records {
@@ -266,7 +266,7 @@ mod tests {
     }
 
     use super::*;
-    use crate::study::analysis::testing::{record, sim_record};
+    use table::testing::{record, sim_record};
 
     #[test]
     fn an_extrapolated_link_stands_under_the_figure() {

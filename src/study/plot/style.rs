@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 
 use super::scene::{Color, Point};
-use crate::plan::{Architecture, LayerSet};
-use crate::table::Provenance;
+use plan::{Architecture, LayerSet};
+use table::Provenance;
 
 /// The colour of text and axes.
 pub const INK: Color = (30, 30, 30);

@@ -21,7 +21,7 @@ use super::font::{self, Glyph};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Color, Point, Scene, Shape, Text};
 use super::style::{GREY, GRID, INK, WHITE, unfaded};
-use crate::base::text::escape;
+use base::text::escape;
 
 /// Units of the backend in a point.
 const FINE: f64 = 100.0;

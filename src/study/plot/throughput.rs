@@ -1,5 +1,5 @@
 //! The throughput figure: tokens/s over TP, a line for each architecture and P2P setting, a chart a
-//! batch; of one set of comparable cells ([`crate::study::analysis::comparable`]).
+//! batch; of one set of comparable cells ([`crate::analysis::comparable`]).
 
 use super::axis::{self, Axis};
 use super::figure::Figure;
@@ -9,9 +9,9 @@ use super::provenance::ProvenanceSummary;
 use super::scene::{Align, Area, Point, Scene, Text, Tip};
 use super::style::{Looks, Sizes, looks};
 use super::{MOST_CHARTS, group_note, series_legend, too_many};
-use crate::base::error::{Error, Result};
-use crate::study::analysis::CellSet;
-use crate::table::{P2p, Record};
+use crate::analysis::CellSet;
+use base::error::{Error, Result};
+use table::{P2p, Record};
 
 /// Lays out the throughput figure of a set of comparable cells.
 ///

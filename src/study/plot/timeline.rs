@@ -1,5 +1,5 @@
 //! The timeline figure: what each rank's lanes did in a window of a trace, or of several under one another,
-//! with exposed communication marked under the comm lane; from [`crate::trace::overlap::overlap()`].
+//! with exposed communication marked under the comm lane; from [`trace::overlap::overlap()`].
 
 use std::path::Path;
 
@@ -12,9 +12,9 @@ use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Text};
 use super::style::{GREY, Sizes};
 use super::too_narrow;
-use crate::base::error::{Error, Result};
-use crate::trace::Trace;
-use crate::trace::overlap::{Selection, origin_ns, overlap};
+use base::error::{Error, Result};
+use trace::Trace;
+use trace::overlap::{Selection, origin_ns, overlap};
 
 /// Ranks drawn in one figure, those that did the same counted once; more are left out, and the figure says so.
 const MOST_RANKS: usize = 16;

@@ -7,10 +7,10 @@ use super::options::{Options, POINTS};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Scene, Tip};
 use super::style::{Looks, Sizes, looks};
-use crate::base::error::{Error, Result};
-use crate::base::text::counted;
-use crate::study::analysis::{ArchitectureCurve, TrainingSet};
-use crate::table::Provenance;
+use crate::analysis::{ArchitectureCurve, TrainingSet};
+use base::error::{Error, Result};
+use base::text::counted;
+use table::Provenance;
 
 /// Of what the points are; what is told of a training's end is of more.
 const LOOKS: &str =

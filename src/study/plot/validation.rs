@@ -7,10 +7,10 @@ use super::options::{Options, POINTS};
 use super::provenance::ProvenanceSummary;
 use super::scene::{Area, Scene, Tip};
 use super::style::{GREY, Look, Sizes, look};
-use crate::base::error::{Error, Result};
-use crate::base::text::counted;
-use crate::study::validate::{Measure, Score};
-use crate::table::Provenance;
+use crate::validate::{Measure, Score};
+use base::error::{Error, Result};
+use base::text::counted;
+use table::Provenance;
 
 /// Lays out the errors of all numbers of these sets, in the order of their rows. Fails where there is no number, and
 /// where the page is too small.
@@ -106,7 +106,7 @@ fn draw_chart(scene: &mut Scene, cell: Area, score: &Score, y: Axis, sizes: &Siz
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::validate::{DataSet, Overrides};
+    use crate::validate::{DataSet, Overrides};
 
     #[test]
     fn every_number_has_a_tip_with_its_error() {

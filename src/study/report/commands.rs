@@ -2,11 +2,11 @@
 //! choose one set of cells among the others.
 
 use super::page::Report;
-use crate::base::text::shell_command;
-use crate::study::analysis::CellSet;
-use crate::study::analysis::filter::{Operator, Term, Test};
-use crate::table::options::{OPTIONS, value};
-use crate::table::{Record, host};
+use crate::analysis::CellSet;
+use crate::analysis::filter::{Operator, Term, Test};
+use base::text::shell_command;
+use table::options::{OPTIONS, value};
+use table::{Record, host};
 
 /// Commands about the runs of a report, or of one set of them.
 #[derive(Clone, Debug)]

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::base::text::escape;
-use crate::table::render::Table;
+use base::text::escape;
+use table::render::Table;
 
 /// A document under construction.
 #[derive(Clone, Debug, Default)]

@@ -3,7 +3,7 @@
 //!
 //! [`page()`] is pure: records in, text out. It asks for nothing over the network, can be read without
 //! scripts and on paper, and follows the reader's light or dark. A set of comparable cells is a section
-//! ([`crate::study::analysis::comparable`]); what is left out of a long list is said beside it.
+//! ([`crate::analysis::comparable`]); what is left out of a long list is said beside it.
 
 mod commands;
 mod html;

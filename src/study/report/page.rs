@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use super::commands::Commands;
 use super::html::{Html, document};
 use super::{sections, set};
-use crate::base::error::{Error, Result};
-use crate::study::analysis::{self, Axis, CellSet, Cells, ComparisonReport};
-use crate::study::plot::{Figure, ProvenanceSummary};
-use crate::table::{Provenance, Record};
+use crate::analysis::{self, Axis, CellSet, Cells, ComparisonReport};
+use crate::plot::{Figure, ProvenanceSummary};
+use base::error::{Error, Result};
+use table::{Provenance, Record};
 
 /// Sets that have a section; the others are listed.
 const MOST_SETS: usize = 8;
@@ -63,7 +63,7 @@ impl Compared {
     ///
     /// # Errors
     ///
-    /// The errors of [`crate::study::analysis::compare()`].
+    /// The errors of [`crate::analysis::compare()`].
     pub fn of(records: &[Record]) -> Result<Self> {
         let cells = Cells::of(records);
         Ok(Self {
@@ -173,7 +173,7 @@ fn header(html: &mut Html, report: &Report<'_>, title: &str, sets: &[CellSet]) {
 fn contents(html: &mut Html, shown: &[CellSet], all: &[CellSet]) {
     html.raw("<nav aria-label=\"contents\"><ul>\n");
     for (index, set) in shown.iter().enumerate() {
-        html.raw(&format!("<li><a href=\"#set{index}\">")).raw(&crate::base::text::escape(&set.name));
+        html.raw(&format!("<li><a href=\"#set{index}\">")).raw(&base::text::escape(&set.name));
         html.raw("</a></li>\n");
     }
     for (id, name) in [

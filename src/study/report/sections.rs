@@ -9,13 +9,13 @@ use super::commands::Commands;
 use super::html::Html;
 use super::page::{Compared, Report};
 use super::set;
-use crate::base::error::Result;
-use crate::base::text::counted;
-use crate::study::analysis::CellSet;
-use crate::study::plot::{self, Options};
-use crate::study::validate::{DataSet, Overrides, Score, card, orders_table};
-use crate::table::render::{Shown, Table};
-use crate::table::{Link, Record, Status};
+use crate::analysis::CellSet;
+use crate::plot::{self, Options};
+use crate::validate::{DataSet, Overrides, Score, card, orders_table};
+use base::error::Result;
+use base::text::counted;
+use table::render::{Shown, Table};
+use table::{Link, Record, Status};
 
 /// Lines of a list; more are counted.
 const MOST_LINES: usize = 60;
@@ -41,7 +41,7 @@ pub fn questions(html: &mut Html, report: &Report<'_>, sets: &[CellSet]) {
             let index = sets.iter().position(|other| other.name == set.name).unwrap_or(0);
             html.raw("<dd>")
                 .raw(&format!("<a href=\"#set{index}\">{}</a>: ", counted(runs.len(), "cell")));
-            html.raw(&crate::base::text::escape(&set.name)).raw("</dd>\n");
+            html.raw(&base::text::escape(&set.name)).raw("</dd>\n");
         }
         if !answered {
             html.element("dd", "none of its cells has numbers in the sections below");

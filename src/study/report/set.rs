@@ -6,16 +6,16 @@ use std::collections::BTreeSet;
 use super::commands::Commands;
 use super::html::Html;
 use super::page::{Compared, Report, badge};
-use crate::base::error::{Error, Result};
-use crate::base::text::shell_command;
-use crate::study::analysis::{
+use crate::analysis::{
     self, CellSet, Comparison, ComparisonReport, ParetoPoint, TOO_CLOSE, Verdict, differences_table,
     pairs_table,
 };
-use crate::study::answer::Answer;
-use crate::study::plot::{self, Figure, Options, ParetoData, ProvenanceSummary};
-use crate::table::render::{Shown, Table};
-use crate::table::{P2p, Record, measure};
+use crate::answer::Answer;
+use crate::plot::{self, Figure, Options, ParetoData, ProvenanceSummary};
+use base::error::{Error, Result};
+use base::text::shell_command;
+use table::render::{Shown, Table};
+use table::{P2p, Record, measure};
 
 /// Rows of a table; more are left out, and the table says so.
 const MOST_ROWS: usize = 150;

@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use super::{Report, page};
-use crate::study::analysis::testing::{record, sim_record};
-use crate::study::plot::ProvenanceSummary;
-use crate::table::{P2p, Record, Spec, Status};
+use crate::plot::ProvenanceSummary;
+use table::testing::{record, sim_record};
+use table::{P2p, Record, Spec, Status};
 
 /// A simulated grid of two models, or of one.
 fn grid(models: &[&str]) -> Vec<Record> {
@@ -110,7 +110,7 @@ fn it_answers_in_numbers_and_says_how_many_comparisons() {
     report.questions = vec![("mine".into(), "Which is <fastest>?".into())];
     let html = page(&report).unwrap();
     assert!(html.contains("Which is &lt;fastest&gt;? (experiment mine)"));
-    let comparison = crate::study::analysis::compare(&records, "architecture").unwrap();
+    let comparison = crate::analysis::compare(&records, "architecture").unwrap();
     assert!(html.contains(&format!("{} comparisons, of which", comparison.comparisons)));
     assert!(html.contains("<h3>In short</h3>") && html.contains("each keeps a part of its tokens/s: "));
     assert!(html.contains("won back 50 %"), "half of what upper-bound gains");
@@ -151,15 +151,15 @@ fn sets() -> Vec<Record> {
     add("alpha", None, &|spec| _ = spec.set.insert("link.alpha_us".into(), "5".into()));
     add("stack", None, &|spec| spec.stack = "gpt-fast".into());
     add("spaced", None, &|spec| spec.model = "my \"own\"  model's".into());
-    add("one-shot", None, &|spec| spec.collective = crate::table::Collective::OneShot);
+    add("one-shot", None, &|spec| spec.collective = table::Collective::OneShot);
     add("here", Some("node1"), &|_| ());
     add("there", Some("node2"), &|_| ());
     add("tree", Some("node1"), &|spec| _ = spec.env.insert("NCCL_ALGO".into(), "Tree".into()));
     add("slow", Some("node1"), &|spec| {
-        (spec.link, spec.batch) = (crate::table::Link::Emulated { alpha_us: 20.0, gb_s: 50.0 }, 4);
+        (spec.link, spec.batch) = (table::Link::Emulated { alpha_us: 20.0, gb_s: 50.0 }, 4);
     });
     add("fast", Some("node1"), &|spec| {
-        (spec.link, spec.batch) = (crate::table::Link::Emulated { alpha_us: 2.0, gb_s: 500.0 }, 4);
+        (spec.link, spec.batch) = (table::Link::Emulated { alpha_us: 2.0, gb_s: 500.0 }, 4);
     });
     add("seed", None, &|spec| spec.seed = 7);
     add("eager", Some("node1"), &|spec| spec.no_graph = true);
@@ -169,13 +169,12 @@ fn sets() -> Vec<Record> {
 #[test]
 fn the_conditions_of_a_set_choose_its_runs_and_no_others() {
     let records = sets();
-    let sets = crate::study::analysis::comparable(&records);
+    let sets = crate::analysis::comparable(&records);
     assert_eq!(sets.len(), 12);
-    let table =
-        crate::study::analysis::RunTable::new(&records, &crate::lab::store::Annotations::default());
+    let table = crate::analysis::RunTable::new(&records, &lab::store::Annotations::default());
     for set in &sets {
         let conditions = super::commands::conditions(set, &sets);
-        let chosen = crate::study::analysis::filter::Filter::parse(&conditions).rows(&table).unwrap();
+        let chosen = crate::analysis::filter::Filter::parse(&conditions).rows(&table).unwrap();
         let mut chosen: Vec<&str> = chosen.iter().map(|r| records[*r as usize].run.as_str()).collect();
         let mut cells: Vec<&str> = set.cells.iter().map(|cell| cell.run.as_str()).collect();
         chosen.sort_unstable();

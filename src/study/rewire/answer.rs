@@ -5,15 +5,15 @@ use rayon::prelude::*;
 use super::collective::{Instead, Known, by_name, instead, known};
 use super::steps::{Asked, Step, Steps, spread};
 use super::wire::{Assigned, Losses, Wired, middle, plan};
-use crate::base::error::{Error, Result};
-use crate::base::statistics::{interval95, median};
-use crate::machine::hardware::{CollectiveScale, Target};
-use crate::plan::{Architecture, Lane, Phase};
-use crate::run::sim::{Executed, replay};
-use crate::table::{Collective, Link, P2p, Provenance};
-use crate::trace::Trace;
-use crate::trace::overlap::StepKey;
-use crate::trace::overlap::intervals::{difference, length, union};
+use base::error::{Error, Result};
+use base::statistics::{interval95, median};
+use machine::hardware::{CollectiveScale, Target};
+use plan::{Architecture, Lane, Phase};
+use run::sim::{Executed, replay};
+use table::{Collective, Link, P2p, Provenance};
+use trace::Trace;
+use trace::overlap::StepKey;
+use trace::overlap::intervals::{difference, length, union};
 
 /// Steps without which the variation between them tells nothing.
 const LEAST_STEPS: usize = 6;

@@ -1,10 +1,10 @@
 //! One step of a trace as it would be in another wiring: spans, to be shown under the original.
 
 use super::answer::{Choice, Rewiring};
-use crate::base::error::Result;
-use crate::plan::{Kind, Lane, Phase};
-use crate::table::Provenance;
-use crate::trace::{FORMAT_VERSION, Span, Trace, TraceMeta, operations};
+use base::error::Result;
+use plan::{Kind, Lane, Phase};
+use table::Provenance;
+use trace::{FORMAT_VERSION, Span, Trace, TraceMeta, operations};
 
 /// Step `number` of a trace in another wiring, as a trace of its own that begins when the measured step did; with
 /// contention where a profile says how much. A module's kernels are one span.

@@ -5,10 +5,10 @@
 //! one's time is taken as it is.
 
 use super::steps::Steps;
-use crate::base::error::{Error, Result};
-use crate::machine::hardware::{CollectiveCost, Target};
-use crate::table::{Collective, P2p};
-use crate::trace::rules::function;
+use base::error::{Error, Result};
+use machine::hardware::{CollectiveCost, Target};
+use table::{Collective, P2p};
+use trace::rules::function;
 
 /// What an all-reduce of a trace is, as far as a profile knows it.
 #[derive(Clone, Copy, Debug, PartialEq)]

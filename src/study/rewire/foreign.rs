@@ -7,12 +7,12 @@ use rayon::prelude::*;
 
 use super::period::{self, Repeat};
 use super::steps::{Asked, Spans, Step, Steps, assembled, follow, is_all_reduce, ranks, step, unlike};
-use crate::base::error::{Error, Result};
-use crate::base::text::counted;
-use crate::plan::{Lane, Phase};
-use crate::study::analysis::clocks;
-use crate::trace::Trace;
-use crate::trace::overlap::intervals::{Coverage, union};
+use crate::analysis::clocks;
+use base::error::{Error, Result};
+use base::text::counted;
+use plan::{Lane, Phase};
+use trace::Trace;
+use trace::overlap::intervals::{Coverage, union};
 
 /// From this share of the all-reduces' time on that kernels hide, a trace is not of standard layers.
 const HIDDEN: f64 = 0.5;

@@ -2,9 +2,9 @@
 //! hardware profile's link.
 
 use super::collective::{MESSAGES, by_name, bytes_of, cost};
-use crate::machine::hardware::Target;
-use crate::study::analysis::CollectiveRow;
-use crate::table::P2p;
+use crate::analysis::CollectiveRow;
+use machine::hardware::Target;
+use table::P2p;
 
 /// A time this many times the least message's still says little of the size: where 5 % more time is a message of 25 %
 /// more bytes.
@@ -57,8 +57,8 @@ pub fn estimate_messages(rows: &mut [CollectiveRow], target: &Target, p2p: P2p) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::hardware::{CollectiveScale, Profile};
-    use crate::table::Collective;
+    use machine::hardware::{CollectiveScale, Profile};
+    use table::Collective;
 
     #[test]
     fn a_formula_is_inverted_above_its_latency() {

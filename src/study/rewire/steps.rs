@@ -11,12 +11,12 @@ use rayon::prelude::*;
 use super::foreign::foreign;
 use super::stretch::{Kernel, Launches, Release, Stretch};
 use super::wire::middle;
-use crate::base::error::{Error, Result};
-use crate::base::text::counted;
-use crate::plan::{Architecture, Lane, Phase};
-use crate::study::analysis::Arrived;
-use crate::trace::overlap::StepKey;
-use crate::trace::{Span, Trace};
+use crate::analysis::Arrived;
+use base::error::{Error, Result};
+use base::text::counted;
+use plan::{Architecture, Lane, Phase};
+use trace::overlap::StepKey;
+use trace::{Span, Trace};
 
 /// What is looked at of a trace.
 #[derive(Clone, Copy, Debug, Default)]

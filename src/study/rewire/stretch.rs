@@ -1,7 +1,7 @@
 //! What a rank did between two all-reduces: how long its kernels took, and how long the host kept them waiting.
 
-use crate::trace::Span;
-use crate::trace::overlap::Replays;
+use trace::Span;
+use trace::overlap::Replays;
 
 /// Kernels of one rank between two all-reduces, one after the other (ns).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

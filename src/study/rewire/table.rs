@@ -1,8 +1,8 @@
 //! Answers of rewiring as a table: a row a choice.
 
 use super::answer::{Answer, Rewiring, Times};
-use crate::table::Provenance;
-use crate::table::render::{Shown, Table};
+use table::Provenance;
+use table::render::{Shown, Table};
 
 /// One row: what was changed, and what comes of it.
 struct Row<'a> {

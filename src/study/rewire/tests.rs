@@ -1,13 +1,13 @@
 //! Our own standard runs, rewired, against the runs of the other architectures themselves.
 
 use super::*;
-use crate::base::statistics::median;
-use crate::desk::resimulate;
-use crate::machine::hardware::Target;
-use crate::plan::{DType, Lane, Phase};
-use crate::study::analysis::testing::spec;
-use crate::table::{Backend, Collective, Spec};
-use crate::trace::{ImportReport, OperationInfo, Trace};
+use ::table::testing::spec;
+use ::table::{Backend, Collective, Spec};
+use base::statistics::median;
+use machine::hardware::Target;
+use plan::{DType, Lane, Phase};
+use run::testing::simulated;
+use trace::{ImportReport, OperationInfo, Trace};
 
 fn cell(architecture: &str, model: &str, tp: u32, stack: &str) -> Spec {
     Spec {
@@ -25,8 +25,8 @@ fn cell(architecture: &str, model: &str, tp: u32, stack: &str) -> Spec {
 
 /// The median decode step of a simulated cell (us).
 fn step_us(cell: &Spec) -> f64 {
-    let backend = crate::run::backend(cell.backend).unwrap();
-    let (outcome, _) = backend.predict(cell, &crate::run::Shared::default(), false).unwrap();
+    let backend = run::backend(cell.backend).unwrap();
+    let (outcome, _) = backend.predict(cell, &run::Shared::default(), false).unwrap();
     1e3 * median(&outcome.samples[0].steps_ms).unwrap()
 }
 
@@ -89,7 +89,7 @@ fn a_standard_run_rewired_takes_what_the_other_architecture_takes() {
         [("llama-3-8b", 8, "native"), ("llama-3-8b", 2, "gpt-fast"), ("llama-3-70b", 8, "gpt-fast")]
     {
         let standard = cell("standard", model, tp, stack);
-        let (trace, _) = resimulate(&standard, None).unwrap();
+        let trace = simulated(&standard);
         let foreign = disguised(&trace);
         let measured = step_us(&standard);
         for (which, trace) in [("own", &trace), ("foreign", &foreign)] {
@@ -124,13 +124,13 @@ fn a_standard_run_rewired_takes_what_the_other_architecture_takes() {
 }
 
 fn standard_layers(model: &str) -> u32 {
-    crate::model::Model::resolve(model).unwrap().shape.layers
+    model::Model::resolve(model).unwrap().shape.layers
 }
 
 #[test]
 fn another_all_reduce_takes_what_a_run_with_it_takes() {
     let standard = cell("standard", "llama-3-70b", 8, "native");
-    let (trace, _) = resimulate(&standard, None).unwrap();
+    let trace = simulated(&standard);
     let rewiring = rewiring(&trace, &standard);
     for collective in [Collective::OneShot, Collective::Multimem, Collective::Fused] {
         for architecture in ["standard", "ladder"] {
@@ -155,7 +155,7 @@ fn ranks_that_differ_are_rewired_rank_by_rank() {
         cell
     };
     let standard = with("standard");
-    let (trace, _) = resimulate(&standard, None).unwrap();
+    let trace = simulated(&standard);
     let rewiring = rewiring(&trace, &standard);
     let answer = rewiring.answer(&choice("ladder")).unwrap().contended.unwrap();
     let wanted = step_us(&with("ladder"));
@@ -167,7 +167,7 @@ fn ranks_that_differ_are_rewired_rank_by_rank() {
 #[test]
 fn a_step_that_waits_for_its_host_stays_as_long_unless_launches_go() {
     let standard = cell("standard", "llama-3-8b", 4, "native");
-    let (mut trace, _) = resimulate(&standard, None).unwrap();
+    let mut trace = simulated(&standard);
     trace = disguised(&trace);
     // the host launches a kernel every 60 us, and each starts 5 us later
     let mut starts: std::collections::HashMap<u32, i64> = std::collections::HashMap::new();
@@ -195,9 +195,9 @@ fn what_cannot_be_rewired_says_why() {
         let asked = Asked { layers, ..Asked::default() };
         Rewiring::of(trace, &asked, &Setting::default()).unwrap_err().to_string()
     };
-    let (ladder, _) = resimulate(&cell("ladder", "llama-3-8b", 4, "native"), None).unwrap();
+    let ladder = simulated(&cell("ladder", "llama-3-8b", 4, "native"));
     assert!(of(&ladder, None).contains("rewiring begins with standard"), "{}", of(&ladder, None));
-    let (parallel, _) = resimulate(&cell("parallel", "llama-3-8b", 4, "native"), None).unwrap();
+    let parallel = simulated(&cell("parallel", "llama-3-8b", 4, "native"));
     let foreign = disguised(&parallel);
     let told = of(&foreign, None);
     assert!(told.contains("layers cannot be told") && told.contains("32 all-reduces"), "{told}");
@@ -208,7 +208,7 @@ fn what_cannot_be_rewired_says_why() {
     assert!(of(&silent, None).contains("no all-reduce"), "{}", of(&silent, None));
     // without a profile nothing is said of another all-reduce
     let standard = cell("standard", "llama-3-8b", 4, "native");
-    let (trace, _) = resimulate(&standard, None).unwrap();
+    let trace = simulated(&standard);
     let bare = Rewiring::of(&trace, &Asked::default(), &Setting::default()).unwrap();
     let fused = Choice { collective: Some(Collective::Fused), ..choice("standard") };
     assert!(bare.answer(&fused).unwrap_err().to_string().contains("hardware profile"));
@@ -219,7 +219,7 @@ fn what_cannot_be_rewired_says_why() {
 #[test]
 fn the_step_beneath_begins_with_the_measured_one_and_has_its_layers() {
     let standard = cell("standard", "llama-3-8b", 2, "native");
-    let (trace, _) = resimulate(&standard, None).unwrap();
+    let trace = simulated(&standard);
     let rewiring = rewiring(&trace, &standard);
     let rewired = beneath(&trace, &rewiring, &choice("ladder"), 3).unwrap();
     assert!(rewired.spans.iter().all(|span| (span.phase, span.step) == (Phase::Decode, 3)));
@@ -231,7 +231,7 @@ fn the_step_beneath_begins_with_the_measured_one_and_has_its_layers() {
     let reduces = rewired.spans.iter().filter(|span| span.lane == Lane::Comm).count();
     assert_eq!(reduces, 2 * 64, "two a layer and rank");
     // most of an all-reduce lies under a module
-    let report = crate::trace::overlap::overlap(&rewired, &Default::default());
+    let report = trace::overlap::overlap(&rewired, &Default::default());
     assert!(report.all.overlap_pct.unwrap() > 60.0, "{:?}", report.all);
     assert!(beneath(&trace, &rewiring, &choice("ladder"), 99).is_err());
     // of a run of our own nothing is left out of a step but rounding

@@ -7,13 +7,13 @@
 
 use super::steps::{Step, Steps};
 use super::stretch::Stretch;
-use crate::base::error::{Error, Result};
-use crate::base::statistics::median;
-use crate::plan::{
+use base::error::{Error, Result};
+use base::statistics::median;
+use plan::{
     Architecture, DType, HeadStep, Kind, Lane, Lowering, ModelShape, Module, Operation, Phase, Plan,
     PlanSpec, Precision, Rope, Variant,
 };
-use crate::run::sim::Measured;
+use run::sim::Measured;
 
 /// How a step is wired.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,7 +2,7 @@
 
 use super::score::Score;
 use super::set::Measure;
-use crate::table::render::{Shown, Table};
+use table::render::{Shown, Table};
 
 /// The scorecard as a table: mean and largest absolute error of each measure, and where the largest is.
 pub fn card(scores: &[Score]) -> Table {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::set::{DataSet, Measure, Run};
-use crate::plan::Architecture;
-use crate::table::Spec;
-use crate::table::render::{Shown, Table};
+use plan::Architecture;
+use table::Spec;
+use table::render::{Shown, Table};
 
 /// Two architectures in all cells of a set that have both.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]

@@ -7,13 +7,13 @@ use serde::Serialize;
 
 use super::order::{RankOrder, rank_orders};
 use super::set::{DataSet, Measure, Overrides, Run};
-use crate::base::error::{Error, Result};
-use crate::base::input::InputKind;
-use crate::base::statistics::mean;
-use crate::plan::Architecture;
-use crate::run::Shared;
-use crate::run::sim::{Plans, Prediction, predict};
-use crate::table::Spec;
+use base::error::{Error, Result};
+use base::input::InputKind;
+use base::statistics::mean;
+use plan::Architecture;
+use run::Shared;
+use run::sim::{Plans, Prediction, predict};
+use table::Spec;
 
 /// A prediction against a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::{Error, Result};
-use crate::base::text::same_name;
-use crate::model::{MAX_LAYERS, MAX_SIZE};
-use crate::plan::{HeadStep, ModelShape, Rope};
-use crate::study::rows::{Row, Sheet, delimiter};
-use crate::table::options::option;
-use crate::table::{Backend, CellOptions, Spec};
+use crate::rows::{Row, Sheet, delimiter};
+use base::error::{Error, Result};
+use base::text::same_name;
+use model::{MAX_LAYERS, MAX_SIZE};
+use plan::{HeadStep, ModelShape, Rope};
+use table::options::option;
+use table::{Backend, CellOptions, Spec};
 
 /// The text of each built-in set, and its rows.
 const BUILT_IN: [(&str, &str); 4] = [

@@ -1,8 +1,8 @@
 //! Data sets and their scores: how large errors may be, what a score counts, which files are refused.
 
 use super::*;
-use crate::base::error::Error;
-use crate::study::analysis::{SPEEDUP_ERROR, TOO_CLOSE, is_too_close};
+use crate::analysis::{SPEEDUP_ERROR, TOO_CLOSE, is_too_close};
+use base::error::Error;
 
 fn set(name: &str) -> DataSet {
     DataSet::named(&[name.to_owned()]).unwrap().remove(0)

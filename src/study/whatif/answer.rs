@@ -1,11 +1,11 @@
 //! What an answer holds: rows of numbers, steps as strips, frontiers.
 
 use super::variant::Variant;
-use crate::plan::{Architecture, Lane};
-use crate::run::sim::LinkTimes;
-use crate::study::analysis::{LEAST_DIFFERENCE, less_work, no_limit};
-use crate::table::render::Shown;
-use crate::table::{Spec, Split, measure};
+use crate::analysis::{LEAST_DIFFERENCE, less_work, no_limit};
+use plan::{Architecture, Lane};
+use run::sim::LinkTimes;
+use table::render::Shown;
+use table::{Spec, Split, measure};
 
 /// What a variant's profile and stack say, before the sliders change it.
 #[derive(Clone, Debug, PartialEq)]

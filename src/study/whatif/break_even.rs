@@ -5,10 +5,10 @@ use serde::Serialize;
 
 use super::engine::{Engine, Ready, link_of};
 use super::variant::Variant;
-use crate::base::error::{Error, Result};
-use crate::machine::hardware::Target;
-use crate::run::sim::LinkTimes;
-use crate::table::{Link, Spec};
+use base::error::{Error, Result};
+use machine::hardware::Target;
+use run::sim::LinkTimes;
+use table::{Link, Spec};
 
 /// From this overlap on communication counts as hidden (%). Not 100: the last all-reduce of a step has
 /// nothing to hide behind.

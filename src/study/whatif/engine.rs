@@ -12,13 +12,13 @@ use super::answer::{
     Answer, CellLink, Frontier, FrontierPoint, Numbers, ProfileValues, Row, Strip, StripSpan,
 };
 use super::variant::{Variant, sms_of};
-use crate::base::error::Result;
-use crate::machine::hardware::{MemoryNeed, Profile, Target};
-use crate::plan::{Architecture, Lane, ModelShape, Plan, Precision};
-use crate::run::sim::{Plans, PredictedStep, link_problem, link_times, lowering, predict, predict_step};
-use crate::run::{Shared, feasibility};
-use crate::table::{Link, Spec, hidden_share};
-use crate::trace::overlap::intervals;
+use base::error::Result;
+use machine::hardware::{MemoryNeed, Profile, Target};
+use plan::{Architecture, Lane, ModelShape, Plan, Precision};
+use run::sim::{Plans, PredictedStep, link_problem, link_times, lowering, predict, predict_step};
+use run::{Shared, feasibility};
+use table::{Link, Spec, hidden_share};
+use trace::overlap::intervals;
 
 /// The batch sizes for which each architecture's frontier has a point.
 const BATCHES: [u32; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];

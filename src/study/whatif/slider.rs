@@ -2,10 +2,10 @@
 
 use super::answer::ProfileValues;
 use super::variant::Variant;
-use crate::base::error::{Error, Result};
-use crate::machine::hardware::{Profile, STACKS};
-use crate::model::Model;
-use crate::table::options::{self, Kind, OptionEntry};
+use base::error::{Error, Result};
+use machine::hardware::{Profile, STACKS};
+use model::Model;
+use table::options::{self, Kind, OptionEntry};
 
 /// What is said of a slider.
 struct Entry {

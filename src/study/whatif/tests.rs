@@ -4,11 +4,12 @@ use clap::Parser;
 use proptest::prelude::*;
 
 use super::*;
-use crate::machine::hardware::Target;
-use crate::model::Model;
-use crate::plan::Architecture;
-use crate::table::CellOptions;
-use crate::table::{Backend, Collective, Link, P2p, Spec};
+use machine::hardware::Target;
+use model::Model;
+use plan::Architecture;
+use run::Resolve;
+use table::CellOptions;
+use table::{Backend, Collective, Link, P2p, Spec};
 
 /// A variant that is simulated quickly.
 fn small() -> Variant {
@@ -36,8 +37,8 @@ fn parsed(arguments: &[String]) -> Spec {
 fn simulated(spec: &Spec) -> (f64, f64) {
     let shape = Model::resolve(&spec.model).unwrap().shape;
     let target = Target::of(spec).unwrap();
-    let (outcome, _) = crate::run::sim::simulate(spec, &shape, &target, false).unwrap();
-    let metrics = crate::table::metrics(spec, &[&outcome.samples], 0).unwrap();
+    let (outcome, _) = run::sim::simulate(spec, &shape, &target, false).unwrap();
+    let metrics = table::metrics(spec, &[&outcome.samples], 0).unwrap();
     (metrics.tpot_ms.p50, metrics.decode_ms)
 }
 
@@ -134,7 +135,7 @@ fn divided_batches_are_compared_with_plain_cells() {
     assert!(labels.iter().all(|label| label.ends_with(" micro2")), "{labels:?}");
     let share = divided.row(&Architecture::Standard).unwrap().numbers.as_ref().unwrap().hidden_share;
     let limits = [tpot(&plain, "standard"), tpot(&divided, "standard"), tpot(&plain, "upper-bound")];
-    assert_eq!(share, crate::table::hidden_share(limits));
+    assert_eq!(share, table::hidden_share(limits));
     assert!(divided.frontiers.iter().flat_map(|f| &f.points).all(|point| point.batch >= 2));
     // a step that cannot be divided has no numbers
     variant.cell.batch = 1;
@@ -155,7 +156,7 @@ fn divided_batches_are_compared_with_plain_cells() {
             .unwrap_err()
     };
     let plain = why(&engine, &large);
-    large.cell.comm_dtype = crate::plan::CommDType::F8;
+    large.cell.comm_dtype = plan::CommDType::F8;
     let eight = why(&engine, &large);
     assert_eq!(eight, why(&Engine::default(), &large));
     assert_ne!(eight, plain);

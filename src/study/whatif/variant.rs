@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::error::{Error, Result};
-use crate::machine::hardware::{LinkPoint, Profile, Target};
-use crate::plan::{Architecture, LayerSet};
-use crate::table::options::{Kind, OPTIONS, PAIRS};
-use crate::table::{Backend, Link, P2p, Spec};
+use base::error::{Error, Result};
+use machine::hardware::{LinkPoint, Profile, Target};
+use plan::{Architecture, LayerSet};
+use table::options::{Kind, OPTIONS, PAIRS};
+use table::{Backend, Link, P2p, Spec};
 
 /// Hardware of cells that ran on a machine of which there is no profile.
 const INSTEAD_OF_HOST: &str = "h100_sxm";

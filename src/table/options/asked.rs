@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{CellOptions, Kind, OPTIONS, OptionEntry, Spec, option};
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// Options that are given as `KEY=VALUE`, as often as one likes.
 pub struct Pairs {

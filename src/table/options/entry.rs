@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::{Backend, CellOptions, Link, Spec};
-use crate::base::error::{Error, Result};
-use crate::base::words::Words;
-use crate::plan::Architecture;
-use crate::table::render::Shown;
+use super::{Backend, CellOptions, Collective, Link, Nvls, P2p, Recorder, Spec};
+use crate::render::Shown;
+use base::error::{Error, Result};
+use base::words::Words;
+use plan::{Architecture, CommDType, DType};
 
 /// What the value of an option is in files and in tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -305,18 +305,23 @@ macro_rules! numbers {
 }
 numbers!(u32 is Count, u64 is Large);
 
-impl<T: Words> Value for T {
-    const WORDS: &'static [&'static str] = <T as Words>::WORDS;
-    const ABOUT: &'static [&'static str] = <T as Words>::ABOUT;
+macro_rules! worded {
+    ($($type:ty),*) => {$(
+        impl Value for $type {
+            const WORDS: &'static [&'static str] = <Self as Words>::WORDS;
+            const ABOUT: &'static [&'static str] = <Self as Words>::ABOUT;
 
-    fn read(_: &OptionEntry, text: &str) -> Result<Self> {
-        text.parse()
-    }
+            fn read(_: &OptionEntry, text: &str) -> Result<Self> {
+                text.parse()
+            }
 
-    fn text(&self) -> Cow<'_, str> {
-        self.word().into()
-    }
+            fn text(&self) -> Cow<'_, str> {
+                self.word().into()
+            }
+        }
+    )*};
 }
+worded!(Backend, Collective, CommDType, DType, Nvls, P2p, Recorder);
 
 macro_rules! parsed {
     ($($type:ty),*) => {$(

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::base::error::Error;
+use base::error::Error;
 
 /// Latencies (us) that a link may have, emulated or in a hardware profile: up to a quarter of an hour, so that no sum of
 /// them leaves the clock.

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use super::entry::{About, Access, OptionEntry, PLAIN, Value};
 use super::link::Link;
 use super::make::{dashed, entry, options};
-use crate::base::words::words;
-use crate::plan::{Architecture, CommDType, DType};
+use base::words::words;
+use plan::{Architecture, CommDType, DType};
 
 words! {
     /// Who runs a plan.

@@ -2,7 +2,7 @@
 //! repositories and must not run code: a loader's variable, a plugin's or a path would. On the command line
 //! `--env` sets any.
 
-use crate::base::error::nearest;
+use base::error::nearest;
 
 /// NCCL's tuning variables (NCCL user guide, "Environment Variables") that neither name a file nor load one.
 const NCCL: [&str; 71] = [

@@ -1,7 +1,7 @@
 //! What own traces know beside their spans: steps, layers and modules, as named ranges.
 
-use crate::plan::{Lane, Phase};
-use crate::trace::{OperationInfo, Span, Trace};
+use crate::{OperationInfo, Span, Trace};
+use plan::{Lane, Phase};
 
 /// Whether the trace's ranges mark profiler steps already.
 pub(super) fn has_steps(trace: &Trace) -> bool {

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use super::annotations;
 use super::events::{Events, Micros, Row, quoted};
 use super::flows::Flows;
-use crate::base::text::escaped_json;
-use crate::plan::Lane;
-use crate::table::Provenance;
-use crate::trace::{CollectiveInfo, OperationInfo, ProcessGroup, Span, Trace};
+use crate::{CollectiveInfo, OperationInfo, ProcessGroup, Span, Trace};
+use base::text::escaped_json;
+use plan::Lane;
+use table::Provenance;
 
 /// Which ranks go into a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use crate::table::render::write_csv;
-use crate::trace::{NO_STEP, OperationInfo, Trace};
+use crate::{NO_STEP, OperationInfo, Trace};
+use table::render::write_csv;
 
 /// Writes the spans of traces as CSV (RFC 4180, with plain line feeds); times in nanoseconds. Where there are
 /// several traces, the first column has the name of the one that a span is of. Fails where writing to `out` does,

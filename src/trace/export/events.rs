@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use crate::base::text::escaped_json;
+use base::text::escaped_json;
 
 /// A time in microseconds, exact to the nanosecond, without a float in between.
 #[derive(Clone, Copy, Debug)]

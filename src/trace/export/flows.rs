@@ -1,7 +1,7 @@
 //! Which executions consumed what a collective reduced, from the plan's dependencies.
 
-use crate::plan::Lane;
-use crate::trace::{OperationInfo, Span};
+use crate::{OperationInfo, Span};
+use plan::Lane;
 
 /// Finds the consumers of collectives, a rank's step at a time.
 pub(super) struct Flows {

@@ -13,9 +13,9 @@
 
 use polars_core::prelude::{ArrowDataType, ArrowField, ArrowSchema, DataType};
 
-use crate::base::parquet;
-use crate::plan::{Lane, Phase};
-use crate::trace::{LaunchSite, Range, Span};
+use crate::{LaunchSite, Range, Span};
+use base::parquet;
+use plan::{Lane, Phase};
 
 /// A column of the file.
 pub(super) struct ColumnInfo {

@@ -6,9 +6,9 @@ use polars_core::prelude::{PlSmallStr, Series};
 use super::columns::Limits;
 use super::head::{Head, Part};
 use super::problem::{Problem, Read};
-use crate::base::parquet::decoded;
-use crate::plan::{Lane, Phase};
-use crate::trace::{Range, Span};
+use crate::{Range, Span};
+use base::parquet::decoded;
+use plan::{Lane, Phase};
 
 /// Decodes a row group of spans into their place.
 pub(super) fn spans(bytes: Vec<u8>, part: &Part<'_>, head: &Head, into: &mut [Span]) -> Read<()> {

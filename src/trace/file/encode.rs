@@ -12,7 +12,7 @@ use polars_core::prelude::{
 use polars_parquet::write::{CompressionOptions, Encoding, SchemaDescriptor, WriteOptions};
 
 use super::columns::Rows;
-use crate::base::parquet::{self, Pages};
+use base::parquet::{self, Pages};
 
 /// Encodes a row group; the columns are in file order.
 pub(super) fn row_group(rows: Rows, schema: &SchemaDescriptor) -> PolarsResult<Vec<Pages>> {

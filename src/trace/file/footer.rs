@@ -11,7 +11,7 @@ use std::ops::Range;
 use sha2::{Digest, Sha256};
 
 use super::problem::{Problem, Read};
-use crate::base::hash::hex;
+use base::hash::hex;
 
 /// What begins and ends every Parquet file.
 const MAGIC: &[u8] = b"PAR1";

@@ -9,7 +9,7 @@ use super::columns;
 use super::footer::FooterBytes;
 use super::groups::{Group, Holds};
 use super::problem::{Problem, Read};
-use crate::trace::{FORMAT_VERSION, OperationInfo, TraceMeta};
+use crate::{FORMAT_VERSION, OperationInfo, TraceMeta};
 
 /// What a footer says, parsed and checked for a version that is understood.
 pub(super) struct Head {

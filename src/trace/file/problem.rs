@@ -4,9 +4,9 @@ use std::path::Path;
 
 use polars_core::prelude::PolarsError;
 
-use crate::base::error::Error;
-use crate::base::panic::contained;
-use crate::trace::FORMAT_VERSION;
+use crate::FORMAT_VERSION;
+use base::error::Error;
+use base::panic::contained;
 
 /// Why a file cannot be read.
 #[derive(Debug)]

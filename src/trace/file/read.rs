@@ -14,8 +14,8 @@ use super::footer::FooterBytes;
 use super::groups::Holds;
 use super::head::{Head, Part};
 use super::problem::{Problem, Read, inside};
-use crate::base::error::{Error, Result};
-use crate::trace::{FORMAT_VERSION, OperationInfo, Range, Span, Trace, TraceMeta, memory};
+use crate::{FORMAT_VERSION, OperationInfo, Range, Span, Trace, TraceMeta, memory};
+use base::error::{Error, Result};
 
 /// Reads a whole trace file into memory, on all cores.
 ///

@@ -8,16 +8,15 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::{TraceWriter, read, read_meta, write};
-use crate::base::error::Error;
-use crate::base::parquet::{self, FrameWriter};
-use crate::machine::hardware::Target;
-use crate::plan::{Lane, Phase};
-use crate::run::sim::{simulate, testing};
-use crate::table::{Provenance, Spec};
-use crate::trace::{
+use crate::{
     CollectiveInfo, FORMAT_VERSION, LaunchSite, OperationInfo, ProcessGroup, Range, Span, Stream, Trace,
     TraceMeta,
 };
+use base::error::Error;
+use base::parquet::{self, FrameWriter};
+use plan::{Lane, Phase};
+use table::Provenance;
+use table::testing::cell;
 
 fn operation(name: &str, lane: Lane) -> OperationInfo {
     OperationInfo {
@@ -28,7 +27,7 @@ fn operation(name: &str, lane: Lane) -> OperationInfo {
         layer: Some(3),
         lane,
         shape: "[rows, 8] x [8, 4]".into(),
-        cost: crate::plan::Cost::default(),
+        cost: plan::Cost::default(),
         origins: vec![name.into()],
         waits_for: vec![0],
         collective: None,
@@ -41,7 +40,7 @@ fn trace(spans: Vec<Span>) -> Trace {
             version: FORMAT_VERSION,
             provenance: Provenance::EmulatedLink,
             run: Some("run-1".into()),
-            spec: Some(testing::spec("ladder:2", "tiny")),
+            spec: Some(cell("ladder:2", "tiny")),
             ranks: 3,
             plan_hashes: vec!["aa".into(), "bb".into()],
             environment: [("cpu".to_owned(), serde_json::json!({ "cores": 2 }))].into(),
@@ -121,19 +120,6 @@ fn same(found: &[Span], wanted: &[Span]) {
     {
         panic!("span {at} is {found:?}, not {wanted:?}");
     }
-}
-
-#[test]
-fn a_simulated_run_comes_back_as_it_was() {
-    let spec = Spec { tp: 4, output_tokens: 9, ..testing::spec("ladder", "tiny") };
-    let target = Target::of(&spec).unwrap();
-    let trace = simulate(&spec, &testing::shape_tiny(), &target, true).unwrap().1.unwrap();
-    let (_dir, path) = place();
-    write(&path, &trace).unwrap();
-    let (meta, operations) = read_meta(&path).unwrap();
-    assert_eq!((&meta, &operations), (&trace.meta, &trace.operations));
-    let back = read(&path).unwrap();
-    assert!(back == trace);
 }
 
 #[test]

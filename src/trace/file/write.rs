@@ -13,11 +13,11 @@ use super::columns::{self, Limits, Rows};
 use super::encode;
 use super::footer::{self, FooterBytes};
 use super::groups::{Group, Holds};
-use crate::base::atomic::AtomicFile;
-use crate::base::error::{Error, Result};
-use crate::base::panic::contained;
-use crate::base::parquet::{self, Pages};
-use crate::trace::{FORMAT_VERSION, OperationInfo, Range, Span, TraceMeta};
+use crate::{FORMAT_VERSION, OperationInfo, Range, Span, TraceMeta};
+use base::atomic::AtomicFile;
+use base::error::{Error, Result};
+use base::panic::contained;
+use base::parquet::{self, Pages};
 
 /// Rows of a row group: few enough that one and its columns stay in a core's cache, many enough that
 /// the footer stays small.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use zip::CompressionMethod;
 
 use super::input::{Coding, Input, Member, Place, Section};
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// Members of an archive that are looked at.
 const MOST_MEMBERS: usize = 10_000;

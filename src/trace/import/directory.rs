@@ -11,8 +11,8 @@ use super::input::{Input, Place};
 use super::kineto;
 use super::rank::{Claim, Name};
 use super::recognise::recognise;
-use crate::base::error::{Error, Result};
-use crate::base::natural::natural_order;
+use base::error::{Error, Result};
+use base::natural::natural_order;
 
 /// Most skipped files that are named.
 const MOST_NAMED: usize = 10;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use memchr::memmem::find;
 
-use crate::base::error::Error;
+use base::error::Error;
 
 /// The bytes of a file, unpacked, by which its format is recognised: profilers write about devices first.
 pub(super) const HEAD: usize = 256 << 10;

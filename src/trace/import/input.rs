@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::unpack::{self, Limits, Source, Unpacked, unpack};
-use crate::base::error::{Error, Result};
-use crate::base::regular;
+use base::error::{Error, Result};
+use base::regular;
 
 /// A file to import.
 #[derive(Clone, Debug)]

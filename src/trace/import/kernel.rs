@@ -7,8 +7,8 @@ use super::formats::Reader;
 use super::input::Input;
 use super::recognise::recognise;
 use super::{kineto, nsight};
-use crate::base::error::Result;
-use crate::trace::Trace;
+use crate::Trace;
+use base::error::Result;
 
 /// What a profiler wrote down of a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

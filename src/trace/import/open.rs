@@ -7,10 +7,10 @@ use super::formats::Reader;
 use super::input::Input;
 use super::rank::Claim;
 use super::{kineto, nsight, rank};
-use crate::base::error::{Error, Result};
-use crate::table::Provenance;
-use crate::trace::rules::{RuleReport, Rules};
-use crate::trace::{self, Trace};
+use crate::Trace;
+use crate::rules::{RuleReport, Rules};
+use base::error::{Error, Result};
+use table::Provenance;
 
 /// The kernel of the cuda backend that takes as long as an emulated link would (`kernels/collective.cu`): whoever else
 /// records a run in which it stands did not measure a link.
@@ -53,7 +53,7 @@ pub fn open_recording(
     recording: Option<&str>,
     rules: &Rules,
 ) -> Result<(Trace, RuleReport)> {
-    trace::memory::watch();
+    crate::memory::watch();
     let found = if path.is_dir() { directory::look(path)? } else { directory::of_file(path)? };
     let is_one = matches!(found.files.as_slice(), [(input, _)] if input.path == path);
     if recording.is_some() && is_one {
@@ -122,7 +122,7 @@ fn import(path: &Path, mut found: Found, recording: Option<&str>) -> Result<(Tra
 /// A trace of this program. One that is compressed or in an archive is unpacked into a temporary file without a name.
 fn own(input: &Input) -> Result<Trace> {
     if input.begins_plain(b"PAR1")? {
-        return trace::read(&input.path);
+        return crate::read(&input.path);
     }
-    trace::read_file(input.to_whole_file()?, &input.path)
+    crate::read_file(input.to_whole_file()?, &input.path)
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::formats::{Format, HEAD, Reader, of_head};
 use super::input::Input;
 use super::unpack;
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// Bytes of a Parquet file's end in which its columns are named.
 const TAIL: u64 = 64 << 10;

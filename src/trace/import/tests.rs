@@ -9,11 +9,11 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use super::{open, open_recording, open_with};
-use crate::base::error::Error;
-use crate::base::natural::natural_order;
-use crate::table::Provenance;
-use crate::trace::rules::Rules;
-use crate::trace::write;
+use crate::rules::Rules;
+use crate::write;
+use base::error::Error;
+use base::natural::natural_order;
+use table::Provenance;
 
 /// A small export of Nsight Systems with one collective.
 fn export(path: &Path) {

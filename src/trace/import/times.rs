@@ -395,7 +395,7 @@ pub(super) fn described(name: &str, start_ns: i64, end_ns: i64) -> String {
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     };
     let length = i128::from(end_ns) - i128::from(start_ns);
-    let name = crate::base::text::fitting_name(name, 60);
+    let name = base::text::fitting_name(name, 60);
     format!("{name} at {} us for {} us", us(start_ns.into()), us(length))
 }
 

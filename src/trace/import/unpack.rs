@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// Compressed bytes that are read at once.
 const PACKED: usize = 256 << 10;

@@ -10,8 +10,8 @@ use super::intervals::{Coverage, Interval, length};
 use super::lanes::Lanes;
 use super::report::us;
 use super::runs::{Class, Runs};
-use crate::plan::Lane;
-use crate::trace::{OperationInfo, Span, Trace};
+use crate::{OperationInfo, Span, Trace};
+use plan::Lane;
 
 /// A row of the breakdown: where the lanes' time went.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::intervals::{Coverage, Interval, UnionBuilder, common_length, difference, length, merge};
 use super::report::Nanoseconds;
 use super::runs::{Class, Run, Runs};
-use crate::trace::Span;
+use crate::Span;
 
 /// Unions of one rank's intervals, apart by what filled them (absolute ns).
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! Replays of CUDA graphs in an imported trace: launches that several spans of a rank share.
 
-use crate::trace::Span;
+use crate::Span;
 
 /// The graph replays of one rank.
 #[derive(Clone, Debug, Default)]

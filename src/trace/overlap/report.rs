@@ -13,9 +13,9 @@ use super::breakdown::{BreakdownRow, Tally};
 use super::intervals::{Interval, UnionBuilder, clip, difference};
 use super::lanes::{Lanes, LanesBuilder};
 use super::runs::{Class, Runs, Selection, origin_ns};
-use crate::plan::{Lane, Phase};
-use crate::table::{Overlap, Provenance, overlap_pct};
-use crate::trace::{Span, Trace};
+use crate::{Span, Trace};
+use plan::{Lane, Phase};
+use table::{Overlap, Provenance, overlap_pct};
 
 /// Overlap of one rank, as `ladderscope overlap --format json` prints it: microseconds, unions of intervals.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]

@@ -9,9 +9,9 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::intervals::{Interval, clip};
-use crate::plan::{Lane, Phase};
-use crate::trace::rules::OTHER;
-use crate::trace::{NO_STEP, OperationInfo, Span, Trace};
+use crate::rules::OTHER;
+use crate::{NO_STEP, OperationInfo, Span, Trace};
+use plan::{Lane, Phase};
 
 /// Spans that one thread takes at a time. Also the longest run.
 const PIECE: usize = 1 << 16;

@@ -8,8 +8,8 @@ use rayon::slice::ParallelSliceMut;
 use super::file::{Rule, Rules, What};
 use super::function::function;
 use super::report::{Matched, RuleMatches, RuleReport, Unsure};
-use crate::plan::Lane;
-use crate::trace::{CollectiveInfo, OperationInfo, Span, Trace};
+use crate::{CollectiveInfo, OperationInfo, Span, Trace};
+use plan::Lane;
 
 /// Kind of an operation that is neither computation, communication nor memory: it keeps the device
 /// busy and counts for nothing else.

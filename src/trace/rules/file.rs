@@ -7,8 +7,8 @@ use toml::Spanned;
 
 use super::OTHER;
 use super::glob::Glob;
-use crate::base::error::{Error, Result};
-use crate::base::input::InputKind;
+use base::error::{Error, Result};
+use base::input::InputKind;
 
 /// Names and texts of the built-in rule files.
 pub const BUILT_IN: [(&str, &str); 3] = [

@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::base::error::Error;
-use crate::plan::{Lane, Phase};
-use crate::table::Provenance;
-use crate::trace::{FORMAT_VERSION, OperationInfo, Span, Trace, TraceMeta};
+use crate::{FORMAT_VERSION, OperationInfo, Span, Trace, TraceMeta};
+use base::error::Error;
+use plan::{Lane, Phase};
+use table::Provenance;
 
 fn operation(name: &str, kind: &str) -> OperationInfo {
     OperationInfo::imported(name.into(), kind)

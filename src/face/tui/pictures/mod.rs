@@ -13,7 +13,7 @@ use ratatui::buffer::{Buffer, CellDiffOption};
 use ratatui::layout::Rect;
 use ratatui::style::Color;
 
-use crate::study::plot::{self, Figure, Pixels};
+use study::plot::{self, Figure, Pixels};
 
 /// Decides about pictures, whatever the terminal is: off, kitty, sixel, iterm2, halfblocks.
 pub const VARIABLE: &str = "LADDERSCOPE_PICTURES";

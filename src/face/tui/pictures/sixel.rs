@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use foldhash::fast::FixedState;
 
-use crate::study::plot::Pixels;
+use study::plot::Pixels;
 
 /// Colours that terminals have registers for, at least.
 const COLORS: usize = 256;

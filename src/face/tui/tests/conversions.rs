@@ -4,8 +4,9 @@ use crossterm::event::KeyCode;
 
 use super::fixtures::Driver;
 use crate::face::tui::message::Effect;
-use crate::lab::store::Store;
-use crate::study::analysis::{Conversion, ConversionReport, conversion_report};
+use lab::store::Store;
+use study::analysis::{Conversion, ConversionReport};
+use study::testing::conversion_report;
 
 /// A workbench over a store with these results, at the palette's action.
 fn on(reports: &[ConversionReport], size: (u16, u16)) -> (tempfile::TempDir, Driver) {

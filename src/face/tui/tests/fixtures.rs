@@ -18,15 +18,13 @@ use crate::face::tui::state::{State, Tab};
 use crate::face::tui::theme::Theme;
 use crate::face::tui::update::update;
 use crate::face::tui::view;
-use crate::lab::sweep::{Cell, Experiment, SweepEvent};
-use crate::plan::{Architecture, Cost, DType, Lane, Phase, Quantity};
-use crate::run::Feasibility;
-use crate::run::RunEvent;
-use crate::study::analysis::{Axes, Flag, ParetoPoint};
-use crate::table::{
-    Backend, Link, Metrics, Overlap, P2p, Percentiles, Record, SCHEMA, Sample, Spec, Status,
-};
-use crate::trace::{FORMAT_VERSION, ImportReport, OperationInfo, Range, Span, Stream, Trace, TraceMeta};
+use lab::sweep::{Cell, Experiment, SweepEvent};
+use plan::{Architecture, Cost, DType, Lane, Phase, Quantity};
+use run::Feasibility;
+use run::RunEvent;
+use study::analysis::{Axes, Flag, ParetoPoint};
+use table::{Backend, Link, Metrics, Overlap, P2p, Percentiles, Record, SCHEMA, Sample, Spec, Status};
+use trace::{FORMAT_VERSION, ImportReport, OperationInfo, Range, Span, Stream, Trace, TraceMeta};
 
 pub fn spec(architecture: &str, tp: u32, p2p: P2p, backend: Backend) -> Spec {
     let emulated = Link::Emulated { alpha_us: 100.0, gb_s: 20.0 };
@@ -80,10 +78,8 @@ pub fn experiment() -> Experiment {
 
 pub fn entries() -> Vec<Entry> {
     let good = experiment();
-    let broken = crate::base::error::Error::input_help(
-        "unknown key 'architectur'",
-        "did you mean 'architecture'?",
-    );
+    let broken =
+        base::error::Error::input_help("unknown key 'architectur'", "did you mean 'architecture'?");
     vec![
         Entry::new("quickstart", "built in", good.text.clone(), Ok(good)),
         Entry::new("broken", "experiments/broken.toml", "architectur = 1\n".into(), Err(broken)),
@@ -158,7 +154,7 @@ pub fn points() -> Vec<ParetoPoint> {
         (metrics.completion_ms, metrics.tokens_per_s_per_gpu) = (2400.0, 480.0);
     }
     all.push(slow);
-    crate::study::analysis::pareto(&all)
+    study::analysis::pareto(&all)
 }
 
 /// Rounds of a cell as an emulated link would give them: three rounds that drift, `samples` each.
@@ -173,7 +169,7 @@ pub fn rounds(name: &str, spec: &Spec, step_ms: f64, samples: usize) -> Vec<Reco
         };
         let samples: Vec<Sample> = (0..samples).map(sample).collect();
         let mut record = record(&format!("{name}-{round}"), spec.clone(), 1.0);
-        record.metrics = crate::table::metrics(spec, &[&samples], 12_300_000);
+        record.metrics = table::metrics(spec, &[&samples], 12_300_000);
         let exposed = match spec.architecture {
             Architecture::Standard => 0.4,
             Architecture::UpperBound => 0.0,
@@ -212,7 +208,7 @@ pub fn compared() -> Vec<Record> {
 
 pub fn comparison() -> Compared {
     let snapshot = Arc::new(Snapshot::new(compared(), Vec::new()));
-    let asked = Asked { axis: crate::study::analysis::Axis::ARCHITECTURE, baseline: None };
+    let asked = Asked { axis: study::analysis::Axis::ARCHITECTURE, baseline: None };
     let mut compared = Compared::new(&KeptCells::default().of(&snapshot), &asked).unwrap();
     let pair = compared.report.pairs.iter().find(|pair| pair.value == "parallel");
     compared.report.flags.push(Flag {
@@ -370,7 +366,7 @@ pub fn imported() -> TraceIndex {
     let import = ImportReport { format: "Kineto JSON".into(), ..ImportReport::default() };
     let meta = TraceMeta {
         version: FORMAT_VERSION,
-        provenance: crate::table::Provenance::Measured,
+        provenance: table::Provenance::Measured,
         run: None,
         spec: None,
         ranks: 2,

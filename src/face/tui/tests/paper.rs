@@ -10,7 +10,7 @@ use crate::face::tui::message::Message;
 use crate::face::tui::pictures::{Kind, Pictures};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
-use crate::table::Record;
+use table::Record;
 
 /// A workbench at a screen, with these runs stored.
 fn on(tab: Tab, records: Vec<Record>, size: (u16, u16)) -> Driver {

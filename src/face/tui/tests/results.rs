@@ -12,8 +12,8 @@ use crate::face::tui::screens::experiments::entries::Entry;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::theme::Theme;
-use crate::lab::sweep::{Experiment, SweepEvent};
-use crate::table::{Backend, P2p, Status};
+use lab::sweep::{Experiment, SweepEvent};
+use table::{Backend, P2p, Status};
 
 /// A sweep of three architectures over a link each for P2P on and off, run to its end.
 fn ended_sweep(size: (u16, u16)) -> Driver {

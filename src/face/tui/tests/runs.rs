@@ -10,8 +10,8 @@ use crate::face::tui::message::{Effect, Message, StoreTask};
 use crate::face::tui::prompt::Prompt;
 use crate::face::tui::screen::{AnyScreen as _, FileKind};
 use crate::face::tui::snapshot::Snapshot;
-use crate::lab::store::{Annotations, Edit};
-use crate::table::{Backend, P2p, Record, Status};
+use lab::store::{Annotations, Edit};
+use table::{Backend, P2p, Record, Status};
 
 /// Runs of a sweep over architectures, TP and P2P, some with tags and notes.
 fn many() -> (Vec<Record>, Annotations) {
@@ -78,7 +78,7 @@ fn what_it_looks_like() {
     runs.keys("/arch:ladder tpot<9 tag:");
     insta::assert_snapshot!(name("filter"), runs.screen());
     runs.press(KeyCode::Esc);
-    runs.state.runs.sort_by("architecture", crate::table::Unit::Text);
+    runs.state.runs.sort_by("architecture", table::Unit::Text);
     runs.keys("g");
     insta::assert_snapshot!(name("groups"), runs.screen());
     runs.keys("gC");
@@ -401,7 +401,7 @@ fn what_is_shown_is_exported_and_had_as_a_command() {
     let mut driver = driver((80, 24));
     driver.keys("/arch:ladder p2p:off");
     driver.enter();
-    driver.state.runs.sort_by("tpot_p50_ms", crate::table::Unit::Ms);
+    driver.state.runs.sort_by("tpot_p50_ms", table::Unit::Ms);
     driver.keys("rr");
     let screen = driver.state.screen(driver.state.cx.tab);
     let command = screen.command().expect("a command").words.join(" ");
@@ -498,7 +498,7 @@ fn what_runs_now_is_told_apart_from_what_failed() {
     driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(all, Vec::new())))));
     driver.keys("3");
     assert!(driver.screen().contains("6 of 6 runs, 1 ▶ running"), "{}", driver.screen());
-    driver.state.runs.sort_by("provenance", crate::table::Unit::Text);
+    driver.state.runs.sort_by("provenance", table::Unit::Text);
     driver.keys("g");
     let screen = driver.screen();
     assert!(screen.contains("4 runs, 1 running, 1 not ok"), "{screen}");

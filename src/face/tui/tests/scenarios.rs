@@ -17,8 +17,8 @@ use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::texts::{Help, help_lines};
 use crate::face::tui::update::begin;
-use crate::plan::Phase;
-use crate::table::{Backend, P2p, Provenance, Status};
+use plan::Phase;
+use table::{Backend, P2p, Provenance, Status};
 
 fn shown_runs(driver: &Driver) -> Vec<String> {
     let stored = driver.state.cx.stored.as_ref().expect("runs were sent");

@@ -11,9 +11,9 @@ use crate::face::tui::screens::experiments::entries::Entry;
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::theme::{Role, Theme};
-use crate::lab::store::{Annotations, Edit};
-use crate::lab::sweep::Experiment;
-use crate::table::{Backend, P2p, Record};
+use lab::store::{Annotations, Edit};
+use lab::sweep::Experiment;
+use table::{Backend, P2p, Record};
 
 /// Runs of two experiments, the newest of `later`.
 fn two_experiments() -> Arc<Snapshot> {

@@ -15,9 +15,9 @@ use crate::face::tui::screens::live::state::{CellState, Looked, Pause};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::task::Task;
-use crate::lab::sweep::{Choice, Experiment, SweepEvent};
-use crate::run::{RunEvent, StepLanes};
-use crate::table::{Backend, P2p, Sample, Status};
+use lab::sweep::{Choice, Experiment, SweepEvent};
+use run::{RunEvent, StepLanes};
+use table::{Backend, P2p, Sample, Status};
 
 const TEXT: &str = r#"# Six architectures, one model.
 question = "Without P2P, is it better to hide all-reduces or to make fewer of them?"

@@ -249,7 +249,7 @@ fn a_trace_beneath_keeps_the_one_above() {
     let mut driver = with(vec![trace()], (120, 40));
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("vllm.parquet");
-    crate::trace::write(&path, &imported().trace).expect("it is written");
+    trace::write(&path, &imported().trace).expect("it is written");
     driver.keys("b");
     driver.keys(&path.to_string_lossy());
     let effects = driver.enter();

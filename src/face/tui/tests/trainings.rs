@@ -4,9 +4,9 @@ use crossterm::event::KeyCode;
 
 use super::fixtures::Driver;
 use crate::face::tui::message::Message;
-use crate::lab::store::Store;
-use crate::study::analysis::testing::trained;
-use crate::table::{Curve, Status};
+use lab::store::Store;
+use table::testing::trained;
+use table::{Curve, Status};
 
 fn store(dir: &std::path::Path, all: &[Curve]) -> Store {
     let store = Store::open(dir.join("runs"));

@@ -8,12 +8,12 @@ use tui_input::backend::crossterm::EventHandler as _;
 use tui_input::{Input, InputRequest};
 
 use super::offers::{MOST, Offers};
-use crate::base::error::Error;
-use crate::base::offer::Completion;
 use crate::face::tui::format;
 use crate::face::tui::prelude::*;
-use crate::study::analysis::RunTable;
-use crate::study::analysis::filter::{Bound, Filter, complete};
+use base::error::Error;
+use base::offer::Completion;
+use study::analysis::RunTable;
+use study::analysis::filter::{Bound, Filter, complete};
 
 /// Lines that were typed before and are kept.
 const PAST: usize = 50;

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use crate::base::offer::{Completion, Offer};
 use crate::face::tui::prelude::*;
+use base::offer::{Completion, Offer};
 
 /// Offers that are shown at once.
 pub const MOST: usize = 8;

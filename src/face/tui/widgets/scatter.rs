@@ -7,7 +7,7 @@ use ratatui::widgets::Widget;
 use ratatui::widgets::canvas::{Canvas, Line};
 
 use crate::face::tui::prelude::*;
-use crate::study::plot::{self, Marker as Shape};
+use study::plot::{self, Marker as Shape};
 
 /// Columns of the vertical axis's labels.
 const LABELS: u16 = 9;

@@ -7,8 +7,8 @@ use ratatui::layout::{Constraint, Flex};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Row, StatefulWidget, Table, TableState};
 
-use crate::base::text::without_middle;
 use crate::face::tui::prelude::*;
+use base::text::without_middle;
 
 /// One column of a table of the workbench.
 #[derive(Clone, Debug)]

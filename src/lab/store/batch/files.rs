@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use polars_parquet::read::FileMetadata;
 
-use crate::base::regular;
+use base::regular;
 
 /// Version of the batch format. 1: no columns for `status`' reason, overlap times and the rest of what
 /// a record without its environment needs. 2: `tpot_ms` for `tpot_p50_ms`.
@@ -25,17 +25,17 @@ pub(super) fn version(metadata: &FileMetadata) -> Option<u32> {
 }
 
 /// Rows of a row group: few enough that one row is read at once, enough to compress well.
-pub(in crate::lab::store) const ROWS: usize = 4096;
+pub(in crate::store) const ROWS: usize = 4096;
 
 /// The file in a directory of parts that its writer has locked.
 pub(super) const LOCK: &str = "lock";
 
 /// How the directory of a batch's parts ends.
-pub(in crate::lab::store) const PARTS: &str = ".parts";
+pub(in crate::store) const PARTS: &str = ".parts";
 
 /// Files that hold a batch's rows, in order; none where there is no such batch. `dir`
 /// is where batches lie.
-pub(in crate::lab::store) fn files(dir: &Path, batch: &str) -> Vec<PathBuf> {
+pub(in crate::store) fn files(dir: &Path, batch: &str) -> Vec<PathBuf> {
     let whole = dir.join(format!("{batch}.parquet"));
     if whole.exists() {
         return vec![whole];
@@ -54,5 +54,5 @@ pub(super) fn parts(dir: &Path) -> Vec<PathBuf> {
 
 /// True for the name of a part's file.
 pub(super) fn is_part(name: &str) -> bool {
-    name.strip_suffix(".parquet").is_some_and(crate::lab::store::id::is_id)
+    name.strip_suffix(".parquet").is_some_and(crate::store::id::is_id)
 }

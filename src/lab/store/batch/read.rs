@@ -11,10 +11,10 @@ use rayon::prelude::*;
 
 use super::files::version;
 use super::{COLUMNS_SINCE, ROWS, VERSION, VERSION_KEY, seal};
-use crate::base::panic::contained;
-use crate::base::{parquet, regular};
-use crate::table::frame::{self as columns, Numbers, RECORD, Texts};
-use crate::table::{self, Record, Status};
+use base::panic::contained;
+use base::{parquet, regular};
+use table::frame::{self as columns, Numbers, RECORD, Texts};
+use table::{Record, Status};
 
 /// Rows that are read at once where all are wanted.
 const WINDOW: usize = 4 * ROWS;
@@ -104,7 +104,7 @@ pub(super) fn everything(path: &Path) -> Result<DataFrame, String> {
 
 /// All rows of one file, from their columns: records without their environment, and what could not be
 /// read. A file of another version is read from its whole records, which every version has.
-pub(in crate::lab::store) fn records(path: &Path, batch: &str) -> (Vec<Record>, Vec<String>) {
+pub(in crate::store) fn records(path: &Path, batch: &str) -> (Vec<Record>, Vec<String>) {
     let head = match Head::verified(path) {
         Ok(head) => head,
         Err(why) => return (Vec::new(), vec![why]),
@@ -160,7 +160,7 @@ fn records_of_whole(path: &Path, batch: &str, head: &Head) -> (Vec<Record>, Vec<
 }
 
 /// The numbers of one file's rows, in order. What reads the file further need not verify it again.
-pub(in crate::lab::store) fn rows_of(path: &Path) -> Result<Vec<u32>, String> {
+pub(in crate::store) fn rows_of(path: &Path) -> Result<Vec<u32>, String> {
     let head = Head::verified(path)?;
     let frame = head.columns(path, &["row"], head.rows())?;
     let rows = Numbers::new(&frame, "row")?;
@@ -169,7 +169,7 @@ pub(in crate::lab::store) fn rows_of(path: &Path) -> Result<Vec<u32>, String> {
 
 /// Whole records of some of one file's rows: those with these places; for each what
 /// is wrong with it, if something is.
-pub(in crate::lab::store) fn whole(
+pub(in crate::store) fn whole(
     path: &Path,
     batch: &str,
     window: Range<usize>,
@@ -191,7 +191,7 @@ pub(in crate::lab::store) fn whole(
 
 /// What tells which cells a file's rows finished: of each row that ended well, its place in the file,
 /// key, round and time.
-pub(in crate::lab::store) fn keys(
+pub(in crate::store) fn keys(
     path: &Path,
     ok: bool,
     mut found: impl FnMut(usize, &str, u32, &str),
@@ -209,7 +209,7 @@ pub(in crate::lab::store) fn keys(
 }
 
 /// One file of a batch in few words, without the deleted rows.
-pub(in crate::lab::store) fn summary(
+pub(in crate::store) fn summary(
     path: &Path,
     deleted: Option<&rangemap::RangeInclusiveSet<u32>>,
 ) -> Result<BatchSummary, String> {

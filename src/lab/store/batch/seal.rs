@@ -9,10 +9,10 @@ use std::path::Path;
 use polars_parquet::read::{FileMetadata, read_metadata};
 use sha2::{Digest, Sha256};
 
-use crate::base::error::{Error, Result};
-use crate::base::hash::hex;
-use crate::base::panic::contained;
-use crate::base::regular;
+use base::error::{Error, Result};
+use base::hash::hex;
+use base::panic::contained;
+use base::regular;
 
 use super::files::{SEALED_SINCE, version};
 

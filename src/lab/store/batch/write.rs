@@ -12,13 +12,13 @@ use polars_core::prelude::{ArrowSchema, DataFrame, PolarsError};
 use polars_parquet::write::WriteOptions;
 
 use super::{LOCK, PARTS, ROWS, SEAL_KEY, VERSION, VERSION_KEY, is_part, parts, read, seal};
-use crate::base::atomic::{self, AtomicFile, UnfinishedDir};
-use crate::base::error::{Error, Result};
-use crate::base::parquet::{self, FrameWriter};
-use crate::base::regular;
-use crate::lab::store::id::is_id;
-use crate::table::frame::frame;
-use crate::table::{MEASURES, Provenance, Record};
+use crate::store::id::is_id;
+use base::atomic::{self, AtomicFile, UnfinishedDir};
+use base::error::{Error, Result};
+use base::parquet::{self, FrameWriter};
+use base::regular;
+use table::frame::frame;
+use table::{MEASURES, Provenance, Record};
 
 /// The longest time for which finished rows exist in memory alone.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ struct Parts {
 }
 
 impl BatchWriter {
-    pub(in crate::lab::store) fn new(dir: PathBuf, id: String, created: String) -> Self {
+    pub(in crate::store) fn new(dir: PathBuf, id: String, created: String) -> Self {
         Self { dir, id, created, pending: Vec::new(), parts: None, last_write: Instant::now() }
     }
 
@@ -93,7 +93,7 @@ impl BatchWriter {
     }
 
     /// Puts what is in memory on disk.
-    pub(in crate::lab::store) fn write_part(&mut self) -> Result<()> {
+    pub(in crate::store) fn write_part(&mut self) -> Result<()> {
         let parts = match &mut self.parts {
             Some(parts) => parts,
             none => none.insert(Parts::new(&self.dir, &self.id)?),
@@ -132,7 +132,7 @@ fn without_steps(record: &Record) -> Record {
 
 /// Makes one file of each batch whose writer is gone. A batch that cannot be is left as it is: its
 /// readers say what is wrong with it. A directory without a writer's lock file is somebody else's.
-pub(in crate::lab::store) fn seal_abandoned(dir: &Path) {
+pub(in crate::store) fn seal_abandoned(dir: &Path) {
     for entry in regular::entries(dir).unwrap_or_default() {
         let Some(id) = entry.name.strip_suffix(PARTS).filter(|id| entry.is_dir && is_id(id)) else {
             continue;

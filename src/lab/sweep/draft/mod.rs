@@ -12,9 +12,9 @@ use toml::de::DeTable;
 
 use super::position::Source;
 use super::quality::{Adapt, Evaluate};
-use crate::base::error::{Error, Result};
-use crate::model::Model;
-use crate::table::{CellOptions, Link, P2p};
+use base::error::{Error, Result};
+use model::Model;
+use table::{CellOptions, Link, P2p};
 
 pub(super) use values::MAX_ROUNDS;
 

@@ -8,9 +8,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::values::{decimal, entries, variable_name, wrong_kind};
 use super::{Name, Reader};
-use crate::base::error::Result;
-use crate::lab::sweep::quality::{Adapt, CONTEXT, Evaluate, Text};
-use crate::table::options::{self, OPTIONS};
+use crate::sweep::quality::{Adapt, CONTEXT, Evaluate, Text};
+use base::error::Result;
+use table::options::{self, OPTIONS};
 
 /// Tables that a file may have.
 const TABLES: [&str; 8] = ["model", "workload", "grid", "links", "env", "set", "evaluate", "adapt"];

@@ -8,16 +8,16 @@ use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::{Axis, Name, Placed, Reader, check_size};
-use crate::base::error::{Error, Result};
-use crate::lab::sweep::position::Source;
-use crate::machine::hardware::{self, Profile};
-use crate::model::Model;
-use crate::run::HOST;
-use crate::table::CellOptions;
-use crate::table::options::{self, Kind, Pairs, variables};
+use crate::sweep::position::Source;
+use base::error::{Error, Result};
+use machine::hardware::{self, Profile};
+use model::Model;
+use run::HOST;
+use table::CellOptions;
+use table::options::{self, Kind, Pairs, variables};
 
 /// More rounds than anybody can want.
-pub(in crate::lab::sweep) const MAX_ROUNDS: i64 = 10_000;
+pub(in crate::sweep) const MAX_ROUNDS: i64 = 10_000;
 /// More tokens of a window than any model takes.
 const MAX_CONTEXT: i64 = 1 << 24;
 

@@ -6,8 +6,8 @@ use std::path::Path;
 use super::outline::{Entry, EntryKind, Outline, Section};
 use super::splice::{Splices, comma, comments, indent, line_end, line_start, newline, next_line};
 use super::written::{list, table_of, written};
-use crate::base::error::{Error, Result};
-use crate::model::Model;
+use base::error::{Error, Result};
+use model::Model;
 
 /// A change to an experiment's text.
 #[derive(Clone, Debug, PartialEq, Eq)]

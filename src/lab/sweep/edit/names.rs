@@ -1,8 +1,8 @@
 //! What can be an axis: names to choose from, and lists of values as people type them.
 
-use crate::machine::hardware::Target;
-use crate::table::Spec;
-use crate::table::options::{OPTIONS, OptionEntry};
+use machine::hardware::Target;
+use table::Spec;
+use table::options::{OPTIONS, OptionEntry};
 
 /// Something that can be varied.
 #[derive(Clone, Debug, PartialEq, Eq)]

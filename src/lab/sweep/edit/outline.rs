@@ -6,7 +6,7 @@ use std::path::Path;
 
 use toml_edit::{Document, Item, Table, TableLike, Value};
 
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// Whether something is the same for all cells or varied by the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

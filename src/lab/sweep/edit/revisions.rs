@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{Edit, apply};
-use crate::base::error::Result;
+use base::error::Result;
 
 /// Steps back that are kept.
 const KEPT: usize = 500;

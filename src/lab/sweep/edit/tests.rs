@@ -6,8 +6,8 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::lab::sweep::Experiment;
-use crate::lab::sweep::draft;
+use crate::sweep::Experiment;
+use crate::sweep::draft;
 
 const TEXT: &str = r#"# What the file is about.
 question = "Who hides it?" # the question
@@ -206,9 +206,8 @@ fn typed_lists_are_split_as_people_mean_them() {
 
 #[test]
 fn every_name_offered_can_be_an_axis() {
-    let spec = crate::lab::store::sample_spec("ladder");
-    let spec =
-        crate::table::Spec { backend: crate::table::Backend::Sim, hardware: "h100_sxm".into(), ..spec };
+    let spec = crate::store::sample_spec("ladder");
+    let spec = table::Spec { backend: table::Backend::Sim, hardware: "h100_sxm".into(), ..spec };
     let offered = axis_names(Some(&spec));
     assert!(offered.iter().any(|n| n.name == "set.link.p2p_on.tp.8.gb_s"));
     assert!(offered.iter().all(|n| !n.about.is_empty()));

@@ -1,6 +1,6 @@
 //! How names and values are written in an experiment's text.
 
-use crate::table::options::{Kind, option};
+use table::options::{Kind, option};
 
 /// The table that an entry belongs into (`None`: the top of the file), and its key there.
 pub(super) fn table_of(name: &str, axis: bool) -> (Option<&str>, String) {

@@ -9,14 +9,14 @@ use super::options::SlurmOptions;
 use super::plan::Submitted;
 use super::queue::Queue;
 use super::submit::submit;
-use crate::base::error::Result;
-use crate::lab::launch::{Cancel, Executor};
-use crate::lab::slurm;
-use crate::lab::store::{Ended, Store};
-use crate::lab::sweep::conclude::{Conclusion, impossible, not_run};
-use crate::lab::sweep::{Choice, Experiment, SweepEvent, SweepOutcome};
-use crate::run::Feasibility;
-use crate::table::{Record, Status};
+use crate::launch::{Cancel, Executor};
+use crate::slurm;
+use crate::store::{Ended, Store};
+use crate::sweep::conclude::{Conclusion, impossible, not_run};
+use crate::sweep::{Choice, Experiment, SweepEvent, SweepOutcome};
+use base::error::Result;
+use run::Feasibility;
+use table::{Record, Status};
 
 /// How often the store is looked at.
 const STORE: Duration = Duration::from_secs(1);
@@ -189,7 +189,7 @@ impl Follower<'_> {
         let cells = simulated.iter().map(|cell| all[*cell].clone()).collect();
         let experiment = Experiment { cells, ..self.experiment.clone() };
         let mut records = Vec::new();
-        crate::lab::sweep::execute(&experiment, self.store, executor, choice, cancel, &mut |event| {
+        crate::sweep::execute(&experiment, self.store, executor, choice, cancel, &mut |event| {
             if let SweepEvent::CellSettled { cell, round, record } = &event {
                 records.push((simulated[*cell], *round, (**record).clone(), false));
             }

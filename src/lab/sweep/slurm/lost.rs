@@ -5,10 +5,10 @@ use std::path::Path;
 
 use super::plan::Submitted;
 use super::task::Impossible;
-use crate::base::regular;
-use crate::base::text::printable;
-use crate::lab::slurm::{State, Task};
-use crate::table::Status;
+use crate::slurm::{State, Task};
+use base::regular;
+use base::text::printable;
+use table::Status;
 
 /// So many bytes of a log are looked at for its last words.
 const TAIL: usize = 4096;

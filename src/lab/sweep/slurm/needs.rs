@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::lab::slurm::Nodes;
-use crate::plan::Architecture;
-use crate::run::backend;
-use crate::table::{Link, P2p, Spec};
+use crate::slurm::Nodes;
+use plan::Architecture;
+use run::backend;
+use table::{Link, P2p, Spec};
 
 /// GPUs of a node where Slurm is not told of any: most nodes for tensor parallelism have so many.
 const GPUS: u32 = 8;
@@ -61,7 +61,7 @@ impl Needs {
 
     /// In words: `2 nodes with 8 GPUs each`.
     pub fn words(&self) -> String {
-        let counted = crate::base::text::counted;
+        let counted = base::text::counted;
         let nodes = counted(self.nodes as usize, "node");
         let each = if self.nodes > 1 { " each" } else { "" };
         match self.gpus {
@@ -106,7 +106,7 @@ fn setting(spec: &Spec) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::Backend;
+    use table::Backend;
 
     const NODES: Nodes = Nodes { gpus: 8, cpus: 96 };
 

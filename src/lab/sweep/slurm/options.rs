@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use crate::base::error::{Error, nearest};
+use base::error::{Error, nearest};
 
 /// Argument of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::needs::Needs;
-use crate::base::error::{Error, Result};
-use crate::base::text::shell_command;
-use crate::base::{atomic, regular};
-use crate::lab::store::Store;
-use crate::lab::sweep::Choice;
-use crate::table::Spec;
+use crate::store::Store;
+use crate::sweep::Choice;
+use base::error::{Error, Result};
+use base::text::shell_command;
+use base::{atomic, regular};
+use table::Spec;
 
 /// The folder of all submitted sweeps in a runs directory.
 const FOLDER: &str = ".slurm";
@@ -129,7 +129,7 @@ impl Default for Submitted {
             experiment: String::new(),
             rounds: 1,
             choice: Choice::Missing,
-            timeout_s: crate::run::TIMEOUT.as_secs(),
+            timeout_s: run::TIMEOUT.as_secs(),
             cells: Vec::new(),
             arrays: Vec::new(),
             folder: PathBuf::new(),

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::lost::Over;
 use super::plan::Submitted;
-use crate::base::text::counted;
-use crate::lab::slurm::{self, State, Task};
-use crate::lab::store::Store;
-use crate::lab::sweep::SweepEvent;
+use crate::slurm::{self, State, Task};
+use crate::store::Store;
+use crate::sweep::SweepEvent;
+use base::text::counted;
 
 /// How often the queue is looked at: a controller has many users.
 const QUEUE: Duration = Duration::from_secs(5);

@@ -8,12 +8,12 @@ use std::time::Duration;
 use super::follow::OnSlurm;
 use super::needs;
 use super::plan::{Array, Submitted};
-use crate::base::error::{Error, Result};
-use crate::base::text::counted;
-use crate::lab::launch::Cancel;
-use crate::lab::slurm::{self, Job};
-use crate::lab::store::{Claimed, Store};
-use crate::lab::sweep::{Choice, Experiment};
+use crate::launch::Cancel;
+use crate::slurm::{self, Job};
+use crate::store::{Claimed, Store};
+use crate::sweep::{Choice, Experiment};
+use base::error::{Error, Result};
+use base::text::counted;
 
 /// How often it is asked whether another process has ended submitting.
 const POLL: Duration = Duration::from_millis(200);

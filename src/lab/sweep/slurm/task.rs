@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::plan::Submitted;
-use crate::base::atomic;
-use crate::base::error::{Error, Result};
-use crate::lab::sweep::{Cell, Choice, Experiment};
-use crate::run::{Feasibility, Shared, feasibility};
-use crate::table::Status;
+use crate::sweep::{Cell, Choice, Experiment};
+use base::atomic;
+use base::error::{Error, Result};
+use run::{Feasibility, Shared, feasibility};
+use table::Status;
 
 /// A cell that cannot run on the node of its task, and why: such cells leave no record.
 #[derive(Clone, Debug, Serialize, Deserialize)]

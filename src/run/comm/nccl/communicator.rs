@@ -13,9 +13,9 @@ use crossbeam_channel::{Sender, bounded};
 
 use super::library::{Functions, Nccl};
 use super::types::{BYTE, Comm, Config, IN_PROGRESS, SUCCESS, SUM, UniqueId, data_type};
-use crate::base::error::{Error, Result};
-use crate::plan::DType;
-use crate::run::comm::{Exchange, Peers};
+use crate::comm::{Exchange, Peers};
+use base::error::{Error, Result};
+use plan::DType;
 
 /// How often the watchdog looks, and whoever waits for a call to end.
 const LOOK: Duration = Duration::from_millis(5);

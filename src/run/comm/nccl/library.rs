@@ -7,10 +7,10 @@ use libloading::Library;
 use serde::Serialize;
 
 use super::types::{Comm, Config, IN_PROGRESS, SUCCESS, Stream, UniqueId, version_text};
-use crate::base::error::{Error, Result};
-use crate::base::shared_gpu;
-use crate::machine::driver::functions::functions;
-use crate::machine::driver::libraries;
+use base::error::{Error, Result};
+use base::shared_gpu;
+use machine::driver::functions::functions;
+use machine::driver::libraries;
 
 /// The first version that permits several ranks on one GPU.
 const SHARES_GPU: c_int = 23_000;

@@ -9,9 +9,9 @@ use super::communicator::Alive;
 use super::library::Functions;
 use super::types::{Comm, Config, SUCCESS, Stream};
 use super::*;
-use crate::base::error::{Error, Result};
-use crate::plan::DType;
-use crate::run::comm::{Exchange, Peers};
+use crate::comm::{Exchange, Peers};
+use base::error::{Error, Result};
+use plan::DType;
 
 const SHORT: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(30);

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use crate::base::error::{Error, Result};
-use crate::plan::DType;
+use base::error::{Error, Result};
+use plan::DType;
 
 /// A communicator; what it points to is NCCL's.
 pub(super) type Comm = *mut c_void;

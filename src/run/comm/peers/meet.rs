@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::mailbox::Mailbox;
 use super::secret::{self, Secret};
 use super::wire::{Answer, Frame, Greeting, Hello, Visitor};
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// Between two looks at who came, and between two knocks at all ports.
 const POLL: Duration = Duration::from_millis(20);

@@ -16,7 +16,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::{Digest, Sha256};
 
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// The variable that holds the secret itself.
 const SECRET: &str = "LADDERSCOPE_SECRET";
@@ -110,9 +110,9 @@ impl Secret {
                 )
             }),
             None => {
-                let shown = crate::base::text::shell_word(&path.to_string_lossy());
+                let shown = base::text::shell_word(&path.to_string_lossy());
                 let folder = path.parent().unwrap_or(Path::new("."));
-                let folder = crate::base::text::shell_word(&folder.to_string_lossy());
+                let folder = base::text::shell_word(&folder.to_string_lossy());
                 Err(Error::input_help(
                     format!(
                         "ranks of several hosts meet only with a secret of the job, and {shown} is not there"
@@ -206,7 +206,7 @@ fn read(path: &Path) -> Result<Option<Secret>> {
                 path.display(),
                 metadata.mode() & 0o777
             ),
-            format!("chmod 600 {}", crate::base::text::shell_word(&path.to_string_lossy())),
+            format!("chmod 600 {}", base::text::shell_word(&path.to_string_lossy())),
         ));
     }
     let own = rustix::process::geteuid().as_raw();
@@ -223,7 +223,7 @@ fn make(path: &Path) -> Result<Secret> {
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
     let mut file = tempfile::NamedTempFile::new_in(folder).map_err(Error::io(folder))?;
-    let text = crate::base::hash::hex(nonce()?);
+    let text = base::hash::hex(nonce()?);
     writeln!(file, "{text}").and_then(|()| file.as_file().sync_all()).map_err(Error::io(path))?;
     match file.persist_noclobber(path) {
         Ok(_) => checked(&text, &path.display().to_string()),

@@ -8,8 +8,8 @@ use super::mailbox::{Mailbox, Missing};
 use super::meet::Wires;
 use super::wire::{Frame, Operation};
 use super::{Late, Meeting, Secret, meet};
-use crate::base::error::{Error, Result};
-use crate::run::comm::Progress;
+use crate::comm::Progress;
+use base::error::{Error, Result};
 
 /// Other ranks wait for rank 0 a little longer than it waits for them: its message, which names who
 /// is missing, comes first.

@@ -5,14 +5,11 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use self::port::port;
 use super::star::Way;
 use super::wire::Frame;
 use super::*;
-use crate::base::error::Result;
-
-#[path = "../../../../tests/it/port.rs"]
-mod port;
+use crate::testing::port;
+use base::error::Result;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(300);
@@ -341,7 +338,7 @@ fn without_the_secret_nobody_takes_part_and_nobody_is_disturbed() {
         assert_eq!(first.join().unwrap(), "");
     });
     // a false rank 0 gets no rank to follow it
-    let port = self::port();
+    let port = crate::testing::port();
     thread::scope(|scope| {
         let first =
             scope.spawn(|| text(Peers::connect(&meeting(port, 0, 2), &stranger, SHORT * 8, None)));

@@ -7,7 +7,7 @@
 use std::io::{self, Read, Write};
 
 use super::secret::{Nonce, Proof, Secret, Side};
-use crate::base::text::printable;
+use base::text::printable;
 
 /// First bytes of a greeting and of its answer.
 const MAGIC: [u8; 8] = *b"LADDERSC";

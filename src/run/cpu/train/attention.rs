@@ -9,7 +9,7 @@ use std::ops::Range;
 use arithmetic::{CausalSoftmax, Real, SoftmaxBack, View, gemm, gemm_onto};
 use pulp::Arch;
 
-use crate::run::cpu::attention::{Heads, RopeTable};
+use crate::cpu::attention::{Heads, RopeTable};
 
 /// Queries that are handled together.
 const BLOCK: usize = 128;

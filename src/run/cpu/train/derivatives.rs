@@ -5,9 +5,9 @@ use arithmetic::{Gated, NormOperand, NormWeight, Real, SiluMulOperand, View, gem
 use super::attention::Windows;
 use super::pass::{Batch, Given, Pass, Stopped, combine};
 use super::program::{Program, Slot};
-use crate::plan::{BackwardOperation, Derivative, Kind, Operation, ValueId};
-use crate::run::comm::Broken;
-use crate::run::cpu::attention::Heads;
+use crate::comm::Broken;
+use crate::cpu::attention::Heads;
+use plan::{BackwardOperation, Derivative, Kind, Operation, ValueId};
 
 impl<T: Real> Pass<T> {
     /// One backward operation.

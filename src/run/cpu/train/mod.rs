@@ -1,4 +1,4 @@
-//! Training on this machine's cores: any architecture, from its plan ([`crate::plan::TrainingPlan`]).
+//! Training on this machine's cores: any architecture, from its plan ([`plan::TrainingPlan`]).
 //!
 //! | file | what it is for |
 //! |---|---|

@@ -12,9 +12,9 @@ use pulp::Arch;
 use super::attention::{Before, Windows};
 use super::loss::{Gradients, Logits, Normed, Teacher};
 use super::program::{Program, Slot};
-use crate::plan::{Kind, Operation};
-use crate::run::comm::{Broken, Exchange, Group};
-use crate::run::cpu::attention::{Heads, RopeTable};
+use crate::comm::{Broken, Exchange, Group};
+use crate::cpu::attention::{Heads, RopeTable};
+use plan::{Kind, Operation};
 
 /// Why a pass ended early.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! A training plan made ready: which numbers its weights share, and when each buffer is read for the last time.
 
-use crate::plan::{Derivative, GradientId, Kind, ModelShape, Tensor, TrainingPlan, Weight, WeightId};
+use plan::{Derivative, GradientId, Kind, ModelShape, Tensor, TrainingPlan, Weight, WeightId};
 
 /// A buffer of one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -82,8 +82,8 @@ impl Program {
     /// where it `learns` backwards.
     pub fn flop_per_token(&self, length: usize, learns: bool) -> f64 {
         let TrainingPlan { plan, forward, backward, head, seed, trained, .. } = &self.plan;
-        let operation = |id: crate::plan::OpId| &plan.operations[id.index()];
-        let product = |o: &crate::plan::Operation| match (&o.kind, o.weight) {
+        let operation = |id: plan::OpId| &plan.operations[id.index()];
+        let product = |o: &plan::Operation| match (&o.kind, o.weight) {
             (Kind::MatMul, Some(weight)) => {
                 let weight = &plan.weights[weight.index()];
                 2.0 * f64::from(weight.outputs) * f64::from(weight.inputs)
@@ -91,7 +91,7 @@ impl Program {
             _ => 0.0,
         };
         // one product of attention: queries of a rank's heads with half of the positions
-        let attended = |o: &crate::plan::Operation| match o.kind {
+        let attended = |o: &plan::Operation| match o.kind {
             Kind::Attend => f64::from(plan.values[o.writes[0].index()].columns) * (length as f64 + 1.0),
             _ => 0.0,
         };

@@ -7,9 +7,9 @@ use serde::Deserialize;
 
 use super::adamw::Optimiser;
 use super::trainer::{Setup, Trainer, assemble};
-use crate::base::error::Result;
-use crate::model::{Model, WeightSource};
-use crate::plan::{Architecture, DType, HeadStep, ModelShape, Rope, Tensor, Weight};
+use base::error::Result;
+use model::{Model, WeightSource};
+use plan::{Architecture, DType, HeadStep, ModelShape, Rope, Tensor, Weight};
 
 /// What the script wrote.
 #[derive(Deserialize)]

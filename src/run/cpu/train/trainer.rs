@@ -13,12 +13,12 @@ use super::adamw::{Moments, Move, Optimiser};
 use super::loss::Teacher;
 use super::pass::{Batch, Given, Pass, Stopped, Wanted};
 use super::program::Program;
-use crate::base::error::{Error, Result};
-use crate::base::panic::caught;
-use crate::plan::{Architecture, ModelShape, Tensor, TrainingPlan, Weight};
-use crate::run::comm::{Broken, Group, Patience};
-use crate::run::cpu::attention::RopeTable;
-use crate::run::recorder::Clock;
+use crate::comm::{Broken, Group, Patience};
+use crate::cpu::attention::RopeTable;
+use crate::recorder::Clock;
+use base::error::{Error, Result};
+use base::panic::caught;
+use plan::{Architecture, ModelShape, Tensor, TrainingPlan, Weight};
 
 /// Positions that one pass of a replica handles, unless a window has more: what products need to be fast.
 const ROWS: usize = 1024;

@@ -8,8 +8,8 @@ use cudarc::cublaslt::sys;
 use super::library::{Candidate, Lt};
 use super::plan::{Alignment, Descriptors};
 use super::{MatMul, library};
-use crate::base::error::{Error, Result};
-use crate::machine::driver::{DevicePtr, Gpu, Memory, Stream};
+use base::error::{Error, Result};
+use machine::driver::{DevicePtr, Gpu, Memory, Stream};
 
 /// Scratch memory that algorithms may use, for each stream that multiplies (bytes);
 /// NVIDIA's advice for Hopper.

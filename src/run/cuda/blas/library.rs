@@ -5,9 +5,9 @@ use std::sync::OnceLock;
 
 use cudarc::cublaslt::sys;
 
-use crate::base::error::{Error, Result};
-use crate::machine::driver::functions::functions;
-use crate::machine::driver::libraries::{self, Library};
+use base::error::{Error, Result};
+use machine::driver::functions::functions;
+use machine::driver::libraries::{self, Library};
 
 /// What the heuristics answer (`cublasLtMatmulHeuristicResult_t`); the state is a plain integer, since
 /// newer libraries may know more states.

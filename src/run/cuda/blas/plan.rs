@@ -6,8 +6,8 @@ use cudarc::cublaslt::sys;
 
 use super::library::{Candidate, Lt};
 use super::{MatMul, WORKSPACE_BYTES};
-use crate::base::error::{Error, Result};
-use crate::plan::DType;
+use base::error::{Error, Result};
+use plan::DType;
 
 /// `CUBLAS_OP_T` of `cublasOperation_t` (cublas_api.h).
 const TRANSPOSE: i32 = 1;

@@ -1,6 +1,6 @@
 //! A matrix product: its shape, its FLOPs and its bytes.
 
-use crate::plan::DType;
+use plan::DType;
 
 /// A product: `out[rows][outputs] = x[rows][inputs] w[outputs][inputs]^T`, all row-major and dense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::plan::{Alignment, Descriptors};
 use super::{Blas, MatMul, Plan, lock};
-use crate::base::error::{Error, Result};
-use crate::machine::driver::{DevicePtr, Stream};
-use crate::run::cuda::stopwatch::{CLEARLY, median_us};
+use crate::cuda::stopwatch::{CLEARLY, median_us};
+use base::error::{Error, Result};
+use machine::driver::{DevicePtr, Stream};
 
 /// Memory to time with; the output is overwritten.
 #[derive(Clone, Copy, Debug)]

@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use super::blas;
 use super::kernels::Nvrtc;
-use crate::base::cache::Cache;
-use crate::base::error::{Error, Result};
-use crate::base::hash::sha256;
-use crate::base::shared_gpu;
-use crate::base::words::words;
-use crate::machine::driver::Gpu;
-use crate::machine::environment::binary_hash;
-use crate::run::comm::nccl;
+use crate::comm::nccl;
+use base::cache::Cache;
+use base::error::{Error, Result};
+use base::hash::sha256;
+use base::shared_gpu;
+use base::words::words;
+use machine::driver::Gpu;
+use machine::environment::binary_hash;
 
 pub use runs::check;
 

@@ -5,25 +5,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{CHECKS, Checked, Found, concluded};
-use crate::base::error::Result;
-use crate::base::shared_gpu;
-use crate::base::statistics::median;
-use crate::machine::driver::{DevicePtr, Gpu, Memory};
-use crate::model::Model;
-use crate::plan::{Architecture, DType, Phase, Tensor, Variant};
-use crate::run::comm::EmulatedLink;
-use crate::run::cuda::choose::Product;
-use crate::run::cuda::clock::Tick;
-use crate::run::cuda::collective::Collective;
-use crate::run::cuda::engine::{Engine, Local, Programs, Setup, Stamps};
-use crate::run::cuda::fp8;
-use crate::run::cuda::generation::Generation;
-use crate::run::cuda::kernels::matvec;
-use crate::run::cuda::measure::read_bandwidth;
-use crate::run::cuda::multiply::{MatvecChoice, OwnProduct, matmul_shape};
-use crate::run::cuda::stopwatch::median_us;
-use crate::run::cuda::tuning::Tuning;
-use crate::run::sample::Sampling;
+use crate::comm::EmulatedLink;
+use crate::cuda::choose::Product;
+use crate::cuda::clock::Tick;
+use crate::cuda::collective::Collective;
+use crate::cuda::engine::{Engine, Local, Programs, Setup, Stamps};
+use crate::cuda::fp8;
+use crate::cuda::generation::Generation;
+use crate::cuda::kernels::matvec;
+use crate::cuda::measure::read_bandwidth;
+use crate::cuda::multiply::{MatvecChoice, OwnProduct, matmul_shape};
+use crate::cuda::stopwatch::median_us;
+use crate::cuda::tuning::Tuning;
+use crate::sample::Sampling;
+use base::error::Result;
+use base::shared_gpu;
+use base::statistics::median;
+use machine::driver::{DevicePtr, Gpu, Memory};
+use model::Model;
+use plan::{Architecture, DType, Phase, Tensor, Variant};
 
 /// Tokens of the prompt.
 const PROMPT: u32 = 16;
@@ -113,7 +113,7 @@ impl Bench<'_> {
             graph: case.graph,
             shard_head: false,
             comm_sms: 0,
-            collective: crate::table::Collective::Nccl,
+            collective: table::Collective::Nccl,
             tuning: Tuning { programmatic: case.programmatic, ..Tuning::default() },
             matvec: MatvecChoice::usual(DType::Bf16),
             timeout: Duration::from_secs(60),

@@ -7,14 +7,14 @@ use std::time::Duration;
 use half::bf16;
 
 use super::Found;
-use crate::base::error::{Error, Result};
-use crate::base::shared_gpu;
-use crate::machine::driver::{Gpu, Memory, Priority, Stream};
-use crate::plan::DType;
-use crate::run::comm::nccl::{Communicator, Nccl};
-use crate::run::comm::{Exchange, Peers};
-use crate::run::cuda::stopwatch::collective_us;
-use crate::run::cuda::threads::on_threads;
+use crate::comm::nccl::{Communicator, Nccl};
+use crate::comm::{Exchange, Peers};
+use crate::cuda::stopwatch::collective_us;
+use crate::cuda::threads::on_threads;
+use base::error::{Error, Result};
+use base::shared_gpu;
+use machine::driver::{Gpu, Memory, Priority, Stream};
+use plan::DType;
 
 /// Bytes of a decode step's message of a 70B model, and of one that shows the bandwidth.
 const SMALL: u64 = 16 << 10;

@@ -3,9 +3,9 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
 
-use crate::base::error::{Error, Result};
-use crate::machine::driver::functions::functions;
-use crate::machine::driver::libraries::{self, Library};
+use base::error::{Error, Result};
+use machine::driver::functions::functions;
+use machine::driver::libraries::{self, Library};
 
 /// CUPTI fills a buffer: asks for one, and gives it back with so many valid bytes.
 pub(super) type RequestBuffer =

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::records::ActivityKind;
 use super::session::{Label, Recording, StepId};
-use crate::run::cuda::timing::{OperationTime, Skeleton};
+use crate::cuda::timing::{OperationTime, Skeleton};
 
 /// When an operation ran, on the host's clock (ns).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use std::sync::Mutex;
 
 use super::api::{Api, api};
 use super::records::{self, Activity, Record, kind};
-use crate::base::error::{Error, Result};
-use crate::run::cuda::timing::{RoundTrip, Tie, Timeline};
+use crate::cuda::timing::{RoundTrip, Tie, Timeline};
+use base::error::{Error, Result};
 
 /// Bytes of a buffer: some ten thousand records.
 const BUFFER: usize = 4 << 20;

@@ -7,8 +7,8 @@ use cudarc::cupti::sys;
 
 use super::records::{self, Layout, Record, kind};
 use super::*;
-use crate::plan::Lane;
-use crate::run::cuda::timing::{Skeleton, Tie, Timeline};
+use crate::cuda::timing::{Skeleton, Tie, Timeline};
+use plan::Lane;
 
 macro_rules! layout {
     ($type:ty) => {

@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 use super::setup::{can_overlap, check_memory, first_sums, sizes};
 use super::step::transfers;
 use super::{Local, Programs, Setup};
-use crate::base::error::{Error, Result};
-use crate::machine::driver::{Divided, Gpu, Memory, Priority, Stream};
-use crate::model::WeightSource;
-use crate::plan::{Lane, ModelShape, Phase};
-use crate::run::computed::Computed;
-use crate::run::cuda::blas::Blas;
-use crate::run::cuda::collective::{Collective, EmulatedScratch, LoopbackTable};
-use crate::run::cuda::kernels::{KernelOptions, Kernels};
-use crate::run::cuda::load::Loader;
-use crate::run::cuda::multiply::MatvecChoice;
-use crate::run::cuda::one_shot::OneShot;
-use crate::run::cuda::program::Program;
-use crate::run::cuda::rank::{Activations, RankMemory};
-use crate::run::cuda::schedule::{Layout, Schedule, StreamId};
-use crate::run::cuda::size::StepSize;
+use crate::computed::Computed;
+use crate::cuda::blas::Blas;
+use crate::cuda::collective::{Collective, EmulatedScratch, LoopbackTable};
+use crate::cuda::kernels::{KernelOptions, Kernels};
+use crate::cuda::load::Loader;
+use crate::cuda::multiply::MatvecChoice;
+use crate::cuda::one_shot::OneShot;
+use crate::cuda::program::Program;
+use crate::cuda::rank::{Activations, RankMemory};
+use crate::cuda::schedule::{Layout, Schedule, StreamId};
+use crate::cuda::size::StepSize;
+use base::error::{Error, Result};
+use machine::driver::{Divided, Gpu, Memory, Priority, Stream};
+use model::WeightSource;
+use plan::{Lane, ModelShape, Phase};
 
 /// One phase's memory, and what is the same for all its steps.
 pub(super) struct PhaseState {
@@ -299,7 +299,7 @@ impl Engine {
     }
 
     /// The products that cuBLASLt executes, with their algorithms.
-    pub(in crate::run::cuda) fn blas(&self) -> &Blas {
+    pub(in crate::cuda) fn blas(&self) -> &Blas {
         &self.blas
     }
 
@@ -386,7 +386,7 @@ impl Engine {
 
     /// What the first local rank computed since the last [`Engine::reset`], `count` tokens a
     /// sequence. Waits, and fails, like [`Engine::wait_idle`].
-    pub(in crate::run) fn computed(&self, count: u32) -> Result<Computed> {
+    pub(crate) fn computed(&self, count: u32) -> Result<Computed> {
         let tokens = self.tokens(count)?;
         let mut not_finite = [0u32];
         if let Some(rank) = self.ranks.first() {
@@ -469,7 +469,7 @@ impl Engine {
 
 /// `[capacity][head_dim / 2]` pairs of cosine and sine.
 fn rope_table(gpu: &Gpu, stream: &Stream, shape: &ModelShape, capacity: u32) -> Result<Memory> {
-    let pairs: Vec<f32> = crate::run::cpu::RopeTable::new(shape, capacity as usize).pairs();
+    let pairs: Vec<f32> = crate::cpu::RopeTable::new(shape, capacity as usize).pairs();
     let memory = gpu.allocate(4 * pairs.len() as u64, "the table of rotary embeddings")?;
     stream.copy_to_device(memory.ptr(), bytemuck::cast_slice(&pairs))?;
     Ok(memory)

@@ -5,16 +5,16 @@ use serde::Serialize;
 
 use super::Engine;
 use super::step::transfers;
-use crate::base::error::Result;
-use crate::machine::driver::{DevicePtr, Memory, Stream};
-use crate::plan::{Lane, Phase};
-use crate::run::cuda::clock::Tick;
-use crate::run::cuda::collective::Collective;
-use crate::run::cuda::launches::Call;
-use crate::run::cuda::schedule::StreamId;
-use crate::run::cuda::size::StepSize;
-use crate::run::cuda::stopwatch::{LIMIT, median_us, rounds_us};
-use crate::run::cuda::transfer::Transfer;
+use crate::cuda::clock::Tick;
+use crate::cuda::collective::Collective;
+use crate::cuda::launches::Call;
+use crate::cuda::schedule::StreamId;
+use crate::cuda::size::StepSize;
+use crate::cuda::stopwatch::{LIMIT, median_us, rounds_us};
+use crate::cuda::transfer::Transfer;
+use base::error::Result;
+use machine::driver::{DevicePtr, Memory, Stream};
+use plan::{Lane, Phase};
 
 /// Replays of a graph in a round.
 const REPLAYS: usize = 2;
@@ -44,7 +44,7 @@ pub struct Checked {
 impl Engine {
     /// Times emulated collectives of the sizes of this engine's steps and takes off what their launches cost, in steps
     /// that are made from now on; `None` where nothing is emulated. What lies in activations is lost.
-    pub(in crate::run::cuda) fn check_link(&mut self) -> Result<Option<LinkCheck>> {
+    pub(in crate::cuda) fn check_link(&mut self) -> Result<Option<LinkCheck>> {
         let Collective::Emulated(link) = &self.collective else { return Ok(None) };
         let link = link.clone();
         let tick = Tick::measure(&self.gpu, self.for_collectives(), &self.kernels.get("clock_probe")?)?;
@@ -80,7 +80,7 @@ impl Engine {
     /// What an emulated collective of a decode step takes, what a chain of products that is about as long takes, and both
     /// beside each other (us), in graphs, whose launches cost a host nothing. `None` where nothing is emulated. What lies
     /// in activations is lost.
-    pub(in crate::run::cuda) fn time_beside(&self) -> Result<Option<[f64; 3]>> {
+    pub(in crate::cuda) fn time_beside(&self) -> Result<Option<[f64; 3]>> {
         let (Collective::Emulated(link), Some(scratch)) = (&self.collective, &self.emulated) else {
             return Ok(None);
         };

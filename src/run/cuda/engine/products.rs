@@ -1,12 +1,12 @@
 //! The products of a decode step, and what the layers that they stand in take in a graph.
 
 use super::Engine;
-use crate::base::error::Result;
-use crate::plan::{Element, Kind, Lane, Phase};
-use crate::run::cuda::choose::Product;
-use crate::run::cuda::launches::Call;
-use crate::run::cuda::multiply::MatvecChoice;
-use crate::run::cuda::size::StepSize;
+use crate::cuda::choose::Product;
+use crate::cuda::launches::Call;
+use crate::cuda::multiply::MatvecChoice;
+use crate::cuda::size::StepSize;
+use base::error::Result;
+use plan::{Element, Kind, Lane, Phase};
 
 /// How many layers show what any number of them takes: one where all of them stay in the second-level cache from step to
 /// step, else as many as it cannot keep.
@@ -19,7 +19,7 @@ fn enough(layer_bytes: u64, layers: u32, l2_bytes: u64) -> u32 {
 
 impl Engine {
     /// Each shape of product of a decode step, with the first local rank's memory.
-    pub(in crate::run::cuda) fn products(&self) -> Result<Vec<Product>> {
+    pub(in crate::cuda) fn products(&self) -> Result<Vec<Product>> {
         let program = &self.programs.decode;
         let plan = &program.plan;
         let (Some(rank), Some(activations)) = (self.ranks.first(), self.decode.activations.first())
@@ -68,7 +68,7 @@ impl Engine {
 
     /// What a layer takes in a graph (us), its products by whom `matvec` says, without what it sums over ranks. What was
     /// generated, and what lies in activations, is lost.
-    pub(in crate::run::cuda) fn layer_us(&self, matvec: &MatvecChoice) -> Result<f64> {
+    pub(in crate::cuda) fn layer_us(&self, matvec: &MatvecChoice) -> Result<f64> {
         let plan = &self.programs.decode.plan;
         let size = StepSize::decode(self.setup.sequences);
         let first = plan.operations.iter().filter(|operation| operation.layer == Some(0));

@@ -3,23 +3,23 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::error::{Error, Result};
-use crate::machine::driver::{Gpu, Priority};
-use crate::model::Model;
-use crate::plan::{Architecture, CommDType, DType, Kind, Lowering, Phase, PlanSpec, Precision, Variant};
-use crate::run::comm::nccl::Communicator;
-use crate::run::comm::{Exchange, Progress};
-use crate::run::cuda::blas;
-use crate::run::cuda::collective::Collective;
-use crate::run::cuda::kernels::geometry;
-use crate::run::cuda::multiply::MatvecChoice;
-use crate::run::cuda::one_shot::OneShot;
-use crate::run::cuda::program::Program;
-use crate::run::cuda::rank::Sizes;
-use crate::run::cuda::size::StepSize;
-use crate::run::cuda::tuning::Tuning;
-use crate::run::sample::Sampling;
-use crate::table::Collective as Asked;
+use crate::comm::nccl::Communicator;
+use crate::comm::{Exchange, Progress};
+use crate::cuda::blas;
+use crate::cuda::collective::Collective;
+use crate::cuda::kernels::geometry;
+use crate::cuda::multiply::MatvecChoice;
+use crate::cuda::one_shot::OneShot;
+use crate::cuda::program::Program;
+use crate::cuda::rank::Sizes;
+use crate::cuda::size::StepSize;
+use crate::cuda::tuning::Tuning;
+use crate::sample::Sampling;
+use base::error::{Error, Result};
+use machine::driver::{Gpu, Priority};
+use model::Model;
+use plan::{Architecture, CommDType, DType, Kind, Lowering, Phase, PlanSpec, Precision, Variant};
+use table::Collective as Asked;
 
 /// Memory that is left alone, at most: graphs, modules, what libraries load when they
 /// first need it (bytes).
@@ -41,7 +41,7 @@ pub struct Setup {
     /// Seed of random weights.
     pub seed: u64,
     /// How tokens are chosen.
-    pub(in crate::run) sampling: Sampling,
+    pub(crate) sampling: Sampling,
     /// How many sequences are decoded together.
     pub sequences: u32,
     /// Tokens that each sequence's KV cache has room for.
@@ -123,7 +123,7 @@ impl Programs {
     }
 
     /// Bytes of the messages of both phases' all-reduces, each once, ascending.
-    pub(in crate::run::cuda) fn messages(&self, setup: &Setup) -> Vec<u64> {
+    pub(in crate::cuda) fn messages(&self, setup: &Setup) -> Vec<u64> {
         let row = u64::from(setup.model.shape.hidden) * setup.dtype.bytes();
         let (sequences, tokens) = setup.prefill;
         let prefill = StepSize { first_sequence: 0, sequences, first_token: 0, tokens };
@@ -210,7 +210,7 @@ pub(super) fn sizes(
 /// Sums once over NCCL for each size of message (bytes): what it connects and allocates with the first one (buffers of
 /// NVLink's switch take hundreds of MB a rank) is there before memory is looked at. How much of the GPU's memory that
 /// took (bytes). Fails where a rank does not come, or where memory is too small.
-pub(in crate::run::cuda) fn first_sums(
+pub(in crate::cuda) fn first_sums(
     gpu: &Gpu,
     communicator: &Communicator,
     messages: &[u64],

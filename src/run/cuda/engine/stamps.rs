@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use crate::base::error::Result;
-use crate::machine::driver::{Arguments, DevicePtr, Gpu, Launch, Memory, Stream};
-use crate::run::cuda::kernels::Kernels;
-use crate::run::cuda::launches::Call;
-use crate::run::cuda::stopwatch::median_us;
+use crate::cuda::kernels::Kernels;
+use crate::cuda::launches::Call;
+use crate::cuda::stopwatch::median_us;
+use base::error::Result;
+use machine::driver::{Arguments, DevicePtr, Gpu, Launch, Memory, Stream};
 
 /// How long one stamp may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -88,7 +88,7 @@ impl Stamps {
     }
 
     /// The calls of an operation, each told where to say when it ran; what cannot say stands between stamps.
-    pub(in crate::run::cuda) fn around(
+    pub(in crate::cuda) fn around(
         &self,
         kernels: &Kernels,
         operation: usize,
@@ -118,7 +118,7 @@ impl Stamps {
     }
 
     /// What keeps the stamps of a step, behind it.
-    pub(in crate::run::cuda) fn keep(&self, kernels: &Kernels) -> Result<Call> {
+    pub(in crate::cuda) fn keep(&self, kernels: &Kernels) -> Result<Call> {
         let mut arguments = Arguments::new();
         arguments.pointer(self.now.ptr()).pointer(self.kept.ptr()).pointer(self.count.ptr());
         arguments.u32(2 * self.operations).u32(self.steps);

@@ -6,22 +6,22 @@ use std::sync::Arc;
 use super::setup::{can_overlap, taken};
 use super::stamps::Stamps;
 use super::{Engine, PhaseState};
-use crate::base::error::{Error, Result};
-use crate::base::shared_gpu;
-use crate::machine::driver::{Event, Graph, GraphExec, Memory, Stream};
-use crate::plan::{DType, Kind, Phase};
-use crate::run::cuda::collective::Collective;
-use crate::run::cuda::cupti;
-use crate::run::cuda::kernels::Source;
-use crate::run::cuda::launches::{Binder, Call};
-use crate::run::cuda::multiply::MatvecChoice;
-use crate::run::cuda::program::Program;
-use crate::run::cuda::rank::Activations;
-use crate::run::cuda::schedule::{Item, Schedule};
-use crate::run::cuda::size::StepSize;
-use crate::run::cuda::timing::Marks;
-use crate::run::cuda::transfer::Transfer;
-use crate::run::recorder::range;
+use crate::cuda::collective::Collective;
+use crate::cuda::cupti;
+use crate::cuda::kernels::Source;
+use crate::cuda::launches::{Binder, Call};
+use crate::cuda::multiply::MatvecChoice;
+use crate::cuda::program::Program;
+use crate::cuda::rank::Activations;
+use crate::cuda::schedule::{Item, Schedule};
+use crate::cuda::size::StepSize;
+use crate::cuda::timing::Marks;
+use crate::cuda::transfer::Transfer;
+use crate::recorder::range;
+use base::error::{Error, Result};
+use base::shared_gpu;
+use machine::driver::{Event, Graph, GraphExec, Memory, Stream};
+use plan::{DType, Kind, Phase};
 
 /// A step that is ready to run: bound to memory, scheduled, perhaps captured.
 pub struct Step {
@@ -294,7 +294,7 @@ impl Engine {
     /// Runs a step once outside of any capture: libraries load kernels when they are first launched,
     /// which a capture may forbid. Loading may wait for the whole GPU, too: ranks that share it leave out their exchanges,
     /// or a rank could wait for the kernel of another one that waits for it.
-    pub(in crate::run::cuda) fn try_out(&self, step: &mut Step) -> Result<()> {
+    pub(in crate::cuda) fn try_out(&self, step: &mut Step) -> Result<()> {
         self.forget()?;
         if step.phase == Phase::Prefill {
             self.main().fill(self.prompt.ptr(), 0, self.prompt.bytes())?;
@@ -372,7 +372,7 @@ impl Engine {
     }
 
     /// Enqueues calls on a stream.
-    pub(in crate::run::cuda) fn launch(&self, stream: &Stream, calls: &mut [Call]) -> Result<()> {
+    pub(in crate::cuda) fn launch(&self, stream: &Stream, calls: &mut [Call]) -> Result<()> {
         for call in calls {
             match call {
                 Call::Kernel { function, launch, arguments } => {

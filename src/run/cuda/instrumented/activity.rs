@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 use super::Context;
 use super::events::wait_for;
 use super::ranks::{RankTimes, StepTimes, settled};
-use crate::base::error::Result;
-use crate::machine::driver::Event;
-use crate::plan::Phase;
-use crate::run::cuda::around::Around;
-use crate::run::cuda::cupti::{self, Label, OperationSpan, Session, StepId, assemble};
-use crate::run::cuda::engine::Timing;
-use crate::run::cuda::generation::step_ends;
-use crate::run::cuda::timing::Skeleton;
-use crate::run::measure::Times;
-use crate::run::recorder::range;
+use crate::cuda::around::Around;
+use crate::cuda::cupti::{self, Label, OperationSpan, Session, StepId, assemble};
+use crate::cuda::engine::Timing;
+use crate::cuda::generation::step_ends;
+use crate::cuda::timing::Skeleton;
+use crate::measure::Times;
+use crate::recorder::range;
+use base::error::Result;
+use machine::driver::Event;
+use plan::Phase;
 
 /// Times one generation. On rank 0 of a process of several ranks the result has the steps of all of
 /// them, which [`super::gather`] tells apart.

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use super::Context;
 use super::ranks::{RankTimes, StepTimes, settled};
-use crate::base::error::{Error, Result};
-use crate::machine::driver::Event;
-use crate::plan::Phase;
-use crate::run::cuda::cupti::OperationSpan;
-use crate::run::cuda::engine::{Engine, Step, Timing};
-use crate::run::cuda::generation::{ns, step_ends};
-use crate::run::cuda::program::Program;
-use crate::run::cuda::schedule::Schedule;
-use crate::run::cuda::timing::{Marks, Parts, RoundTrip, Skeleton, Tie, Timeline};
-use crate::run::measure::Times;
-use crate::run::recorder::{Clock, range};
-use crate::trace::{self, OperationInfo};
+use crate::cuda::cupti::OperationSpan;
+use crate::cuda::engine::{Engine, Step, Timing};
+use crate::cuda::generation::{ns, step_ends};
+use crate::cuda::program::Program;
+use crate::cuda::schedule::Schedule;
+use crate::cuda::timing::{Marks, Parts, RoundTrip, Skeleton, Tie, Timeline};
+use crate::measure::Times;
+use crate::recorder::{Clock, range};
+use base::error::{Error, Result};
+use machine::driver::Event;
+use plan::Phase;
+use trace::OperationInfo;
 
 /// Round trips of which the shortest ties the clocks.
 const ROUND_TRIPS: usize = 64;

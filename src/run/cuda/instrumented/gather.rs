@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 
 use super::ranks::{RankTimes, StepTimes};
 use super::{Context, Traced};
-use crate::base::error::Result;
-use crate::base::statistics::median;
-use crate::plan::{Lane, Phase};
-use crate::run::cuda::timing::{Tie, rank_tie};
-use crate::run::cuda::{around, cupti, threads};
-use crate::run::measure::{self, Times};
-use crate::table::{Environment, Instrumented, Link, Overlap, Recorder};
-use crate::trace::{OperationInfo, Span};
+use crate::cuda::timing::{Tie, rank_tie};
+use crate::cuda::{around, cupti, threads};
+use crate::measure::{self, Times};
+use base::error::Result;
+use base::statistics::median;
+use plan::{Lane, Phase};
+use table::{Environment, Instrumented, Link, Overlap, Recorder};
+use trace::{OperationInfo, Span};
 
 /// Questions to each rank's clock.
 const QUESTIONS: usize = 200;
@@ -53,7 +53,7 @@ pub(super) fn gather(
     spans.sort_unstable_by_key(|s| (s.sample, s.phase, s.step, s.rank, s.lane, s.start_ns, s.operation));
     let executed = ranks.len() as u32;
     let steps = decode_steps(&ranks);
-    let overlap = crate::trace::overlap::decode_overlap(&spans, executed)
+    let overlap = trace::overlap::decode_overlap(&spans, executed)
         .map(|overlap| of_all_steps(overlap, context.steps(), steps));
     let sample = measure::combine(&times, &[], executed);
     let name = recorder_name(recorder);

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use super::{activity, events, gather, stamps};
-use crate::base::error::{Error, Result};
-use crate::run::comm::Peers;
-use crate::run::cuda::clock::Tick;
-use crate::run::cuda::engine::Engine;
-use crate::run::cuda::{cupti, threads};
-use crate::run::recorder::Clock;
-use crate::table::{Environment, Instrumented, Recorder, Spec};
-use crate::trace::{self, OperationInfo, Span};
+use crate::comm::Peers;
+use crate::cuda::clock::Tick;
+use crate::cuda::engine::Engine;
+use crate::cuda::{cupti, threads};
+use crate::recorder::Clock;
+use base::error::{Error, Result};
+use table::{Environment, Instrumented, Recorder, Spec};
+use trace::{OperationInfo, Span};
 
 /// What the instrumented pass needs of the run.
-pub(in crate::run::cuda) struct Context<'a> {
+pub(in crate::cuda) struct Context<'a> {
     pub engine: &'a Engine,
     pub spec: &'a Spec,
     pub prompts: &'a [u32],
@@ -28,7 +28,7 @@ pub(in crate::run::cuda) struct Context<'a> {
 
 /// What it yields on rank 0.
 #[derive(Debug)]
-pub(in crate::run::cuda) struct Traced {
+pub(in crate::cuda) struct Traced {
     /// What the run's record says of operations that were timed: how, and what that cost.
     pub instrumented: Instrumented,
     /// What the spans are of.
@@ -49,7 +49,7 @@ pub(in crate::run::cuda) struct Traced {
 const COARSE_NS: f64 = 2_100.0;
 
 /// Runs the instrumented pass; `None` where nothing records, and on other ranks than 0.
-pub(in crate::run::cuda) fn run(context: &Context<'_>) -> Result<Option<Traced>> {
+pub(in crate::cuda) fn run(context: &Context<'_>) -> Result<Option<Traced>> {
     if context.spec.recorder == Recorder::Off {
         return Ok(None);
     }

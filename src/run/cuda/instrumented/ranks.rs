@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Phase;
-use crate::run::cuda::around::Took;
-use crate::run::cuda::cupti::{OperationSpan, Report, settle};
-use crate::run::cuda::timing::{OperationTime, Skeleton};
+use crate::cuda::around::Took;
+use crate::cuda::cupti::{OperationSpan, Report, settle};
+use crate::cuda::timing::{OperationTime, Skeleton};
+use plan::Phase;
 
 /// One step of one rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,18 +3,18 @@
 use super::Context;
 use super::events::wait_for;
 use super::ranks::{RankTimes, StepTimes, settled};
-use crate::base::error::{Error, Result};
-use crate::machine::driver::Event;
-use crate::plan::Phase;
-use crate::run::cuda::around::Around;
-use crate::run::cuda::clock::Tick;
-use crate::run::cuda::cupti::OperationSpan;
-use crate::run::cuda::engine::{Stamps, Step, Timing};
-use crate::run::cuda::generation::step_ends;
-use crate::run::cuda::program::Program;
-use crate::run::cuda::timing::{RoundTrip, Skeleton, Tie, Timeline};
-use crate::run::measure::Times;
-use crate::run::recorder::range;
+use crate::cuda::around::Around;
+use crate::cuda::clock::Tick;
+use crate::cuda::cupti::OperationSpan;
+use crate::cuda::engine::{Stamps, Step, Timing};
+use crate::cuda::generation::step_ends;
+use crate::cuda::program::Program;
+use crate::cuda::timing::{RoundTrip, Skeleton, Tie, Timeline};
+use crate::measure::Times;
+use crate::recorder::range;
+use base::error::{Error, Result};
+use machine::driver::Event;
+use plan::Phase;
 
 /// Looks at the clock of which the quickest ties it to the host's.
 const LOOKS: usize = 32;

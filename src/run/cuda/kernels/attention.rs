@@ -1,7 +1,7 @@
 //! How attention's kernels (`kernels/attend_decode.cu`, `kernels/attend_prefill.cu`) are launched. Pure.
 
-use crate::machine::driver::Launch;
-use crate::plan::DType;
+use machine::driver::Launch;
+use plan::DType;
 
 /// Keys that a block of decode attention takes in a round: fewer are not worth a split.
 const ROUND: u32 = 64;

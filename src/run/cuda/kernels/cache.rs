@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use super::sources::{HEADERS, Unit};
-use crate::base::hash::hex;
+use base::hash::hex;
 
 /// What identifies machine code: source, headers, options (the architecture is one) and compiler.
 pub(super) fn key(unit: &Unit, options: &[String], (major, minor): (u32, u32)) -> String {
@@ -28,7 +28,7 @@ pub(super) fn key(unit: &Unit, options: &[String], (major, minor): (u32, u32)) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::cuda::kernels::sources::UNITS;
+    use crate::cuda::kernels::sources::UNITS;
 
     #[test]
     fn keys_differ_by_all_that_code_follows_from() {

@@ -3,8 +3,8 @@
 use super::KernelOptions;
 use super::nvrtc::{Nvrtc, Output, Refusal};
 use super::sources::{Constant, HEADERS, Unit};
-use crate::base::error::{Error, Result};
-use crate::plan::DType;
+use base::error::{Error, Result};
+use plan::DType;
 
 /// Constants: name and value (empty for a flag), sorted.
 pub(super) type Defines = Vec<(String, String)>;
@@ -105,7 +105,7 @@ fn first_error(log: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::cuda::kernels::sources::unit_of;
+    use crate::cuda::kernels::sources::unit_of;
 
     #[test]
     fn a_unit_is_told_what_it_reads_and_no_more() {

@@ -1,7 +1,7 @@
 //! How many blocks and threads kernels are launched with. Pure: the checks use the same functions as the
 //! backend does.
 
-use crate::machine::driver::Launch;
+use machine::driver::Launch;
 
 /// Numbers of 16 bits that a thread takes at a time; of 32-bit ones it takes half as many, in twice the turns.
 const PACK: u32 = 8;

@@ -4,8 +4,8 @@
 //! one; its warps share each row of weights. What is chosen here: how many threads a row divides into, how
 //! many packs of 16 bytes each thread has under way, and whether tensor cores do the arithmetic.
 
-use crate::machine::driver::{Arguments, DevicePtr, Launch};
-use crate::plan::DType;
+use machine::driver::{Arguments, DevicePtr, Launch};
+use plan::DType;
 
 /// Rows of x that any product can have; see [`most_rows`].
 pub const MOST_ROWS: u32 = 8;

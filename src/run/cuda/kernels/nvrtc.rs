@@ -7,9 +7,9 @@ use std::sync::OnceLock;
 
 use libloading::os::unix::{Library as UnixLibrary, RTLD_GLOBAL, RTLD_NOW};
 
-use crate::base::error::{Error, Result};
-use crate::machine::driver::functions::functions;
-use crate::machine::driver::libraries::{self, Library};
+use base::error::{Error, Result};
+use machine::driver::functions::functions;
+use machine::driver::libraries::{self, Library};
 
 type Program = *mut c_void;
 

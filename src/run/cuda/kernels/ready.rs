@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use super::compile::{Defines, cubin, options_for};
 use super::{Nvrtc, cache, compile, sources};
-use crate::base::cache::Cache;
-use crate::base::error::{Error, Result};
-use crate::machine::driver::{Function, Gpu, version_text};
-use crate::plan::DType;
+use base::cache::Cache;
+use base::error::{Error, Result};
+use machine::driver::{Function, Gpu, version_text};
+use plan::DType;
 
 /// What kernels are compiled for, besides the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The sources of kernels, as they are in this binary: units, which are compiled one by one, and the headers that
 //! any of them may include.
 
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// A `.cu` file, which is compiled by itself.
 #[derive(Debug)]

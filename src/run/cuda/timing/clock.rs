@@ -5,7 +5,7 @@
 //! between. Of many such round trips the shortest says most. The same is done at the end, which shows
 //! by how much the device's clock ran faster or slower than the host's.
 
-use crate::run::comm::PingPong;
+use crate::comm::PingPong;
 
 /// The host's clock (ns) before an event was recorded and after it was known to have happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

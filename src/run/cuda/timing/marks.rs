@@ -1,7 +1,7 @@
 //! Which parts of a step events stand around, as few as give each a start and an end.
 
 use super::{Part, Parts};
-use crate::run::cuda::schedule::Place;
+use crate::cuda::schedule::Place;
 
 /// A timing event of one rank: an index into the events that the engine made for its step.
 pub type Mark = u32;

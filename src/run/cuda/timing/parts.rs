@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 
 use super::Skeleton;
-use crate::plan::{Lane, Operation, Plan};
-use crate::run::cuda::schedule::{Item, Schedule, StreamId};
-use crate::trace::OperationInfo;
+use crate::cuda::schedule::{Item, Schedule, StreamId};
+use plan::{Lane, Operation, Plan};
+use trace::OperationInfo;
 
 /// Operations of one stream that nothing stands between: no wait for another stream, and nobody who waits for less than
 /// all of them.

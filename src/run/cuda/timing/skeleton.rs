@@ -1,6 +1,6 @@
 //! What is known of a step before it ran: on which lane each operation is, and what it reads.
 
-use crate::plan::{Lane, Plan};
+use plan::{Lane, Plan};
 
 /// Lanes and reads of a step's operations, or of its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]

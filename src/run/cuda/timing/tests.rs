@@ -5,12 +5,11 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::Model;
-use crate::plan::{DType, Lane, Phase};
-use crate::run::comm::PingPong;
-use crate::run::cuda::program::Program;
-use crate::run::cuda::schedule::{Item, Layout, Place, Schedule};
-use crate::trace;
+use crate::comm::PingPong;
+use crate::cuda::program::Program;
+use crate::cuda::schedule::{Item, Layout, Place, Schedule};
+use model::Model;
+use plan::{DType, Lane, Phase};
 
 /// Decode plans of several architectures, each on one stream or two as a rank executes it, and in parts.
 fn steps() -> Vec<(String, Program, Schedule, Parts)> {
@@ -92,7 +91,7 @@ fn parts_hold_each_operation_once_and_nobody_waits_within_one() {
     }
 }
 
-fn of_layer(plan: &crate::plan::Plan, part: &Part) -> bool {
+fn of_layer(plan: &plan::Plan, part: &Part) -> bool {
     plan.operations[part.operations[0] as usize].layer.is_some()
 }
 

@@ -3,10 +3,10 @@
 
 use std::fmt;
 
-use crate::base::error::{Error, Result};
-use crate::base::text::same_name;
-use crate::table::Spec;
-use crate::table::options::{self, OPTIONS};
+use base::error::{Error, Result};
+use base::text::same_name;
+use table::Spec;
+use table::options::{self, OPTIONS};
 
 /// The value of a variable that a cell does not set.
 pub const UNSET: &str = "unset";
@@ -88,7 +88,7 @@ impl Axis {
     }
 
     /// The name of the axis among the fields that cells are matched by (see `matching::fields`).
-    pub(in crate::study) fn key(&self) -> String {
+    pub(crate) fn key(&self) -> String {
         match self {
             Self::Option(name) => (*name).to_owned(),
             Self::Env(key) => format!("env:{key}"),

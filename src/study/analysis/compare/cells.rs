@@ -10,11 +10,11 @@ use super::comparison::{AxisCount, Comparison, ComparisonReport, Flag, Measured,
 use super::label::Label;
 use super::matching::{Matching, PooledCell, cells};
 use super::pair::{Pair, Ratio};
-use crate::base::error::{Error, Result};
-use crate::study::analysis::difference::Difference;
-use crate::study::analysis::flags::flags;
-use crate::table::options::OPTIONS;
-use crate::table::{Measure, Record, Scope, Spec, recorder};
+use crate::analysis::difference::Difference;
+use crate::analysis::flags::flags;
+use base::error::{Error, Result};
+use table::options::OPTIONS;
+use table::{Measure, Record, Scope, Spec, recorder};
 
 /// Cells with numbers, ready to be compared along any axis.
 #[derive(Clone, Debug, Default)]

@@ -2,10 +2,10 @@
 //! with.
 
 use super::Axis;
-use crate::base::error::Error;
-use crate::study::analysis::RunTable;
-use crate::study::analysis::filter::{Filter, Term, Test, has_word};
-use crate::table::Record;
+use crate::analysis::RunTable;
+use crate::analysis::filter::{Filter, Term, Test, has_word};
+use base::error::Error;
+use table::Record;
 
 /// The rows of the runs that meet a filter, and of those at the axis' baseline (its natural one where none is given)
 /// that meet all of it but what it says of the axis and of measures: `arch:ladder` keeps what ladder is compared
@@ -57,11 +57,11 @@ fn is_of_side(term: &Term, table: &RunTable, axis: &Axis) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::analysis::testing::sim_record;
+    use table::testing::sim_record;
 
     fn kept(axis: &Axis, filter: &str, baseline: Option<&str>) -> String {
         let of = |run: &str, architecture: &str, tp: u32, step_ms: f64| {
-            let change = |spec: &mut crate::table::Spec| {
+            let change = |spec: &mut table::Spec| {
                 (spec.architecture, spec.tp) = (architecture.parse().unwrap(), tp);
             };
             sim_record(run, change, 1.0, step_ms)

@@ -5,10 +5,10 @@ use serde::{Serialize, Serializer};
 use super::adjust::Adjusted;
 use super::axis::Axis;
 use super::matching::PooledCell;
-use crate::study::analysis::difference::Difference;
-use crate::study::analysis::is_too_close;
-use crate::table::render::Shown;
-use crate::table::{Measure, Overlap, Provenance, Spec, Split};
+use crate::analysis::difference::Difference;
+use crate::analysis::is_too_close;
+use table::render::Shown;
+use table::{Measure, Overlap, Provenance, Spec, Split};
 
 /// A matched pair in a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -82,7 +82,7 @@ pub enum Verdict {
     Slower,
     /// The difference is too small to matter ([`LEAST_DIFFERENCE`]).
     Same,
-    /// Simulations that differ by less than the simulator's error ([`SPEEDUP_ERROR`](crate::study::analysis::SPEEDUP_ERROR)).
+    /// Simulations that differ by less than the simulator's error ([`SPEEDUP_ERROR`](crate::analysis::SPEEDUP_ERROR)).
     TooClose,
     /// The difference cannot be told from chance, the number of comparisons taken into account.
     Chance,
@@ -235,7 +235,7 @@ pub struct Flag {
 }
 
 impl Flag {
-    pub(in crate::study::analysis) fn new<'a>(
+    pub(in crate::analysis) fn new<'a>(
         cells: impl IntoIterator<Item = &'a PooledCell>,
         text: String,
     ) -> Self {

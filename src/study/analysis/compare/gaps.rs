@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use super::{Axis, ComparisonReport, HeatMap};
-use crate::run::{Feasibility, Shared, feasibility};
-use crate::table::{Record, Spec, Status};
+use run::{Feasibility, Shared, feasibility};
+use table::{Record, Spec, Status};
 
 /// In a word why there is no number, by TP and batch.
 pub type Reasons = HashMap<(u32, u32), &'static str>;

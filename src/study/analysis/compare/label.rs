@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use super::axis::Axis;
 use super::matching::PooledCell;
-use crate::table::Spec;
-use crate::table::options::{OPTIONS, PAIRS};
+use table::Spec;
+use table::options::{OPTIONS, PAIRS};
 
 /// Names what cells have in common.
 #[derive(Debug)]
-pub(in crate::study::analysis) struct Label {
+pub(in crate::analysis) struct Label {
     axis: Option<Axis>,
     varying: Vec<&'static str>,
 }
@@ -90,7 +90,7 @@ fn list(map: &BTreeMap<String, String>, but: Option<&String>) -> String {
 
 /// What a cell was asked for and the machine that timed it, as names and values in words. The order is
 /// that of labels: all options, the host, variables, profile values, hashes of files.
-pub(in crate::study::analysis) fn parts(spec: &Spec, host: Option<&str>) -> Vec<(&'static str, String)> {
+pub(in crate::analysis) fn parts(spec: &Spec, host: Option<&str>) -> Vec<(&'static str, String)> {
     let mut parts: Vec<(&str, String)> =
         OPTIONS.iter().map(|option| (option.name, option.label(spec))).collect();
     parts.push(("host", host.unwrap_or_default().to_owned()));

@@ -2,8 +2,8 @@
 //! whoever computes less than `standard` can be faster.
 
 use super::{Comparison, ComparisonReport, LEAST_DIFFERENCE};
-use crate::plan::Architecture;
-use crate::table::{Collective, Spec};
+use plan::Architecture;
+use table::{Collective, Spec};
 
 /// The work of `upper-bound` that a cell does without, in words; `None` where it has none less.
 pub fn less_work(spec: &Spec) -> Option<&'static str> {

@@ -8,16 +8,16 @@ use super::axis::Axis;
 use super::comparison::Flag;
 use super::label::Label;
 use super::pair::{Pair, hidden_share_interval};
-use crate::table::options::option;
+use table::options::option;
 
-use crate::table::{CellRuns, Metrics, Provenance, Record, Sample, VARIANTS, hidden_shares, host};
+use table::{CellRuns, Metrics, Provenance, Record, Sample, VARIANTS, hidden_shares, host};
 
 /// The field of where a cell's numbers come from.
 const PROVENANCE: &str = "provenance";
 
 /// A cell whose runs yielded numbers, with the samples of all its rounds.
 #[derive(Clone, Debug)]
-pub(in crate::study::analysis) struct PooledCell {
+pub(in crate::analysis) struct PooledCell {
     /// The record of the cell, its rounds pooled.
     pub record: Record,
     /// The numbers of that record, which has some.
@@ -55,7 +55,7 @@ fn hidden_share_intervals(cells: &[PooledCell]) -> Vec<Option<[f64; 2]>> {
     let asked = |cell: &&PooledCell| {
         cell.hidden_share.is_some() && cell.record.provenance != Provenance::Simulated
     };
-    let limit = |cell: &PooledCell| crate::table::limit(&cell.record.spec);
+    let limit = |cell: &PooledCell| table::limit(&cell.record.spec);
     let mut limits: BTreeMap<String, [Option<&PooledCell>; 2]> = BTreeMap::new();
     for cell in cells.iter().filter(asked) {
         if let Some(limit) = limit(cell) {
@@ -149,7 +149,7 @@ fn fields(record: &Record) -> BTreeMap<String, String> {
 
 /// Cells that have everything but the axis in common.
 #[derive(Debug)]
-pub(in crate::study::analysis) struct Matching<'a> {
+pub(in crate::analysis) struct Matching<'a> {
     axis: &'a Axis,
     /// What the user wants to compare with.
     wanted: Option<&'a str>,
@@ -208,7 +208,7 @@ impl<'a> Matching<'a> {
             let is_baseline = |cell: &&&PooledCell| self.axis.value(&cell.record.spec) == wanted;
             let (baselines, others): (Vec<&PooledCell>, Vec<&PooledCell>) =
                 group.iter().partition(is_baseline);
-            let limit = |cell: &&PooledCell| crate::table::limit(&cell.record.spec) == Some(1);
+            let limit = |cell: &&PooledCell| table::limit(&cell.record.spec) == Some(1);
             let upper_bound = group.iter().copied().find(limit).filter(|_| by_architecture);
             let pair = |other: &&'a PooledCell| {
                 let other = *other;

@@ -1,12 +1,12 @@
 //! A baseline and what is compared with it: the ratio, its interval, its p-value, the hidden share.
 
 use super::matching::PooledCell;
-use crate::base::statistics::{interval95, median, p_value, resample};
-use crate::table::{Provenance, Sample, Spec, completion_ms, hidden_share, steps_ms, tokens_per_s};
+use base::statistics::{interval95, median, p_value, resample};
+use table::{Provenance, Sample, Spec, completion_ms, hidden_share, steps_ms, tokens_per_s};
 
 /// A baseline and what is compared with it.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::study::analysis) struct Pair<'a> {
+pub(in crate::analysis) struct Pair<'a> {
     /// The cell with the baseline's value of the axis.
     pub baseline: &'a PooledCell,
     /// The cell that is compared with the baseline.
@@ -17,7 +17,7 @@ pub(in crate::study::analysis) struct Pair<'a> {
 
 /// A ratio of throughputs and what may be said of it.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::study::analysis) struct Ratio {
+pub(in crate::analysis) struct Ratio {
     pub speedup: f64,
     pub ci95: Option<[f64; 2]>,
     /// Bootstrap p-value of "the ratio is 1".

@@ -2,8 +2,8 @@
 //! people, files and pages.
 
 use super::{Comparison, ComparisonReport};
-use crate::study::analysis::Difference;
-use crate::table::render::{Shown, Table};
+use crate::analysis::Difference;
+use table::render::{Shown, Table};
 
 /// Titles of the columns that a narrow window does without, the first to go last.
 const LEAST: [&str; 9] = [

@@ -1,12 +1,12 @@
 //! Comparisons of made-up cells whose ratios are known.
 
 use super::*;
-use crate::base::error::Error;
-use crate::plan::{Architecture, LayerSet};
-use crate::study::analysis::compare::adjust::LEVEL;
-use crate::study::analysis::testing::{record, sim_record};
-use crate::table::options::OPTIONS;
-use crate::table::{Backend, Link, P2p, Provenance, Record, Spec, VARIANTS};
+use crate::analysis::compare::adjust::LEVEL;
+use ::table::options::OPTIONS;
+use ::table::testing::{record, sim_record};
+use ::table::{Backend, Link, P2p, Provenance, Record, Spec, VARIANTS};
+use base::error::Error;
+use plan::{Architecture, LayerSet};
 
 const LADDER: Architecture = Architecture::Ladder(LayerSet::All);
 
@@ -145,7 +145,7 @@ fn recorders_are_not_mixed_and_missing_baselines_are_said() {
     let with = |name, a: &Architecture, recorder: &str| {
         let mut record = record(name, architecture(a), 0, &[(0.0, 1.0)]);
         record.environment.insert("recorder".into(), recorder.into());
-        record.overlap = Some(crate::table::Overlap { overlap_pct: Some(50.0), ..Default::default() });
+        record.overlap = Some(::table::Overlap { overlap_pct: Some(50.0), ..Default::default() });
         record
     };
     let records = [with("s", &Architecture::Standard, "events"), with("l", &LADDER, "cupti")];
@@ -182,7 +182,7 @@ fn a_simulation_beside_a_measurement_is_labelled_a_simulation() {
         )
     };
     let mut sim = by("sim", Backend::Sim);
-    sim.metrics = crate::table::metrics(&sim.spec, &[&sim.samples], 0);
+    sim.metrics = ::table::metrics(&sim.spec, &[&sim.samples], 0);
     let report = compare(&[by("cuda", Backend::Cuda), sim], "backend").unwrap();
     assert_eq!(report.pairs[0].provenance, Provenance::Simulated);
     assert_eq!((report.pairs[0].speedup_ci95, report.pairs[0].differs), (None, false));
@@ -225,23 +225,23 @@ fn every_axis_finds_its_pair_and_names_its_values() {
             "model" => s.model = "3b".into(),
             "hardware" => s.hardware = "a100_sxm".into(),
             "backend" => s.backend = Backend::Cuda,
-            "dtype" => s.dtype = crate::plan::DType::Bf16,
+            "dtype" => s.dtype = plan::DType::Bf16,
             "stack" => s.stack = "gpt-fast".into(),
             "prompt_tokens" => s.prompt_tokens = 64,
             "output_tokens" => s.output_tokens = 9,
-            "recorder" => s.recorder = crate::table::Recorder::Cupti,
+            "recorder" => s.recorder = ::table::Recorder::Cupti,
             "no_graph" => s.no_graph = true,
             "samples" => s.samples = 77,
             "warmup" => s.warmup = 77,
             "seed" => s.seed = 77,
             "micro_batches" => s.micro_batches = 2,
-            "comm_dtype" => s.comm_dtype = crate::plan::CommDType::F8,
+            "comm_dtype" => s.comm_dtype = plan::CommDType::F8,
             "sequence_parallel" => s.sequence_parallel = true,
-            "nvls" => s.nvls = crate::table::Nvls::Off,
+            "nvls" => s.nvls = ::table::Nvls::Off,
             "comm_sms" => s.comm_sms = 8,
             "threads" => s.threads = 2,
             "shard_head" => s.shard_head = true,
-            _ => s.collective = crate::table::Collective::OneShot,
+            _ => s.collective = ::table::Collective::OneShot,
         }
     };
     for axis in OPTIONS.iter().map(|option| option.name) {
@@ -368,7 +368,7 @@ fn a_hidden_share_is_against_standard_whatever_the_baseline() {
 
 #[test]
 fn sides_say_what_communication_costs() {
-    let overlap = |compute_ms, comm_ms, exposed_comm_ms| crate::table::Overlap {
+    let overlap = |compute_ms, comm_ms, exposed_comm_ms| ::table::Overlap {
         compute_ms,
         comm_ms,
         exposed_comm_ms,
@@ -523,14 +523,14 @@ fn cells_that_an_option_changes_are_compared_with_plain_ones() {
     let share = |value: &str| found.iter().find(|(known, _)| *known == value).unwrap().1;
     assert_eq!(share("standard micro2"), Some(0.5));
     assert_eq!(share("ladder micro2"), Some(0.75));
-    let shares = crate::table::hidden_shares(&records);
+    let shares = ::table::hidden_shares(&records);
     assert_eq!(shares[..3], [Some(0.0), Some(0.5), Some(0.75)]);
 }
 
 /// Runs whose ranks shared a GPU are as if they were not there, also beside measured runs of the same cells.
 #[test]
 fn nothing_is_computed_from_runs_that_shared_a_gpu() {
-    use crate::study::analysis::{comparable, judge, pareto, side_by_side};
+    use crate::analysis::{comparable, judge, pareto, side_by_side};
     let measured = [
         rounds("s", architecture(&Architecture::Standard), 2.0),
         rounds("l", architecture(&LADDER), 1.2),
@@ -538,7 +538,7 @@ fn nothing_is_computed_from_runs_that_shared_a_gpu() {
     .concat();
     let shared = |record: &Record| Record {
         provenance: Provenance::SharedGpu,
-        metrics: record.metrics.clone().map(|m| crate::table::Metrics { tokens_per_s: 1e9, ..m }),
+        metrics: record.metrics.clone().map(|m| ::table::Metrics { tokens_per_s: 1e9, ..m }),
         run: format!("shared-{}", record.run),
         ..record.clone()
     };
@@ -546,8 +546,8 @@ fn nothing_is_computed_from_runs_that_shared_a_gpu() {
     assert!(checks.iter().all(|record| !record.is_finished() && !record.has_numbers()));
     assert_eq!(compare(&checks, "architecture").unwrap().pairs.len(), 0);
     assert!(comparable(&checks).is_empty() && pareto(&checks).is_empty());
-    assert!(crate::study::calibrate::of_records(&checks).is_empty());
-    assert!(crate::table::hidden_shares(&checks).iter().all(Option::is_none));
+    assert!(crate::calibrate::of_records(&checks).is_empty());
+    assert!(::table::hidden_shares(&checks).iter().all(Option::is_none));
     let both = [measured.clone(), checks.clone()].concat();
     let speedup = |records: &[Record]| compare(records, "architecture").unwrap().pairs[0].speedup;
     assert_eq!(speedup(&both), speedup(&measured));

@@ -4,12 +4,12 @@
 use std::ops::Range;
 
 use super::{Filter, Operator, Term, Test};
-use crate::base::error::{Error, Result};
-use crate::base::natural::natural_order;
-use crate::base::text::folded;
-use crate::plan::Architecture;
-use crate::study::analysis::run_table::{Cell, Column, Lower, RunTable, Values};
-use crate::table::{Search, Unit};
+use crate::analysis::run_table::{Cell, Column, Lower, RunTable, Values};
+use base::error::{Error, Result};
+use base::natural::natural_order;
+use base::text::folded;
+use plan::Architecture;
+use table::{Search, Unit};
 
 /// Words shorter than this are only found as they stand: two letters in order are in everything.
 const FUZZY: usize = 3;
@@ -380,7 +380,7 @@ fn text_meets(text: &str, operator: Operator, values: &[String], separator: Opti
 
 /// Whether a word that is searched for is in some text of a column: as it stands or, where the column is searched so
 /// and the word is not quoted, by its letters in order.
-pub(in crate::study::analysis) fn has_word(column: &Column, text: &str, exact: bool) -> bool {
+pub(in crate::analysis) fn has_word(column: &Column, text: &str, exact: bool) -> bool {
     let word = WordTest { lower: folded(text), exact };
     matches!(&column.values, Values::Text { lower, .. }
         if word.among(lower, column.field.searched == Search::Letters).contains(&true))

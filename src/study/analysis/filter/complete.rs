@@ -1,9 +1,9 @@
 //! What can be typed next in a filter: names of fields, then values that runs have.
 
-use crate::base::offer::{Completion, Offer};
-use crate::base::text::{counted, folded};
-use crate::study::analysis::run_table::RunTable;
-use crate::table::Unit;
+use crate::analysis::run_table::RunTable;
+use base::offer::{Completion, Offer};
+use base::text::{counted, folded};
+use table::Unit;
 
 use super::Operator;
 use super::bind::alternatives;

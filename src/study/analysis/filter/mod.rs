@@ -10,7 +10,7 @@
 //! tag:good -tag:*         a tag; * any value at all, so -tag:* is what has no tag
 //! ```
 //!
-//! `syntax` reads and prints it ([`Filter`]); `bind` applies it to a [`crate::study::analysis::RunTable`],
+//! `syntax` reads and prints it ([`Filter`]); `bind` applies it to a [`crate::analysis::RunTable`],
 //! `complete` offers what can be typed next.
 
 mod bind;

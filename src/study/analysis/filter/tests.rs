@@ -3,11 +3,11 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::base::error::Error;
-use crate::lab::store::{Annotations, Edit};
-use crate::study::analysis::RunTable;
-use crate::study::analysis::testing::{record, sim_record};
-use crate::table::{Link, P2p, Record, Spec, Status};
+use crate::analysis::RunTable;
+use base::error::Error;
+use lab::store::{Annotations, Edit};
+use table::testing::{record, sim_record};
+use table::{Link, P2p, Record, Spec, Status};
 
 fn records() -> Vec<Record> {
     let mut failed = record("c", |s| s.tp = 16, 0, &[(1.0, 1.0)]);

@@ -13,11 +13,9 @@ use serde::Serialize;
 use super::axes::{Axes, XAxis, YAxis};
 use super::frontier::best_of;
 use super::points::{ParetoPoint, Series, pareto_on};
-use crate::base::statistics::{LEAST_SAMPLES, bootstrap_pools, median};
-use crate::plan::Architecture;
-use crate::table::{
-    CellRuns, P2p, Provenance, Record, Sample, Spec, completion_ms, steps_ms, tokens_per_s,
-};
+use base::statistics::{LEAST_SAMPLES, bootstrap_pools, median};
+use plan::Architecture;
+use table::{CellRuns, P2p, Provenance, Record, Sample, Spec, completion_ms, steps_ms, tokens_per_s};
 
 /// How far beyond the worst point the reference lies, where the user names none.
 const BEYOND: f64 = 1.1;

@@ -7,9 +7,9 @@ use std::str::FromStr;
 use serde::{Serialize, Serializer};
 
 use super::points::ParetoPoint;
-use crate::base::error::Error;
-use crate::study::analysis::is_too_close;
-use crate::table::{Better, MEASURES, Measure, Scope, Unit, measure};
+use crate::analysis::is_too_close;
+use base::error::Error;
+use table::{Better, MEASURES, Measure, Scope, Unit, measure};
 
 /// The horizontal axis: what a user of the model feels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::axes::Axes;
 use super::points::{ParetoPoint, Series};
-use crate::table::Provenance;
+use table::Provenance;
 
 /// Marks frontiers on these axes anew: of each group, of each series within its group, and which run
 /// dominates what is dominated. A point without a value on one of the axes is on no frontier.

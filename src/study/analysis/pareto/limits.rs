@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::axes::Axes;
 use super::points::{ParetoPoint, Series};
-use crate::plan::Architecture;
-use crate::table::{P2p, Provenance};
+use plan::Architecture;
+use table::{P2p, Provenance};
 
 /// The best that one series reaches within one limit.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]

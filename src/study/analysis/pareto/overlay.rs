@@ -8,9 +8,9 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::axes::{Axes, XAxis, YAxis};
-use crate::base::error::{Error, Result};
-use crate::base::input::InputKind;
-use crate::table::{Measure, P2p, Provenance, Spec, measure};
+use base::error::{Error, Result};
+use base::input::InputKind;
+use table::{Measure, P2p, Provenance, Spec, measure};
 
 /// Where the carried points come from, as they are labelled.
 pub const PUBLISHED: &str = "published (arXiv 2501.06589)";

@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use super::axes::{Axes, XAxis, YAxis};
 use super::frontier::mark;
-use crate::base::statistics::bootstrap;
-use crate::plan::Architecture;
-use crate::table::{
+use base::statistics::bootstrap;
+use plan::Architecture;
+use table::{
     CellRuns, Collective, Measure, P2p, Provenance, Record, RunQuality, Spec, aggregate, host, shared,
 };
 
@@ -260,7 +260,7 @@ fn name_settings(points: &mut [(ParetoPoint, String)]) {
 }
 
 /// `llama-3-70b f16, prompt 1024, output 512, h100_sxm, sim gpt-fast, simulated`.
-pub(in crate::study::analysis) fn group(record: &Record) -> String {
+pub(in crate::analysis) fn group(record: &Record) -> String {
     let spec = &record.spec;
     let named = |option: &str, name: &str| match spec.files.get(option) {
         // enough of it to tell two versions of a file apart

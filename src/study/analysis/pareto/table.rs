@@ -4,8 +4,8 @@ use super::area::AreaGained;
 use super::axes::{Axes, XAxis, YAxis};
 use super::limits::AtLimit;
 use super::points::ParetoPoint;
-use crate::table::Measure;
-use crate::table::render::{Shown, Table};
+use table::Measure;
+use table::render::{Shown, Table};
 
 /// A row a point. Files have every digit, and columns that an overlay can read back; `low` and `high`
 /// there are the ends of 95 % intervals.

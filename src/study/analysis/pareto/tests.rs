@@ -4,10 +4,10 @@ use proptest::prelude::*;
 
 use super::area::hypervolume;
 use super::*;
-use crate::plan::{Architecture, LayerSet};
-use crate::study::analysis::testing::{evaluated, record, sim_record};
-use crate::table::render::Sourced;
-use crate::table::{Link, P2p, Record, Status};
+use ::table::render::Sourced;
+use ::table::testing::{evaluated, record, sim_record};
+use ::table::{Link, P2p, Record, Status};
+use plan::{Architecture, LayerSet};
 
 /// A record whose metrics are these two numbers.
 fn at(run: usize, completion_ms: f64, per_gpu: f64) -> Record {
@@ -101,7 +101,7 @@ const ALL_AXES: [Axes; 8] = {
 
 /// A measured cell of an architecture at a batch: 3 rounds of 3 samples around a step time.
 fn cell(architecture: Architecture, batch: u32, step_ms: f64) -> Vec<Record> {
-    let change = |spec: &mut crate::table::Spec| {
+    let change = |spec: &mut ::table::Spec| {
         (spec.architecture, spec.batch) = (architecture.clone(), batch);
     };
     (0..3)
@@ -376,7 +376,7 @@ fn own_tables_of_points_read_back() {
 #[test]
 fn an_overlay_goes_with_its_model_and_workload() {
     let point = published().unwrap().remove(0);
-    let mut spec = crate::study::analysis::testing::spec();
+    let mut spec = ::table::testing::spec();
     assert!(!point.goes_with(&spec));
     (spec.model, spec.prompt_tokens, spec.output_tokens) = ("llama-3-70b".into(), 1024, 512);
     assert!(point.goes_with(&spec));
@@ -489,7 +489,7 @@ proptest! {
 #[test]
 fn a_frontier_of_quality_has_who_loses_least_for_its_time() {
     let of = |architecture: &str, step_ms: f64, kl: Option<f64>| {
-        let change = |spec: &mut crate::table::Spec| spec.architecture = architecture.parse().unwrap();
+        let change = |spec: &mut ::table::Spec| spec.architecture = architecture.parse().unwrap();
         let record = sim_record(architecture, change, 1.0, step_ms);
         kl.map_or(record.clone(), |kl| evaluated(record, kl))
     };

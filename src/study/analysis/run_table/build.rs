@@ -9,10 +9,10 @@ use foldhash::fast::FixedState;
 use rayon::prelude::*;
 
 use super::{Column, Lower, NOTHING, Values};
-use crate::base::natural::natural_order;
-use crate::lab::store::Annotations;
-use crate::study::analysis::settings;
-use crate::table::{Field, Record, Scope, Source};
+use crate::analysis::settings;
+use base::natural::natural_order;
+use lab::store::Annotations;
+use table::{Field, Record, Scope, Source};
 
 /// Options that have columns of their own wherever runs are listed.
 const TOLD: [&str; 5] = ["architecture", "model", "tp", "batch", "p2p"];
@@ -27,7 +27,7 @@ pub(super) fn fields(records: &[Record]) -> Vec<Field> {
             }
         }
     }
-    let mut fields = crate::table::fields();
+    let mut fields = table::fields();
     fields.extend(env.into_iter().map(Field::variable));
     fields.extend(set.into_iter().map(Field::setting));
     fields

@@ -6,18 +6,18 @@ use std::sync::OnceLock;
 
 use super::build;
 use super::lower::Lower;
-use crate::table::Field;
-use crate::table::render::Shown;
+use table::Field;
+use table::render::Shown;
 
 /// The rank, or the code, of nothing.
-pub(in crate::study::analysis) const NOTHING: u32 = u32::MAX;
+pub(in crate::analysis) const NOTHING: u32 = u32::MAX;
 
 /// A column: its field and its values.
 #[derive(Clone, Debug)]
 pub struct Column {
     /// What the column's values are of.
     pub field: Field,
-    pub(in crate::study::analysis) values: Values,
+    pub(in crate::analysis) values: Values,
     /// Of each row the place of its value among the column's different values, or [`NOTHING`]; made when
     /// the order is first asked for: most columns are never sorted by.
     pub(super) ranks: OnceLock<Vec<u32>>,
@@ -28,7 +28,7 @@ pub struct Column {
 }
 
 #[derive(Clone, Debug)]
-pub(in crate::study::analysis) enum Values {
+pub(in crate::analysis) enum Values {
     /// Each row's number of its text, or [`NOTHING`].
     Text { codes: Vec<u32>, texts: Vec<String>, lower: Lower },
     /// Each row's number, NaN for nothing.
@@ -118,7 +118,7 @@ impl Column {
         Some(values.into_iter().map(|(_, (row, count))| (typed(row), count)).collect())
     }
 
-    /// Whether some text of it holds a word ([`crate::base::text::folded`]).
+    /// Whether some text of it holds a word ([`base::text::folded`]).
     pub fn has_text(&self, word: &str) -> bool {
         matches!(&self.values, Values::Text { lower, .. } if lower.holds(word))
     }

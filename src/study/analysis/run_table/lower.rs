@@ -2,11 +2,11 @@
 
 use memchr::memmem::Finder;
 
-use crate::base::text::folded;
+use base::text::folded;
 
 /// Texts as searches compare them ([`folded`]), one behind another, so that all of them are searched in one go.
 #[derive(Clone, Debug, Default)]
-pub(in crate::study::analysis) struct Lower {
+pub(in crate::analysis) struct Lower {
     all: String,
     /// Where each begins; and where the next one would.
     begins: Vec<usize>,

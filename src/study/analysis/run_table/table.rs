@@ -6,11 +6,11 @@ use rayon::prelude::*;
 
 use super::build;
 use super::column::{Cell, Column};
-use crate::base::error::{Error, Result, nearest};
-use crate::base::text::same_name;
-use crate::lab::store::Annotations;
-use crate::table::render::csv;
-use crate::table::{Field, Record};
+use base::error::{Error, Result, nearest};
+use base::text::same_name;
+use lab::store::Annotations;
+use table::render::csv;
+use table::{Field, Record};
 
 /// Runs under columns. Rows are numbered as the records were.
 #[derive(Clone, Debug, Default)]

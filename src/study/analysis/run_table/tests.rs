@@ -1,10 +1,10 @@
 //! Tables of runs: order, CSV, hidden share.
 
 use super::*;
-use crate::base::error::Error;
-use crate::lab::store::Annotations;
-use crate::study::analysis::testing::{record, sim_record};
-use crate::table::{Link, Record, Spec, Status};
+use ::table::testing::{record, sim_record};
+use ::table::{Link, Record, Spec, Status};
+use base::error::Error;
+use lab::store::Annotations;
 
 pub(crate) fn records() -> Vec<Record> {
     let mut failed = record("c", |s| s.tp = 16, 0, &[(1.0, 1.0)]);
@@ -41,7 +41,7 @@ fn numbers_sort_as_numbers_and_nothing_comes_last() {
 #[test]
 fn equal_rows_stay_in_order_and_a_second_key_decides_between_them() {
     let of = |arch: &str, tp| {
-        let arch: crate::plan::Architecture = arch.parse().unwrap();
+        let arch: plan::Architecture = arch.parse().unwrap();
         sim_record("x", move |s| (s.architecture, s.tp) = (arch.clone(), tp), 1.0, 1.0)
     };
     let table = table(&[
@@ -101,7 +101,7 @@ fn variables_and_overrides_are_columns_of_their_own() {
 #[test]
 fn the_hidden_share_is_that_of_matching_runs() {
     let of = |arch: &str, tp, ms| {
-        let arch: crate::plan::Architecture = arch.parse().unwrap();
+        let arch: plan::Architecture = arch.parse().unwrap();
         sim_record("x", move |s| (s.architecture, s.tp) = (arch.clone(), tp), 1.0, ms)
     };
     let records = [

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{HELP, Job, Measured, Rank, Side, Timing, refused, several_jobs, text, wrong_results};
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// Reads the JSON of one job.
 pub(super) fn read(file: &str, text: &str) -> Result<Job> {

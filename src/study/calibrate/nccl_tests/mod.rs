@@ -10,9 +10,9 @@ mod text;
 
 use std::collections::BTreeMap;
 
-use crate::base::error::{Error, Result};
-use crate::base::statistics::median;
-use crate::base::text::counted;
+use base::error::{Error, Result};
+use base::statistics::median;
+use base::text::counted;
 
 /// How far the ratio of two printed numbers may be from what it must be: bandwidths have two decimals.
 const ROUNDING: f64 = 0.05;

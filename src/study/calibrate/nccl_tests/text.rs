@@ -3,7 +3,7 @@
 use super::lines::Prefixes;
 use super::rows::{Columns, foreign_unit, sides};
 use super::{HELP, Job, Measured, PROGRAM, Rank, Side, refused, several_jobs, wrong_results};
-use crate::base::error::Result;
+use base::error::Result;
 
 /// Lines of a heading and a footer that are known, and the text behind their `#`.
 enum Comment<'a> {

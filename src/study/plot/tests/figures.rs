@@ -94,7 +94,7 @@ fn gains_have_intervals_within_the_chart() {
         point.pair.speedup_ci95 = Some([0.1 * point.pair.speedup, 10.0 * point.pair.speedup]);
     }
     let provenance = ProvenanceSummary::of_records(&cells());
-    let figure = crate::study::plot::gain_figure(&groups, &provenance, &Options::default()).unwrap();
+    let figure = crate::plot::gain_figure(&groups, &provenance, &Options::default()).unwrap();
     assert_legible(&figure.scene);
     assert_says(&figure, &["Gain over the latency of one all-reduce", "one all-reduce (us)"]);
     let frames = |at: &(f64, f64)| {
@@ -133,7 +133,7 @@ fn published_points_stand_in_the_panel_of_their_model_and_look_like_what_they_ar
     let mut records = Vec::new();
     for model in ["llama-3-70b", "llama-3.1-405b", "tiny"] {
         for (name, step) in [("standard", 20.0), ("ladder", 15.0)] {
-            let change = |spec: &mut crate::table::Spec| {
+            let change = |spec: &mut table::Spec| {
                 (spec.architecture, spec.model) = (name.parse().unwrap(), model.into());
                 (spec.tp, spec.prompt_tokens, spec.output_tokens) = (8, 1024, 512);
             };
@@ -142,7 +142,7 @@ fn published_points_stand_in_the_panel_of_their_model_and_look_like_what_they_ar
     }
     let points = analysis::pareto(&records);
     let frontiers = |points: &[ParetoPoint]| points.iter().filter(|p| p.on_frontier).count();
-    let others = crate::study::plot::overlay(&analysis::published().unwrap(), &points, Axes::default());
+    let others = crate::plot::overlay(&analysis::published().unwrap(), &points, Axes::default());
     let provenance = ProvenanceSummary::of_records(&records);
     let data = ParetoData { points: &points, overlay: others, ..ParetoData::default() };
     let figure = pareto_figure(&data, &provenance, &Options::default()).unwrap();
@@ -150,7 +150,7 @@ fn published_points_stand_in_the_panel_of_their_model_and_look_like_what_they_ar
     assert_eq!((scene.data.len(), frontiers(&points)), (3, 3), "a panel a model, ladder best in each");
     assert_legible(scene);
     assert_says(&figure, &["published (arXiv 2501.06589)", "P2P off", "upper-bound"]);
-    let in_panel = |panel: usize| -> Vec<&crate::study::plot::scene::Tip> {
+    let in_panel = |panel: usize| -> Vec<&crate::plot::scene::Tip> {
         let tips = scene.tips.iter().filter(|tip| tip.text.contains("[published"));
         tips.filter(|tip| scene.data[panel].holds(&Area::around(tip.at, 0.1))).collect()
     };
@@ -174,7 +174,7 @@ fn published_points_stand_in_the_panel_of_their_model_and_look_like_what_they_ar
 fn runs_that_are_not_comparable_get_a_panel_each() {
     let mut records = cells();
     records.extend(measured());
-    let mut other = record("e", |s| s.link = crate::table::Link::P2pOff, 0, &[(1.0, 1.0)]);
+    let mut other = record("e", |s| s.link = table::Link::P2pOff, 0, &[(1.0, 1.0)]);
     other.spec.model = "a-model-with-a-very-long-name/that-somebody-keeps-in-a-deep-directory".into();
     records.push(other);
     let points = analysis::pareto(&records);
@@ -266,13 +266,9 @@ fn overlap_shows_the_same_layers_and_what_they_gain() {
     let (standard, ladder) = (step(false), step(true));
     let provenance = ProvenanceSummary::of_traces([&standard, &ladder]);
     let part = Part::default();
-    let figure = crate::study::plot::overlap_figure(
-        &[&standard, &ladder],
-        &part,
-        &provenance,
-        &Options::default(),
-    )
-    .unwrap();
+    let figure =
+        crate::plot::overlap_figure(&[&standard, &ladder], &part, &provenance, &Options::default())
+            .unwrap();
     assert_eq!(figure.scene.data.len(), 2);
     assert_says(
         &figure,
@@ -357,7 +353,7 @@ fn one_point_and_nothing_at_all_can_be_drawn() {
 fn a_timeline_marks_waiting_and_exposure() {
     let trace = layers();
     let figure = timeline_figure(&[stretch(&trace, 0, 90_000)], &Options::default()).unwrap();
-    let pct = crate::trace::overlap::overlap(&trace, &Default::default()).all.overlap_pct.unwrap();
+    let pct = trace::overlap::overlap(&trace, &Default::default()).all.overlap_pct.unwrap();
     assert_says(
         &figure,
         &[
@@ -371,9 +367,9 @@ fn a_timeline_marks_waiting_and_exposure() {
         ],
     );
     let exposed = (0..4)
-        .map(|rank| crate::trace::overlap::exposed_intervals(&trace, rank, 0, 90_000).len())
+        .map(|rank| trace::overlap::exposed_intervals(&trace, rank, 0, 90_000).len())
         .sum::<usize>();
-    let vermilion = |shape: &&Shape| matches!(shape, Shape::Rect(_, color) if *color == crate::study::plot::style::VERMILION);
+    let vermilion = |shape: &&Shape| matches!(shape, Shape::Rect(_, color) if *color == crate::plot::style::VERMILION);
     let drawn = figure.scene.shapes.iter().filter(vermilion).count();
     assert_eq!(drawn, exposed + 1, "one is the legend's");
 }
@@ -382,7 +378,7 @@ fn a_timeline_marks_waiting_and_exposure() {
 fn two_timelines_stand_under_one_another_on_one_scale() {
     let (upper, mut lower) = (layers(), layers());
     if let Some(spec) = &mut lower.meta.spec {
-        spec.architecture = crate::plan::Architecture::UpperBound;
+        spec.architecture = plan::Architecture::UpperBound;
     }
     lower.spans.retain(|span| span.lane == Lane::Compute);
     // the lower one begins before its first operation
@@ -390,8 +386,8 @@ fn two_timelines_stand_under_one_another_on_one_scale() {
     let figure = timeline_figure(&both, &Options::default()).unwrap();
     assert_legible(&figure.scene);
     let pct = |to_ns| {
-        let selection = crate::trace::overlap::Selection { to_ns: Some(to_ns), ..Default::default() };
-        crate::trace::overlap::overlap(&upper, &selection).all.overlap_pct.unwrap()
+        let selection = trace::overlap::Selection { to_ns: Some(to_ns), ..Default::default() };
+        trace::overlap::overlap(&upper, &selection).all.overlap_pct.unwrap()
     };
     assert_says(
         &figure,
@@ -408,8 +404,8 @@ fn two_timelines_stand_under_one_another_on_one_scale() {
     assert!(timeline_figure(&aside, &Options::default()).is_ok(), "one of them has something to show");
 }
 
-fn stretch(trace: &Trace, from_ns: i64, to_ns: i64) -> crate::study::plot::Stretch<'_> {
-    crate::study::plot::Stretch { trace, from_ns, to_ns }
+fn stretch(trace: &Trace, from_ns: i64, to_ns: i64) -> crate::plot::Stretch<'_> {
+    crate::plot::Stretch { trace, from_ns, to_ns }
 }
 
 #[test]
@@ -472,7 +468,7 @@ fn a_comparison_shows_ratios_with_intervals() {
 #[test]
 fn a_figure_of_quality_says_what_was_measured_and_what_simulated() {
     let of = |architecture: &str, step_ms: f64, kl: f64| {
-        let change = |spec: &mut crate::table::Spec| spec.architecture = architecture.parse().unwrap();
+        let change = |spec: &mut table::Spec| spec.architecture = architecture.parse().unwrap();
         evaluated(sim_record(architecture, change, 1.0, step_ms), kl)
     };
     let records = [of("standard", 14.0, 0.0), of("ladder", 10.0, 0.5), of("parallel", 11.0, 0.75)];
@@ -494,7 +490,7 @@ fn a_figure_of_quality_says_what_was_measured_and_what_simulated() {
     assert!(tip.contains("TPOT 10.000 ms, KL from standard, a token 0.5000 nats"), "{tip}");
     assert!(tip.contains("simulated; KL: measured on cpu"), "{tip}");
     // of a run that was not evaluated nothing is drawn, and nothing is said
-    let slow = |spec: &mut crate::table::Spec| {
+    let slow = |spec: &mut table::Spec| {
         (spec.architecture, spec.p2p) = ("upper-bound".parse().unwrap(), P2p::Off);
     };
     let more = [records.to_vec(), vec![sim_record("slow", slow, 1.0, 20_000.0)]].concat();
@@ -514,7 +510,7 @@ fn a_figure_of_quality_says_what_was_measured_and_what_simulated() {
 
 #[test]
 fn a_conversion_figure_tells_what_is_measured_and_what_is_not() {
-    let report = analysis::conversion_report();
+    let report = crate::testing::conversion_report();
     let figure = conversion_figure(&report, &Options::default()).unwrap();
     assert_says(
         &figure,

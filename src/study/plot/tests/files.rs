@@ -106,7 +106,7 @@ fn wrong_names_and_places_are_told() {
     assert_eq!(error.exit_code(), 2);
     assert!(error.to_string().contains("/nowhere/at/all/figure.svg"));
     let dir = tempfile::tempdir().unwrap();
-    let error = crate::study::plot::write(dir.path(), b"x").unwrap_err();
+    let error = crate::plot::write(dir.path(), b"x").unwrap_err();
     assert!(error.to_string().contains("a directory is in its place"), "{error}");
 }
 
@@ -134,15 +134,15 @@ fn too_small_a_figure_is_refused_with_what_would_do() {
 #[test]
 fn architectures_have_looks_of_their_own_that_do_not_change() {
     let some = architectures();
-    let looks = crate::study::plot::style::looks(&some);
+    let looks = crate::plot::style::looks(&some);
     let distinct: std::collections::BTreeSet<_> = looks.values().collect();
     assert_eq!(distinct.len(), some.len());
     // each alone, and beside relatives
     let family = ["1", "2", "3", "4", "6", "8"].map(|delay| format!("delayed:{delay}").parse().unwrap());
     let many: Vec<Architecture> = some.iter().cloned().chain(family).collect();
-    let beside = crate::study::plot::style::looks(&many);
+    let beside = crate::plot::style::looks(&many);
     for architecture in &many {
-        let alone = crate::study::plot::style::looks([architecture]);
+        let alone = crate::plot::style::looks([architecture]);
         assert_eq!(alone[architecture], beside[architecture], "{architecture}");
     }
     let distinct: std::collections::BTreeSet<_> =

@@ -9,12 +9,13 @@ use super::{
     conversion_figure, improvement_figure, overlap_figure, p2p_figure, pareto_figure, throughput_figure,
     timeline_figure, training_figure,
 };
-use crate::base::error::{Error, Result};
-use crate::plan::{Architecture, Lane};
-use crate::study::analysis::testing::{evaluated, record, sim_record, span, trace};
-use crate::study::analysis::{self, Axes, CellSet, ParetoPoint, compare};
-use crate::table::{P2p, Record};
-use crate::trace::{Span, Trace};
+use crate::analysis::{self, Axes, CellSet, ParetoPoint, compare};
+use base::error::{Error, Result};
+use plan::{Architecture, Lane};
+use table::testing::{evaluated, record, sim_record};
+use table::{P2p, Record};
+use trace::testing::{span, trace};
+use trace::{Span, Trace};
 
 fn architectures() -> Vec<Architecture> {
     let names = ["standard", "ladder", "ladder:2", "parallel", "desync:2", "upper-bound"];
@@ -31,7 +32,7 @@ fn cells() -> Vec<Record> {
                     let link = if p2p == P2p::On { 1.0 } else { 2.5 };
                     let exposed = link * f64::from(tp).sqrt() * [1.0, 0.3, 0.6, 0.5, 0.5, 0.0][index];
                     let step = 40.0 / f64::from(tp) + f64::from(batch) * 0.1 + exposed;
-                    let change = |spec: &mut crate::table::Spec| {
+                    let change = |spec: &mut table::Spec| {
                         (spec.architecture, spec.tp, spec.batch) = (architecture.clone(), tp, batch);
                         (spec.p2p, spec.model) = (p2p, "llama-3-70b".into());
                     };
@@ -84,7 +85,7 @@ fn measured() -> Vec<Record> {
         for round in 0..3u32 {
             let step = [2.0, 1.5, 1.9, 1.98, 2.6, 1.3][index] * (1.0 + 0.02 * f64::from(round));
             let samples = [0.96, 1.0, 1.03].map(|noise| (3.0, step * noise));
-            let change = |spec: &mut crate::table::Spec| spec.architecture = architecture.clone();
+            let change = |spec: &mut table::Spec| spec.architecture = architecture.clone();
             records.push(record(&format!("{architecture}-{round}"), change, round, &samples));
         }
     }
@@ -104,9 +105,9 @@ fn step(ladder: bool) -> Trace {
     let comm = all.operations[1].clone();
     all.operations = (0..8)
         .flat_map(|layer| {
-            let of = |operation: &crate::trace::OperationInfo, name: &str| {
+            let of = |operation: &trace::OperationInfo, name: &str| {
                 let name = format!("decode/L{layer}/{name}");
-                crate::trace::OperationInfo { name, layer: Some(layer), ..operation.clone() }
+                trace::OperationInfo { name, layer: Some(layer), ..operation.clone() }
             };
             [of(&operation, "mlp/down"), of(&comm, "mlp/reduce")]
         })
@@ -205,7 +206,7 @@ fn all_scenes(options: &Options) -> Vec<(&'static str, Result<Scene>)> {
             "comparison",
             comparison_figure(&compare(&measured, "architecture").unwrap(), &provenance, options),
         ),
-        ("conversion", conversion_figure(&analysis::conversion_report(), options)),
+        ("conversion", conversion_figure(&crate::testing::conversion_report(), options)),
         ("training", training_figure(&trainings(), options)),
     ];
     figures.map(|(kind, figure)| (kind, figure.map(|figure| figure.scene))).into()
@@ -254,7 +255,7 @@ fn text_is_as_large_at_every_size() {
 
 /// Three architectures, two of which have two seeds.
 pub(super) fn trainings() -> analysis::TrainingSet {
-    use analysis::testing::trained;
+    use table::testing::trained;
     let all = [
         trained("standard", 0, 2.0),
         trained("ladder", 0, 2.1),

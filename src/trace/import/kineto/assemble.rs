@@ -10,9 +10,9 @@ use super::report::{report, warnings};
 use super::shapes;
 use super::table::{PART, Table};
 use super::top::Metadata;
-use crate::table::Provenance;
-use crate::trace::import::rank::{Claim, Decision};
-use crate::trace::{FORMAT_VERSION, LaunchSite, Range, Stream, Trace, TraceMeta};
+use crate::import::rank::{Claim, Decision};
+use crate::{FORMAT_VERSION, LaunchSite, Range, Stream, Trace, TraceMeta};
+use table::Provenance;
 
 /// A profiler whose files are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,7 +196,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
         range_names,
         groups,
         products,
-        import: Some(crate::trace::ImportReport {
+        import: Some(crate::ImportReport {
             warnings: said,
             ranks_from: decision.how,
             missing_ranks: decision.missing,

@@ -10,7 +10,7 @@ use super::event::Event;
 use super::number::last_integer;
 use super::scan::{Broken, Cursor, Value};
 use super::table::PART;
-use crate::trace::{CollectiveInfo, ProcessGroup, Span};
+use crate::{CollectiveInfo, ProcessGroup, Span};
 
 /// Name of the operators that carry the arguments of collectives.
 pub(super) const OPERATOR: &[u8] = b"record_param_comms";

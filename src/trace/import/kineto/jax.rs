@@ -12,7 +12,7 @@ use super::intern::Interner;
 use super::number::last_integer;
 use super::scan::{Broken, unescape};
 use super::table::{Category, PART, Table, times};
-use crate::base::error::{Error, Result};
+use base::error::{Error, Result};
 
 /// Events that are turned into JSON at once.
 const AT_ONCE: usize = 4096;
@@ -306,7 +306,7 @@ pub(super) fn microseconds(ns: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::{Options, import_bytes};
-    use crate::trace::Trace;
+    use crate::Trace;
 
     const STREAM: &str = "Stream #20(Compute)";
 
@@ -340,7 +340,7 @@ mod tests {
     }
 
     fn spans(trace: &Trace) -> Vec<(u32, String, String, i64, i64, i64)> {
-        let span = |span: &crate::trace::Span| {
+        let span = |span: &crate::Span| {
             let operation = &trace.operations[span.operation as usize];
             let stream = trace.meta.streams[span.stream as usize].id;
             (

@@ -13,9 +13,9 @@ use super::scan::unescape;
 use super::split::{PIECE, Top};
 use super::table::times;
 use super::top::metadata;
-use crate::base::error::Result;
-use crate::trace::import::input::Input;
-use crate::trace::import::kernel::{Kernel, Wanted};
+use crate::import::input::Input;
+use crate::import::kernel::{Kernel, Wanted};
+use base::error::Result;
 
 /// Calls `each` with the events of the classes that are wanted: the event, the bytes it was read from, and
 /// its own text. Events that cannot be read are passed over.

@@ -11,12 +11,10 @@ use super::parts::Groups;
 use super::scan::unescape;
 use super::shapes::Calls;
 use super::table::{CommsOperator, Launch, PART, Table};
-use crate::trace::import::enclosing::{Enclosing, Extent, partition_near};
-use crate::trace::import::steps::{Candidate, FileSteps, StepName, step_name};
-use crate::trace::import::times::{
-    Clock, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced,
-};
-use crate::trace::{LaunchSite, NO_STEP, Range, Span};
+use crate::import::enclosing::{Enclosing, Extent, partition_near};
+use crate::import::steps::{Candidate, FileSteps, StepName, step_name};
+use crate::import::times::{Clock, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced};
+use crate::{LaunchSite, NO_STEP, Range, Span};
 
 /// Result of [`link`].
 #[derive(Debug, Default)]

@@ -15,9 +15,6 @@ mod assemble;
 mod blocks;
 mod collective;
 mod event;
-#[cfg(test)]
-#[path = "../../../../benches/made_up/kineto.rs"]
-mod generate;
 mod intern;
 mod jax;
 mod kernel;

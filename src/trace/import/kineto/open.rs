@@ -10,12 +10,12 @@ use super::split::PIECE;
 use super::table::Table;
 use super::top::{Metadata, metadata};
 use super::{jax, rocprof};
-use crate::base::error::{Error, Result};
-use crate::trace::Trace;
-use crate::trace::import::formats::Reader;
-use crate::trace::import::input::Input;
-use crate::trace::import::rank::{self, Claim, Name};
-use crate::trace::import::unpack::unpack;
+use crate::Trace;
+use crate::import::formats::Reader;
+use crate::import::input::Input;
+use crate::import::rank::{self, Claim, Name};
+use crate::import::unpack::unpack;
+use base::error::{Error, Result};
 
 /// What to read besides GPU work and annotations, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Default for Options {
 ///
 /// An input error where no file is given, or one is not the JSON of the reader's profilers (with the byte); a failure
 /// where one cannot be read.
-pub(in crate::trace::import) fn import_files(
+pub(in crate::import) fn import_files(
     inputs: &[Input],
     wanted: Option<&str>,
     reader: Reader,

@@ -6,7 +6,7 @@ use super::assemble::ReadFile;
 use super::collective::{Groups, decode};
 use super::event::Gpu;
 use super::scan::unescape;
-use crate::trace::{CollectiveInfo, Copied, OperationInfo, ProcessGroup};
+use crate::{CollectiveInfo, Copied, OperationInfo, ProcessGroup};
 
 /// Names of all files, decoded and numbered in their own order, so that numbers do not depend on
 /// which thread read what.

@@ -9,9 +9,9 @@ use super::number::last_integer;
 use super::operations::KINDS;
 use super::table::{Launch, PART, Table};
 use super::top::Metadata;
-use crate::base::error::{Error, Result};
-use crate::base::natural::natural_order;
-use crate::trace::import::rank::{Position, label};
+use crate::import::rank::{Position, label};
+use base::error::{Error, Result};
+use base::natural::natural_order;
 
 /// More devices than any machine has: their numbers are damaged.
 const MOST_PARTS: usize = 4096;

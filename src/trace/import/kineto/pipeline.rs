@@ -9,8 +9,8 @@ use crossbeam_channel::{bounded, unbounded};
 use super::recover::walk;
 use super::split::{Piece, Top, split};
 use super::table::Table;
-use crate::base::error::{Error, Result};
-use crate::trace::import::unpack::Source;
+use crate::import::unpack::Source;
+use base::error::{Error, Result};
 
 /// How the text of a file is read: by how many threads, and what is kept.
 #[derive(Clone, Copy, Debug)]

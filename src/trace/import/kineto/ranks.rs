@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::assemble::{ReadFile, stream_key};
-use crate::trace::{Range, Stream};
+use crate::{Range, Stream};
 
 /// A file's streams and whose they are.
 pub(super) struct Place {

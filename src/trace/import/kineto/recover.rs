@@ -8,8 +8,8 @@ use super::blocks::after_close;
 use super::event::Event;
 use super::scan::{Broken, Cursor};
 use super::split::{Break, LONGEST, Splitter, Top, read};
-use crate::base::error::Result;
-use crate::trace::import::unpack::Source;
+use crate::import::unpack::Source;
+use base::error::Result;
 
 /// The longest event (bytes).
 const LONGEST_EVENT: usize = 256 << 10;
@@ -166,7 +166,7 @@ fn sound(cursor: &mut Cursor<'_>, _place: u64) -> Result<(), Broken> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::import::unpack::unpack;
+    use crate::import::unpack::unpack;
 
     /// Names of the events in an array, and what is lost, read in pieces of one size.
     fn names(text: &str, piece: usize) -> (Vec<String>, Lost) {

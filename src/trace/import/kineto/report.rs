@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::assemble::ReadFile;
 use super::event::Gpu;
-use crate::base::text::counted;
-use crate::trace::ImportReport;
+use crate::ImportReport;
+use base::text::counted;
 
 /// Counts over all files; warnings are the caller's.
 pub(super) fn report(files: &[ReadFile]) -> ImportReport {

@@ -13,8 +13,8 @@ use serde_json::json;
 use super::jax::microseconds;
 use super::table::Table;
 use super::top::Metadata;
-use crate::base::error::{Error, Result};
-use crate::trace::import::unpack::Source;
+use crate::import::unpack::Source;
+use base::error::{Error, Result};
 
 /// Events that are turned into JSON at once.
 const AT_ONCE: usize = 4096;
@@ -353,9 +353,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::open::import_as;
-    use crate::base::error::Result;
-    use crate::trace::Trace;
-    use crate::trace::import::formats::Reader;
+    use crate::Trace;
+    use crate::import::formats::Reader;
+    use base::error::Result;
 
     fn kernel(agent: u64, stream: u64, id: u64, correlation: i64, start: i64, end: i64) -> Value {
         json!({

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 use super::event::Event;
 use super::scan::{Broken, Value};
 use super::table::{Launch, PART, Table};
-use crate::trace::import::enclosing::{Enclosing, Extent};
-use crate::trace::{CallArguments, Product, Range, Span, is_product};
+use crate::import::enclosing::{Enclosing, Extent};
+use crate::{CallArguments, Product, Range, Span, is_product};
 
 /// CallArguments that shapes are read from, in the order in which they are encoded.
 const KEYS: [&[u8]; 4] = [b"Input Dims", b"Input type", b"Input Strides", b"Concrete Inputs"];

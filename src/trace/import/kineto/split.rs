@@ -4,8 +4,8 @@
 use super::blocks::{Elements, after_close};
 use super::recover::Lost;
 use super::scan::closing_quote;
-use crate::base::error::{Error, Result};
-use crate::trace::import::unpack::Source;
+use crate::import::unpack::Source;
+use base::error::{Error, Result};
 
 /// Bytes of a piece: small enough for a core's own cache, large enough that handing it on costs nothing.
 pub(super) const PIECE: usize = 512 << 10;

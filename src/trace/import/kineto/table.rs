@@ -11,10 +11,10 @@ use super::number::{NotATime, last_integer, nanoseconds};
 use super::recover::Lost;
 use super::scan::{Broken, Cursor};
 use super::shapes;
-use crate::plan::{Lane, Phase};
-use crate::trace::import::rank::MOST_RANK;
-use crate::trace::import::times::{Extremes, LeftOut};
-use crate::trace::{Copied, Range, Span};
+use crate::import::rank::MOST_RANK;
+use crate::import::times::{Extremes, LeftOut};
+use crate::{Copied, Range, Span};
+use plan::{Lane, Phase};
 
 /// Separates the parts of a row's key; no number and no sane name contains it.
 pub(super) const PART: u8 = 0x1f;
@@ -335,7 +335,7 @@ impl Table {
                     |text: Option<&[u8]>| String::from_utf8_lossy(text.unwrap_or(b"?")).into_owned();
                 let order = place.try_into().unwrap_or(i64::MAX);
                 self.left_out.add(what, why, order, || {
-                    let name = crate::base::text::fitting_name(&text(event.name), 60);
+                    let name = base::text::fitting_name(&text(event.name), 60);
                     format!("{name} with ts {} and dur {}", text(event.start), text(event.duration))
                 });
                 return Ok(());

@@ -10,10 +10,10 @@ mod sites;
 mod times;
 mod truth;
 
-use super::generate::{Generated, Shape, Style, TrueSpan, generate};
 use super::{Options, import_bytes};
-use crate::base::error::Error;
-use crate::trace::Trace;
+use crate::Trace;
+use crate::testing::kineto::{Generated, Shape, Style, TrueSpan, generate};
+use base::error::Error;
 
 /// Small pieces, so that small traces cross their borders; one thread, so that tests are quick.
 fn small() -> Options {
@@ -78,7 +78,7 @@ fn truth(generated: &Generated) -> Vec<TrueSpan> {
     spans
 }
 
-fn import_report(trace: &Trace) -> &crate::trace::ImportReport {
+fn import_report(trace: &Trace) -> &crate::ImportReport {
     trace.meta.import.as_ref().unwrap()
 }
 

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::number::nanoseconds;
 use super::split::Top;
-use crate::table::{Environment, Provenance};
-use crate::trace::import::rank::MOST_RANK;
+use crate::import::rank::MOST_RANK;
+use table::{Environment, Provenance};
 
 /// Where an export of this program says what its numbers are worth.
 const OWN: &str = "ladderscope";
@@ -130,15 +130,15 @@ fn gpus(devices: &Value) -> Value {
 
 /// What the beginning of a file says of its rank, without reading the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::trace::import) struct Glance {
-    pub(in crate::trace::import) rank: Option<u32>,
-    pub(in crate::trace::import) world_size: Option<u64>,
+pub(in crate::import) struct Glance {
+    pub(in crate::import) rank: Option<u32>,
+    pub(in crate::import) world_size: Option<u64>,
     /// A time within the recording (ns).
-    pub(in crate::trace::import) time_ns: Option<i64>,
+    pub(in crate::import) time_ns: Option<i64>,
 }
 
 /// Looks at the first bytes of a trace.
-pub(in crate::trace::import) fn glance(head: &[u8]) -> Glance {
+pub(in crate::import) fn glance(head: &[u8]) -> Glance {
     let value = |key: &str| {
         let key = format!("\"{key}\"");
         let after = memchr::memmem::find(head, key.as_bytes())? + key.len();

@@ -8,17 +8,15 @@ use super::import::Notes;
 use super::launches::{Launch, Launches, Process, process};
 use super::nest::nest;
 use super::ranges::{HostRange, HostRanges};
-use crate::plan::{Lane, Phase};
-use crate::table::{Environment, Provenance};
-use crate::trace::import::enclosing::{Enclosing, Extent};
-use crate::trace::import::steps::{Candidate, FileSteps, step_name};
-use crate::trace::import::times::{
-    Clock, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced,
-};
-use crate::trace::rules::sort;
-use crate::trace::{
+use crate::import::enclosing::{Enclosing, Extent};
+use crate::import::steps::{Candidate, FileSteps, step_name};
+use crate::import::times::{Clock, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced};
+use crate::rules::sort;
+use crate::{
     Copied, FORMAT_VERSION, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace, TraceMeta,
 };
+use plan::{Lane, Phase};
+use table::{Environment, Provenance};
 
 /// More ranks than any machine has: the ids are damaged.
 const MOST_RANKS: usize = 4096;

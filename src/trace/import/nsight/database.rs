@@ -13,8 +13,8 @@ use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, ffi};
 
-use crate::base::error::{Error, Result};
-use crate::trace::import::input::Input;
+use crate::import::input::Input;
+use base::error::{Error, Result};
 
 /// An SQLite file that can be opened several times: one on disk, or an unpacked one.
 pub(super) struct DatabaseFile {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::database::Database;
-use crate::table::Environment;
+use table::Environment;
 
 /// Names in `TARGET_INFO_SYSTEM_ENV`, and ours.
 const SYSTEM: [(&str, &str); 5] = [

@@ -6,8 +6,8 @@ use super::database::{Database, Row};
 use super::import::{Notes, interval};
 use super::launches::{Process, process};
 use super::memory;
-use crate::base::error::{Error, Result};
-use crate::trace::Copied;
+use crate::Copied;
+use base::error::{Error, Result};
 
 pub(super) const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
 const COPIES: &str = "CUPTI_ACTIVITY_KIND_MEMCPY";

@@ -9,12 +9,12 @@ use super::gpu::Gpu;
 use super::launches::Launches;
 use super::ranges::HostRanges;
 use super::{environment, join};
-use crate::base::error::{Error, Result};
-use crate::trace::import::formats;
-use crate::trace::import::input::Input;
-use crate::trace::import::rank::{self, Claim, Name};
-use crate::trace::import::times::{LeftOut, described};
-use crate::trace::{ImportReport, Trace};
+use crate::import::formats;
+use crate::import::input::Input;
+use crate::import::rank::{self, Claim, Name};
+use crate::import::times::{LeftOut, described};
+use crate::{ImportReport, Trace};
+use base::error::{Error, Result};
 
 /// Times beyond 73 years from the clock's zero are damage; differences of those within cannot overflow (ns).
 pub(super) const MOST: u64 = 1 << 61;
@@ -27,7 +27,7 @@ const MOST_WARNINGS: usize = 50;
 ///
 /// # Errors
 /// A file that is not an SQLite database, not an export of Nsight Systems, or has no GPU work in it.
-pub(in crate::trace::import) fn import(inputs: &[Input]) -> Result<Trace> {
+pub(in crate::import) fn import(inputs: &[Input]) -> Result<Trace> {
     let (mut traces, mut claims, mut idle) = (Vec::new(), Vec::new(), Vec::new());
     for input in inputs {
         let (trace, began) = match one(input)? {

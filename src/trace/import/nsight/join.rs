@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use super::import::MOST;
-use crate::base::error::{Error, Result};
-use crate::plan::Cost;
-use crate::trace::import::rank::Decision;
-use crate::trace::rules::sort;
-use crate::trace::{ImportReport, LaunchSite, OperationInfo, Range, Trace};
+use crate::import::rank::Decision;
+use crate::rules::sort;
+use crate::{ImportReport, LaunchSite, OperationInfo, Range, Trace};
+use base::error::{Error, Result};
+use plan::Cost;
 
 /// One trace of several, each with the wall clock's time (ns since 1970) of its zero where that is known.
 /// The ranks of each are those decided.

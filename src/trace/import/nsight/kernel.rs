@@ -7,9 +7,9 @@ use super::database::{Database, DatabaseFile};
 use super::gpu::KERNELS;
 use super::launches::{self, process};
 use super::ranges::{self, is_range, without_numbers};
-use crate::base::error::Result;
-use crate::trace::import::input::Input;
-use crate::trace::import::kernel::{Kernel, Wanted};
+use crate::import::input::Input;
+use crate::import::kernel::{Kernel, Wanted};
+use base::error::Result;
 
 /// A kernel's row: its numbers, and its process.
 type Found = (Kernel, Option<i64>);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::database::{Database, Row};
 use super::import::{MOST, Notes};
-use crate::trace::import::times::described;
+use crate::import::times::described;
 
 pub(super) const TABLE: &str = "NVTX_EVENTS";
 

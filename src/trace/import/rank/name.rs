@@ -4,7 +4,7 @@ use super::position::{Dimension, MOST_RANK, Position};
 
 /// A file name, taken apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::trace::import) struct Name {
+pub(in crate::import) struct Name {
     /// The name as it was given: the path below the folder that was opened.
     pub(super) text: String,
     /// Coordinates by name: `rank_3`, `TP-1-DP-0`.
@@ -68,7 +68,7 @@ const STEPS: [&str; 6] = ["step", "steps", "iter", "iteration", "epoch", "cycle"
 
 impl Name {
     /// Takes apart a file name, or a path below the folder that was opened.
-    pub(in crate::trace::import) fn parse(text: &str) -> Self {
+    pub(in crate::import) fn parse(text: &str) -> Self {
         let text = text.replace('\\', "/");
         // folders on the way may be archives
         let stem: Vec<&str> = text.split('/').map(without_endings).collect();
@@ -146,12 +146,12 @@ impl Name {
     }
 
     /// True if the name has a number that may be a rank.
-    pub(in crate::trace::import) fn may_say_rank(&self) -> bool {
+    pub(in crate::import) fn may_say_rank(&self) -> bool {
         self.position.is_some() || self.last_number.is_some()
     }
 
     /// False if both names give a rank, and they differ.
-    pub(in crate::trace::import) fn is_of_same_rank(&self, other: &Self) -> bool {
+    pub(in crate::import) fn is_of_same_rank(&self, other: &Self) -> bool {
         let numbers = |name: &Self| (name.position, name.last_number);
         numbers(self) == numbers(other) || !self.may_say_rank() || !other.may_say_rank()
     }
@@ -166,7 +166,7 @@ impl Name {
 }
 
 /// The position in a label of a process: `[TP01] 0`, `Rank 3: python`, `VLLM::Worker_TP1`.
-pub(in crate::trace::import) fn label(text: &str) -> Option<Position> {
+pub(in crate::import) fn label(text: &str) -> Option<Position> {
     let tokens = tokens(text);
     let mut position = Position::default();
     for (at, token) in tokens.iter().enumerate() {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Ranks above this are time stamps or damage.
-pub(in crate::trace::import) const MOST_RANK: u32 = u16::MAX as u32;
+pub(in crate::import) const MOST_RANK: u32 = u16::MAX as u32;
 
 /// An axis along which a job numbers its ranks, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,10 +46,10 @@ impl Dimension {
 
 /// Coordinates of a rank; at least one is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::trace::import) struct Position([Option<u32>; Dimension::COUNT]);
+pub(in crate::import) struct Position([Option<u32>; Dimension::COUNT]);
 
 impl Position {
-    pub(in crate::trace::import) fn of_rank(rank: u32) -> Self {
+    pub(in crate::import) fn of_rank(rank: u32) -> Self {
         let mut position = Self::default();
         position.set(Dimension::Rank, rank);
         position

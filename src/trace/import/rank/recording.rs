@@ -6,15 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Claim;
 use super::name::Name;
 use super::position::Position;
-use crate::base::error::{Error, Result};
-use crate::base::natural::natural_order;
+use base::error::{Error, Result};
+use base::natural::natural_order;
 
 /// Most recordings that a note or an error names.
 const MOST_NAMED: usize = 8;
 
 /// Files of one recording, and the notes on the others.
 #[derive(Debug, Default)]
-pub(in crate::trace::import) struct Chosen {
+pub(in crate::import) struct Chosen {
     /// Places in the list of claims, in its order.
     pub files: Vec<usize>,
     pub notes: Vec<String>,
@@ -24,7 +24,7 @@ pub(in crate::trace::import) struct Chosen {
 
 impl Chosen {
     /// Checks a wanted name against the only recording there is.
-    pub(in crate::trace::import) fn found(self, wanted: Option<&str>) -> Result<Self> {
+    pub(in crate::import) fn found(self, wanted: Option<&str>) -> Result<Self> {
         match (wanted, &self.only) {
             (Some(wanted), Some(only)) if !wanted.eq_ignore_ascii_case(only) => Err(Error::input_help(
                 format!("no recording '{wanted}': all files are of one recording"),
@@ -35,7 +35,7 @@ impl Chosen {
     }
 
     /// True if the wanted recording was one of several, so that it need not be looked for again.
-    pub(in crate::trace::import) fn is_one_of_several(&self) -> bool {
+    pub(in crate::import) fn is_one_of_several(&self) -> bool {
         self.only.is_none()
     }
 }
@@ -54,7 +54,7 @@ struct Recording {
 }
 
 /// Chooses the recording of this name, else the newest complete one.
-pub(in crate::trace::import) fn choose(claims: &[Claim], wanted: Option<&str>) -> Result<Chosen> {
+pub(in crate::import) fn choose(claims: &[Claim], wanted: Option<&str>) -> Result<Chosen> {
     let names: Vec<&Name> = claims.iter().map(|claim| &claim.name).collect();
     let positions = super::positions(&names);
     let is_known = |at: usize| claims[at].rank().is_some() || positions[at].is_some();

@@ -1,7 +1,7 @@
 //! Ranks and recordings by names and claims.
 
 use super::*;
-use crate::base::error::Error;
+use base::error::Error;
 
 fn named(names: &[&str]) -> Vec<Claim> {
     let claim = |name: &&str| Claim { name: Name::parse(name), parts: vec![None], ..Claim::default() };

@@ -7,8 +7,8 @@ use rusqlite::Connection;
 
 use super::super::{open, open_recording};
 use super::{export, refusal};
-use crate::trace::rules::Rules;
-use crate::trace::{self, Trace};
+use crate::Trace;
+use crate::rules::Rules;
 
 /// A trace of PyTorch's profiler with one kernel of this name.
 fn kineto(kernel: &str) -> Vec<u8> {
@@ -180,7 +180,7 @@ fn databases_and_own_traces_are_read_from_archives() {
     let (sqlite, own) = (directory.path().join("a.sqlite"), directory.path().join("a.parquet"));
     export(&sqlite);
     let plain: Trace = open(&sqlite).expect("opens");
-    trace::write(&own, &plain).expect("written");
+    crate::write(&own, &plain).expect("written");
     // a database of the other journal mode cannot be opened from memory as it is
     let log = directory.path().join("log.sqlite");
     std::fs::copy(&sqlite, &log).expect("copied");
@@ -239,7 +239,7 @@ fn members_have_the_ranks_and_recordings_that_a_folder_gives_its_files() {
     for path in [file.as_path(), &folders, &archives, folder.path()] {
         for (recording, expected) in [(None, ["c", "d"]), (Some("step_12"), ["a", "b"])] {
             let (trace, _) = open_recording(path, recording, &Rules::default()).expect("opens");
-            let names = |span: &trace::Span| trace.operations[span.operation as usize].name.clone();
+            let names = |span: &crate::Span| trace.operations[span.operation as usize].name.clone();
             let ranks: Vec<_> = trace.spans.iter().map(|span| (span.rank, names(span))).collect();
             assert_eq!(ranks, [(0, expected[0].to_owned()), (1, expected[1].to_owned())], "{path:?}");
             let report = trace.meta.import.as_ref().expect("a report");

@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use super::super::formats::{FORMATS, Reader};
 use super::super::{is_trace, open};
 use super::refusal;
-use crate::trace::export;
+use crate::export;
 
 /// A protobuf field of bytes.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {

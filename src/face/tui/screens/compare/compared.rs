@@ -5,9 +5,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::told::Told;
-use crate::base::error::Result;
 use crate::face::tui::snapshot::Snapshot;
-use crate::study::analysis::{
+use base::error::Result;
+use study::analysis::{
     Axis, AxisCount, Cells, Comparison, ComparisonReport, Gaps, HeatMap, HeatSlice, Reasons, Varied,
     first_equal, slices,
 };

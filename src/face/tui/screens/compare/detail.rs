@@ -2,8 +2,8 @@
 
 use super::draw::p;
 use crate::face::tui::prelude::*;
-use crate::study::analysis::{Axis, Comparison, Side, Verdict};
-use crate::table::{Link, Provenance, Spec};
+use study::analysis::{Axis, Comparison, Side, Verdict};
+use table::{Link, Provenance, Spec};
 
 /// A link in few columns: what tells `p2p-on` from `p2p-off` from an emulated one at a glance; nothing
 /// for the machine's own.

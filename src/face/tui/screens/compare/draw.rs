@@ -7,8 +7,8 @@ use super::told::Told;
 use super::{Act, areas, detail, heat};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Column, Rows, TableLayout};
-use crate::study::analysis::{Axis, Side, Verdict};
-use crate::table::Provenance;
+use ::table::Provenance;
+use study::analysis::{Axis, Side, Verdict};
 
 /// The columns of a table of pairs. What is never left out comes first: the mark, what is compared, the cell.
 /// Those that can be sorted by have room for the mark behind their title.

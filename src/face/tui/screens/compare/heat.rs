@@ -3,7 +3,7 @@
 
 use super::state::Compare;
 use crate::face::tui::prelude::*;
-use crate::study::analysis::{HeatCell, HeatMap, HeatValue};
+use study::analysis::{HeatCell, HeatMap, HeatValue};
 
 /// Shades from least to most.
 const SHADES: [&str; 5] = ["··", "░░", "▒▒", "▓▓", "██"];

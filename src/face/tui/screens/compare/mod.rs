@@ -18,7 +18,6 @@ use serde::{Deserialize, Serialize};
 use self::compared::Compared;
 pub use self::state::Compare;
 use self::state::Order;
-use crate::base::text::counted;
 use crate::desk::figure::Kind;
 use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, SelectedRun};
@@ -32,8 +31,9 @@ use crate::face::tui::screen::{
 };
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::{List, next_of};
-use crate::study::analysis::{Axis, AxisCount, Comparison, HeatValue};
-use crate::table::render::Sourced;
+use base::text::counted;
+use study::analysis::{Axis, AxisCount, Comparison, HeatValue};
+use table::render::Sourced;
 
 acts! {
     Open: "open", "Enter", "open the timeline of the pair's run", Some("timeline");
@@ -239,7 +239,7 @@ impl Screen for Compare {
         let report = report.ok_or("nothing to export: no pairs are shown")?;
         Ok(match kind {
             FileKind::Csv => {
-                Some(Export::text(crate::study::analysis::pairs_table(&report).csv(Sourced::ByRow)))
+                Some(Export::text(study::analysis::pairs_table(&report).csv(Sourced::ByRow)))
             }
             // a picture of the map; the table has a figure
             _ if self.map.is_some() => None,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::compared::{Asked, Compared, KeptCells, Row};
 use super::told::Told;
 use crate::face::tui::prelude::*;
-use crate::study::analysis::filter::Filter;
-use crate::study::analysis::{
+use study::analysis::filter::Filter;
+use study::analysis::{
     Comparison, ComparisonReport, Flag, HeatMap, HeatSlice, HeatValue, Reasons, compared_rows,
 };
 

@@ -10,9 +10,9 @@ use crate::face::tui::screen::{AnyScreen as _, FileKind, Screen};
 use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, compared, spec};
-use crate::lab::sweep::simulate_cells;
-use crate::plan::Architecture;
-use crate::table::{Backend, P2p, Provenance, Record, Spec, Status};
+use lab::sweep::simulate_cells;
+use plan::Architecture;
+use table::{Backend, P2p, Provenance, Record, Spec, Status};
 
 /// Simulated: architectures x TP x batch x P2P.
 fn grid() -> &'static [Record] {

@@ -3,8 +3,8 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::compared::{Compared, Row, one_of};
-use crate::study::analysis::{Axis, Comparison, Varied};
-use crate::table::{Provenance, Spec};
+use study::analysis::{Axis, Comparison, Varied};
+use table::{Provenance, Spec};
 
 fn sides<'a>(pairs: &'a [&Comparison]) -> impl Iterator<Item = &'a Spec> + Clone {
     pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec])

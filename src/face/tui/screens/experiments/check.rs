@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::draft::Checked;
-use crate::base::error::Error;
 use crate::face::tui::snapshot::Snapshot;
-use crate::lab::sweep::Experiment;
-use crate::lab::sweep::forecast::{History, Past, forecast};
-use crate::study::answer::{Answer, MOST_RUNS};
+use base::error::Error;
+use lab::sweep::Experiment;
+use lab::sweep::forecast::{History, Past, forecast};
+use study::answer::{Answer, MOST_RUNS};
 
 /// Stored runs that predictions are scaled by, at most.
 const EXECUTED: usize = 8;

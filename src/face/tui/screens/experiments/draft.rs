@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::state::Stored;
-use crate::base::hash;
 use crate::face::tui::widgets::list::List;
-use crate::lab::sweep::Experiment;
-use crate::lab::sweep::edit::{Edit, EntryKind, Outline, Revisions};
-use crate::lab::sweep::forecast::Forecast;
-use crate::study::answer::Answer;
-use crate::table::options::value;
+use base::hash;
+use lab::sweep::Experiment;
+use lab::sweep::edit::{Edit, EntryKind, Outline, Revisions};
+use lab::sweep::forecast::Forecast;
+use study::answer::Answer;
+use table::options::value;
 
 /// Settings that are shown even where the text leaves them to their defaults.
 const ALWAYS: [&str; 11] = [
@@ -233,7 +233,7 @@ impl Draft {
         };
         self.broken = None;
         let row = |kind| {
-            move |entry: &crate::lab::sweep::edit::Entry| Row {
+            move |entry: &lab::sweep::edit::Entry| Row {
                 name: entry.name.clone(),
                 kind,
                 values: entry.values.clone(),

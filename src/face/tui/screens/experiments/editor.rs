@@ -8,9 +8,9 @@ use super::typing::{Typing, What};
 use crate::face::tui::format::clock;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::experiments::entries::Entry;
-use crate::lab::sweep::Experiment;
-use crate::lab::sweep::forecast::Forecast;
-use crate::table::Provenance;
+use lab::sweep::Experiment;
+use lab::sweep::forecast::Forecast;
+use table::Provenance;
 
 /// Names wider than this are cut.
 const NAME: usize = 26;

@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::base::error::Result;
 use crate::desk::experiments::{self, AtHand, at_hand};
 use crate::face::tui::format;
-use crate::lab::sweep::Experiment;
+use base::error::Result;
+use lab::sweep::Experiment;
 
 /// The place of an entry that has no file.
 const BUILT_IN_PLACE: &str = "built in";
@@ -22,7 +22,7 @@ pub struct Entry {
     pub text: String,
     /// The experiment, or what is wrong with the file.
     pub experiment: std::result::Result<Box<Experiment>, String>,
-    /// [`crate::table::Spec::key`] of each cell, to match stored runs.
+    /// [`table::Spec::key`] of each cell, to match stored runs.
     pub keys: Vec<String>,
 }
 

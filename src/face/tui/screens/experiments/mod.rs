@@ -21,11 +21,11 @@ pub use self::state::Experiments;
 use self::typing::What;
 use crate::face::tui::prelude::*;
 use crate::face::tui::texts::TextView;
-use crate::lab::sweep::edit::Edit;
-use crate::lab::sweep::{Choice, Experiment};
-use crate::run::Feasibility;
-use crate::table::options::value;
-use crate::table::render::csv;
+use lab::sweep::edit::Edit;
+use lab::sweep::{Choice, Experiment};
+use run::Feasibility;
+use table::options::value;
+use table::render::csv;
 
 acts! {
     Run: "run", "r", "run the experiment; while a sweep runs, behind it", Some("run");
@@ -199,9 +199,7 @@ impl Screen for Experiments {
         }
         let draft = self.draft().ok_or("no experiment is selected")?;
         let experiment = draft.experiment()?;
-        Ok(Some(Export::new(move |path| {
-            crate::base::atomic::write(path, cells_csv(&experiment).as_bytes())
-        })))
+        Ok(Some(Export::new(move |path| base::atomic::write(path, cells_csv(&experiment).as_bytes()))))
     }
 }
 

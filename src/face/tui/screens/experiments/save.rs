@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::base::error::{Error, Result};
-use crate::base::input::InputKind;
+use base::error::{Error, Result};
+use base::input::InputKind;
 
 /// A file to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub fn write(save: &Save, dir: &Path) -> Result<Option<PathBuf>> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent).map_err(Error::io(parent))?;
     }
-    crate::base::atomic::write(&path, save.text.as_bytes())?;
+    base::atomic::write(&path, save.text.as_bytes())?;
     Ok(Some(path))
 }
 

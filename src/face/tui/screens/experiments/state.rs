@@ -9,8 +9,8 @@ use super::draft::Draft;
 use super::entries::Entry;
 use super::typing::Typing;
 use crate::face::tui::prelude::*;
-use crate::run::Feasibility;
-use crate::table::Spec;
+use run::Feasibility;
+use table::Spec;
 
 /// State of the experiments screen.
 #[derive(Debug, Default)]
@@ -175,8 +175,7 @@ impl Experiments {
         for (name, text) in std::mem::take(&mut self.kept) {
             if entries.iter().all(|entry| entry.name != name) {
                 let place = format!("experiments/{name}.toml");
-                let gone =
-                    crate::base::error::Error::input(format!("{place} is gone; its edits are here"));
+                let gone = base::error::Error::input(format!("{place} is gone; its edits are here"));
                 entries.push(Entry::new(&name, &place, String::new(), Err(gone)));
             }
             if let Some(entry) = entries.iter().find(|entry| entry.name == name) {

@@ -3,12 +3,12 @@
 
 use super::Experiments;
 use super::save::{Save, SaveTo};
-use crate::base::offer::Offer;
 use crate::desk::offers;
 use crate::face::tui::prelude::*;
-use crate::lab::sweep::edit::{Edit, axis_names, split_values};
-use crate::table::Spec;
-use crate::table::options::PAIRS;
+use base::offer::Offer;
+use lab::sweep::edit::{Edit, axis_names, split_values};
+use table::Spec;
+use table::options::PAIRS;
 
 /// The place in the grid of a line that is typed there.
 #[derive(Clone, Debug)]

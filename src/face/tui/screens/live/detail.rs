@@ -10,7 +10,7 @@ use crate::face::tui::format::si;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::paint::bar;
 use crate::face::tui::widgets::shade::{self, Shares};
-use crate::run::StepLanes;
+use run::StepLanes;
 
 /// Rows that the log gets at least.
 const LOG_ROWS: u16 = 2;

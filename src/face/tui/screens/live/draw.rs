@@ -15,8 +15,8 @@ use crate::face::tui::format::clock;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::paint::bar;
 use crate::face::tui::widgets::table::{self, Column, Rows};
-use crate::run::Feasibility;
-use crate::table::Provenance;
+use ::table::Provenance;
+use run::Feasibility;
 
 const COLUMNS: [Column; 9] = [
     Column::text("  cell", 30, 0).growing(10),

@@ -2,9 +2,9 @@
 //! simulated, what its lanes do in a decode step. Some milliseconds; done off the screen's thread.
 
 use super::state::Looked;
-use crate::plan::Phase;
-use crate::run::{PlanBackend, Shared, StepLanes, backend};
-use crate::table::Spec;
+use plan::Phase;
+use run::{PlanBackend, Shared, StepLanes, backend};
+use table::Spec;
 
 /// Looks at a cell; what cannot be known is left out.
 pub fn look(spec: &Spec) -> Looked {
@@ -29,7 +29,8 @@ fn simulated(spec: &Spec, backend: &dyn PlanBackend, shared: &Shared) -> Option<
 mod tests {
     use super::*;
     use crate::face::tui::screens::live::state::Looked;
-    use crate::table::{Backend, CellOptions};
+    use run::Resolve;
+    use table::{Backend, CellOptions};
 
     fn of(architecture: &str, backend: Backend) -> Looked {
         let options = CellOptions {

@@ -15,9 +15,9 @@ use crate::face::tui::action::Action;
 use crate::face::tui::context::Sweeps;
 use crate::face::tui::message::{Ended, SweepOrder};
 use crate::face::tui::prelude::*;
-use crate::lab::sweep::{Choice, Experiment, SweepEvent};
-use crate::table::render::{Shown, Sourced, Table};
-use crate::table::{Record, Status, aggregate};
+use lab::sweep::{Choice, Experiment, SweepEvent};
+use table::render::{Shown, Sourced, Table};
+use table::{Record, Status, aggregate};
 
 /// Finished runs are handed to the other screens no more often (ms), and more rarely the more runs
 /// there are, each of which is copied.

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::run::{RunEvent, StepLanes};
-use crate::trace::overlap::intervals;
+use run::{RunEvent, StepLanes};
+use trace::overlap::intervals;
 
 /// Points of the sparkline that are kept.
 const POINTS: usize = 240;

@@ -8,8 +8,8 @@ use super::{Act, Areas};
 use crate::face::tui::action::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::experiments;
-use crate::study::answer::{Answer, MOST_RUNS};
-use crate::table::Record;
+use study::answer::{Answer, MOST_RUNS};
+use table::Record;
 
 impl Live {
     /// The runs of which the sweep's answer is made: those that ended well, and one for each cell that did not.

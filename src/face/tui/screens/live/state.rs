@@ -6,12 +6,12 @@ use std::sync::Arc;
 use super::progress::Doing;
 use crate::face::tui::message::Ended;
 use crate::face::tui::prelude::*;
-use crate::lab::sweep::{Choice, Experiment, SweepEvent};
-use crate::run::Feasibility;
-use crate::run::{RunEvent, StepLanes};
-use crate::study::analysis::Varied;
-use crate::study::answer::Answer;
-use crate::table::{Metrics, Record, Spec, Status};
+use lab::sweep::{Choice, Experiment, SweepEvent};
+use run::Feasibility;
+use run::{RunEvent, StepLanes};
+use study::analysis::Varied;
+use study::answer::Answer;
+use table::{Metrics, Record, Spec, Status};
 
 /// Lines of a cell's log that are kept.
 const LOG_LINES: usize = 200;

@@ -11,9 +11,9 @@ use super::state::series::{glyph, letter};
 use super::{Act, info, picture};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::Plot;
-use crate::plan::Architecture;
-use crate::study::analysis::OverlayPoint;
-use crate::table::P2p;
+use plan::Architecture;
+use study::analysis::OverlayPoint;
+use table::P2p;
 
 /// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
@@ -164,14 +164,19 @@ pub struct Drawn {
 
 /// The points that lie between the axes' ends.
 pub fn drawn(pareto: &Pareto, plot: &Plot) -> Vec<Drawn> {
-    let drawn = |(index, (point, (entry, on))): (
-        usize,
-        (&crate::study::analysis::ParetoPoint, &(usize, bool)),
-    )| {
-        let place = pareto.axes.of(point).filter(|place| plot.contains(*place))?;
-        let (look, suffix) = pareto.entries.get(*entry).map_or((0, ""), |e| (e.look, e.suffix));
-        Some(Drawn { index, cell: plot.cell(place), look, p2p: point.spec.p2p, suffix, dominated: !on })
-    };
+    let drawn =
+        |(index, (point, (entry, on))): (usize, (&study::analysis::ParetoPoint, &(usize, bool)))| {
+            let place = pareto.axes.of(point).filter(|place| plot.contains(*place))?;
+            let (look, suffix) = pareto.entries.get(*entry).map_or((0, ""), |e| (e.look, e.suffix));
+            Some(Drawn {
+                index,
+                cell: plot.cell(place),
+                look,
+                p2p: point.spec.p2p,
+                suffix,
+                dominated: !on,
+            })
+        };
     pareto.visible().zip(&pareto.looks).enumerate().filter_map(drawn).collect()
 }
 
@@ -250,7 +255,7 @@ pub fn all_bars(pareto: &Pareto) -> Vec<Bar> {
 }
 
 /// The interval bars of a point: across and upright, where samples allow them.
-fn bars(pareto: &Pareto, point: &crate::study::analysis::ParetoPoint) -> Vec<Bar> {
+fn bars(pareto: &Pareto, point: &study::analysis::ParetoPoint) -> Vec<Bar> {
     let Some((x, y)) = pareto.axes.of(point) else { return Vec::new() };
     let across = pareto.axes.x.interval(point).map(|[low, high]| [(low, y), (high, y)]);
     let upright = pareto.axes.y.interval(point).map(|[low, high]| [(x, low), (x, high)]);

@@ -2,7 +2,7 @@
 
 use super::state::Pareto;
 use crate::face::tui::prelude::*;
-use crate::study::analysis::{AreaGained, LEAST_CELLS, ParetoPoint, TOO_CLOSE};
+use study::analysis::{AreaGained, LEAST_CELLS, ParetoPoint, TOO_CLOSE};
 
 /// Draws what is known of the selected point, and the area gained.
 pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
@@ -59,8 +59,8 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
     };
     let (unit, by) = pareto.unit();
     let name = match x {
-        crate::study::analysis::XAxis::Tpot => "TPOT ",
-        crate::study::analysis::XAxis::Ttft => "TTFT ",
+        study::analysis::XAxis::Tpot => "TPOT ",
+        study::analysis::XAxis::Ttft => "TTFT ",
         _ => "",
     };
     let mut text = format!(
@@ -70,7 +70,7 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
         with(y.of(point), y.interval(point), 1.0),
         y.title()
     );
-    if x != crate::study::analysis::XAxis::Tpot {
+    if x != study::analysis::XAxis::Tpot {
         text.push_str(&format!(", TPOT {} ms", digits(point.tpot_ms)));
     }
     // the point's label says where its times come from

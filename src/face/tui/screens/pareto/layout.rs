@@ -15,7 +15,7 @@ use super::state::series::Entry;
 use super::state::{Extent, Pareto, series};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::{Axis, Plot};
-use crate::table::P2p;
+use table::P2p;
 
 /// Columns in which the area gained is told on one row; else it takes two.
 const WIDE: u16 = 150;

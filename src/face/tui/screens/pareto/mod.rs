@@ -15,7 +15,6 @@ use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Position, Rect};
 
-use crate::base::text::counted;
 use crate::desk::figure::Kind;
 use crate::desk::files;
 use crate::face::tui::action::acts;
@@ -34,12 +33,13 @@ use crate::face::tui::theme::Role;
 use crate::face::tui::widgets::field::FilterBox;
 use crate::face::tui::widgets::list::next_of;
 use crate::face::tui::widgets::scatter::Plot;
-use crate::study::analysis::{self, Axes};
-use crate::table::render::Sourced;
+use base::text::counted;
 pub use state::Pareto;
 use state::Scale;
 use state::nearest::{Direction, nearest};
 use state::window::Window;
+use study::analysis::{self, Axes};
+use table::render::Sourced;
 
 acts! {
     Open: "open", "Enter", "open the point's timeline", Some("timeline");

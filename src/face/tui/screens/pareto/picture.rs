@@ -9,14 +9,14 @@ use super::draw;
 use super::layout;
 use super::state::Scale;
 use super::state::window::Window;
-use crate::base::error::Error;
 use crate::face::tui::pictures::{Kind, Picture, Pictures, Way, pixels_of_cell};
 use crate::face::tui::prelude::*;
 use crate::face::tui::screenshot;
 use crate::face::tui::task::Stop;
 use crate::face::tui::widgets::scatter::Plot;
-use crate::study::plot::{self, Align, Color, Figure, Look, Scene, Shape, Text};
-use crate::table::P2p;
+use base::error::Error;
+use study::plot::{self, Align, Color, Figure, Look, Scene, Shape, Text};
+use table::P2p;
 
 /// Kitty's number of all pictures of the plot.
 const KITTY_ID: u32 = 0x006c_6164;

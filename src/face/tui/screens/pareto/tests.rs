@@ -12,8 +12,8 @@ use crate::face::tui::snapshot::Snapshot;
 use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, record, spec};
 use crate::face::tui::theme::{Role, Theme};
-use crate::study::analysis::{XAxis, YAxis};
-use crate::table::{Backend, P2p, Provenance, Record, Sample, Spec};
+use study::analysis::{XAxis, YAxis};
+use table::{Backend, P2p, Provenance, Record, Sample, Spec};
 
 mod pictures;
 
@@ -64,7 +64,7 @@ fn timed(number: usize, spec: Spec, step: f64) -> Record {
     };
     let samples: Vec<Sample> = [0.97, 0.98, 0.99, 1.0, 1.0, 1.01, 1.03, 1.06].map(sample).into();
     let mut record = record(&format!("run-{number:03}"), spec.clone(), 1.0);
-    record.metrics = crate::table::metrics(&spec, &[&samples], 1 << 30);
+    record.metrics = table::metrics(&spec, &[&samples], 1 << 30);
     record.samples = samples;
     record
 }
@@ -177,7 +177,7 @@ fn quality_is_an_axis_once_a_model_was_evaluated() {
         .into_iter()
         .map(|record| {
             let kl = kl(&record);
-            crate::study::analysis::testing::evaluated(record, kl)
+            table::testing::evaluated(record, kl)
         })
         .collect();
     let effects = driver.send(Message::Runs(Ok(Arc::new(Snapshot::new(records, Vec::new())))));
@@ -310,7 +310,7 @@ fn long_latencies_are_in_seconds_as_in_figures() {
     let shown = driver.screen();
     assert!(shown.contains("completion latency (s)"), "{shown}");
     let selected = driver.state.pareto.current().unwrap().completion_ms / 1e3;
-    let said = format!(" {} s, ", crate::base::text::digits(selected));
+    let said = format!(" {} s, ", base::text::digits(selected));
     assert!(shown.contains(&said), "{said}: {shown}");
     keys(&mut driver, "a");
     assert!(driver.screen().contains("TPOT (ms)"), "each axis by its own values: {}", driver.screen());

@@ -3,8 +3,8 @@
 use super::state::{PINNED, Runs};
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, TableLayout};
-use crate::study::analysis::{Column, RunCell, RunTable};
-use crate::table::{Source, Unit};
+use ::table::{Source, Unit};
+use study::analysis::{Column, RunCell, RunTable};
 
 /// Columns of the window that a text gets at most, where it is not a run's id.
 const WIDEST: usize = 28;

@@ -13,8 +13,8 @@ use super::state::{Line, Runs};
 use crate::desk;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::{self, Rows, TableLayout};
-use crate::lab::store::Annotations;
-use crate::table::Record;
+use ::table::Record;
+use lab::store::Annotations;
 
 /// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {

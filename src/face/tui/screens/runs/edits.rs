@@ -4,10 +4,10 @@ use std::collections::HashSet;
 
 use super::marked::Marked;
 use super::{Act, Runs, named};
-use crate::base::offer::Offer;
 use crate::face::tui::format;
 use crate::face::tui::prelude::*;
-use crate::lab::store::Edit;
+use base::offer::Offer;
+use lab::store::Edit;
 
 /// Something done here that can be taken back.
 #[derive(Clone, Debug)]

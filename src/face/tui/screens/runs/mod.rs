@@ -13,8 +13,8 @@ use std::sync::Arc;
 pub use self::state::Runs;
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::table::Place;
-use crate::lab::store::Store;
-use crate::table::{Field, Record};
+use lab::store::Store;
+use table::{Field, Record};
 
 /// More runs than this are not deleted without asking.
 const MANY: usize = 3;
@@ -90,7 +90,7 @@ impl Acts for Runs {
                 self.grouped = !self.grouped;
                 if self.grouped && self.sort.first().is_none_or(|(name, _)| name == "run") {
                     // every run is a group of its own then
-                    self.sort_by("architecture", crate::table::Unit::Text);
+                    self.sort_by("architecture", table::Unit::Text);
                 }
                 self.rearrange(cx);
             }
@@ -239,7 +239,7 @@ impl Screen for Runs {
         let columns: Vec<usize> =
             self.columns.iter().filter_map(|name| stored.table.find(name)).collect();
         Ok(Some(Export::new(move |path| {
-            crate::base::atomic::write(path, stored.table.csv(&rows, &columns).as_bytes())
+            base::atomic::write(path, stored.table.csv(&rows, &columns).as_bytes())
         })))
     }
 }

@@ -7,8 +7,8 @@ use super::state::{COLUMNS, PINNED, Runs};
 use crate::face::tui::checklist::{Changed, CheckItem, Checklist};
 use crate::face::tui::prelude::*;
 use crate::face::tui::texts::{Pieces, TextView};
-use crate::study::analysis::{SideBySide, side_by_side};
-use crate::table::Provenance;
+use study::analysis::{SideBySide, side_by_side};
+use table::Provenance;
 
 /// Columns by name, in the order of the dialog in which they are chosen: those shown, then the others.
 struct ColumnChoice {

@@ -10,9 +10,9 @@ use super::columns;
 use super::edits::Done;
 use super::marked::Marked;
 use crate::face::tui::prelude::*;
-use crate::study::analysis::filter::Bound;
-use crate::study::analysis::{RunCell, RunTable};
-use crate::table::{Record, Status, Unit};
+use study::analysis::filter::Bound;
+use study::analysis::{RunCell, RunTable};
+use table::{Record, Status, Unit};
 
 /// Columns decide the order; earlier ones are remembered so that they decide between equal rows.
 const SORT_KEYS: usize = 3;

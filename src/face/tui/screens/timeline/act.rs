@@ -216,7 +216,7 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
         Act::MarkB => view.mark(1),
         Act::Path => {
             view.lit = !view.lit;
-            if view.lit && !crate::study::analysis::knows_dependencies(&view.pane().index.trace) {
+            if view.lit && !study::analysis::knows_dependencies(&view.pane().index.trace) {
                 view.lit = false;
                 return Err("an imported trace does not tell what waited for what".into());
             }

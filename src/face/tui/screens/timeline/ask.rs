@@ -12,15 +12,15 @@ use super::state::prediction::{Prediction, Rewired};
 use super::state::scope::{Counted, Part, Scope};
 use super::state::{Matches, Pane, TraceIndex, View};
 use super::{Timeline, lists};
-use crate::base::error::Result;
 use crate::desk;
 use crate::face::tui::context::Context;
 use crate::face::tui::task::Stop;
-use crate::plan::Phase;
-use crate::study::analysis;
-use crate::table::Spec;
-use crate::trace::import;
-use crate::trace::overlap::{Selection, StepKey, overlap};
+use base::error::Result;
+use plan::Phase;
+use study::analysis;
+use table::Spec;
+use trace::import;
+use trace::overlap::{Selection, StepKey, overlap};
 
 /// The slot in which a prediction is asked for.
 pub const PREDICTION: &str = "prediction";

@@ -6,15 +6,15 @@ use super::layout::{self, LANE_LABEL, PaneAreas};
 use super::state::path::CriticalPath;
 use super::state::select::MARKS;
 use super::{ask, info, lists, overview, stretch};
-use crate::base::text::rank_list;
 use crate::face::tui::action::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::runs;
 use crate::face::tui::screens::timeline::state::window::Window;
 use crate::face::tui::screens::timeline::state::{Line, Pane, View};
 use crate::face::tui::widgets::lanes::{self, Canvas, ticks};
-use crate::plan::Lane;
-use crate::study::analysis::Varied;
+use base::text::rank_list;
+use plan::Lane;
+use study::analysis::Varied;
 
 /// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
@@ -335,8 +335,7 @@ fn draw_path(
         let (from, to) = (window.time(column, columns), window.time(column + 1, columns));
         let steps = path.within(from, to);
         // what takes most of the column
-        let share =
-            |step: &&crate::study::analysis::PathStep| step.to_ns.min(to) - step.from_ns.max(from);
+        let share = |step: &&study::analysis::PathStep| step.to_ns.min(to) - step.from_ns.max(from);
         let Some(step) = steps.iter().max_by_key(share) else { continue };
         let Some(span) = pane.index.trace.spans.get(step.span) else { continue };
         let exposed = pane.index.ranks.iter().find(|rank| rank.rank == span.rank);

@@ -9,12 +9,12 @@ use super::state::scope::{Part, Scope};
 use super::state::window::Window;
 use super::state::{Pane, TraceIndex, View};
 use crate::face::tui::screen::{Export, FileKind};
-use crate::plan::Phase;
-use crate::study::analysis;
-use crate::study::plot;
-use crate::table::render::{Shown, Sourced, Table};
-use crate::trace::overlap::StepKey;
-use crate::trace::{self, Trace};
+use plan::Phase;
+use study::analysis;
+use study::plot;
+use table::render::{Shown, Sourced, Table};
+use trace::Trace;
+use trace::overlap::StepKey;
 
 /// The stretch that is exported: what is selected or marked, else what is seen. Ns of the trace.
 fn stretch(view: &View, pane: &Pane) -> Window {

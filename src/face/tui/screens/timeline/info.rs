@@ -2,13 +2,13 @@
 
 use super::draw::seconds;
 use super::lists::legend;
-use crate::base::text::fitting_name;
 use crate::face::tui::format::si;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::{Line, Pane, View};
-use crate::plan::{Lane, Quantity};
-use crate::study::analysis::LaneTotal;
-use crate::trace::Span;
+use base::text::fitting_name;
+use plan::{Lane, Quantity};
+use study::analysis::LaneTotal;
+use trace::Span;
 
 /// What is under the cursor, for a frame so many columns wide: a title, and lines that are wrapped where they
 /// are drawn. A name for which the title has no room is the last of them.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::ask;
 use super::state::{KeptTimeline, Timeline, TraceIndex, View};
-use crate::base::error::Result;
 use crate::desk::{self, OpenOptions, Opened};
 use crate::face::tui::action::Action;
 use crate::face::tui::prelude::*;
-use crate::lab::store::Store;
-use crate::table::Record;
+use base::error::Result;
+use lab::store::Store;
+use table::Record;
 
 impl Timeline {
     /// Opens stored runs (full ids), from top to bottom.

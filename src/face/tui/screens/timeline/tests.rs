@@ -24,11 +24,11 @@ use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, imported, spec, trace};
 use crate::face::tui::theme::Theme;
 use crate::face::tui::widgets::lanes;
-use crate::run::sim::SimBackend;
-use crate::run::{PlanBackend, Shared};
-use crate::table::{Backend, P2p, Spec};
-use crate::trace::Trace;
-use crate::trace::overlap::Selection;
+use run::sim::SimBackend;
+use run::{PlanBackend, Shared};
+use table::{Backend, P2p, Spec};
+use trace::Trace;
+use trace::overlap::Selection;
 
 fn with(traces: Vec<TraceIndex>, (columns, rows): (u16, u16)) -> Driver {
     let mut driver = Driver::full(columns, rows);
@@ -272,7 +272,7 @@ fn a_selection_follows_the_cursor_and_its_numbers_are_those_of_analysis() {
     let stretch = (measured.window.from - index.zero, measured.window.to - index.zero);
     let selection =
         Selection { from_ns: Some(stretch.0), to_ns: Some(stretch.1), ..Selection::default() };
-    assert_eq!(measured.report, crate::trace::overlap::overlap(&index.trace, &selection));
+    assert_eq!(measured.report, trace::overlap::overlap(&index.trace, &selection));
     keys(&mut driver, "v");
     press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
     assert!(driver.screen().contains("selection 76.0 us"), "it stays: {}", driver.screen());
@@ -424,7 +424,7 @@ fn again(kept: &serde_json::Value) -> Driver {
 fn what_was_open_is_opened_again_where_it_was_looked_at() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("trace.parquet");
-    crate::trace::write(&path, &measured().trace).expect("it is written");
+    trace::write(&path, &measured().trace).expect("it is written");
     let mut driver = with(vec![measured().opened_from(path.to_string_lossy())], (120, 40));
     keys(&mut driver, "]++");
     let kept = driver.state.timeline.remember().expect("something is open");

@@ -9,10 +9,10 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::screens::whatif::Act;
 use crate::face::tui::widgets::scatter::{Plot, mark};
 use crate::face::tui::widgets::shade;
-use crate::study::analysis::XAxis;
-use crate::study::plot::look_numbers;
-use crate::study::whatif::{Answer, CrossedLink, Crossing, Numbers, Over, Row, Slider};
-use crate::table::P2p;
+use study::analysis::XAxis;
+use study::plot::look_numbers;
+use study::whatif::{Answer, CrossedLink, Crossing, Numbers, Over, Row, Slider};
+use table::P2p;
 
 /// Where the parts of the screen lie.
 #[derive(Clone, Copy, Debug)]
@@ -254,10 +254,10 @@ fn tpot(base: &Answer, row: &Row) -> Option<f64> {
 }
 
 fn frontier(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Arc<Answer>) {
-    let x_of = |p: &crate::study::whatif::FrontierPoint| {
+    let x_of = |p: &study::whatif::FrontierPoint| {
         if whatif.by_tpot { p.tpot_ms } else { p.completion_ms }
     };
-    let at = |p: &crate::study::whatif::FrontierPoint| (x_of(p), p.tokens_per_s_per_gpu);
+    let at = |p: &study::whatif::FrontierPoint| (x_of(p), p.tokens_per_s_per_gpu);
     let points: Vec<(f64, f64)> =
         answer.frontiers.iter().flat_map(|frontier| frontier.points.iter().map(at)).collect();
     if area.height < 5 {
@@ -268,8 +268,8 @@ fn frontier(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         return;
     }
     let mut x = put(buf, area, area.x, area.y, "over batch ", theme.style(Role::Title));
-    let order = |architecture: &crate::plan::Architecture| match architecture {
-        crate::plan::Architecture::UpperBound => 2,
+    let order = |architecture: &plan::Architecture| match architecture {
+        plan::Architecture::UpperBound => 2,
         a if *a == answer.spec.architecture => 1,
         _ => 0,
     };

@@ -15,7 +15,6 @@ use ratatui::layout::{Position, Rect};
 
 pub use self::state::WhatIf;
 use self::state::{Pin, StripView, letter};
-use crate::base::text::shell_command;
 use crate::desk::offers;
 use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, Request, SelectedRun};
@@ -27,8 +26,9 @@ use crate::face::tui::screen::{
 use crate::face::tui::state::Tab;
 use crate::face::tui::task::Stop;
 use crate::face::tui::widgets::list::next_of;
-use crate::study::whatif::{Answer, BreakEven, Engine, HIDDEN_PCT, Numbers, Over, Slider, Variant};
-use crate::table::render::{Shown, Sourced, Table};
+use base::text::shell_command;
+use study::whatif::{Answer, BreakEven, Engine, HIDDEN_PCT, Numbers, Over, Slider, Variant};
+use table::render::{Shown, Sourced, Table};
 
 /// So long no key may follow before the slower search begins.
 const PAUSE: Duration = Duration::from_millis(60);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::face::tui::prelude::*;
-use crate::study::whatif::{Answer, BreakEven, Engine, ProfileValues, Slider, Variant};
-use crate::table::Spec;
 use serde::{Deserialize, Serialize};
+use study::whatif::{Answer, BreakEven, Engine, ProfileValues, Slider, Variant};
+use table::Spec;
 
 /// Variants that can be kept beside each other.
 pub const MOST_PINS: usize = 6;

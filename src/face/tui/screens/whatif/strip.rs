@@ -4,8 +4,8 @@
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::cover::Cover;
 use crate::face::tui::widgets::shade::{self, Shares};
-use crate::plan::Lane;
-use crate::study::whatif::Strip;
+use plan::Lane;
+use study::whatif::Strip;
 
 /// Columns of the lanes' names.
 const LABELS: u16 = 9;

@@ -9,8 +9,8 @@ use crate::face::tui::screen::{AnyScreen as _, FileKind, Screen};
 use crate::face::tui::state::State;
 use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, spec};
-use crate::study::whatif::{Engine, Slider};
-use crate::table::{Backend, P2p};
+use study::whatif::{Engine, Slider};
+use table::{Backend, P2p};
 
 /// The screen at this size, once its question was answered.
 fn on((columns, rows): (u16, u16)) -> Driver {

@@ -1,10 +1,10 @@
 //! Checks of `attend_decode` with `attend_combine`, and of `attend_prefill`.
 
 use super::{Bench, DTYPES, Handle, assert_close, checks, random};
-use crate::plan::DType;
-use crate::run::cpu::attention::{Attention, Heads, KvCache, RowRun, StepRows};
-use crate::run::cpu::kernels::Kernels;
-use crate::run::cuda::kernels::attention;
+use crate::cpu::attention::{Attention, Heads, KvCache, RowRun, StepRows};
+use crate::cpu::kernels::Kernels;
+use crate::cuda::kernels::attention;
+use plan::DType;
 
 checks!(
     decode_attends_as_the_cpu_backend_does,

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{Allocation, Device, Launch};
-use crate::machine::driver;
-use crate::plan::DType;
-use crate::run::cuda::kernels::KernelOptions;
+use crate::cuda::kernels::KernelOptions;
+use machine::driver;
+use plan::DType;
 
 /// Bytes before and after each buffer that nobody may write.
 const GUARD: usize = 256;

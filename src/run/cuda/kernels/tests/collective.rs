@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{Argument, Bench, DTYPES, checks, random, rounded};
-use crate::plan::DType;
-use crate::run::cuda::kernels::geometry;
+use crate::cuda::kernels::geometry;
+use plan::DType;
 
 checks!(
     loopback_sums_in_the_order_of_ranks,

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 
 use super::{DTYPES, skip, toolchain_is_required};
-use crate::machine::driver::libraries::{self, Library};
-use crate::plan::DType;
-use crate::run::cuda::kernels::compile::{cubin, defines, options_for};
-use crate::run::cuda::kernels::matvec::matvec_geometry;
-use crate::run::cuda::kernels::sources::{Constant, HEADERS, UNITS, Unit};
-use crate::run::cuda::kernels::{KernelOptions, Nvrtc};
+use crate::cuda::kernels::compile::{cubin, defines, options_for};
+use crate::cuda::kernels::matvec::matvec_geometry;
+use crate::cuda::kernels::sources::{Constant, HEADERS, UNITS, Unit};
+use crate::cuda::kernels::{KernelOptions, Nvrtc};
+use machine::driver::libraries::{self, Library};
+use plan::DType;
 
 /// Bytes a thread that ptxas may move to memory: a word or a few outside of loops cost nothing to speak of.
 const MOST_SPILLED: u32 = 16;

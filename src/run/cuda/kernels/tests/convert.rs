@@ -5,8 +5,8 @@ use half::{bf16, f16};
 
 use super::bench::encode;
 use super::{Bench, checks};
-use crate::plan::DType;
-use crate::run::cuda::kernels::geometry;
+use crate::cuda::kernels::geometry;
+use plan::DType;
 
 checks!(every_16_bit_number_survives, sums_round_to_even);
 

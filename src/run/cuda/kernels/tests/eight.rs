@@ -1,10 +1,10 @@
 //! Checks of messages in 8 bits: `quantize`, `sum_eight` and `loopback_eight`.
 
 use super::{Argument, Bench, DTYPES, Handle, assert_close, checks, random, rounded};
-use crate::plan::{CommDType, DType};
-use crate::run::cpu::quantize;
-use crate::run::cuda::kernels::geometry;
-use crate::run::cuda::transfer::Eight;
+use crate::cpu::quantize;
+use crate::cuda::kernels::geometry;
+use crate::cuda::transfer::Eight;
+use plan::{CommDType, DType};
 
 checks!(messages_say_what_the_cpu_backends_do, what_is_not_finite_is_not_hidden);
 

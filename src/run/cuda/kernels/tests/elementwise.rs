@@ -1,8 +1,8 @@
 //! Checks of `add`, `add_mean`, `join`, `mean_share` and `silu_mul`.
 
 use super::{Argument, Bench, DTYPES, assert_close, checks, random};
-use crate::run::cpu::Kernels;
-use crate::run::cuda::kernels::geometry;
+use crate::cpu::Kernels;
+use crate::cuda::kernels::geometry;
 
 checks!(
     add_is_the_cpu_backends,

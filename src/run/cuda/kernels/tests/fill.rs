@@ -7,11 +7,11 @@
 use std::collections::HashSet;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use crate::base::cache::Cache;
-use crate::run::cuda::kernels::cache;
-use crate::run::cuda::kernels::compile::{cubin, defines, options_for};
-use crate::run::cuda::kernels::sources::Unit;
-use crate::run::cuda::kernels::{KernelOptions, Nvrtc};
+use crate::cuda::kernels::cache;
+use crate::cuda::kernels::compile::{cubin, defines, options_for};
+use crate::cuda::kernels::sources::Unit;
+use crate::cuda::kernels::{KernelOptions, Nvrtc};
+use base::cache::Cache;
 
 /// The architecture that is asked for: 90 is (9, 0).
 fn architecture() -> Result<Option<(u32, u32)>, String> {

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::matvec::products;
 use super::{Bench, assert_close, checks, random, rounded};
-use crate::machine::driver::Launch;
-use crate::model::{Fp8Rows, Matrix, MatrixData, Model, WeightSource};
-use crate::plan::{DType, Shard, Tensor, Weight, WeightPart};
-use crate::run::cpu::{Kernels, Panels};
-use crate::run::cuda::fp8;
-use crate::run::cuda::kernels::geometry;
-use crate::run::cuda::kernels::matvec::{matvec_geometry, most_rows};
+use crate::cpu::{Kernels, Panels};
+use crate::cuda::fp8;
+use crate::cuda::kernels::geometry;
+use crate::cuda::kernels::matvec::{matvec_geometry, most_rows};
 use arithmetic::e4m3;
+use machine::driver::Launch;
+use model::{Fp8Rows, Matrix, MatrixData, Model, WeightSource};
+use plan::{DType, Shard, Tensor, Weight, WeightPart};
 
 checks!(
     products_are_those_of_the_numbers_that_weights_stand_for,

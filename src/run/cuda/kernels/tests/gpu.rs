@@ -5,9 +5,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::{Allocation, Bench, Device, Launch, skip};
-use crate::base::error::Result;
-use crate::machine::driver::{self, Arguments, Gpu, Memory, Priority, Stream};
-use crate::run::cuda::kernels::{KernelOptions, Kernels};
+use crate::cuda::kernels::{KernelOptions, Kernels};
+use base::error::Result;
+use machine::driver::{self, Arguments, Gpu, Memory, Priority, Stream};
 
 /// How long one launch may take: a kernel that hangs must not take all other checks with it.
 const LIMIT: Duration = Duration::from_secs(20);

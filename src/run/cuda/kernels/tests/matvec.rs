@@ -1,14 +1,14 @@
 //! Checks of `matvec` and `matvec_logits`, as they are compiled and launched for each shape.
 
 use super::compile::{ARCHITECTURES, nvrtc, registers};
-use super::{Bench, DTYPES, Handle, assert_close, checks, random};
-use crate::model::{Matrix, MatrixData};
-use crate::plan::DType;
-use crate::run::cpu::{Kernels, Panels};
-use crate::run::cuda::kernels::KernelOptions;
-use crate::run::cuda::kernels::compile::{cubin, defines, options_for};
-use crate::run::cuda::kernels::matvec::{MOST_ROWS, Matvec, matvec_geometry, most_rows};
-use crate::run::cuda::kernels::sources::unit_of;
+use super::{Argument, Bench, DTYPES, Handle, assert_close, checks, random};
+use crate::cpu::{Kernels, Panels};
+use crate::cuda::kernels::KernelOptions;
+use crate::cuda::kernels::compile::{cubin, defines, options_for};
+use crate::cuda::kernels::matvec::{MOST_ROWS, Matvec, matvec_geometry, most_rows};
+use crate::cuda::kernels::sources::unit_of;
+use model::{Matrix, MatrixData};
+use plan::DType;
 
 checks!(
     few_rows_times_weights_are_as_the_cpu_backend_s,

@@ -1,7 +1,7 @@
 //! Checks of `read_bandwidth` and `clock_probe`.
 
 use super::{Bench, checks};
-use crate::machine::driver::Launch;
+use machine::driver::Launch;
 
 checks!(read_bandwidth_reads_every_word, the_clock_rises);
 
@@ -9,7 +9,7 @@ fn read_bandwidth_reads_every_word(bench: &mut Bench<'_>) {
     for count in [1usize, 7, 1000, 100_003] {
         let mut random = fastrand::Rng::with_seed(count as u64);
         let words: Vec<u32> = (0..4 * count).map(|_| random.u32(..)).collect();
-        bench.start(crate::plan::DType::Bf16);
+        bench.start(plan::DType::Bf16);
         let (data, sink) = (bench.input(&words), bench.state(&[0u32]));
         let arguments = [data.into(), (count as u64).into(), sink.into()];
         bench.launch("read_bandwidth", &Launch::flat(4, 512), &arguments);
@@ -19,7 +19,7 @@ fn read_bandwidth_reads_every_word(bench: &mut Bench<'_>) {
 
 /// Collectives over an emulated link last as long as this clock says.
 fn the_clock_rises(bench: &mut Bench<'_>) {
-    bench.start(crate::plan::DType::Bf16);
+    bench.start(plan::DType::Bf16);
     let out = bench.output::<u64>(20);
     bench.launch("clock_probe", &Launch::flat(1, 1), &[out.into(), 20u32.into()]);
     let times = bench.read::<u64>(out);

@@ -35,8 +35,8 @@ pub(super) use bench::{Argument, Bench, Handle};
 use std::time::Duration;
 
 use super::KernelOptions;
-use crate::machine::driver;
-use crate::plan::DType;
+use machine::driver;
+use plan::DType;
 
 /// A device that checks run kernels on: a GPU, or the CPU through the shim.
 pub(super) trait Device {
@@ -97,14 +97,14 @@ macro_rules! checks {
         mod on_shim {
             $(#[test]
             fn $check() {
-                $crate::run::cuda::kernels::tests::shim::run(super::$check);
+                $crate::cuda::kernels::tests::shim::run(super::$check);
             })*
         }
         mod gpu {
             $(#[test]
             #[ignore = "needs an NVIDIA GPU"]
             fn $check() {
-                $crate::run::cuda::kernels::tests::gpu::run(super::$check);
+                $crate::cuda::kernels::tests::gpu::run(super::$check);
             })*
         }
     };

@@ -1,9 +1,9 @@
 //! Checks of `rms_norm`, `add_norm` and `join_norm`.
 
 use super::{Bench, DTYPES, assert_close, checks, random, rounded};
-use crate::model::{Matrix, MatrixData};
-use crate::run::cpu::Kernels;
-use crate::run::cuda::kernels::geometry;
+use crate::cpu::Kernels;
+use crate::cuda::kernels::geometry;
+use model::{Matrix, MatrixData};
 
 checks!(norm_is_the_cpu_backends, add_norm_is_an_addition_and_a_norm, join_norm_is_a_join_and_a_norm);
 

@@ -4,10 +4,10 @@
 use super::bench::Handle;
 use super::shim::run;
 use super::{Argument, Bench, DTYPES, random, rounded};
-use crate::machine::driver::Launch;
-use crate::plan::DType;
-use crate::run::cuda::kernels::geometry;
-use crate::run::cuda::one_shot::HEAD_BYTES;
+use crate::cuda::kernels::geometry;
+use crate::cuda::one_shot::HEAD_BYTES;
+use machine::driver::Launch;
+use plan::DType;
 
 const EPS: f32 = 1e-5;
 

@@ -1,9 +1,9 @@
 //! Checks of `random_fill`: the same bits as the host's random weights.
 
 use super::{Bench, DTYPES, checks};
-use crate::model::{Model, WeightSource};
-use crate::plan::{ModelShape, Shard, Tensor, Weight, WeightPart};
-use crate::run::cuda::kernels::geometry;
+use crate::cuda::kernels::geometry;
+use model::{Model, WeightSource};
+use plan::{ModelShape, Shard, Tensor, Weight, WeightPart};
 
 checks!(random_weights_are_the_hosts, slices_that_begin_within_a_pair_are_the_hosts);
 

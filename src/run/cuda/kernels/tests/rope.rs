@@ -1,10 +1,10 @@
 //! Checks of `rope_append`, and of what is done to heads before it.
 
 use super::{Bench, DTYPES, assert_close, checks, random};
-use crate::model::Model;
-use crate::plan::ModelShape;
-use crate::run::cpu::attention::{Before, Heads, KvCache, Projected, RopeTable, RowRun, StepRows};
-use crate::run::cuda::kernels::geometry;
+use crate::cpu::attention::{Before, Heads, KvCache, Projected, RopeTable, RowRun, StepRows};
+use crate::cuda::kernels::geometry;
+use model::Model;
+use plan::ModelShape;
 
 checks!(
     rope_rotates_and_appends_as_the_cpu_backend_does,
@@ -38,7 +38,7 @@ fn rope_rotates_and_appends_as_the_cpu_backend_does(bench: &mut Bench<'_>) {
 
 fn one(
     bench: &mut Bench<'_>,
-    dtype: crate::plan::DType,
+    dtype: plan::DType,
     heads: Heads,
     positions: &[u32],
     tokens: usize,

@@ -1,7 +1,7 @@
 //! Checks of `embed` and `select_last`: copies, so every bit must be right.
 
 use super::{Bench, DTYPES, checks, random};
-use crate::run::cuda::kernels::geometry;
+use crate::cuda::kernels::geometry;
 
 checks!(embed_copies_the_rows_of_tokens, select_last_copies_each_sequences_last_row);
 

@@ -1,9 +1,9 @@
 //! Checks of `sample_part`, `sample_greedy` and `sample_random`: the very tokens that the cpu backend takes.
 
 use super::{Bench, Handle, checks, random};
-use crate::plan::DType;
-use crate::run::cuda::kernels::geometry;
-use crate::run::sample::Sampling;
+use crate::cuda::kernels::geometry;
+use crate::sample::Sampling;
+use plan::DType;
 
 checks!(greedy_takes_the_cpu_backends_tokens, random_draws_are_the_cpu_backends);
 

@@ -12,9 +12,9 @@ use libloading::Library;
 use sha2::{Digest, Sha256};
 
 use super::{Allocation, Bench, Device, Launch, skip, toolchain_is_required};
-use crate::base::hash::hex;
-use crate::run::cuda::kernels::compile::{Defines, defines};
-use crate::run::cuda::kernels::sources::{HEADERS, Unit, unit_of};
+use crate::cuda::kernels::compile::{Defines, defines};
+use crate::cuda::kernels::sources::{HEADERS, Unit, unit_of};
+use base::hash::hex;
 
 /// Runs a check on the CPU, with the threads of a block in several orders: what depends on an order that
 /// no barrier ensures differs.

@@ -1,9 +1,9 @@
 //! Checks of `stamp`, `keep_stamps`, and of kernels that say when they ran.
 
 use super::{Bench, checks};
-use crate::machine::driver::Launch;
-use crate::plan::DType;
-use crate::run::cuda::kernels::geometry;
+use crate::cuda::kernels::geometry;
+use machine::driver::Launch;
+use plan::DType;
 
 checks!(a_kernel_says_when_it_ran, stamps_are_kept_step_by_step);
 

@@ -1,10 +1,10 @@
 //! That the checks would see what goes wrong in kernels: each of these kernels has one mistake.
 
 use super::{Argument, assert_close, shim};
-use crate::base::panic::caught;
-use crate::machine::driver::Launch;
-use crate::plan::DType;
-use crate::run::cuda::kernels::sources::Unit;
+use crate::cuda::kernels::sources::Unit;
+use base::panic::caught;
+use machine::driver::Launch;
+use plan::DType;
 
 static MISTAKES: Unit = Unit {
     name: "mistakes.cu",

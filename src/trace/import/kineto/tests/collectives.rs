@@ -1,9 +1,9 @@
 //! Arguments of collectives: on kernels, on operators, abbreviated, in any order.
 
 use super::*;
-use crate::plan::Lane;
-use crate::trace::rules::Rules;
-use crate::trace::{CollectiveInfo, ProcessGroup, Span};
+use crate::rules::Rules;
+use crate::{CollectiveInfo, ProcessGroup, Span};
+use plan::Lane;
 
 const NCCL: &str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)";
 

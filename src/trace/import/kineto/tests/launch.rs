@@ -1,7 +1,7 @@
 //! What launched a kernel, looked up again in the files.
 
 use super::*;
-use crate::trace::import::{Kernel, kernel, open};
+use crate::import::{Kernel, kernel, open};
 
 /// A file with a kernel whose operator is linked, one whose operator is only around its call, and one alone.
 fn file(base: Option<i64>) -> String {

@@ -1,8 +1,8 @@
 //! What is missing, wrong or strange in single events and files.
 
 use super::*;
-use crate::trace::NO_STEP;
-use crate::trace::import::formats::Reader;
+use crate::NO_STEP;
+use crate::import::formats::Reader;
 
 /// Start and end of the only span.
 fn only(json: &str) -> (i64, i64) {

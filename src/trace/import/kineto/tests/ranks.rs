@@ -5,11 +5,11 @@ use std::path::Path;
 
 use super::super::import_files;
 use super::*;
-use crate::base::error::Result;
-use crate::trace::NO_STEP;
-use crate::trace::import::directory;
-use crate::trace::import::formats::Reader;
-use crate::trace::import::input::Input;
+use crate::NO_STEP;
+use crate::import::directory;
+use crate::import::formats::Reader;
+use crate::import::input::Input;
+use base::error::Result;
 
 fn import(dir: &Path) -> Result<Trace> {
     let found = directory::look(dir)?;

@@ -1,7 +1,7 @@
 //! Shapes of the operators that launched kernels, and which kernels are the first of a call.
 
 use super::*;
-use crate::trace::Product;
+use crate::Product;
 
 const MM: &str =
     r#""Input type": ["c10::BFloat16", "c10::BFloat16"], "Input Dims": [[888, 2880], [2880, 640]]"#;

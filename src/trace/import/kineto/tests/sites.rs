@@ -1,8 +1,8 @@
 //! The steps, ranges and operators in which GPU work was launched.
 
 use super::*;
-use crate::trace::import::input::Input;
-use crate::trace::{LaunchSite, NO_STEP};
+use crate::import::input::Input;
+use crate::{LaunchSite, NO_STEP};
 
 fn host(category: &str, name: &str, tid: u32, (ts, dur): (u32, u32)) -> String {
     format!(
@@ -133,7 +133,7 @@ fn ranges_keep_their_work_however_files_are_put_together() {
         paths.push(Input::of(&path));
     }
     let trace =
-        super::super::import_files(&paths, None, crate::trace::import::formats::Reader::Events).unwrap();
+        super::super::import_files(&paths, None, crate::import::formats::Reader::Events).unwrap();
     let range = |at: u32| trace.meta.range_names[trace.ranges[at as usize].name as usize].clone();
     let found: Vec<_> = (trace.spans.iter())
         .map(|span| (span.rank, span.start_ns / 1000, range(span.launched.range)))

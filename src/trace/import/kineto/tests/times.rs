@@ -1,7 +1,7 @@
 //! Events with impossible times, and events after broken ones.
 
 use super::*;
-use crate::trace::import::input::Input;
+use crate::import::input::Input;
 
 /// An event of a category with a name, a time and arguments.
 fn event(category: &str, name: &str, time: (&str, &str), arguments: &str) -> String {
@@ -170,7 +170,7 @@ fn one_ranks_file_may_have_a_clock_of_its_own() {
         paths.push(Input::of(&path));
     }
     let trace =
-        super::super::import_files(&paths, None, crate::trace::import::formats::Reader::Events).unwrap();
+        super::super::import_files(&paths, None, crate::import::formats::Reader::Events).unwrap();
     assert_eq!(trace.spans.len(), 20);
 }
 

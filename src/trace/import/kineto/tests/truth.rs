@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::super::generate::Times;
 use super::*;
+use crate::testing::kineto::Times;
 
 fn style() -> impl Strategy<Value = Style> {
     let times = prop::sample::select(vec![Times::Fraction, Times::Text, Times::Exponent, Times::Excess]);
@@ -53,7 +53,7 @@ fn operators_are_used_and_no_ranges() {
     let trace = read(&generated.json);
     let written = generated.json.matches("cpu_op").count() as u64;
     assert_eq!(import_report(&trace).used["operator"], written);
-    let name = |span: &crate::trace::Span| {
+    let name = |span: &crate::Span| {
         trace.meta.range_names.get(span.launched.operator as usize).map_or("", String::as_str)
     };
     assert!(

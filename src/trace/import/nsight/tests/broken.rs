@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::generate::{Export, global};
 use super::import;
-use crate::trace::import::input::Input;
-use crate::trace::rules::Rules;
+use crate::import::input::Input;
+use crate::rules::Rules;
 
 /// An export of several pages in every table.
 fn whole() -> Vec<u8> {

@@ -7,12 +7,12 @@ mod times;
 use generate::{Export, global};
 
 use super::import;
-use crate::base::error::Error;
-use crate::plan::Lane;
-use crate::trace::import::input::Input;
-use crate::trace::overlap::Selection;
-use crate::trace::rules::Rules;
-use crate::trace::{NO_STEP, Trace};
+use crate::import::input::Input;
+use crate::overlap::Selection;
+use crate::rules::Rules;
+use crate::{NO_STEP, Trace};
+use base::error::Error;
+use plan::Lane;
 
 fn imported(export: &Export) -> Trace {
     import(&[Input::of(&export.path)]).expect("imports")
@@ -83,7 +83,7 @@ fn overlap_of_an_import_is_exact_by_the_rules() {
     for (rules, comm_us, compute_us) in [("default", 3.501, 3.0), ("nccl-name", 3.001, 3.5)] {
         let mut trace = unclassified.clone();
         Rules::load(rules).expect("built in").classify(&mut trace);
-        let rank = &crate::trace::overlap::overlap(&trace, &Selection::default()).ranks[0];
+        let rank = &crate::overlap::overlap(&trace, &Selection::default()).ranks[0];
         assert_eq!((rank.comm_us, rank.compute_us, rank.memory_us), (comm_us, compute_us, 0.6));
         assert_eq!((rank.overlap_us, rank.busy_us, rank.span_us), (1.0, 6.1, 8.5));
     }
@@ -375,7 +375,7 @@ fn a_kernel_tells_its_grid_its_call_and_the_range_around_it() {
     export.range((10, 3), "aten::mm, seq = 4, op_id = 9", (75, Some(95)));
     export.range((10, 4), "another thread", (79, Some(95)));
     let trace = imported(&export);
-    let told = |at: usize| crate::trace::import::kernel(&trace, at).unwrap().expect("it is there");
+    let told = |at: usize| crate::import::kernel(&trace, at).unwrap().expect("it is there");
     let gemm = told(0);
     assert_eq!((gemm.grid, gemm.block, gemm.correlation), (Some([8, 2, 1]), Some([128, 1, 1]), Some(5)));
     assert_eq!(gemm.call.as_deref(), Some("cudaLaunchKernel_v7000"));

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::window::Window;
 use super::{Pareto, Scale};
 use crate::face::tui::prelude::*;
-use crate::study::analysis::{self, Axes, Series};
-use crate::table::P2p;
+use study::analysis::{self, Axes, Series};
+use table::P2p;
 
 /// Words, so that a person can read it and another version can skip what it does not know.
 #[derive(Debug, Default, Serialize, Deserialize)]

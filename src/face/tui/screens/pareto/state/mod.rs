@@ -13,17 +13,17 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::base::natural::natural_order;
 use crate::face::tui::pictures::Pictures;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::pareto::picture::Shown;
-use crate::plan::Architecture;
-use crate::study::analysis::{
+use base::natural::natural_order;
+use plan::Architecture;
+use series::Entry;
+use study::analysis::{
     self, AreaGained, AreaOptions, AtLimit, Axes, OverlayPoint, ParetoPoint, Series, XAxis, YAxis,
     told_apart,
 };
-use crate::table::{MEASURES, P2p, Scope};
-use series::Entry;
+use table::{MEASURES, P2p, Scope};
 use window::Zoom;
 
 /// Limits that the table is computed for; a window shows those that fit.

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::face::tui::widgets::scatter::mark;
-use crate::study::analysis::{ParetoPoint, Series};
-use crate::study::plot;
-use crate::table::P2p;
+use study::analysis::{ParetoPoint, Series};
+use study::plot;
+use table::P2p;
 
 /// The glyph of a point of look number `look`: P2P on is filled and off hollow, what is dominated small.
 pub fn glyph(look: usize, p2p: P2p, dominated: bool) -> &'static str {
@@ -67,7 +67,7 @@ pub fn letter(architecture: &str, p2p: Option<P2p>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Architecture, LayerSet};
+    use plan::{Architecture, LayerSet};
 
     #[test]
     fn architectures_keep_their_look_and_variants_get_one_of_their_own() {

@@ -2,11 +2,11 @@
 
 use ratatui::text::Line;
 
-use crate::base::text::fitting_name;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::TraceIndex;
 use crate::face::tui::widgets::table::{self, Column, Rows};
-use crate::study::analysis::{Dependencies, Dependency, Why};
+use base::text::fitting_name;
+use study::analysis::{Dependencies, Dependency, Why};
 
 const COLUMNS: [Column; 5] = [
     Column::text("", 10, 0),

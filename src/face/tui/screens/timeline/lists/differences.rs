@@ -7,10 +7,10 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::View;
 use crate::face::tui::screens::timeline::state::panel::{DifferenceRow, difference_rows};
 use crate::face::tui::widgets::table::{self, Column, Rows};
-use crate::plan::Lane;
-use crate::study::analysis::{OperationDifference, OperationDifferences, Share};
-use crate::table::Provenance;
-use crate::table::render::{Shown, Sourced, Table};
+use ::table::Provenance;
+use ::table::render::{Shown, Sourced, Table};
+use plan::Lane;
+use study::analysis::{OperationDifference, OperationDifferences, Share};
 
 /// Draws what took how much longer in the lower trace than in the upper one: all layers of an operation as
 /// a row, the layers beneath it where it is open.

@@ -10,8 +10,8 @@ mod verdict;
 
 use super::state::View;
 use super::state::panel::Panel;
-use crate::base::text::fitting_name;
 use crate::face::tui::prelude::*;
+use base::text::fitting_name;
 
 pub use verdict::lines as verdict_lines;
 

@@ -4,14 +4,14 @@ use ratatui::text::Line;
 
 use super::super::Act;
 use super::{note, which};
-use crate::base::text::fitting_name;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::Timeline;
 use crate::face::tui::screens::timeline::state::View;
 use crate::face::tui::screens::timeline::state::table::{Column, Operations};
 use crate::face::tui::widgets::shade::{self, Mark, Shares};
 use crate::face::tui::widgets::table::{self, Rows};
-use crate::study::analysis::{LaneTotal, NameRow, totals_of};
+use base::text::fitting_name;
+use study::analysis::{LaneTotal, NameRow, totals_of};
 
 /// Rows beneath the table: the totals of its lanes, and the whole name of the selected operation where that is wanted.
 pub fn beneath(table: &Operations, rows: Rect) -> u16 {

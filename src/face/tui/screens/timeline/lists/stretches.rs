@@ -5,13 +5,13 @@ use ratatui::text::Line;
 use super::super::Act;
 use super::super::draw::seconds;
 use super::{brief, note, which};
-use crate::base::text::rank_list;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::Timeline;
 use crate::face::tui::screens::timeline::state::View;
 use crate::face::tui::screens::timeline::state::panel::Stretches;
 use crate::face::tui::widgets::table::{self, Column, Rows};
-use crate::study::analysis::ExposedStretches;
+use base::text::rank_list;
+use study::analysis::ExposedStretches;
 
 /// Draws the stretches in their frame.
 pub fn draw(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, cx: &Context) {

@@ -2,7 +2,7 @@
 
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::View;
-use crate::study::verdict::Verdict;
+use study::verdict::Verdict;
 
 /// A verdict in lines of at most so many columns.
 pub fn lines(verdict: &Verdict, width: u16) -> Vec<String> {

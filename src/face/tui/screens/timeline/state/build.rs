@@ -10,9 +10,9 @@ use super::index::{RankRows, StepKey, StepRange, TraceIndex};
 use super::ranges::RangeRow;
 use super::row::{Class, Row, Spans, Unions};
 use crate::face::tui::screens::timeline::state::window::Window;
-use crate::plan::Lane;
-use crate::trace::overlap::intervals;
-use crate::trace::{NO_STEP, Range, Span, Stream, Trace};
+use plan::Lane;
+use trace::overlap::intervals;
+use trace::{NO_STEP, Range, Span, Stream, Trace};
 
 /// Spans that one task sorts into rows.
 const CHUNK: usize = 1 << 16;

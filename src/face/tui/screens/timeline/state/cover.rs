@@ -115,7 +115,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::trace::overlap::intervals::difference;
+    use trace::overlap::intervals::difference;
 
     fn intervals() -> impl Strategy<Value = Vec<(i64, i64)>> {
         prop::collection::vec((0i64..200, 0i64..30), 0..20).prop_map(|mut list| {

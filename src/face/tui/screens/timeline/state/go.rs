@@ -7,8 +7,8 @@ use super::target::Target;
 use super::view::View;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::window::Window;
-use crate::plan::Phase;
-use crate::study::analysis::{self, Dependencies, OperationDifference};
+use plan::Phase;
+use study::analysis::{self, Dependencies, OperationDifference};
 
 /// Places that can be gone back to.
 const TRAIL: usize = 200;

@@ -10,10 +10,10 @@ use super::cover::Cover;
 use super::ranges::RangeRow;
 use super::row::{Class, Row, Spans};
 use crate::face::tui::screens::timeline::state::window::Window;
-use crate::plan::Lane;
-use crate::table::Provenance;
-pub use crate::trace::overlap::StepKey;
-use crate::trace::{Range, Span, Trace};
+use plan::Lane;
+use table::Provenance;
+pub use trace::overlap::StepKey;
+use trace::{Range, Span, Trace};
 
 /// Spans of two ranks that are compared before other cores are woken for the rest.
 const FIRST: usize = 64;
@@ -121,7 +121,7 @@ impl TraceIndex {
     /// The index, with the size of the files that its trace was imported from, where they are still there
     /// to be looked into.
     pub fn with_files(self) -> Self {
-        let files = crate::trace::import::files(&self.trace);
+        let files = trace::import::files(&self.trace);
         let bytes = |path: &std::path::PathBuf| path.metadata().map_or(0, |data| data.len());
         let bytes = (!files.is_empty()).then(|| files.iter().map(bytes).sum());
         Self { files: bytes, ..self }

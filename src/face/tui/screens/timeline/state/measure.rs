@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::index::{StepKey, TraceIndex};
 use crate::face::tui::screens::timeline::state::window::Window;
-use crate::trace::overlap::{OverlapReport, Selection};
-use crate::trace::{Span, Trace};
+use trace::overlap::{OverlapReport, Selection};
+use trace::{Span, Trace};
 
 /// Numbers of a stretch of a trace.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,8 +32,8 @@ impl Measured {
     pub fn of(index: &TraceIndex, window: Window) -> Self {
         let part = touched(index, window);
         let trace = part.as_ref().unwrap_or(&index.trace);
-        let origin = crate::trace::overlap::origin_ns(trace);
-        let report = crate::trace::overlap::overlap(
+        let origin = trace::overlap::origin_ns(trace);
+        let report = trace::overlap::overlap(
             trace,
             &Selection {
                 from_ns: Some(window.from.saturating_sub(origin)),
@@ -41,7 +41,7 @@ impl Measured {
                 ..Selection::default()
             },
         );
-        let by = |key: fn(&crate::trace::overlap::BreakdownRow) -> &str| {
+        let by = |key: fn(&trace::overlap::BreakdownRow) -> &str| {
             let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
             for row in &report.breakdown {
                 *sums.entry(key(row)).or_default() += row.total_us;
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
     use crate::face::tui::tests::fixtures;
-    use crate::plan::{Lane, Phase};
+    use plan::{Lane, Phase};
 
     proptest! {
         #[test]
@@ -152,13 +152,13 @@ mod tests {
                 .collect();
             spans.sort_by_key(|s| (StepKey::of(s), s.rank, s.lane, s.start_ns));
             let trace = Trace { spans, ranges: Vec::new(), ..fixtures::trace().trace };
-            let origin = crate::trace::overlap::origin_ns(&trace);
+            let origin = trace::overlap::origin_ns(&trace);
             let selection = Selection {
                 from_ns: Some(from - origin),
                 to_ns: Some(from + width - origin),
                 ..Selection::default()
             };
-            let expected = crate::trace::overlap::overlap(&trace, &selection);
+            let expected = trace::overlap::overlap(&trace, &selection);
             let index = TraceIndex::new(String::new(), trace.clone());
             let measured = Measured::of(&index, Window::new(from, from + width));
             prop_assert_eq!(&measured.report.all.exact, &expected.all.exact);

@@ -9,11 +9,11 @@ use super::overview::Overview;
 use super::path::CriticalPath;
 use super::search::Matches;
 use crate::face::tui::screens::timeline::state::window::Window;
-use crate::plan::Phase;
-use crate::study::analysis::LaneTotal;
-use crate::study::verdict::Verdict;
-use crate::trace::Span;
-use crate::trace::import::Kernel;
+use plan::Phase;
+use study::analysis::LaneTotal;
+use study::verdict::Verdict;
+use trace::Span;
+use trace::import::Kernel;
 
 /// What an overlap is of: a step, or (`None`) all decode steps.
 pub type OverlapOf = Option<StepKey>;

@@ -6,7 +6,7 @@ use super::scope::{Counted, Scope};
 use super::table::Operations;
 use crate::face::tui::screens::timeline::lists::legend::MARKS;
 use crate::face::tui::widgets::list::List;
-use crate::study::analysis::{Dependencies, ExposedStretch, ExposedStretches, OperationDifferences};
+use study::analysis::{Dependencies, ExposedStretch, ExposedStretches, OperationDifferences};
 
 /// A list beneath the lanes.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! The critical path of a step, for walking along it and lighting it up.
 
-use crate::study::analysis::{self, PathStep, PathSummary};
-use crate::trace::Trace;
-use crate::trace::overlap::StepKey;
+use study::analysis::{self, PathStep, PathSummary};
+use trace::Trace;
+use trace::overlap::StepKey;
 
 /// What the end of a step waited for.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +47,7 @@ impl CriticalPath {
 mod tests {
     use super::*;
     use crate::face::tui::tests::fixtures;
-    use crate::plan::Phase;
+    use plan::Phase;
 
     #[test]
     fn a_path_is_walked_from_its_first_span_to_its_last_and_back() {

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use super::index::TraceIndex;
-use crate::base::error::Result;
 use crate::desk::{Engine, machine_of, resimulate};
-use crate::machine::hardware::{Profile, STACKS};
-use crate::plan::Architecture;
-use crate::study::rewire::{Asked, Choice, Rewiring, Setting, beneath};
-use crate::table::{Backend, Collective, Spec};
-use crate::trace::overlap::StepKey;
+use base::error::Result;
+use machine::hardware::{Profile, STACKS};
+use plan::Architecture;
+use study::rewire::{Asked, Choice, Rewiring, Setting, beneath};
+use table::{Backend, Collective, Spec};
+use trace::overlap::StepKey;
 
 /// The profile that stands in where the run's hardware has none.
 const STAND_IN: &str = "h100_sxm";

@@ -2,7 +2,7 @@
 
 use super::row::nearer;
 use crate::face::tui::screens::timeline::state::window::Window;
-use crate::trace::Range;
+use trace::Range;
 
 /// A row of ranges.
 #[derive(Clone, Debug)]

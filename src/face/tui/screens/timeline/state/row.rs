@@ -7,8 +7,8 @@
 use rayon::prelude::*;
 
 use crate::face::tui::screens::timeline::state::window::Window;
-use crate::plan::Lane;
-use crate::trace::{OperationInfo, Span};
+use plan::Lane;
+use trace::{OperationInfo, Span};
 
 /// What a span's time counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Class {
     pub fn of(operation: &OperationInfo) -> Self {
         match (operation.lane, operation.kind.as_str()) {
             (Lane::Comm, _) => Self::Comm,
-            (_, "memcpy" | "memset" | crate::trace::rules::OTHER) => Self::Memory,
+            (_, "memcpy" | "memset" | trace::rules::OTHER) => Self::Memory,
             _ => Self::Compute,
         }
     }
@@ -319,7 +319,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::plan::Phase;
+    use plan::Phase;
 
     fn spans() -> impl Strategy<Value = Vec<Span>> {
         let span =

@@ -6,9 +6,9 @@ use super::index::{StepKey, TraceIndex};
 use super::search::Words;
 use super::view::View;
 use crate::face::tui::screens::timeline::state::window::Window;
-use crate::plan::Phase;
-use crate::study::analysis::{self, ExposedStretches, LaneTotal, OperationTable};
-use crate::trace::overlap::Selection;
+use plan::Phase;
+use study::analysis::{self, ExposedStretches, LaneTotal, OperationTable};
+use trace::overlap::Selection;
 
 /// The part that a user chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::scope::{Counted, Scope};
 use super::search::Words;
 use crate::face::tui::prelude::*;
-use crate::study::analysis::{NameRow, OperationTable};
+use study::analysis::{NameRow, OperationTable};
 
 /// A column of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

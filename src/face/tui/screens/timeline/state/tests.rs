@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::{Line, Matches, TraceIndex, View};
 use crate::face::tui::tests::fixtures;
-use crate::plan::{Lane, Phase};
-use crate::trace::{Range, Span, Trace};
+use plan::{Lane, Phase};
+use trace::{Range, Span, Trace};
 
 fn span(rank: u32, stream: u16, lane: Lane, start: i64, end: i64) -> Span {
     Span {

@@ -11,8 +11,8 @@ use super::pane::Pane;
 use super::panel::Panel;
 use super::select::Selected;
 use crate::face::tui::screens::timeline::state::window::Window;
-use crate::plan::Phase;
-use crate::study::analysis::OperationDifferences;
+use plan::Phase;
+use study::analysis::OperationDifferences;
 
 /// A search for names.
 #[derive(Clone, Debug, Default)]
@@ -100,7 +100,7 @@ impl View {
 
     /// The span under the cursor.
     #[cfg(test)]
-    pub fn span(&self) -> Option<&crate::trace::Span> {
+    pub fn span(&self) -> Option<&trace::Span> {
         self.pane().span()
     }
 

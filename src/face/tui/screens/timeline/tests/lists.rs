@@ -31,7 +31,7 @@ fn operations_are_counted_sorted_narrowed_and_gone_to() {
     };
     let whole = rows(&driver);
     assert!(whole.windows(2).all(|pair| pair[0].total_us >= pair[1].total_us));
-    let direct = crate::study::analysis::trace_report(&imported().trace, &Selection::default());
+    let direct = study::analysis::trace_report(&imported().trace, &Selection::default());
     assert_eq!(whole, direct.names, "what `overlap --by name` says");
     keys(&mut driver, "O");
     assert!(
@@ -207,7 +207,7 @@ fn a_kernel_says_how_it_was_launched_where_its_file_has_it() {
         ),
     ];
     std::fs::write(&path, format!("[{}]", events.join(","))).expect("it is written");
-    let trace = crate::trace::import::open(&path).expect("it is read");
+    let trace = trace::import::open(&path).expect("it is read");
     let mut driver = with(vec![TraceIndex::new("trace.json".into(), trace).with_files()], (120, 40));
     let shown = driver.screen();
     let told = "grid 8 x 2 x 1, block 128 x 1 x 1, launched by aten::mm, correlation 11";

@@ -1,0 +1,28 @@
+//! For tests in which ranks meet, and for those that look at what was simulated.
+
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use crate::sim::SimBackend;
+use crate::{PlanBackend, Shared};
+use table::Spec;
+use trace::Trace;
+
+/// A free port of the caller's own: below those that the system gives out, which it may give to another test, or to a rank that
+/// calls, before the caller listens.
+pub fn port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = std::process::id().wrapping_mul(61).wrapping_add(NEXT.fetch_add(1, Relaxed));
+        let port = 10_000 + (number % 20_000) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// The trace of a simulated cell.
+pub fn simulated(spec: &Spec) -> Trace {
+    let (_, trace) = SimBackend.predict(spec, &Shared::default(), true).unwrap();
+    trace.unwrap()
+}

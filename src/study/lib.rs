@@ -1,0 +1,15 @@
+//! Studies of stored runs and traces: analysis, figures, reports, what-if, calibration,
+//! validation.
+
+pub mod analysis;
+pub mod answer;
+pub mod calibrate;
+pub mod plot;
+pub mod report;
+pub mod rewire;
+mod rows;
+#[doc(hidden)]
+pub mod testing;
+pub mod validate;
+pub mod verdict;
+pub mod whatif;

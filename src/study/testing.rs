@@ -1,0 +1,58 @@
+//! Made-up results for the tests of this wing and of those above it.
+
+use crate::analysis::{
+    Chosen, Conversion, ConversionPoint, ConversionReport, Origins, Unconverted, alone, comparators,
+    ordered,
+};
+use plan::DType;
+use table::{Provenance, Quality, Spec};
+
+/// A report of a model of four layers in which a set costs the square of its size, and a tenth more where it has
+/// layer 0, and every layer gives a tenth of the speed.
+pub fn conversion_report() -> ConversionReport {
+    let mut sets = alone(Conversion::Ladder, 4);
+    sets.extend(ordered(Conversion::Ladder, &[0.4, 0.1, 0.3, 0.2]));
+    sets.extend(comparators(Conversion::Ladder, 4, 2));
+    let quality = |kl: f64| Quality {
+        nll: 3.0 + kl,
+        perplexity: (3.0 + kl).exp(),
+        kl,
+        agreement: 1.0 / (1.0 + kl),
+        nll_ci95: None,
+        perplexity_ci95: None,
+        kl_ci95: Some([0.9 * kl, 1.1 * kl]),
+        agreement_ci95: None,
+    };
+    let point = |(at, chosen): (usize, Chosen)| {
+        let count = chosen.layers.len() as f64;
+        let architecture = chosen.conversion.of(&chosen.layers, 4);
+        ConversionPoint {
+            number: at + 1,
+            conversion: chosen.conversion,
+            series: chosen.series,
+            target_architecture: architecture.clone(),
+            architecture,
+            quality: quality(0.01 * count * count + 0.001 * f64::from(chosen.layers[0] == 0)),
+            layers: chosen.layers,
+            tokens_per_s: 100.0 + 10.0 * count,
+            tpot_ms: 1000.0 / (100.0 + 10.0 * count),
+            speedup: 1.0 + 0.1 * count,
+        }
+    };
+    ConversionReport {
+        version: ConversionReport::VERSION,
+        model: "model".into(),
+        layers: 4,
+        text: "text.txt".into(),
+        context: 512,
+        tokens: 2048,
+        windows: 4,
+        predicted: 2044,
+        tp: 1,
+        dtype: DType::F32,
+        target: Spec::default(),
+        provenance: Origins { quality: Provenance::Measured, speed: Provenance::Simulated },
+        standard: Unconverted { quality: quality(0.0), tokens_per_s: 100.0, tpot_ms: 10.0 },
+        points: sets.into_iter().enumerate().map(point).collect(),
+    }
+}

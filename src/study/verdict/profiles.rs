@@ -1,0 +1,390 @@
+//! Verdicts on profiles of PyTorch: text in, sentences and shares out.
+
+use std::fmt::Write as _;
+
+use super::*;
+use crate::analysis::trace_report;
+use base::error::Result;
+use machine::hardware::{Profile, STACKS, Stack, Target};
+use trace::import;
+use trace::rules::Rules;
+
+const GEMM: &str = "nvjet_tst_128x64";
+const NCCL: &str = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)";
+const CUSTOM: &str = "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*, int)";
+const FUSED: &str = "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<\
+                     (flashinfer::trtllm_allreduce_fusion::AllReduceFusionPattern)1, __nv_bfloat16, 8, true>(int)";
+const ALONE: &str = "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<\
+                     (flashinfer::trtllm_allreduce_fusion::AllReduceFusionPattern)0, __nv_bfloat16, 8, true>(int)";
+
+/// A PyTorch profile in the making (times in us).
+#[derive(Default)]
+struct Profiled {
+    text: String,
+    launches: u32,
+}
+
+impl Profiled {
+    fn event(&mut self, category: &str, name: &str, (at, length): (i64, i64), args: &str) {
+        let comma = if self.text.is_empty() { "" } else { "," };
+        write!(
+            self.text,
+            r#"{comma}{{"ph":"X","cat":"{category}","name":"{name}","pid":0,"tid":7,"ts":{at},"dur":{length},"args":{{{args}}}}}"#
+        )
+        .unwrap();
+    }
+
+    /// A call of the host; the number that links kernels to it.
+    fn call(&mut self, name: &str, at: i64, length: i64) -> u32 {
+        self.launches += 1;
+        let number = self.launches;
+        self.event("cuda_runtime", name, (at, length), &format!(r#""correlation":{number}"#));
+        number
+    }
+
+    fn kernel(&mut self, name: &str, stream: u32, time: (i64, i64), launch: Option<u32>) {
+        let launch = launch.map_or(String::new(), |number| format!(r#","correlation":{number}"#));
+        self.event("kernel", name, time, &format!(r#""device":0,"stream":{stream}{launch}"#));
+    }
+
+    fn copy(&mut self, name: &str, time: (i64, i64), bytes: u64) {
+        self.event("gpu_memcpy", name, time, &format!(r#""device":0,"stream":7,"bytes":{bytes}"#));
+    }
+
+    fn trace(&self, rules: &str) -> Trace {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("profile.json");
+        std::fs::write(&path, format!(r#"{{"schemaVersion":1,"traceEvents":[{}]}}"#, self.text))
+            .unwrap();
+        import::open_with(&path, &Rules::load(rules).unwrap()).unwrap().0
+    }
+
+    fn judged(&self) -> Verdict {
+        judged(&self.trace("default"))
+    }
+}
+
+fn setting() -> Setting {
+    let target =
+        Target { profile: Profile::load("h100_sxm").unwrap(), stack: Stack::load(STACKS[0]).unwrap() };
+    Setting { target: Some(target), tp: Some(8), message_bytes: None }
+}
+
+fn judged(trace: &Trace) -> Verdict {
+    let all = Selection::default();
+    verdict(trace, &trace_report(trace, &all), &all, &setting())
+}
+
+/// How a step's kernels are launched.
+#[derive(Clone, Copy, PartialEq)]
+enum By {
+    /// One graph, whose launch returns so long before its first kernel starts (negative: after).
+    Graph(i64),
+    /// A call each, 4 us before the kernel starts.
+    Calls,
+    /// Attention of the first layer by calls, the rest by a graph.
+    Both,
+    Nothing,
+}
+
+/// Eight steps of four layers. `inner`: the gap before each kernel (us); `outer`: the one between steps.
+fn steps(by: By, all_reduce: &str, (inner, outer): (i64, i64)) -> Profiled {
+    let mut profile = Profiled::default();
+    let mut at = 10_000;
+    let layer = [
+        ("norm_kernel", 3),
+        ("nvjet_qkv", 20),
+        ("flash_fwd_kernel", 10),
+        ("nvjet_o", 10),
+        (all_reduce, 15),
+        ("norm_kernel", 3),
+        ("nvjet_gateup", 30),
+        ("nvjet_down", 20),
+        (all_reduce, 15),
+    ];
+    for _ in 0..8 {
+        let kernels = std::iter::once(("embedding_kernel", 4))
+            .chain((0..4).flat_map(|_| layer))
+            .chain([("nvjet_head", 40)]);
+        let mut graph = None;
+        for (number, (name, length)) in kernels.enumerate() {
+            at += match (number, by) {
+                (0, _) => outer,
+                // within the graph
+                (6.., By::Both) => 0,
+                _ => inner,
+            };
+            let is_single = by == By::Calls || by == By::Both && (1..5).contains(&number);
+            let launch = match by {
+                By::Nothing => None,
+                _ if is_single => Some(profile.call("cudaLaunchKernel", at - 10, 6)),
+                By::Graph(before) => Some(
+                    *graph.get_or_insert_with(|| profile.call("cudaGraphLaunch", at - 20, 20 - before)),
+                ),
+                _ => {
+                    if number == 5 {
+                        graph = None;
+                    }
+                    Some(*graph.get_or_insert_with(|| profile.call("cudaGraphLaunch", at - 12, 8)))
+                }
+            };
+            profile.kernel(name, 7, (at, length), launch);
+            at += length;
+        }
+    }
+    profile
+}
+
+fn said(verdict: &Verdict) -> String {
+    verdict.sentences.join("\n")
+}
+
+#[test]
+fn nobody_waits_for_a_host_whose_launches_are_not_recorded() {
+    let trace = steps(By::Nothing, NCCL, (20, 400)).trace("default");
+    let found = judged(&trace);
+    assert_eq!((found.host_share, found.between_graphs_share), (None, 0.0));
+    for word in ["host", "launch"] {
+        assert!(!said(&found).contains(word) && !found.headline.contains(word), "{found:?}");
+    }
+    let idle = &trace_report(&trace, &Selection::default()).idle[0];
+    assert_eq!((idle.host_ns, idle.between_graphs_ns, idle.communication_ns), (0, 0, 0));
+    assert!(idle.between_ns > 0);
+}
+
+/// A profile that begins in the middle: of the first half no launch is recorded.
+#[test]
+fn only_gaps_before_recorded_launches_count_as_waiting_for_the_host() {
+    let mut profile = Profiled::default();
+    for number in 0..20 {
+        let at = 1_000 + 100 * number;
+        let launch = (number >= 10).then(|| profile.call("cudaLaunchKernel", at - 10, 6));
+        profile.kernel(GEMM, 7, (at, 20), launch);
+    }
+    let trace = profile.trace("default");
+    let idle = &trace_report(&trace, &Selection::default()).idle[0];
+    // each of ten gaps of 80 us up to 4 us before the kernel
+    assert_eq!((idle.host_ns, idle.idle_ns), (10 * 76_000, 19 * 80_000));
+    assert!((judged(&trace).host_share.unwrap() - 760.0 / 1920.0).abs() < 1e-9);
+}
+
+#[test]
+fn the_host_between_graphs_is_left_out_and_graphs_are_not_advised() -> Result<()> {
+    for before in [4, 8] {
+        let trace = steps(By::Graph(before), CUSTOM, (0, 400)).trace("default");
+        let found = judged(&trace);
+        let busy = 4 + 4 * 126 + 40;
+        let step = f64::from(busy + 400);
+        assert!(said(&found).contains("CUDA graphs are in use already"), "{}", said(&found));
+        assert!(!said(&found).contains("or a CUDA graph"), "{}", said(&found));
+        assert!(
+            found.headline.contains("waiting for the host between CUDA graphs"),
+            "{}",
+            found.headline
+        );
+        assert_eq!(Some(found.between_graphs_share), found.host_share);
+        assert_eq!(found.remedies[0].name, "no gap between CUDA graphs");
+        let rewiring = Rewiring::of(&trace, &Asked::default(), &setting())?;
+        let free = Choice { host: false, ..Choice::of(Architecture::Standard) };
+        let answer = rewiring.answer(&free)?.alone;
+        // the start of a graph itself stays: from the return of its launch to its first kernel
+        let left = step - (400.0 - before as f64);
+        assert!((answer.step_us - left).abs() < 1e-6, "{answer:?}, not {left}");
+        assert!((answer.speedup - step / left).abs() < 1e-6, "{answer:?}");
+        let as_measured = rewiring.answer(&Choice::of(Architecture::Standard))?.alone;
+        assert!((as_measured.step_us - step).abs() < 1e-6, "{as_measured:?}");
+    }
+    Ok(())
+}
+
+/// Kernels of a graph start before its launch returns: they are of one replay all the same.
+#[test]
+fn a_graph_whose_launch_returns_late_is_one_graph() {
+    let trace = steps(By::Graph(-30), CUSTOM, (0, 400)).trace("default");
+    let found = judged(&trace);
+    assert!(found.has_graphs && said(&found).contains("CUDA graphs are in use already"), "{found:?}");
+    let mut launches: Vec<i64> = trace.spans.iter().map(|span| span.ready_ns).collect();
+    launches.sort_unstable();
+    launches.dedup();
+    assert_eq!(launches.len(), 8, "one a step");
+    assert!(trace.spans.iter().all(Span::is_launch_known));
+}
+
+#[test]
+fn kernels_that_wait_for_their_own_launches_get_a_graph() -> Result<()> {
+    let trace = steps(By::Calls, CUSTOM, (10, 20)).trace("default");
+    let found = judged(&trace);
+    assert!(said(&found).contains("or a CUDA graph"), "{}", said(&found));
+    assert_eq!((found.between_graphs_share, found.has_graphs), (0.0, false));
+    assert_eq!(found.remedies[0].name, "no waiting for launches (a CUDA graph)");
+    let rewiring = Rewiring::of(&trace, &Asked::default(), &setting())?;
+    let free = Choice { host: false, ..Choice::of(Architecture::Standard) };
+    // the 37 gaps within a step go, the one between steps stays: a graph would have it too
+    assert!((rewiring.answer(&free)?.alone.step_us - (548.0 + 20.0)).abs() < 1e-6);
+    Ok(())
+}
+
+#[test]
+fn an_engine_with_graphs_and_single_kernels_is_not_told_to_use_a_graph() {
+    let found = steps(By::Both, CUSTOM, (150, 20)).judged();
+    assert!(found.has_graphs, "{found:?}");
+    assert!(!said(&found).contains("or a CUDA graph"), "{}", said(&found));
+    assert!(found.remedies.iter().all(|remedy| !remedy.name.contains("(a CUDA graph)")), "{found:?}");
+}
+
+#[test]
+fn a_fused_all_reduce_is_not_offered_to_whom_has_one() -> Result<()> {
+    let offered = |all_reduce| {
+        let found = steps(By::Graph(4), all_reduce, (0, 5)).judged();
+        assert!(!found.remedies.is_empty(), "{found:?}");
+        found.remedies.iter().any(|remedy| remedy.name.contains("fused"))
+            || found.needs.iter().any(|need| need.contains("fused"))
+    };
+    assert!(!offered(FUSED));
+    assert!(!offered("void trt::lamport_style_one_shot_all_reduce_norm_kernel<half, 8>(int)"));
+    assert!(offered(ALONE), "pattern 0 fuses nothing");
+    assert!(offered(CUSTOM));
+    let rewiring = Rewiring::of(
+        &steps(By::Graph(4), FUSED, (0, 5)).trace("default"),
+        &Asked::default(),
+        &setting(),
+    )?;
+    // it fuses, and takes one shot
+    for collective in [Collective::Fused, Collective::OneShot] {
+        let again = Choice { collective: Some(collective), ..Choice::of(Architecture::Standard) };
+        assert!((rewiring.answer(&again)?.alone.speedup - 1.0).abs() < 1e-9, "{collective}");
+    }
+    Ok(())
+}
+
+/// All-reduces on a stream of their own, under kernels: rewiring begins with standard layers.
+#[test]
+fn an_engine_that_hides_its_communication_is_not_rewired() {
+    let mut profile = Profiled::default();
+    for number in 0..64 {
+        let at = 1_000 + 100 * number;
+        profile.kernel(if number % 2 == 0 { "nvjet_a" } else { "nvjet_b" }, 7, (at, 100), None);
+        profile.kernel(NCCL, 20, (at + 10, 80), None);
+    }
+    let found = profile.judged();
+    assert!(found.remedies.is_empty());
+    assert!(found.not_rewired.as_ref().is_some_and(|why| why.contains("hides")), "{found:?}");
+    assert_eq!(found.own_stream, Some(true));
+}
+
+#[test]
+fn a_stream_is_communications_own_by_time_and_never_against_the_overlap() {
+    let dispatch = "void deep_ep::internode::dispatch<false, 8>(int4*)";
+    let layout = "void deep_ep::layout::get_dispatch_layout<256, 32, 8>(long const*)";
+    // a little computation on communication's stream
+    let mut profile = Profiled::default();
+    profile.kernel("gemm", 7, (1_000, 1_000), None);
+    profile.kernel(layout, 27, (1_000, 10), None);
+    profile.kernel(dispatch, 27, (1_010, 980), None);
+    let found = profile.judged();
+    assert_eq!((found.own_stream, found.own_stream_share), (Some(true), Some(1.0)));
+    assert!(!said(&found).contains("share"), "{}", said(&found));
+    assert!(found.doubtful.is_empty(), "layouts compute: {found:?}");
+    // two streams that both compute and communicate, each under the other's kernels
+    let mut profile = Profiled::default();
+    for (at, [compute, comm]) in [(1_000, [7, 27]), (2_000, [27, 7])] {
+        profile.kernel("gemm", compute, (at, 1_000), None);
+        profile.kernel(dispatch, comm, (at, 900), None);
+    }
+    let found = profile.judged();
+    assert_eq!((found.own_stream, found.overlap_pct), (Some(false), Some(100.0)));
+    assert!(said(&found).contains("kernels of other streams hide 100 % of it"), "{}", said(&found));
+    assert!(!said(&found).contains("nothing of it can be hidden"), "{}", said(&found));
+    // one stream for both
+    let mut profile = Profiled::default();
+    profile.kernel("gemm", 7, (1_000, 1_000), None);
+    profile.kernel(dispatch, 7, (2_000, 900), None);
+    assert!(said(&profile.judged()).contains("nothing of it can be hidden"));
+}
+
+#[test]
+fn what_dominates_is_named_where_nothing_communicates() {
+    let mut copies = Profiled::default();
+    copies.copy("Memcpy HtoD (Pageable -> Device)", (1_000, 970), 26_869_000);
+    copies.kernel(GEMM, 7, (1_970, 30), None);
+    let found = copies.judged();
+    assert_eq!(found.headline, "no communication, 97 % host-to-device copies at 27.7 GB/s");
+    assert!(
+        said(&found).contains("97 % host-to-device copies at 27.7 GB/s, 3 % kernels in nvjet"),
+        "{}",
+        said(&found)
+    );
+    // of a part of the trace the bandwidth is not known: sizes are of all copies
+    let trace = copies.trace("default");
+    let part = Selection { to_ns: Some(500_000), ..Selection::default() };
+    let found = verdict(&trace, &trace_report(&trace, &part), &part, &setting());
+    assert_eq!(found.headline, "no communication, 100 % host-to-device copies");
+
+    let mut idle = Profiled::default();
+    idle.kernel(GEMM, 7, (1_000, 10), None);
+    idle.kernel("elementwise", 7, (1_990, 10), None);
+    assert_eq!(idle.judged().headline, "no communication, 98 % idle");
+
+    let mut one = Profiled::default();
+    one.kernel(GEMM, 7, (1_000, 900), None);
+    one.kernel("elementwise", 7, (1_900, 100), None);
+    assert_eq!(one.judged().headline, "no communication, 100 % kernels (90 % in nvjet_tst_128x64)");
+
+    let nothing = Selection { from_ns: Some(1 << 40), ..Selection::default() };
+    let trace = one.trace("default");
+    let found = verdict(&trace, &trace_report(&trace, &nothing), &nothing, &setting());
+    assert_eq!(
+        (&found.headline[..], said(&found).as_str()),
+        ("nothing ran", "Nothing ran in what was selected.")
+    );
+}
+
+#[test]
+fn copies_that_run_as_kernels_are_memory() {
+    let mut profile = Profiled::default();
+    profile.kernel(NCCL, 4, (1_000, 100), None);
+    profile.kernel("__amd_rocclr_copyBuffer", 0, (1_000, 60), None);
+    profile.kernel("MEMORY_COPY_DEVICE_TO_HOST", 0, (1_060, 20), None);
+    let all = trace_report(&profile.trace("default"), &Selection::default()).overlap.all;
+    assert_eq!((all.memory_us, all.overlap_us, all.exposed_comm_us), (80.0, 0.0, 100.0));
+    // neither memory nor computation, and busy
+    let mut profile = Profiled::default();
+    profile.kernel(NCCL, 4, (1_000, 100), None);
+    profile.kernel("void batched_Memcpy_kernel()", 0, (1_050, 100), None);
+    let report = trace_report(&profile.trace("hta"), &Selection::default());
+    let all = &report.overlap.all;
+    assert_eq!((all.memory_us, all.compute_us, all.overlap_us, all.busy_us), (0.0, 0.0, 0.0, 150.0));
+    assert!(report.names.iter().any(|row| row.lane == "other"), "{:?}", report.names);
+}
+
+#[test]
+fn kernels_that_look_like_communication_are_named_in_the_verdict() {
+    let mut profile = Profiled::default();
+    profile.kernel(GEMM, 7, (1_000, 600), None);
+    profile.kernel("void my::ring_exchange_kernel<8>(int*)", 7, (1_600, 400), None);
+    let found = profile.judged();
+    assert_eq!(found.headline, "no known communication, 40 % in void my::ring_exchange_kernel<>(int*)");
+    let said = said(&found);
+    assert!(said.contains("looks like communication") && said.contains("--rules FILE"), "{said}");
+    assert!(said.contains(r#"patterns = ["my::ring_exchange_kernel*"]"#), "{said}");
+    // beside known communication, too
+    profile.kernel(NCCL, 7, (2_000, 100), None);
+    assert!(profile.judged().sentences.iter().any(|said| said.contains("looks like communication")));
+}
+
+/// What operations expose adds up to what the verdict says, also where collectives run at once.
+#[test]
+fn operations_and_the_verdict_have_the_same_exposed_time() {
+    let mut profile = Profiled::default();
+    profile.kernel(NCCL, 20, (1_000, 100), None);
+    profile.kernel("ncclDevKernel_SendRecv(x)", 21, (1_050, 150), None);
+    profile.kernel(GEMM, 7, (1_150, 20), None);
+    let trace = profile.trace("default");
+    let report = trace_report(&trace, &Selection::default());
+    let exposed: Vec<f64> =
+        report.names.iter().filter(|row| row.lane == "comm").map(|row| row.exposed_us).collect();
+    assert_eq!((exposed, judged(&trace).exposed_us), (vec![80.0, 100.0], 180.0));
+    let hidden: Vec<Option<f64>> =
+        report.collectives.iter().map(|row| row.executed.hidden_pct).collect();
+    assert_eq!(hidden, [Some(0.0), Some(100.0 * 20.0 / 150.0)]);
+}

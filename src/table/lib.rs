@@ -1,0 +1,40 @@
+//! The table of what a cell is asked for (its [`Spec`]) and of what its run yields (its [`Record`]).
+
+mod environment;
+mod field;
+pub mod frame;
+mod hidden;
+mod instrumented;
+mod measures;
+mod metrics;
+pub mod options;
+mod quality;
+mod record;
+pub mod render;
+mod spec;
+#[doc(hidden)]
+pub mod testing;
+mod training;
+mod unit;
+
+pub use environment::Environment;
+pub use field::{Field, Search, Source, fields};
+pub use hidden::{hidden_share, hidden_shares, limit};
+pub use instrumented::{disturbed, overhead};
+pub use measures::{Better, Interval, MEASURES, Measure, Scope, measure};
+pub use metrics::{
+    CellRuns, aggregate, completion_ms, host, metrics, recorder, stalls, steps_ms, tokens_per_s,
+};
+pub use options::{
+    BANDWIDTHS_GB_S, Backend, CellOptions, Collective, LATENCIES_US, Link, Nvls, P2p, Recorder, Spec,
+};
+pub use quality::{FEW_WINDOWS, Quality, RunQuality, WindowQuality, quality};
+pub use record::{
+    Instrumented, Metrics, Overlap, Percentiles, Record, SCHEMA, Sample, Split, Status, overlap_pct,
+    parse, schema_of, shared,
+};
+pub use spec::{Provenance, VARIANTS};
+pub use training::{
+    Curve, HeldOut, RunTraining, TRAINING, Training, TrainingSpec, TrainingSpeed, TrainingStep,
+};
+pub use unit::Unit;

@@ -1,0 +1,219 @@
+//! Made-up cells, runs and trainings for the tests of this wing and of those above it.
+
+use std::sync::Arc;
+
+use crate::{
+    Backend, Curve, HeldOut, Provenance, Record, RunQuality, SCHEMA, Sample, Spec, Status, TRAINING,
+    Training, TrainingSpec, TrainingSpeed, TrainingStep, WindowQuality, quality,
+};
+use plan::{Architecture, DType, HeadStep, ModelShape, Rope};
+
+/// A simulated cell: standard, tiny, TP 2, batch 1, prompt 16, 5 output tokens.
+pub fn spec() -> Spec {
+    Spec {
+        architecture: Architecture::Standard,
+        model: "tiny".into(),
+        dtype: DType::F32,
+        tp: 2,
+        batch: 1,
+        prompt_tokens: 16,
+        output_tokens: 5,
+        samples: 1,
+        warmup: 0,
+        ..Spec::default()
+    }
+}
+
+/// A record of samples given as (prefill ms, ms of each step), with the metrics they have.
+fn with(run: &str, spec: Spec, round: u32, samples: &[(f64, f64)]) -> Record {
+    let steps = spec.output_tokens.saturating_sub(1) as usize;
+    let samples: Vec<Sample> = samples
+        .iter()
+        .map(|(prefill_ms, step)| Sample {
+            prefill_ms: *prefill_ms,
+            decode_ms: step * steps as f64,
+            steps_ms: vec![*step; steps],
+            overlap: None,
+        })
+        .collect();
+    Record {
+        schema: SCHEMA,
+        run: run.into(),
+        status: Status::Ok,
+        reason: None,
+        provenance: spec.provenance(),
+        metrics: crate::metrics(&spec, &[&samples], 1000),
+        overlap: None,
+        environment: Default::default(),
+        trace: None,
+        created: String::new(),
+        round,
+        experiment: None,
+        runs: Vec::new(),
+        samples,
+        warnings: Vec::new(),
+        instrumented: None,
+        verified: None,
+        quality: None,
+        training: None,
+        spec,
+    }
+}
+
+/// A measured run on a cpu, of one round.
+pub fn record(run: &str, change: impl Fn(&mut Spec), round: u32, samples: &[(f64, f64)]) -> Record {
+    let mut spec = spec();
+    (spec.backend, spec.hardware) = (Backend::Cpu, "host".into());
+    change(&mut spec);
+    with(run, spec, round, samples)
+}
+
+/// A run whose model lost so much, in nats a token, against `standard`.
+pub fn evaluated(record: Record, kl: f64) -> Record {
+    let window = WindowQuality { predicted: 4, nll: 8.0, kl: 4.0 * kl, agreed: 3 };
+    let quality = RunQuality {
+        quality: quality(&[window; 6]).unwrap_or_else(|| panic!("tokens were predicted")),
+        text: "text.txt".into(),
+        text_hash: "t".into(),
+        context: 5,
+        windows: 6,
+        tp: 1,
+        dtype: DType::F32,
+        weights: "w".into(),
+        backend: Backend::Cpu,
+        provenance: Provenance::Measured,
+        reference: None,
+        evaluated: String::new(),
+    };
+    Record { quality: Some(Arc::new(quality)), ..record }
+}
+
+/// A simulated run with one sample.
+pub fn sim_record(run: &str, change: impl Fn(&mut Spec), prefill_ms: f64, step_ms: f64) -> Record {
+    let mut spec = spec();
+    change(&mut spec);
+    with(run, spec, 0, &[(prefill_ms, step_ms)])
+}
+
+/// A training of `mini` that has just begun.
+pub fn training(architecture: &str, seed: u64) -> Training {
+    let spec = TrainingSpec {
+        model: "mini".into(),
+        from_scratch: true,
+        architecture: architecture.parse().unwrap(),
+        layers: None,
+        text: "text.txt".into(),
+        tokens: None,
+        held_out_pct: 10.0,
+        steps: 4,
+        batch: 2,
+        context: 8,
+        lr: 1e-3,
+        warmup: 1,
+        weight_decay: 0.1,
+        clip: 1.0,
+        distil: None,
+        tp: 1,
+        seed,
+        look_every: 2,
+    };
+    Training {
+        version: TRAINING,
+        id: format!("{architecture}-{seed}"),
+        status: Status::Running,
+        reason: None,
+        spec,
+        weights: "w".into(),
+        text_hash: "t".into(),
+        train_tokens: 90,
+        held_out_tokens: 10,
+        parameters: 100,
+        trained_parameters: 100,
+        replicas: 1,
+        created: format!("2026-01-0{}", seed + 1),
+        updated: "2026-01-01".into(),
+        step: 0,
+        seconds: 0.0,
+        speed: None,
+        loss: None,
+        before: None,
+        after: None,
+        output: "model".into(),
+        machine: "cpu".into(),
+        miniature: true,
+    }
+}
+
+/// A training that has ended: the held-out text loses `nll`, four steps came down to it.
+pub fn trained(architecture: &str, seed: u64, nll: f64) -> Curve {
+    let begun = training(architecture, seed);
+    let at = |step: u32| nll + 0.5 * f64::from(4 - step);
+    let one = |step: u32| TrainingStep {
+        step,
+        nll: at(step) + 0.1,
+        kl: None,
+        rate: 1e-3,
+        gradient_norm: 1.0,
+        seconds: 0.5,
+        held_out: step.is_multiple_of(2).then(|| HeldOut { nll: at(step), kl: None }),
+    };
+    let window = WindowQuality { predicted: 4, nll: 4.0 * nll, kl: 0.4, agreed: 3 };
+    let training = Training {
+        status: Status::Ok,
+        step: 4,
+        seconds: 2.0,
+        loss: Some(nll + 0.1),
+        after: quality(&[window; 6]),
+        speed: Some(TrainingSpeed::new(32.0, 6e6, 3e8)),
+        ..begun
+    };
+    Curve { training, start: Some(HeldOut { nll: at(0), kl: None }), curve: (1..=4).map(one).collect() }
+}
+
+/// A cell on sim: TP 2, batch 1, prompt 1024, output 512, f16, h100_sxm, P2P on.
+pub fn cell(architecture: &str, model: &str) -> Spec {
+    Spec {
+        architecture: architecture.parse().unwrap(),
+        model: model.into(),
+        dtype: DType::F16,
+        tp: 2,
+        batch: 1,
+        prompt_tokens: 1024,
+        output_tokens: 512,
+        samples: 1,
+        warmup: 0,
+        ..Spec::default()
+    }
+}
+
+/// The shape of Llama 3 70B, the model of most published measurements.
+pub fn shape_70b() -> ModelShape {
+    ModelShape {
+        layers: 80,
+        hidden: 8192,
+        heads: 64,
+        kv_heads: 8,
+        head_dim: 128,
+        qkv: HeadStep::Plain,
+        intermediate: 28672,
+        vocab: 128_256,
+        rope: Rope { theta: 500_000.0, scaling: None },
+        norm_eps: 1e-5,
+        tied_embeddings: false,
+    }
+}
+
+/// A model of four small layers.
+pub fn shape_tiny() -> ModelShape {
+    ModelShape {
+        layers: 4,
+        hidden: 64,
+        heads: 8,
+        kv_heads: 4,
+        head_dim: 8,
+        qkv: HeadStep::Plain,
+        intermediate: 160,
+        vocab: 256,
+        ..shape_70b()
+    }
+}
