@@ -5,8 +5,11 @@ use trace::import::kineto;
 use trace::overlap::Selection;
 use trace::rules::Rules;
 
-/// A trace on this GPU: each call is an operator, its dimensions and types, and its kernels' names and durations (us).
-fn imported(gpu: &str, calls: &[(&str, &str, &str, &[(&str, u32)])]) -> Trace {
+/// An operator's name, its dimensions and types, and its kernels with their durations (us).
+type Called<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, u32)]);
+
+/// A trace of these calls on a GPU.
+fn imported(gpu: &str, calls: &[Called<'_>]) -> Trace {
     let mut events = Vec::new();
     let (mut correlation, mut at) = (0, 1000);
     for (name, dims, types, kernels) in calls {
