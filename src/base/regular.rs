@@ -193,7 +193,7 @@ pub(super) fn directory(path: &Path, make: bool) -> io::Result<OwnedFd> {
                 let kind = there.map(|there| FileType::from_raw_mode(there.st_mode));
                 return Err(match kind {
                     Ok(FileType::Symlink) => wrong(format!(
-                        "'{}' on the way is a link, which is not followed here",
+                        "'{}' on the way is a link, and links are not followed here",
                         name.to_string_lossy()
                     )),
                     _ => e.into(),
@@ -243,8 +243,10 @@ fn wrong(why: String) -> io::Error {
 
 fn odd(there: &std::fs::Metadata, wanted: &str) -> io::Error {
     let kind = there.file_type();
+    if kind.is_symlink() {
+        return wrong("is a link, and links are not followed here".into());
+    }
     let what = match () {
-        () if kind.is_symlink() => "a link, which is not followed here",
         () if kind.is_dir() => "a directory",
         () if kind.is_file() => "a file",
         () => special(kind),
@@ -292,7 +294,7 @@ mod tests {
         assert!(open_linked(&at("link")).is_ok());
         let why = |result: io::Result<Vec<u8>>| result.unwrap_err().to_string();
         for link in ["link", "dangling"] {
-            assert_eq!(why(read(&at(link))), "is a link, which is not followed here, not a file");
+            assert_eq!(why(read(&at(link))), "is a link, and links are not followed here");
             assert!(open_or_make(&at(link)).is_err());
         }
         assert!(!at("nowhere").exists(), "nothing is made behind a link");

@@ -479,7 +479,7 @@ fn links_and_pipes_in_a_runs_directory_are_named_and_not_followed() {
     assert_eq!(listing.records.len(), 1);
     let damaged = listing.damaged.join("\n");
     for part in [
-        "cccccc/record.json: is a pipe",
+        "cccccc/record.json: is a named pipe",
         "dddddd/record.json: is a link",
         "annotations.jsonl: is a link",
     ] {

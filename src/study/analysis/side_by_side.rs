@@ -66,7 +66,7 @@ pub fn side_by_side(records: &[Record], baseline: usize, other: usize) -> Result
         let same = |r: &&Record| r.spec.key() == key && host(r) == host(record);
         PooledCell::new(&CellRuns { runs: records.iter().filter(same).collect() })
     };
-    let cells = if a.metrics.is_some() && b.metrics.is_some() { cell(a).zip(cell(b)) } else { None };
+    let cells = if a.has_numbers() && b.has_numbers() { cell(a).zip(cell(b)) } else { None };
     let ratio = cells.as_ref().map(|(a, b)| Pair::new(a, b).ratio());
     let shared_rounds = cells
         .as_ref()
