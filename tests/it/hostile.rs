@@ -72,7 +72,7 @@ fn what_lies_about_in_a_runs_directory_neither_hangs_nor_grows() {
     symlink(&outside, runs.join("records.cache")).expect("a link");
     let began = std::time::Instant::now();
     let done = place.run(&["runs"]).exits(0);
-    assert!(done.stderr.contains("record.json: is a pipe"), "{done:?}");
+    assert!(done.stderr.contains("record.json: is a named pipe"), "{done:?}");
     assert!(began.elapsed() < std::time::Duration::from_secs(20), "it waited for the pipe");
     assert_eq!(std::fs::read_to_string(&outside).expect("it is there"), "mine");
 }
