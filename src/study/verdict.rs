@@ -1,8 +1,8 @@
-//! A verdict on a trace, in words: how much of its time is exposed communication, in which collectives, whether they
-//! transfer or wait for slower ranks, on one stream or two, and what each remedy would give.
+//! Verdict on a trace, in sentences: exposed share of the time, responsible collectives, transfer or waiting for slower
+//! ranks, stream use, and the gain of each remedy.
 //!
-//! The rules stand here and nowhere else; `overlap`, the timeline and the report show what they say. Remedies are what
-//! [`super::rewire`] makes of the trace's own times.
+//! All rules are in this module; `overlap`, the timeline and the report show its result. Remedies come from
+//! [`super::rewire`], which rebuilds steps from the trace's own times.
 
 use std::collections::BTreeMap;
 
@@ -17,49 +17,47 @@ use trace::overlap::{Class, Replays, Runs, Selection};
 use trace::rules::{What, function};
 use trace::{Span, Trace};
 
-/// From this share of a collective's time on, what lies in it decides its cause.
+/// Minimum share of a collective's time before a cause is reported.
 const DOMINATES: f64 = 2.0 / 3.0;
 
-/// Below this share of the time exposed communication is not worth a remedy.
+/// Exposed share of the time below which no remedy is worthwhile.
 const LITTLE: f64 = 0.02;
 
-/// From this share of the time on that a GPU waits for its host, launches are the first thing to mend.
+/// Share of the time waiting for the host above which launches come first.
 const HOST: f64 = 0.2;
 
-/// From this share of the communication on that lies on streams of its own, it has one.
+/// Minimum share of communication on dedicated streams for it to count as having its own.
 const OWN: f64 = 0.5;
 
-/// A stream is communication's own up to this ratio of the time that it computes to the time that it communicates.
+/// Maximum ratio of compute to communication time on a dedicated stream.
 const HARDLY: f64 = 0.1;
 
-/// From this share on communication counts as hidden, in part.
+/// Minimum overlap for communication to count as partly hidden.
 const HIDDEN: f64 = 0.05;
 
-/// From this share of the GPUs' work on, kernels that look like communication are named.
+/// Minimum share of the GPUs' work for a doubtful kernel to be named.
 const DOUBTFUL: f64 = 0.02;
 
-/// Collectives that a verdict names.
+/// Maximum number of collectives named in a verdict.
 const NAMED: usize = 3;
 
-/// Longest name of a collective in a sentence.
+/// Maximum length of a collective's name in a sentence.
 const NAME: usize = 48;
 
-/// What a collective's time is spent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// Two thirds and more move data.
+    /// At least two thirds move data.
     TransferDominated,
-    /// Two thirds and more wait for the last rank.
+    /// At least two thirds wait for the last rank.
     SkewDominated,
-    /// Neither has two thirds.
+    /// Neither transfer nor waiting reaches two thirds.
     Mixed,
-    /// The trace does not tell.
+    /// The trace does not determine the cause.
     Inconclusive,
 }
 
 impl Cause {
-    /// In words, as sentences say it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TransferDominated => "transfer-dominated",
@@ -69,7 +67,7 @@ impl Cause {
         }
     }
 
-    /// The cause by times that move data, wait for the last rank, and do one of both.
+    /// Cause, from the time that moves data, that waits for the last rank, and that is one or the other.
     fn of(transfer_us: f64, waited_us: f64, unknown_us: f64) -> Self {
         let all = transfer_us + waited_us + unknown_us;
         let dominates = |us: f64| us >= DOMINATES * all;
@@ -85,29 +83,25 @@ impl Cause {
     }
 }
 
-/// What is said of one collective.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct CollectiveVerdict {
-    /// Its name; of our own plans with `L*` for the layer. With the kind of its process group, if there are several.
+    /// Name, with `L*` for the layer in own plans, and the kind of process group if there are several.
     pub name: String,
-    /// Kind of its process group, if there are several.
     pub group: Option<String>,
-    /// Its share of all exposed communication (0 to 1).
+    /// Share of all exposed communication (0 to 1).
     pub share: f64,
-    /// How often each rank executed it.
     pub count: u64,
-    /// Exposed communication a rank (us).
+    /// Exposed communication per rank (us).
     pub exposed_us: f64,
-    /// What its time is spent on.
     pub cause: Cause,
-    /// The part of its time that moves data (0 to 1); null where that is not known.
+    /// Share of its time that moves data (0 to 1); null if unknown.
     pub transfer_share: Option<f64>,
-    /// The part of its time that waits for slower ranks, at least (0 to 1), if ranks of its group were not recorded.
+    /// Minimum share of its time spent waiting for slower ranks (0 to 1), if ranks of its group were not recorded.
     pub waited_share_at_least: Option<f64>,
 }
 
 impl CollectiveVerdict {
-    /// The name cut to fit a sentence; the process group stays whole.
+    /// Name shortened for a sentence; keeps the process group.
     fn fitting_name(&self) -> String {
         let group = self.group.as_ref().map(|group| format!(" ({group})")).unwrap_or_default();
         let name = self.name.strip_suffix(&group).unwrap_or(&self.name);
@@ -115,65 +109,56 @@ impl CollectiveVerdict {
     }
 }
 
-/// What a remedy would give.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Remedy {
-    /// The architecture, and what else is changed.
     pub name: String,
-    /// The measured step over the one with the remedy, with contention where a profile says how much.
+    /// Speedup of the measured step, with contention if a profile defines it.
     pub speedup: f64,
-    /// Between which 95 % of the steps lie; null of fewer than 6.
+    /// Range that holds 95 % of the steps; null with fewer than 6.
     pub speedup_95: Option<[f64; 2]>,
-    /// The speed-up without contention, where the other one has it.
+    /// Speedup without contention, if `speedup` includes it.
     pub without_contention: Option<f64>,
-    /// The speed-up at best, where kernels of a part of the batch take their share of the whole's time; the other one is
-    /// where they take as long.
+    /// Speedup in the best case, if kernel time scales with the share of the batch; `speedup` assumes that it does not.
     pub at_best: Option<f64>,
 }
 
-/// A verdict on a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Verdict {
     /// Exposed communication over the time, averaged over ranks (0 to 1).
     pub exposed_share: f64,
-    /// Exposed communication a rank (us).
+    /// Exposed communication per rank (us).
     pub exposed_us: f64,
-    /// What of the communication is hidden (%); null without any.
+    /// Hidden share of the communication (%); null without communication.
     pub overlap_pct: Option<f64>,
-    /// The share of the time in which the GPU waited for its host, as far as launches are recorded (0 to 1); null where none
+    /// Share of the time in which the GPU waited for the host, as far as launches are recorded (0 to 1); null if none
     /// is.
     pub host_share: Option<f64>,
-    /// The part of it between two CUDA graphs (0 to 1).
+    /// Part of `host_share` between two CUDA graphs (0 to 1).
     pub between_graphs_share: f64,
-    /// True if the selected part replays CUDA graphs; looked for only where the GPU waits for its host.
+    /// True if the selected part replays CUDA graphs; checked only if the GPU waits for the host.
     pub has_graphs: bool,
-    /// The work that fills the time, the largest part first.
+    /// Work that fills the time, the largest part first.
     pub time: Vec<TimePart>,
-    /// What the exposed communication is spent on.
+    /// Main cause of the communication time.
     pub cause: Cause,
-    /// The collectives with the most exposed time, the worst first.
+    /// Collectives with the most exposed time, the worst first.
     pub collectives: Vec<CollectiveVerdict>,
-    /// Whether at least half of the communication's time lies on streams that hardly compute; null without communication.
+    /// True if at least half of the communication's time is on streams that hardly compute; null without communication.
     pub own_stream: Option<bool>,
-    /// How much of the communication's time does (0 to 1); null without communication.
+    /// Share of the communication's time on such streams (0 to 1); null without communication.
     pub own_stream_share: Option<f64>,
-    /// Kernels that look like communication though no rule knows them, with their share of the GPUs' work (0 to 1).
+    /// Kernels that look like communication but match no rule, with their share of the GPUs' work (0 to 1).
     pub doubtful: Vec<(String, f64)>,
-    /// How much ranks differ, as values of the simulator (`skew.rank_pct`, `skew.operation_pct`); null of one rank.
+    /// Skew of ranks as simulator settings (`skew.rank_pct`, `skew.operation_pct`); null with one rank.
     pub skew: Option<[f64; 2]>,
-    /// What remedies would give, as far as the trace can be rewired.
     pub remedies: Vec<Remedy>,
-    /// Why there are no remedies.
     pub not_rewired: Option<String>,
-    /// What data would tell more.
     pub needs: Vec<String>,
-    /// The verdict in a few words.
     pub headline: String,
-    /// The verdict in sentences.
     pub sentences: Vec<String>,
 }
 
-/// The verdict on the selected part of a trace, of which `report` was made; remedies are of the whole trace's steps.
+/// Verdict on the selected part of a trace, given its `report`. Remedies cover the steps of the whole trace.
 pub fn verdict(
     trace: &Trace,
     report: &TraceReport,
@@ -203,7 +188,7 @@ pub fn verdict(
         exposed_share: share(all.exposed_comm_us),
         exposed_us: all.exposed_comm_us / ranks,
         overlap_pct: all.overlap_pct,
-        // in our own traces what is ready waits for nobody else
+        // in own traces a ready span waits for nothing else
         host_share: has_launches.then_some(host_share),
         between_graphs_share: if is_imported { idle(|rank| rank.between_graphs_us) } else { 0.0 },
         has_graphs: host_share >= HOST && replays_graphs(&runs),
@@ -246,11 +231,10 @@ pub fn verdict(
     verdict
 }
 
-/// What would tell transfer from waiting if some ranks have no trace.
+/// Data needed to separate transfer from waiting if ranks were not recorded.
 const MISSING: &str = "there are ranks that were not recorded, and one of these may be the slowest: waiting is at \
                        least as long as the recorded ranks show; traces of all ranks tell transfer from waiting";
 
-/// What would tell transfer from waiting.
 fn needed(report: &TraceReport) -> String {
     match report.overlap.ranks.len() {
         0 | 1 => "traces of all ranks (`overlap DIR`, a file a rank) tell transfer from waiting for slower ranks".into(),
@@ -259,12 +243,12 @@ fn needed(report: &TraceReport) -> String {
     }
 }
 
-/// The collectives by what of them is exposed: a row a name and kind of process group.
+/// Collectives by exposed time, one row per name and kind of process group.
 fn collectives(report: &TraceReport) -> Vec<CollectiveVerdict> {
     let all: f64 = report.collectives.iter().map(|row| row.executed.exposed_us).sum();
     let ranks = report.overlap.ranks.len().max(1) as u64;
     let several = report.groups.len() > 1;
-    /// Executions, exposed time, and matched time that moves data, that waits and that does one of both (us).
+    /// Executions, exposed time, and matched time that moves data, waits, or is one of the two (us).
     #[derive(Default)]
     struct Sum {
         count: u64,
@@ -304,7 +288,7 @@ fn collectives(report: &TraceReport) -> Vec<CollectiveVerdict> {
     rows
 }
 
-/// The share of the selected communication's time that lies on streams of its own; `None` without communication.
+/// Share of the selected communication's time on dedicated streams; `None` without communication.
 fn own_stream_share(runs: &Runs<'_>) -> Option<f64> {
     let mut times = vec![(0i64, 0i64); runs.trace.meta.streams.len().max(1)];
     let mut comm = 0i64;
@@ -319,7 +303,7 @@ fn own_stream_share(runs: &Runs<'_>) -> Option<f64> {
             Class::Memory | Class::Other => {}
         }
     });
-    // of our own traces each lane is a stream
+    // in own traces each lane is a stream
     let is_own = |(comm, compute): &&(i64, i64)| {
         runs.trace.meta.streams.is_empty() || *compute as f64 <= HARDLY * *comm as f64
     };
@@ -327,7 +311,7 @@ fn own_stream_share(runs: &Runs<'_>) -> Option<f64> {
     (comm > 0).then(|| own as f64 / comm as f64)
 }
 
-/// True if a rank's selected spans are of CUDA graphs.
+/// True if selected spans of a rank come from CUDA graphs.
 fn replays_graphs(runs: &Runs<'_>) -> bool {
     runs.by_rank.iter().any(|of_rank| {
         let spans = of_rank.iter().flat_map(|run| &runs.trace.spans[run.at.clone()]);
@@ -335,7 +319,7 @@ fn replays_graphs(runs: &Runs<'_>) -> bool {
     })
 }
 
-/// Kernels that look like communication and compute as far as the rules know, the longest first.
+/// Kernels that look like communication but count as compute, the longest first.
 fn doubtful(trace: &Trace) -> Vec<(String, f64)> {
     let all: f64 = trace.spans.iter().map(|span| span.end_ns.abs_diff(span.start_ns) as f64).sum();
     let unsure = trace.meta.import.iter().flat_map(|import| &import.unsure);
@@ -346,7 +330,7 @@ fn doubtful(trace: &Trace) -> Vec<(String, f64)> {
         .collect()
 }
 
-/// What remedies would give, and what data would tell more; why nothing can be said.
+/// Predicted remedies, and the data that would improve them; an error says why there are none.
 fn remedies(
     trace: &Trace,
     selection: &Selection,
@@ -355,7 +339,7 @@ fn remedies(
     let asked = Asked { phase: selection.phase, ..Asked::default() };
     let rewiring = Rewiring::of(trace, &asked, setting).map_err(|error| error.to_string())?;
     let steps = &rewiring.steps;
-    // where the host holds everything up, nothing else helps until that is mended
+    // while the host delays everything, other remedies only help after that one
     let host = steps.host_share() < HOST;
     let plain = |architecture| Choice { host, ..Choice::of(architecture) };
     let mut choices: Vec<(&str, Choice)> = Vec::new();
@@ -407,7 +391,7 @@ fn remedies(
 
 fn percent(share: f64) -> String {
     let pct = 100.0 * share;
-    // neither nothing nor all where it is not quite that
+    // one decimal close to 0 % and 100 %
     let nearly = (pct > 0.0 && pct < 0.95) || (pct > 99.05 && pct < 99.95);
     if nearly { format!("{pct:.1} %") } else { format!("{pct:.0} %") }
 }
@@ -430,7 +414,6 @@ impl Verdict {
         words.join(", ")
     }
 
-    /// The headline where nothing communicates, as far as the rules know.
     fn without_communication(&self) -> String {
         let part = |part: &TimePart| part.in_words(percent, |name| fitting_name(name, NAME));
         match (self.time.first(), self.doubtful.first()) {
@@ -442,12 +425,12 @@ impl Verdict {
         }
     }
 
-    /// True if the GPU waits for the host mostly between two graphs.
+    /// True if at least half of the waiting for the host is between CUDA graphs.
     fn waits_between_graphs(&self) -> bool {
         self.host_share.is_some_and(|host| 2.0 * self.between_graphs_share >= host)
     }
 
-    /// The sentence on kernels that may be communication, and how to settle it.
+    /// Sentence on kernels that may be communication, and how to fix the rules.
     fn doubt(&self) -> Option<String> {
         let (first, _) = self.doubtful.first()?;
         let named = self.doubtful.iter().take(NAMED);
@@ -468,14 +451,13 @@ impl Verdict {
         ))
     }
 
-    /// The sentence on what fills the time.
     fn dominated(&self) -> Option<String> {
         let part = |part: &TimePart| part.in_words(percent, |name| fitting_name(name, NAME));
         let parts: Vec<String> = self.time.iter().take(NAMED).map(part).collect();
         (!parts.is_empty()).then(|| format!("The time goes to: {}.", parts.join(", ")))
     }
 
-    /// The sentence on streams, which the overlap must bear out.
+    /// Sentence on streams, consistent with the measured overlap.
     fn streams(&self) -> Option<String> {
         let hidden = self.overlap_pct.unwrap_or(0.0) / 100.0;
         Some(match self.own_stream? {
@@ -488,7 +470,7 @@ impl Verdict {
         })
     }
 
-    /// The sentence on the host, where the GPU waits for it much.
+    /// Sentence on the host, if the GPU waits for it often.
     fn host(&self) -> Option<String> {
         let host = self.host_share.filter(|share| *share >= HOST)?;
         let between = self.between_graphs_share;

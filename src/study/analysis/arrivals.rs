@@ -1,10 +1,10 @@
-//! Waiting and transfer of collectives, apart, and how much the ranks differ: wherever several ranks were traced.
+//! Waiting and transfer time of collectives, and the skew between ranks; needs traces of several ranks.
 //!
-//! A collective moves data once its last rank is there; what the others spend in it before is waiting. Ranks recorded by
-//! separate profilers have clocks of their own, which the collectives tie together ([`super::clocks`]). Between two
-//! collectives a rank computes, and there ranks differ: lastingly (a rank's own speed) and from time to time (each
-//! operation's). The simulator draws both from normal distributions ([`machine::hardware::Skew`]), and here the
-//! two standard deviations are estimated from what was measured.
+//! A collective moves data once its last rank arrives; the time that other ranks spend in it before is waiting. Ranks
+//! recorded by separate profilers have separate clocks, which the collectives align ([`super::clocks`]). Between two
+//! collectives ranks compute at different speeds: each rank has its own speed, and each operation varies. The simulator
+//! draws both from normal distributions ([`machine::hardware::Skew`]); this module estimates their standard deviations
+//! from the trace.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,51 +16,48 @@ use base::statistics::median;
 use trace::overlap::{Class, Runs, Selection, us};
 use trace::{Span, Trace};
 
-/// Collectives of one name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CollectiveSplit {
-    /// The name; of our own plans with `L*` for the layer.
+    /// Name, with `L*` for the layer in own plans.
     pub name: String,
-    /// Collectives that were found on all ranks.
+    /// Collectives found on all ranks.
     pub count: u64,
-    /// From the last arrival to the end: what moving the data took, summed (us).
+    /// Transfer time, from the last arrival to the end, summed over collectives (us).
     pub transfer_us: f64,
-    /// The same of collectives with ranks that were not recorded: transfer, or waiting for such a rank, summed (us).
+    /// The same for collectives with unrecorded ranks: transfer, or waiting for an unrecorded rank (us).
     pub unknown_us: f64,
-    /// What a rank waited for the last one, averaged over ranks and summed over collectives (us).
+    /// Waiting time for the last rank, averaged over ranks and summed over collectives (us).
     pub waited_us: f64,
-    /// From the first to the last arrival: the median (us).
+    /// Median time from the first to the last arrival (us).
     pub spread_us: f64,
 }
 
-/// What the arrivals at collectives tell of the ranks.
+/// Rank skew derived from arrivals at collectives.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ArrivalReport {
-    /// A row a name, the longest first.
     pub collectives: Vec<CollectiveSplit>,
-    /// Standard deviation of a rank's own speed (percent of its compute time): the simulator's `skew.rank_pct`.
+    /// Standard deviation of a rank's own speed, in percent of its compute time: the simulator's `skew.rank_pct`.
     pub rank_pct: f64,
-    /// Standard deviation of each operation's time (percent): the simulator's `skew.operation_pct`.
+    /// Standard deviation of each operation's time, in percent: the simulator's `skew.operation_pct`.
     pub operation_pct: f64,
-    /// How far the ends of collectives lie apart once clocks are tied together, the 90th percentile (us); 0 where one
-    /// clock timed all ranks.
+    /// 90th percentile of the distance between the ends of a collective after clock alignment (us); 0 if one clock
+    /// timed all ranks.
     pub clocks_apart_us: f64,
 }
 
-/// Time of the spans of one operation that were matched: waiting and transfer (ns).
+/// Waiting and transfer time of the matched spans of one operation (ns).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct MatchedTime {
     /// Matched spans, over all ranks.
     pub spans: u64,
-    /// Time in which they waited for the last rank.
     pub waited_ns: i64,
-    /// Time in which they moved data; part of it is waiting if ranks are missing.
+    /// Time spent moving data; includes waiting if ranks are missing.
     pub moved_ns: i64,
-    /// True if some of their ranks were not recorded.
+    /// True if some ranks were not recorded.
     pub is_partial: bool,
 }
 
-/// Operations that a rank computed: the sum of their durations, and of their squares (ns).
+/// Compute operations of a rank: sum of durations (ns) and of their squares.
 #[derive(Clone, Copy, Debug, Default)]
 struct Computed {
     time: f64,
@@ -75,8 +72,8 @@ impl Computed {
     }
 }
 
-/// Splits collectives into waiting and transfer, and estimates how much the ranks differ. `None` where fewer than two ranks
-/// took part in the same collectives.
+/// Splits collectives into waiting and transfer, and estimates the skew of ranks. Returns `None` if fewer than two
+/// ranks share collectives.
 pub fn arrivals(trace: &Trace, selection: &Selection) -> Option<ArrivalReport> {
     let (runs, matching) = (Runs::new(trace, selection), Matching::of(trace));
     if runs.ranks.len() < 2 {
@@ -124,7 +121,7 @@ pub fn arrivals(trace: &Trace, selection: &Selection) -> Option<ArrivalReport> {
     })
 }
 
-/// What the matched spans of each operation waited and moved, within a selection.
+/// Waiting and transfer time of the matched spans of each selected operation.
 pub(super) fn times_by_operation(
     runs: &Runs,
     matching: &Matching,
@@ -144,7 +141,6 @@ pub(super) fn times_by_operation(
     times
 }
 
-/// The name of a collective without its layer and phase.
 fn family(trace: &Trace, span: &Span) -> String {
     let Some(operation) = trace.operations.get(span.operation as usize) else { return String::new() };
     match operation.layer {
@@ -153,19 +149,19 @@ fn family(trace: &Trace, span: &Span) -> String {
     }
 }
 
-/// What a rank computed since its collective before, by the place of each selected collective.
+/// Compute time of a rank since its previous collective, by index of the collective's span.
 fn computed(runs: &Runs) -> HashMap<usize, Computed> {
     let mut computed = HashMap::new();
     for of_rank in &runs.by_rank {
         let mut sums = Computed::default();
-        // a step of a long trace may be cut in two, between its lanes
+        // a step of a long trace may be split between its lanes
         for cut in of_rank.chunk_by(|a, b| a.step == b.step && a.at.end == b.at.start) {
             let at = cut[0].at.start..cut[cut.len() - 1].at.end;
             let spans = || at.clone().map(|place| (place, &runs.trace.spans[place]));
-            // each lane lies in order of its starts: both are iterated at once
+            // each lane is sorted by start, so both are iterated in one pass
             let spans = || spans().filter(|(_, span)| runs.clip(span).is_some());
             let is_comm = |span: &Span| runs.class(span) == Class::Comm;
-            // copies are no computation
+            // copies are not compute
             let is_compute = |span: &Span| runs.class(span) == Class::Compute;
             let mut others = spans().filter(|(_, span)| is_compute(span)).peekable();
             for (place, span) in spans().filter(|(_, span)| is_comm(span)) {
@@ -181,9 +177,8 @@ fn computed(runs: &Runs) -> HashMap<usize, Computed> {
     computed
 }
 
-/// What the ranks of a group computed between collectives, side by side.
+/// Compute time of a group's ranks between collectives.
 struct Stretches {
-    /// Time computed by each rank.
     of_rank: Vec<f64>,
     each: Vec<(Vec<f64>, f64)>,
 }
@@ -201,12 +196,12 @@ impl Stretches {
         for (sum, time) in self.of_rank.iter_mut().zip(&times) {
             *sum += time;
         }
-        // as many operations of equal length as vary as much together
+        // number of equally long operations with the same variance
         let effective: f64 = parts.iter().map(|part| part.time.powi(2) / part.squares.max(1.0)).sum();
         self.each.push((times, effective / parts.len() as f64));
     }
 
-    /// The variances of ranks and of operations, each with its weight.
+    /// Variances of ranks and of operations, each with its weight.
     fn variances(&self) -> Option<[(f64, f64); 2]> {
         let ranks = self.of_rank.len() as f64;
         let mean = self.of_rank.iter().sum::<f64>() / ranks;
@@ -219,11 +214,11 @@ impl Stretches {
             let own = times.iter().zip(&speeds).map(|(time, speed)| time / speed);
             let middle = own.clone().sum::<f64>() / ranks;
             squares += own.map(|time| (time / middle - 1.0).powi(2) * effective).sum::<f64>();
-            // the mean is of the same numbers: one of them tells nothing
+            // one degree of freedom goes to the mean of the same numbers
             count += ranks - 1.0;
         }
         let variance = squares / count;
-        // what operations vary leaves in a rank's own speed
+        // operation noise that remains in a rank's speed
         let operations: f64 = self.each.iter().map(|(_, effective)| effective).sum();
         let of_speed =
             speeds.iter().map(|speed| (speed - 1.0).powi(2)).sum::<f64>() / (ranks - 1.0).max(1.0);
@@ -232,8 +227,8 @@ impl Stretches {
     }
 }
 
-/// The profile's (`skew.rank_pct`, `skew.operation_pct`): ranks of one group do the same work, so that each group is compared
-/// with itself.
+/// Skew in percent (`skew.rank_pct`, `skew.operation_pct`). Only ranks of one group do the same work, so each group is
+/// compared with itself.
 fn skew<'a>(groups: impl Iterator<Item = &'a Stretches>) -> (f64, f64) {
     let mut sums = [(0.0, 0.0); 2];
     for variances in groups.filter_map(Stretches::variances) {

@@ -1,8 +1,8 @@
-//! Clocks of ranks that were traced by separate profilers, tied together by the collectives themselves.
+//! Alignment of the clocks of ranks traced by separate profilers.
 //!
-//! A collective ends on all its ranks at once, but for what it takes to see that: a few hundred nanoseconds within a node.
-//! So the median of the differences between the ends of the same collectives is what two clocks differ by. Ranks that share
-//! no collective are tied through others that do.
+//! A collective ends on all its ranks within a few hundred nanoseconds (in one node), so the median difference between
+//! the ends of the same collectives is the offset of two clocks. Ranks without a common collective are aligned through
+//! other ranks.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
@@ -12,23 +12,23 @@ use base::statistics::{median, percentile};
 use base::text::rank_label;
 use trace::Trace;
 
-/// What the clocks of the ranks of a trace differ by.
+/// Clock offsets of the ranks of a trace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Clocks {
-    /// What to add to a rank's times so that collectives end together, by rank (ns).
+    /// Offset to add to a rank's times so that collectives end together, by rank (ns).
     pub offsets: HashMap<u32, i64>,
-    /// Ranks that no collective ties to the first one, ascending: their times are of other clocks.
+    /// Ranks that no collective connects to the first rank, ascending; their clocks stay unaligned.
     pub untied: Vec<u32>,
-    /// Collectives by which they were tied together: the most of a rank with another.
+    /// Largest number of collectives that align a rank with another.
     pub collectives: usize,
-    /// How far ends are apart once the clocks are tied together: the 90th percentile (ns).
+    /// 90th percentile of the distance between ends after alignment (ns).
     pub apart_ns: i64,
-    /// The median of that distance (ns).
+    /// Median of that distance (ns).
     pub typically_apart_ns: i64,
 }
 
-/// Ties the clocks of an imported trace's ranks together, where they come from several files. Of a trace of our own and of
-/// one file, which have one clock, nothing is to be added. Ranks without matched collectives are left as they are.
+/// Aligns the ranks of an imported trace that comes from several files. Own traces and single files have one clock and
+/// need no offsets. Ranks without matched collectives keep their times.
 pub fn clocks(trace: &Trace) -> Clocks {
     if has_one_clock(trace) {
         return Clocks::default();
@@ -36,15 +36,15 @@ pub fn clocks(trace: &Trace) -> Clocks {
     Clocks::of(trace, &Matching::of(trace))
 }
 
-/// Puts all ranks of a trace on the clock of the first one, as far as collectives tie them together, so that a time is the
-/// same moment on every rank. Changes nothing if one clock timed all ranks.
+/// Moves all ranks to the clock of the first, as far as collectives connect them, so that equal times mean the same
+/// moment. Does nothing if one clock timed all ranks.
 pub fn tie_clocks(trace: &mut Trace) {
     let clocks = clocks(trace);
     if clocks.offsets.values().all(|offset| *offset == 0) {
         return;
     }
     let starts = trace.spans.iter().map(|span| span.start_ns.saturating_add(clocks.offset(span.rank)));
-    // times stay positive: -1 stands for a time that is not known
+    // times stay positive: -1 means unknown
     let lift = starts.min().map_or(0, |first| first.saturating_neg().max(0));
     let mut offset =
         vec![lift; trace.spans.iter().map(|span| span.rank as usize + 1).max().unwrap_or(0)];
@@ -68,7 +68,7 @@ pub fn tie_clocks(trace: &mut Trace) {
     }
 }
 
-/// A warning for times that are compared over ranks, if some ranks have clocks of their own; `None` if all have one clock.
+/// Warning about times compared across unaligned clocks; `None` if all ranks have one clock.
 pub fn untied_clocks(trace: &Trace) -> Option<String> {
     let untied = clocks(trace).untied;
     (!untied.is_empty()).then(|| {
@@ -80,7 +80,7 @@ pub fn untied_clocks(trace: &Trace) -> Option<String> {
     })
 }
 
-/// Whether one clock timed all ranks: own traces, what one profiler recorded, and exports of these that were read back.
+/// True if one clock timed all ranks: own traces, the output of one profiler, and exports of these.
 fn has_one_clock(trace: &Trace) -> bool {
     trace
         .meta
@@ -90,13 +90,12 @@ fn has_one_clock(trace: &Trace) -> bool {
 }
 
 impl Clocks {
-    /// The clocks by these collectives of the trace.
     pub fn of(trace: &Trace, matching: &Matching) -> Self {
         if has_one_clock(trace) {
             return Self::default();
         }
         let ends = |place: &usize| (trace.spans[*place].rank, trace.spans[*place].end_ns);
-        // differences of two ranks' ends: the first rank of a collective with each of the others
+        // end differences between the first rank of a collective and each other rank
         let mut pairs: BTreeMap<(u32, u32), Vec<f64>> = BTreeMap::new();
         for collective in matching.collectives() {
             let Some((first, others)) = collective.places.split_first() else { continue };
@@ -107,7 +106,7 @@ impl Clocks {
             }
         }
         let mut clocks = Self::default();
-        // the pairs with the most collectives first, each new rank from one that is tied already
+        // edges with the most collectives first; each new rank is aligned with an aligned one
         let mut edges: Vec<((u32, u32), usize, f64)> = pairs
             .iter()
             .filter_map(|(pair, differences)| Some((*pair, differences.len(), median(differences)?)))
@@ -121,7 +120,7 @@ impl Clocks {
         let mut ranks: BTreeSet<u32> =
             trace.spans.chunk_by(|a, b| a.rank == b.rank).map(|of_rank| of_rank[0].rank).collect();
         let first = ranks.first().copied();
-        // edges with a tied end
+        // edges with an aligned end
         let mut open: BinaryHeap<Reverse<usize>> = BinaryHeap::new();
         for start in pairs.keys().map(|(a, _)| *a) {
             if clocks.offsets.contains_key(&start) {
@@ -131,7 +130,7 @@ impl Clocks {
             open.extend(of_rank.get(&start).into_iter().flatten().map(|at| Reverse(*at)));
             while let Some(Reverse(at)) = open.pop() {
                 let ((a, b), count, offset) = edges[at];
-                // halves always up: what was tied is found to differ by 0
+                // rounds halves up, so that aligning again gives 0
                 let offset = (offset + 0.5).floor() as i64;
                 let tied = |rank: u32| clocks.offsets.get(&rank).copied();
                 let (rank, own) = match (tied(a), tied(b)) {
@@ -162,7 +161,7 @@ impl Clocks {
         clocks
     }
 
-    /// What to add to the times of a rank (ns).
+    /// Offset to add to the times of a rank (ns).
     pub fn offset(&self, rank: u32) -> i64 {
         self.offsets.get(&rank).copied().unwrap_or(0)
     }

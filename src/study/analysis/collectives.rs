@@ -1,5 +1,5 @@
-//! Collectives by operation: process group, message size, data type, algorithm, time, waiting and bandwidth; and overlap by the
-//! kind of process group.
+//! Collectives by operation (process group, message size, data type, algorithm, time, waiting, bandwidth), and overlap
+//! by kind of process group.
 
 use std::collections::BTreeMap;
 
@@ -19,77 +19,71 @@ use trace::overlap::intervals::{UnionBuilder, common_length, length};
 use trace::overlap::{Class, Lanes, Runs, Tally, us};
 use trace::{OperationInfo, ProcessGroup, algorithm, bus_factor};
 
-/// Executions of one collective: of one kernel in one process group, with one message size and data type.
+/// Executions of one collective kernel in one process group, with one message size and data type.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct CollectiveRow {
-    /// Its name, how often and how long it ran, and what of it was exposed.
+    /// Name, count, time and exposed time.
     #[serde(flatten)]
     pub executed: GroupRow,
-    /// Its name, with `L*` for the layer.
+    /// Name, with `L*` for the layer.
     #[serde(skip)]
     pub family: String,
     /// `all_reduce`, `all_gather`, ...
     pub kind: String,
-    /// Kind of its process group (`TP`), else the group's name; null if the trace does not name it.
+    /// Kind of process group (`TP`), else the group's name; null if the trace does not name it.
     pub group: Option<String>,
     /// Global ranks of the group; null if the trace does not list them.
     pub ranks: Option<Vec<u32>>,
-    /// Number of ranks in the group; null if unknown.
     pub group_size: Option<u32>,
-    /// Message size as nccl-tests counts it: the larger of what a rank passes in and gets out; null if unknown.
+    /// Message size as nccl-tests counts it: the larger of a rank's input and output, in bytes; null if unknown.
     pub message_bytes: Option<u64>,
     /// `trace`, or `calibration` for an estimate from the transfer time by a hardware profile; null without a size.
     pub message_bytes_from: Option<&'static str>,
-    /// The largest message that takes no longer by the profile, where the time does not tell the size.
+    /// Upper bound on the message size by the profile, if the time does not determine the size.
     pub message_bytes_at_most: Option<u64>,
-    /// Data type in the trace's own words; null if unknown.
     pub dtype: Option<String>,
-    /// NCCL's algorithm in the kernel's name (`RING`); null if it has none.
+    /// NCCL algorithm in the kernel's name (`RING`); null if it has none.
     pub algorithm: Option<&'static str>,
-    /// NCCL's protocol in the kernel's name (`LL`); null if it has none.
+    /// NCCL protocol in the kernel's name (`LL`); null if it has none.
     pub protocol: Option<&'static str>,
-    /// Mean duration of an execution on a rank (us).
     pub mean_us: f64,
-    /// Median duration of an execution on a rank (us).
     pub median_us: f64,
-    /// Part of the mean that moves data: from the last rank's arrival on (us); null if ranks could not be matched or were not
+    /// Part of the mean that moves data, after the last rank's arrival (us); null if ranks are unmatched or were not
     /// recorded.
     pub transfer_us: Option<f64>,
-    /// Part of the mean that waits for the last rank (us); null if ranks could not be matched or were not recorded.
+    /// Part of the mean spent waiting for the last rank (us); null if ranks are unmatched or were not recorded.
     pub waited_us: Option<f64>,
-    /// Part of the mean that waits for the last recorded rank (us), if ranks of the group were not recorded: one of them may
-    /// have arrived later.
+    /// Part of the mean spent waiting for the last recorded rank (us), if ranks were not recorded: a lower bound, since
+    /// one of them may arrive later.
     pub waited_at_least_us: Option<f64>,
     /// Message size over the time in `bandwidth_of` (GB/s); null if the size is unknown.
     pub algorithm_gb_s: Option<f64>,
     /// Algorithm bandwidth times nccl-tests' factor for the collective (GB/s); null if size or ranks are unknown.
     pub bus_gb_s: Option<f64>,
-    /// Time of the bandwidths: `transfer`, or `duration` (the median, waiting included: a lower bound); null without bandwidth.
+    /// Time used for the bandwidths: `transfer`, or `duration` (the median, including waiting: a lower bound); null
+    /// without bandwidth.
     pub bandwidth_of: Option<&'static str>,
 }
 
-/// Overlap of the communication in one kind of process group. Times a rank, averaged over all ranks (us).
+/// Overlap of communication in one kind of process group. Times per rank, averaged over all ranks (us).
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct GroupOverlap {
     /// `TP`, `DP`, `PP`, `EP`, else the group's name; null for communication without a group.
     pub group: Option<String>,
-    /// Process groups of this kind.
     pub groups: u64,
     /// Executions, over all ranks.
     pub count: u64,
-    /// Time in which such communication ran.
     pub comm_us: f64,
-    /// Part of it during which the compute lane was busy: what was hidden.
+    /// Hidden part: the compute lane was busy.
     pub overlap_us: f64,
-    /// Its part of the time in which the rank communicated and computed nothing. Where groups communicate at once that time
-    /// counts for the collective that started first, so that the rows add up to the rank's exposed time.
+    /// Exposed part: the rank communicated and did not compute. Where several groups communicate at once, the time
+    /// counts for the collective that started first, so that rows add up to the rank's exposed time.
     pub exposed_comm_us: f64,
-    /// 100 x overlap / comm.
     pub overlap_pct: Option<f64>,
 }
 
 impl CollectiveRow {
-    /// The message size in bytes for people; an estimate to two digits.
+    /// Message size in bytes for display; an estimate is rounded to two digits.
     pub fn shown_bytes(&self) -> Shown {
         let two_digits = |bytes: u64| {
             let unit = 10u64.pow(bytes.max(10).ilog10() - 1);
@@ -198,7 +192,7 @@ fn row(
     }
 }
 
-/// Overlap by the kind of process group, the longest first; empty if the trace names no groups.
+/// Overlap by kind of process group, the longest first; empty if the trace names no groups.
 pub(super) fn by_group(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<GroupOverlap> {
     if runs.trace.meta.groups.is_empty() {
         return Vec::new();
@@ -268,7 +262,6 @@ fn time(us: f64) -> Shown {
     Shown::Number(us, 1)
 }
 
-/// Collectives as a table; files have the keys of JSON.
 pub fn collectives_table(rows: &[CollectiveRow]) -> Table {
     let ranks = |row: &CollectiveRow| match (&row.ranks, row.group_size) {
         (Some(ranks), _) => Shown::text(ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(" ")),
@@ -306,7 +299,6 @@ pub fn collectives_table(rows: &[CollectiveRow]) -> Table {
     )
 }
 
-/// Overlap by kind of process group as a table.
 pub fn group_overlap_table(rows: &[GroupOverlap]) -> Table {
     Table::of(
         rows,

@@ -1,5 +1,5 @@
-//! Which layers of a model to convert: sets of layers, what each costs in quality and gives in speed, and which
-//! of them is best within a budget.
+//! Choice of the layers to convert: sets of layers, their quality cost and predicted speedup, and the best set within a
+//! budget.
 
 use std::collections::HashSet;
 
@@ -13,14 +13,12 @@ use table::Quality;
 use table::render::{Shown, Table};
 use table::{Provenance, Spec};
 
-/// Version of what a stored conversion has.
 const VERSION: u32 = 1;
 
-/// The parts of a model's depth at whose ends the last K and random K layers are looked at.
+/// Number of parts of the model's depth; last-K and random-K sets are evaluated at the part boundaries.
 const PARTS: u32 = 6;
 
 words! {
-    /// What a layer is converted to.
     Conversion, "conversion" {
         /// Its modules read the residual without the newest output.
         Ladder = "ladder",
@@ -30,7 +28,7 @@ words! {
 }
 
 words! {
-    /// How a set of layers was chosen.
+    /// Method that chose a set of layers.
     SetSeries, "series" {
         /// One layer: its sensitivity.
         Alone = "alone",
@@ -47,120 +45,100 @@ words! {
     }
 }
 
-/// A set of layers of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Chosen {
-    /// What the layers are converted to.
     pub conversion: Conversion,
-    /// How they were chosen.
     pub series: SetSeries,
-    /// The converted layers' indices, from 0, ascending.
+    /// Indices of the converted layers, from 0, ascending.
     pub layers: Vec<u32>,
 }
 
-/// A set of layers with what it costs and gives.
+/// Set of layers with its measured quality and predicted speed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ConversionPoint {
-    /// Its number among the points, from 1.
+    /// Number among the points, from 1.
     pub number: usize,
-    /// What the layers are converted to.
     pub conversion: Conversion,
-    /// How the set was chosen.
     pub series: SetSeries,
-    /// The wiring of the checkpoint.
     #[schemars(with = "String")]
     pub architecture: Architecture,
-    /// The layers of the checkpoint that are converted, ascending.
+    /// Converted layers of the checkpoint, ascending.
     pub layers: Vec<u32>,
-    /// What it loses on the text, measured.
     #[serde(flatten)]
     pub quality: Quality,
-    /// The wiring of the model whose speed is predicted.
+    /// Architecture of the target model whose speed is predicted.
     #[schemars(with = "String")]
     pub target_architecture: Architecture,
-    /// Tokens/s on the target, simulated.
+    /// Simulated throughput on the target (tokens/s).
     pub tokens_per_s: f64,
-    /// Time of an output token on the target, the median in ms, simulated.
+    /// Simulated median TPOT on the target (ms).
     pub tpot_ms: f64,
-    /// Tokens/s over those of `standard` on the target.
+    /// Throughput over that of `standard` on the target.
     pub speedup: f64,
 }
 
-/// Quality and predicted speed of the unconverted model.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Unconverted {
-    /// Its quality on the text, measured.
     #[serde(flatten)]
     pub quality: Quality,
-    /// Tokens/s on the target, simulated.
+    /// Simulated throughput on the target (tokens/s).
     pub tokens_per_s: f64,
-    /// Time of an output token on the target, the median in ms, simulated.
+    /// Simulated median TPOT on the target (ms).
     pub tpot_ms: f64,
 }
 
-/// Where the numbers come from.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Origins {
-    /// Of likelihood, divergence and agreement.
+    /// Provenance of likelihood, divergence and agreement.
     pub quality: Provenance,
-    /// Of tokens/s, TPOT and speed-up.
+    /// Provenance of tokens/s, TPOT and speedup.
     pub speed: Provenance,
 }
 
-/// What converting layers of a checkpoint costs on a text and gives on a target.
+/// Quality cost of converting layers of a checkpoint on a text, and speedup on a target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ConversionReport {
-    /// The version of this format.
     pub version: u32,
-    /// The checkpoint's directory, as it was named.
+    /// Directory of the checkpoint, as the user wrote it.
     pub model: String,
-    /// How many layers it has.
     pub layers: u32,
-    /// The text's file, as it was named.
+    /// Path of the text, as the user wrote it.
     pub text: String,
-    /// Tokens of a window.
+    /// Tokens per window.
     pub context: usize,
     /// Tokens of the text, after the limit.
     pub tokens: usize,
-    /// Windows of the text.
     pub windows: usize,
-    /// Tokens that are predicted: all of a window but its first.
+    /// Predicted tokens: all of a window except the first.
     pub predicted: u32,
-    /// Ranks with which the quality was measured.
+    /// Tensor-parallel size used for evaluation.
     pub tp: u32,
-    /// Format of the weights with which the quality was measured.
+    /// Weight format used for evaluation.
     #[schemars(with = "String")]
     pub dtype: DType,
-    /// The cell whose speed is predicted, with `standard`.
+    /// Cell whose speed is predicted, with `standard`.
     pub target: Spec,
-    /// Where the numbers come from.
     pub provenance: Origins,
-    /// What it has before anything is converted.
     pub standard: Unconverted,
-    /// The sets of layers.
     pub points: Vec<ConversionPoint>,
 }
 
-/// How often as many random sets as are wanted are drawn, at most, until that many differ.
+/// Draws per wanted random set, at most, to find enough distinct ones.
 const DRAWN_AGAIN: u32 = 8;
 
-/// What random sets of one size cost: the mean, the least and the greatest of their divergences.
+/// KL divergences of random sets of one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Draws {
-    /// How many layers each has.
     pub count: usize,
-    /// How many sets were drawn.
     pub sets: usize,
-    /// The mean of their KL.
     pub kl: f64,
-    /// The least and the greatest KL.
+    /// Minimum and maximum KL.
     pub range: [f64; 2],
-    /// The mean of their speed-ups.
     pub speedup: f64,
 }
 
 impl Conversion {
-    /// A model of `layers` layers of which these are converted.
+    /// Architecture of a model of `layers` layers with these ones converted.
     pub fn of(self, chosen: &[u32], layers: u32) -> Architecture {
         let set = LayerSet::of(chosen, layers);
         match self {
@@ -170,15 +148,14 @@ impl Conversion {
     }
 }
 
-/// The sets of one layer, for every layer of the model.
 pub fn alone(conversion: Conversion, layers: u32) -> Vec<Chosen> {
     (0..layers)
         .map(|layer| Chosen { conversion, series: SetSeries::Alone, layers: vec![layer] })
         .collect()
 }
 
-/// The sets of the layers that cost least alone, from one layer to all; of layers that cost the same the last is
-/// first, as in the paper's choice. `alone` has what each layer costs.
+/// Sets of the layers with the lowest individual cost, from one layer to all. `alone` holds the cost of each layer;
+/// ties go to the later layer, as in the paper.
 pub fn ordered(conversion: Conversion, alone: &[f64]) -> Vec<Chosen> {
     let mut order: Vec<u32> = (0..alone.len() as u32).rev().collect();
     order.sort_by(|a, b| alone[*a as usize].total_cmp(&alone[*b as usize]));
@@ -190,8 +167,8 @@ pub fn ordered(conversion: Conversion, alone: &[f64]) -> Vec<Chosen> {
     (1..=order.len()).map(first).collect()
 }
 
-/// What the sets are compared with: the upper half, and at some sizes the last layers and
-/// `draws` random sets, none of them twice. The same each time.
+/// Comparison sets: the upper half, and at several sizes the last layers and up to `draws` distinct random sets.
+/// Deterministic.
 pub fn comparators(conversion: Conversion, layers: u32, draws: u32) -> Vec<Chosen> {
     let last =
         |series, count: u32| Chosen { conversion, series, layers: (layers - count..layers).collect() };
@@ -204,7 +181,7 @@ pub fn comparators(conversion: Conversion, layers: u32, draws: u32) -> Vec<Chose
     }
     all.extend(sizes.iter().map(|count| last(SetSeries::Last, *count)));
     for count in sizes {
-        // of a small model some are drawn twice, and there may not be as many
+        // small models yield duplicates, and may not have enough distinct sets
         let drawn = (0..draws.saturating_mul(DRAWN_AGAIN)).map(|draw| {
             let mut random = fastrand::Rng::with_seed(u64::from(count) << 32 | u64::from(draw));
             let mut layers = random.choose_multiple(0..layers, count as usize);
@@ -218,7 +195,7 @@ pub fn comparators(conversion: Conversion, layers: u32, draws: u32) -> Vec<Chose
     all
 }
 
-/// The sets that a step of the greedy search chooses from: a set with each of the other layers added.
+/// Candidates of a greedy step: the set plus each one of the other layers.
 pub fn extended(conversion: Conversion, set: &[u32], layers: u32) -> Vec<Chosen> {
     let others = (0..layers).rev().filter(|layer| !set.contains(layer));
     let with = |layer: u32| {
@@ -230,22 +207,21 @@ pub fn extended(conversion: Conversion, set: &[u32], layers: u32) -> Vec<Chosen>
     others.map(with).collect()
 }
 
-/// The layers of a model of `to` layers that lie where those of a model of `from` layers do: layer j is converted
-/// where layer floor(j from / to) is.
+/// Maps converted layers from a model of `from` layers to one of `to` layers: layer j is converted if layer floor(j *
+/// from / to) is.
 pub fn carried_over(chosen: &[u32], from: u32, to: u32) -> Vec<u32> {
     let source = |layer: u32| (u64::from(layer) * u64::from(from) / u64::from(to.max(1))) as u32;
     (0..to).filter(|layer| chosen.contains(&source(*layer))).collect()
 }
 
 impl ConversionReport {
-    /// The version that this program writes.
     pub const VERSION: u32 = VERSION;
 
-    /// The fastest ladder whose KL is at most `kl`; of equally fast ones the one with the least.
+    /// Fastest ladder with a KL of at most `kl`; ties go to the lower KL.
     ///
     /// # Errors
     ///
-    /// An input error where none is so near to `standard`, with the least there is.
+    /// Returns an input error with the lowest available KL if no set meets the limit.
     pub fn within(&self, kl: f64) -> Result<&ConversionPoint> {
         let ladders = || self.points.iter().filter(|p| p.conversion == Conversion::Ladder);
         let faster = |a: &&ConversionPoint, b: &&ConversionPoint| {
@@ -260,18 +236,18 @@ impl ConversionReport {
         })
     }
 
-    /// The point of this number.
+    /// Point with this number.
     ///
     /// # Errors
     ///
-    /// An input error where there is none.
+    /// Returns an input error if there is none.
     pub fn point(&self, number: usize) -> Result<&ConversionPoint> {
         self.points.iter().find(|point| point.number == number).ok_or_else(|| {
             Error::input(format!("there is no point {number}; there are 1 to {}", self.points.len()))
         })
     }
 
-    /// The points of a series, in the order of their sizes.
+    /// Points of a series, ordered by number of layers.
     pub fn series(&self, conversion: Conversion, series: SetSeries) -> Vec<&ConversionPoint> {
         let is_of = |p: &&ConversionPoint| (p.conversion, p.series) == (conversion, series);
         let mut points: Vec<&ConversionPoint> = self.points.iter().filter(is_of).collect();
@@ -279,7 +255,6 @@ impl ConversionReport {
         points
     }
 
-    /// The random sets by their size.
     pub fn draws(&self, conversion: Conversion) -> Vec<Draws> {
         let points = self.series(conversion, SetSeries::Random);
         let of_size = points.chunk_by(|a, b| a.layers.len() == b.layers.len());
@@ -299,7 +274,7 @@ impl ConversionReport {
         of_size.map(summary).collect()
     }
 
-    /// The target in a few words: `llama-3-8b tp8 b1 p2p-off on h100_sxm`.
+    /// Short label of the target: `llama-3-8b tp8 b1 p2p-off on h100_sxm`.
     pub fn target_label(&self) -> String {
         let Spec { model, architecture, hardware, .. } = &self.target;
         let label = self.target.label();
@@ -307,14 +282,13 @@ impl ConversionReport {
         format!("{model} {label} on {hardware}")
     }
 
-    /// The table of files: that of people, and where its numbers come from.
+    /// Table for files: [`Self::table`] plus the provenance of its numbers.
     pub fn file(&self) -> Table {
         self.table()
             .with("quality_provenance", &Shown::text(self.provenance.quality))
             .with("speed_provenance", &Shown::text(self.provenance.speed))
     }
 
-    /// The points as a table, a row each.
     pub fn table(&self) -> Table {
         let columns = [
             "point",

@@ -1,12 +1,11 @@
-//! The critical path of a step of an own trace: the chain of spans that the step's end waited for.
+//! Critical path of a step of an own trace: the chain of spans that determines when the step ends.
 //!
-//! It is walked from the span that ends last, on any rank, backwards. Before a span lies whichever ended
-//! last of what it had to wait for: the operations that its operation waits for, and what was before it
-//! on its lane (a lane does one thing at a time). A collective moves no data before its last rank has
-//! arrived: where that is another rank, the path goes on there. So every nanosecond between the first
-//! span of the path and the step's end belongs to one part: computing, transferring, waiting for a peer
-//! (only where the spans of the peer that arrived last are not in the trace), or a gap before a span
-//! that had what it needed.
+//! The walk starts at the span that ends last, on any rank, and goes backwards. The predecessor of a span is the one
+//! that ended last among the operations it waits for and the previous span on its lane (a lane runs one thing at a
+//! time). A collective moves no data before its last rank arrives: if that is another rank, the path continues there.
+//! So every nanosecond between the first span of the path and the end of the step belongs to one part: compute,
+//! transfer, waiting for a peer (only if the peer that arrived last is not in the trace), or a gap before a span that
+//! was ready.
 
 use std::collections::BTreeMap;
 
@@ -17,39 +16,36 @@ use plan::{Lane, Phase};
 use trace::overlap::{Runs, StepKey, us};
 use trace::{Span, Trace};
 
-/// How the critical path came to a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// It ends last: here the walk began.
+    /// Last span to end; the walk starts here.
     Last,
-    /// The next span of the path reads or awaits its result.
+    /// The next span of the path needs its result.
     Result,
     /// It occupied the lane of the next span of the path.
     Lane,
-    /// It is the same collective on the rank that arrived last; the next span of the path is its peer.
+    /// Same collective on the rank that arrived last; the next span of the path is its peer.
     Peer,
 }
 
-/// A span of the critical path. The steps of a path follow one another in time without holes.
+/// Span of the critical path. The steps of a path follow one another without holes in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct PathStep {
     /// Index into the trace's spans.
     pub span: usize,
-    /// Why it is on the path.
     pub why: Why,
-    /// The part of the path that it accounts for begins (ns, the trace's clock): its start, for a
-    /// collective the last arrival. From the previous step's `to_ns` to here is a gap.
+    /// Start of the part of the path that the span accounts for (ns, trace clock): the span's start, or the last
+    /// arrival of a collective. Any time since the previous step's `to_ns` is a gap.
     pub from_ns: i64,
-    /// The part of the path that it accounts for ends (ns, the trace's clock).
+    /// End of that part (ns, trace clock).
     pub to_ns: i64,
-    /// Part of `from_ns..to_ns` spent waiting for a peer that the trace does not show (ns).
+    /// Time in `from_ns..to_ns` spent waiting for a peer that is not in the trace (ns).
     pub peer_ns: i64,
 }
 
-/// The critical path of a step, in order of time. Empty where the trace has no such step, or does not
-/// know what its operations wait for (imported traces). The trace's spans must be sorted, as they are
-/// in every trace that was read or recorded.
+/// Critical path of a step, in order of time. Empty if the trace has no such step or no dependencies (imported traces).
+/// Spans must be sorted, as in every trace that was read or recorded.
 pub fn critical_path(trace: &Trace, sample: u32, phase: Phase, step: u32) -> Vec<PathStep> {
     if !knows_dependencies(trace) {
         return Vec::new();
@@ -58,26 +54,24 @@ pub fn critical_path(trace: &Trace, sample: u32, phase: Phase, step: u32) -> Vec
     Walk::new(trace, spans.collect()).path()
 }
 
-/// What one path consists of; `None` for an empty one.
 pub fn path_summary(trace: &Trace, path: &[PathStep]) -> Option<PathSummary> {
     let mut sums = Sums::default();
     sums.add_path(trace, path);
     (sums.steps > 0).then(|| describe(trace, sums, 1))
 }
 
-/// Whether a trace knows what its operations wait for (imported ones do not).
+/// True if the trace records dependencies of operations (imported traces do not).
 pub fn knows_dependencies(trace: &Trace) -> bool {
     trace.operations.iter().any(|operation| !operation.waits_for.is_empty())
 }
 
-/// A step's spans, found by rank and operation, and by place on their lanes.
+/// Spans of a step, indexed by rank and operation, and by order on their lanes.
 struct Walk<'a> {
     trace: &'a Trace,
-    /// Indices of the step's spans.
     spans: Vec<usize>,
-    /// Position in `spans` of a (rank, operation).
+    /// Position in `spans` by (rank, operation); [`NONE`] if not executed.
     executed: Vec<u32>,
-    /// Position in `spans` of what was before a span on its lane.
+    /// Position in `spans` of the previous span on the same lane.
     before: Vec<u32>,
     first_operation: u32,
     operations: usize,
@@ -99,7 +93,7 @@ impl<'a> Walk<'a> {
         let operations = || spans.iter().map(|&at| of(at).operation);
         let first_operation = operations().min().unwrap_or(0);
         let width = operations().max().map_or(0, |last| (last - first_operation) as usize + 1);
-        // A damaged table of operations must not cost memory that the spans do not justify.
+        // A damaged table of operations must not allocate more memory than the spans justify.
         let width = width.min(trace.operations.len());
         let mut walk = Self {
             trace,
@@ -132,13 +126,11 @@ impl<'a> Walk<'a> {
         (column < self.operations).then_some(row * self.operations + column)
     }
 
-    /// Where a rank executed an operation.
     fn find(&self, rank: u32, operation: u32) -> Option<usize> {
         let at = self.executed[self.cell(rank, operation)?];
         (at != NONE).then_some(at as usize)
     }
 
-    /// The path, in order of time.
     fn path(&self) -> Vec<PathStep> {
         let mut path = Vec::new();
         let mut visited = vec![false; self.spans.len()];
@@ -146,14 +138,14 @@ impl<'a> Walk<'a> {
             (0..self.spans.len()).max_by_key(|&at| (self.span(at).end_ns, self.span(at).start_ns));
         let mut next = last.map(|at| (at, Why::Last));
         let mut until = last.map_or(0, |at| self.span(at).end_ns);
-        // Clocks may be odd; no span is on a path twice, so that every walk ends.
+        // Clocks may be inconsistent; a span is visited once, so every walk ends.
         while let Some((at, why)) = next.filter(|(at, _)| !std::mem::replace(&mut visited[*at], true)) {
             let span = self.span(at);
             let to_ns = until.min(span.end_ns).max(span.start_ns.min(until));
             let peer = self.last_peer(at).filter(|&peer| !visited[peer]);
             let arrived = peer.map_or(span.start_ns, |peer| self.span(peer).start_ns);
             let from_ns = arrived.min(to_ns);
-            // Arrived after every span we know of: the rank that did is not in the trace.
+            // Arrival later than all recorded spans: the last rank is not in the trace.
             let peer_ns = if peer.is_none() && span.lane == Lane::Comm {
                 span.last_arrival_ns.min(to_ns).saturating_sub(from_ns).max(0)
             } else {
@@ -170,7 +162,7 @@ impl<'a> Walk<'a> {
         path
     }
 
-    /// The span of the same collective on the rank that arrived last, if that is another rank and later.
+    /// Span of the same collective on the rank that arrived last, if another rank arrived later.
     fn last_peer(&self, at: usize) -> Option<usize> {
         let span = self.span(at);
         if span.lane != Lane::Comm {
@@ -183,63 +175,55 @@ impl<'a> Walk<'a> {
             .max_by_key(|&peer| self.span(peer).start_ns)
     }
 
-    /// What a span came after: whichever ended last of what it had to wait for.
+    /// Span that ended last among those that this span waited for.
     fn predecessor(&self, at: usize) -> Option<(usize, Why)> {
         let span = self.span(at);
         let waits: &[u32] =
             self.trace.operations.get(span.operation as usize).map_or(&[], |o| o.waits_for.as_slice());
         let results = waits.iter().filter_map(|&o| self.find(span.rank, o)).map(|at| (at, Why::Result));
         let before = Some(self.before[at]).filter(|at| *at != NONE).map(|at| (at as usize, Why::Lane));
-        // At the same time the result counts: it is what the plan says.
+        // On a tie the dependency wins over lane order: the plan requires it.
         before.into_iter().chain(results).max_by_key(|(at, _)| self.span(*at).end_ns)
     }
 }
 
-/// Spans whose steps are enough for a summary.
+/// Number of spans that suffices for a summary.
 const ENOUGH: usize = 1 << 20;
 
-/// What critical paths consist of, over the selected steps. Averages a step.
+/// Composition of critical paths over the selected steps; averages per step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct PathSummary {
-    /// How many steps were walked from their end to their beginning.
     pub steps: u64,
-    /// How many steps the selection has; where it has more than were walked, those are
-    /// spread evenly over it.
+    /// Number of selected steps; if not all were walked, the walked ones are evenly spread.
     pub of_steps: u64,
-    /// Length of the path (us).
     pub length_us: f64,
-    /// Time on the path in which operations computed (us).
     pub compute_us: f64,
-    /// Transferring: collectives after their last arrival (us).
+    /// Transfer time: collectives after their last arrival (us).
     pub transfer_us: f64,
-    /// Waiting for peers that are not in the trace (us).
+    /// Waiting time for peers that are not in the trace (us).
     pub peer_us: f64,
-    /// Gaps: nothing ran though all was there (us).
+    /// Gaps: nothing ran although the next span was ready (us).
     pub gap_us: f64,
-    /// Times the path went over to another rank.
+    /// Number of times the path moves to another rank.
     pub rank_changes: f64,
-    /// By module and kind, the longest first.
     pub parts: Vec<PathPart>,
 }
 
-/// A module and kind of operation on critical paths.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct PathPart {
     /// `attn`, `mlp`, `head` ...
     pub module: String,
-    /// What the operations do: `matmul`, `all_reduce` ...
+    /// Kind of operation: `matmul`, `all_reduce` ...
     pub kind: String,
-    /// The lane on which they execute: `compute` or `comm`.
+    /// Lane: `compute` or `comm`.
     pub lane: &'static str,
-    /// Spans on the path, a step.
+    /// Spans on the path, per step.
     pub count: f64,
-    /// Time on the path, a step (us).
+    /// Time on the path, per step (us).
     pub us: f64,
-    /// Share of the path, 0 to 1.
     pub share: f64,
 }
 
-/// Sums of some paths (ns).
 #[derive(Default)]
 struct Sums {
     steps: u64,
@@ -248,7 +232,6 @@ struct Sums {
     peer: i64,
     changes: u64,
     lanes: [i64; 2],
-    /// Count and time by operation.
     operations: BTreeMap<u32, (u64, i64)>,
 }
 
@@ -267,7 +250,7 @@ impl Sums {
             self.changes += u64::from(step.why == Why::Peer);
             self.lanes[span.lane as usize] += time;
             let part = self.operations.entry(span.operation).or_default();
-            // The peer's part of a collective is the same collective again.
+            // the peer's part of a collective is the same collective, so count it once
             part.0 += u64::from(step.why != Why::Peer);
             part.1 += time;
         }
@@ -288,8 +271,8 @@ impl Sums {
     }
 }
 
-/// The critical paths of the selected steps (of long traces: of some of them), summed up. Windows of time do not cut paths: a step that
-/// lies partly within one counts whole. `None` for traces that do not know their dependencies.
+/// Sums up the critical paths of the selected steps (a sample of them in long traces). Time windows do not cut paths: a
+/// step partly inside counts whole. `None` for traces without dependencies.
 pub(super) fn summary(runs: &Runs) -> Option<PathSummary> {
     if !knows_dependencies(runs.trace) {
         return None;
@@ -297,7 +280,7 @@ pub(super) fn summary(runs: &Runs) -> Option<PathSummary> {
     let mut steps = runs.by_step();
     steps.retain(|(_, of_step)| runs.any(of_step.iter().copied()));
     let (of_steps, spans) = (steps.len(), runs.by_rank.iter().flatten().map(|run| run.at.len()).sum());
-    // Steps are much alike: of a long trace, so many of them as do, evenly spread.
+    // steps are alike, so an even sample of a long trace is enough
     let stride = usize::div_ceil(spans, ENOUGH).max(1);
     let sums = steps
         .into_par_iter()

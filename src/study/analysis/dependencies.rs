@@ -1,8 +1,7 @@
-//! What one span waited for, and what waited for it: the edges along which a user walks through a step.
+//! Dependencies of a span, in both directions, for walking through a step.
 //!
-//! A span waits for the operations that the plan says it waits for, for what was before it on its lane,
-//! and, where it is a collective, for the ranks that arrived later. Streams of imported traces know
-//! their order alone.
+//! A span waits for the operations that the plan lists, for the previous span on its lane, and, if it is a collective,
+//! for ranks that arrived later. Imported traces only have the order within a stream.
 
 use serde::Serialize;
 
@@ -11,26 +10,23 @@ use plan::Lane;
 use trace::overlap::StepKey;
 use trace::{Span, Trace};
 
-/// An edge to another span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Dependency {
     /// Index into the trace's spans.
     pub span: usize,
-    /// Why the one waited for the other.
     pub why: Why,
 }
 
-/// The edges of a span.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Dependencies {
-    /// What it waited for, the last to end (of peers: to arrive) first.
+    /// Spans it waited for, the last to end (peers: to arrive) first.
     pub before: Vec<Dependency>,
-    /// What waited for it, the first to start first.
+    /// Spans that waited for it, the first to start first.
     pub after: Vec<Dependency>,
 }
 
-/// The edges of the span at a place of a trace; none where there is no such span. Costs as much as a step
-/// has spans. The trace's spans must be sorted, as they are in every trace that was read or recorded.
+/// Edges of the span at an index; none if there is no such span. Scans the spans of a step. Spans must be sorted, as in
+/// every trace that was read or recorded.
 pub fn dependencies(trace: &Trace, at: usize) -> Dependencies {
     let Some(span) = trace.spans.get(at) else { return Dependencies::default() };
     let step = StepKey::of(span);
@@ -42,7 +38,7 @@ pub fn dependencies(trace: &Trace, at: usize) -> Dependencies {
         trace.operations.get(operation as usize).map_or(&[], |o| o.waits_for.as_slice())
     };
     let mut dependencies = Dependencies::default();
-    // imported traces know of neither, and a step may be all of one
+    // imported traces have neither dependencies nor peers, and may be one single step
     let known = if trace.meta.import.is_none() { places } else { at..at };
     for place in known.filter(|place| *place != at) {
         let other = &trace.spans[place];
@@ -54,7 +50,7 @@ pub fn dependencies(trace: &Trace, at: usize) -> Dependencies {
                 dependencies.after.push(Dependency { span: place, why: Why::Result });
             }
         } else if is_peer(span, other) {
-            // who arrived earlier waited for who arrived later
+            // earlier ranks waited for later ones
             match other.start_ns > span.start_ns {
                 true => dependencies.before.push(Dependency { span: place, why: Why::Peer }),
                 false if other.start_ns < span.start_ns => {
@@ -72,12 +68,12 @@ pub fn dependencies(trace: &Trace, at: usize) -> Dependencies {
     };
     add(&mut dependencies.before, on_lane(trace, at, false));
     add(&mut dependencies.after, on_lane(trace, at, true));
-    // A peer holds a collective up until it arrives, anything else until it ends.
+    // a peer delays a collective until it arrives, other spans until they end
     let until = |dependency: &Dependency| match dependency.why {
         Why::Peer => trace.spans[dependency.span].start_ns,
         _ => trace.spans[dependency.span].end_ns,
     };
-    // At the same time the plan's edges come first: they are what it says.
+    // on a tie the plan's edges come first
     let rank = |dependency: &Dependency| u8::from(dependency.why == Why::Lane);
     dependencies.before.sort_by_key(|dependency| {
         (std::cmp::Reverse(until(dependency)), rank(dependency), dependency.span)
@@ -88,20 +84,20 @@ pub fn dependencies(trace: &Trace, at: usize) -> Dependencies {
     dependencies
 }
 
-/// Whether two spans are of the same collective on different ranks. (Kernels of imported traces have
-/// names, not identities: no one can tell which of them belong together.)
+/// True if two spans belong to the same collective on different ranks. Kernels of imported traces cannot be matched by
+/// name.
 fn is_peer(span: &Span, other: &Span) -> bool {
     span.lane == Lane::Comm && other.lane == Lane::Comm && other.operation == span.operation
 }
 
-/// The place of what was before a span, or came after it, on its lane (or stream): in its step, else in
-/// the step before or after of the same rank.
+/// Index of the previous or next span on the same lane (or stream): in the same step, else in the adjacent step of the
+/// same rank.
 fn on_lane(trace: &Trace, at: usize, after: bool) -> Option<usize> {
     let span = &trace.spans[at];
     let same =
         |other: &Span| (other.rank, other.lane, other.stream) == (span.rank, span.lane, span.stream);
     let own = StepKey::of(span).spans(trace);
-    // by the order of the trace, so that spans that start at once are before or after one another
+    // in trace order, so that spans that start at once still have an order
     let nearest = |places: std::ops::Range<usize>| -> Option<usize> {
         match after {
             true => places.clone().find(|place| same(&trace.spans[*place])),
@@ -115,7 +111,7 @@ fn on_lane(trace: &Trace, at: usize, after: bool) -> Option<usize> {
             false => own.start.checked_sub(1).and_then(|place| trace.spans.get(place)),
         };
         let step = StepKey::of(neighbour?);
-        // a generation does not wait for the one before it: the user's clock stood still between them
+        // generations are independent: the clock may pause between them
         (step.sample == span.sample).then(|| nearest(step.spans(trace))).flatten()
     })
 }

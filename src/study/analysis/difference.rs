@@ -1,30 +1,28 @@
-//! Where the difference between two runs of matched cells lies: in what moves, what waits, what contends,
-//! and what is done on top.
+//! Breakdown of the difference between two runs of matched cells: transfer, waiting, contention, extra work.
 
 use serde::Serialize;
 
 use table::Overlap;
 
-/// One run's decode phase less another's, by where it lies (ms of one sample, per rank, averaged over
-/// ranks). The parts sum to `decode_ms`.
+/// Decode phase of one run minus another's, by part (ms per sample and rank, averaged over ranks). The parts sum to
+/// `decode_ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Difference {
-    /// The whole difference of the decode phase.
     pub decode_ms: f64,
     /// Exposed communication that moves data.
     pub transfer_ms: f64,
     /// Exposed communication that waits for a peer.
     pub peer_wait_ms: f64,
-    /// Time that compute takes longer because communication runs beside it.
+    /// Slowdown of compute while communication runs in parallel.
     pub contention_ms: f64,
-    /// Operations that the one does and the other does not.
+    /// Operations that only one of the two executes.
     pub operations_ms: f64,
     /// Time in which neither lane was busy.
     pub idle_ms: f64,
 }
 
 impl Difference {
-    /// `a` less `b`; `None` where a backend cannot tell the parts.
+    /// `a` minus `b`; `None` if a backend does not provide the breakdown.
     pub fn new(a: Option<&Overlap>, b: Option<&Overlap>) -> Option<Self> {
         let (a, b) = (a?, b?);
         let (x, y) = (a.split?, b.split?);

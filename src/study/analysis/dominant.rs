@@ -1,4 +1,4 @@
-//! The work that fills the time of a trace: copies by direction, kernels and the longest of them, idle time.
+//! Work that dominates a trace: copies by direction, kernels, the longest kernel, idle time.
 
 use std::collections::BTreeMap;
 
@@ -8,31 +8,31 @@ use super::report::TraceReport;
 use trace::Trace;
 use trace::overlap::Selection;
 
-/// Least share of the time for work to be worth a word (0 to 1).
+/// Minimum share of the time for a part to be reported (0 to 1).
 const LEAST: f64 = 0.01;
 
-/// A part of the time of a trace. Parts overlap where copies, kernels and communication run at once.
+/// Part of the time of a trace. Parts overlap if copies, kernels and communication run in parallel.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct TimePart {
     /// `idle`, `kernels`, `communication`, `other work`, or the direction of copies: `host-to-device copies`.
     pub work: String,
-    /// Its share of the time, averaged over ranks (0 to 1).
+    /// Share of the time, averaged over ranks (0 to 1).
     pub share: f64,
-    /// The kernel with the largest part of it; null of idle time and copies.
+    /// Kernel with the largest share of the part; null for idle time and copies.
     pub longest: Option<String>,
     /// Share of the time that this kernel takes (0 to 1).
     pub longest_share: f64,
-    /// Bandwidth of copies (GB/s), where the trace records all of their sizes.
+    /// Bandwidth of copies (GB/s), if the trace records all their sizes.
     pub gb_s: Option<f64>,
 }
 
-/// The parts of the time of a trace, the largest first; empty where nothing ran.
+/// Parts of the time of a trace, the largest first; empty if nothing ran.
 pub fn time_parts(trace: &Trace, report: &TraceReport, selection: &Selection) -> Vec<TimePart> {
     let all = &report.overlap.all;
     if all.span_us <= 0.0 {
         return Vec::new();
     }
-    // sums of durations count twice what runs twice at once: shares are of the lanes' unions
+    // sums of durations count parallel work twice, so shares use the unions of lanes
     let lane = |lane: &str, union_us: f64| {
         let rows = || report.names.iter().filter(move |row| row.lane == lane);
         let sum: f64 = rows().map(|row| row.total_us).sum();
@@ -80,7 +80,7 @@ pub fn time_parts(trace: &Trace, report: &TraceReport, selection: &Selection) ->
     parts
 }
 
-/// The direction of a copy, by the names that profilers of CUDA and ROCm write.
+/// Direction of a copy, from the names that CUDA and ROCm profilers use.
 fn direction(name: &str) -> &'static str {
     let has = |words: [&str; 3]| words.iter().any(|word| name.contains(word));
     match () {
@@ -94,7 +94,7 @@ fn direction(name: &str) -> &'static str {
 }
 
 impl TimePart {
-    /// In words: `97 % host-to-device copies at 27.7 GB/s`. `percent` writes a share, `name` a kernel's name.
+    /// Description: `97 % host-to-device copies at 27.7 GB/s`. `percent` formats a share, `name` a kernel's name.
     pub fn in_words(&self, percent: impl Fn(f64) -> String, name: impl Fn(&str) -> String) -> String {
         let mut words = format!("{} {}", percent(self.share), self.work);
         if let Some(gb_s) = self.gb_s {

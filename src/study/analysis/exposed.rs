@@ -1,5 +1,5 @@
-//! The longest stretches during which a rank communicated and computed nothing: which collective was
-//! exposed in each, and what computed next, having waited.
+//! Longest stretches of exposed communication, each with the collective that fills it and the compute that waited for
+//! it.
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -9,51 +9,44 @@ use trace::overlap::intervals::{Interval, difference};
 use trace::overlap::{Class, Lanes, Runs, Selection, StepKey, us};
 use trace::{Span, Trace};
 
-/// How many stretches are told.
 const MOST: usize = 1_000;
 
-/// A stretch of exposed communication.
+/// Stretch in which a rank communicated and computed nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ExposedStretch {
-    /// The ranks that have this very stretch, ascending; what follows is of the first.
+    /// Ranks with exactly this stretch, ascending; the other fields describe the first rank.
     pub ranks: Vec<u32>,
-    /// When it began, since the trace's first start (us).
+    /// Start since the trace's first start (us).
     pub at_us: f64,
-    /// How long it was (us).
     pub length_us: f64,
-    /// The step of the collective.
     #[serde(flatten)]
     pub step: StepKey,
-    /// The collective that fills most of it.
+    /// Collective that fills most of the stretch.
     pub collective: String,
-    /// What computed next on the rank; null where nothing did.
+    /// Next compute operation on the rank; null if there is none.
     pub waited: Option<String>,
-    /// The collective's place in the trace.
     #[serde(skip)]
     pub span: usize,
-    /// Start and end (ns of the trace).
+    /// Start and end (ns, trace clock).
     #[serde(skip)]
     pub interval: Interval,
 }
 
-/// The longest stretches of exposed communication of a part of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ExposedStretches {
-    /// How many there are; one that several ranks have counts once.
+    /// Number of stretches; one shared by several ranks counts once.
     pub count: u64,
-    /// Their sum per rank, averaged over ranks (us).
+    /// Total per rank, averaged over ranks (us).
     pub total_us: f64,
-    /// The longest of them, the longest first; at most 1000.
+    /// The longest stretches, at most 1000, longest first.
     pub longest: Vec<ExposedStretch>,
 }
 
-/// The longest stretches of the selected part of a trace.
 pub fn exposed_stretches(trace: &Trace, selection: &Selection) -> ExposedStretches {
     let runs = Runs::new(trace, selection);
     exposed(&runs, &Lanes::of(&runs))
 }
 
-/// Stretches as a table.
 pub fn stretches_table(stretches: &[ExposedStretch]) -> Table {
     let us = |time: f64| Shown::Number(time, 1);
     let ranks = |s: &ExposedStretch| s.ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
@@ -72,15 +65,14 @@ pub fn stretches_table(stretches: &[ExposedStretch]) -> Table {
     )
 }
 
-/// A stretch before it is known what filled it: its rank as an index, its first and last nanosecond.
+/// Stretch before its collective is known: index of the rank, start and end (ns).
 #[derive(Clone, Copy)]
 struct Bare {
     rank: usize,
     interval: Interval,
 }
 
-/// From what has been collected: a sort of the stretches, and a pass over the spans of the ranks that have
-/// some of the longest.
+/// Longest stretches from collected lanes: one sort, plus a pass over the spans of the ranks involved.
 pub(super) fn exposed(runs: &Runs, lanes: &[Lanes]) -> ExposedStretches {
     let of_rank = |(rank, lanes): (usize, &Lanes)| -> Vec<Bare> {
         let all = difference(&lanes.comm, lanes.compute.union());
@@ -108,14 +100,14 @@ pub(super) fn exposed(runs: &Runs, lanes: &[Lanes]) -> ExposedStretches {
     ExposedStretches { count, total_us, longest }
 }
 
-/// What filled the stretches of a rank, and what waited.
+/// Adds the collective and the waiting operation to the stretches of a rank.
 fn told(runs: &Runs, rank: usize, mut groups: Vec<&[Bare]>) -> Vec<ExposedStretch> {
     if groups.is_empty() {
         return Vec::new();
     }
     groups.sort_unstable_by_key(|group| group[0].interval);
     let intervals: Vec<Interval> = groups.iter().map(|group| group[0].interval).collect();
-    // of each stretch: how much the collective fills of it and its place; the next start of computation
+    // per stretch: overlap and index of the best collective so far; the next compute span
     let mut filled: Vec<Option<(i64, usize)>> = vec![None; groups.len()];
     let mut next: Vec<Option<&Span>> = vec![None; groups.len()];
     for place in runs.by_rank[rank].iter().flat_map(|run| run.at.clone()) {
@@ -145,7 +137,7 @@ fn told(runs: &Runs, rank: usize, mut groups: Vec<&[Bare]>) -> Vec<ExposedStretc
             _ => {}
         }
     }
-    // where nothing computed before the following stretch, both waited for the same
+    // with no compute between two stretches, both waited for the same span
     for at in (1..next.len()).rev() {
         next[at - 1] = next[at - 1].or(next[at]);
     }

@@ -1,10 +1,10 @@
-//! What looks wrong in a set of cells, whatever they are compared by.
+//! Warnings about a set of cells that do not depend on the comparison axis.
 
 use super::compare::{Axis, Flag, Label, Matching, Pair, PooledCell};
 use run::sim::LINK_WARNING;
 
-/// Flags for these cells: higher TP slower than lower, `upper-bound` that P2P changes, and what the
-/// cells' own runs warned of.
+/// Warnings for these cells: higher TP slower than lower, `upper-bound` that changes with P2P, and the warnings of
+/// their own runs.
 pub(super) fn flags(cells: &[PooledCell]) -> Vec<Flag> {
     let mut flags = slower_with_more_ranks(cells);
     flags.extend(upper_bound_that_p2p_changes(cells));
@@ -18,9 +18,8 @@ pub(super) fn flags(cells: &[PooledCell]) -> Vec<Flag> {
     flags
 }
 
-/// More ranks share the work: if that makes it slower, communication costs more than it saves, or
-/// something is wrong. Neighbouring TPs are looked at. A measurement without an interval is
-/// flagged too, as such.
+/// Compares neighbouring TPs: if more ranks are slower, communication costs more than it saves, or something is wrong.
+/// Measurements without an interval are reported too, marked as uncertain.
 fn slower_with_more_ranks(cells: &[PooledCell]) -> Vec<Flag> {
     let matching = Matching::new(cells, &Axis::TP, None);
     let label = Label::new(cells, Some(&Axis::TP));
@@ -48,8 +47,8 @@ fn slower_with_more_ranks(cells: &[PooledCell]) -> Vec<Flag> {
     flags
 }
 
-/// `upper-bound` communicates nothing, so that P2P cannot matter to it; where it does, the two cells
-/// were not run under the same conditions.
+/// `upper-bound` does not communicate, so P2P cannot affect it; if it differs, the two cells ran under different
+/// conditions.
 fn upper_bound_that_p2p_changes(cells: &[PooledCell]) -> Vec<Flag> {
     let matching = Matching::new(cells, &Axis::P2P, None);
     let label = Label::new(cells, Some(&Axis::P2P));

@@ -1,5 +1,5 @@
-//! The gain of architectures over the latency of one all-reduce: what a frontier of one machine cannot say,
-//! whether converting a model pays on a link that is faster or slower.
+//! Gain of architectures as a function of all-reduce latency: whether converting a model pays on a faster or slower
+//! link, which the frontier of one machine cannot show.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,42 +11,38 @@ use plan::Architecture;
 use run::{Shared, backend, emulated_link, sim};
 use table::{Collective, Link, P2p, Provenance, Record, Spec, host};
 
-/// An architecture's tokens/s over those of `standard` on one link.
 #[derive(Clone, Debug)]
 pub struct GainPoint {
-    /// How long the link takes for one all-reduce of a decode step (us).
+    /// Latency of one all-reduce of a decode step (us).
     pub all_reduce_us: f64,
-    /// The comparison with `standard` on the same link.
     pub pair: Comparison,
 }
 
-/// The points of cells that differ in their links and architectures alone.
+/// Points of cells that differ only in link and architecture.
 #[derive(Clone, Debug)]
 pub struct GainGroup {
-    /// What the points have in common: `llama-3-70b tp8 b1`, and what else tells the group from others.
+    /// Shared settings, `llama-3-70b tp8 b1`, plus anything that separates the group from others.
     pub name: String,
-    /// By architecture, and by what its cells change in any plan (`micro2`, else nothing),
-    /// the points, the fastest link first.
+    /// Points by architecture and variant label (`micro2`, usually empty), fastest link first.
     pub lines: BTreeMap<(Architecture, String), Vec<GainPoint>>,
-    /// What all-reduces of the same message take on built-in machines, the fastest first.
+    /// All-reduce latencies of the same message on built-in machines, fastest first.
     pub marks: Vec<GainMark>,
 }
 
-/// The latency of one all-reduce on a machine with a built-in hardware profile.
+/// Latency of one all-reduce on a machine with a built-in hardware profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GainMark {
-    /// The machine and the all-reduce: `h100_sxm NCCL`.
+    /// Machine and algorithm: `h100_sxm NCCL`.
     pub name: String,
-    /// How long it takes for the group's message (us).
     pub us: f64,
 }
 
-/// What tells groups apart: where the numbers come from, the machine they were timed on, and the rest of the cell.
+/// Key of a group: provenance, host, and the rest of the cell.
 type Key = (Provenance, Option<String>, String);
 
-/// The gain of every architecture over `standard`, in groups of cells that differ in nothing but their links and are
-/// of one provenance and machine. Fails where no cell has a `standard` beside it on the same link, where a link's
-/// latency is not known, and where a model is not there any more: the size of its messages is needed.
+/// Gain of every architecture over `standard`, in groups of cells that differ only in their links and share provenance
+/// and machine. Returns an error if no cell has a `standard` on the same link, if a link's latency is unknown, or if a
+/// model is missing (its hidden size gives the message size).
 pub fn gains(records: &[Record]) -> Result<Vec<GainGroup>> {
     let shared = Shared::default();
     let hosts: HashMap<&str, Option<String>> =
@@ -54,7 +50,7 @@ pub fn gains(records: &[Record]) -> Result<Vec<GainGroup>> {
     let mut groups: BTreeMap<Key, (Spec, GainGroup)> = BTreeMap::new();
     for pair in compare(records, "architecture")?.pairs {
         let spec = &pair.side.spec;
-        // one rank has no all-reduce, and other baselines are no standard
+        // one rank has no all-reduce; skip other baselines
         if spec.tp == 1 || pair.baseline_side.spec.architecture != Architecture::Standard {
             continue;
         }
@@ -86,8 +82,8 @@ pub fn gains(records: &[Record]) -> Result<Vec<GainGroup>> {
     }
 }
 
-/// A cell without what decides how long its all-reduces take, and without its architecture and the options that
-/// change any plan: cells that are alike in the rest are points of one chart.
+/// Cell without the settings that determine all-reduce latency, without architecture and variant: cells with an equal
+/// rest share a chart.
 fn but_for_its_link(spec: &Spec) -> Spec {
     let mut rest = Spec {
         architecture: Architecture::Standard,
@@ -100,7 +96,7 @@ fn but_for_its_link(spec: &Spec) -> Spec {
     rest
 }
 
-/// Names each group by model, TP and batch, and by what else tells it from the others.
+/// Names each group by model, TP and batch, plus the settings that separate it from other groups.
 fn name(groups: &mut BTreeMap<Key, (Spec, GainGroup)>) {
     let mut rest = Varied::of(groups.values().map(|(spec, _)| spec));
     for axis in ["model", "tp", "batch"] {
@@ -121,8 +117,7 @@ fn name(groups: &mut BTreeMap<Key, (Spec, GainGroup)>) {
     }
 }
 
-/// How long one all-reduce of a message takes on the link of a cell (us), and by what the cell's stack multiplies
-/// what was measured alone.
+/// Latency of one all-reduce of a message on a cell's link (us), and the stack's scale for collective times.
 fn link_us(spec: &Spec, bytes: f64, shared: &Shared) -> Result<(f64, CollectiveScale)> {
     if spec.backend.is_simulated() {
         let target = shared.target(&spec.hardware, &spec.stack, &spec.set)?;
@@ -138,8 +133,8 @@ fn link_us(spec: &Spec, bytes: f64, shared: &Shared) -> Result<(f64, CollectiveS
     }
 }
 
-/// What all-reduces of a message take at `tp` ranks on each built-in machine that holds so many in a node, under a
-/// stack that scales them.
+/// All-reduce latencies of a message at `tp` ranks on each built-in machine with enough GPUs per node, scaled for the
+/// stack.
 fn marks(tp: u32, bytes: f64, scale: CollectiveScale) -> Vec<GainMark> {
     let mut marks = Vec::new();
     for profile in Profile::built_in().iter().filter(|profile| tp <= profile.gpus_per_node) {

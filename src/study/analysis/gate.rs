@@ -1,10 +1,10 @@
-//! Gates: whether runs are no worse than a baseline by more than a limit, such as `tpot<+3%`.
+//! Gates: limits such as `tpot<+3%` on the change from a baseline.
 //!
-//! A cell of the baseline is held against the same cell's newest run of each round: pooled with those of the nights
-//! before, one bad night would not be seen. The change of a measure is that of its medians over samples; its interval
-//! resamples each side for itself, rounds first and samples within rounds: the two were not run in turns, so that rounds
-//! do not pair. A gate holds where the whole interval is within the limit, is violated where the whole interval is beyond
-//! it, and is undecided where the interval has the limit inside, and where either side is noisy ([`Noise`]).
+//! Each cell of the baseline is compared with the newest run of each round of the same cell: pooled with earlier
+//! nights, a single bad night would not show. The change of a measure is that of its medians over samples. Its interval
+//! resamples each side independently (rounds, then samples within rounds), because the two sides did not run in turns
+//! and their rounds do not pair. A gate holds if the whole interval is within the limit, is violated if the whole
+//! interval is beyond it, and is undecided if the interval contains the limit or either side is noisy ([`Noise`]).
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
@@ -22,30 +22,27 @@ use table::{
     CellRuns, MEASURES, Measure, Provenance, Record, Sample, Scope, Spec, host, measure, metrics,
 };
 
-/// By which statistics sides are compared, for whoever reads the result.
+/// Statistical method, as text for readers of the result.
 pub const STATISTICS: &str = "medians over the samples of all rounds, of now each round's newest run; 95 % percentile bootstrap of the change, each side \
      resampled for itself, rounds then samples; a gate holds where the interval is within its limit, is violated where it \
      is beyond, and is undecided where the limit is inside or a side is noisy; without an interval the change decides";
 
-/// What a measure may change by, against a baseline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gate {
-    /// How it was typed.
     pub text: String,
-    /// The measure that is held.
     pub measure: &'static Measure,
-    /// Whether the change must stay below the limit, or above it.
+    /// True if the change must stay below the limit, false if above.
     pub below: bool,
-    /// The limit: percent of the baseline's value, or the measure's unit.
+    /// Limit, in percent of the baseline's value or in the measure's unit.
     pub limit: f64,
-    /// Whether the limit is percent of the baseline's value.
+    /// True if the limit is in percent of the baseline's value.
     pub relative: bool,
 }
 
 impl FromStr for Gate {
     type Err = Error;
 
-    /// Reads `tpot<+3%`, `tok/s>-2%`, `overlap>-5`.
+    /// Parses `tpot<+3%`, `tok/s>-2%`, `overlap>-5`.
     fn from_str(text: &str) -> Result<Self> {
         let help = "a gate is a measure, < or >, and the change that is allowed: 'tpot<+3%', 'tok/s>-2%', 'overlap>-5' (in \
                     its unit)";
@@ -83,7 +80,7 @@ impl Serialize for Gate {
 }
 
 impl Gate {
-    /// The change from a baseline's value, in the limit's unit.
+    /// Change from a baseline's value, in the limit's unit.
     fn change(&self, baseline: f64, value: f64) -> f64 {
         match self.relative {
             true => 100.0 * (value / baseline - 1.0),
@@ -91,7 +88,7 @@ impl Gate {
         }
     }
 
-    /// Compares a change with the limit: its whole interval, where it has one.
+    /// Compares a change, or its whole interval if there is one, with the limit.
     fn outcome(&self, change: f64, interval: Option<[f64; 2]>) -> GateOutcome {
         let within = |change: f64| match self.below {
             true => change <= self.limit,
@@ -105,20 +102,15 @@ impl Gate {
     }
 }
 
-/// The result of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GateOutcome {
-    /// The change is within the limit.
     Holds,
-    /// The change may be within the limit or beyond it.
     Undecided,
-    /// The change is beyond the limit.
     Violated,
 }
 
 impl GateOutcome {
-    /// The word of tables and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Holds => "holds",
@@ -128,74 +120,58 @@ impl GateOutcome {
     }
 }
 
-/// The result of a gate for a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct GateRow {
-    /// The cell's key, which stays the same from version to version.
+    /// Key of the cell, stable across versions.
     pub key: String,
-    /// The cell in words.
     pub cell: String,
-    /// The gate that the row answers.
     #[schemars(with = "String")]
     pub gate: Gate,
-    /// The measure that is held.
     #[schemars(with = "String")]
     pub measure: &'static Measure,
-    /// Its value in the baseline.
     pub baseline: f64,
-    /// The measure's value in the runs that are judged.
     pub value: f64,
-    /// The change: percent of the baseline's value where `relative`, else in the measure's unit.
+    /// Change, in percent of the baseline's value if `relative`, else in the measure's unit.
     pub change: f64,
-    /// Its 95 % interval; null for simulations, with few samples, and of measures that no sample has.
+    /// 95 % interval of the change; null for simulations, with few samples, and for measures that samples do not have.
     pub change_ci95: Option<[f64; 2]>,
-    /// Whether the change is in percent of the baseline's value.
+    /// True if the change is in percent of the baseline's value.
     pub relative: bool,
-    /// Whether the interval decided, or the change alone.
+    /// `interval` or `change`, whichever decided.
     pub decided_by: &'static str,
-    /// The change is within the limit, beyond it, or may be either.
     pub outcome: GateOutcome,
-    /// The reason why it is undecided.
     pub undecided: Option<String>,
     /// True if `outcome` is `holds`.
     pub held: bool,
-    /// Samples of the baseline and of now.
+    /// Number of samples: baseline, new runs.
     pub samples: [u32; 2],
-    /// Where both numbers come from.
     pub provenance: Provenance,
-    /// The runs of the baseline.
     pub baseline_runs: Vec<String>,
-    /// The runs that are held against it.
     pub runs: Vec<String>,
 }
 
-/// What gates say of all cells of a baseline.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct GateReport {
-    /// The baseline's name, as it was given to `baseline set`.
     pub baseline: String,
-    /// When it was set.
     pub baseline_created: String,
-    /// How sides were compared.
     pub statistics: &'static str,
-    /// Each cell under each gate.
     pub rows: Vec<GateRow>,
-    /// `violated` if any row is, else `undecided` if any row is or any cell cannot be judged.
+    /// `violated` if any row is, else `undecided` if any row is or any cell has no result.
     pub outcome: GateOutcome,
-    /// True if `outcome` is `holds`: every gate holds of every cell.
+    /// True if `outcome` is `holds`: every gate holds for every cell.
     pub held: bool,
-    /// Cells of the baseline that cannot be judged, and why.
+    /// Cells of the baseline without a result, with the reason.
     pub without_partner: Vec<String>,
-    /// Comparisons that there are none of: gates on communication, of cells that have none on both sides.
+    /// Number of comparisons skipped: gates on communication for cells without any on both sides.
     pub without_communication: usize,
-    /// How many cells were run that the baseline does not have.
+    /// Number of cells that were run but are not in the baseline.
     pub not_in_baseline: usize,
-    /// What should be known before the numbers are believed: other machines, other versions.
+    /// Warnings about the comparison: different machines, different versions.
     pub warnings: Vec<String>,
 }
 
-/// Holds runs against a baseline's. Runs of the baseline among them are the baseline's, and count only there. Costs
-/// [`RESAMPLES`](base::statistics::RESAMPLES) draws of a cell's samples a side, cell and gate, cells side by side.
+/// Compares runs with a baseline. Runs that belong to the baseline only count as baseline. Costs
+/// [`RESAMPLES`](base::statistics::RESAMPLES) draws per side, cell and gate; cells run in parallel.
 pub fn judge(
     (name, created): (&str, &str),
     baseline: &[Record],
@@ -222,7 +198,7 @@ pub fn judge(
     type Judged = (Vec<Result<Option<GateRow>, String>>, Option<String>);
     let cell = |(key, sides): (&String, &Vec<GateSide>)| -> Judged {
         let there = now.get(key).map_or(&[][..], Vec::as_slice);
-        // runs of one machine say more than newer ones of two
+        // prefers runs on the baseline's machine to newer ones elsewhere
         let same = |side: &&GateSide| there.iter().rfind(|now| host(&now.record) == host(&side.record));
         let alike = sides.iter().rev().find_map(|side| Some((side, same(&side)?)));
         match alike.or(sides.last().zip(there.last())) {
@@ -248,7 +224,7 @@ pub fn judge(
         report.warnings.extend(warning.filter(|warning| !report.warnings.contains(warning)));
     }
     report.rows.sort_by(|a, b| natural_order(&a.cell, &b.cell));
-    // where nothing was judged, nothing holds
+    // a report without rows holds nothing
     let missing = report.rows.is_empty() || !report.without_partner.is_empty();
     let rows = report.rows.iter().map(|row| row.outcome);
     report.outcome =
@@ -257,7 +233,7 @@ pub fn judge(
     report
 }
 
-/// One cell's runs that ended well, pooled.
+/// Successful runs of one cell, pooled.
 struct GateSide {
     spec: Spec,
     record: Record,
@@ -265,7 +241,7 @@ struct GateSide {
     rounds: Vec<Vec<Sample>>,
 }
 
-/// The newest run of each round of a cell on a machine, as far as they ended well.
+/// Newest successful run of each round of a cell, per machine.
 fn newest_of_rounds(records: Vec<Record>) -> Vec<Record> {
     let mut newest: BTreeMap<(String, Option<String>, u32), Record> = BTreeMap::new();
     for record in records.into_iter().filter(Record::has_numbers) {
@@ -278,7 +254,7 @@ fn newest_of_rounds(records: Vec<Record>) -> Vec<Record> {
     newest.into_values().collect()
 }
 
-/// The cells that have numbers by their keys; of each a side a machine, that of the newest run last.
+/// Cells with metrics by key; one side per machine, the one with the newest run last.
 fn by_key(records: &[Record]) -> BTreeMap<String, Vec<GateSide>> {
     let mut cells: BTreeMap<String, Vec<GateSide>> = BTreeMap::new();
     for cell in CellRuns::group(records) {
@@ -294,7 +270,7 @@ fn by_key(records: &[Record]) -> BTreeMap<String, Vec<GateSide>> {
     cells
 }
 
-/// That the two were run on different machines.
+/// Warning if the two sides ran on different machines.
 fn elsewhere(baseline: &GateSide, now: &GateSide) -> Option<String> {
     let name = |side: &GateSide| host(&side.record);
     let (from, to) = (name(baseline)?, name(now)?);
@@ -305,8 +281,8 @@ fn elsewhere(baseline: &GateSide, now: &GateSide) -> Option<String> {
     })
 }
 
-/// The result of a gate for a cell, baseline first; `None` where it asks for a share of communication and neither side
-/// has any, as at TP 1.
+/// Result of a gate for a cell; `None` if the measure is a share of communication and neither side communicates, as at
+/// TP 1.
 fn row(
     gate: &Gate,
     key: &str,
@@ -371,8 +347,8 @@ fn row(
     }))
 }
 
-/// The interval of a change; `None` for simulations, of which every difference is one, where a sample has no such
-/// number, and of measures that are no median over samples: tails of all steps, means over ranks and runs.
+/// Interval of a change; `None` for simulations (every difference is real), if samples lack the measure, and for
+/// measures that are not medians over samples: tails of all steps, means over ranks and runs.
 fn interval(gate: &Gate, baseline: &GateSide, now: &GateSide) -> Option<[f64; 2]> {
     if gate.measure.scope != Scope::Run || matches!(gate.measure.name, "tpot_p90_ms" | "tpot_p99_ms") {
         return None;
@@ -393,14 +369,13 @@ fn interval(gate: &Gate, baseline: &GateSide, now: &GateSide) -> Option<[f64; 2]
         resample([&rounds?], |[median]| median)
     };
     let (before, mut after) = (drawn(baseline)?, drawn(now)?);
-    // both were drawn by the same random numbers, and would go up and down together
+    // both were drawn with the same random numbers and would be correlated
     fastrand::Rng::with_seed(17).shuffle(&mut after);
     let changes: Vec<f64> =
         before.into_iter().zip(after).map(|(before, after)| gate.change(before, after)).collect();
     changes.iter().all(|change| change.is_finite()).then_some(changes).and_then(interval95)
 }
 
-/// The rows as a table: what is told to people, and to spreadsheets with all digits.
 pub fn gate_table(report: &GateReport) -> Table {
     let unit = |row: &GateRow| if row.relative { "%" } else { row.measure.unit.symbol() };
     Table::of(

@@ -1,23 +1,21 @@
-//! What a rank waited for while none of its lanes was busy.
+//! Causes of idle time: what a rank waited for while none of its lanes was busy.
 //!
-//! Every gap between two busy stretches of a rank is split by what begins after it. Let *r* be when
-//! that was ready (an imported span: launched by its host; own spans: all that it waits for was
-//! there), within the gap:
+//! Every gap between two busy stretches of a rank is split by the span that begins after it. Let *r* be
+//! the time within the gap when that span was ready (imported spans: launched by the host; own spans:
+//! all dependencies done):
 //!
-//! 1. from the gap's start to *r*: **host** - the device had nothing to do, because nothing was given
-//!    to it. In own traces only where the gap does not follow a collective: their spans wait for results
-//!    of spans, so that what follows a collective and is not ready waits for that collective's result.
-//!    In imported ones only where the launch is recorded: else the gap lies between kernels. Where what begins
-//!    is the replay of a CUDA graph, the host's part lies **between graphs**;
-//! 2. of the rest, where what begins is a collective, or a collective ended where the gap starts:
-//!    **communication** - setting a collective going, or handing its result on (comm busy while compute
-//!    is not is exposed communication, never idle time);
-//! 3. else **between kernels** - all was there, and the device had not begun yet; or nobody recorded
-//!    when it was.
+//! 1. from the gap's start to *r*: **host** - the device had no work. In own traces this only counts if the gap does
+//!    not follow a collective: a span that is not ready after a collective waits for its result. In imported traces it
+//!    needs a recorded launch; otherwise the gap is between kernels. If the next span is the replay of a CUDA graph,
+//!    the host's part is **between graphs**;
+//! 2. the rest, if the next span is a collective or a collective ended at the gap's start: **communication** - starting
+//!    a collective or handing over its result (comm busy while compute is idle is exposed communication, never idle
+//!    time);
+//! 3. otherwise **between kernels** - the span was ready but had not started, or nothing recorded when it was ready.
 //!
-//! Where several spans begin at once, the first that was ready counts, and any collective makes it
-//! communication. A gap between the timed generations of a run is none of these: **outside**, whatever
-//! lay there. The four parts add up to the idle time exactly.
+//! If several spans begin at once, the first that was ready counts, and any collective makes the gap
+//! communication. A gap between timed generations of a run is **outside**, whatever its cause. The four
+//! parts add up to the idle time exactly.
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -25,57 +23,44 @@ use serde::Serialize;
 use trace::overlap::intervals::{Interval, seek};
 use trace::overlap::{Class, Lanes, Replays, Runs, us};
 
-/// Idle time of one rank, by what it waited for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct IdleSplit {
-    /// The rank whose lanes were idle, from 0.
     pub rank: u32,
-    /// Nothing had been given to the device (us); of an imported trace as far as launches are recorded.
+    /// The device had no work (us); in imported traces only as far as launches are recorded.
     pub host_us: f64,
-    /// The part of [`Self::host_us`] after which the replay of a CUDA graph began (us).
+    /// Part of [`Self::host_us`] before the replay of a CUDA graph (us).
     pub between_graphs_us: f64,
-    /// Around collectives, none of them running (us).
+    /// Gaps next to collectives, none of them running (us).
     pub communication_us: f64,
-    /// All was there, and nothing had begun, or no launch is recorded (us).
+    /// The next span was ready but had not started, or no launch is recorded (us).
     pub between_us: f64,
-    /// Gaps between the timed generations of a run, whatever was waited for (us).
+    /// Gaps between timed generations of a run, whatever their cause (us).
     pub outside_us: f64,
-    /// All idle time of the rank, the sum of the four parts (us).
+    /// Total idle time of the rank, the sum of the four parts (us).
     pub idle_us: f64,
-    /// [`Self::host_us`] as it was summed, in whole nanoseconds.
     pub host_ns: i64,
-    /// [`Self::between_graphs_us`] as it was summed, in whole nanoseconds.
     pub between_graphs_ns: i64,
-    /// [`Self::communication_us`] as it was summed, in whole nanoseconds.
     pub communication_ns: i64,
-    /// [`Self::between_us`] as it was summed, in whole nanoseconds.
     pub between_ns: i64,
-    /// [`Self::outside_us`] as it was summed, in whole nanoseconds.
     pub outside_ns: i64,
-    /// The sum of the four parts, in whole nanoseconds.
     pub idle_ns: i64,
-    /// How many gaps there were.
     pub gaps: u64,
-    /// The longest of them that lies within a generation (ns).
+    /// Longest gap within a generation (ns).
     pub longest_ns: i64,
-    /// When the longest began (ns since the trace's first start).
+    /// Start of the longest gap (ns since the trace's first start).
     pub longest_at_ns: i64,
 }
 
-/// What is known of a gap.
+/// Facts about a gap that determine its cause.
 #[derive(Clone, Copy)]
 struct Edge {
-    /// When the first of what begins after it was ready; the least time where no launch of it is recorded.
+    /// Earliest ready time of the spans that begin after the gap; `i64::MIN` if a launch is not recorded.
     ready: i64,
-    /// The timed generation that goes on after it.
     sample: u32,
-    /// A collective begins after it.
     to_comm: bool,
-    /// A collective ended where it begins.
     from_comm: bool,
 }
 
-/// The idle time of every rank.
 pub(super) fn idle(runs: &Runs, lanes: &[Lanes]) -> Vec<IdleSplit> {
     (0..runs.ranks.len()).into_par_iter().map(|rank| of_rank(runs, rank, &lanes[rank])).collect()
 }
@@ -124,8 +109,7 @@ fn of_rank(runs: &Runs, rank: usize, lanes: &Lanes) -> IdleSplit {
     split
 }
 
-/// The edges of a rank's gaps. Spans come mostly in order, so that finding their gaps is mostly a look
-/// at the next one.
+/// Edges of a rank's gaps. Spans come mostly in order, so the search usually only checks the next gap.
 fn edges(runs: &Runs, rank: usize, gaps: &[Interval], sample: u32) -> Vec<Edge> {
     let own = runs.trace.meta.import.is_none();
     let unknown = Edge { ready: i64::MAX, sample, to_comm: false, from_comm: false };

@@ -1,11 +1,11 @@
-//! Collectives of a trace, each with its spans on all ranks of its process group.
+//! Matching of collectives across the ranks of their process group.
 //!
-//! Spans of one collective have the same communicator (process group and its ranks) and sequence number. Where the trace has
-//! no numbers, they meet in order: the n-th of a kind on one rank, within a step, is the n-th on the others. Own traces
-//! match operations instead of kinds. A trace that names no groups has one communicator, of all ranks.
+//! Spans of one collective share the communicator (process group and ranks) and the sequence number. Traces without
+//! numbers match in order: the n-th collective of a kind on one rank, within a step, is the n-th on the others. Own
+//! traces match operations instead of kinds. A trace that names no groups has a single communicator of all ranks.
 //!
-//! A collective is matched if every recorded rank of its group has it. Where ranks have different numbers of them, or the
-//! message sizes in one place differ, nothing says which belongs to which, and none of them is matched.
+//! A collective is matched if every recorded rank of its group has it. If ranks have different counts, or message sizes
+//! at one position differ, the order is ambiguous and none of them is matched.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -18,31 +18,29 @@ use plan::{Lane, Phase};
 use trace::overlap::{Class, Runs, StepKey};
 use trace::{ProcessGroup, Span, Trace};
 
-/// All matched collectives of a trace, in order of time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Matching {
-    /// Places in the trace's spans; those of a collective are adjacent, in order of ranks.
+    /// Indices of the trace's spans; those of a collective are adjacent, in rank order.
     places: Vec<usize>,
     collectives: Vec<(u32, Range<usize>)>,
-    /// Places of collectives from which ranks are missing, because their files are: a part of [`Self::places`].
+    /// Positions in [`Self::places`] where collectives with unrecorded ranks begin.
     partial: BTreeSet<usize>,
-    /// Places of the spans of collectives that have no partner.
+    /// Indices of the spans that could not be matched.
     pub unmatched: Vec<usize>,
 }
 
-/// One collective on all ranks of its group.
 #[derive(Clone, Copy, Debug)]
 pub struct MatchedCollective<'a> {
-    /// Collectives of its communicator and kind before it in its step; 0 where it has a sequence number.
+    /// Number of earlier collectives of its communicator and kind in its step; 0 if it has a sequence number.
     pub nth: u32,
-    /// Places of its spans in the trace, in order of ranks.
+    /// Indices of its spans in the trace, in rank order.
     pub places: &'a [usize],
-    /// True if its group has ranks that were not recorded. One of them may have arrived last: waiting is at least, and
-    /// transfer at most, what the recorded ranks show.
+    /// True if the group has unrecorded ranks. One of them may have arrived last, so recorded waiting is a lower bound
+    /// and transfer an upper bound.
     pub is_partial: bool,
 }
 
-/// The communicator of operations without a process group: all ranks.
+/// Communicator of operations without a process group: all ranks.
 const EVERYBODY: u32 = 0;
 
 /// One span of a collective. The order of fields is the order of matching.
@@ -50,9 +48,9 @@ const EVERYBODY: u32 = 0;
 struct Part {
     /// [`EVERYBODY`], or the group's index plus 1.
     communicator: u32,
-    /// A number of the kind, or of the operation in own traces.
+    /// Number of the kind; number of the operation in own traces.
     kind: u32,
-    /// The sequence number; [`Span::NO_SEQUENCE`] where steps count.
+    /// Sequence number; [`Span::NO_SEQUENCE`] if spans match by step and order.
     sequence: u32,
     step: StepKey,
     nth: u32,
@@ -62,14 +60,14 @@ struct Part {
 }
 
 impl Part {
-    /// Spans with the same bucket meet in order.
+    /// Key of spans that match in order.
     fn bucket(&self) -> (u32, u32, u32, StepKey) {
         (self.communicator, self.kind, self.sequence, self.step)
     }
 }
 
 impl Matching {
-    /// Matches the collectives of a whole trace: a pass over its spans and a sort of its collectives.
+    /// Matches the collectives of a whole trace: one pass over the spans and a sort of the collectives.
     pub fn of(trace: &Trace) -> Self {
         let members = Members::of(trace);
         let keys = keys(trace, &members);
@@ -80,7 +78,7 @@ impl Matching {
                 communicator,
                 kind,
                 sequence: span.sequence,
-                // a number holds for the whole trace
+                // sequence numbers are unique in the whole trace
                 step: if span.sequence == Span::NO_SEQUENCE { StepKey::of(span) } else { step },
                 nth: 0,
                 rank: span.rank,
@@ -129,9 +127,9 @@ impl Matching {
         matching
     }
 
-    /// True if collectives cannot be the same ones: with clocks tied together, their ends are typically further apart than
-    /// they last. Where order alone matched them, a quarter of that and 10 us are enough: ranks whose recordings begin one
-    /// collective apart have the same number of them, too.
+    /// True if the matches are implausible: after clock alignment, their ends are typically further apart than they
+    /// last. Matches by order alone have a stricter limit, a quarter of the duration or 10 us: ranks whose recordings
+    /// start one collective apart have equal counts too.
     fn is_contradicted(&self, trace: &Trace) -> bool {
         let length = |collective: MatchedCollective<'_>| {
             let spans = collective.places.iter().map(|place| &trace.spans[*place]);
@@ -145,7 +143,7 @@ impl Matching {
         median(&lengths).is_some_and(|length| apart > most(length))
     }
 
-    /// When the ranks of a collective arrived, on one clock.
+    /// Arrivals of the ranks at a collective, on one clock.
     pub fn arrived(
         &self,
         trace: &Trace,
@@ -157,13 +155,12 @@ impl Matching {
         Arrived::of(&parts, trace.meta.import.is_none())
     }
 
-    /// The collectives of which every span is selected, in order of time.
+    /// Collectives whose spans are all selected, in order of time.
     pub fn selected(&self, runs: &Runs) -> impl Iterator<Item = MatchedCollective<'_>> {
         let is_selected = |place: &usize| runs.selects(&runs.trace.spans[*place]);
         self.collectives().filter(move |collective| collective.places.iter().all(is_selected))
     }
 
-    /// The collectives, in order of time.
     pub fn collectives(&self) -> impl Iterator<Item = MatchedCollective<'_>> {
         self.collectives.iter().map(|(nth, range)| MatchedCollective {
             nth: *nth,
@@ -173,22 +170,22 @@ impl Matching {
     }
 }
 
-/// Whether the spans may be of one collective by the message sizes that the trace has.
+/// True if the recorded message sizes allow the spans to be one collective.
 fn same_size(trace: &Trace, parts: &[Part]) -> bool {
     let sizes = parts.iter().filter_map(|part| {
         let operation = trace.operations.get(trace.spans[part.place].operation as usize)?;
-        // ranks pass different amounts into these
+        // message sizes differ by rank for these kinds
         let varies = ["all_to_all", "gather", "scatter", "send_recv"].contains(&operation.kind.as_str());
         operation.collective.as_ref().filter(|_| !varies)?.message_bytes
     });
     sizes.collect::<BTreeSet<u64>>().len() < 2
 }
 
-/// The recorded ranks of every communicator.
+/// Recorded ranks of every communicator.
 struct Members {
-    /// Ascending; `None` where they are not known.
+    /// Ranks, ascending; `None` if unknown.
     of: Vec<Option<Vec<u32>>>,
-    /// True if the communicator has more ranks.
+    /// True if the communicator has unrecorded ranks.
     partial: Vec<bool>,
 }
 
@@ -211,19 +208,19 @@ impl Members {
             }
         }
         let of_group = |(group, users): (&ProcessGroup, &BTreeSet<u32>)| {
-            // ranks that the trace numbers in another way than the framework
+            // the trace numbers its ranks differently from the framework
             let is_foreign = users.iter().any(|rank| !group.ranks.contains(rank));
             if !is_foreign {
                 return Some(
                     group.ranks.iter().copied().filter(|rank| recorded.contains(rank)).collect(),
                 );
             }
-            // more ranks than the group has: several groups of one name
+            // more ranks than the group's size: several groups share the name
             let fits = group.size == 0 || users.len() <= group.size as usize;
             fits.then(|| users.iter().copied().collect())
         };
         let named: Vec<Option<Vec<u32>>> = groups.iter().zip(&users).map(of_group).collect();
-        // where ranks work in several groups, nothing says in which of them a collective without one belongs
+        // with several groups, the group of a collective without one is unknown
         let is_split =
             named.iter().flatten().any(|members| members.len() > 1 && members.len() < recorded.len());
         let everybody = (!is_split).then(|| recorded.into_iter().collect());
@@ -233,13 +230,13 @@ impl Members {
         };
         let partial: Vec<bool> = groups.iter().zip(&named).map(is_partial).collect();
         let missing = trace.meta.import.as_ref().is_some_and(|import| import.missing_ranks > 0);
-        // a collective without a group may be of any
+        // a collective without a group may belong to any
         let partial = std::iter::once(missing || partial.contains(&true)).chain(partial).collect();
         Self { of: std::iter::once(everybody).chain(named).collect(), partial }
     }
 }
 
-/// Communicator and number of the kind of each operation; `None` for those that never match.
+/// Communicator and kind number of each operation; `None` if it cannot be matched.
 fn keys(trace: &Trace, members: &Members) -> Vec<Option<(u32, u32)>> {
     let own = trace.meta.import.is_none();
     let mut kinds: HashMap<&str, u32> = HashMap::new();
@@ -249,7 +246,7 @@ fn keys(trace: &Trace, members: &Members) -> Vec<Option<(u32, u32)>> {
         let kind = if own { at } else { *kinds.entry(&operation.kind).or_insert(next) };
         let group = operation.collective.as_ref().and_then(|collective| collective.group);
         let communicator = group.map(|group| group + 1).filter(|c| (*c as usize) < members.of.len());
-        // between two of many ranks: no order says which
+        // point-to-point in a larger group: the order does not tell the pair
         let is_pair = operation.kind == "send_recv"
             && communicator.and_then(|c| members.of[c as usize].as_ref()).is_some_and(|of| of.len() > 2);
         let matches = Class::of(operation, Lane::Comm) == Class::Comm && !is_pair;
@@ -258,24 +255,22 @@ fn keys(trace: &Trace, members: &Members) -> Vec<Option<(u32, u32)>> {
     keys
 }
 
-/// When the ranks arrived at a collective, on one clock (ns).
+/// Arrivals of the ranks at a collective, on one clock (ns).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arrived {
-    /// Each rank's arrival.
     pub starts: Vec<i64>,
-    /// The first rank's arrival.
     pub first: i64,
-    /// The last rank's arrival: data moves from then on.
+    /// Last arrival; data moves from here.
     pub last: i64,
-    /// How long each span waited for the last rank, at most as long as it ran.
+    /// Time each span waited for the last rank, at most its duration.
     pub waited: Vec<i64>,
-    /// How long each span moved data: what it did not wait.
+    /// Rest of each span's duration: data movement.
     pub moved: Vec<i64>,
 }
 
 impl Arrived {
-    /// Arrivals from spans and what to add to their times. Own traces have the last arrival recorded: an emulated link begins
-    /// when the last rank is there.
+    /// Arrivals from spans and their clock offsets. Own traces record the last arrival, since an emulated link starts
+    /// when the last rank arrives.
     pub fn of(parts: &[(&Span, i64)], own: bool) -> Self {
         let starts = || parts.iter().map(|(span, offset)| span.start_ns.saturating_add(*offset));
         let recorded = parts.iter().filter(|(span, _)| own && span.last_arrival_ns >= 0);
@@ -291,12 +286,10 @@ impl Arrived {
         Self { starts: starts().collect(), first, last, waited, moved }
     }
 
-    /// How long a rank waited, in the mean (ns).
     pub fn mean_waited(&self) -> i64 {
         mean(&self.waited)
     }
 
-    /// How long a rank moved data, in the mean (ns).
     pub fn mean_moved(&self) -> i64 {
         mean(&self.moved)
     }

@@ -1,10 +1,9 @@
-//! Analysis: what traces and records say, as numbers.
+//! Analysis of traces and records.
 //!
-//! Everything here is pure: spans or records in, numbers out. Of a trace, [`trace_report()`] says all that
-//! `overlap` prints and [`critical_path()`] what each step's end waited for; both read the unions of
-//! each rank's lanes, which [`trace::overlap`] makes. Of records, [`pareto()`] finds frontiers
-//! and [`compare()`] matched pairs with their intervals ([`base::statistics`]); a [`RunTable`] lays
-//! records out for sorting, filtering ([`filter`]) and export.
+//! All functions are pure: spans or records in, numbers out. For traces, [`trace_report()`] computes everything that
+//! `overlap` prints and [`critical_path()`] what the end of a step waited for; both use the lane unions of
+//! [`trace::overlap`]. For records, [`pareto()`] finds frontiers and [`compare()`] matched pairs with intervals
+//! ([`base::statistics`]); a [`RunTable`] arranges records for sorting, filtering ([`filter`]) and export.
 
 mod arrivals;
 mod clocks;

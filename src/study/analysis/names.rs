@@ -1,5 +1,5 @@
-//! Where the time went, by name: a kernel, or what a plan does in all of its layers, with counts, totals,
-//! the longest execution and what of it was exposed.
+//! Time by name of operation (a kernel, or a plan's operation over all layers): count, total, longest execution and
+//! exposed time.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -11,56 +11,51 @@ use table::render::{Shown, Table};
 use trace::overlap::{Cell, Class, Lanes, Runs, Selection, Tally, us};
 use trace::{OperationInfo, Trace};
 
-/// Operations of one name: a kernel, or an operation of a plan in all of its layers.
+/// Operations of one name: a kernel, or a plan's operation over all layers.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct NameRow {
-    /// The name, whole; of a plan with `L*` for the layer.
+    /// Full name; `L*` for the layer in own plans.
     pub name: String,
     /// `compute`, `comm`, `memory` or `other`.
     pub lane: &'static str,
     /// Executions, over all ranks.
     pub count: u64,
-    /// Sum of their durations per rank, averaged over ranks (us).
+    /// Total duration per rank, averaged over ranks (us).
     pub total_us: f64,
-    /// Mean duration of an execution (us).
     pub mean_us: f64,
-    /// The longest execution (us).
     pub max_us: f64,
-    /// Share of the lane's sum of durations (%).
+    /// Share of the lane's total duration (%).
     pub share_pct: f64,
-    /// Of communication: its part of the time in which the rank communicated and computed nothing (us); rows add up to
-    /// the rank's exposed time.
+    /// Exposed part of communication: the rank communicated and did not compute (us). Rows add up to the rank's exposed
+    /// time.
     pub exposed_us: f64,
 }
 
-/// What the operations of a table took together on one lane.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaneTotal {
     /// `compute`, `comm`, `memory` or `other`.
     pub lane: &'static str,
     /// Executions, over all ranks.
     pub count: u64,
-    /// Sum of their durations per rank, averaged over ranks (us).
+    /// Total duration per rank, averaged over ranks (us).
     pub total_us: f64,
-    /// Share of the sum of durations of all that was selected on the lane (%).
+    /// Share of the total duration of everything selected on the lane (%).
     pub share_pct: f64,
-    /// The part of `total_us` during which the compute lane was idle, of communication (us).
+    /// Exposed part of communication in `total_us` (us).
     pub exposed_us: f64,
 }
 
-/// Operations of a part of a trace by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OperationTable {
-    /// A row a name and lane, the largest total first.
+    /// One row per name and lane, the largest total first.
     pub rows: Vec<NameRow>,
-    /// Of each row, the place in the trace of its longest execution (the first of several).
+    /// Index of the span of each row's longest execution (the first of several).
     pub longest: Vec<usize>,
-    /// What they took together: at most one entry a lane, of those that have any.
     pub lanes: Vec<LaneTotal>,
 }
 
-/// The operations that are `wanted`, of the selected part of a trace. Shares are of all that was selected.
-/// A few passes over the selected spans, in parallel but for the one that looks for the longest.
+/// Table of the `wanted` operations in the selected part of a trace. Shares relate to everything selected. A few passes
+/// over the selected spans, parallel except for the search of the longest.
 pub fn operation_table(
     trace: &Trace,
     selection: &Selection,
@@ -74,8 +69,7 @@ pub fn operation_table(
     OperationTable { rows, longest, lanes }
 }
 
-/// What the operations that are `wanted` took together, lane by lane, as [`operation_table`] tells it, without looking
-/// for the longest of each.
+/// Lane totals of the `wanted` operations as in [`operation_table`], without searching the longest executions.
 pub fn lane_totals(
     trace: &Trace,
     selection: &Selection,
@@ -85,7 +79,6 @@ pub fn lane_totals(
     totals_of(&names(&runs, &Tally::of(&runs, &Lanes::of(&runs)), wanted))
 }
 
-/// What these rows took together: at most one entry a lane, of those that have any.
 pub fn totals_of<'a>(rows: impl IntoIterator<Item = &'a NameRow> + Clone) -> Vec<LaneTotal> {
     let of_lane = |lane: &'static str| {
         let rows = || rows.clone().into_iter().filter(|row| row.lane == lane);
@@ -101,11 +94,11 @@ pub fn totals_of<'a>(rows: impl IntoIterator<Item = &'a NameRow> + Clone) -> Vec
     ["compute", "comm", "memory", "other"].into_iter().filter_map(of_lane).collect()
 }
 
-/// The place of the longest execution of each row.
+/// Index of the span of each row's longest execution.
 fn longest(runs: &Runs, rows: &[NameRow], wanted: impl Fn(&OperationInfo) -> bool) -> Vec<usize> {
     let places: HashMap<(&str, &str), usize> =
         rows.iter().enumerate().map(|(at, row)| ((row.name.as_str(), row.lane), at)).collect();
-    // of each operation, its row on the compute and on the comm lane
+    // rows of each operation on the compute and on the comm lane
     let of_operation: Vec<[Option<usize>; 2]> = runs
         .trace
         .operations
@@ -131,7 +124,6 @@ fn longest(runs: &Runs, rows: &[NameRow], wanted: impl Fn(&OperationInfo) -> boo
     longest.into_iter().map(|(_, place)| place).collect()
 }
 
-/// Rows of the operations that are wanted, the largest total first.
 pub(super) fn names(
     runs: &Runs,
     tally: &Tally,
@@ -160,7 +152,6 @@ pub(super) fn names(
     rows
 }
 
-/// Operations by their names as a table.
 pub fn names_table(names: &[NameRow]) -> Table {
     let us = |time: f64| Shown::Number(time, 1);
     Table::of(
@@ -178,7 +169,7 @@ pub fn names_table(names: &[NameRow]) -> Table {
     )
 }
 
-/// An operation's name without its layer: what a plan does in each layer is one thing to look at.
+/// Name of an operation with `L*` for its layer, so that all layers of a plan share a row.
 pub(super) fn over_layers(operation: &OperationInfo) -> Cow<'_, str> {
     let name = operation.name.as_str();
     let Some(layer) = operation.layer else { return name.into() };

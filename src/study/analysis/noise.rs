@@ -1,7 +1,7 @@
-//! Noise: measured cells whose numbers a busy machine has spoilt. Three signs of it: `upper-bound` slower than
-//! `standard`, rounds of a cell that vary widely, more load than the machine has cores for.
+//! Noise: measured cells spoilt by a busy machine. Three signs: `upper-bound` slower than `standard`, widely varying
+//! rounds, and more load than the machine has cores for.
 //!
-//! Predictions have no noise.
+//! Simulations have no noise.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,14 +10,14 @@ use base::statistics::median;
 use base::text::counted;
 use table::{CellRuns, Provenance, Record, Spec, host, limit};
 
-/// `upper-bound` does the work of `standard` without its communication: what it is slower by is noise, and from this
-/// share of the throughput on it is reported.
+/// Smallest lead of `standard` over `upper-bound` reported as noise, as a share of throughput: `upper-bound` does the
+/// same work without communication and cannot be slower.
 const NOISE: f64 = 0.02;
 
-/// The slowest round of a cell over the fastest from which its rounds vary widely.
+/// Ratio of the slowest to the fastest round above which a cell varies widely.
 const WIDE: f64 = 1.3;
 
-/// The load from which cores are fought over, over the threads that a run and a quiet machine have themselves.
+/// Ratio of load to max(cores, 2 x TP) above which runs compete for cores.
 const BUSY: f64 = 1.5;
 
 /// Reasons why measured cells are noisy, by cell key and machine.
@@ -25,7 +25,7 @@ const BUSY: f64 = 1.5;
 pub(super) struct Noise(HashMap<(String, Option<String>), String>);
 
 impl Noise {
-    /// The noisy cells of these runs. Of several reasons a cell has the one that says most about it.
+    /// Noisy cells of these runs, each with its most telling reason.
     pub fn of(records: &[Record]) -> Self {
         let mut machines: BTreeMap<Option<String>, Vec<Record>> = BTreeMap::new();
         for record in records.iter().filter(|r| r.provenance != Provenance::Simulated) {
@@ -53,14 +53,13 @@ impl Noise {
         noise
     }
 
-    /// The reason why a cell on a machine is noisy.
     pub fn why(&self, record: &Record) -> Option<&str> {
         self.0.get(&(record.spec.key(), host(record))).map(String::as_str)
     }
 }
 
-/// Pairs in which a plain `upper-bound` is slower than a plain `standard`, the whole interval below 1
-/// where there is one. Two micro-batches read the weights twice: such a bound may well be slower.
+/// Pairs in which a plain `upper-bound` is slower than a plain `standard`, with the whole interval below 1 if there is
+/// one. Excludes micro-batches, which read the weights twice and can make the bound slower.
 pub fn slow_limits(report: &ComparisonReport) -> impl Iterator<Item = &Comparison> {
     let plain = |pair: &&Comparison| {
         (limit(&pair.baseline_side.spec), limit(&pair.side.spec)) == (Some(0), Some(1))
@@ -69,25 +68,22 @@ pub fn slow_limits(report: &ComparisonReport) -> impl Iterator<Item = &Compariso
     report.pairs.iter().filter(plain).filter(|pair| pair.speedup < 1.0 - NOISE).filter(surely)
 }
 
-/// A cell whose slowest round takes at least 1.3 times as long as its fastest.
+/// Cell whose slowest round takes at least 1.3 times as long as its fastest.
 #[derive(Clone, Debug)]
 pub struct WideRounds {
-    /// The cell.
     pub spec: Spec,
-    /// TPOT of the fastest round (ms).
     pub least_ms: f64,
-    /// TPOT of the slowest round (ms).
     pub most_ms: f64,
 }
 
 impl WideRounds {
-    /// The range: `21.00 to 39.00 ms a token`.
+    /// Range as text: `21.00 to 39.00 ms a token`.
     pub fn words(&self) -> String {
         format!("{:.2} to {:.2} ms a token", self.least_ms, self.most_ms)
     }
 }
 
-/// The cells whose rounds vary widely, the widest first.
+/// Cells whose rounds vary widely, the widest first.
 pub fn wide_rounds(records: &[Record]) -> Vec<WideRounds> {
     let spreads = CellRuns::group(records).into_iter().filter_map(|cell| {
         let spec = cell.ok().next()?.spec.clone();
@@ -109,28 +105,28 @@ pub fn wide_rounds(records: &[Record]) -> Vec<WideRounds> {
     wide
 }
 
-/// The load under which runs on CPUs began, where it was more than the cores can bear.
+/// Load at the start of CPU runs, if it exceeds what the cores can bear.
 pub fn overload(records: &[Record]) -> Option<String> {
     let load = median(&records.iter().filter_map(load_of).collect::<Vec<f64>>())?;
-    // runs of more ranks are load for those that follow: what the largest ones bear, a sweep makes by itself
+    // earlier runs of a sweep are load for later ones, so the largest runs set the limit
     let on_cpus = records.iter().filter(|record| load_of(record).is_some());
     let bearable = on_cpus.clone().filter_map(bearable).fold(0.0, f64::max);
     let cores = counted(on_cpus.filter_map(cores).max()?, "core");
     (load > bearable).then(|| format!("the load was {load:.1} on {cores}"))
 }
 
-/// The load of a machine's last minute as a run on its CPUs began.
+/// One-minute load average when a CPU run began.
 fn load_of(record: &Record) -> Option<f64> {
     let load = record.environment.get("load_average")?.get(0)?.as_f64();
     load.filter(|_| record.spec.backend.computes_on_cores() && cores(record).is_some())
 }
 
-/// The load up to which a run finds the cores that it needs: the runs before it are part of it, a lane a thread.
+/// Load up to which a run still gets its cores; counts the preceding runs, with one thread per lane.
 fn bearable(record: &Record) -> Option<f64> {
     Some(BUSY * (cores(record)? as f64).max(2.0 * f64::from(record.spec.tp)))
 }
 
-/// Cores of the machine: its load is of all of them, whichever a run was allowed.
+/// Threads of the machine: the load average covers all of them, even if a run was pinned to some.
 fn cores(record: &Record) -> Option<usize> {
     usize::try_from(record.environment.get("cpu")?.get("threads")?.as_u64()?).ok()
 }

@@ -1,7 +1,7 @@
-//! What operations of a step took in one run and in another, compared by the smallest groups of origins
-//! that both share: a fused operation stands against the two it was made of.
+//! Comparison of a step's operations in two runs, by the smallest groups with common origins: a fused operation is
+//! compared with the two it replaces.
 //!
-//! Where traces know no origins (imported ones), an operation's name is its origin.
+//! In traces without origins (imported ones), the name of an operation is its origin.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -14,78 +14,73 @@ use trace::overlap::intervals::{Coverage, union};
 use trace::overlap::{Class, Exposure, StepKey, us};
 use trace::{OperationInfo, Span, Trace};
 
-/// What a group of operations took in one of the runs (us a rank, averaged over ranks).
+/// Time of a group of operations in one run (us per rank, averaged over ranks).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Share {
-    /// Its operations in this run: `decode/L0/attn/add_norm`.
+    /// Operations of the group in this run: `decode/L0/attn/add_norm`.
     pub names: Vec<String>,
     /// Executions, over all ranks.
     pub count: u64,
-    /// Sum of their durations, averaged over ranks (us).
+    /// Total duration, averaged over ranks (us).
     pub us: f64,
-    /// Part of it exposed: communication while the rank computed nothing.
+    /// Exposed part: communication while the rank computed nothing.
     pub exposed_us: f64,
-    /// Part of it waiting for the last peer of a collective.
+    /// Time waiting for the last peer of a collective.
     pub peer_wait_us: f64,
-    /// Index in the trace of its first execution on the first rank that has one.
+    /// Index of the first execution's span, on the first rank that has one.
     pub first: usize,
 }
 
-/// A group of operations in two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OperationDifference {
-    /// What to call it: the name where both call it the same, else those of the coarser side.
+    /// Name of the group: from the run that needs fewer operations for it.
     pub name: String,
-    /// The lane on which both runs execute it.
     pub lane: Lane,
-    /// In the first run; `None` where it does not do this.
+    /// Time in the first run; `None` if it lacks the group.
     pub a: Option<Share>,
-    /// In the second run; `None` where it does not do this.
+    /// Time in the second run; `None` if it lacks the group.
     pub b: Option<Share>,
-    /// Second less first (us); what is not done counts 0.
+    /// Second minus first (us); a missing group counts 0.
     pub delta_us: f64,
 }
 
 impl OperationDifference {
-    /// Exposed in the second run less in the first (us).
+    /// Difference in exposed time, second minus first (us).
     pub fn delta_exposed_us(&self) -> f64 {
         let exposed = |share: &Option<Share>| share.as_ref().map_or(0.0, |share| share.exposed_us);
         exposed(&self.b) - exposed(&self.a)
     }
 }
 
-/// What every layer does, in two runs: the groups of one name and lane, with their sums.
+/// Groups of one name and lane over all layers, with their sums.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Family {
-    /// The sums of its groups, under the name that they have in common: `decode/L*/mlp/down`. The first
-    /// executions are those of the group with the largest difference.
+    /// Sums of the groups under their common name: `decode/L*/mlp/down`. The first executions are those of the group
+    /// with the largest difference.
     pub sum: OperationDifference,
-    /// Places of its groups, in order of layers.
+    /// Indices of the groups, in order of layers.
     pub groups: Vec<usize>,
 }
 
-/// A step of one run against a step of another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OperationDifferences {
-    /// The first run's step, and the second's.
+    /// Steps: first run, second run.
     pub steps: (StepKey, StepKey),
-    /// From the step's first start to its last end, over all ranks (us): first, second.
+    /// Time from the step's first start to its last end, over all ranks (us): first, second.
     pub lengths_us: (f64, f64),
-    /// Exposed communication (us a rank, averaged over ranks): first, second.
+    /// Exposed communication (us per rank, averaged over ranks): first, second.
     pub exposed_us: (f64, f64),
-    /// Groups, the largest difference first.
     pub groups: Vec<OperationDifference>,
-    /// The groups over layers, the largest difference first: what each layer does is one family.
     pub families: Vec<Family>,
-    /// Places of the families, the largest difference in what was exposed first; those without any last. In
-    /// the families' own order where that is not to be compared.
+    /// Indices of the families by difference in exposed time, the largest first; the order of `families` if exposed
+    /// times are not comparable.
     pub by_exposed: Vec<usize>,
-    /// The two ways of recording, where what was exposed is not to be compared because they differ. A
-    /// simulation is a prediction of a measurement, however that was recorded.
+    /// Recording methods of the two runs, if they differ and exposed times are therefore not comparable. A simulation
+    /// is comparable with any recording.
     pub recorders: Option<[String; 2]>,
 }
 
-/// Compares a step of `a` with a step of `b`. The traces' spans must be sorted.
+/// Compares a step of `a` with a step of `b`. Spans must be sorted.
 pub fn operation_differences(
     a: &Trace,
     a_step: StepKey,
@@ -117,7 +112,7 @@ pub fn operation_differences(
     let differ = kinds[0] != kinds[1] && !kinds.contains(&"sim");
     if !differ {
         let exposed = |at: &usize| families[*at].sum.delta_exposed_us().abs();
-        // stable: equal ones stay in the order of the difference
+        // stable sort: ties keep the order of `families`
         by_exposed.sort_by(|x, y| exposed(y).total_cmp(&exposed(x)));
     }
     OperationDifferences {
@@ -131,7 +126,7 @@ pub fn operation_differences(
     }
 }
 
-/// What one operation did in a step (ns, over all ranks).
+/// One operation in a step (ns, over all ranks).
 #[derive(Clone, Copy, Debug)]
 struct Cell {
     lane: Lane,
@@ -142,7 +137,6 @@ struct Cell {
     first: usize,
 }
 
-/// A step of one run, by operation.
 struct Side<'a> {
     trace: &'a Trace,
     ranks: usize,
@@ -210,7 +204,6 @@ impl<'a> Side<'a> {
     }
 }
 
-/// When a rank computed, by its spans.
 fn compute(trace: &Trace, of_rank: &[Span]) -> Coverage {
     let computes = of_rank.iter().filter(|span| {
         let operation = trace.operations.get(span.operation as usize);
@@ -219,14 +212,13 @@ fn compute(trace: &Trace, of_rank: &[Span]) -> Coverage {
     Coverage::new(union(computes.map(|span| (span.start_ns, span.end_ns))))
 }
 
-/// Operations of both runs, joined by the origins that they share.
+/// Operations of both runs, joined by common origins (union-find).
 #[derive(Default)]
 struct Groups<'a> {
-    /// Every operation of both runs: which run (0 or 1), its index there, its lane.
+    /// Every operation of both runs: run (0 or 1), index in its trace, lane.
     members: Vec<(usize, u32, Lane)>,
-    /// For each member, another one of its group; for one of the group, itself.
+    /// Parent of each member in the union-find forest; roots point to themselves.
     parent: Vec<usize>,
-    /// For each origin, a member that has it.
     origins: HashMap<&'a str, usize>,
 }
 
@@ -246,14 +238,14 @@ impl<'a> Groups<'a> {
 
     fn root(&mut self, mut member: usize) -> usize {
         while self.parent[member] != member {
-            // halves the way for whoever asks next
+            // path halving
             self.parent[member] = self.parent[self.parent[member]];
             member = self.parent[member];
         }
         member
     }
 
-    /// The groups: operations of the first run, of the second, and their lane.
+    /// Groups: operations of the first run, of the second, and their lane.
     fn parts(mut self) -> Vec<([Vec<u32>; 2], Lane)> {
         let mut parts: BTreeMap<usize, ([Vec<u32>; 2], Lane)> = BTreeMap::new();
         for member in 0..self.members.len() {
@@ -265,10 +257,9 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// A group, and where it stands among those of other layers.
+/// Group with its layer and its name without the layer.
 struct Row {
     difference: OperationDifference,
-    /// Its name without the layer.
     family: String,
     layer: Option<u32>,
 }
@@ -276,7 +267,7 @@ struct Row {
 fn difference(sides: &[Side; 2], (operations, lane): &([Vec<u32>; 2], Lane)) -> Row {
     let (a, b) = (sides[0].share(&operations[0]), sides[1].share(&operations[1]));
     let took = |share: &Option<Share>| share.as_ref().map_or(0.0, |share| share.us);
-    // the side that says it in fewer words
+    // names come from the side with fewer operations
     let sayers = sides.iter().zip(operations).filter(|(_, operations)| !operations.is_empty());
     let sayer = sayers.min_by_key(|(_, operations)| operations.len());
     let infos: Vec<&OperationInfo> = sayer
@@ -300,7 +291,6 @@ fn difference(sides: &[Side; 2], (operations, lane): &([Vec<u32>; 2], Lane)) -> 
     }
 }
 
-/// The families of groups, in no order.
 fn families(rows: &[Row]) -> Vec<Family> {
     let mut of_name: BTreeMap<(&str, Lane), Vec<usize>> = BTreeMap::new();
     for (at, row) in rows.iter().enumerate() {
@@ -308,7 +298,7 @@ fn families(rows: &[Row]) -> Vec<Family> {
     }
     let family = |((name, lane), mut groups): ((&str, Lane), Vec<usize>)| {
         let sum = |side: fn(&OperationDifference) -> &Option<Share>| {
-            // the rows come with the largest difference first: so does the first execution
+            // rows are sorted by difference, so the first one provides the first execution
             let shares = groups.iter().filter_map(|at| side(&rows[*at].difference).as_ref());
             shares.cloned().reduce(|mut all, one| {
                 all.names.extend(one.names);

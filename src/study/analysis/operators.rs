@@ -1,5 +1,5 @@
-//! Device time by the operator that launched it: the framework's, or the host's call where there is none, as for the
-//! launch of a CUDA graph.
+//! Device time by launching operator: the framework's, or the host's API call if there is none, as for the launch of a
+//! CUDA graph.
 
 use std::collections::BTreeMap;
 
@@ -8,31 +8,29 @@ use serde::Serialize;
 use trace::Span;
 use trace::overlap::{Cell, Lanes, Runs, Tally, us};
 
-/// The row of work launched before the recording, or by a call that is not in it.
+/// Row of work launched before the recording, or by an unrecorded call.
 const UNKNOWN: &str = "(launch not recorded)";
 
-/// GPU work that an operator launched. Times are sums of durations a rank, averaged over ranks (us).
+/// GPU work launched by an operator. Times are total durations per rank, averaged over ranks (us).
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct OperatorRow {
-    /// The operator (`aten::mm`), or the host's call (`cudaGraphLaunch`).
+    /// Operator (`aten::mm`) or API call of the host (`cudaGraphLaunch`).
     pub name: String,
-    /// Kernels, copies and fills that it launched, over all ranks.
+    /// Kernels, copies and fills launched, over all ranks.
     pub count: u64,
-    /// Sum of their durations (us).
     pub total_us: f64,
-    /// Sum of the durations of collectives among them (us).
     pub comm_us: f64,
-    /// Exposed communication among them, each moment once: rows add up to the rank's (us).
+    /// Exposed communication; counts each moment once, so rows add up to the rank's exposed time (us).
     pub exposed_us: f64,
 }
 
-/// By operator, the longest first; empty where no operator is known.
+/// Rows by operator, the longest first; empty if no operator is known.
 pub(super) fn operators(runs: &Runs, lanes: &[Lanes]) -> Vec<OperatorRow> {
     let names = &runs.trace.meta.range_names;
     if names.is_empty() {
         return Vec::new();
     }
-    // all operators, then those of unknown launches; computation and copies apart from communication
+    // one cell per operator plus one for unknown launches; compute and copies separate from communication
     let operator = |span: &Span| (span.launched.operator as usize).min(names.len());
     let cells = Tally::by(runs, lanes, names.len() + 1, operator).cells;
     if cells[..names.len()].iter().flatten().all(|cell| cell.count == 0) {
@@ -46,7 +44,7 @@ pub(super) fn operators(runs: &Runs, lanes: &[Lanes]) -> Vec<OperatorRow> {
         comm_us: average(comm.total_ns),
         exposed_us: average(comm.exposed_ns),
     };
-    // an operator with shapes has several numbers
+    // an operator with several shapes has several numbers
     let mut by_name: BTreeMap<&str, [Cell; 2]> = BTreeMap::new();
     for (name, cells) in names.iter().map(String::as_str).chain([UNKNOWN]).zip(&cells) {
         by_name.entry(name).or_default().iter_mut().zip(cells).for_each(|(sum, cell)| sum.add(cell));

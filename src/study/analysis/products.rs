@@ -1,5 +1,4 @@
-//! Matrix products and attention by operator, shape and data type: how fast they ran, and what share of the GPU's peak
-//! that is.
+//! Matrix products and attention by operator, shape and data type, with their speed and share of the GPU's peak.
 
 use std::collections::HashMap;
 
@@ -10,43 +9,40 @@ use table::render::{Shown, Table};
 use trace::overlap::{Class, Runs, us};
 use trace::{OperationInfo, Product};
 
-/// Calls of one operator with operands of one shape and data type. Kernels count that the operator launched itself, not
-/// through another one, and whole where a selection cuts them.
+/// Calls of one operator with operands of one shape and data type. Counts kernels that the operator launched itself,
+/// not through another operator; kernels cut by a selection count whole.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ProductRow {
-    /// The operator: `aten::addmm`.
+    /// Operator: `aten::addmm`.
     pub operator: String,
     /// Shapes of the operands: `[888, 2880] x [2880, 640]`.
     pub shape: String,
-    /// Type of the operands' elements: `bf16`, `f32`, `fp8_e4m3fn`.
+    /// Element type of the operands: `bf16`, `f32`, `fp8_e4m3fn`.
     pub dtype: String,
     /// Calls, over all ranks.
     pub count: u64,
-    /// Kernels, copies and fills that the calls launched, over all ranks.
+    /// Kernels, copies and fills launched by the calls, over all ranks.
     pub kernels: u64,
-    /// Sum of their durations a rank, averaged over ranks (us).
+    /// Total duration per rank, averaged over ranks (us).
     pub total_us: f64,
-    /// Mean of a call (us).
     pub mean_us: f64,
-    /// Floating-point operations of a call.
     pub flops: u64,
-    /// Bytes of a call's inputs and output, each once: the least that it moves.
+    /// Bytes of a call's inputs and output, each counted once: the minimum traffic.
     pub bytes: u64,
-    /// Floating-point operations over time (1e12 a second).
+    /// Arithmetic throughput (TFLOP/s).
     pub tflop_s: f64,
-    /// Share of the profile's peak for the data type (%); null without a profile or such a peak.
+    /// Share of the profile's peak for the data type (%); null without a profile or peak.
     pub mfu_pct: Option<f64>,
-    /// Bytes over time (1e9 a second): a lower bound.
+    /// Minimum traffic over time (GB/s): a lower bound on bandwidth.
     pub gb_s: f64,
-    /// Share of the profile's memory bandwidth (%); above 100 where operands lie in a cache. Null without a profile.
+    /// Share of the profile's memory bandwidth (%); above 100 if operands are cached. Null without a profile.
     pub bandwidth_pct: Option<f64>,
-    /// The limit that takes longer at its peak: `compute` or `memory`; null without a peak.
+    /// Limiting resource, `compute` or `memory`: the one that needs more time at its peak; null without a peak.
     pub limit: Option<&'static str>,
     #[serde(skip)]
     sums: Sums,
 }
 
-/// Sums over the calls of a row, all ranks together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Sums {
     count: u64,
@@ -58,14 +54,14 @@ struct Sums {
     is_tf32: bool,
 }
 
-/// Use of the GPU's arithmetic by all products together.
+/// Model FLOPs utilisation of all products together.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Mfu {
-    /// The hardware profile whose peaks count; null if none fits.
+    /// Hardware profile that provides the peaks; null if none fits.
     pub profile: Option<String>,
-    /// Share of the compute lane's kernel time in products (%): those with a peak where there is a profile.
+    /// Share of the compute lane's kernel time spent in products (%); with a profile, only in products with a peak.
     pub compute_pct: f64,
-    /// Floating-point operations over the time of these products (1e12 a second).
+    /// Arithmetic throughput of these products (TFLOP/s).
     pub tflop_s: f64,
     /// Share of the peak while these products ran (%); null without a profile.
     pub kernel_mfu_pct: Option<f64>,
@@ -73,30 +69,29 @@ pub struct Mfu {
     pub mfu_pct: Option<f64>,
 }
 
-/// Matrix products and attention of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Products {
-    /// By operator, shape and data type, the longest first; empty if the trace records no shapes.
+    /// Rows by operator, shape and data type, the longest first; empty if the trace records no shapes.
     #[serde(rename = "products")]
     pub rows: Vec<ProductRow>,
-    /// All of them together; null if there are none.
+    /// Totals; null if there are no products.
     pub mfu: Option<Mfu>,
-    /// Time of all kernels on the compute lane, and from the first start to the last end; both over all ranks.
+    /// Kernel time on the compute lane; `span_ns` is the time from first start to last end. Both over all ranks.
     #[serde(skip)]
     compute_ns: i64,
     #[serde(skip)]
     span_ns: i64,
 }
 
-/// True if a kernel of an f32 product rounds its operands to TF32, by its name.
+/// True if the kernel's name says that an f32 product rounds its operands to TF32.
 fn is_tf32(operation: &OperationInfo) -> bool {
     let name = operation.name.to_ascii_lowercase();
     ["tf32", "s1688gemm", "s1688_"].iter().any(|word| name.contains(word))
 }
 
 impl Products {
-    /// The products of the selected part of a trace, whose ranks span `span_ns` together. One pass over the spans if the
-    /// trace has any.
+    /// Collects the products of the selected part of a trace; `span_ns` is the total span of its ranks. One pass over
+    /// the spans if the trace records products.
     pub(super) fn of(runs: &Runs, span_ns: i64) -> Self {
         let meta = &runs.trace.meta;
         if meta.products.is_empty() {
@@ -164,7 +159,6 @@ impl Products {
         products
     }
 
-    /// Fills in the shares of a profile's peaks.
     pub fn rate(&mut self, profile: &Profile) {
         for row in &mut self.rows {
             row.bandwidth_pct = Some(100.0 * row.gb_s / profile.hbm_gb_s);
@@ -182,7 +176,7 @@ impl Products {
         let counted = || self.rows.iter().filter(|row| profile.is_none() || row.mfu_pct.is_some());
         let time_ns: i64 = counted().map(|row| row.sums.time_ns).fold(0, i64::saturating_add);
         let flops: f64 = counted().map(|row| row.sums.flops).sum();
-        // the time that the operations take at the peaks of their data types
+        // time that the operations need at the peaks of their data types
         let share = |row: &ProductRow| Some(row.mfu_pct? / 100.0 * row.sums.time_ns as f64);
         let at_peak: f64 = counted().filter_map(share).sum();
         let rated = |ns: i64| profile.filter(|_| ns > 0).map(|_| 100.0 * at_peak / ns as f64);
@@ -195,7 +189,6 @@ impl Products {
         });
     }
 
-    /// Notes on shares that are missing or above 100 %.
     pub fn notes(&self) -> Vec<String> {
         let Some(Mfu { profile: Some(profile), .. }) = &self.mfu else { return Vec::new() };
         let mut notes = vec![format!("shares are of the peaks of {profile}")];
@@ -219,7 +212,8 @@ impl Products {
     }
 }
 
-/// The peak for a row's data type (TFLOP/s). A product of f32 that runs as TF32, by name or for its speed, has none.
+/// Peak for a row's data type (TFLOP/s). None for f32 products that ran as TF32, judged by kernel name or by a speed
+/// above the f32 peak.
 fn peak(profile: &Profile, row: &ProductRow) -> Option<f64> {
     let peaks = &profile.tflops;
     match row.dtype.as_str() {
@@ -231,7 +225,6 @@ fn peak(profile: &Profile, row: &ProductRow) -> Option<f64> {
     }
 }
 
-/// Products as a table; files have the keys of JSON.
 pub fn products_table(rows: &[ProductRow]) -> Table {
     Table::of(
         rows,

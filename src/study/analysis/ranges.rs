@@ -1,8 +1,8 @@
-//! What the device did for named ranges (NVTX, user annotations): by name and, where names tell, by layer.
+//! Device time of named ranges (NVTX, user annotations), by name and by layer.
 //!
-//! Device time belongs to the host's ranges in which it was launched, whenever it ran. Where a rank's launches are
-//! not recorded, and of annotations of the device alone, it is what the device did in the ranges' time. Ranges of
-//! one name on one rank are a union: nested ones count once.
+//! Device work belongs to the host ranges that launched it, whenever it ran. For ranks without recorded launches, and
+//! for annotations that only the device has, it is the device's work during the range. Ranges of one name on one rank
+//! form a union: nested ones count once.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,30 +13,27 @@ use trace::overlap::intervals::{Coverage, Interval, clip, common_length, differe
 use trace::overlap::{Lanes, LanesBuilder, Runs, us};
 use trace::{LaunchSite, Range};
 
-/// Device time of ranges of one name, or of one layer. Times a rank, averaged over ranks (us).
+/// Device time of the ranges of one name or layer. Times per rank, averaged over ranks (us).
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct RangeRow {
-    /// Name of the ranges.
     pub name: String,
-    /// Layer that the name tells.
+    /// Layer parsed from the name.
     pub layer: Option<u32>,
-    /// The host's ranges, over all ranks; of a name that only the device has, the device's.
+    /// Host ranges, over all ranks; device ranges for a name that only the device has.
     pub count: u64,
-    /// Sum of the ranges' own durations (us).
     pub time_us: f64,
-    /// Sum of the durations of the device's annotations of the name (us); null where it has none.
+    /// Total duration of device annotations of this name (us); null if there are none.
     pub device_us: Option<f64>,
-    /// Time in which any lane was busy with what the ranges launched (us).
+    /// Time in which any lane was busy with work of these ranges (us).
     pub busy_us: f64,
-    /// Time in which the compute lane was busy with it (us).
+    /// Part on the compute lane (us).
     pub compute_us: f64,
-    /// Time in which the comm lane was busy with it (us).
+    /// Part on the comm lane (us).
     pub comm_us: f64,
-    /// The part of `comm_us` during which the rank's compute lane was idle (us).
+    /// Exposed part of `comm_us`: the rank's compute lane was idle (us).
     pub exposed_us: f64,
 }
 
-/// Sums over ranks (ns).
 #[derive(Clone, Copy, Default)]
 struct Sums {
     count: u64,
@@ -48,14 +45,14 @@ struct Sums {
     exposed: i64,
 }
 
-/// What a rank's device did, to be asked about any time.
+/// Busy intervals of a rank's device, for overlap queries.
 struct Device {
     busy: Coverage,
     comm: Coverage,
     exposed: Coverage,
 }
 
-/// By name, the longest first. Empty where nothing has a name.
+/// Rows by name, the longest first; empty if the trace has no names.
 pub(super) fn by_name(runs: &Runs, lanes: &[Lanes]) -> Vec<RangeRow> {
     let names = &runs.trace.meta.range_names;
     let mut rows: Vec<RangeRow> = sums(runs, lanes, |name| (name < names.len()).then_some(name as u32))
@@ -69,7 +66,7 @@ pub(super) fn by_name(runs: &Runs, lanes: &[Lanes]) -> Vec<RangeRow> {
     rows
 }
 
-/// By the layer that names tell, in order of layers. Empty where no name tells one.
+/// Rows by layer, in order; empty if no name contains a layer.
 pub(super) fn by_layer(runs: &Runs, lanes: &[Lanes]) -> Vec<RangeRow> {
     let layers: Vec<Option<u32>> = runs.trace.meta.range_names.iter().map(|n| layer_of(n)).collect();
     if layers.iter().all(Option::is_none) {
@@ -98,7 +95,7 @@ fn row(name: String, layer: Option<u32>, sums: Sums, ranks: usize) -> RangeRow {
     }
 }
 
-/// Sums of the ranges whose names have the same key.
+/// Sums of the ranges whose names map to the same key.
 fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32> + Sync) -> Vec<(u32, Sums)> {
     let all = &runs.trace.ranges;
     if all.is_empty() {
@@ -106,7 +103,7 @@ fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32> + Sync)
     }
     let key = |range: &Range| key(range.name as usize);
     let mut launched = Launched::of(runs, &key);
-    // (key, rank, on the device, interval), so that what belongs together lies together.
+    // (key, rank, on the device, interval), sorted so that ranges of one key and rank are adjacent
     let mut ranges: Vec<(u32, usize, bool, Interval)> = Vec::new();
     for (at, range) in all.iter().enumerate() {
         let Some(key) = key(range) else { continue };
@@ -115,7 +112,7 @@ fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32> + Sync)
         let within = runs.clip_interval(interval).and_then(|interval| match lanes[rank].extent {
             _ if runs.selection.step.is_none() => Some(interval),
             _ if launched.known[rank] && !range.on_device => launched.active[at].then_some(interval),
-            // Ranges know no steps: those of a step are those of its time.
+            // ranges have no steps, so use the time of the step
             Some(extent) => clip(interval, extent),
             None => None,
         });
@@ -158,13 +155,12 @@ fn sums(runs: &Runs, lanes: &[Lanes], key: impl Fn(usize) -> Option<u32> + Sync)
     sums.into_iter().collect()
 }
 
-/// GPU work by the ranges that launched it.
 struct Launched {
-    /// By key of the ranges and rank.
+    /// Lanes by key of the ranges and rank.
     lanes: HashMap<(u32, usize), LanesBuilder>,
-    /// Whether launches of the rank are recorded.
+    /// True for ranks with recorded launches.
     known: Vec<bool>,
-    /// Whether a range launched something that is selected.
+    /// True for ranges that launched selected work.
     active: Vec<bool>,
 }
 
@@ -176,7 +172,7 @@ impl Launched {
             let mut places: HashMap<u32, usize> = HashMap::new();
             let mut lanes: Vec<((u32, usize), LanesBuilder)> = Vec::new();
             let (mut known, mut sites) = (false, HashSet::new());
-            // places of the lanes of the last site: launches of one range come together
+            // caches the lanes of the last site, since launches of one range are adjacent
             let (mut last, mut of_site) = (LaunchSite::NONE, Vec::new());
             runs.each(of_rank, |span, interval| {
                 let site = span.launched.range;
@@ -214,7 +210,7 @@ impl Launched {
     }
 }
 
-/// The range of its thread around each of the sorted ranges; `u32::MAX` for none.
+/// Index of the enclosing range of the same thread, for sorted ranges; `u32::MAX` if none.
 pub(super) fn outer(ranges: &[Range]) -> Vec<u32> {
     let mut open: Vec<u32> = Vec::new();
     let mut row = None;
@@ -232,7 +228,7 @@ pub(super) fn outer(ranges: &[Range]) -> Vec<u32> {
     outer
 }
 
-/// A range and those around it, the innermost first; nothing where `site` is no range.
+/// Range `site` and its enclosing ranges, the innermost first; empty if `site` is not a range.
 pub(super) fn around(outer: &[u32], site: u32) -> impl Iterator<Item = usize> {
     let known = move |at: u32| outer.get(at as usize).map(|_| at as usize);
     std::iter::successors(known(site), move |at| known(outer[*at]))
@@ -248,8 +244,8 @@ impl Device {
     }
 }
 
-/// The layer that a name tells: `model.layers.12.mlp`, `layer_12`,
-/// `nn.Module: LlamaDecoderLayer_12`, `transformer.h.12`, `decode/L12/mlp`.
+/// Layer index in a name: `model.layers.12.mlp`, `layer_12`, `nn.Module: LlamaDecoderLayer_12`, `transformer.h.12`,
+/// `decode/L12/mlp`.
 pub fn layer_of(name: &str) -> Option<u32> {
     let number = |text: &str| {
         let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();

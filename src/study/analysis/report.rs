@@ -1,4 +1,4 @@
-//! Everything that `overlap` says of a trace, in one go: what is collected once serves all of it.
+//! Complete report of a trace for `overlap`, computed from shared intermediate results.
 
 use serde::Serialize;
 
@@ -17,80 +17,71 @@ use super::stragglers::{Stragglers, stragglers};
 use trace::overlap::{Cell, Lanes, OverlapReport, Runs, Selection, Tally, summarise, us};
 use trace::{ImportReport, Trace};
 
-/// All that is known of the selected part of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct TraceReport {
-    /// Overlap by rank and in all, breakdown by module and kind.
+    /// Overlap by rank and in total; breakdown by module and kind.
     #[serde(flatten)]
     pub overlap: OverlapReport,
-    /// What idle ranks waited for, by rank.
     pub idle: Vec<IdleSplit>,
-    /// By kind of operation, the longest first.
     pub kinds: Vec<GroupRow>,
-    /// By name, the longest first; of our own plans the layers together.
+    /// Rows by name, the longest first; layers of own plans are merged.
     pub names: Vec<NameRow>,
-    /// The longest stretches of exposed communication, the longest first.
     pub exposed_stretches: ExposedStretches,
     /// Collectives by operation, process group and message size, the most exposed first.
     pub collectives: Vec<CollectiveRow>,
     /// Overlap by kind of process group, the longest first; empty if the trace names no groups.
     pub groups: Vec<GroupOverlap>,
-    /// By layer, in order; empty where nothing tells layers.
+    /// Rows by layer, in order; empty if the trace has no layers.
     pub layers: Vec<LayerRow>,
-    /// By named range, the longest first.
     pub ranges: Vec<RangeRow>,
-    /// By the operator that launched the work, the longest first; empty where no operator is known.
+    /// Rows by launching operator, the longest first; empty if no operator is known.
     pub operators: Vec<OperatorRow>,
-    /// Matrix products and attention whose shapes the trace records.
     #[serde(flatten)]
     pub products: Products,
-    /// By step, in order of time.
     pub steps: Vec<StepSummary>,
-    /// What the ends of steps waited for; own traces only.
+    /// Critical paths of the steps; own traces only.
     pub critical_path: Option<PathSummary>,
-    /// Who arrived last at collectives; more than one rank only.
+    /// Last arrivals at collectives; needs more than one rank.
     pub stragglers: Option<Stragglers>,
-    /// What was read and left of an imported trace.
+    /// Import report of an imported trace: what was read and what was skipped.
     pub import: Option<ImportReport>,
 }
 
-/// Operations that have something in common. Sums of durations a rank, averaged over ranks.
+/// Group of operations. Total durations per rank, averaged over ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct GroupRow {
-    /// The operation's name, or its kind.
     pub name: String,
     /// `compute`, `comm`, `memory` or `other`.
     pub lane: &'static str,
     /// Executions, over all ranks.
     pub count: u64,
-    /// Sum of their durations per rank, averaged over ranks (us).
+    /// Total duration per rank, averaged over ranks (us).
     pub total_us: f64,
-    /// Of communication: its part of the time in which the rank communicated and computed nothing. Where several run at
-    /// once that time counts for the first, so that the rows add up to the rank's exposed time (us).
+    /// Exposed part of communication (us): the rank communicated and did not compute. Time with several collectives at
+    /// once counts for the first, so that rows add up to the rank's exposed time.
     pub exposed_us: f64,
-    /// Share of `total_us` during which the rank computed (%); null where it is no communication.
+    /// Share of `total_us` during which the rank computed (%); null for compute.
     pub hidden_pct: Option<f64>,
 }
 
-/// A layer. Times a rank, averaged over ranks (us).
+/// Layer of the model. Times per rank, averaged over ranks (us).
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct LayerRow {
-    /// The layer, from 0; null for what belongs to none.
+    /// Layer, from 0; null for operations outside of layers.
     pub layer: Option<u32>,
     /// Time of the layer's operations on the compute lane (us).
     pub compute_us: f64,
     /// Time of the layer's collectives on the comm lane (us).
     pub comm_us: f64,
-    /// The part of `comm_us` during which the compute lane was idle (us).
+    /// Exposed part of `comm_us`: the compute lane was idle (us).
     pub exposed_us: f64,
-    /// Executions of its operations, or ranges that name it, over all ranks.
+    /// Executions of the layer's operations, or ranges that name it, over all ranks.
     pub count: u64,
-    /// Where this is known from: `operations` (sums of durations of the layer's own operations) or
-    /// `ranges` (what the device did in the time of ranges named after it).
+    /// Source of the row: `operations` (total durations of the layer's operations) or `ranges` (device time of ranges
+    /// named after the layer).
     pub from: &'static str,
 }
 
-/// Analyses the selected part of a trace.
 pub fn trace_report(trace: &Trace, selection: &Selection) -> TraceReport {
     let runs = Runs::new(trace, selection);
     let lanes = Lanes::of(&runs);
@@ -152,7 +143,7 @@ fn layers(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> Vec<LayerRow> {
         return ranges::by_layer(runs, lanes).into_iter().map(of_range).collect();
     }
     let average = |ns: i64| us(ns) / runs.ranks.len().max(1) as f64;
-    // What belongs to no layer comes last.
+    // operations outside of layers come last
     let groups = tally.group(runs.trace, |o, lane| Some(((o.layer.is_none(), o.layer), lane)));
     let mut rows: Vec<LayerRow> = Vec::new();
     for (((_, layer), lane), cell) in groups {

@@ -1,29 +1,24 @@
-//! Sets of cells that differ only in architecture, TP, batch and P2P: what one figure may show side by
-//! side, and one table compare.
+//! Sets of cells that differ only in architecture, TP, batch and P2P, for one figure or table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use plan::Architecture;
 use table::{Collective, P2p, Record, Spec, aggregate};
 
-/// Cells that are comparable.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellSet {
-    /// What they have in common, for people: `llama-3-70b f16, prompt 1024, output 512, ...`.
+    /// Shared settings, for display: `llama-3-70b f16, prompt 1024, output 512, ...`.
     pub name: String,
-    /// One record a cell (see [`aggregate`]), all with metrics; no two of the same architecture,
-    /// TP, batch and P2P.
+    /// One record per cell (see [`aggregate`]), all with metrics; unique by architecture, TP, batch and P2P.
     pub cells: Vec<Record>,
 }
 
 impl CellSet {
-    /// Whether any of its cells has an interval of its throughput.
     pub fn has_intervals(&self) -> bool {
         let mut metrics = self.cells.iter().filter_map(|cell| cell.metrics.as_ref());
         metrics.any(|metrics| metrics.tokens_per_s_ci95.is_some())
     }
 
-    /// The cell of these values, if it was run.
     pub fn get(&self, architecture: &Architecture, tp: u32, batch: u32, p2p: P2p) -> Option<&Record> {
         self.cells.iter().find(|cell| {
             let spec = &cell.spec;
@@ -31,21 +26,21 @@ impl CellSet {
         })
     }
 
-    /// The different values that the cells have of something, ascending.
+    /// Distinct values of an option over the cells, ascending.
     pub fn values<T: Ord>(&self, of: impl Fn(&Spec) -> T) -> Vec<T> {
         let all: BTreeSet<T> = self.cells.iter().map(|cell| of(&cell.spec)).collect();
         all.into_iter().collect()
     }
 }
 
-/// The sets, in the order in which their first cells appear. The link stands aside where P2P chose it
-/// (each P2P setting has one); variables that P2P brings with it do too.
+/// Sets of comparable cells, in order of their first cells. Ignores the link if P2P determines it (one link per P2P
+/// setting), and P2P's own variables.
 pub fn comparable(records: &[Record]) -> Vec<CellSet> {
     let cells: Vec<Record> = aggregate(records).into_iter().filter(Record::has_numbers).collect();
     let mut sets: Vec<CellSet> = Vec::new();
-    // by name, in their order
+    // set indices by name, in order
     let mut named: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    // cells of the same name, architecture, TP, batch and P2P
+    // number of cells with the same name, architecture, TP, batch and P2P
     let mut alike: BTreeMap<(String, Architecture, u32, u32, P2p), usize> = BTreeMap::new();
     let mut links: BTreeMap<(String, &str), BTreeSet<String>> = BTreeMap::new();
     for cell in &cells {
@@ -58,8 +53,8 @@ pub fn comparable(records: &[Record]) -> Vec<CellSet> {
         let name = if several("on") || several("off") { name(cell, true) } else { short };
         let spec = &cell.spec;
         let key = (name.clone(), spec.architecture.clone(), spec.tp, spec.batch, spec.p2p);
-        // Whatever else differs (a seed) keeps cells apart too, though their names agree: the second cell
-        // of a place is in the second set of that name.
+        // cells that differ otherwise (in a seed) share a name but not a set: the second goes to the second set of that
+        // name
         let seen = alike.entry(key).or_default();
         let of_name = named.entry(name.clone()).or_default();
         match of_name.get(*seen) {
@@ -74,7 +69,7 @@ pub fn comparable(records: &[Record]) -> Vec<CellSet> {
     sets
 }
 
-/// Whether there are several sets and they have all but the model in common.
+/// True if there are several sets that differ only in the model.
 pub fn differ_in_model(sets: &[CellSet]) -> bool {
     let rest = |set: &CellSet| {
         let model = set.cells.first().map_or("", |cell| cell.spec.model.as_str());
@@ -85,7 +80,6 @@ pub fn differ_in_model(sets: &[CellSet]) -> bool {
     sets.len() > 1 && rests.len() == 1 && names.len() == sets.len()
 }
 
-/// All that cells of a set have in common, in words.
 fn name(record: &Record, with_link: bool) -> String {
     let spec = &record.spec;
     let mut name = super::pareto::group(record);

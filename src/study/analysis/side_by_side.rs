@@ -1,55 +1,46 @@
-//! Two runs beside one another: what was asked of them differently, their numbers, the ratio of their
-//! throughputs, and what speaks against comparing them.
+//! Comparison of two runs: differing options, measures, the ratio of their throughputs, and warnings.
 
 use super::compare::{Pair, PooledCell, parts};
 use base::error::{Error, Result};
 use table::{CellRuns, MEASURES, Measure, Provenance, Record, host, recorder};
 
-/// Two runs beside one another: what differs, their numbers, the ratio.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SideBySide {
-    /// The ids of the runs: the baseline, the other.
+    /// Run ids: baseline, other.
     pub runs: [String; 2],
-    /// Where their numbers come from.
     pub provenance: [Provenance; 2],
-    /// What was asked differently: the field and both values.
+    /// Options that differ: name and both values.
     pub differences: Vec<(&'static str, String, String)>,
-    /// How many fields of the spec are alike.
     pub alike: usize,
-    /// Numbers that both runs have, with their ratio.
     pub measures: Vec<Both>,
-    /// Tokens/s of the other over the baseline's, over all stored rounds of both cells; `None` where
-    /// one has no numbers.
+    /// Ratio of tokens/s to the baseline's, over all stored rounds of both cells; `None` if one has no metrics.
     pub speedup: Option<f64>,
-    /// Its bootstrap interval; null with fewer than 6 samples, or where one is simulated.
+    /// Bootstrap interval of the ratio; `None` with fewer than 6 samples or if one is simulated.
     pub speedup_ci95: Option<[f64; 2]>,
-    /// The interval excludes 1; between simulations: the ratio is not 1.
+    /// True if the interval excludes 1; between simulations: if the ratio is not 1.
     pub differs: bool,
-    /// Rounds that both cells have, by which samples are paired.
+    /// Number of rounds that both cells have, used to pair samples.
     pub shared_rounds: usize,
-    /// What speaks against comparing the two, a sentence each.
+    /// Reasons not to compare the two, one sentence each.
     pub warnings: Vec<String>,
 }
 
-/// A measure of both runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Both {
-    /// Which measure the values are of; it has the unit, and says which direction is better.
     pub measure: &'static Measure,
-    /// The baseline's value and the other's.
+    /// Values: baseline, other.
     pub values: [Option<f64>; 2],
 }
 
 impl Both {
-    /// The other run's value over the baseline's; `None` where one has none, or the baseline's is 0.
+    /// Ratio to the baseline; `None` if a value is missing or the baseline is 0.
     pub fn ratio(&self) -> Option<f64> {
         let [a, b] = self.values;
         Some(b? / a?).filter(|ratio| ratio.is_finite())
     }
 }
 
-/// Puts two of these records beside one another, given by their places. Fails where there is no record at one of the
-/// places, because its run was deleted meanwhile.
+/// Compares the records at these indices. Returns an error if an index has no record, because the run was deleted.
 pub fn side_by_side(records: &[Record], baseline: usize, other: usize) -> Result<SideBySide> {
     let (Some(a), Some(b)) = (records.get(baseline), records.get(other)) else {
         return Err(Error::failed("these runs are no longer stored"));
@@ -85,7 +76,7 @@ pub fn side_by_side(records: &[Record], baseline: usize, other: usize) -> Result
     })
 }
 
-/// The measures that either of them has; none where one's times say nothing.
+/// Measures that either run has; none if the timings of one are not evidence.
 fn measures(a: &Record, b: &Record) -> Vec<Both> {
     if ![a, b].iter().all(|record| record.provenance.is_evidence()) {
         return Vec::new();

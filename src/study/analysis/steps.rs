@@ -1,4 +1,4 @@
-//! Overlap step by step.
+//! Overlap per step.
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -11,56 +11,51 @@ use trace::import::{StepName, step_name};
 use trace::overlap::{Lanes, Nanoseconds, Run, Runs, Selection, StepKey, us};
 use trace::{NO_STEP, Trace};
 
-/// A prefill or a decode step of one sample.
+/// Prefill or decode step of one sample.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct StepSummary {
-    /// Which timed generation of the run, from 0.
+    /// Timed generation of the run, from 0.
     pub sample: u32,
-    /// Whether it is a prefill or a decode step.
     pub phase: Phase,
-    /// Decode step from 0; 0 in prefill. Of an imported trace: the step's number in the profile, or its place among
-    /// the iterations of a serving engine, which have no numbers. Work that belongs to no step is in no row.
+    /// Decode step from 0; 0 in prefill. In imported traces: the step's number in the profile, or its index among the
+    /// unnumbered iterations of a serving engine. Work outside of steps has no row.
     pub step: u32,
     /// Name of the step's range in an imported trace.
     pub name: Option<String>,
-    /// Requests in the step, where its name says so.
+    /// Requests in the step, if its name contains the number.
     pub batch: Option<u32>,
-    /// How many ranks took part in the step.
     pub ranks: u32,
     /// First start on any rank (ns since the trace's first start).
     pub start_ns: i64,
     /// Last end on any rank (ns since the trace's first start).
     pub end_ns: i64,
-    /// From the first start to the last end (us).
     pub duration_us: f64,
-    /// Comm lane busy (us, averaged over ranks).
+    /// Busy time of the comm lane (us, averaged over ranks).
     pub comm_us: f64,
-    /// Comm busy, compute not (us, averaged over ranks).
+    /// Exposed communication: comm busy, compute idle (us, averaged over ranks).
     pub exposed_us: f64,
-    /// Compute lane busy (us, averaged over ranks).
+    /// Busy time of the compute lane (us, averaged over ranks).
     pub compute_us: f64,
-    /// No lane busy between the rank's first start and last end (us, averaged over ranks).
+    /// Time with no lane busy between the rank's first start and last end (us, averaged over ranks).
     pub idle_us: f64,
     /// 100 x (1 - exposed / comm); null without communication.
     pub overlap_pct: Option<f64>,
 }
 
-/// Every step of a trace, in order of sample, phase and step. Averages are over the ranks that took
-/// part in the step.
+/// Steps of a trace, in order of sample, phase and step. Averages cover the ranks that took part in the step.
 pub fn steps(trace: &Trace) -> Vec<StepSummary> {
     of_runs(&Runs::new(trace, &Selection::default()), &clocks(trace))
 }
 
-/// Every step of which something is selected, on one clock of all ranks.
+/// Steps with selected spans, on one clock for all ranks.
 pub(super) fn of_runs(runs: &Runs, clocks: &Clocks) -> Vec<StepSummary> {
     let names = StepNames::of(runs.trace);
     let steps = runs.by_step().into_par_iter().filter(|(key, _)| key.step != NO_STEP);
     steps.filter_map(|(key, of_step)| summary(runs, clocks, key, &of_step, names.as_ref())).collect()
 }
 
-/// Names of steps among the ranges of an imported trace.
 struct StepNames {
-    /// By name of range.
+    /// Parsed name of each range name; `None` if it does not name a step.
     names: Vec<Option<StepName>>,
     outer: Vec<u32>,
 }
@@ -71,9 +66,9 @@ impl StepNames {
         names.iter().any(Option::is_some).then(|| Self { names, outer: outer(&trace.ranges) })
     }
 
-    /// The name and batch of a step, from the ranges around the launches of its first spans.
+    /// Name and batch of a step, from the ranges around the launches of its first spans.
     fn find(&self, trace: &Trace, step: u32, of_step: &[&Run]) -> (Option<String>, Option<u32>) {
-        /// Spans that are looked at: the first ones may be launched by a thread without steps.
+        /// Number of spans to check: the first may be launched by a thread without steps.
         const SPANS: usize = 256;
         let spans = of_step.iter().flat_map(|run| &trace.spans[run.at.clone()]).take(SPANS);
         for span in spans {

@@ -1,8 +1,8 @@
-//! Stragglers: which rank arrived last at each collective, and what that cost the others.
+//! Stragglers: the rank that arrived last at each collective, and the waiting it caused.
 //!
-//! A rank arrives when its span of the collective starts. Which spans belong to one collective says
-//! [`super::matched`]; how the clocks of several files are tied together, [`super::clocks`]. Nobody is last where two arrive
-//! last at once.
+//! A rank arrives when its span of the collective starts. [`super::matched`] finds the spans of a collective,
+//! [`super::clocks`] aligns the clocks of several files. If two ranks arrive last at the same time, neither counts as
+//! last.
 
 use serde::Serialize;
 
@@ -12,89 +12,77 @@ use base::statistics::median;
 use trace::Span;
 use trace::overlap::{Runs, us};
 
-/// A collective at which the ranks did not arrive together.
+/// Collective at which one rank arrived after all others.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Arrival {
-    /// Which timed generation of the run, from 0.
+    /// Timed generation of the run, from 0.
     pub sample: u32,
-    /// The decode step in which it happened, from 0.
     pub step: u32,
-    /// The operation, as the last rank calls it.
+    /// Operation, as named on the last rank.
     pub name: String,
-    /// How many of its kind came before it in the step.
+    /// Number of earlier collectives of its kind in the step.
     pub nth: u32,
-    /// The rank that arrived last.
     pub last: u32,
-    /// When it did (ns since the trace's first start).
+    /// Last arrival (ns since the trace's first start).
     pub at_ns: i64,
-    /// How long after the rank before it (ns).
+    /// Delay after the previous arrival (ns).
     pub late_ns: i64,
-    /// How long all other ranks waited for it, summed (ns).
+    /// Waiting time of all other ranks, summed (ns).
     pub waited_ns: i64,
 }
 
-/// How a rank behaved at collectives.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct RankArrivals {
-    /// The rank that arrived, from 0.
     pub rank: u32,
-    /// Collectives at which it alone arrived last.
+    /// Collectives at which the rank alone arrived last.
     pub times_last: u64,
     /// Share of all matched collectives, 0 to 1.
     pub share: f64,
-    /// How long after the rank before it, where it was last: the median (us).
+    /// Median delay after the previous arrival when the rank was last (us).
     pub late_median_us: f64,
-    /// How long after the rank before it, where it was last: the longest (us).
+    /// Longest delay after the previous arrival when the rank was last (us).
     pub late_max_us: f64,
-    /// How long others waited for it, summed over ranks and collectives (us).
+    /// Waiting time caused in other ranks, summed over ranks and collectives (us).
     pub caused_us: f64,
-    /// How long it waited for the last, summed (us).
+    /// Time that the rank waited for the last arrival, summed (us).
     pub waited_us: f64,
 }
 
-/// Who arrived last, at all collectives of a selection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Stragglers {
     /// Collectives found on all recorded ranks of their process group.
     pub matched: u64,
-    /// Spans of collectives that could not be matched with those of other ranks.
+    /// Spans of collectives that could not be matched across ranks.
     pub unmatched: u64,
-    /// How each rank behaved, ascending by rank.
     pub ranks: Vec<RankArrivals>,
-    /// The collectives that ranks waited longest at, the worst first.
     pub worst: Vec<Arrival>,
-    /// How far the ends of collectives are apart once the ranks' clocks are tied together: the 90th percentile (us); null where
-    /// one clock timed all ranks.
+    /// 90th percentile of the distance between the ends of a collective after clock alignment (us); null if one clock
+    /// timed all ranks.
     pub clocks_apart_us: Option<f64>,
-    /// What to keep in mind about these numbers.
     pub note: Option<String>,
 }
 
-/// Said where ranks come from files of their own.
 const CLOCKS: &str = "ranks were recorded by separate profilers, whose clocks are tied together by the ends of the \
                       collectives";
 
-/// Said where ranks of a process group were not recorded.
 const PARTIAL: &str =
     "there are ranks that were not recorded: one of these may have arrived later than those here";
 
-/// How many of the worst are listed.
 const WORST: usize = 10;
 
-/// Sums of some steps.
 #[derive(Default)]
 struct Sums {
     matched: u64,
     unmatched: u64,
     is_partial: bool,
-    /// Lateness of each time a rank was last (ns).
+    /// Delays of each rank when it was last (ns).
     late: Vec<Vec<i64>>,
     caused: Vec<i64>,
     waited: Vec<i64>,
     worst: Vec<(i64, Arrival)>,
 }
 
-/// The stragglers of all collectives; `None` where there is one rank, or no collective on two of them.
+/// Stragglers of all collectives; `None` with one rank or without matched collectives.
 pub(super) fn stragglers(runs: &Runs, matching: &Matching, clocks: &Clocks) -> Option<Stragglers> {
     if runs.ranks.len() < 2 {
         return None;

@@ -1,5 +1,5 @@
-//! Trainings beside each other: curves of architectures over steps, means over seeds with intervals, and how far each is
-//! from the first one.
+//! Comparison of training runs: loss curves per architecture, means over seeds with intervals, and the difference from
+//! a baseline architecture.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -9,64 +9,54 @@ use base::statistics::{interval_of_few, mean};
 use plan::Architecture;
 use table::{Curve, TrainingSpec};
 
-/// What the held-out text lost at one step: over seeds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CurvePoint {
-    /// Steps that were done.
     pub step: u32,
-    /// The mean over seeds, in nats a token.
+    /// Mean over seeds, in nats per token.
     pub nll: f64,
-    /// The 95 % interval of that mean; `None` of one seed.
+    /// 95 % interval of the mean; `None` with one seed.
     pub nll_ci95: Option<[f64; 2]>,
 }
 
-/// Trainings of one architecture that differ in their seeds alone.
+/// Training runs of one architecture that differ only in their seeds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ArchitectureCurve {
-    /// The architecture.
     pub architecture: Architecture,
-    /// How many seeds the means are over.
     pub seeds: usize,
-    /// What the held-out text lost, by steps that all seeds have come to.
+    /// Held-out loss, at steps that all seeds have reached.
     pub held_out: Vec<CurvePoint>,
-    /// What each step's windows lost: means over seeds and over stretches of steps, by the stretch's last step.
+    /// Training loss: last step of each stretch, and the mean over seeds and the stretch's steps.
     pub loss: Vec<(u32, f64)>,
 }
 
-/// Trainings that are alike but for architecture and seed.
+/// Training runs that differ only in architecture and seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainingSet {
-    /// What they have in common.
     pub spec: TrainingSpec,
-    /// Whether they are miniatures.
     pub miniature: bool,
-    /// What they were measured on.
     pub machine: String,
-    /// A curve an architecture, in the order in which they began.
+    /// One curve per architecture, `standard` first, then by start time.
     pub curves: Vec<ArchitectureCurve>,
 }
 
-/// How far the held-out text's loss after training is from the first architecture's, by seeds.
+/// Difference of the held-out loss after training from the baseline architecture's, paired by seed.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ComparedTrainings {
-    /// The architecture.
     #[schemars(with = "String")]
     pub architecture: Architecture,
-    /// The one that it is compared with.
     #[schemars(with = "String")]
     pub baseline: Architecture,
-    /// The mean of the differences in negative log-likelihood, in nats a token, seed by seed.
+    /// Mean difference in negative log-likelihood over seeds (nats per token).
     pub nll: f64,
-    /// The 95 % interval of that mean, by Student's t; null of one seed.
+    /// 95 % interval of that mean, by Student's t; null with one seed.
     pub nll_ci95: Option<[f64; 2]>,
-    /// How many seeds both have.
+    /// Number of seeds that both have.
     pub seeds: usize,
 }
 
-/// Stretches that a curve of losses is cut into.
 const STRETCHES: u32 = 60;
 
-/// Sorts trainings into sets that can be compared, the set with the newest first.
+/// Groups training runs into comparable sets, the newest run's set first.
 pub fn training_sets(all: &[Curve]) -> Vec<TrainingSet> {
     let mut sets: Vec<(TrainingSpec, Vec<&Curve>)> = Vec::new();
     for one in all.iter().filter(|one| !one.curve.is_empty()) {
@@ -79,11 +69,11 @@ pub fn training_sets(all: &[Curve]) -> Vec<TrainingSet> {
     sets.into_iter().map(|(spec, members)| set(spec, members)).collect()
 }
 
-/// The one set of these trainings.
+/// Set of these training runs.
 ///
 /// # Errors
 ///
-/// An input error where there are several, with what sets them apart, and where there are no steps.
+/// Returns an input error if they form several sets, with the differences, or if none has a step.
 pub fn one_training_set(all: &[Curve]) -> Result<TrainingSet> {
     let mut sets = training_sets(all);
     match &sets[..] {
@@ -111,7 +101,7 @@ fn set(spec: TrainingSpec, mut members: Vec<&Curve>) -> TrainingSet {
             architectures.push(one.training.spec.architecture.clone());
         }
     }
-    // what others are compared with comes first
+    // the baseline comes first
     architectures.sort_by_key(|architecture| *architecture != Architecture::Standard);
     let curves = architectures.into_iter().map(|architecture| {
         let own = members.iter().filter(|one| one.training.spec.architecture == architecture);
@@ -153,7 +143,7 @@ fn curve(architecture: &Architecture, seeds: &[&Curve]) -> ArchitectureCurve {
     }
 }
 
-/// How far each architecture's loss on the held-out text is from the first one's after training. Pairs are by seed.
+/// Differences in held-out loss after training between each architecture and the first one, paired by seed.
 pub fn compared_trainings(all: &[Curve]) -> Vec<ComparedTrainings> {
     let Some(first) = all.first() else { return Vec::new() };
     let baseline = &first.training.spec.architecture;
@@ -188,7 +178,6 @@ pub fn compared_trainings(all: &[Curve]) -> Vec<ComparedTrainings> {
 }
 
 impl ComparedTrainings {
-    /// It in a sentence.
     pub fn told(&self) -> String {
         let Self { architecture, baseline, nll, nll_ci95, seeds } = self;
         let rest = match nll_ci95 {

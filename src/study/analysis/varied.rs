@@ -1,5 +1,5 @@
-//! What cells differ in, and what they have in common, in words: a table whose rows look alike says
-//! nothing, and what all rows share needs to be said once.
+//! Settings in which cells differ, and those they share, as text: tables show differences per row and shared settings
+//! once.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,20 +7,20 @@ use super::compare::Axis;
 use table::options::{self, OPTIONS, OptionEntry};
 use table::{P2p, Record, Spec, VARIANTS};
 
-/// What is said of all cells in any case; other options where they are not at their defaults.
+/// Options named for all cells; others only if they are not at their defaults.
 const ALWAYS: [&str; 6] = ["model", "dtype", "tp", "batch", "prompt_tokens", "output_tokens"];
 
-/// What says how often something was timed, and not what was.
+/// Options that count repetitions and do not change the workload.
 const COUNTS: [&str; 2] = ["samples", "warmup"];
 
-/// What an experiment sets once for each model.
+/// Options that an experiment sets once per model.
 const WORKLOAD: [&str; 3] = ["dtype", "prompt_tokens", "output_tokens"];
 
 fn joined(words: impl Iterator<Item = String>) -> String {
     words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether the first link met of each setting of P2P is that of all cells with it.
+/// True if each P2P setting has a single link.
 fn link_follows<'a>(specs: impl Iterator<Item = &'a Spec> + Clone) -> bool {
     let link_of = |p2p| specs.clone().find(|spec| spec.p2p == p2p).map(|spec| spec.link);
     let [on, off] = [P2p::On, P2p::Off].map(link_of);
@@ -28,21 +28,21 @@ fn link_follows<'a>(specs: impl Iterator<Item = &'a Spec> + Clone) -> bool {
     on.is_some() && off.is_some() && specs.clone().all(own)
 }
 
-/// The axes in which cells differ, in the order of the table of options, variables and profile values last.
+/// Axes in which cells differ: options in table order, then variables and profile values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Varied {
     axes: Vec<Axis>,
-    /// The links of the cells follow from P2P alone: P2P says it all.
+    /// True if P2P determines the link, which then need not be named.
     link_follows: bool,
 }
 
 impl Varied {
-    /// What these cells differ in. Costs a look at every option of every cell.
+    /// Axes in which these cells differ. Checks every option of every cell.
     pub fn of<'a>(specs: impl Iterator<Item = &'a Spec> + Clone) -> Self {
         Self::in_options(specs, OPTIONS)
     }
 
-    /// What these cells differ in, of these options, variables and profile values; others are not looked at.
+    /// Axes in which these cells differ, among these options plus all variables and profile values.
     fn in_options<'a>(
         specs: impl Iterator<Item = &'a Spec> + Clone,
         among: impl IntoIterator<Item = &'static OptionEntry>,
@@ -65,7 +65,7 @@ impl Varied {
         Self { axes, link_follows }
     }
 
-    /// What of it varies among some of these cells. Looks at no option that does not vary among all.
+    /// Axes that vary among some of these cells. Only checks axes that vary among all.
     pub fn among<'a>(&self, specs: impl Iterator<Item = &'a Spec> + Clone) -> Self {
         let Some(first) = specs.clone().next() else { return Self::default() };
         let varies = |axis: &&Axis| match axis {
@@ -81,13 +81,12 @@ impl Varied {
         Self { axes, link_follows }
     }
 
-    /// What varies but for one axis, which is said elsewhere (as a column, say). Without P2P the links that follow
-    /// from it go too.
+    /// Axes without one that is shown elsewhere (as a column, say). Without P2P, links that follow from it go too.
     pub fn without(&self, axis: &Axis) -> Self {
         let mut other = self.clone();
         other.axes.retain(|varied| varied != axis);
         if *axis == Axis::ARCHITECTURE {
-            // its values name them
+            // the architecture's values name them
             other.axes.retain(|varied| !VARIANTS.iter().any(|name| *varied == Axis::Option(name)));
         }
         if *axis == Axis::P2P && self.link_follows {
@@ -96,8 +95,8 @@ impl Varied {
         other
     }
 
-    /// What varies, for a narrow column: the model last, which many rows share, and without what of its workload
-    /// follows from it among these cells.
+    /// Axes for a narrow column: the model last, since many rows share it, and without workload options that the model
+    /// determines among these cells.
     pub fn model_last<'a>(&self, specs: impl Iterator<Item = &'a Spec> + Clone) -> Self {
         const MODEL: Axis = Axis::Option("model");
         let mut other = self.clone();
@@ -117,32 +116,31 @@ impl Varied {
         other
     }
 
-    /// Whether the cells differ in nothing.
     pub fn is_empty(&self) -> bool {
         self.axes.is_empty()
     }
 
-    /// The axes, those that only follow from others left out.
+    /// Axes, without those that follow from others.
     pub fn axes(&self) -> impl Iterator<Item = &Axis> {
         let named = self.axes.contains(&Axis::ARCHITECTURE);
         let of_variant = |axis: &Axis| VARIANTS.iter().any(|name| *axis == Axis::Option(name));
         self.axes.iter().filter(move |axis| {
-            // what sets a cell apart from a plain one of its architecture is said with the architecture
+            // the architecture's label includes the variant
             !(self.link_follows && **axis == Axis::Option("link") || named && of_variant(axis))
         })
     }
 
-    /// A cell by what varies: `tp8 p2p-off link.alpha_us=20`; empty where nothing does.
+    /// Label of a cell: `tp8 p2p-off link.alpha_us=20`; empty if nothing varies.
     pub fn words(&self, spec: &Spec) -> String {
         joined(self.axes().map(|axis| axis.label(spec)))
     }
 
-    /// Cells by what varies, what varies among them with all its values: `tp8 link.alpha_us=5,20,50`.
+    /// Label of several cells, with all values: `tp8 link.alpha_us=5,20,50`.
     pub fn words_of<'a>(&self, specs: impl Iterator<Item = &'a Spec> + Clone) -> String {
         joined(self.axes().map(|axis| {
             let mut labels: Vec<String> = Vec::new();
             for label in specs.clone().map(|spec| axis.label(spec)).filter(|label| !label.is_empty()) {
-                // the name of a variable stands before its first value alone
+                // name a variable only before its first value
                 let name = labels.first().and_then(|first| Some(first.split_once('=')?.0.to_owned()));
                 let value = name.and_then(|name| label.strip_prefix(&name)?.strip_prefix('='));
                 let label = value.filter(|_| labels.first() != Some(&label)).unwrap_or(&label);
@@ -154,7 +152,7 @@ impl Varied {
         }))
     }
 
-    /// What all cells have in common with this one of them: `tiny f32 tp2 b1 ...`.
+    /// Settings that this cell shares with all others: `tiny f32 tp2 b1 ...`.
     pub fn common(&self, spec: &Spec) -> String {
         let telling = OPTIONS.iter().filter(|option| {
             let heeded_by = option.about.heeded_by;
@@ -170,8 +168,8 @@ impl Varied {
     }
 }
 
-/// What sets each run apart from the others of its experiment, but for the options of these names, which
-/// stand beside it: `link.alpha_us=20`; empty where nothing does.
+/// Label that separates each run from others of its experiment, without the options in `but`, which have their own
+/// columns: `link.alpha_us=20`; empty if nothing differs.
 pub fn settings(records: &[Record], but: &[&str]) -> Vec<String> {
     let mut experiments: HashMap<Option<&str>, Vec<usize>> = HashMap::new();
     for (at, record) in records.iter().enumerate() {
@@ -179,8 +177,8 @@ pub fn settings(records: &[Record], but: &[&str]) -> Vec<String> {
     }
     let mut settings = vec![String::new(); records.len()];
     for (experiment, runs) in experiments {
-        // runs of no experiment were never meant to differ in what they are of; but what changes what a name stands for,
-        // as another all-reduce does, is told of them too
+        // runs without an experiment are unrelated, so they only show settings that change what an architecture's name
+        // means, such as another all-reduce
         let changes = |name: &str| name == "collective" || VARIANTS.contains(&name);
         let asked = OPTIONS.iter().filter(|option| {
             (experiment.is_some() || changes(option.name)) && !but.contains(&option.name)
@@ -194,7 +192,7 @@ pub fn settings(records: &[Record], but: &[&str]) -> Vec<String> {
 }
 
 impl Axis {
-    /// A cell's value on the axis as labels have it: `tp8`, `p2p-off`, `link.alpha_us=20`.
+    /// Value of a cell on the axis as in labels: `tp8`, `p2p-off`, `link.alpha_us=20`.
     pub fn label(&self, spec: &Spec) -> String {
         match self {
             Self::Option("architecture") => spec.architecture_label(),

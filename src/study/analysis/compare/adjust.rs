@@ -1,37 +1,36 @@
-//! Many comparisons: the Benjamini-Hochberg adjustment.
+//! Benjamini-Hochberg adjustment for many comparisons.
 //!
-//! Of a hundred ratios that are all 1, some five have a 95% interval that excludes 1. The adjustment
-//! bounds the share of such among those called different (the false discovery rate); it holds for
-//! comparisons that are independent or positively dependent, as those are that share a baseline. Holm's,
-//! which bounds the chance of a single one, asks for p-values of 0.05 / comparisons, finer than a
-//! bootstrap of 2,000 resamples gives from 50 comparisons on.
+//! Of a hundred ratios that are all 1, about five have a 95% interval that excludes 1. The adjustment bounds the share
+//! of false positives among the reported differences (the false discovery rate). It holds for comparisons that are
+//! independent or positively dependent, as with a shared baseline. Holm's method, which bounds the chance of a single
+//! false positive, needs p-values of 0.05 / comparisons: finer than a bootstrap of 2,000 resamples can give for 50 or
+//! more comparisons.
 
 use serde::Serialize;
 
-/// Below this adjusted p-value a difference is called one.
+/// Significance level: a difference is reported if its adjusted p-value is at most this.
 pub const LEVEL: f64 = 0.05;
 
-/// What remains of the differences when their number is taken into account.
+/// Number of significant differences after adjustment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Adjusted {
-    /// The name of the adjustment, `Benjamini-Hochberg`, for output.
     pub method: &'static str,
-    /// The share of false ones among those called different (the expectation is at most this).
+    /// Bound on the expected share of false positives among the reported differences.
     pub false_discovery_rate: f64,
-    /// Ratios that have a p-value: measured, with samples enough.
+    /// Ratios with a p-value: measured, with enough samples.
     pub tested: usize,
-    /// How many adjusted p-values are at most the rate.
+    /// Adjusted p-values at or below the rate.
     pub differ: usize,
 }
 
-/// Adjusted p-values, in the order of `p`: the least false discovery rate at which each would still
-/// be called a difference.
+/// Adjusted p-values in the order of `p`: the smallest false discovery rate at which each difference would still be
+/// reported.
 pub fn benjamini_hochberg(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|a, b| p[*b].total_cmp(&p[*a]));
     let mut adjusted = vec![1.0; p.len()];
     let mut least = 1.0f64;
-    // from the greatest down: rank is its place among the ascending ones
+    // from the largest down; rank counts in ascending order
     for (above, index) in order.into_iter().enumerate() {
         let rank = p.len() - above;
         least = least.min(p[index] * p.len() as f64 / rank as f64);

@@ -1,5 +1,5 @@
-//! What cells may be compared by: a field of the spec, a variable of the run's process, or a value
-//! of the hardware profile that a cell sets.
+//! Axes of comparison: an option of the cell, an environment variable of the run, or an override of the hardware
+//! profile.
 
 use std::fmt;
 
@@ -8,38 +8,34 @@ use base::text::same_name;
 use table::Spec;
 use table::options::{self, OPTIONS};
 
-/// The value of a variable that a cell does not set.
+/// Value shown for a variable that a cell does not set.
 pub const UNSET: &str = "unset";
 
-/// An axis of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Axis {
-    /// An option of a cell, by its name in files.
+    /// Option of a cell, by its name in files.
     Option(&'static str),
-    /// A variable of the run's process: `NCCL_ALGO`.
+    /// Environment variable of the run: `NCCL_ALGO`.
     Env(String),
-    /// A profile value: `link.alpha_us`.
+    /// Override of a profile value: `link.alpha_us`.
     Set(String),
 }
 
 impl Axis {
-    /// Cells that differ in their architecture.
     pub const ARCHITECTURE: Self = Self::Option("architecture");
-    /// Cells that differ in their P2P setting.
     pub const P2P: Self = Self::Option("p2p");
-    /// Cells that differ in their number of ranks.
     pub const TP: Self = Self::Option("tp");
 
-    /// The axis of this name: an option, a variable in capitals (`NCCL_ALGO`, or any after `env:`), or a
-    /// dotted profile value (`link.alpha_us`, or any after `set:`). Fails for a name that is none of these,
-    /// with the nearest option.
+    /// Parses the name of an axis: an option, a variable in capitals (`NCCL_ALGO`, or any name after `env:`), or a
+    /// dotted profile value (`link.alpha_us`, or any name after `set:`). Returns an error with the nearest option for
+    /// other names.
     pub fn parse(name: &str) -> Result<Self> {
         if let Some(option) = OPTIONS.iter().find(|option| same_name(option.name, name)) {
             return Ok(Self::Option(option.name));
         }
         let named = |key: &str| (!key.is_empty()).then(|| key.to_owned());
         let capitals = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
-        // filters and experiment files write a point
+        // filters and experiment files use a dot
         let prefixed = |with: [&str; 2]| with.iter().find_map(|prefix| name.strip_prefix(prefix));
         let env = match prefixed(["env:", "env."]) {
             None if name.chars().all(capitals) => named(name),
@@ -59,7 +55,7 @@ impl Axis {
         }
     }
 
-    /// A cell's value on the axis, as a user writes it.
+    /// Value of a cell on the axis, as users write it.
     pub fn value(&self, spec: &Spec) -> String {
         let of = |map: &std::collections::BTreeMap<String, String>, key: &str| {
             map.get(key).cloned().unwrap_or_else(|| UNSET.into())
@@ -72,8 +68,7 @@ impl Axis {
         }
     }
 
-    /// What is compared with, where the user does not say: `standard`, P2P on, the variable unset;
-    /// `None` where the first value met is as good as any.
+    /// Default baseline: `standard`, P2P on, or the variable unset; `None` if any value will do.
     pub fn natural_baseline(&self) -> Option<&'static str> {
         match self {
             Self::Option(name) => options::option(name).and_then(|option| option.about.baseline),
@@ -81,13 +76,13 @@ impl Axis {
         }
     }
 
-    /// Whether cells without the natural baseline cannot be compared at all: against anything else
-    /// than `standard`, or P2P on, a ratio would mean something else.
+    /// True if cells cannot be compared without the default baseline: relative to anything but `standard` or P2P on,
+    /// the ratio would mean something else.
     pub fn needs_baseline(&self) -> bool {
         matches!(self, Self::Option(_)) && self.natural_baseline().is_some()
     }
 
-    /// The name of the axis among the fields that cells are matched by (see `matching::fields`).
+    /// Name of the axis among the fields that cells are matched by (see `matching::fields`).
     pub(crate) fn key(&self) -> String {
         match self {
             Self::Option(name) => (*name).to_owned(),
@@ -101,7 +96,7 @@ impl fmt::Display for Axis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Option(name) => f.write_str(name),
-            // what would not be understood again without its prefix keeps it
+            // keep the prefix if the bare name would parse differently
             Self::Env(key) if Self::parse(key).is_ok_and(|axis| axis == *self) => f.write_str(key),
             Self::Env(key) => write!(f, "env:{key}"),
             Self::Set(key) if Self::parse(key).is_ok_and(|axis| axis == *self) => f.write_str(key),

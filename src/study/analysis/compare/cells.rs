@@ -1,4 +1,4 @@
-//! Cells that are ready to be compared, and their comparison along an axis.
+//! Pooled cells and their comparison along an axis.
 
 use std::collections::HashMap;
 
@@ -16,27 +16,25 @@ use base::error::{Error, Result};
 use table::options::OPTIONS;
 use table::{Measure, Record, Scope, Spec, recorder};
 
-/// Cells with numbers, ready to be compared along any axis.
+/// Cells with metrics, ready to be compared along any axis.
 #[derive(Clone, Debug, Default)]
 pub struct Cells(Vec<PooledCell>);
 
 impl Cells {
-    /// The cells of runs as stored; pooled records would have lost which samples belong to which round.
+    /// Groups stored runs into cells. Takes unpooled records: pooling loses which samples belong to which round.
     pub fn of(records: &[Record]) -> Self {
         Self(cells(records))
     }
 
-    /// What was asked of each cell.
     pub fn specs(&self) -> impl Iterator<Item = &Spec> + Clone {
         self.0.iter().map(|cell| &cell.record.spec)
     }
 
-    /// How many samples each cell has.
     pub fn samples(&self) -> impl Iterator<Item = usize> {
         self.0.iter().map(|cell| cell.metrics.samples as usize)
     }
 
-    /// The axes along which these cells differ, with the number of pairs each would give.
+    /// Axes along which the cells differ, with the number of pairs of each.
     pub fn axes(&self) -> Vec<AxisCount> {
         let mut keys: Vec<Axis> = OPTIONS.iter().map(|option| Axis::Option(option.name)).collect();
         let mut named: Vec<Axis> = Vec::new();
@@ -62,10 +60,9 @@ impl Cells {
         keys.par_iter().filter_map(count).collect()
     }
 
-    /// Compares cells that differ only along `axis` (and, for p2p, in the link that p2p chose and in
-    /// NCCL's P2P variables; by hardware and backend, in the machine) with the cell whose value is
-    /// `baseline`; without one, with the natural baseline ([`Axis::natural_baseline`]), else the first
-    /// value met. Errors where no cell has the baseline.
+    /// Compares cells that differ only along `axis` with the cell whose value is `baseline`, or else the default
+    /// ([`Axis::natural_baseline`]), or else the first value found. Along p2p, the link chosen by P2P and NCCL's P2P
+    /// variables may differ too; along hardware and backend, the machine. Returns an error if no cell has the baseline.
     pub fn compare(&self, axis: &Axis, baseline: Option<&str>) -> Result<ComparisonReport> {
         let cells = &self.0;
         let matching = Matching::new(cells, axis, baseline);
@@ -97,8 +94,7 @@ impl Cells {
 }
 
 impl Cells {
-    /// Adds to each pair of a comparison of these cells what both have of a measure. What was found on
-    /// two texts has no ratio.
+    /// Adds a measure to each pair of a comparison of these cells. Quality on two different texts gets no ratio.
     pub fn measure(&self, report: &mut ComparisonReport, measure: &'static Measure) {
         let records: Vec<&Record> = self.0.iter().map(|cell| &cell.record).collect();
         let values = measure.of_all(&records);
@@ -126,12 +122,10 @@ impl Cells {
     }
 }
 
-/// Compares records along an axis by its name; see [`Cells::compare`].
 pub fn compare(records: &[Record], axis: &str) -> Result<ComparisonReport> {
     Cells::of(records).compare(&Axis::parse(axis)?, None)
 }
 
-/// Sets the adjusted p-values of all pairs, and the verdicts that follow.
 fn adjust_all(pairs: &mut [Comparison]) -> Adjusted {
     let tested: Vec<usize> = (0..pairs.len()).filter(|i| pairs[*i].p_value.is_some()).collect();
     let p: Vec<f64> = tested.iter().filter_map(|i| pairs[*i].p_value).collect();
@@ -149,7 +143,6 @@ fn adjust_all(pairs: &mut [Comparison]) -> Adjusted {
 }
 
 impl Pair<'_> {
-    /// What is said of the pair, and what is wrong with it.
     fn comparison(&self, axis: &Axis, label: &Label) -> (Comparison, Vec<Flag>) {
         let (baseline, other) = (&self.baseline.record, &self.other.record);
         let Ratio { speedup, ci95, p, differs, .. } = self.ratio();

@@ -1,5 +1,4 @@
-//! Which runs a comparison is of, where a filter chooses: those that meet it, and those that they are compared
-//! with.
+//! Selection of runs for a comparison: those that match a filter, plus their baselines.
 
 use super::Axis;
 use crate::analysis::RunTable;
@@ -7,9 +6,10 @@ use crate::analysis::filter::{Filter, Term, Test, has_word};
 use base::error::Error;
 use table::Record;
 
-/// The rows of the runs that meet a filter, and of those at the axis' baseline (its natural one where none is given)
-/// that meet all of it but what it says of the axis and of measures: `arch:ladder` keeps what ladder is compared
-/// with, and `tpot<12` a baseline that is slower. In their order, each once; and what is wrong with the filter.
+/// Rows that match a filter, plus rows at the axis' baseline (the default if none is given) that match the filter's
+/// other terms. Terms on the axis and on measures do not apply to baselines: `arch:ladder` keeps the baseline of
+/// ladder, and `tpot<12` keeps a slower one. Rows are in table order without duplicates; errors in the filter come
+/// second.
 pub fn compared_rows(
     filter: &Filter,
     table: &RunTable,
@@ -32,8 +32,8 @@ pub fn compared_rows(
     (rows, wrong)
 }
 
-/// Whether a term is about the axis or a measure, in which the sides of a pair differ. A word is about the axis where
-/// one of the axis' values has it.
+/// True if a term tests the axis or a measure, in which the sides of a pair differ. A word tests the axis if a value of
+/// the axis contains it.
 fn is_of_side(term: &Term, table: &RunTable, axis: &Axis) -> bool {
     let name = match axis {
         Axis::Option(name) => (*name).to_owned(),

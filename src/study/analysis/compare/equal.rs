@@ -1,11 +1,11 @@
-//! Pairs that give the same numbers: what they differ in changed nothing, and a table says so in one row.
+//! Pairs with equal numbers, which a table merges into one row.
 
 use std::collections::HashMap;
 
 use super::{Comparison, ComparisonReport};
 
-/// Everything that a table shows of a pair but its cell: two pairs that are alike in it are told apart by the
-/// cell alone. Numbers count to seven digits, so that the order of a sum is no difference.
+/// Everything a table shows of a pair except its cell. Numbers are compared as `f32` (seven digits), so that the
+/// summation order does not matter.
 type Numbers<'a> = (&'a str, &'a str, &'static str, [Option<u32>; 12]);
 
 fn numbers(pair: &Comparison) -> Numbers<'_> {
@@ -28,8 +28,8 @@ fn numbers(pair: &Comparison) -> Numbers<'_> {
     (&pair.baseline, &pair.value, pair.provenance.as_str(), shown.map(digits))
 }
 
-/// Of each pair of a report the first one that gives the same numbers for the same two values: its index, the
-/// pair's own where there is none before it. Costs a look at each pair.
+/// Index of the first pair with the same numbers and axis values, for each pair of a report; a pair without an earlier
+/// match gets its own index. One pass over the pairs.
 pub fn first_equal(report: &ComparisonReport) -> Vec<usize> {
     let mut first: HashMap<Numbers<'_>, usize> = HashMap::new();
     let pairs = report.pairs.iter().enumerate();

@@ -1,5 +1,4 @@
-//! Why a map over TP and batch has no number in a cell: what the stored runs say of the two cells of the pair that it
-//! lacks, and of what no sweep stores, whether it could run at all.
+//! Reasons for empty cells in a TP-by-batch map, from stored runs, or from feasibility if a sweep stores none.
 
 use std::collections::HashMap;
 
@@ -7,20 +6,19 @@ use super::{Axis, ComparisonReport, HeatMap};
 use run::{Feasibility, Shared, feasibility};
 use table::{Record, Spec, Status};
 
-/// In a word why there is no number, by TP and batch.
+/// One-word reasons for missing numbers, by TP and batch.
 pub type Reasons = HashMap<(u32, u32), &'static str>;
 
-/// The runs that were compared, for finding why maps of their comparison have no number somewhere.
+/// Runs of a comparison, used to explain empty cells of its maps.
 #[derive(Debug)]
 pub struct Gaps<'a> {
     report: &'a ComparisonReport,
-    /// By TP and batch, as they were stored.
     records: HashMap<(u32, u32), Vec<&'a Record>>,
     shared: Shared,
 }
 
 impl<'a> Gaps<'a> {
-    /// Takes the runs that the report compares, oldest first. Costs a look at each.
+    /// Takes the runs of the report, oldest first, and indexes them in one pass.
     pub fn new(report: &'a ComparisonReport, all: &'a [Record]) -> Self {
         let mut records: HashMap<_, Vec<&Record>> = HashMap::new();
         for record in all {
@@ -29,9 +27,8 @@ impl<'a> Gaps<'a> {
         Self { report, records, shared: Shared::default() }
     }
 
-    /// In a word why there is no number, for each TP and batch at which a map of the report has none: `oom`, `failed`
-    /// and the like, `no base` where only the baseline is missing, or `not run`. Costs a look at the runs of those TPs
-    /// and batches, and a plan for each simulated cell of which there is none.
+    /// One-word reason for each empty cell of the map: `oom`, `failed` and so on, `no base` if only the baseline is
+    /// missing, or `not run`. Scans the runs of those TPs and batches, and plans each simulated cell that was not run.
     pub fn of(&self, map: &HeatMap) -> Reasons {
         let Some(pair) = map.slice.members.first().and_then(|at| self.report.pairs.get(*at)) else {
             return Reasons::new();
@@ -41,7 +38,7 @@ impl<'a> Gaps<'a> {
         let absent = all.filter(|(tp, batch)| map.cell(*tp, *batch).is_none());
         let why = |(tp, batch)| {
             let base = &pair.baseline_side.spec;
-            // along an axis of the map the baseline is the same for all cells
+            // along an axis of the map all cells share one baseline
             let base = Spec {
                 tp: if along("tp") { base.tp } else { tp },
                 batch: if along("batch") { base.batch } else { batch },
@@ -59,13 +56,13 @@ impl<'a> Gaps<'a> {
         absent.map(|place| (place, why(place))).collect()
     }
 
-    /// How the cell's newest run ended, or why there can be none; `None` where it might run.
+    /// Status of the cell's newest run, or the reason why it cannot run; `None` if it could run.
     fn status(&self, cell: &Spec) -> Option<Status> {
         let runs = self.records.get(&(cell.tp, cell.batch));
         if let Some(run) = runs.into_iter().flatten().rev().find(|record| record.spec == *cell) {
             return Some(run.status);
         }
-        // what the memory of another machine holds is not known here, but of those that are simulated
+        // memory is known only for simulated machines
         let feasibility = match cell.backend.is_simulated() {
             true => feasibility::of_with(cell, &self.shared).ok()?,
             false => return None,

@@ -1,5 +1,5 @@
-//! A comparison as a map over TP and batch. A map shows one slice: a baseline, a value, and everything
-//! else fixed. Nothing is averaged; whoever wants another slice chooses it.
+//! Comparison as a map over TP and batch. A map shows one slice: one baseline, one value, everything else fixed.
+//! Nothing is averaged; users pick another slice instead.
 
 use std::collections::BTreeSet;
 
@@ -7,77 +7,61 @@ use serde::Serialize;
 
 use super::{Comparison, ComparisonReport, Verdict};
 
-/// What a map holds fixed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct HeatSlice {
-    /// The axis's value of the baseline.
     pub baseline: String,
-    /// The axis's value that is compared; `None` by tp and by batch, where it is one of the map's own.
+    /// Compared value of the axis; `None` for tp and batch, which are the map's own axes.
     pub value: Option<String>,
-    /// What else all cells of the map have in common.
+    /// Other settings shared by all cells of the map.
     pub rest: String,
-    /// How many pairs of the comparison the map shows.
     pub pairs: usize,
-    /// These pairs: their indices in the report, ascending.
+    /// Indices of these pairs in the report, ascending.
     #[serde(skip)]
     pub members: Vec<usize>,
 }
 
-/// A map: rows are TPs, columns batches, each ascending.
+/// Map with one row per TP and one column per batch, both ascending.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct HeatMap {
-    /// The name of the axis by which cells were compared.
     pub by: String,
-    /// What all cells of the map have in common.
     #[serde(flatten)]
     pub slice: HeatSlice,
-    /// The TPs that occur, ascending: the map's rows.
     pub tps: Vec<u32>,
-    /// The batches that occur, ascending: the map's columns.
     pub batches: Vec<u32>,
-    /// The cells of the map that were run.
     pub cells: Vec<HeatCell>,
 }
 
-/// A cell of the map.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct HeatCell {
-    /// The TP of the compared run: its row.
     pub tp: u32,
-    /// The batch of the compared run: its column.
     pub batch: u32,
-    /// Index of its pair in the report.
     pub pair: usize,
-    /// Tokens/s of the compared run over the baseline's; above 1 it is faster.
+    /// Ratio of tokens/s to the baseline's; above 1 is faster.
     pub speedup: f64,
-    /// Whether the ratio is a difference that matters ([`super::Comparison::verdict`]).
+    /// True if the verdict is faster or slower ([`super::Comparison::verdict`]).
     pub differs: bool,
-    /// Exposed communication of the decode phase (%), the baseline's and its own.
+    /// Exposed share of the decode phase (%): baseline, compared.
     pub exposed_pct: [Option<f64>; 2],
-    /// Hidden share, the baseline's and its own.
+    /// Hidden share: baseline, compared.
     pub hidden_share: [Option<f64>; 2],
-    /// Further pairs of this TP and batch that the label cannot tell apart and the map does not show.
+    /// Further pairs of this TP and batch that have the same label and are not shown.
     pub more: usize,
 }
 
-/// Which number of a cell a map shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HeatValue {
-    /// Tokens/s over the baseline's.
+    /// Ratio of tokens/s to the baseline's.
     #[default]
     Speedup,
-    /// Exposed communication in TPOT (%).
     ExposedPct,
-    /// Hidden share of the architecture.
     HiddenShare,
 }
 
 impl HeatValue {
-    /// All values that a map can show, in the order in which a key goes through them.
+    /// All values, in the order in which a key cycles through them.
     pub const ALL: [Self; 3] = [Self::Speedup, Self::ExposedPct, Self::HiddenShare];
 
-    /// What the value is called, with its unit.
     pub fn name(self) -> &'static str {
         match self {
             Self::Speedup => "ratio of tokens/s",
@@ -86,7 +70,6 @@ impl HeatValue {
         }
     }
 
-    /// The number of a cell.
     pub fn of(self, cell: &HeatCell) -> Option<f64> {
         match self {
             Self::Speedup => Some(cell.speedup),
@@ -95,7 +78,6 @@ impl HeatValue {
         }
     }
 
-    /// How many decimals the value is shown with.
     pub fn decimals(self) -> usize {
         match self {
             Self::Speedup | Self::HiddenShare => 2,
@@ -104,7 +86,7 @@ impl HeatValue {
     }
 }
 
-/// The slices of a report, those with most pairs first.
+/// Slices of a report, those with the most pairs first.
 pub fn slices(report: &ComparisonReport) -> Vec<HeatSlice> {
     let mut slices: Vec<HeatSlice> = Vec::new();
     for (at, pair) in report.pairs.iter().enumerate() {
@@ -126,25 +108,23 @@ pub fn slices(report: &ComparisonReport) -> Vec<HeatSlice> {
     slices
 }
 
-/// Whether the axis is one of the map's own.
 fn is_own(by: &str) -> bool {
     matches!(by, "tp" | "batch")
 }
 
 impl HeatSlice {
-    /// Whether a pair belongs to it.
     fn holds(&self, by: &str, pair: &Comparison) -> bool {
         self.baseline == pair.baseline
             && self.rest == pair.rest
             && (is_own(by) || self.value.as_deref() == Some(&pair.value))
     }
 
-    /// For people: what is fixed.
+    /// Display name: the value, the baseline and the fixed settings.
     pub fn name(&self) -> String {
         self.named(&self.rest)
     }
 
-    /// For people: what is compared, and what else is fixed in these words.
+    /// Display name with these words for the fixed settings.
     pub fn named(&self, rest: &str) -> String {
         let name = match &self.value {
             Some(value) => format!("{value} / {}  {rest}", self.baseline),
@@ -155,7 +135,6 @@ impl HeatSlice {
 }
 
 impl HeatMap {
-    /// The map of a slice.
     pub fn new(report: &ComparisonReport, slice: &HeatSlice) -> Self {
         let mut cells: Vec<HeatCell> = Vec::new();
         for &index in &slice.members {
@@ -188,12 +167,11 @@ impl HeatMap {
         }
     }
 
-    /// The cell of a TP and a batch.
     pub fn cell(&self, tp: u32, batch: u32) -> Option<&HeatCell> {
         self.cells.iter().find(|cell| (cell.tp, cell.batch) == (tp, batch))
     }
 
-    /// The least and the greatest of the numbers shown.
+    /// Minimum and maximum of the finite numbers shown.
     pub fn range(&self, value: HeatValue) -> Option<[f64; 2]> {
         let numbers = self.cells.iter().filter_map(|cell| value.of(cell)).filter(|v| v.is_finite());
         numbers.fold(None, |range, v| {

@@ -1,5 +1,4 @@
-//! What matched cells have in common, in words: always what matters most, the rest where cells differ
-//! in it.
+//! Labels of matched cells: the main options always, other options only if cells differ in them.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +7,18 @@ use super::matching::PooledCell;
 use table::Spec;
 use table::options::{OPTIONS, PAIRS};
 
-/// Names what cells have in common.
+/// Builds labels from the settings that cells share.
 #[derive(Debug)]
 pub(in crate::analysis) struct Label {
     axis: Option<Axis>,
     varying: Vec<&'static str>,
 }
 
-/// The options that a label names in any case; others it names where cells differ in them.
+/// Options that every label names; others appear only if cells differ in them.
 const ALWAYS: [&str; 6] = ["architecture", "model", "tp", "batch", "p2p", "backend"];
 
 impl Label {
-    /// For cells that are compared along `axis`, or along none.
+    /// Takes all cells of a comparison along `axis`; `None` if there is no axis.
     pub fn new(cells: &[PooledCell], axis: Option<&Axis>) -> Self {
         let mut varying = Vec::new();
         if let Some((first, rest)) = cells.split_first() {
@@ -36,12 +35,12 @@ impl Label {
         Self { axis: axis.cloned(), varying }
     }
 
-    /// What two cells have in common but the axis; where a link differs, both.
+    /// Label of two matched cells without the axis; if their links differ, it shows both.
     pub fn pair(&self, a: &PooledCell, b: &PooledCell) -> String {
         self.words(a, b, &[])
     }
 
-    /// What two cells have in common but the axis, TP and batch: what a map over these is a slice of.
+    /// Label without the axis, TP and batch: the fixed part of a map.
     pub fn rest(&self, a: &PooledCell, b: &PooledCell) -> String {
         self.words(a, b, &["tp", "batch"])
     }
@@ -49,7 +48,7 @@ impl Label {
     fn words(&self, a: &PooledCell, b: &PooledCell, without: &[&str]) -> String {
         let p2p = self.axis == Some(Axis::P2P);
         let is_axis = |name: &str| matches!(self.axis, Some(Axis::Option(axis)) if axis == name);
-        // Variables that P2P brings with it say no more than P2P does.
+        // Variables set because of P2P repeat what P2P says.
         let brought = p2p && a.record.spec.env != b.record.spec.env;
         let left_out =
             |name: &str| is_axis(name) || without.contains(&name) || (brought && name == "env");
@@ -67,7 +66,7 @@ impl Label {
         words.collect::<Vec<_>>().join(" ")
     }
 
-    /// [`parts`] without the variable, or the profile value, that is the axis.
+    /// [`parts`] without the variable, profile value or file of the axis.
     fn parts(&self, cell: &PooledCell) -> Vec<(&'static str, String)> {
         let mut parts = parts(&cell.record.spec, cell.host.as_deref());
         let spec = &cell.record.spec;
@@ -82,14 +81,14 @@ impl Label {
     }
 }
 
-/// All pairs of a map as `KEY=VALUE`, without one key.
+/// Entries of a map as `KEY=VALUE`, without one key.
 fn list(map: &BTreeMap<String, String>, but: Option<&String>) -> String {
     let kept = map.iter().filter(|(key, _)| Some(*key) != but);
     kept.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-/// What a cell was asked for and the machine that timed it, as names and values in words. The order is
-/// that of labels: all options, the host, variables, profile values, hashes of files.
+/// Settings of a cell and its host, as name and text, in label order: options, host, variables, profile values, file
+/// hashes.
 pub(in crate::analysis) fn parts(spec: &Spec, host: Option<&str>) -> Vec<(&'static str, String)> {
     let mut parts: Vec<(&str, String)> =
         OPTIONS.iter().map(|option| (option.name, option.label(spec))).collect();

@@ -1,11 +1,11 @@
-//! Architectures that beat `upper-bound`: it leaves out the communication of `standard` and nothing else, so that
-//! whoever computes less than `standard` can be faster.
+//! Architectures that beat `upper-bound`. It drops only the communication of `standard`, so architectures that compute
+//! less than `standard` can be faster.
 
 use super::{Comparison, ComparisonReport, LEAST_DIFFERENCE};
 use plan::Architecture;
 use table::{Collective, Spec};
 
-/// The work of `upper-bound` that a cell does without, in words; `None` where it has none less.
+/// Description of the work that a cell saves relative to `upper-bound`; `None` if it saves none.
 pub fn less_work(spec: &Spec) -> Option<&'static str> {
     if spec.architecture.wiring(1).fused_block {
         Some("one norm and one input projection a layer instead of two")
@@ -16,7 +16,6 @@ pub fn less_work(spec: &Spec) -> Option<&'static str> {
     }
 }
 
-/// A cell that is faster than `upper-bound` in the same setting.
 struct Beaten<'a> {
     pair: &'a Comparison,
     limit: &'a Comparison,
@@ -29,8 +28,8 @@ impl Beaten<'_> {
     }
 }
 
-/// A remark on cells that are faster than `upper-bound` in the same setting because they do less work; `setting` names
-/// the setting of a pair.
+/// Remark on cells that beat `upper-bound` in the same setting because they do less work; `setting` names the setting
+/// of a pair.
 pub fn beaten_limit(
     report: &ComparisonReport,
     setting: impl Fn(&Comparison) -> String,
@@ -38,7 +37,7 @@ pub fn beaten_limit(
     let (limits, choices): (Vec<&Comparison>, Vec<&Comparison>) =
         report.pairs.iter().partition(|pair| pair.side.spec.architecture.is_limit());
     let mut beaten: Vec<Beaten<'_>> = Vec::new();
-    // a grid of ten thousand pairs without the limit costs nothing
+    // skip large grids without upper-bound
     for pair in choices.into_iter().filter(|_| !limits.is_empty()) {
         let Some(less) = less_work(&pair.side.spec) else { continue };
         let spec = Spec { architecture: Architecture::UpperBound, ..pair.side.spec.clone() };
@@ -59,7 +58,7 @@ pub fn beaten_limit(
     Some(no_limit(&most.pair.side.spec.architecture_label(), most.less, tpot_ms, &at))
 }
 
-/// The sentence on an architecture that is faster than `upper-bound`, both by their TPOT (ms).
+/// Sentence on an architecture that beats `upper-bound`, with both TPOTs (ms).
 pub fn no_limit(label: &str, less: &str, [tpot_ms, limit_ms]: [f64; 2], at: &str) -> String {
     format!(
         "upper-bound is no limit to {label}, which does less work ({less}): {tpot_ms:.2} ms a token against {limit_ms:.2}{at}."

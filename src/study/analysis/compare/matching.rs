@@ -1,4 +1,4 @@
-//! Cells that have everything but the axis in common, and the baseline among them.
+//! Matching of cells that differ only along the axis, and choice of their baseline.
 
 use std::collections::BTreeMap;
 
@@ -12,30 +12,23 @@ use table::options::option;
 
 use table::{CellRuns, Metrics, Provenance, Record, Sample, VARIANTS, hidden_shares, host};
 
-/// The field of where a cell's numbers come from.
 const PROVENANCE: &str = "provenance";
 
-/// A cell whose runs yielded numbers, with the samples of all its rounds.
+/// Cell with metrics and the samples of all its rounds.
 #[derive(Clone, Debug)]
 pub(in crate::analysis) struct PooledCell {
-    /// The record of the cell, its rounds pooled.
     pub record: Record,
-    /// The numbers of that record, which has some.
     pub metrics: Metrics,
-    /// Samples of each round.
     pub rounds: BTreeMap<u32, Vec<Sample>>,
-    /// The machine it was timed on.
     pub host: Option<String>,
-    /// Its hidden share among the cells it stands with ([`cells`]).
+    /// Hidden share relative to the cells in the same [`cells`] call.
     pub hidden_share: Option<f64>,
-    /// The interval of its hidden share; `None` for simulations, for the two limits, whose share is no
-    /// question, and with few samples.
+    /// Interval of the hidden share; `None` for simulations, for the two limits and with few samples.
     pub hidden_share_ci95: Option<[f64; 2]>,
-    /// Everything cells are matched by, name and value, in the order of names.
+    /// All fields that cells are matched by, sorted by name.
     fields: BTreeMap<String, String>,
 }
 
-/// The cells of these runs that have numbers.
 pub(super) fn cells(records: &[Record]) -> Vec<PooledCell> {
     let runs = CellRuns::group(records);
     let mut cells: Vec<PooledCell> = runs.par_iter().filter_map(PooledCell::new).collect();
@@ -50,7 +43,7 @@ pub(super) fn cells(records: &[Record]) -> Vec<PooledCell> {
     cells
 }
 
-/// Of each cell the interval of its hidden share. Costs three thousand draws a measured cell.
+/// Interval of each cell's hidden share. Costs three thousand draws per measured cell.
 fn hidden_share_intervals(cells: &[PooledCell]) -> Vec<Option<[f64; 2]>> {
     let asked = |cell: &&PooledCell| {
         cell.hidden_share.is_some() && cell.record.provenance != Provenance::Simulated
@@ -76,7 +69,7 @@ impl PooledCell {
         let metrics = record.metrics.clone()?;
         let (host, mut rounds) = (host(&record), runs.rounds());
         if record.provenance == Provenance::Simulated {
-            // only intervals ask for steps, and simulations have none: thousands of cells stay small
+            // only intervals need steps, and simulations have none; dropping them keeps thousands of cells small
             for sample in rounds.values_mut().flatten() {
                 sample.steps_ms = Vec::new();
             }
@@ -93,14 +86,14 @@ impl PooledCell {
         })
     }
 
-    /// Everything but the axis and what the axis brings with it, as a key.
+    /// Key of everything but the axis and the settings that follow from it.
     fn common(&self, axis: &Axis) -> String {
         let key = axis.key();
         let p2p = *axis == Axis::P2P;
         let machine = matches!(axis, Axis::Option("hardware" | "backend"));
-        // where numbers come from follows from these; along anything else runs of two provenances are not compared
+        // link and backend decide the provenance; along other axes, runs of different provenance are not compared
         let provenance = matches!(axis, Axis::Option("link" | "backend"));
-        // only that backend has them
+        // options that only one real backend reads
         let of_one = |name: &str| {
             let heeded_by = option(name).map(|option| option.about.heeded_by);
             *axis == Axis::Option("backend") && matches!(heeded_by, Some([only]) if !only.is_simulated())
@@ -125,7 +118,7 @@ impl PooledCell {
     }
 }
 
-/// The spec, a line a field, each variable and each profile value for itself; and the machine.
+/// Spec as one entry per field, variable and profile value, plus host and provenance.
 fn fields(record: &Record) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
     let spec = serde_json::to_value(&record.spec).unwrap_or_default();
@@ -147,19 +140,17 @@ fn fields(record: &Record) -> BTreeMap<String, String> {
     fields
 }
 
-/// Cells that have everything but the axis in common.
+/// Groups of cells that differ only along the axis.
 #[derive(Debug)]
 pub(in crate::analysis) struct Matching<'a> {
     axis: &'a Axis,
-    /// What the user wants to compare with.
     wanted: Option<&'a str>,
     groups: Vec<Vec<&'a PooledCell>>,
-    /// Values of the axis, the first met first.
     order: Vec<String>,
 }
 
 impl<'a> Matching<'a> {
-    /// Matches cells along an axis; `wanted` is the baseline, where not the natural one.
+    /// Groups cells along an axis; `wanted` overrides the default baseline.
     pub fn new(cells: &'a [PooledCell], axis: &'a Axis, wanted: Option<&'a str>) -> Self {
         let mut index: BTreeMap<String, usize> = BTreeMap::new();
         let (mut groups, mut order): (Vec<Vec<&PooledCell>>, Vec<String>) = Default::default();
@@ -177,17 +168,15 @@ impl<'a> Matching<'a> {
         Self { axis, wanted, groups, order }
     }
 
-    /// The groups of cells that have everything but the axis in common.
     pub fn groups(&self) -> &[Vec<&'a PooledCell>] {
         &self.groups
     }
 
-    /// Values of the axis, the first met first.
     pub fn values(&self) -> &[String] {
         &self.order
     }
 
-    /// The baseline's value among these cells; `None` where none of them is a baseline.
+    /// Baseline value for a group; `None` if none of its cells is a baseline.
     fn baseline(&self, group: &[&PooledCell]) -> Option<String> {
         let has = |wanted: &str| group.iter().any(|cell| self.axis.value(&cell.record.spec) == wanted);
         if let Some(wanted) = self.wanted {
@@ -200,7 +189,6 @@ impl<'a> Matching<'a> {
         }
     }
 
-    /// Every cell that has a baseline, with it.
     pub fn pairs(&self) -> Vec<Pair<'a>> {
         let by_architecture = *self.axis == Axis::ARCHITECTURE;
         let of_group = |group: &Vec<&'a PooledCell>| {
@@ -220,7 +208,7 @@ impl<'a> Matching<'a> {
         self.groups.iter().flat_map(of_group).collect()
     }
 
-    /// What cannot be compared because its baseline was not run.
+    /// Warnings about groups whose baseline was not run.
     pub fn unmatched(&self, label: &Label) -> Vec<Flag> {
         let without = self.groups.iter().filter(|group| self.baseline(group).is_none());
         without
@@ -239,8 +227,8 @@ impl<'a> Matching<'a> {
     }
 }
 
-/// The baselines of a cell: those over the same link if there are any (the link was not chosen by the
-/// axis then), else those of its experiment (whose links belong together), else all.
+/// Baselines of a cell: those with the same link if any (the axis did not choose the link then), else those of the same
+/// experiment (whose links belong together), else all.
 fn baselines_of<'a: 'b, 'b>(
     baselines: &'b [&'a PooledCell],
     other: &'a PooledCell,

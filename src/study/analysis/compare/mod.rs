@@ -1,4 +1,4 @@
-//! Comparison: cells that differ along one axis only, their ratios, and whether those mean anything.
+//! Comparison of cells that differ along one axis: ratios and their significance.
 
 mod adjust;
 mod axis;

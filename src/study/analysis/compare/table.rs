@@ -1,11 +1,10 @@
-//! The pairs of a comparison, and where their differences lie, as tables: one list of columns each, for
-//! people, files and pages.
+//! Tables of pairs and of their differences: one list of columns each, for terminal, files and pages.
 
 use super::{Comparison, ComparisonReport};
 use crate::analysis::Difference;
 use table::render::{Shown, Table};
 
-/// Titles of the columns that a narrow window does without, the first to go last.
+/// Columns that a narrow window drops, the last entry first.
 const LEAST: [&str; 9] = [
     "TPOT ms",
     "hidden share",
@@ -18,14 +17,14 @@ const LEAST: [&str; 9] = [
     "adjusted p",
 ];
 
-/// A row a pair. Files have every digit and the ends of intervals.
+/// Table with one row per pair. Files have all digits and the ends of intervals.
 pub fn pairs_table(report: &ComparisonReport) -> Table {
     let end = |ci: Option<[f64; 2]>, at: usize| Shown::number(ci.map(|ci| ci[at]), 3);
     let saved = |p: &Comparison, of: fn(&Difference) -> f64| Shown::number(p.saved.as_ref().map(of), 2);
     let above = |p: &Comparison, of: fn(&Difference) -> f64| {
         Shown::number(p.above_upper_bound.as_ref().map(of), 2)
     };
-    // none where no token was decoded
+    // no TPOT if no token was decoded
     let tpot = |ms: f64| Shown::number(Some(ms).filter(|ms| *ms > 0.0), 3);
     let value = |p: &Comparison, at: usize| {
         let measured = p.measured.as_ref();
@@ -35,7 +34,7 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
         let measured = report.pairs.first().and_then(|pair| pair.measured.as_ref());
         measured.map(|m| format!("{before} {}", m.measure.title).trim().to_owned()).unwrap_or_default()
     };
-    // columns that nobody asked for are not there
+    // omit columns that were not requested
     let named = |name: &str, title: &str| {
         if title.is_empty() { String::new() } else { format!("{name}|{title}") }
     };
@@ -71,7 +70,7 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
             ("baseline_overlap_pct|baseline overlap %", &|p| Shown::number(p.baseline_overlap_pct, 1)),
             ("overlap_pct|overlap %", &|p| Shown::number(p.overlap_pct, 1)),
             ("baseline_hidden_share|", &|p| Shown::number(p.baseline_side.hidden_share, 3)),
-            // standard has nothing to hide, and is the baseline where architectures are compared
+            // standard hides nothing, and is the baseline when comparing architectures
             ("|baseline hidden share", &|p| {
                 let side = &p.baseline_side;
                 let share = side.hidden_share.filter(|share| *share != 0.0);
@@ -102,16 +101,16 @@ pub fn pairs_table(report: &ComparisonReport) -> Table {
     .least(&LEAST)
 }
 
-/// A difference that is told: of which cell, what less what, and where it lies.
+/// Row of a difference: cell, `minuend − subtrahend`, breakdown.
 pub type Told<'a> = (&'a str, String, Difference);
 
-/// Where the differences of pairs lie: a row for the baseline less the other, one for the other less
-/// `upper-bound`; none where the backend cannot tell. Times are of the decode phase, ms per rank.
+/// Table of decode-phase differences: one row for baseline minus compared, one for compared minus `upper-bound`; none
+/// if the backend does not provide a breakdown. Times per rank (ms).
 pub fn differences_table(report: &ComparisonReport) -> Table {
     let mut told: Vec<Told<'_>> = Vec::new();
     for pair in &report.pairs {
         let mut add = |minuend: &str, subtrahend: &str, difference: Option<Difference>| {
-            // upper-bound less itself is nothing
+            // skip upper-bound minus itself
             let difference = difference.filter(|_| minuend != subtrahend);
             let name = || format!("{minuend} − {subtrahend}");
             told.extend(difference.map(|difference| (&*pair.matched, name(), difference)));
@@ -122,7 +121,6 @@ pub fn differences_table(report: &ComparisonReport) -> Table {
     told_table(&told)
 }
 
-/// A row a difference.
 pub fn told_table(told: &[Told<'_>]) -> Table {
     Table::of(
         told,

@@ -1,5 +1,4 @@
-//! A filter applied to a table of runs. Texts are judged once for each different text of a column, not
-//! once a row.
+//! Application of a filter to a table of runs. Each distinct text of a column is tested once, not once per row.
 
 use std::ops::Range;
 
@@ -11,10 +10,10 @@ use base::text::folded;
 use plan::Architecture;
 use table::{Search, Unit};
 
-/// Words shorter than this are only found as they stand: two letters in order are in everything.
+/// Minimum length of a word for fuzzy search: two letters in order match almost anything.
 const FUZZY: usize = 3;
 
-/// A filter whose names were found and whose numbers were read.
+/// Filter with its columns resolved and its values parsed.
 #[derive(Clone, Debug, Default)]
 pub struct Bound {
     terms: Vec<BoundTerm>,
@@ -29,21 +28,18 @@ struct BoundTerm {
 #[derive(Clone, Debug)]
 enum BoundTest {
     Word(WordTest),
-    /// A column of texts.
     Text {
         column: usize,
         operator: Operator,
         values: Vec<String>,
-        /// What separates the values of a text, each of which is judged.
+        /// Separator of a multi-valued text; each value is tested.
         separator: Option<&'static str>,
     },
-    /// A column of numbers.
     Number {
         column: usize,
         operator: Operator,
         values: Vec<Wanted>,
     },
-    /// Any value at all.
     Any {
         column: usize,
     },
@@ -55,22 +51,20 @@ struct WordTest {
     exact: bool,
 }
 
-/// A number that is asked for.
 #[derive(Clone, Debug)]
 enum Wanted {
-    /// From the one to the other, both included: whatever the operator, two comparisons a row. NaN,
-    /// which is nothing, is in none.
+    /// Inclusive range: two comparisons per row for every operator. NaN (no value) is in none.
     Range(f64, f64),
-    /// A number whose digits contain these.
+    /// The decimal digits contain this text.
     Digits(String),
 }
 
-/// Which letters of a text a filter found; places are in bytes.
+/// Byte range of a match in a text.
 pub type Match = Range<usize>;
 
 impl Filter {
-    /// Finds the columns and reads the values. Terms that cannot be are left out and told: the error of
-    /// each, in their order. A term without a value yet is no condition.
+    /// Resolves columns and parses values. Invalid terms are left out and their errors returned in order. A term
+    /// without a value is ignored.
     pub fn bind(&self, table: &RunTable) -> (Bound, Vec<Error>) {
         let (mut bound, mut wrong) = (Bound::default(), Vec::new());
         for term in &self.terms {
@@ -84,7 +78,8 @@ impl Filter {
         (bound, wrong)
     }
 
-    /// Errors on a condition without a value, where no more is typed: it would be none, and all rows were chosen.
+    /// Returns an error if a condition has no value, for filters that are no longer being typed: it would match all
+    /// rows.
     pub fn check_whole(&self) -> Result<()> {
         let lacks = |term: &&Term| matches!(&term.test, Test::Field { value, .. } if value.is_empty());
         match self.terms.iter().find(lacks) {
@@ -96,8 +91,8 @@ impl Filter {
         }
     }
 
-    /// The rows that the filter chooses, in the table's order. Fails with the first thing that is wrong with it: a
-    /// field that there is not, with the nearest, or a value that its field cannot have.
+    /// Rows that match, in table order. Returns the first error of the filter: an unknown field, with the nearest name,
+    /// or an invalid value.
     pub fn rows(&self, table: &RunTable) -> Result<Vec<u32>> {
         self.check_whole()?;
         let (bound, wrong) = self.bind(table);
@@ -117,7 +112,7 @@ impl Term {
             Test::Field { name, operator, value } => (name, *operator, value),
         };
         let Some(column) = table.find(name) else {
-            // `desync:4` and `BATCH:12` are words that hold a colon; `btch:4` is a field that there is not
+            // `desync:4` and `BATCH:12` are words with a colon; `btch:4` is an unknown field
             let typed_number = !value.is_empty() && value.chars().all(|c| c.is_ascii_digit());
             let text = format!("{name}:{value}");
             let of_batch = name.contains('-') && name.contains(|c: char| c.is_ascii_digit());
@@ -138,7 +133,7 @@ impl Term {
             true => alternatives(value, table.columns().get(column).map(AsRef::as_ref)),
             false => std::iter::once(0..value.len()).collect(),
         };
-        // while the second of two is not typed yet there is only the first
+        // in `a,` the second value is not typed yet
         let values = values.into_iter().map(|at| &value[at]).filter(|value| !value.is_empty());
         if unit.is_number() {
             let values =
@@ -150,8 +145,8 @@ impl Term {
     }
 }
 
-/// Where each of several values of a column stands in a text: they are separated by `,` or `|`. One that a text
-/// of the column has there, too, is a letter of it, as in `emulated:alpha_us=20,gb_s=50`.
+/// Byte ranges of alternatives separated by `,` or `|`. A separator that occurs in a text of the column counts as part
+/// of the value, as in `emulated:alpha_us=20,gb_s=50`.
 pub(super) fn alternatives(text: &str, column: Option<&Column>) -> Vec<Range<usize>> {
     let held = |part: &str| column.is_some_and(|column| column.has_text(&folded(part)));
     let mut found: Vec<Range<usize>> = Vec::new();
@@ -204,7 +199,7 @@ impl Wanted {
         let value = number(text, unit).ok_or_else(wrong)?;
         Ok(match operator {
             Operator::Has => {
-                // what a screen shows as 5.2 is found by :5.2: what rounds to it in its last place
+                // :5.2 matches all values that a screen would show as 5.2
                 let plain = text.parse::<f64>().is_ok();
                 let decimals =
                     text.split_once('.').filter(|_| plain).map_or("", |(_, decimals)| decimals);
@@ -220,7 +215,6 @@ impl Wanted {
         })
     }
 
-    /// Adds the rows whose number is this one.
     fn find(&self, numbers: &[f64], found: &mut [bool]) {
         let rows = found.iter_mut().zip(numbers);
         match self {
@@ -236,7 +230,7 @@ impl Wanted {
     }
 }
 
-/// A number with what stands behind it, in the unit.
+/// Parses a number with an optional unit and converts it to the column's unit.
 fn number(text: &str, unit: Unit) -> Option<f64> {
     let plain = |text: &str| text.parse::<f64>().ok().filter(|value| !value.is_nan());
     if let Some(value) = plain(text) {
@@ -268,7 +262,6 @@ fn number(text: &str, unit: Unit) -> Option<f64> {
 }
 
 impl Bound {
-    /// The rows that meet all terms, in their order.
     pub fn rows(&self, table: &RunTable) -> Vec<u32> {
         let mut keep = vec![true; table.len()];
         for term in &self.terms {
@@ -279,7 +272,7 @@ impl Bound {
         rows
     }
 
-    /// Which letters of a text, as a screen shows it in this column, are what was looked for.
+    /// Matched byte ranges of a text as this column shows it.
     pub fn highlight(&self, column: usize, field: &Column, shown: &str) -> Vec<Match> {
         let mut found = Vec::new();
         for term in self.terms.iter().filter(|term| !term.negated) {
@@ -296,19 +289,18 @@ impl Bound {
                 _ => {}
             }
         }
-        // a text whose lower case has other lengths cannot be marked by bytes
+        // lower case may change byte lengths; drop ranges off character boundaries
         found.retain(|m| shown.is_char_boundary(m.start) && shown.is_char_boundary(m.end));
         found
     }
 }
 
 impl BoundTerm {
-    /// Takes away the rows that do not meet it.
     fn narrow(&self, table: &RunTable, keep: &mut [bool]) {
         let columns = table.columns();
         match &self.test {
             BoundTest::Word(word) => {
-                // column by column: one after another, rows are read as fast as memory is
+                // column by column, for sequential memory access
                 let mut found = vec![false; keep.len()];
                 for column in columns.iter().filter(|c| c.field.searched != Search::Never) {
                     let Values::Text { codes, lower, .. } = &column.values else { continue };
@@ -330,7 +322,7 @@ impl BoundTerm {
                 };
                 let met: Vec<bool> =
                     lower.iter().map(|text| text_meets(text, *operator, values, *separator)).collect();
-                // a run without a value meets no condition but `!=`
+                // a missing value only meets `!=`
                 let of_nothing = *operator == Operator::IsNot;
                 for (keep, code) in keep.iter_mut().zip(codes) {
                     let met = met.get(*code as usize).copied().unwrap_or(of_nothing);
@@ -358,7 +350,7 @@ impl BoundTerm {
     }
 }
 
-/// Whether a column's text meets a condition; with a `separator` it is a list of values.
+/// True if a text meets a condition; `separator` splits it into several values.
 fn text_meets(text: &str, operator: Operator, values: &[String], separator: Option<&str>) -> bool {
     let any = |test: &dyn Fn(&str, &str) -> bool| {
         values.iter().any(|value| match separator {
@@ -378,8 +370,8 @@ fn text_meets(text: &str, operator: Operator, values: &[String], separator: Opti
     }
 }
 
-/// Whether a word that is searched for is in some text of a column: as it stands or, where the column is searched so
-/// and the word is not quoted, by its letters in order.
+/// True if a text of the column contains the word, either literally or, for unquoted words in fuzzy columns, as letters
+/// in order.
 pub(in crate::analysis) fn has_word(column: &Column, text: &str, exact: bool) -> bool {
     let word = WordTest { lower: folded(text), exact };
     matches!(&column.values, Values::Text { lower, .. }
@@ -387,7 +379,6 @@ pub(in crate::analysis) fn has_word(column: &Column, text: &str, exact: bool) ->
 }
 
 impl WordTest {
-    /// Which of these texts have the word.
     fn among(&self, texts: &Lower, fuzzy: bool) -> Vec<bool> {
         let mut has = vec![false; texts.len()];
         texts.holding(&self.lower, |code| {
@@ -407,7 +398,7 @@ impl WordTest {
         !self.exact && self.lower.chars().count() >= FUZZY
     }
 
-    /// Where the word is in a text of lower case.
+    /// Matched byte ranges of the word in a lower-case text.
     fn places(&self, lower: &str, fuzzy: bool) -> Vec<Match> {
         if let Some(place) = as_it_stands(lower, &self.lower) {
             return vec![place];
@@ -421,8 +412,8 @@ fn as_it_stands(text: &str, word: &str) -> Option<Match> {
     text.find(word).map(|at| at..at + word.len())
 }
 
-/// Where the word's letters are in the text, in order, from the beginning of one of its parts: `upb` in
-/// `upper-bound`, but `per` as letters spread over a sentence is not.
+/// Byte ranges of the word's letters in order, starting at the beginning of a part of the text: `upb` matches
+/// `upper-bound`, but `per` does not match letters scattered over a sentence.
 fn letters_in_order(text: &str, word: &str) -> Option<Vec<Match>> {
     let mut letters = word.chars();
     let first = letters.next()?;

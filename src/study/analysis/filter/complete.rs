@@ -1,4 +1,4 @@
-//! What can be typed next in a filter: names of fields, then values that runs have.
+//! Completion of filters: names of fields, then values found in the runs.
 
 use crate::analysis::run_table::RunTable;
 use base::offer::{Completion, Offer};
@@ -8,18 +8,17 @@ use table::Unit;
 use super::Operator;
 use super::bind::alternatives;
 
-/// Different values of a column that are offered; a column with more has none worth listing.
+/// Maximum number of distinct values for a column to be completed.
 const MOST: usize = 200;
 
-/// What can be typed at byte `cursor` of a filter; `most` offers at most. Values are counted over all
-/// rows of the table.
+/// Completions at byte `cursor` of a filter, at most `most`. Counts of values cover all rows of the table.
 pub fn complete(text: &str, cursor: usize, table: &RunTable, most: usize) -> Completion {
     let cursor = (0..=cursor.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let before = &text[..cursor];
     let start = before
         .rfind(char::is_whitespace)
         .map_or(0, |at| at + before[at..].chars().next().map_or(1, char::len_utf8));
-    // blanks within quotes are no borders; a text is not completed within quotes
+    // blanks inside quotes do not separate words; no completion inside quotes
     if before.matches('"').count() % 2 == 1 {
         return Completion::default();
     }
@@ -29,7 +28,7 @@ pub fn complete(text: &str, cursor: usize, table: &RunTable, most: usize) -> Com
     let value = Operator::first_in(word).and_then(|(at, operator)| {
         let column = table.find(&word[..at])?;
         let begin = name_start + at + operator.as_str().len();
-        // of alternatives the last is typed
+        // completes the last alternative
         let typed = alternatives(&before[begin..], table.columns().get(column).map(AsRef::as_ref));
         Some((column, operator, begin + typed.last().map_or(0, |last| last.start)))
     });
@@ -77,7 +76,7 @@ fn values(table: &RunTable, column: usize, operator: Operator, typed: &str, most
     let distinct = column.distinct(0..table.len(), MOST).unwrap_or_default();
     let mut values: Vec<(String, usize)> = Vec::new();
     for (value, count) in distinct {
-        // of a list each is a value
+        // each entry of a list is a value
         let list = column.field.unit.separator();
         let each = list.map_or_else(|| vec![&*value], |separator| value.split(separator).collect());
         for word in each {
@@ -91,7 +90,7 @@ fn values(table: &RunTable, column: usize, operator: Operator, typed: &str, most
         .into_iter()
         .filter_map(|(value, count)| Some((folded(&value).find(&typed)?, value, count)))
         .collect();
-    // stable: otherwise in the column's order
+    // stable sort: keeps the column's order otherwise
     fitting.sort_by_key(|(place, ..)| *place > 0);
     let offer = |(_, value, count): (usize, String, usize)| Offer {
         text: operator.written(&value).into_owned(),

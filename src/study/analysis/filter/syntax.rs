@@ -1,68 +1,51 @@
-//! The filter language: reading and printing terms and values.
+//! Filter syntax: parsing and printing of terms and values.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// What must be true of a run: all terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// In the order in which they were written.
     pub terms: Vec<Term>,
 }
 
-/// One condition of a filter, which a run meets or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// A run must not meet it.
     pub negated: bool,
-    /// What is looked at.
     pub test: Test,
 }
 
-/// What a term looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// A word in any text of the run.
     Word {
-        /// The letters that are looked for.
         text: String,
-        /// Only these letters as they stand: it was quoted.
+        /// True if the word was quoted: matches literally, not fuzzily.
         exact: bool,
     },
-    /// A value of the run, by the name of its field.
     Field {
-        /// The name of the field, as written.
         name: String,
-        /// How the run's value is compared with the one written.
         operator: Operator,
-        /// The value that it is compared with, as written.
         value: String,
     },
 }
 
-/// How a field's value is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
-    /// `:` text contains it, a number is it.
+    /// `:` text contains the value; number equals it.
     Has,
-    /// `~` its text contains it, a number's digits too.
+    /// `~` text contains the value; so do a number's digits.
     Contains,
-    /// `=`: the value is exactly this one.
+    /// `=` equal to the value.
     Is,
-    /// `!=`: the value is another one.
+    /// `!=` not equal to the value.
     IsNot,
-    /// `<`: the number is smaller.
     Below,
-    /// `<=`: the number is smaller or the same.
     AtMost,
-    /// `>`: the number is greater.
     Above,
-    /// `>=`: the number is greater or the same.
     AtLeast,
 }
 
 impl Operator {
-    /// Longer ones first, so that `>=` is not read as `>`.
+    /// Longer operators first, so that `>=` is not parsed as `>`.
     const ALL: [Self; 8] = [
         Self::AtLeast,
         Self::AtMost,
@@ -74,7 +57,6 @@ impl Operator {
         Self::Has,
     ];
 
-    /// The operator's sign, as it is written between name and value.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Has => ":",
@@ -88,13 +70,13 @@ impl Operator {
         }
     }
 
-    /// Whether values of either are alternatives: `tp:4,8`.
+    /// True if several values are alternatives: `tp:4,8`.
     pub(super) fn takes_several(self) -> bool {
         matches!(self, Self::Has | Self::Contains | Self::Is | Self::IsNot)
     }
 
-    /// `value` as it stands after the operator in a filter: in quotes where it holds letters that part terms, or
-    /// where its first letters would be read as the end of a longer operator (`<` before `=`).
+    /// `value` as written after the operator: quoted if it contains characters that separate terms, or if operator and
+    /// value would read as a longer operator (`<` before `=`).
     pub(super) fn written(self, value: &str) -> Cow<'_, str> {
         let parts = value.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '\\'));
         let longer = Self::ALL.into_iter().any(|other| {
@@ -104,7 +86,7 @@ impl Operator {
         if parts || longer { Cow::Owned(quoted(value)) } else { Cow::Borrowed(value) }
     }
 
-    /// The first one in `text`, not at its very beginning: where, and which.
+    /// First operator in `text` after its first character, with its byte offset.
     pub(super) fn first_in(text: &str) -> Option<(usize, Self)> {
         text.char_indices().skip(1).find_map(|(at, _)| {
             let rest = &text[at..];
@@ -114,18 +96,17 @@ impl Operator {
 }
 
 impl Filter {
-    /// Reads a filter. Every text is one: what a field's name or value is worth is told when it is bound.
+    /// Parses a filter. Never fails: names and values are checked when the filter is bound.
     pub fn parse(text: &str) -> Self {
         Self { terms: words(text).filter_map(|word| Term::parse(&word)).collect() }
     }
 
-    /// The condition that a field has exactly this value, or it among its values: a tag, an experiment.
+    /// Term for a field with exactly this value, or with it among its values: a tag, an experiment.
     pub fn is(field: &str, value: &str) -> Term {
         let test = Test::Field { name: field.into(), operator: Operator::Is, value: value.to_owned() };
         Term { negated: false, test }
     }
 
-    /// Whether the filter has no terms and so chooses everything.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
@@ -147,7 +128,7 @@ impl Term {
             _ => (false, 0),
         };
         let text = &word.text[start..];
-        // an operator within quotes is a letter like others
+        // an operator inside quotes is plain text
         let bare = word.bare - start;
         let test = match Operator::first_in(&text[..bare]) {
             Some((at, operator)) => Test::Field {
@@ -179,7 +160,6 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// What stands between blanks, quotes resolved.
 struct Word {
     text: String,
     /// Bytes of `text` before the first quote.
@@ -196,7 +176,7 @@ fn words(text: &str) -> impl Iterator<Item = Word> {
         let mut inside = false;
         while let Some(letter) = letters.next_if(|c| inside || !c.is_whitespace()) {
             match letter {
-                // a quote that is not closed yet ends with the text
+                // an unclosed quote ends with the text
                 '"' => {
                     inside = !inside;
                     if !word.quoted {

@@ -1,7 +1,7 @@
-//! What sets groups of points apart: said first, and what all have in common once.
+//! Names of groups of points: the parts that differ, and the common parts once.
 
-/// Groups of points by what sets them apart, as their names tell it: of each what not all have, and what all have.
-/// A single group has nothing that sets it apart.
+/// Splits group names into the parts that differ, per group, and the common parts. A single group has no
+/// differing part.
 pub fn told_apart(names: &[&str]) -> (Vec<String>, String) {
     let parts: Vec<Vec<&str>> = names.iter().map(|name| name.split(", ").collect()).collect();
     let Some((first, others)) = parts.split_first().filter(|(_, others)| !others.is_empty()) else {
@@ -9,7 +9,7 @@ pub fn told_apart(names: &[&str]) -> (Vec<String>, String) {
     };
     let same = |part: &&str| others.iter().all(|other| other.contains(part));
     let common: Vec<&str> = first.iter().copied().filter(same).collect();
-    // of a part such as `h100_sxm link.alpha_us=5` the words that not all have
+    // in a part such as `h100_sxm link.alpha_us=5`, keep only the words that differ
     let words = |part: &str| part.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let apart = |part: &str, at: usize| -> String {
         let of = |other: &Vec<&str>| other.get(at).map(|part| words(part)).unwrap_or_default();

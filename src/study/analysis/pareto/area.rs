@@ -1,9 +1,8 @@
-//! The area between two frontiers: how much more of the plane an architecture can serve than another.
+//! Area between two frontiers: how much more of the plane one architecture can serve than another.
 //!
-//! A frontier dominates a part of the plane: all places that one of its points equals or beats. Its
-//! area, bounded by a reference point, is the hypervolume of multi-objective optimisation (Zitzler and
-//! Thiele 1999). Two frontiers are compared over the cells that both have, against one reference point,
-//! which decides the percentage and is therefore always told with it.
+//! A frontier dominates all places that one of its points equals or beats. Its area, bounded by a reference point, is
+//! the hypervolume of multi-objective optimisation (Zitzler and Thiele 1999). Two frontiers are compared over their
+//! common cells, with one reference point. The percentage depends on that point, so it is always shown.
 
 use std::collections::BTreeMap;
 
@@ -17,69 +16,60 @@ use base::statistics::{LEAST_SAMPLES, bootstrap_pools, median};
 use plan::Architecture;
 use table::{CellRuns, P2p, Provenance, Record, Sample, Spec, completion_ms, steps_ms, tokens_per_s};
 
-/// How far beyond the worst point the reference lies, where the user names none.
+/// Factor from the worst point to the default reference point.
 const BEYOND: f64 = 1.1;
 
-/// How areas are computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct AreaOptions {
-    /// The axes that the frontiers are drawn over.
     pub axes: Axes,
-    /// Whether x is logarithmic: an area then counts ratios.
+    /// True for a logarithmic x axis: the area then measures ratios.
     pub log_x: bool,
-    /// Whether y is logarithmic: an area then counts ratios.
+    /// True for a logarithmic y axis: the area then measures ratios.
     pub log_y: bool,
-    /// The reference point (x, y); `None`: a tenth beyond the worst x of both frontiers, and 0 tokens/s
-    /// (a tenth below the worst y where y is logarithmic).
+    /// Reference point (x, y). `None`: 10 % beyond the worst x of both frontiers, and 0 tokens/s (10 % below the worst
+    /// y on a logarithmic axis).
     pub reference: Option<(f64, f64)>,
 }
 
-/// Matched cells from which on an area says something: of two it is that of one step, as large as the distance between
-/// them happens to be.
+/// Minimum number of matched cells for a meaningful area: with two, it is a single step whose size depends on their
+/// distance.
 pub const LEAST_CELLS: usize = 3;
 
-/// What an architecture's frontier gains over `standard`, same group, P2P and setting.
+/// Area that an architecture's frontier gains over `standard`, with the same group, P2P and setting.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct AreaGained {
-    /// The group (model, workload, hardware, provenance).
+    /// Group (model, workload, hardware, provenance).
     pub group: String,
-    /// Where the numbers come from.
     pub provenance: Provenance,
-    /// The architecture whose frontier gains the area.
     #[schemars(with = "String")]
     pub architecture: Architecture,
-    /// The architecture over whose frontier it gains, `standard`.
+    /// Baseline architecture, `standard`.
     #[schemars(with = "String")]
     pub baseline: Architecture,
-    /// Whether GPUs talk directly.
     pub p2p: P2p,
-    /// What sets the series apart besides architecture and P2P (see [`ParetoPoint::setting`]).
+    /// Settings that separate the series besides architecture and P2P (see [`ParetoPoint::setting`]).
     pub setting: String,
-    /// Cells that both have: the frontiers are of these alone.
+    /// Common cells; only these form the frontiers.
     pub cells: usize,
-    /// Cells that only one of the two has: left out.
+    /// Cells that only one side has, left out.
     pub left_out: usize,
-    /// The scale of x: `linear` or `log`.
+    /// Scale of x: `linear` or `log`.
     pub x_scale: &'static str,
-    /// The scale of y: `linear` or `log`.
     pub y_scale: &'static str,
-    /// The reference point: x and y beyond which nothing counts.
+    /// Reference point (x, y) that bounds the areas.
     pub reference: [f64; 2],
-    /// The baseline's area (product of the axes' units; decades where logarithmic).
+    /// Area of the baseline (product of the axes' units; decades on logarithmic axes).
     pub baseline_area: f64,
-    /// The architecture's area, in the same unit.
     pub area: f64,
-    /// 100 x (area / baseline area - 1); null where the baseline has no area.
+    /// 100 x (area / baseline area - 1); null if the baseline has no area.
     pub gained_pct: Option<f64>,
-    /// Bootstrap interval (rounds resampled in all cells at once, then samples); null for simulations
-    /// and with too few samples.
+    /// Bootstrap interval (rounds resampled in all cells at once, then samples); null for simulations and with too few
+    /// samples.
     pub gained_pct_ci95: Option<[f64; 2]>,
-    /// Why there is no interval.
     pub no_interval: Option<String>,
 }
 
-/// Every architecture against `standard`, in every group (or the one named) and P2P
-/// setting that has both.
+/// Compares every architecture with `standard`, for every group (or the one given) and P2P setting that has both.
 pub fn area_gained(records: &[Record], options: AreaOptions, group: Option<&str>) -> Vec<AreaGained> {
     let points = pareto_on(records, Axes { x: completion_if_ttft(options.axes.x), ..options.axes });
     let mut series: BTreeMap<(&str, Series), Vec<&ParetoPoint>> = BTreeMap::new();
@@ -102,7 +92,7 @@ pub fn area_gained(records: &[Record], options: AreaOptions, group: Option<&str>
     pairs.par_iter().filter_map(|(base, of, own)| gained(base, own, of, options, &by_run)).collect()
 }
 
-/// TTFT's intervals are not needed here, and are the only ones that cost something.
+/// Replaces TTFT by completion latency: the intervals of TTFT are expensive and not needed here.
 fn completion_if_ttft(x: XAxis) -> XAxis {
     if x == XAxis::Ttft { XAxis::Completion } else { x }
 }
@@ -148,8 +138,7 @@ fn gained(
     })
 }
 
-/// Cells that differ in nothing but the architecture; where one side ran a cell with several seeds or
-/// counts of samples, the first of each.
+/// Pairs of cells that differ only in architecture; uses the first of several seeds or sample counts.
 fn matched<'a>(
     baseline: &[&'a ParetoPoint],
     own: &[&'a ParetoPoint],
@@ -168,16 +157,15 @@ fn matched<'a>(
     taken.into_values().collect()
 }
 
-/// The plane in which areas are measured: x turned so that less is better, logarithms taken.
+/// Plane in which areas are measured: x turned so that less is better, logarithms applied.
 #[derive(Clone, Copy, Debug)]
 struct Plane {
     options: AreaOptions,
-    /// In the axes' own units.
     reference: (f64, f64),
 }
 
 impl Plane {
-    /// With the reference named in the options, or one a little beyond the worst of `places`.
+    /// Uses the reference point of the options, or one slightly beyond the worst of `places`.
     fn new(options: AreaOptions, places: impl Iterator<Item = (f64, f64)> + Clone) -> Self {
         let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
         let x = match (options.axes.x.is_more_better(), options.log_x) {
@@ -194,15 +182,14 @@ impl Plane {
         self.options.axes.turned((log(x, self.options.log_x), log(y, self.options.log_y)))
     }
 
-    /// The area that the frontier of these places dominates.
     fn area(&self, places: &[(f64, f64)]) -> f64 {
         let places: Vec<(f64, f64)> = places.iter().map(|place| self.place(*place)).collect();
         hypervolume(&places, self.place(self.reference))
     }
 }
 
-/// The area dominated by places (less x, more y is better) and bounded by a reference point: places
-/// beyond the reference count for nothing.
+/// Area dominated by places (less x and more y are better), bounded by a reference point. Places beyond the reference
+/// are ignored.
 pub(super) fn hypervolume(places: &[(f64, f64)], reference: (f64, f64)) -> f64 {
     let inside: Vec<(f64, f64)> =
         places.iter().copied().filter(|(x, y)| *x < reference.0 && *y > reference.1).collect();
@@ -211,10 +198,10 @@ pub(super) fn hypervolume(places: &[(f64, f64)], reference: (f64, f64)) -> f64 {
     best.iter().zip(ends).map(|((x, y), end)| (end - x) * (y - reference.1)).sum()
 }
 
-/// What is resampled of a sample: its x on a time axis, and its completion latency (both ms).
+/// Resampled values of a sample: x on a time axis, and completion latency (both ms).
 type Drawn = [f64; 2];
 
-/// The bootstrap interval of `statistic` of the matched places; else why there is none.
+/// Bootstrap interval of `statistic` over the matched places, or the reason why there is none.
 fn interval(
     pairs: &[(&ParetoPoint, &ParetoPoint)],
     axes: Axes,
@@ -274,7 +261,7 @@ fn drawn(spec: &Spec, sample: &Sample, x: XAxis) -> Drawn {
         XAxis::Completion => completion_ms(sample),
         XAxis::Tpot | XAxis::User => median(&steps_ms(spec, sample)).unwrap_or(f64::NAN),
         XAxis::Ttft => sample.prefill_ms,
-        // areas are asked for over the axes that are offered
+        // areas only use the standard axes
         XAxis::Of(_) => f64::NAN,
     };
     [x_ms, completion_ms(sample)]

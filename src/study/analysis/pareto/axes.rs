@@ -1,4 +1,4 @@
-//! What a Pareto plot has on its axes: measures, and which direction of them is better.
+//! Axes of Pareto plots: measures, and the direction that is better.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,46 +11,41 @@ use crate::analysis::is_too_close;
 use base::error::Error;
 use table::{Better, MEASURES, Measure, Scope, Unit, measure};
 
-/// The horizontal axis: what a user of the model feels.
+/// Horizontal axis: the user's view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum XAxis {
     /// Completion latency: prefill and decode (ms).
     #[default]
     Completion,
-    /// Median time of an output token (ms).
     Tpot,
-    /// Time to the first token (ms).
     Ttft,
-    /// Tokens a second that one user sees: 1000 / TPOT in ms. More is better.
+    /// Throughput of one user: 1000 / TPOT in ms (tokens/s). More is better.
     User,
-    /// Any other measure. Points have its value where they were made for these axes.
+    /// Any other measure; points have its value if they were computed for these axes.
     Of(&'static Measure),
 }
 
-/// The vertical axis: what the operator gets.
+/// Vertical axis: the operator's view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum YAxis {
-    /// Tokens/s of all sequences, divided by TP.
+    /// Throughput of all sequences, divided by TP (tokens/s).
     #[default]
     PerGpu,
-    /// Tokens/s of all GPUs together.
+    /// Throughput of all GPUs together (tokens/s).
     Total,
-    /// Any other measure. Points have its value where they were made for these axes.
+    /// Any other measure; points have its value if they were computed for these axes.
     Of(&'static Measure),
 }
 
-/// What a plot has on both its axes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, schemars::JsonSchema)]
 pub struct Axes {
-    /// What is on the horizontal axis.
     #[schemars(with = "String")]
     pub x: XAxis,
-    /// What is on the vertical axis.
     #[schemars(with = "String")]
     pub y: YAxis,
 }
 
-/// The measure of this name; every axis is one.
+/// Measure with this name; every standard axis has one.
 fn known(name: &str) -> &'static Measure {
     measure(name).unwrap_or(&MEASURES[0])
 }
@@ -59,25 +54,24 @@ fn positive(value: Option<f64>) -> Option<f64> {
     value.filter(|v| v.is_finite() && *v > 0.0)
 }
 
-/// A value that has a place on an axis, which for some measures is 0: the KL of `standard`.
+/// Finite value of at least 0; 0 is valid for some measures, such as the KL of `standard`.
 fn placed(value: Option<f64>) -> Option<f64> {
     value.filter(|v| v.is_finite() && *v >= 0.0)
 }
 
 impl XAxis {
-    /// The unit of the axis, such as `ms`; the measure in words where its unit has no symbol.
+    /// Unit of the axis, such as `ms`; the measure's words if its unit has no symbol.
     pub fn unit(self) -> &'static str {
         let measure = self.measure();
         if measure.unit.symbol().is_empty() { measure.words } else { measure.unit.symbol() }
     }
 
-    /// The unit to write values in of which this is the greatest, and by what they are divided: seconds
-    /// where milliseconds would need five digits, the same on screens and in figures.
+    /// Unit for values up to `most`, and its divisor: seconds if milliseconds would need five digits. Screens and
+    /// figures use the same.
     pub fn unit_for(self, most: f64) -> (&'static str, f64) {
         if self.unit() == "ms" && most >= 10_000.0 { ("s", 1e3) } else { (self.unit(), 1.0) }
     }
 
-    /// The name at the axis, with the unit that values are written in.
     pub fn title_in(self, unit: &str) -> String {
         match unit == self.unit() {
             true => self.title(),
@@ -85,8 +79,7 @@ impl XAxis {
         }
     }
 
-    /// The point's value; `None` where it has none that could be plotted (finite, above 0;
-    /// of other measures not below).
+    /// Value of a point; `None` if it cannot be plotted (not finite, or not above 0; other measures may be 0).
     pub fn of(self, point: &ParetoPoint) -> Option<f64> {
         positive(match self {
             Self::Completion => Some(point.completion_ms),
@@ -97,9 +90,8 @@ impl XAxis {
         })
     }
 
-    /// The value's 95 % interval; `None` for simulations and with too few samples. That of one user's
-    /// throughput follows from the interval of TPOT; that of TTFT is there where the points were made
-    /// for an axis of TTFT.
+    /// 95 % interval of the value; `None` for simulations and with too few samples. The interval of one user's
+    /// throughput follows from that of TPOT; TTFT has one only if the points were computed for a TTFT axis.
     pub fn interval(self, point: &ParetoPoint) -> Option<[f64; 2]> {
         match self {
             Self::Completion => point.completion_ms_ci95,
@@ -115,8 +107,7 @@ impl XAxis {
 }
 
 impl YAxis {
-    /// The point's value; `None` where it has none that could be plotted (finite, above 0;
-    /// of other measures not below).
+    /// Value of a point; `None` if it cannot be plotted (not finite, or not above 0; other measures may be 0).
     pub fn of(self, point: &ParetoPoint) -> Option<f64> {
         positive(match self {
             Self::PerGpu => Some(point.tokens_per_s_per_gpu),
@@ -125,7 +116,6 @@ impl YAxis {
         })
     }
 
-    /// The value's 95 % interval.
     pub fn interval(self, point: &ParetoPoint) -> Option<[f64; 2]> {
         let gpus = match self {
             Self::PerGpu => f64::from(point.spec.tp.max(1)),
@@ -137,12 +127,12 @@ impl YAxis {
 }
 
 impl Axes {
-    /// The axis of quality, if one of them is: its numbers are of an evaluation, not of the run.
+    /// Quality measure on one of the axes, if any; its values come from an evaluation, not from the run.
     pub fn quality(self) -> Option<&'static Measure> {
         [self.x.measure(), self.y.measure()].into_iter().find(|measure| measure.scope == Scope::Quality)
     }
 
-    /// What the quality of these points rests on, a sentence for each text; nothing where no axis is of quality.
+    /// Basis of the points' quality, one sentence per text; empty if no axis shows quality.
     pub fn quality_basis<'a>(self, points: impl IntoIterator<Item = &'a ParetoPoint>) -> Vec<String> {
         let Some(measure) = self.quality() else { return Vec::new() };
         let bases: BTreeSet<String> =
@@ -150,30 +140,30 @@ impl Axes {
         bases.into_iter().map(|basis| format!("{}: {basis}", measure.title)).collect()
     }
 
-    /// Whether areas are gained on them: over the quantities whose samples can be drawn anew, against throughput.
+    /// True if areas can be computed: for measures that can be resampled, against throughput.
     pub fn has_area(self) -> bool {
         XAxis::ALL.contains(&self.x) && YAxis::ALL.contains(&self.y)
     }
 
-    /// Where a point lies; `None` where it has no value on one of them.
+    /// Coordinates of a point; `None` if one is missing.
     pub fn of(self, point: &ParetoPoint) -> Option<(f64, f64)> {
         self.x.of(point).zip(self.y.of(point))
     }
 
-    /// A place with its axes turned, if need be, so that less x and more y are better.
+    /// Coordinates turned so that less x and more y are better.
     pub(super) fn turned(self, (x, y): (f64, f64)) -> (f64, f64) {
         let turn = |value: f64, turn: bool| if turn { -value } else { value };
         (turn(x, self.x.is_more_better()), turn(y, !self.y.is_more_better()))
     }
 
-    /// Whether `a` is at least as good as `b` on both and better on one.
+    /// True if `a` is at least as good as `b` on both axes and better on one.
     pub fn dominates(self, a: (f64, f64), b: (f64, f64)) -> bool {
         let (a, b) = (self.turned(a), self.turned(b));
         let (faster, more) = (a.0.total_cmp(&b.0), a.1.total_cmp(&b.1));
         faster.is_le() && more.is_ge() && (faster.is_lt() || more.is_gt())
     }
 
-    /// True if two simulated places lie within the simulator's error on both axes; measures that are no latency and no
+    /// True if two simulated places are within the simulator's error on both axes. Measures other than latency and
     /// throughput are exact.
     pub(super) fn are_too_close(self, a: (f64, f64), b: (f64, f64)) -> bool {
         let near = |measure: &Measure, a: f64, b: f64| match measure.unit {
@@ -184,14 +174,13 @@ impl Axes {
     }
 }
 
-/// What both axes have in common, from the names of those that are offered.
+/// Implements the common parts of both axes, from the names of the standard axes.
 macro_rules! axis {
     ($axis:ident, $what:literal, $($offered:ident = $name:literal),*) => {
         impl $axis {
-            /// Those that are offered, in that order.
+            /// Standard axes, in display order.
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$offered),*];
 
-            /// The name on the command line.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$offered => $name,)*
@@ -199,17 +188,14 @@ macro_rules! axis {
                 }
             }
 
-            /// The measure on it.
             pub fn measure(self) -> &'static Measure {
                 if let Self::Of(measure) = self { measure } else { known(self.as_str()) }
             }
 
-            /// The name at the axis, with its unit.
             pub fn title(self) -> String {
                 self.measure().axis_title()
             }
 
-            /// Whether more is better.
             pub fn is_more_better(self) -> bool {
                 self.measure().better == Better::More
             }
@@ -230,7 +216,6 @@ macro_rules! axis {
         impl FromStr for $axis {
             type Err = Error;
 
-            /// One that is offered by its name, any other measure by its.
             fn from_str(text: &str) -> Result<Self, Error> {
                 let offered = Self::ALL.into_iter().find(|axis| axis.as_str() == text);
                 let names = Self::ALL.map(Self::as_str).into_iter();

@@ -1,4 +1,4 @@
-//! Which points no other point of their group dominates.
+//! Pareto frontiers: points that no other point of their group dominates.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use super::axes::Axes;
 use super::points::{ParetoPoint, Series};
 use table::Provenance;
 
-/// Marks frontiers on these axes anew: of each group, of each series within its group, and which run
-/// dominates what is dominated. A point without a value on one of the axes is on no frontier.
+/// Marks the frontier of each group and of each series, and the dominating run of each dominated point. A point without
+/// a value on one of the axes is on no frontier.
 pub fn mark(points: &mut [ParetoPoint], axes: Axes) {
     let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     let mut series: BTreeMap<(String, Series), Vec<usize>> = BTreeMap::new();
@@ -38,7 +38,7 @@ pub fn mark(points: &mut [ParetoPoint], axes: Axes) {
     }
 }
 
-/// Simulated points of other architectures that lie within the simulator's error of a point on the frontier.
+/// Simulated points of other architectures within the simulator's error of a frontier point.
 fn rivals(points: &[ParetoPoint], axes: Axes, members: &[usize], index: usize) -> Vec<usize> {
     let best = &points[index];
     let is_near = |rival: &ParetoPoint| {
@@ -54,20 +54,20 @@ fn rivals(points: &[ParetoPoint], axes: Axes, members: &[usize], index: usize) -
     members.iter().copied().filter(|&rival| is_rival(&points[rival])).collect()
 }
 
-/// Those of the points at `indices` that can be chosen: `upper-bound` computes nothing right, so that it is
-/// a limit, which dominates nothing and is on no frontier but its own.
+/// Points that users can choose. `upper-bound` computes wrong results; as a limit it dominates nothing and is only on
+/// its own series' frontier.
 fn choices(points: &[ParetoPoint], indices: &[usize]) -> Vec<usize> {
     indices.iter().copied().filter(|&index| !points[index].is_limit()).collect()
 }
 
-/// The frontier of those points that pass the filter (one architecture's, say), each group by itself:
-/// completion latency (ms) against per-GPU throughput (tokens/s), the lowest latency first. Where
-/// `upper-bound` is among others it is left out, since nobody can choose it.
+/// Frontier of the points that pass the filter (one architecture's, say), per group: completion latency (ms) against
+/// per-GPU throughput (tokens/s), the lowest latency first. Leaves out `upper-bound` if there are other points, since
+/// nobody can choose it.
 pub fn frontier(points: &[ParetoPoint], filter: impl Fn(&ParetoPoint) -> bool) -> Vec<&ParetoPoint> {
     frontier_on(points, Axes::default(), filter)
 }
 
-/// The frontier on any axes: from the best x to the worst, y ever better.
+/// Frontier on any axes, from the best x to the worst, with improving y.
 pub fn frontier_on(
     points: &[ParetoPoint],
     axes: Axes,
@@ -84,7 +84,7 @@ pub fn frontier_on(
     best.map(|index| &points[index]).collect()
 }
 
-/// The frontier of these points, which must be of one group, from the best x to the worst.
+/// Frontier of these points, all of one group, from the best x to the worst.
 pub fn frontier_among<'a>(
     points: impl IntoIterator<Item = &'a ParetoPoint>,
     axes: Axes,
@@ -95,7 +95,7 @@ pub fn frontier_among<'a>(
     best_of(&places).into_iter().map(|index| points[index]).collect()
 }
 
-/// Which of the points at `indices` no other of them dominates, from the best x to the worst.
+/// Undominated points at `indices`, from the best x to the worst.
 fn undominated(points: &[ParetoPoint], axes: Axes, indices: &[usize]) -> Vec<usize> {
     let at = |&i: &usize| Some((i, axes.turned(axes.of(&points[i])?)));
     let places: Vec<(usize, (f64, f64))> = indices.iter().filter_map(at).collect();
@@ -103,8 +103,7 @@ fn undominated(points: &[ParetoPoint], axes: Axes, indices: &[usize]) -> Vec<usi
     best_of(&values).into_iter().map(|at| places[at].0).collect()
 }
 
-/// Indices of those places that no other dominates, by x, where less x and more y are better. Ties
-/// are all among them.
+/// Indices of undominated places in order of x, where less x and more y are better. Keeps ties.
 pub(super) fn best_of(places: &[(f64, f64)]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..places.len()).collect();
     order.sort_by(|&a, &b| {
@@ -113,7 +112,7 @@ pub(super) fn best_of(places: &[(f64, f64)]) -> Vec<usize> {
     });
     let mut best: Vec<usize> = Vec::new();
     for index in order {
-        // The last one kept is the best in y of all that are no worse in x.
+        // the last kept place has the best y among all with no worse x
         let stays = best.last().is_none_or(|&last| {
             let more = places[index].1.total_cmp(&places[last].1);
             more.is_gt() || (more.is_eq() && places[index].0.total_cmp(&places[last].0).is_eq())
@@ -125,7 +124,7 @@ pub(super) fn best_of(places: &[(f64, f64)]) -> Vec<usize> {
     best
 }
 
-/// The run of a frontier in order that dominates a point: of those no worse in x the one best in y.
+/// Run on an ordered frontier that dominates a point: the best in y among those no worse in x.
 fn dominator(points: &[ParetoPoint], axes: Axes, best: &[usize], index: usize) -> Option<String> {
     let place = axes.of(&points[index])?;
     let x = |i: usize| axes.of(&points[i]).map_or(f64::INFINITY, |at| axes.turned(at).0);

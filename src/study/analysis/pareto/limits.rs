@@ -1,4 +1,4 @@
-//! Frontiers read at fixed latencies: the best throughput that each series reaches within a limit.
+//! Best throughput of each series within latency limits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,51 +9,39 @@ use super::points::{ParetoPoint, Series};
 use plan::Architecture;
 use table::{P2p, Provenance};
 
-/// The best that one series reaches within one limit.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct AtLimit {
-    /// The group (model, workload, hardware, provenance).
+    /// Group (model, workload, hardware, provenance).
     pub group: String,
-    /// Where the numbers come from.
     pub provenance: Provenance,
-    /// The architecture of the runs.
     #[schemars(with = "String")]
     pub architecture: Architecture,
-    /// Whether GPUs talk directly.
     pub p2p: P2p,
-    /// What sets the series apart besides architecture and P2P (see [`ParetoPoint::setting`]).
+    /// Settings that separate the series besides architecture and P2P (see [`ParetoPoint::setting`]).
     pub setting: String,
-    /// x is at most this; at least, where more x is better.
+    /// Upper limit of x; lower limit if more x is better.
     pub limit: f64,
-    /// The best run within the limit; null where no run keeps it.
     pub best: Option<BestAtLimit>,
 }
 
-/// The run of a series with the highest y within a limit.
+/// Run of a series with the highest y within a limit.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct BestAtLimit {
-    /// The id of the run that is best.
     pub run: String,
-    /// The run's number of ranks (TP).
     pub tp: u32,
-    /// How many sequences the run decodes together.
     pub batch: u32,
-    /// The run's value on the horizontal axis.
     pub x: f64,
-    /// The run's value on the vertical axis, the best within the limit.
     pub y: f64,
-    /// The 95 % interval of `y`; null where the point has none.
+    /// 95 % interval of `y`; null if the point has none.
     pub y_ci95: Option<[f64; 2]>,
-    /// y over that of `standard` at the same limit, P2P and setting; null where that keeps it not.
+    /// Ratio of y to that of `standard` with the same limit, P2P and setting; null if no such run meets the limit.
     pub over_standard: Option<f64>,
-    /// The batch of that run of `standard`.
     pub standard_batch: Option<u32>,
 }
 
-/// A point and its place.
 type Placed<'a> = (&'a ParetoPoint, (f64, f64));
 
-/// Each series of each group at each limit, in that order.
+/// One row per series and limit, ordered by group, series and limit.
 pub fn at_limits<'a>(
     points: impl IntoIterator<Item = &'a ParetoPoint>,
     axes: Axes,
@@ -98,7 +86,7 @@ pub fn at_limits<'a>(
     rows
 }
 
-/// The point with the highest y among those within the limit; of equal ones that with the better x.
+/// Point with the highest y within the limit; ties go to the better x.
 fn within<'a>(
     points: &[(&'a ParetoPoint, (f64, f64))],
     axes: Axes,
@@ -112,8 +100,8 @@ fn within<'a>(
     })
 }
 
-/// Round limits across the x values of these points, at most `most` of them, ascending: 1, 2, 5 of each
-/// decade, or more of them where the values span little.
+/// Round limits across the x values of these points, at most `most`, ascending: 1, 2, 5 of each decade, or finer steps
+/// if the values span little.
 pub fn round_limits<'a>(
     points: impl IntoIterator<Item = &'a ParetoPoint>,
     axes: Axes,
@@ -126,7 +114,7 @@ pub fn round_limits<'a>(
         &[1.0],
     ];
     let values = points.into_iter().filter_map(|p| axes.x.of(p));
-    // nothing round is near 0
+    // there are no round numbers near 0
     let values: Vec<f64> = values.filter(|value| *value > 0.0).collect();
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(0.0, f64::max);
@@ -137,13 +125,13 @@ pub fn round_limits<'a>(
     let choice = |digits: &[f64]| -> Vec<f64> {
         let all: BTreeSet<u64> = decades
             .clone()
-            // through text, so that 2e-1 is 0.2 and not 0.2 and a bit
+            // parsed from text, so that 2e-1 is exactly 0.2
             .flat_map(|e| digits.iter().filter_map(move |d| format!("{d}e{e}").parse::<f64>().ok()))
             .map(f64::to_bits)
             .collect();
         let all: Vec<f64> = all.into_iter().map(f64::from_bits).collect();
         if axes.x.is_more_better() {
-            // at least the largest round number below every value, so that all points are within one
+            // starts at or below the smallest value, so that one limit includes all points
             let from = all.iter().rposition(|v| *v <= low).unwrap_or(0);
             all[from..].iter().copied().filter(|v| *v <= high).collect()
         } else {

@@ -1,8 +1,8 @@
-//! Pareto frontiers: latency against throughput, and what follows from them.
+//! Pareto frontiers of latency against throughput.
 //!
-//! [`axes`] says what is plotted against what, [`points`] makes a point of each cell and marks the
-//! frontiers, [`limits`] reads them at fixed latencies, [`area`] says how much area one frontier gains
-//! over another, [`overlay`] reads points from elsewhere, which never join a frontier, [`table`] has their columns.
+//! [`axes`] defines the plotted measures, [`points`] makes a point of each cell and marks the frontiers, [`limits`]
+//! reads them at fixed latencies, [`area`] computes the area that one frontier gains over another, [`overlay`] reads
+//! external points, which never join a frontier, and [`table`] has the columns.
 
 mod apart;
 mod area;

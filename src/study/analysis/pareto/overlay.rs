@@ -1,6 +1,5 @@
-//! Points from elsewhere, laid over a Pareto plot: the published ones of the Ladder Residual paper, or
-//! a table of the user's own. They are shown beside a frontier and never join it: nobody here measured
-//! them.
+//! External points laid over a Pareto plot: those published for Ladder Residual, or a user's own table. They never join
+//! a frontier, since they were not measured here.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,14 +11,13 @@ use base::error::{Error, Result};
 use base::input::InputKind;
 use table::{Measure, P2p, Provenance, Spec, measure};
 
-/// Where the carried points come from, as they are labelled.
 pub const PUBLISHED: &str = "published (arXiv 2501.06589)";
 
-/// Carried points; the file's first lines cite it.
+/// Bundled points; the file's first lines cite the paper.
 const PUBLISHED_TABLE: &str = include_str!("../published/ladder-residual.tsv");
 
-/// Columns that a table may have, in any order. The other columns of this program's own tables of points
-/// are allowed, and not read.
+/// Columns of an overlay table, in any order. Other columns of this program's own point tables are accepted and
+/// ignored.
 pub const OVERLAY_COLUMNS: [&str; 20] = [
     "architecture",
     "model",
@@ -43,48 +41,39 @@ pub const OVERLAY_COLUMNS: [&str; 20] = [
     "y_measure",
 ];
 
-/// A point from elsewhere. What its table does not say is `None`; what follows from
-/// the rest is computed.
+/// External point. Values missing from its table are `None`, or computed from the others.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct OverlayPoint {
-    /// Where it comes from: `published (arXiv 2501.06589)`, or the file's name; with its provenance where
-    /// its table says one: `points.csv (simulated)`.
+    /// Label of the source: `published (arXiv 2501.06589)` or the file's name, with the provenance if the table has
+    /// one: `points.csv (simulated)`.
     pub source: String,
-    /// Its architecture, or whatever its table calls it.
     pub architecture: String,
-    /// Its own label; where there is none, TP and batch make one.
+    /// Label from the table; empty if TP and batch make the label.
     pub label: String,
-    /// Model; `None` goes with every one.
+    /// Model; `None` matches every model.
     pub model: Option<String>,
-    /// The number of ranks (TP) that the point was measured with.
     pub tp: Option<u32>,
-    /// How many sequences were decoded together.
     pub batch: Option<u32>,
-    /// P2P; `None` goes with both.
+    /// P2P setting; `None` matches both.
     pub p2p: Option<P2p>,
-    /// Tokens of each prompt; `None` goes with every workload.
+    /// Tokens of each prompt; `None` matches every workload.
     pub prompt_tokens: Option<u32>,
-    /// New tokens of each sequence; `None` goes with every workload.
+    /// New tokens of each sequence; `None` matches every workload.
     pub output_tokens: Option<u32>,
     /// Latency of prefill and decode together (ms).
     pub completion_ms: Option<f64>,
-    /// Time to the first token (ms).
     pub ttft_ms: Option<f64>,
-    /// Time of an output token (ms).
     pub tpot_ms: Option<f64>,
-    /// Tokens a second and user.
     pub tokens_per_s_per_user: Option<f64>,
-    /// Throughput of all GPUs.
     pub tokens_per_s: Option<f64>,
-    /// Throughput of all GPUs, divided by TP.
     pub tokens_per_s_per_gpu: Option<f64>,
-    /// Its values of other measures, by their names: those of the columns `x` and `y`.
+    /// Values of other measures by name, from the columns `x` and `y`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub others: BTreeMap<&'static str, f64>,
 }
 
 impl OverlayPoint {
-    /// Where it lies on these axes, if its table says so.
+    /// Coordinates on these axes, if the table has both.
     pub fn place(&self, axes: Axes) -> Option<(f64, f64)> {
         let other = |measure: &Measure| self.others.get(measure.name).copied();
         let x = match axes.x {
@@ -102,14 +91,14 @@ impl OverlayPoint {
         x.zip(y)
     }
 
-    /// Whether it is about the same model and workload as a run, as far as it says.
+    /// True if model and workload match a run, as far as the table has them.
     pub fn goes_with(&self, spec: &Spec) -> bool {
         self.model.as_ref().is_none_or(|model| *model == spec.model)
             && self.prompt_tokens.is_none_or(|n| n == spec.prompt_tokens)
             && self.output_tokens.is_none_or(|n| n == spec.output_tokens)
     }
 
-    /// Its label: its own, else TP and batch as `8x16`.
+    /// Label from the table, else TP and batch as `8x16`.
     pub fn name(&self) -> String {
         match (self.tp, self.batch) {
             _ if !self.label.is_empty() => self.label.clone(),
@@ -120,7 +109,6 @@ impl OverlayPoint {
         }
     }
 
-    /// Fills in what follows from what is known.
     fn complete(mut self) -> Self {
         let gpus = self.tp.map(f64::from);
         self.tokens_per_s = self.tokens_per_s.or_else(|| Some(self.tokens_per_s_per_gpu? * gpus?));
@@ -135,21 +123,21 @@ impl OverlayPoint {
     }
 }
 
-/// The points of the Ladder Residual paper that are carried with this program.
+/// Bundled points from the Ladder Residual paper.
 ///
 /// # Errors
 ///
-/// A failure where the table that is carried cannot be read, which a test rules out.
+/// Returns an error if the bundled table is invalid, which a test rules out.
 pub fn published() -> Result<Vec<OverlayPoint>> {
     parse_overlay("ladder-residual.tsv", PUBLISHED_TABLE, PUBLISHED)
 }
 
-/// Reads a table (CSV, or tab-separated where the header has a tab; `#` begins a comment line). Its
-/// points are labelled with the file's name, or its `source` column, and its `provenance` column.
+/// Reads a table: CSV, or tab-separated if the header has a tab; lines starting with `#` are comments.
+/// Points are labelled with the file's name or the `source` column, plus the `provenance` column.
 ///
 /// # Errors
 ///
-/// A failure where the file cannot be read; an input error with line and column of what is wrong.
+/// Returns a failure if the file cannot be read, or an input error with line and column.
 pub fn read_overlay(path: &Path) -> Result<Vec<OverlayPoint>> {
     let text = InputKind::TABLE.text(path)?;
     let name = path.display().to_string();
@@ -157,11 +145,11 @@ pub fn read_overlay(path: &Path) -> Result<Vec<OverlayPoint>> {
     parse_overlay(&name, &text, &source)
 }
 
-/// Reads a table's text; errors name `file`, line and column.
+/// Parses the text of a table; errors name `file`, line and column.
 ///
 /// # Errors
 ///
-/// An input error with line and column: an unknown column, a missing one, a number that is none.
+/// Returns an input error for an unknown or missing column or an invalid number.
 pub fn parse_overlay(file: &str, text: &str, source: &str) -> Result<Vec<OverlayPoint>> {
     let first = text.lines().find(|line| !line.starts_with('#')).unwrap_or_default();
     let mut reader = csv::ReaderBuilder::new()
@@ -184,7 +172,7 @@ pub fn parse_overlay(file: &str, text: &str, source: &str) -> Result<Vec<Overlay
     let y = ["tokens_per_s", "tokens_per_s_per_gpu"];
     let x = ["completion_ms", "ttft_ms", "tpot_ms", "tokens_per_s_per_user"];
     let has = |names: &[&str]| header.iter().any(|name| names.contains(&name));
-    // a completion latency follows from throughput, batch and output tokens
+    // throughput, batch and output tokens give the completion latency
     let derived = has(&["batch"]) && has(&["output_tokens"]);
     let tells_y = has(&y) || (derived && has(&["completion_ms"]));
     if !tells_y || !(has(&x) || derived) {
@@ -203,7 +191,7 @@ pub fn parse_overlay(file: &str, text: &str, source: &str) -> Result<Vec<Overlay
     Ok(points)
 }
 
-/// What was wrong with the table's form.
+/// Reason for a malformed table, with the line.
 fn reason(error: &csv::Error) -> String {
     let line = error.position().map(|p| format!("line {}: ", p.line())).unwrap_or_default();
     match error.kind() {
@@ -214,7 +202,6 @@ fn reason(error: &csv::Error) -> String {
     }
 }
 
-/// A row of a table.
 struct Row<'a> {
     file: &'a str,
     line: u64,
@@ -260,7 +247,7 @@ impl Row<'_> {
         Ok(point.complete())
     }
 
-    /// What its numbers may be called: nothing that was simulated must pass for a measurement.
+    /// Provenance of the row, so that simulated numbers are not shown as measurements.
     fn provenance(&self) -> Result<Option<Provenance>> {
         let parse = |text: &str| {
             text.parse().map_err(|_| {
@@ -271,7 +258,7 @@ impl Row<'_> {
         self.text("provenance").map(parse).transpose()
     }
 
-    /// What the field of a column says; an empty one says nothing.
+    /// Text of a field; `None` if it is empty.
     fn text(&self, name: &str) -> Option<&str> {
         let at = self.header.iter().position(|column| column == name)?;
         self.fields.get(at).filter(|text| !text.is_empty())
@@ -293,7 +280,7 @@ impl Row<'_> {
         self.text(name).map(parse).transpose()
     }
 
-    /// The value of an axis with the measure that is on it; one that is not above 0 has no place on a plot.
+    /// Measure and value of an extra axis; `None` if the value is not above 0 and cannot be plotted.
     fn other(&self, value: &str, name: &str) -> Result<Option<(&'static str, f64)>> {
         let Some(text) = self.text(value) else { return Ok(None) };
         let number: f64 = text.parse().map_err(|_| self.wrong(value, text, "no number"))?;

@@ -1,4 +1,4 @@
-//! A point of a Pareto plot for each cell, in groups that may be compared.
+//! Pareto points: one per cell, in groups of comparable cells.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,83 +14,72 @@ use table::{
     CellRuns, Collective, Measure, P2p, Provenance, Record, RunQuality, Spec, aggregate, host, shared,
 };
 
-/// A point of a Pareto plot.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ParetoPoint {
-    /// The run (or aggregated cell's last run).
+    /// Id of the run, or of the cell's last run if several were pooled.
     pub run: String,
-    /// The cell that was run, with all its options.
     #[serde(flatten)]
     pub spec: Spec,
-    /// Where the numbers come from.
     pub provenance: Provenance,
-    /// Latency of prefill and decode together (ms), the median over samples.
+    /// Latency of prefill and decode together, median over samples (ms).
     pub completion_ms: f64,
     /// Throughput of all sequences, divided by TP (tokens/s).
     pub tokens_per_s_per_gpu: f64,
-    /// Time of an output token (ms), the median over decode steps.
+    /// Time per output token, median over decode steps (ms).
     pub tpot_ms: f64,
-    /// Whether no other choice of its group dominates it; false for `upper-bound`, which computes
-    /// nothing right and is a limit, not a choice.
+    /// True if no other choice of its group dominates it; false for `upper-bound`, which computes wrong results and is
+    /// a limit, not a choice.
     pub on_frontier: bool,
-    /// Which group it was compared within: model, workload, hardware, provenance (for people).
+    /// Comparison group, for display: model, workload, hardware, provenance.
     pub group: String,
-    /// Time to the first token (ms).
     pub ttft_ms: Option<f64>,
-    /// Throughput of all GPUs.
     pub tokens_per_s: f64,
-    /// Throughput that one user sees: 1000 / TPOT; null where only one token was asked for.
+    /// Throughput of one user, 1000 / TPOT (tokens/s); null with a single output token.
     pub tokens_per_s_per_user: Option<f64>,
     /// 95 % interval of the completion latency (ms); null with fewer than 6 samples or for simulations.
     pub completion_ms_ci95: Option<[f64; 2]>,
     /// 95 % interval of TPOT (ms); null with fewer than 6 samples or for simulations.
     pub tpot_ms_ci95: Option<[f64; 2]>,
-    /// 95 % interval of TTFT (ms); null with fewer than 6 samples or for simulations, and where TTFT
-    /// is not the axis.
+    /// 95 % interval of TTFT (ms); null with fewer than 6 samples, for simulations, and if TTFT is not the axis.
     pub ttft_ms_ci95: Option<[f64; 2]>,
     /// 95 % interval of the throughput (tokens/s); null with fewer than 6 samples or for simulations.
     pub tokens_per_s_ci95: Option<[f64; 2]>,
-    /// What sets its series apart besides architecture and P2P (link, collective, variables), where its
-    /// group has several of those for one P2P setting; else empty.
+    /// Settings that separate the series besides architecture and P2P (link, collective, variables); empty if the group
+    /// has only one of them per P2P setting.
     pub setting: String,
-    /// Whether no other run of its series (architecture, P2P and setting) dominates it.
+    /// True if no other run of its series (architecture, P2P and setting) dominates it.
     pub on_series_frontier: bool,
-    /// Simulated: another architecture's point is within the simulator's error on both axes, and one of the two is on the
-    /// frontier: which of them it is cannot be said.
+    /// True for a simulated point on the frontier if another architecture's point is within the simulator's error on
+    /// both axes, and for that other point: the frontier is uncertain here.
     pub too_close: bool,
-    /// A run of its group that dominates it, never `upper-bound`: of those no slower the one with the
-    /// highest throughput; null where nothing dominates it.
+    /// Run of its group that dominates it, never `upper-bound`: the highest throughput among those no slower; null if
+    /// none does.
     pub dominated_by: Option<String>,
-    /// Its value on a horizontal axis that is none of those above.
+    /// Value on a horizontal axis other than the above.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub x: Option<f64>,
-    /// Its value on a vertical axis that is none of those above.
+    /// Value on a vertical axis other than the above.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub y: Option<f64>,
-    /// 95 % interval of `x`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub x_ci95: Option<[f64; 2]>,
-    /// 95 % interval of `y`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub y_ci95: Option<[f64; 2]>,
-    /// Where an axis is of quality: what was evaluated, on which text.
+    /// Evaluation behind a quality axis: what was evaluated, on which text.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shared")]
     pub quality: Option<Arc<RunQuality>>,
 }
 
-/// Points that one frontier is drawn through.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Series {
-    /// The architecture of the runs.
     pub architecture: Architecture,
-    /// Whether GPUs talk directly.
     pub p2p: P2p,
-    /// What sets the series apart besides architecture and P2P (see [`ParetoPoint::setting`]).
+    /// Settings that separate the series besides architecture and P2P (see [`ParetoPoint::setting`]).
     pub setting: String,
 }
 
 impl Series {
-    /// `ladder p2p-on`, with the setting where there is one.
+    /// Label such as `ladder p2p-on`, followed by the setting if any.
     pub fn label(&self) -> String {
         let base = format!("{} p2p-{}", self.architecture, self.p2p.as_str());
         if self.setting.is_empty() { base } else { format!("{base} {}", self.setting) }
@@ -98,12 +87,11 @@ impl Series {
 }
 
 impl ParetoPoint {
-    /// Whether it is of `upper-bound`, which nobody can choose: it only shows how far others could go.
+    /// True for `upper-bound`, which nobody can choose: it only shows the limit for other architectures.
     pub fn is_limit(&self) -> bool {
         self.spec.architecture.is_limit()
     }
 
-    /// The series that the point belongs to.
     pub fn series(&self) -> Series {
         Series {
             architecture: self.spec.architecture.clone(),
@@ -112,23 +100,22 @@ impl ParetoPoint {
         }
     }
 
-    /// TP and batch as labels have them: `8x16`.
+    /// TP and batch as in labels: `8x16`.
     pub fn label(&self) -> String {
         format!("{}x{}", self.spec.tp, self.spec.batch)
     }
 }
 
-/// All ok cells as points of completion latency against per-GPU throughput, frontier marked within each
-/// group. Ties are all on it. What is compared: cells of the same model, number format,
-/// workload (prompt and output tokens), hardware with its overrides, machine, backend, stack and
-/// provenance. `upper-bound` is a limit: it dominates
-/// nothing, and is on the frontier of its own series alone.
+/// Points of all finished cells, completion latency against per-GPU throughput, with the frontier marked in each group.
+/// Ties are all on the frontier. A group has the same model, number format, workload (prompt and output tokens),
+/// hardware with its overrides, machine, backend, stack and provenance. `upper-bound` is a limit: it dominates nothing
+/// and is only on its own series' frontier.
 pub fn pareto(records: &[Record]) -> Vec<ParetoPoint> {
     pareto_on(records, Axes::default())
 }
 
-/// All ok cells as points on any axes, frontier marked within each group. A cell without a value on one
-/// of the axes (no TPOT with one output token) is a point that lies on no frontier.
+/// Points of all finished cells on any axes, with the frontier marked in each group. A cell without a value on one axis
+/// (no TPOT with a single output token) is on no frontier.
 pub fn pareto_on(records: &[Record], axes: Axes) -> Vec<ParetoPoint> {
     let cells = CellRuns::group(records);
     let mut points: Vec<(ParetoPoint, String)> =
@@ -148,8 +135,7 @@ pub fn pareto_on(records: &[Record], axes: Axes) -> Vec<ParetoPoint> {
     points
 }
 
-/// Puts points whose quality was found on another text than their neighbours' in a group of their own: numbers of two
-/// texts are not comparable.
+/// Splits groups whose quality was measured on different texts, since those numbers are not comparable.
 fn part_by_text(points: &mut [ParetoPoint]) {
     let mut texts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for point in points.iter() {
@@ -165,7 +151,6 @@ fn part_by_text(points: &mut [ParetoPoint]) {
     }
 }
 
-/// The point of a cell, and the setting it was run in.
 fn point(cell: &CellRuns<'_>, axes: Axes) -> Option<(ParetoPoint, String)> {
     let record = cell.record()?;
     let metrics = record.metrics.as_ref().filter(|_| record.is_finished())?;
@@ -175,7 +160,7 @@ fn point(cell: &CellRuns<'_>, axes: Axes) -> Option<(ParetoPoint, String)> {
     let spec = &record.spec;
     let positive = |value: f64| Some(value).filter(|v| v.is_finite() && *v > 0.0);
     let tokens = f64::from(spec.batch) * f64::from(spec.output_tokens);
-    // Throughput is tokens over the completion latency, so their intervals are each other's image.
+    // throughput is tokens over completion latency, so each interval gives the other
     let completion = metrics.tokens_per_s_ci95.filter(|[low, _]| *low > 0.0);
     let setting = setting(spec);
     let ttft_ms_ci95 = if axes.x == XAxis::Ttft && record.provenance != Provenance::Simulated {
@@ -214,10 +199,9 @@ fn point(cell: &CellRuns<'_>, axes: Axes) -> Option<(ParetoPoint, String)> {
     Some((point, setting))
 }
 
-/// A point's coordinate on one axis and its interval, to be set.
+/// Accessor of a point's coordinate on one axis and its interval.
 type Coordinate = fn(&mut ParetoPoint) -> (&mut Option<f64>, &mut Option<[f64; 2]>);
 
-/// Gives points their values of a measure, and its intervals.
 fn place(points: &mut [ParetoPoint], records: &[Record], measure: &Measure, at: Coordinate) {
     let pooled = aggregate(records);
     let pooled: Vec<&Record> = pooled.iter().collect();
@@ -232,7 +216,7 @@ fn place(points: &mut [ParetoPoint], records: &[Record], measure: &Measure, at: 
     }
 }
 
-/// Link, collective and variables of a spec in words; P2P's own variables are P2P's.
+/// Link, collective, variant and variables of a spec as text, without P2P's own variables.
 fn setting(spec: &Spec) -> String {
     let mut words = vec![spec.link.to_string()];
     if spec.collective != Collective::Nccl {
@@ -247,7 +231,7 @@ fn setting(spec: &Spec) -> String {
     words.join(" ")
 }
 
-/// Keeps settings where a group has several for one P2P setting: else they say nothing.
+/// Keeps settings only if a group has several for one P2P setting.
 fn name_settings(points: &mut [(ParetoPoint, String)]) {
     let mut seen: BTreeMap<(String, P2p), BTreeSet<String>> = BTreeMap::new();
     for (point, setting) in &*points {
@@ -259,11 +243,11 @@ fn name_settings(points: &mut [(ParetoPoint, String)]) {
     }
 }
 
-/// `llama-3-70b f16, prompt 1024, output 512, h100_sxm, sim gpt-fast, simulated`.
+/// Name of a group: `llama-3-70b f16, prompt 1024, output 512, h100_sxm, sim gpt-fast, simulated`.
 pub(in crate::analysis) fn group(record: &Record) -> String {
     let spec = &record.spec;
     let named = |option: &str, name: &str| match spec.files.get(option) {
-        // enough of it to tell two versions of a file apart
+        // six digits distinguish versions of a file
         Some(hash) => format!("{name} ({})", hash.get(..6).unwrap_or(hash)),
         None => name.to_owned(),
     };

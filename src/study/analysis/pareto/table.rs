@@ -1,4 +1,4 @@
-//! Points, frontiers at limits and areas as tables: one list of columns each, for people, files and pages.
+//! Tables of points, limits and areas: one list of columns each, for terminal, files and pages.
 
 use super::area::AreaGained;
 use super::axes::{Axes, XAxis, YAxis};
@@ -7,8 +7,8 @@ use super::points::ParetoPoint;
 use table::Measure;
 use table::render::{Shown, Table};
 
-/// A row a point. Files have every digit, and columns that an overlay can read back; `low` and `high`
-/// there are the ends of 95 % intervals.
+/// Table with one row per point. Files have all digits and columns that an overlay can read; `low` and `high` are the
+/// ends of 95 % intervals.
 pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes: Axes) -> Table {
     let end = |ci: Option<[f64; 2]>, at: usize| Shown::number(ci.map(|ci| ci[at]), 3);
     let (ttft, user) = match axes.x {
@@ -16,7 +16,7 @@ pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes:
         XAxis::User => ("ttft_ms|", "tokens_per_s_per_user|tok/s/user"),
         _ => ("ttft_ms|", "tokens_per_s_per_user|"),
     };
-    // what is on an axis that has no column of its own, so that an overlay can read it
+    // extra column for an axis without its own, readable by an overlay
     let other = |column: &str, measure: Option<&Measure>| match measure {
         Some(measure) => [format!("{column}|{}", measure.title), format!("{column}_measure|")],
         None => Default::default(),
@@ -56,7 +56,7 @@ pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes:
             (&y_measure, &|_| Shown::text(axes.y.measure().name)),
             ("completion_ms|completion ms", &|p| Shown::Number(p.completion_ms, 2)),
             ("tokens_per_s_per_gpu|tok/s/GPU", &|p| Shown::Number(p.tokens_per_s_per_gpu, 2)),
-            // none where no token was decoded
+            // no TPOT if no token was decoded
             ("tpot_ms|TPOT ms", &|p| Shown::number(Some(p.tpot_ms).filter(|ms| *ms > 0.0), 3)),
             (ttft, &|p| Shown::number(p.ttft_ms, 2)),
             (user, &|p| Shown::number(p.tokens_per_s_per_user, 2)),
@@ -77,12 +77,11 @@ pub fn points_table<'a>(points: impl IntoIterator<Item = &'a ParetoPoint>, axes:
     )
 }
 
-/// Whether a table of points has this column, which an overlay need not read.
+/// True if point tables have this column; overlays ignore it.
 pub(super) fn is_own(column: &str) -> bool {
     points_table([], Axes::default()).has(column)
 }
 
-/// A row a series and limit.
 pub fn limits_table<'a>(rows: impl IntoIterator<Item = &'a AtLimit>) -> Table {
     Table::of(
         rows,
@@ -106,7 +105,6 @@ pub fn limits_table<'a>(rows: impl IntoIterator<Item = &'a AtLimit>) -> Table {
     )
 }
 
-/// A row an area gained.
 pub fn areas_table<'a>(rows: impl IntoIterator<Item = &'a AreaGained>) -> Table {
     let end = |ci: Option<[f64; 2]>, at: usize| Shown::number(ci.map(|ci| ci[at]), 2);
     Table::of(

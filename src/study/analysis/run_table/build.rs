@@ -1,4 +1,4 @@
-//! Making the columns of a [`super::RunTable`].
+//! Construction of the columns of a [`super::RunTable`].
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -14,10 +14,10 @@ use base::natural::natural_order;
 use lab::store::Annotations;
 use table::{Field, Record, Scope, Source};
 
-/// Options that have columns of their own wherever runs are listed.
+/// Options with their own column in every list of runs.
 const TOLD: [&str; 5] = ["architecture", "model", "tp", "batch", "p2p"];
 
-/// The built-in fields, and one for each variable and override that some run has.
+/// Built-in fields, plus one for each variable and override in the runs.
 pub(super) fn fields(records: &[Record]) -> Vec<Field> {
     let (mut env, mut set): (BTreeSet<&str>, BTreeSet<&str>) = Default::default();
     for record in records {
@@ -81,7 +81,7 @@ impl Column {
     }
 }
 
-/// Texts by number: most columns hold a few different ones.
+/// Dictionary-encodes texts: most columns have few distinct ones.
 fn texts<'a>(records: &'a [Record], mut get: impl FnMut(&'a Record) -> Option<Cow<'a, str>>) -> Values {
     let mut known: HashMap<Cow<'a, str>, u32, FixedState> = HashMap::default();
     let mut texts: Vec<String> = Vec::new();
@@ -100,13 +100,13 @@ fn texts<'a>(records: &'a [Record], mut get: impl FnMut(&'a Record) -> Option<Co
     Values::Text { codes, texts, lower }
 }
 
-/// Of each row the place of its value among the different ones.
+/// Rank of each row's value among the distinct values.
 pub(super) fn ranks(values: &Values) -> Vec<u32> {
     match values {
         Values::Text { codes, texts, lower } => {
             let mut order: Vec<u32> = (0..texts.len() as u32).collect();
             let text = |code: &u32| (lower.get(*code as usize), &texts[*code as usize]);
-            // ids come in order already, which a stable sort sees at once
+            // ids are already in order, which a stable sort detects at once
             order.sort_by(|a, b| {
                 natural_order(text(a).0, text(b).0).then_with(|| text(a).1.cmp(text(b).1))
             });

@@ -1,4 +1,4 @@
-//! A column of a table of runs: what is asked of its values and of their order.
+//! Columns of a table of runs: values and their order.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,40 +9,33 @@ use super::lower::Lower;
 use table::Field;
 use table::render::Shown;
 
-/// The rank, or the code, of nothing.
+/// Rank or code of a missing value.
 pub(in crate::analysis) const NOTHING: u32 = u32::MAX;
 
-/// A column: its field and its values.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// What the column's values are of.
     pub field: Field,
     pub(in crate::analysis) values: Values,
-    /// Of each row the place of its value among the column's different values, or [`NOTHING`]; made when
-    /// the order is first asked for: most columns are never sorted by.
+    /// Rank of each row's value among the distinct values, or [`NOTHING`]. Computed on first use: most columns are
+    /// never sorted.
     pub(super) ranks: OnceLock<Vec<u32>>,
-    /// Whether no row has a value, once that was asked for.
     pub(super) blank: OnceLock<bool>,
-    /// Letters of its longest text.
     pub longest: usize,
 }
 
 #[derive(Clone, Debug)]
 pub(in crate::analysis) enum Values {
-    /// Each row's number of its text, or [`NOTHING`].
+    /// Code of each row's text, or [`NOTHING`].
     Text { codes: Vec<u32>, texts: Vec<String>, lower: Lower },
-    /// Each row's number, NaN for nothing.
+    /// Number of each row, NaN if missing.
     Number(Vec<f64>),
 }
 
-/// The value that a run has in a column.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Cell<'a> {
-    /// Nothing: the run has no such value.
     Nothing,
-    /// A text, as it is shown.
     Text(&'a str),
-    /// A number in the column's unit.
+    /// Number in the column's unit.
     Number(f64),
 }
 
@@ -51,7 +44,7 @@ impl Column {
         self.ranks.get_or_init(|| build::ranks(&self.values))
     }
 
-    /// Whether no row has a value. Looks at the rows once: a hundred thousand of them take longer than a frame may.
+    /// True if no row has a value. Scans the rows once: for a hundred thousand rows that takes longer than a frame.
     pub fn is_blank(&self) -> bool {
         *self.blank.get_or_init(|| match &self.values {
             Values::Text { codes, .. } => codes.iter().all(|code| *code == NOTHING),
@@ -59,7 +52,6 @@ impl Column {
         })
     }
 
-    /// The value of a run, by its place.
     pub fn cell(&self, row: usize) -> Cell<'_> {
         match &self.values {
             Values::Text { codes, texts, .. } => {
@@ -73,7 +65,7 @@ impl Column {
         }
     }
 
-    /// A row's value as a table for people shows it, the first line of a text.
+    /// Value of a row for display: the first line of a text.
     pub fn shown(&self, row: usize) -> Shown {
         match (self.cell(row), self.field.unit) {
             (Cell::Nothing, _) => Shown::None,
@@ -83,7 +75,6 @@ impl Column {
         }
     }
 
-    /// A row's value for CSV.
     pub(super) fn full(&self, row: usize) -> Cow<'_, str> {
         match self.cell(row) {
             Cell::Nothing => "".into(),
@@ -92,8 +83,8 @@ impl Column {
         }
     }
 
-    /// Its different values as one would type them, in the column's order, and how many of `rows` have
-    /// each; `None` where there are more than `most`.
+    /// Distinct values as users type them, in the column's order, with their number of `rows`; `None` if there are more
+    /// than `most`.
     pub fn distinct(
         &self,
         rows: impl Iterator<Item = usize>,
@@ -118,20 +109,19 @@ impl Column {
         Some(values.into_iter().map(|(_, (row, count))| (typed(row), count)).collect())
     }
 
-    /// Whether some text of it holds a word ([`base::text::folded`]).
+    /// True if a text contains a word ([`base::text::folded`]).
     pub fn has_text(&self, word: &str) -> bool {
         matches!(&self.values, Values::Text { lower, .. } if lower.holds(word))
     }
 
-    /// Whether two rows have the same value.
     pub fn same(&self, a: usize, b: usize) -> bool {
         self.ranks().get(a) == self.ranks().get(b)
     }
 
-    /// One stable pass: rows are dealt into as many heaps as there are different values.
+    /// Counting sort: one stable pass with one bucket per distinct value.
     pub(super) fn sort(&self, rows: &mut Vec<u32>, descending: bool) {
         let ranks = self.ranks();
-        // each is looked up once: rows which another key has sorted lie anywhere
+        // one lookup per row: after another sort key, rows are in random order
         let mut heaps: Vec<u32> =
             rows.iter().map(|row| ranks.get(*row as usize).copied().unwrap_or(NOTHING)).collect();
         let highest = heaps.iter().copied().filter(|rank| *rank != NOTHING).max();
@@ -143,7 +133,7 @@ impl Column {
                 rank => rank,
             };
         }
-        // few rows of a column with many values: comparing is less work
+        // few rows in a column with many values: comparing is cheaper
         if highest as usize > 4 * rows.len() {
             let mut pairs: Vec<(u32, u32)> = heaps.into_iter().zip(rows.iter().copied()).collect();
             pairs.sort_by_key(|(heap, _)| *heap);
