@@ -1,9 +1,9 @@
-//! CUDA events around the collectives that have a stream of their own, in the steps that are timed: the stream's own times.
+//! CUDA events around the collectives that run on their own stream, in every timed step.
 //!
-//! They stand where they take no kernel's early start, and nobody who waits for a collective waits for the event behind it.
-//! The one before it is in its way, so that a run first looks what a step takes with all of them and without, and leaves
-//! them out of its samples where that is to be seen. Collectives on the compute stream's chain have none: there events
-//! would stand between kernels.
+//! The events never sit between kernels that overlap, and no stream waits for the event after a collective.
+//! The event before a collective does delay it, so a run first measures a step with and without events
+//! ([`choose`]) and drops them from its samples if the difference is visible. Collectives chained onto the
+//! compute stream get no events, which would prevent the next kernel from starting early.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,23 +22,22 @@ use base::statistics::median;
 use machine::driver::Event;
 use plan::Lane;
 
-/// By how much a step may be longer with the events in it.
+/// Maximum ratio of step latency with events to without.
 const MOST: f64 = 1.005;
 
-/// Rounds in which steps with them and without take turns, and decode steps of each.
+/// Alternating rounds with and without events, and decode steps per round.
 const ROUNDS: usize = 5;
 const STEPS: u32 = 4;
 
-/// What one collective of a step took.
+/// Duration of one collective of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Took {
-    /// Its index in the plan.
+    /// Index in the plan.
     pub operation: u32,
-    /// From the event before it to the one behind it (us).
+    /// Time between the events before and after the collective (us).
     pub us: f64,
 }
 
-/// The events around a decode step's collectives.
 #[derive(Debug)]
 pub(super) struct Around {
     parts: Parts,
@@ -46,7 +45,7 @@ pub(super) struct Around {
 }
 
 impl Around {
-    /// Those of an engine's decode steps; `None` where no collective has a stream of its own.
+    /// Returns `None` if no collective has its own stream.
     pub fn of(engine: &Engine) -> Option<Self> {
         let plan = &engine.programs().decode.plan;
         let parts = Parts::of(plan, &Schedule::new(plan, &engine.layout(), None));
@@ -54,12 +53,11 @@ impl Around {
         (marks.count() > 0).then_some(Self { parts, marks })
     }
 
-    /// Where they stand.
     pub fn marks(&self) -> &Marks {
         &self.marks
     }
 
-    /// What the collectives of a step took that has ended.
+    /// Durations of the collectives of a finished step.
     pub fn read(&self, step: &Step) -> Result<Vec<Took>> {
         let events = step.marks(0);
         let event = |mark: u32| {
@@ -78,11 +76,11 @@ impl Around {
     }
 }
 
-/// Whether the samples of a run have the events, and what was seen of that.
+/// Decision whether samples include the events, with the measurements behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Choice {
     pub in_samples: bool,
-    /// What a decode step takes without them and with them (us).
+    /// Decode step latency without and with events (us).
     pub step_us: [f64; 2],
 }
 
@@ -92,7 +90,8 @@ impl Choice {
     }
 }
 
-/// Times decode steps without the events and with them, by turns. Rank 0 decides for all. What was generated is lost.
+/// Times decode steps with and without events in turn; rank 0 decides for all ranks. Discards generated
+/// tokens.
 pub(super) fn choose(
     engine: &Engine,
     peers: Option<&Arc<Peers>>,
@@ -102,7 +101,7 @@ pub(super) fn choose(
     let each = STEPS.min(tokens.saturating_sub(1)).max(1);
     let (started, ended): (Event, Event) = (engine.gpu().event(true)?, engine.gpu().event(true)?);
     let mut us = [Vec::new(), Vec::new()];
-    // one round more, to warm up
+    // one extra warm-up round
     for round in 0..=ROUNDS {
         for (step, us) in steps.iter_mut().zip(&mut us) {
             engine.forget()?;
@@ -125,7 +124,7 @@ pub(super) fn choose(
     serde_json::from_slice(&of_first).map_err(unreadable)
 }
 
-/// What a decode step's collectives are alike in: what they do, and the bytes of their message.
+/// Grouping key for collectives: operation kind and message size in bytes.
 type Like = (&'static str, u64);
 
 fn like(engine: &Engine, operation: u32) -> Like {
@@ -134,7 +133,8 @@ fn like(engine: &Engine, operation: u32) -> Like {
     (found.kind.as_str(), program.message_bytes(found, &StepSize::decode(engine.sequences())))
 }
 
-/// Collectives that are alike, for records: how many a step has, and what `of` says of those in `all` (one list a step).
+/// Groups collectives of the same kind and message size for the record. Each group has its count per step and
+/// `of` applied to its members in `all` (one list per step).
 pub(super) fn alike<T>(
     engine: &Engine,
     all: &[Vec<T>],
@@ -155,7 +155,7 @@ pub(super) fn alike<T>(
     groups.into_iter().map(told).collect()
 }
 
-/// What the record says of the collectives of the last decode step of each sample, as this rank's events saw them.
+/// Record entry with this rank's event timings of the collectives in each sample's last decode step.
 pub(super) fn environment(engine: &Engine, choice: Option<Choice>, samples: &[Vec<Took>]) -> Value {
     let Some(choice) = choice else {
         let plan = &engine.programs().decode.plan;

@@ -1,5 +1,4 @@
-//! The cuda backend: which cells the GPUs of this machine hold, what it fills in, and what its processes
-//! need around a run.
+//! The cuda backend: which cells fit this machine's GPUs, defaults, and the environment of run processes.
 
 use std::process::Command;
 
@@ -25,7 +24,6 @@ use model::Model;
 use plan::{DType, Lowering, ModelShape};
 use table::{Backend, CellOptions, Collective, Environment, Link, Nvls, P2p, Provenance, Spec};
 
-/// Real decoding on NVIDIA GPUs.
 #[derive(Debug)]
 pub struct CudaBackend;
 
@@ -71,7 +69,7 @@ impl PlanBackend for CudaBackend {
         let Some(gpu) = gpus.smallest() else { return Ok(Err("no GPU answers".into())) };
         let spec = resolve::fill(options, model, self, shared)?;
         if model.shape.tp_problem(spec.tp).is_some() {
-            // no backend can: the usual one says why
+            // no backend can run it; the default backend reports why
             return Ok(Err("no backend divides it".into()));
         }
         if let Some(why) = one_shot::lacks(&spec) {
@@ -118,7 +116,7 @@ impl PlanBackend for CudaBackend {
     }
 
     fn gpus(&self, spec: &Spec) -> u32 {
-        // over an emulated link one GPU has one rank's shard
+        // an emulated link runs one rank's shard on one GPU
         if self.takes_processes(spec) { spec.tp } else { 1 }
     }
 
@@ -129,13 +127,13 @@ impl PlanBackend for CudaBackend {
     fn prepare(&self, command: &mut Command, spec: &Spec) {
         match spec.p2p {
             P2p::Off => command.env("NCCL_P2P_DISABLE", "1"),
-            // a cell with P2P must not inherit that there is none
+            // do not inherit the variable in a cell with P2P
             P2p::On => command.env_remove("NCCL_P2P_DISABLE"),
         };
         if spec.nvls == Nvls::Off {
             command.env(nccl::NVLS, "0");
         }
-        // all ranks' collectives share these multiprocessors
+        // collectives of all ranks share these SMs
         if spec.provenance() == Provenance::SharedGpu && spec.comm_sms > 0 {
             let room = (spec.comm_sms / spec.tp).clamp(1, shared_gpu::BLOCKS);
             command.env(shared_gpu::MOST_BLOCKS, room.to_string());
@@ -147,11 +145,11 @@ impl PlanBackend for CudaBackend {
             let profile = profile_of(&gpu.name, gpu.memory_bytes);
             environment.insert("hardware_profile".into(), json!(profile));
         }
-        // where ranks are processes, each has a GPU
+        // each rank that is a process has one GPU
         let is_one = job.ranks.peers.is_some() || job.spec.provenance() == Provenance::SharedGpu;
         let count = if is_one { 1 } else { self.gpus(&job.spec) as usize };
         let warnings = after_gpus(environment, job.ranks.device..job.ranks.device + count);
-        // numbers of a GPU that was slowed down or shared, or of a part of one, are not what the GPU can do
+        // throttled, shared or MIG GPUs do not show what the GPU can do: fail the self-check
         let part = |gpu: &Value| gpu["name"].as_str().is_some_and(|name| name.contains(" MIG "));
         let is_part =
             environment.get("gpus").and_then(Value::as_array).is_some_and(|all| all.iter().any(part));
@@ -201,10 +199,10 @@ impl PlanBackend for CudaBackend {
     }
 }
 
-/// Of a GPU's memory, what is left to the driver, its context, compiled kernels, graphs and NCCL.
+/// Share of GPU memory reserved for the driver, its context, compiled kernels, graphs and NCCL.
 const RESERVE: f64 = 0.05;
 
-/// Whether a cell can run on these GPUs.
+/// Feasibility of a cell on these GPUs.
 fn on_gpus(spec: &Spec, shape: &ModelShape, gpus: &Gpus, shared: &Shared) -> Feasibility {
     let all = match &gpus.found {
         Ok(all) => all,
@@ -239,7 +237,7 @@ fn on_gpus(spec: &Spec, shape: &ModelShape, gpus: &Gpus, shared: &Shared) -> Fea
     ))
 }
 
-/// Why there are not enough GPUs for a cell's ranks, if so. Over an emulated link one rank runs.
+/// Returns the reason if there are fewer GPUs than ranks. An emulated link needs only one.
 fn too_few(spec: &Spec, gpus: &Gpus, count: usize) -> Option<String> {
     if spec.tp < 2 || spec.link.is_emulated() {
         return None;

@@ -1,7 +1,9 @@
-//! Who multiplies the few rows of a decode step by a matrix: for each shape, our own kernel and
-//! cuBLASLt's algorithms are timed on the model's own weights, which take turns as layers do. Back to back in an empty stream
-//! a kernel may be fast that is not among others, beside whose ends it begins and whose weights it finds in no cache: so who
-//! does a product is decided by what a captured layer takes with the one and with the other.
+//! Choice between our kernel and cuBLASLt for the products of a decode step. Each shape is timed on the
+//! model's own weights, alternating between layers.
+//!
+//! A kernel that is fast back to back in an empty stream may be slow in a real layer, where it overlaps the
+//! end of the previous kernel and finds its weights in no cache. So the latency of a captured layer with each
+//! of the two decides.
 
 use std::collections::HashMap;
 
@@ -17,24 +19,23 @@ use base::error::Result;
 use machine::driver::DevicePtr;
 use plan::DType;
 
-/// A product of a decode step, and memory to try it with.
+/// A product of a decode step, with memory to time it.
 #[derive(Clone, Debug)]
 pub(super) struct Product {
     pub rows: u32,
     pub inputs: u32,
     pub outputs: u32,
-    /// The format of the weights.
     pub format: DType,
-    /// Whether the results are f32.
+    /// True if results are f32.
     pub logits: bool,
-    /// Whether every rank computes the same product.
+    /// True if every rank computes the same product.
     pub whole: bool,
-    /// Whether layers have such a product; the head is in none.
+    /// True if layers contain this product; false for the head.
     pub in_layer: bool,
-    /// Multiprocessors that it can count on.
+    /// SMs available to the product.
     pub multiprocessors: u32,
     pub x: DevicePtr,
-    /// The weights of all operations with this shape, to be timed in turn.
+    /// Weights of all operations with this shape, timed in turn.
     pub weights: Vec<DevicePtr>,
     pub out: DevicePtr,
 }
@@ -44,7 +45,6 @@ impl Product {
         (self.rows, self.inputs, self.outputs)
     }
 
-    /// The product with one of its weights, by our own kernel.
     pub fn by_own_kernel(&self, kernels: Source<'_>, weight: DevicePtr) -> Result<Call> {
         let &Self { rows, inputs, outputs, format, logits, multiprocessors, x, out, .. } = self;
         let weights = format;
@@ -64,43 +64,40 @@ impl Product {
         Ok(Call::Kernel { function, launch, arguments })
     }
 
-    /// Whether our own kernel can do it.
     fn fits_own_kernel(&self) -> bool {
         self.rows <= matvec::most_rows(self.format, self.inputs)
     }
 
-    /// Whether there is a choice: fp8 weights are multiplied by our own kernel alone.
+    /// True if cuBLASLt is an alternative; only our kernel multiplies fp8 weights.
     fn has_choice(&self) -> bool {
         self.format != DType::Fp8
     }
 }
 
-/// What a product takes, by whom.
+/// Latency of a product with each implementation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProductTimes {
     /// Rows of the input: sequences of the batch.
     pub rows: u32,
-    /// Columns of the input, and of the weight.
     pub inputs: u32,
-    /// Columns of the output: rows of the weight.
     pub outputs: u32,
-    /// By our own kernel (us); `None` where it does not do so many rows, or is not asked.
+    /// Our kernel (us); `None` if it does not support this many rows or was not timed.
     pub matvec_us: Option<f64>,
-    /// By the fastest of cuBLASLt's algorithms (us).
+    /// Fastest cuBLASLt algorithm (us).
     pub cublaslt_us: f64,
-    /// By the one that its heuristics put first (us).
+    /// First choice of cuBLASLt's heuristic (us).
     pub heuristic_us: f64,
-    /// A layer in a graph, with this product by our own kernel and by cuBLASLt (us); `None` where there is nothing to choose,
-    /// where no layer has it, and where steps are not captured.
+    /// Latency of a captured layer with our kernel and with cuBLASLt (us). `None` if there is no choice, no
+    /// layer contains the product, or steps are not captured.
     pub layer_us: Option<[f64; 2]>,
 }
 
 impl ProductTimes {
-    /// The way in which it is done: by cuBLASLt, unless our own kernel is clearly faster.
+    /// Selected implementation: cuBLASLt unless our kernel is clearly faster.
     pub fn way(&self) -> Way {
         let Some(own_us) = self.matvec_us else { return Way::Library };
         let is_faster = match self.layer_us {
-            // what the layer is spared is clearly something of the product
+            // the saving per layer must be a clear share of the product's latency
             Some([own, library]) => own < library - (1.0 - CLEARLY) * self.cublaslt_us,
             None => own_us < CLEARLY * self.cublaslt_us,
         };
@@ -108,7 +105,7 @@ impl ProductTimes {
     }
 }
 
-/// The choice that follows from what was timed; by the usual rule for what was not.
+/// Combines the measured choices, with the default rule for products that were not timed.
 pub(super) fn choice(dtype: DType, products: &[Product], times: &[ProductTimes]) -> MatvecChoice {
     let usual = MatvecChoice::usual(dtype);
     let is_own = |shape: &ProductShape| {
@@ -119,11 +116,13 @@ pub(super) fn choice(dtype: DType, products: &[Product], times: &[ProductTimes])
     MatvecChoice::Measured(products.map(Product::shape).filter(is_own).collect())
 }
 
-/// Times the products of a decode step; cuBLASLt remembers its fastest algorithms. Takes some
-/// milliseconds a shape; the activations' content is lost. `asked`: who does all of them, whatever timing would say; then only
-/// cuBLASLt's algorithms are timed, if it is cuBLASLt. `alone`: no other rank computes the same
-/// product as this one. Where one does, such products are left as they are: with another algorithm the
-/// ranks' results would differ in their last bits. `on_phase` is called with what goes on, in words.
+/// Times the products of a decode step; cuBLASLt keeps its fastest algorithms. Takes a few milliseconds per
+/// shape and overwrites the activations.
+///
+/// `asked` forces one implementation, and only cuBLASLt's algorithms are timed if it is cuBLASLt. `alone` is
+/// true if no other rank computes the same product. Otherwise shared products keep their default algorithm,
+/// because different algorithms would give the ranks different last bits. `on_phase` receives progress
+/// messages.
 pub(super) fn measure(
     engine: &Engine,
     products: &[Product],
@@ -143,10 +142,9 @@ pub(super) fn measure(
     timed.iter().enumerate().map(&mut one).collect()
 }
 
-/// Times a product by cuBLASLt and, if it is to be tried, by our own kernel.
 fn measure_one(engine: &Engine, product: &Product, own: bool, all: &[Product]) -> Result<ProductTimes> {
     let &Product { rows, inputs, outputs, logits, multiprocessors, x, out, in_layer, .. } = product;
-    // this product in one way, the others as usual
+    // this product as given, all others by default
     let layer = |way: Way| {
         let usual = MatvecChoice::usual(engine.dtype());
         let is_own = |shape: &ProductShape| match *shape == product.shape() {
@@ -173,7 +171,6 @@ fn measure_one(engine: &Engine, product: &Product, own: bool, all: &[Product]) -
     })
 }
 
-/// Median time of a product by our own kernel (us).
 fn time_own(engine: &Engine, product: &Product) -> Result<f64> {
     let kernels = engine.kernels().of(false);
     let call = |weight: &DevicePtr| Ok((*weight, product.by_own_kernel(kernels, *weight)?));

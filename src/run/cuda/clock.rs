@@ -1,5 +1,5 @@
-//! How the clock that all of a GPU's kernels read (`%globaltimer`) ticks. Emulated collectives last as long as it
-//! says, and kernels say by it when they ran.
+//! Resolution of `%globaltimer`, the clock shared by all kernels of a GPU. Emulated collectives wait on it
+//! and kernels take time stamps from it.
 
 use std::time::Duration;
 
@@ -9,24 +9,20 @@ use base::error::Result;
 use base::statistics::median;
 use machine::driver::{Arguments, Function, Gpu, Launch, Stream};
 
-/// Ticks that are looked at.
 const TICKS: u32 = 64;
 
-/// No GPU needs so long for them.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// What was seen of the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tick {
-    /// From one value to the next (ns): the median.
+    /// Median tick (ns).
     pub ns: f64,
-    /// The longest of them (ns).
+    /// Longest tick (ns).
     pub longest_ns: f64,
 }
 
 impl Tick {
-    /// Looks at the clock of a GPU with `clock_probe` of `kernels/measure.cu`, given as `kernel`, on `stream`. Fails
-    /// where the GPU does not answer.
+    /// Measures the clock on `stream` with the `clock_probe` kernel of `kernels/measure.cu`.
     pub fn measure(gpu: &Gpu, stream: &Stream, kernel: &Function) -> Result<Self> {
         let out = gpu.allocate(8 * u64::from(TICKS), "the ticks of a clock")?;
         let mut arguments = Arguments::new();

@@ -1,4 +1,4 @@
-//! Who executes collectives, wherever the ranks are: on one device, elsewhere behind NCCL, or not at all (emulated).
+//! Implementations of collectives: a kernel on one device, NCCL, or an emulated link.
 
 use super::transfer::Transfer;
 use crate::comm::EmulatedLink;
@@ -6,47 +6,43 @@ use crate::comm::nccl::{Chosen, Communicator};
 use base::error::Result;
 use machine::driver::{DevicePtr, Gpu, Memory, Stream};
 
-/// Most blocks that NCCL takes for an all-reduce within a node of Hopper GPUs, where nothing else is asked for: assumed.
+/// Assumed maximum of NCCL's CTAs for an all-reduce within a node of Hopper GPUs.
 const MOST_BLOCKS: u32 = 24;
 
-/// Threads of a block, each of which sends 8 bytes to every rank's part of a message in NCCL's low-latency ring.
+/// Bytes per rank and CTA of NCCL's LL ring: 512 threads with 8 bytes each.
 const BYTES_A_RANK: u64 = 512 * 8;
 
-/// How many blocks NCCL's low-latency ring takes for a message over so many ranks, by the thresholds in the source of
-/// NCCL 2.28.9: one for each 4 KB and rank.
+/// Estimates the CTAs of NCCL's LL ring: one per 4 KB and rank, from the thresholds in the source of NCCL
+/// 2.28.9.
 fn estimate(bytes: u64, ranks: u32) -> u32 {
     bytes.div_ceil(BYTES_A_RANK * u64::from(ranks.max(1))).clamp(1, u64::from(MOST_BLOCKS)) as u32
 }
 
-/// Blocks of an all-reduce of so many bytes over so many ranks: what NCCL told of such a message or the next larger one,
-/// of the largest where it is larger still; an estimate where it told nothing.
+/// CTAs of an all-reduce: NCCL's choice for this or the next larger measured message size, or for the largest
+/// one; an estimate if NCCL reported nothing.
 fn blocks(chosen: Option<&Chosen>, bytes: u64, ranks: u32) -> u32 {
     let told = chosen.map(|chosen| &chosen.blocks);
     let told = told.and_then(|told| told.range(bytes..).next().or_else(|| told.iter().next_back()));
     told.map_or_else(|| estimate(bytes, ranks), |(_, blocks)| (*blocks).max(1))
 }
 
-/// Blocks that stand for a collective over a link that is not there: what its profile says, else what NCCL takes.
+/// CTAs of an emulated collective: from the link's profile, else NCCL's estimate.
 pub(super) fn emulated_blocks(link: &EmulatedLink, bytes: u64, ranks: u32) -> u32 {
     link.blocks().unwrap_or_else(|| estimate(bytes, ranks))
 }
 
-/// Who sums over the ranks.
 #[derive(Debug)]
 pub enum Collective {
-    /// There is one rank, and nothing to reduce.
     None,
-    /// A kernel that reads what all ranks give, which share the device.
+    /// One kernel that reads the inputs of all ranks on the same device.
     Loopback,
-    /// A kernel that takes what the collective would take over this link; the other ranks do not exist.
+    /// A kernel that lasts as long as the collective would over this link; the other ranks do not exist.
     Emulated(EmulatedLink),
-    /// NCCL's collectives over the ranks of this communicator, one of which is this; and what
-    /// it chose, where it was asked.
+    /// NCCL over this communicator, with NCCL's choices if they were probed.
     Nccl(Communicator, Option<Box<Chosen>>),
 }
 
 impl Collective {
-    /// For records: `nccl`, `loopback`.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::None => "none",
@@ -58,8 +54,8 @@ impl Collective {
 }
 
 impl Collective {
-    /// How many multiprocessors an all-reduce of so many bytes over so many ranks takes while it is in flight. Kernels that
-    /// run beside it and count on all of them would wait for it with the blocks that find no room.
+    /// SMs occupied by an all-reduce in flight. A kernel that runs in parallel and plans for all SMs would
+    /// wait for it with its last blocks.
     pub fn multiprocessors(&self, message_bytes: u64, ranks: u32) -> u32 {
         match self {
             Self::None | Self::Loopback => 0,
@@ -69,7 +65,7 @@ impl Collective {
     }
 }
 
-/// What an emulated collective works with beside its operands.
+/// Scratch memory and state of emulated collectives.
 #[derive(Debug)]
 pub(super) struct EmulatedScratch {
     scratch: Memory,
@@ -77,7 +73,6 @@ pub(super) struct EmulatedScratch {
 }
 
 impl EmulatedScratch {
-    /// For operands of up to so many bytes.
     pub fn new(gpu: &Gpu, stream: &Stream, bytes: u64) -> Result<Self> {
         let scratch = gpu.allocate(bytes, "scratch of emulated collectives")?;
         let state = gpu.allocate(16, "the state of emulated collectives")?;
@@ -85,13 +80,12 @@ impl EmulatedScratch {
         Ok(Self { scratch, state })
     }
 
-    /// Where its scratch and its state lie.
     pub fn places(&self) -> [DevicePtr; 2] {
         [self.scratch.ptr(), self.state.ptr()]
     }
 }
 
-/// Device addresses of what all local ranks give and get: `[transfer][given, got][rank]`.
+/// Device addresses of the operands of all local ranks: `[transfer][send, receive][rank]`.
 #[derive(Debug)]
 pub(super) struct LoopbackTable {
     memory: Memory,
@@ -99,7 +93,7 @@ pub(super) struct LoopbackTable {
 }
 
 impl LoopbackTable {
-    /// Makes the table of all transfers of a phase; it is written before later work of `stream` runs.
+    /// Builds the table for all transfers of a phase. Later work on `stream` sees it.
     pub fn new(gpu: &Gpu, stream: &Stream, transfers: &[Transfer]) -> Result<Self> {
         let addresses = transfers.iter().flat_map(|transfer| {
             let given = transfer.operands.iter().map(|(send, _)| send.0);
@@ -112,7 +106,7 @@ impl LoopbackTable {
         Ok(Self { memory, ranks })
     }
 
-    /// Where the addresses of transfer `index` lie: of what the ranks give, and of where they get the result.
+    /// Addresses of the send and the receive table of transfer `index`.
     pub fn of(&self, index: usize) -> [DevicePtr; 2] {
         let given = self.memory.ptr().offset(index as u64 * 2 * self.ranks * 8);
         [given, given.offset(self.ranks * 8)]

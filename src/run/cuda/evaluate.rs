@@ -1,7 +1,7 @@
-//! Quality of architectures on a text, on one GPU that all ranks share.
+//! Quality of architectures on a text, on one GPU shared by all ranks.
 //!
-//! `standard` on one rank, which the others are compared with, stays on the GPU; they come beside it one after the
-//! other. Windows go through prefill in chunks, of which the logits of every position are read and compared here.
+//! The baseline (`standard` on one rank) stays on the GPU; the other architectures are loaded one at a time.
+//! Windows run through prefill in chunks, and the host compares the logits of every position.
 
 use std::sync::Arc;
 
@@ -18,11 +18,13 @@ use base::error::{Error, Result};
 use machine::driver::Gpu;
 use plan::{Architecture, CommDType, Phase, Variant};
 
-/// Evaluates on the first GPU; results go to `emit` as they come. Begins no window after `stop` says so.
+/// Evaluates on the first GPU and passes results to `emit` as they arrive. Starts no further window once
+/// `stop` returns true.
 ///
 /// # Errors
 ///
-/// An input error for a request that no backend could do; a failure where no GPU answers, where the models do not fit beside one another, or where it stops answering; whatever `emit` fails with.
+/// Returns an input error for an invalid request. Also returns an error if there is no GPU, the two models do
+/// not fit together, the GPU fails, or `emit` fails.
 pub fn evaluate(
     request: &EvaluateRequest,
     stop: &(dyn Fn() -> bool + Sync),
@@ -60,7 +62,7 @@ pub fn evaluate(
     Ok(())
 }
 
-/// An architecture's prefill on the GPU, with the logits of every position.
+/// Creates a prefill engine that returns the logits of every position.
 fn engine(
     gpu: &Gpu,
     request: &EvaluateRequest,
@@ -99,7 +101,7 @@ fn engine(
     Engine::new(gpu, &setup, programs, local, Arc::new(|| Ok(())), &mut |_| ())
 }
 
-/// What `other` (`standard` itself without) says of a window, and how far that is from what `standard` says.
+/// Quality of `other` on a window, compared with `standard`; `None` evaluates `standard` itself.
 fn quality(
     standard: &Engine,
     other: Option<&Engine>,
@@ -116,7 +118,7 @@ fn quality(
         let expected = logits(standard, chunk)?;
         let found = other.map(|engine| logits(engine, chunk)).transpose()?;
         let found = found.as_ref().unwrap_or(&expected);
-        // side by side, and added in the order of the text: the same digits on any number of cores
+        // parallel, but summed in text order: identical digits on any number of cores
         let rows = expected.par_chunks_exact(vocab).zip(found.par_chunks_exact(vocab));
         let positions: Vec<WindowQuality> = rows
             .zip(&tokens[first + 1..])
@@ -127,9 +129,9 @@ fn quality(
     Ok(sum)
 }
 
-/// The logits of the next tokens of an engine's one sequence, `[tokens, vocab]`.
+/// Logits of the next tokens of the only sequence, `[tokens, vocab]`.
 fn logits(engine: &Engine, tokens: &[u32]) -> Result<Vec<f32>> {
-    // what the chunk before was followed by is no part of the text
+    // discard the token sampled after the previous chunk
     engine.forget_tokens(0)?;
     engine.set_prompt(1, tokens)?;
     let mut step = engine.prefill_step(0, 1, tokens.len() as u32, Timing::default())?;
@@ -137,7 +139,7 @@ fn logits(engine: &Engine, tokens: &[u32]) -> Result<Vec<f32>> {
     engine.logits(Phase::Prefill, tokens.len())
 }
 
-/// One predicted token, by the logits of its position: the reference's and the ones to be judged.
+/// Quality of one predicted token, from the reference and the evaluated logits at its position.
 fn position(expected: &[f32], found: &[f32], following: u32) -> WindowQuality {
     let (best, log_total) = of_logits(expected);
     let (found_best, found_log_total) = of_logits(found);
@@ -152,13 +154,13 @@ fn position(expected: &[f32], found: &[f32], following: u32) -> WindowQuality {
     WindowQuality {
         predicted: 1,
         nll: found_log_total - f64::from(found[following as usize]),
-        // what is no number stays so
+        // keeps NaN
         kl: if kl < 0.0 { 0.0 } else { kl },
         agreed: u32::from(best == found_best),
     }
 }
 
-/// Whose logit is the greatest (of equal ones the first), and the logarithm of the sum of all exponentials.
+/// Index of the largest logit (the first of equals) and the log of the sum of exponentials.
 fn of_logits(logits: &[f32]) -> (usize, f64) {
     let (max, log_total) = log_total(logits);
     (logits.iter().position(|logit| *logit == max).unwrap_or(0), log_total)

@@ -1,7 +1,8 @@
-//! Weights in fp8 on a GPU: how they lie in memory, who multiplies by them, and the kernels that make and expand them.
+//! fp8 weights on a GPU: memory layout, choice of product, and the kernels that create and expand them.
 //!
-//! Our own kernel reads the weights once for each 16 rows of x, a byte a number. cuBLASLt has no product of bf16
-//! activations with fp8 weights: of more rows a product expands the weights to bf16 before, which moves five bytes a number.
+//! Our kernel reads one byte per weight, once per 16 rows of x. cuBLASLt cannot multiply bf16 activations
+//! with fp8 weights, so products with more rows expand the weights to bf16 first, which moves five bytes per
+//! weight.
 
 use std::ops::Range;
 
@@ -13,27 +14,27 @@ use base::error::Result;
 use machine::driver::{Arguments, DevicePtr, Function, Launch};
 use plan::{DType, Kind, ModelShape, Weight, WeightPart};
 
-/// Most rows that our own kernel multiplies, 16 at a time.
+/// Maximum number of rows for our kernel, in launches of 16.
 const OWN_ROWS: u32 = 64;
 
-/// Where the scales of a weight of so many numbers begin, behind its bytes, as `kernels/e4m3.cuh` has it.
+/// Byte offset of the scales in a weight of `numbers` elements, as in `kernels/e4m3.cuh`.
 pub(super) fn scales_at(numbers: u64) -> u64 {
     numbers.next_multiple_of(16)
 }
 
-/// Bytes of a weight in memory.
+/// Size of a weight in memory (bytes).
 pub(super) fn bytes(weight: &Weight) -> u64 {
     scales_at(u64::from(weight.inputs) * u64::from(weight.outputs)) + 4 * u64::from(weight.outputs)
 }
 
-/// Rows of x for each launch of our own kernel; `None` where weights are expanded.
+/// Row ranges of x, one per launch of our kernel; `None` if the weights are expanded instead.
 pub(super) fn own_rows(rows: u32, inputs: u32) -> Option<impl Iterator<Item = Range<u32>>> {
     let most = matvec::most_rows(DType::Fp8, inputs);
     let chunk = move |first| first..rows.min(first + most);
     (rows <= OWN_ROWS && most > 0).then(|| (0..rows).step_by(most as usize).map(chunk))
 }
 
-/// Bytes of the largest weight that a step of this size expands to bf16.
+/// Size of the largest weight that a step of this size expands to bf16 (bytes).
 pub(super) fn expanded_bytes(program: &Program, shape: &ModelShape, size: &StepSize) -> u64 {
     let plan = &program.plan;
     let products = plan.operations.iter().filter(|operation| operation.kind == Kind::MatMul);
@@ -49,7 +50,7 @@ pub(super) fn expanded_bytes(program: &Program, shape: &ModelShape, size: &StepS
     expanded.max().unwrap_or(0)
 }
 
-/// The kernel that expands a weight to the format of activations at `out`.
+/// Kernel that expands a weight to the format of activations, written to `out`.
 pub(super) fn expand(
     kernels: Source<'_>,
     [weight, out]: [DevicePtr; 2],
@@ -62,7 +63,7 @@ pub(super) fn expand(
     Ok((kernels.get("expand_fp8")?, launch, arguments))
 }
 
-/// The kernel that makes one rank's slice of a random tensor, its numbers at `out` and their scales at `scales`.
+/// Kernel that creates one rank's slice of a random tensor, with elements at `out` and scales at `scales`.
 pub(super) fn random(
     kernels: Source<'_>,
     random: &RandomStream,

@@ -1,6 +1,6 @@
-//! Tokens from a checkpoint, or from random weights: prompts of different lengths, any architecture, any
-//! TP. Prompts are processed one after the other, in chunks, since the logits of all their positions are
-//! looked at; then all sequences decode together. Where GPUs are fewer than ranks, the ranks share one.
+//! Text generation from a checkpoint or random weights, with prompts of different lengths, any architecture
+//! and any TP. Prompts are prefilled one by one in chunks, because the logits of all positions are read; then
+//! all sequences decode together. Ranks share one GPU if there are fewer GPUs than ranks.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use base::shared_gpu;
 use machine::driver::Gpu;
 use plan::Phase;
 
-/// Decode steps between two looks at what was generated, where somebody wants to know.
+/// Decode steps between two progress checks, if the caller wants progress.
 const LOOK_EVERY: u32 = 16;
 
-/// Generates; `on_token` is called now and then with the number of tokens each sequence has so far,
-/// `say` is called with what goes on, in words.
+/// Generates tokens. `on_token` occasionally receives the number of tokens per sequence so far, `say`
+/// receives progress messages.
 pub fn generate(
     request: &GenerateRequest,
     options: &GenerateOptions,
@@ -81,7 +81,7 @@ pub fn generate(
     over_nccl(request, &setup, &programs, on_token, &mut |what| say(Said::Phase(what)))
 }
 
-/// What choosing among many candidates costs, where it does.
+/// Warning if sampling among this many candidates is slow.
 fn slow_sampling(sampling: Sampling, vocab: u32) -> Option<String> {
     let Sampling::Random { top_k, .. } = sampling else { return None };
     let (candidates, few) = (top_k.min(vocab as usize), geometry::FEW_CANDIDATES);
@@ -93,7 +93,7 @@ fn slow_sampling(sampling: Sampling, vocab: u32) -> Option<String> {
     })
 }
 
-/// A thread and a GPU a rank; rank 0, on this thread, speaks for all.
+/// Runs one thread and GPU per rank; rank 0 runs on this thread and returns the result.
 fn over_nccl(
     request: &GenerateRequest,
     setup: &Setup,
@@ -116,7 +116,7 @@ fn over_nccl(
             Ok(generated)
         })
     };
-    // ranks agree where the architecture lets them; where it does not, rank 0 speaks
+    // ranks compute the same tokens if the architecture keeps them in sync; otherwise rank 0 decides
     on_threads(
         Peers::threads(setup.tp as usize, setup.timeout),
         |peers| rank(peers, on_token, on_phase),
@@ -124,8 +124,8 @@ fn over_nccl(
     )
 }
 
-/// `agree` makes of each rank's wish to stop one answer for all: a rank that went on alone would wait
-/// for the others for ever.
+/// Generates on one engine. `agree` turns each rank's wish to stop into one decision: a rank that continued
+/// alone would deadlock.
 fn on_engine(
     engine: &Engine,
     request: &GenerateRequest,
@@ -135,7 +135,7 @@ fn on_engine(
     let vocab = request.model.shape.vocab as usize;
     let mut generated = Generated::default();
     let steps = request.output_tokens - 1;
-    // a first step that is captured is tried before, which leaves traces in the state
+    // the trial run before the first capture changes the state, so it comes first
     let mut decode = if steps > 0 { Some(engine.decode_step(Timing::default())?) } else { None };
     engine.reset()?;
     for (sequence, prompt) in request.prompts.iter().enumerate() {
@@ -150,7 +150,7 @@ fn on_engine(
             engine.wait_idle(&what)?;
             seen.take(prompt, first, &engine.logits(Phase::Prefill, tokens.len())?, vocab);
             if first + tokens.len() < prompt.len() {
-                // only the last chunk's token follows the prompt
+                // only the last chunk's token continues the prompt
                 engine.forget_tokens(sequence as u32)?;
             }
         }
@@ -184,7 +184,7 @@ fn on_engine(
     Ok(generated)
 }
 
-/// Up to which token a sequence goes, if one of these ends it.
+/// Length of a sequence up to its first stop token, if any.
 fn stop(tokens: &[u32], stop_at: &[u32]) -> Option<usize> {
     tokens.iter().position(|token| stop_at.contains(token)).map(|at| at + 1)
 }

@@ -1,5 +1,5 @@
-//! One timed generation: the prefill, then every decode step, enqueued ahead of the GPU, with an event at
-//! each boundary and nothing else. Watchers learn of steps from the same events.
+//! One timed generation: the prefill and every decode step, enqueued ahead of the GPU, with one event at each
+//! boundary and nothing else. Progress reports use the same events.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,34 +14,32 @@ use base::error::Result;
 use base::shared_gpu;
 use machine::driver::Event;
 
-/// Decode steps that are enqueued before their results are looked at: enough that the GPU never waits
-/// for the host, and few enough that the driver's queue never blocks it.
+/// Number of decode steps to enqueue ahead: enough that the GPU never waits for the host, few enough that the
+/// driver's queue never blocks.
 const AHEAD: usize = 64;
 
-/// Least time between two steps that a watcher is told of.
+/// Minimum interval between step reports to a watcher.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// How often a generation says that it goes on, where nobody watches.
+/// Interval of progress messages without a watcher.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 
-/// The steps of a cell, ready to run again and again.
 pub(super) struct Generation {
     prefill: Step,
-    /// None where a generation is one token long.
+    /// `None` if only one token is generated.
     decode: Option<Step>,
-    /// The events in the decode step, where it has any.
     around: Option<Around>,
     started: Event,
-    /// When the prefill and each decode step had ended.
+    /// End of the prefill and of each decode step.
     ends: Vec<Event>,
     sequences: u32,
 }
 
-/// Who is told that a generation goes on: steps, where somebody watches; else a phase now and then.
+/// Receiver of progress: step events if watched, else an occasional phase.
 pub(super) type OnEvent<'a> = &'a mut dyn FnMut(RunEvent);
 
 impl Generation {
-    /// A generation of all sequences together, with prompts of equal length.
+    /// Creates the steps for prompts of equal length, with all sequences batched.
     pub fn new(engine: &Engine, sequences: u32, prompt: u32, output: u32) -> Result<Self> {
         let ends: Result<Vec<Event>> = (0..output).map(|_| engine.gpu().event(true)).collect();
         let mut prefill = engine.prefill_step(0, sequences, prompt, Timing::default())?;
@@ -58,8 +56,8 @@ impl Generation {
         })
     }
 
-    /// Puts events around the collectives of the decode step that have a stream of their own, if the step takes as long with
-    /// them; `None` where there are none. All ranks together. What was generated is lost.
+    /// Adds events around collectives that have their own stream, unless they slow the step down. Returns
+    /// `None` if there are no such collectives. Collective over all ranks; discards generated tokens.
     pub fn time_collectives(
         &mut self,
         engine: &Engine,
@@ -78,7 +76,7 @@ impl Generation {
         Ok(Some(choice))
     }
 
-    /// What the collectives of the last decode step took that has ended, by the events around them.
+    /// Durations of the collectives in the last finished decode step, from the events around them.
     pub fn collectives(&self) -> Result<Vec<Took>> {
         match (&self.around, &self.decode) {
             (Some(around), Some(decode)) => around.read(decode),
@@ -86,24 +84,23 @@ impl Generation {
         }
     }
 
-    /// How many nodes the graph of a decode step has.
     pub fn graph_nodes(&self) -> Option<usize> {
         self.decode.as_ref()?.graph()?.nodes().ok()
     }
 
-    /// How many edges of the graph of a decode step let a kernel begin early.
+    /// Number of programmatic edges (early starts) in the graph of a decode step.
     pub fn programmatic_edges(&self) -> Option<usize> {
         self.decode.as_ref()?.graph()?.programmatic_edges().ok().flatten()
     }
 
-    /// Makes everything ready for [`Generation::run`], and waits for it.
+    /// Prepares for [`Generation::run`] and waits until the GPU is idle.
     pub fn prepare(&self, engine: &Engine, prompts: &[u32]) -> Result<()> {
         engine.reset()?;
         engine.set_prompt(self.sequences, prompts)?;
         engine.wait_idle("preparing a generation")
     }
 
-    /// Runs it; moments are ns since its start. `watch`: whether `on_event` wants to know of steps.
+    /// Runs the generation and returns times in ns since its start. `watch` requests an event per step.
     pub fn run(
         &mut self,
         engine: &Engine,
@@ -120,7 +117,7 @@ impl Generation {
             engine.main().record(&self.ends[0])?;
         }
         let _range = range("decode");
-        // of ranks that share a GPU one that fills the driver's queue would keep the others from theirs
+        // with a shared GPU, filling the driver's queue would block the other ranks
         let ahead = if shared_gpu::is_on() { 1 } else { AHEAD };
         let mut known = 0;
         if let Some(decode) = &mut self.decode {
@@ -143,9 +140,9 @@ impl Generation {
     }
 }
 
-/// When steps ended, as a sample has it: ns since the generation's start.
+/// End times of the steps, in ns since the start of the generation.
 pub(super) fn step_ends(started: &Event, ends: &[Event]) -> Result<Times> {
-    // times are f32: the sum of differences keeps the resolution that a long generation's would lose
+    // event times are f32: summing differences keeps resolution in long generations
     let Some(first) = ends.first() else { return Ok(Times::default()) };
     let mut at = ns(first.elapsed_ms(started)?);
     let prefill_end = at;
@@ -157,7 +154,7 @@ pub(super) fn step_ends(started: &Event, ends: &[Event]) -> Result<Times> {
     Ok(Times { started: 0, prefill_end, step_ends: after })
 }
 
-/// A driver's milliseconds, rounded to nanoseconds.
+/// Converts a driver time in ms to whole ns.
 pub(super) fn ns(milliseconds: f32) -> i64 {
     (f64::from(milliseconds) * 1e6).round() as i64
 }
@@ -173,20 +170,17 @@ fn wait_for(engine: &Engine, ends: &[Event], step: usize) -> Result<()> {
     )
 }
 
-/// Telling of steps: a watcher at most ten times a second, others rarely.
+/// Rate limit of progress reports: at most ten per second for a watcher, rarely otherwise.
 struct Pace<'a> {
-    /// Which generation it is, for people.
     name: &'a str,
     watch: bool,
     reported: Option<Instant>,
     alive: Instant,
-    /// How many steps were reported so far.
     done: usize,
 }
 
 impl Pace<'_> {
-    /// Tells, after `done` decode steps, who watches of the steps since the last report, and else only
-    /// that the run is alive.
+    /// Reports the steps since the last report to a watcher; without one, only that the run is alive.
     fn look(&mut self, ends: &[Event], done: usize, on_event: OnEvent<'_>) -> Result<()> {
         let of = ends.len().saturating_sub(1);
         if !self.watch {

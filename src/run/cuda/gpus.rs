@@ -1,4 +1,4 @@
-//! The GPUs of this machine, as far as they decide whether a cell can run on them.
+//! GPUs of this machine, as far as they decide the feasibility of a cell.
 
 use std::sync::OnceLock;
 
@@ -6,17 +6,16 @@ use super::usable;
 use crate::launcher;
 use machine::driver::GpuInfo;
 
-/// What is known of the GPUs.
 #[derive(Clone, Debug)]
 pub struct Gpus {
-    /// Those that this process can use, or why there are none.
+    /// Usable GPUs, or the reason why there are none.
     pub found: Result<Vec<GpuInfo>, String>,
-    /// How many ranks a launcher started, or what is wrong with its variables; `None` without one.
+    /// Number of ranks started by a launcher, or the problem with its variables; `None` without a launcher.
     pub launched: Result<Option<usize>, String>,
 }
 
 impl Gpus {
-    /// Of this machine. Asked once: GPUs do not come and go while a process lives.
+    /// Queried once: the set of GPUs does not change within a process.
     pub fn of_machine() -> &'static Self {
         static FOUND: OnceLock<Gpus> = OnceLock::new();
         FOUND.get_or_init(|| Self {
@@ -27,13 +26,13 @@ impl Gpus {
         })
     }
 
-    /// The one with the least memory: all ranks need the same.
+    /// GPU with the least memory, which limits all ranks.
     pub fn smallest(&self) -> Option<&GpuInfo> {
         self.found.iter().flatten().min_by_key(|gpu| gpu.memory_bytes)
     }
 }
 
-/// GPUs that are not there.
+/// Fictitious GPUs for tests.
 #[cfg(test)]
 pub fn made_up(count: usize, memory_bytes: u64) -> Gpus {
     let gpu = |index| GpuInfo {

@@ -1,5 +1,5 @@
-//! From an operation of the plan to what is launched for it: kernels, matrix products, collectives, each
-//! with its arguments and its geometry for a step of a given size.
+//! Lowering of plan operations to launches: kernels, matrix products and collectives, with arguments and
+//! geometry for a step size.
 
 use std::ops::Range;
 
@@ -18,23 +18,22 @@ use base::error::{Error, Result};
 use machine::driver::{Arguments, DevicePtr, Function, Launch, Memory};
 use plan::{DType, Element, Kind, ModelShape, Operation, Phase, Rows, ValueId};
 
-/// What is enqueued for an operation, in order on its stream.
+/// One call of an operation; calls are enqueued in order on its stream.
 #[derive(Debug)]
 pub(super) enum Call {
-    /// A kernel of ours, with its geometry and its arguments.
+    /// Kernel of this project.
     Kernel { function: Function, launch: Launch, arguments: Arguments },
-    /// `out = x w^T`, by cuBLASLt.
+    /// `out = x w^T` with cuBLASLt.
     MatMul { shape: MatMul, x: DevicePtr, w: DevicePtr, out: DevicePtr },
-    /// An exchange with the other ranks through NCCL of `count` activations, or bytes.
+    /// NCCL exchange of `count` activations, or of `count` bytes if `bytes`.
     Exchange { exchange: Exchange, send: DevicePtr, receive: DevicePtr, count: u64, bytes: bool },
 }
 
-/// What a rank's own part is multiplied by where it joins the residual ([`Kind::Join`]).
+/// Factor of a rank's own part when it joins the residual ([`Kind::Join`]).
 fn own_scale(root: bool, tp: u32) -> f32 {
     if root { (tp as f32).sqrt() } else { 1.0 }
 }
 
-/// What launches of one rank are made from.
 #[derive(Clone, Copy)]
 pub(super) struct Binder<'a> {
     pub kernels: Source<'a>,
@@ -44,32 +43,30 @@ pub(super) struct Binder<'a> {
     pub activations: &'a Activations,
     pub sampling: Sampling,
     pub matvec: &'a MatvecChoice,
-    /// The new tokens, one a row; in decode the state's.
+    /// New tokens, one per row; in decode they are in the rank's state.
     pub tokens: DevicePtr,
-    /// Sequences of the whole batch, of which a prefill step may take a part.
+    /// Sequences of the whole batch; a prefill step may process a part of it.
     pub batch: u32,
-    /// Tokens that each sequence's KV cache has room for.
+    /// KV-cache capacity per sequence (tokens).
     pub capacity: u32,
-    /// Those that compute can count on.
+    /// SMs available to compute.
     pub multiprocessors: u32,
-    /// Those that the GPU has, on which cuBLASLt counts where nobody tells it.
+    /// SMs of the GPU, which cuBLASLt assumes by default.
     pub whole: u32,
-    /// How many multiprocessors a collective takes that is in flight; and for each operation,
-    /// whether one may be.
+    /// SMs of a collective in flight, and for each operation whether a collective may overlap it.
     pub collective: (u32, &'a [bool]),
-    /// Whether kernels may start before those before them have ended.
+    /// True if kernels may start before their predecessors end.
     pub programmatic: bool,
-    /// What the step's all-reduces are done with, where they read the other ranks' memory.
+    /// Regions of the one-shot all-reduces, if the step uses them.
     pub one_shot: Option<&'a OneShot>,
 }
 
 impl Binder<'_> {
-    /// The calls of every operation for a step of this size.
     pub fn bind(&self, size: &StepSize) -> Result<Vec<Vec<Call>>> {
         let operations = self.program.plan.operations.iter().enumerate();
         let groups = self.program.plan.groups;
         let parts: Vec<StepSize> = (0..groups.count).map(|group| size.of_group(groups, group)).collect();
-        // groups' tokens lie behind one another
+        // tokens of the groups are contiguous, group after group
         let tokens: Vec<DevicePtr> = (0..parts.len())
             .map(|group| {
                 let before: u32 = parts[..group].iter().map(StepSize::rows).sum();
@@ -92,7 +89,6 @@ impl Binder<'_> {
         self.program.plan.values[value.index()].columns
     }
 
-    /// A kernel with its geometry; arguments follow.
     pub(super) fn kernel(&self, name: &str, geometry: Launch, arguments: Arguments) -> Result<Call> {
         self.kernel_with(self.kernels.get(name)?, geometry, arguments)
     }
@@ -123,7 +119,7 @@ impl Binder<'_> {
         let one = |call: Result<Call>| call.map(|call| vec![call]);
         let written = &plan.values[operation.writes[0].index()];
         let rows = size.rows_of(written.rows, self.rank.index, plan.tp);
-        // shares are rounded up: the last ranks may have none
+        // shares are rounded up: the last ranks may have no rows
         if rows == 0 {
             return Ok(Vec::new());
         }
@@ -210,7 +206,7 @@ impl Binder<'_> {
             }
             Kind::SelectLast => {
                 let value = &plan.values[operation.reads[0].index()];
-                // logits are f32 whatever the kernels' format is: the same bytes as so many more columns
+                // logits are always f32: copy them as `ratio` times more columns of the kernels' format
                 let ratio = match value.element {
                     Element::Activation => 1,
                     Element::Logit | Element::Token | Element::Eight => {
@@ -223,7 +219,7 @@ impl Binder<'_> {
             }
             Kind::AllReduce if self.one_shot.is_some() => one(self.one_shot_sum(operation, size)),
             Kind::AllReduceAddNorm => one(self.one_shot_add_norm(operation, rows, weight()?)),
-            // how depends on where the ranks are: the engine knows
+            // depends on the location of the ranks, so the engine launches it
             Kind::AllReduce | Kind::ReduceScatter | Kind::AllGather => Ok(Vec::new()),
             Kind::Sample => self.sample(operation, size),
             Kind::Quantize { .. } => {
@@ -235,8 +231,9 @@ impl Binder<'_> {
         }
     }
 
-    /// The operands of a join: residual, own part, and the sum with the part in it, null where none is due. What is
-    /// to be done before it: the part as its message in 8 bits says it.
+    /// Appends a join's operands: residual, own part, and the sum containing that part, or null for absent
+    /// operands. Returns the calls needed first: with 8-bit messages, the own part is replaced by its
+    /// quantized value.
     fn joined(
         &self,
         operation: &Operation,
@@ -269,14 +266,13 @@ impl Binder<'_> {
         geometry::elements(elements, self.multiprocessors)
     }
 
-    /// How many multiprocessors an operation can count on.
+    /// SMs available to operation `at`.
     fn free_multiprocessors(&self, at: usize) -> u32 {
         let (taken, beside) = self.collective;
         let taken = if beside.get(at).copied().unwrap_or(false) { taken } else { 0 };
         self.multiprocessors.saturating_sub(taken).max(1)
     }
 
-    /// How a product of so many rows is done.
     fn way(&self, rows: u32, inputs: u32, outputs: u32) -> Way {
         match rows <= matvec::most_rows(self.program.dtype, inputs) {
             true => self.matvec.way((rows, inputs, outputs)),
@@ -338,8 +334,8 @@ impl Binder<'_> {
         }
     }
 
-    /// The first weights of the next product after operation `at`, for it to ask for; `None` where cuBLASLt does that
-    /// product, or where attention between them asks for it.
+    /// First weights of the next product, for operation `at` to prefetch. Returns `None` if cuBLASLt computes
+    /// that product, or if attention in between prefetches it.
     fn next_product(&self, at: usize, size: &StepSize) -> Result<Option<NextProduct>> {
         let plan = &self.program.plan;
         let ahead = self.kernels.options().ahead;
@@ -347,11 +343,11 @@ impl Binder<'_> {
             Kind::Attend => ahead.attention_kb,
             _ => ahead.product_kb,
         };
-        // weights in fp8 are read by other steps, for which nothing was tried
+        // fp8 weights are read in different steps, for which the prefetch was not tuned
         if kb == 0 || plan.phase != Phase::Decode || self.program.precision.weights == DType::Fp8 {
             return Ok(None);
         }
-        // the step after this one begins with the same products
+        // wraps around: the next step begins with the same products
         let after = (at + 1..plan.operations.len()).chain(0..at);
         let asks =
             |kind: &Kind| *kind == Kind::MatMul || (*kind == Kind::Attend && ahead.attention_kb > 0);
@@ -373,13 +369,13 @@ impl Binder<'_> {
         Ok(Some(NextProduct { weight, start }))
     }
 
-    /// Query and KV heads of this rank.
+    /// Query and KV heads per rank.
     fn heads(&self) -> (u32, u32) {
         let tp = self.program.plan.tp;
         (self.shape.heads / tp, self.shape.kv_heads / tp)
     }
 
-    /// A layer's keys and values from the step's first sequence on.
+    /// KV cache of a layer, offset to the step's first sequence.
     fn cache(&self, operation: &Operation, size: &StepSize) -> Result<(DevicePtr, DevicePtr)> {
         let layer = operation.layer.ok_or_else(|| {
             Error::failed(format!("{} belongs to no layer: it has no cache", operation.name))
@@ -391,7 +387,6 @@ impl Binder<'_> {
         Ok((keys.offset(offset), values.offset(offset)))
     }
 
-    /// Positions of the step's sequences.
     fn positions(&self, size: &StepSize) -> DevicePtr {
         self.rank.state.positions().ptr().offset(4 * u64::from(size.first_sequence))
     }
@@ -452,7 +447,8 @@ impl Binder<'_> {
         let logits = self.value(operation.reads[0]);
         let state = &self.rank.state;
         let at = |memory: &Memory| memory.ptr().offset(4 * u64::from(size.first_sequence));
-        // prefill adds the tokens of the prompt, a decode step one; where groups divide them the last one samples
+        // advance by the prompt in prefill and by one token in decode; with groups of tokens, the last group
+        // samples
         let advance = size.first_token + size.tokens;
         let outputs = |arguments: &mut Arguments| {
             arguments.pointer(at(state.tokens())).pointer(at(state.history()));

@@ -1,5 +1,5 @@
-//! Weights into a GPU's memory: made there where they are random, else converted from the checkpoint and
-//! copied in pieces of bounded size.
+//! Weight loading: random weights are created on the GPU, checkpoint weights are converted and copied in
+//! bounded pieces.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -12,10 +12,9 @@ use machine::driver::{Arguments, Gpu, Memory, Stream};
 use model::{Fp8Rows, WeightSource};
 use plan::{DType, ModelShape, Plan, Precision, Weight};
 
-/// Bytes of host memory that a piece of a weight takes (one row at least).
+/// Host memory per piece of a weight (bytes); at least one row.
 const PIECE_BYTES: usize = 64 << 20;
 
-/// Loads weights onto one GPU.
 pub(super) struct Loader<'a> {
     pub gpu: &'a Gpu,
     pub stream: &'a Stream,
@@ -27,8 +26,8 @@ pub(super) struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    /// The weights of every one of `ranks`; whole tensors once. `on_phase` is called with how far it is, in words; an
-    /// error of `alive` ends it.
+    /// Loads the weights of all `ranks`, sharing tensors that are not split. `on_phase` receives progress
+    /// messages; an error from `alive` aborts the load.
     pub fn weights_of(
         &self,
         ranks: Range<u32>,
@@ -69,8 +68,8 @@ impl Loader<'_> {
         ranks.map(&mut of_rank).collect()
     }
 
-    /// One rank's slice of a weight; `loaded` is told how many bytes are there. Work on the stream may go
-    /// on when this returns.
+    /// Loads one rank's slice of a weight; `loaded` receives the bytes copied. Stream work may still be
+    /// pending on return.
     fn load(
         &self,
         weight: &Weight,
@@ -93,7 +92,7 @@ impl Loader<'_> {
             return Ok(memory);
         }
         let read = match format {
-            // whole rows, as f32
+            // fp8 reads whole rows as f32
             DType::Fp8 => 4 * weight.parts[0].tensor.dimensions(self.shape).1 as usize,
             _ => row,
         };
@@ -116,7 +115,6 @@ impl Loader<'_> {
         Ok(memory)
     }
 
-    /// Makes random numbers in fp8 where they are needed.
     fn make_fp8(&self, weight: &Weight, rank: u32, memory: &Memory) -> Result<()> {
         let multiprocessors = self.gpu.info().multiprocessors;
         let numbers = u64::from(weight.inputs) * u64::from(weight.outputs);
@@ -134,7 +132,7 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Makes random numbers where they are needed.
+    /// Creates random weights on the GPU.
     fn make(&self, weight: &Weight, rank: u32, format: DType, memory: &Memory) -> Result<()> {
         let function = self.kernels.get("random_fill")?;
         let mut out = memory.ptr();

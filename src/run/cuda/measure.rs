@@ -1,8 +1,8 @@
-//! What a GPU can do at best, measured: reading its memory, multiplying matrices. Decoding is judged
-//! against the first, prefill against the second.
+//! Peak rates of a GPU: memory read bandwidth, the bound for decode, and GEMM throughput, the bound for
+//! prefill.
 //!
-//! Sizes grow from small ones until they are what a fast GPU is measured with, or until a pass takes long:
-//! so a slow device answers too, and says with how much.
+//! Problem sizes grow until they are large enough for a fast GPU or a pass takes long, so slow GPUs finish,
+//! too; the result states the size used.
 
 use std::time::{Duration, Instant};
 
@@ -14,52 +14,53 @@ use base::error::{Error, Result};
 use machine::driver::{Arguments, Event, Function, Gpu, Launch, Memory, Priority, Stream};
 use plan::DType;
 
-/// A pass that takes longer than this is not repeated with more.
+/// Passes longer than this are not repeated at a larger size.
 const LONG: Duration = Duration::from_millis(20);
-/// No pass takes so long on a GPU that works.
+/// Timeout of one pass.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Passes that are timed; the median counts.
+/// Timed passes; the median counts.
 const PASSES: usize = 21;
-/// An idle GPU takes so long to raise its clocks.
+/// Time an idle GPU needs to raise its clocks.
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// How fast a GPU reads its memory.
+/// Memory read bandwidth of a GPU.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ReadBandwidth {
-    /// Bytes a second over 1e9.
+    /// Bandwidth in GB/s (1e9 bytes per second).
     pub gb_s: f64,
-    /// How much is read in a pass.
+    /// Bytes read per pass.
     pub buffer_bytes: u64,
-    /// Passes, of which this is the median.
+    /// Number of passes; the bandwidth is their median.
     pub passes: usize,
-    /// Whether it is far more (eight times) than the GPU's cache holds.
+    /// True if the buffer is at least eight times the L2 cache.
     pub exceeds_caches: bool,
 }
 
-/// How fast a GPU multiplies matrices of bf16, with sums in f32.
+/// Throughput of bf16 matrix products with f32 accumulation.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct GemmRate {
-    /// Floating-point operations a second over 1e12 of ten products, one behind the other, after a rest.
+    /// Throughput of ten consecutive products after a pause, in TFLOP/s (1e12 per second).
     pub tflops: f64,
-    /// The same of single products after a fifth of a second of them, when a power limit may have lowered clocks.
+    /// Throughput of single products after 0.2 s of load, when a power limit may have lowered the clocks, in
+    /// TFLOP/s.
     pub sustained_tflops: f64,
     /// Rows, inputs and outputs of the product.
     pub size: u64,
-    /// Products, of whose times the sustained rate is the median.
+    /// Number of products; the sustained rate is their median.
     pub products: usize,
-    /// How many algorithms of cuBLASLt were timed to find the fastest.
+    /// Number of cuBLASLt algorithms tuned.
     pub algorithms: usize,
 }
 
-/// Measures how fast the GPU reads its memory, with `read_bandwidth` of `kernels/measure.cu`, given as
-/// `kernel`: the median over passes through a buffer that no cache holds, of 4 GiB where there is room.
-/// Fails where less than 2 MiB of memory is free, or the GPU does not answer.
+/// Measures the read bandwidth with the `read_bandwidth` kernel of `kernels/measure.cu`: median over passes
+/// through a buffer larger than the caches, 4 GiB if there is room. Returns an error if less than 2 MiB is
+/// free.
 pub fn read_bandwidth(gpu: &Gpu, kernel: &Function) -> Result<ReadBandwidth> {
-    /// Threads of a block (`BOUNDED_KERNEL` in measure.cu).
+    /// Threads per block (`BOUNDED_KERNEL` in measure.cu).
     const THREADS: u32 = 512;
-    /// Bytes of the smallest piece of memory that is read to find the bandwidth.
+    /// Smallest buffer (bytes).
     const FIRST: u64 = 1 << 20;
-    /// By which factor pieces grow, until they have `LAST` bytes.
+    /// Growth factor of the buffer, up to `LAST` bytes.
     const FACTOR: u64 = 16;
     const LAST: u64 = 4 << 30;
     let info = gpu.info();
@@ -100,9 +101,8 @@ pub fn read_bandwidth(gpu: &Gpu, kernel: &Function) -> Result<ReadBandwidth> {
     }
 }
 
-/// Measures how fast cuBLASLt multiplies square matrices of random bf16 numbers, up to 8192 x 8192, with
-/// the fastest of its algorithms. Fails where cuBLASLt is missing or refuses the product, where too
-/// little memory is free, or where the GPU does not answer.
+/// Measures cuBLASLt on square matrices of random bf16 numbers, up to 8192 x 8192, with the fastest
+/// algorithm.
 pub fn gemm_rate(gpu: &Gpu) -> Result<GemmRate> {
     const FIRST: u64 = 256;
     const LAST: u64 = 8192;
@@ -144,9 +144,9 @@ pub fn gemm_rate(gpu: &Gpu) -> Result<GemmRate> {
     }
 }
 
-/// Memory full of random numbers: zeros would draw less power and run at higher clocks than weights do.
+/// Random data, because zeros draw less power and run at higher clocks than real weights.
 fn random(gpu: &Gpu, bytes: u64, seed: u64) -> Result<Memory> {
-    /// Repeated; long enough that no tile is like another.
+    /// Period of the random data (bytes), longer than a tile.
     const PATTERN: u64 = 8 << 20;
     let memory = gpu.allocate(bytes, "a random matrix")?;
     let mut random = fastrand::Rng::with_seed(seed);
@@ -163,7 +163,6 @@ fn random(gpu: &Gpu, bytes: u64, seed: u64) -> Result<Memory> {
     Ok(memory)
 }
 
-/// Two events between which work is timed.
 struct Clock {
     start: Event,
     end: Event,
@@ -174,7 +173,7 @@ impl Clock {
         Ok(Self { start: gpu.event(true)?, end: gpu.event(true)? })
     }
 
-    /// Seconds on the GPU, and time on the host, of one pass.
+    /// GPU time (s) and host time of one pass.
     fn time(&self, stream: &Stream, work: &mut impl FnMut() -> Result<()>) -> Result<(f64, Duration)> {
         let begun = Instant::now();
         stream.record(&self.start)?;
@@ -185,8 +184,8 @@ impl Clock {
         Ok((seconds, begun.elapsed()))
     }
 
-    /// Seconds of a pass among ten that follow one another, after a rest and a warm-up of three; of one where one takes
-    /// long.
+    /// Average time (s) of ten consecutive passes after a pause and three warm-up passes; of a single pass if
+    /// it takes long.
     fn burst(
         &self,
         stream: &Stream,
@@ -200,8 +199,8 @@ impl Clock {
         Ok((seconds / f64::from(passes)).max(0.5e-6))
     }
 
-    /// The median of several passes in seconds, and of how many (fewer where one takes
-    /// long), after a warm-up.
+    /// Median time of a pass (s) after a warm-up, and the number of passes, which is lower if a pass takes
+    /// long.
     fn median(
         &self,
         stream: &Stream,
@@ -218,7 +217,7 @@ impl Clock {
             times.push(self.time(stream, work)?.0);
         }
         times.sort_by(f64::total_cmp);
-        // Events tick in half microseconds.
+        // Event resolution is 0.5 us.
         Ok((times[passes / 2].max(0.5e-6), passes))
     }
 }

@@ -1,39 +1,39 @@
-//! The `cuda` backend: the same plans on NVIDIA GPUs.
+//! The `cuda` backend, which executes plans on NVIDIA GPUs.
 //!
-//! CUDA is always compiled in and loaded at run time: nothing here needs a driver until it is used,
-//! and then its absence is an error that says what to do.
+//! CUDA is always compiled in and loaded at run time. Nothing needs a driver before first use; a missing
+//! driver is an error with instructions.
 //!
-//! | file | what it is for |
+//! | file | contents |
 //! |---|---|
-//! | `blas` | matrix products by cuBLASLt |
-//! | `kernels` | our own kernels: compiled, cached, how they are launched |
-//! | `measure` | what a GPU does at best |
-//! | `program` | a plan made ready: lowered, buffers assigned |
-//! | `schedule` | a plan as an ordered list of launches, records and waits on streams |
-//! | `size` | how many rows of which sequences a step processes |
-//! | `launches` | from an operation to kernels with arguments and geometry |
-//! | `multiply` | who multiplies few rows by a matrix, and the launch of our own kernel |
-//! | `fp8` | weights in fp8: their memory, their products |
-//! | `collective`, `transfer` | who executes collectives: loopback, emulated, NCCL; and what each moves |
+//! | `blas` | matrix products with cuBLASLt |
+//! | `kernels` | our own kernels: compilation, cache, launch geometry |
+//! | `measure` | peak rates of a GPU |
+//! | `program` | lowered plan with buffers assigned |
+//! | `schedule` | plan as an ordered list of launches, records and waits on streams |
+//! | `size` | rows and sequences of a step |
+//! | `launches` | operations to kernels with arguments and geometry |
+//! | `multiply` | our kernel or cuBLASLt for products with few rows; launch of our kernel |
+//! | `fp8` | fp8 weights: memory layout and products |
+//! | `collective`, `transfer` | loopback, emulated and NCCL collectives, and the data they move |
 //! | `one_shot` | all-reduces that read the other ranks' memory |
-//! | `clock` | how the clock that a GPU's kernels read ticks |
-//! | `check` | whether this program is right on this GPU |
-//! | `choose` | who multiplies few rows by a matrix, as timed |
-//! | `rank`, `load` | a rank's memory, and its weights |
-//! | `backend`, `gpus` | what the rest of the house knows of this backend; the GPUs of this machine |
-//! | `need` | what a rank will need of memory, before any GPU is asked |
+//! | `clock` | resolution of the GPU's global timer |
+//! | `check` | self-check of this program on this GPU |
+//! | `choose` | timed choice between our kernel and cuBLASLt |
+//! | `rank`, `load` | memory and weights of a rank |
+//! | `backend`, `gpus` | backend interface; GPUs of this machine |
+//! | `need` | memory estimate of a rank, without a GPU |
 //! | `engine` | steps bound to memory, captured and replayed, or enqueued |
-//! | `tuning` | what can be changed of how steps run, for experiments |
-//! | `probe` | what NCCL chooses, asked in processes of their own |
+//! | `tuning` | experimental switches |
+//! | `probe` | NCCL's choices, probed in separate processes |
 //! | `generation` | one timed generation |
-//! | `threads` | ranks over NCCL, each a thread with a GPU of its own |
-//! | `ranks` | the ranks of a run: those of this process, and how they meet |
+//! | `threads` | NCCL ranks as threads with one GPU each |
+//! | `ranks` | ranks of a run in this process, and their rendezvous |
 //! | `run` | timed samples for a record |
-//! | `generate` | tokens from prompts |
-//! | `evaluate` | what architectures lose on a text |
-//! | `timing`, `cupti` | what times of operations are made of: parts of a step, clocks; CUPTI's records |
-//! | `around` | events around collectives that have a stream of their own, in every step that is timed |
-//! | `instrumented` | the instrumented generation of a run: its trace, and what timing cost |
+//! | `generate` | text generation from prompts |
+//! | `evaluate` | quality of architectures on a text |
+//! | `timing`, `cupti` | segments of a step and clocks for operation times; CUPTI records |
+//! | `around` | events around collectives on their own stream, in every timed step |
+//! | `instrumented` | the instrumented pass: trace, and overhead of timing |
 
 mod around;
 mod backend;

@@ -1,4 +1,4 @@
-//! Who multiplies few rows by a matrix, our own kernel or cuBLASLt, and the launch of our own.
+//! Choice between our kernel and cuBLASLt for products with few rows, and the launch of our kernel.
 
 use super::blas::MatMul;
 use super::kernels::matvec::NextProduct;
@@ -11,29 +11,28 @@ use plan::DType;
 /// Rows, inputs and outputs of a product.
 pub(super) type ProductShape = (u32, u32, u32);
 
-/// How few rows are multiplied by a matrix.
+/// Implementation of a product with few rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// By cuBLASLt.
+    /// cuBLASLt.
     Library,
-    /// By our own kernel.
+    /// Our kernel.
     Own,
 }
 
-/// Who multiplies few rows by a matrix: our own kernel, or cuBLASLt.
+/// Strategy for products with few rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MatvecChoice {
-    /// Our own kernel up to so many rows.
+    /// Our kernel up to this many rows, else cuBLASLt.
     UpTo(u32),
-    /// The choice that timing made: the products that our own kernel is better at.
+    /// Measured choice: our kernel for these products, else cuBLASLt.
     Measured(Vec<ProductShape>),
-    /// The same for all that can be done so: an experiment's.
+    /// Fixed implementation wherever possible, for experiments.
     Asked(Way),
 }
 
 impl MatvecChoice {
-    /// The rule where nothing was measured: products of 16-bit numbers go through tensor cores, which
-    /// take 16 rows as easily as one.
+    /// Default without measurements. Tensor cores handle 16 rows of 16-bit numbers at the cost of one.
     pub fn usual(dtype: DType) -> Self {
         match dtype {
             DType::F32 => Self::UpTo(4),
@@ -41,7 +40,7 @@ impl MatvecChoice {
         }
     }
 
-    /// The choice in words, for records.
+    /// Description for records.
     pub fn describe(&self) -> String {
         match self {
             Self::UpTo(most) => format!("up to {most} rows"),
@@ -59,7 +58,6 @@ impl MatvecChoice {
         }
     }
 
-    /// How a product is done.
     pub(super) fn way(&self, product: ProductShape) -> Way {
         match self {
             Self::UpTo(most) if product.0 <= *most => Way::Own,
@@ -71,27 +69,24 @@ impl MatvecChoice {
     }
 }
 
-/// A product by our own kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnProduct {
     pub rows: u32,
     pub inputs: u32,
     pub outputs: u32,
-    /// The format of the weights.
     pub weights: DType,
-    /// Whether results are f32.
+    /// True if results are f32.
     pub logits: bool,
-    /// Multiprocessors that it can count on.
+    /// SMs available to the product.
     pub multiprocessors: u32,
     pub x: DevicePtr,
     pub weight: DevicePtr,
     pub out: DevicePtr,
-    /// The product after it, whose first weights it asks for.
+    /// Next product, whose first weights this one prefetches.
     pub next: Option<NextProduct>,
 }
 
 impl OwnProduct {
-    /// The kernel, its geometry and its arguments.
     pub fn launch(&self, kernels: Source<'_>) -> Result<(Function, Launch, Arguments)> {
         let &Self { rows, inputs, outputs, weights, multiprocessors, x, weight, out, .. } = self;
         let mut chosen = matvec::matvec_geometry(weights, rows, inputs, outputs, multiprocessors);
@@ -111,7 +106,6 @@ impl OwnProduct {
     }
 }
 
-/// A product as cuBLASLt takes it.
 pub(super) fn matmul_shape(
     program: &Program,
     rows: u32,

@@ -1,4 +1,4 @@
-//! What a rank of a cell will need of its GPU's memory, before any GPU is asked.
+//! Memory estimate of a rank, computed without a GPU.
 
 use super::blas::WORKSPACE_BYTES;
 use super::program::Program;
@@ -9,9 +9,9 @@ use machine::hardware::MemoryNeed;
 use plan::{Lowering, ModelShape, Phase, Precision};
 use table::Spec;
 
-/// What one rank of `spec` needs of a GPU with so many multiprocessors: weights, KV cache, activations
-/// of both steps, scratch of attention and the workspace of matrix products (bytes). An input error,
-/// with the arithmetic, where TP does not divide the model.
+/// Memory of one rank on a GPU with `multiprocessors` SMs: weights, KV cache, activations of both phases,
+/// attention scratch and the cuBLASLt workspace (bytes). Returns an input error if TP does not divide the
+/// model.
 pub fn memory_need(spec: &Spec, shape: &ModelShape, multiprocessors: u32) -> Result<MemoryNeed> {
     let precision = Precision::gpu(spec.dtype);
     let lowering = Lowering { shard_head: spec.shard_head, ..Program::lowering(false) };

@@ -1,5 +1,5 @@
-//! All-reduces in one shot (`--collective one-shot` and `fused`): ranks of one process read each other's parts where they
-//! lie. What kernels/one_shot.cu calls a region is made here, and what it cannot do is said here.
+//! One-shot all-reduces (`--collective one-shot` and `fused`): ranks of one process read each other's memory
+//! directly. Allocates the regions used by kernels/one_shot.cu and reports unsupported cells.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use machine::driver::{Arguments, DevicePtr, Gpu, Memory};
 use plan::{CommDType, Kind, Lane, Operation, Plan};
 use table::{Collective, P2p, Spec};
 
-/// Ranks that a region has room for.
+/// Maximum number of ranks in a region.
 const MOST_RANKS: u32 = 16;
 
-/// Bytes of a region's head, as the kernels have it: addresses, counters, flags.
+/// Size of a region's header (bytes), as in the kernels: addresses, counters, flags.
 pub(super) const HEAD_BYTES: u64 = 256 + 4 * (geometry::ONE_SHOT_BLOCKS as u64) * (MOST_RANKS as u64);
 
-/// Why ranks of a cell cannot sum in one shot, if so.
+/// Returns the reason if a cell does not support one-shot all-reduces.
 pub(super) fn lacks(spec: &Spec) -> Option<String> {
     let collective = spec.collective;
     if spec.tp == 1 || collective == Collective::Nccl {
@@ -38,7 +38,7 @@ pub(super) fn lacks(spec: &Spec) -> Option<String> {
     Some(format!("the {collective} all-reduce of the cuda backend {why}"))
 }
 
-/// Why ranks that are processes of their own cannot sum in one shot.
+/// Reason why ranks in separate processes do not support one-shot all-reduces.
 pub(super) fn lacks_processes(collective: Collective) -> String {
     format!(
         "the {collective} all-reduce of the cuda backend is one of threads, which know each other's addresses; a launcher's \
@@ -46,18 +46,19 @@ pub(super) fn lacks_processes(collective: Collective) -> String {
     )
 }
 
-/// The regions of all ranks, which lie until the last rank has let go of them: others may still read.
+/// Regions of all ranks. Shared, so that no region is freed while another rank may still read it.
 #[derive(Debug)]
 pub struct OneShot {
-    /// By lane and rank; none of a lane that reduces nothing. Within a lane launches follow one another, as they must.
+    /// Regions by lane and rank; empty for a lane without all-reduces. Launches that share a region must be
+    /// sequential, which the order within a lane ensures.
     regions: [Vec<Memory>; 2],
     half: u64,
 }
 
 impl OneShot {
-    /// Regions for the all-reduces of a plan, of up to so many rows of which each has so many bytes, between as many GPUs
-    /// as the plan has ranks, from number `first` on. Fails where one of them does not reach another's memory, or has too
-    /// little of it.
+    /// Allocates regions for a plan's all-reduces of up to `rows` rows of `row` bytes each, on one GPU per
+    /// rank starting at GPU `first`. Returns an error if a GPU cannot access another's memory or has too
+    /// little memory.
     pub fn between(first: usize, plan: &Plan, rows: u32, row: u64) -> Result<Arc<Self>> {
         let gpus: Vec<Gpu> =
             (0..plan.tp as usize).map(|rank| Gpu::open(first + rank)).collect::<Result<_>>()?;
@@ -89,7 +90,7 @@ impl OneShot {
         Ok(Arc::new(Self { regions, half }))
     }
 
-    /// A rank's region for the all-reduces of a lane, and how many bytes a half of it has.
+    /// Region of a rank and lane, with the size of half a region (bytes).
     fn of(&self, lane: Lane, rank: u32) -> Option<(DevicePtr, u64)> {
         let region = self.regions[lane as usize].get(rank as usize)?;
         Some((region.ptr(), self.half))
@@ -97,7 +98,6 @@ impl OneShot {
 }
 
 impl Binder<'_> {
-    /// The kernel of an all-reduce.
     pub(super) fn one_shot_sum(&self, operation: &Operation, size: &StepSize) -> Result<Call> {
         let (region, half) = self.region(operation)?;
         let (read, written) = (operation.reads[0], operation.writes[0]);
@@ -108,7 +108,7 @@ impl Binder<'_> {
         self.kernel("one_shot_sum", geometry::one_shot(elements), arguments)
     }
 
-    /// The kernel of an all-reduce of so many rows with the addition and the norm behind it.
+    /// Kernel of an all-reduce fused with the following addition and norm.
     pub(super) fn one_shot_add_norm(
         &self,
         operation: &Operation,

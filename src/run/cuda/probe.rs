@@ -1,8 +1,8 @@
-//! What NCCL chooses for a cell's messages, asked once of each set of GPUs, versions and variables: in processes of their
-//! own, one a rank, in which it writes down its tuning. Where something is timed it never does.
+//! Probe of NCCL's choices for a cell's message sizes, cached per set of GPUs, versions and variables. Each
+//! rank runs a separate process with NCCL's tuning log enabled, so the log never affects timed processes.
 //!
-//! A rank's process starts its probe, hands it rank 0's id, and waits for what it says, a line of JSON each. A probe ends
-//! when whoever started it is gone.
+//! Each rank starts its probe, sends it rank 0's id, and reads its answers as lines of JSON. A probe exits
+//! when its parent does.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -20,39 +20,37 @@ use base::error::{Error, Result};
 use base::hash::{hex, sha256};
 use machine::driver::Gpu;
 
-/// The verb of a probe's process.
+/// Command-line verb of a probe process.
 pub const VERB: &str = "__nccl";
 
-/// How often whoever waits for a probe looks whether the other ranks are well.
+/// Interval for checking the other ranks while waiting for a probe.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What a probe is told, on its command line.
 #[derive(Debug, Serialize, Deserialize)]
 struct Task {
     rank: usize,
     ranks: usize,
     device: usize,
     timeout_s: f64,
-    /// Sizes of the messages (bytes).
+    /// Message sizes (bytes).
     messages: Vec<u64>,
 }
 
-/// What a probe says.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Said {
-    /// Rank 0's id, in hexadecimal digits, before it is told one.
+    /// Rank 0's NCCL id in hexadecimal, sent before any input.
     Id(String),
     Chosen(Box<Chosen>),
     Error(String),
 }
 
-/// What NCCL chooses on these ranks for all-reduces of these messages (bytes): from an earlier probe, or from one that
-/// is started now; `peers` all call this. `None` where it writes nothing down.
+/// NCCL's choices for all-reduces of these message sizes (bytes), from the cache or a new probe. All `peers`
+/// must call this. Returns `None` if NCCL logs nothing.
 ///
 /// # Errors
 ///
-/// A failure where the ranks cannot sum, with the probe's reason.
+/// Returns an error if the ranks cannot sum, with the probe's reason.
 pub(super) fn chosen(
     nccl: &'static Nccl,
     peers: &Peers,
@@ -78,14 +76,13 @@ pub(super) fn chosen(
     if let (Some(key), Some(cache)) = (key, cache) {
         cache.store(&key, &bytes);
     }
-    // what rank 0's told counts: all ranks leave the same room
+    // use rank 0's choices everywhere, so that all ranks leave the same number of SMs
     let first = peers.broadcast(bytes)?;
     let first: Chosen = serde_json::from_slice(&first)
         .map_err(|e| Error::failed(format!("rank 0's account of NCCL's choices: {e}")))?;
     Ok((first != Chosen::default()).then_some(first))
 }
 
-/// Starts this rank's probe and waits for what it says.
 fn ask(peers: &Peers, device: usize, messages: &[u64]) -> Result<Chosen> {
     let task = Task {
         rank: peers.rank(),
@@ -112,7 +109,7 @@ fn ask(peers: &Peers, device: usize, messages: &[u64]) -> Result<Chosen> {
         }
     }
     let id = peers.broadcast(mine)?;
-    // kept open: its end is the probe's
+    // keep stdin open: the probe exits when it closes
     let mut input = probe.child.stdin.take();
     if let Some(input) = &mut input {
         let told = input.write_all(&[&id, b"\n".as_slice()].concat()).and_then(|()| input.flush());
@@ -131,26 +128,26 @@ fn unexpected(said: &Said) -> Error {
     }
 }
 
-/// A probe, which ends with this.
+/// Probe process, killed on drop.
 struct Probe {
     child: Child,
 }
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        // it has said what there is to say, or nobody waits for it any more
+        // it has reported its result, or nobody waits for it anymore
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What a probe says, line by line.
+/// Receives the probe's output line by line.
 fn lines(probe: &mut Child) -> Receiver<Said> {
     let (tell, told) = unbounded();
     if let Some(out) = probe.stdout.take() {
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(std::io::Result::ok) {
-                // what else libraries print there is none of it
+                // skip other output of libraries
                 if let Ok(said) = serde_json::from_str(&line) {
                     let _ = tell.send(said);
                 }
@@ -175,14 +172,15 @@ fn next(said: &Receiver<Said>, peers: &Peers, until: Instant) -> Result<Said> {
     }
 }
 
-/// A probe's process: joins its ranks, sums once for each message, says what NCCL wrote down, and ends.
+/// Main function of a probe process: joins its ranks, sums once per message size, reports NCCL's log, and
+/// exits.
 pub fn probe_main(task: &str) -> ExitCode {
     let said = serde_json::from_str(task)
         .map_err(|e| Error::input(format!("{VERB} takes a task as JSON: {e}")))
         .and_then(|task| probe(&task));
     let code = u8::from(said.is_err());
     say(&said.map_or_else(|e| Said::Error(e.to_string()), |chosen| Said::Chosen(Box::new(chosen))));
-    // a library whose work hangs would be waited for at an orderly exit
+    // a regular exit would wait for libraries with hanging work
     signal_hook::low_level::exit(code.into())
 }
 
@@ -203,7 +201,7 @@ fn probe(task: &Task) -> Result<Chosen> {
     let read = std::io::stdin().read_line(&mut line);
     read.map_err(|e| Error::failed(format!("a probe cannot read the id: {e}")))?;
     std::thread::spawn(|| {
-        // until whoever started this is gone
+        // blocks until the parent is gone
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         signal_hook::low_level::exit(1)
     });

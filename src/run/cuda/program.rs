@@ -1,4 +1,4 @@
-//! A plan made ready for GPUs: lowered, buffers assigned, names formatted. Pure: no driver, no memory.
+//! A plan prepared for GPUs: lowered, with buffers assigned and names formatted. Pure: no driver, no memory.
 
 use std::sync::Arc;
 
@@ -11,30 +11,27 @@ use plan::{
     Precision, Rows, ValueId,
 };
 
-/// A plan and what all ranks share about it.
+/// A plan with the data shared by all ranks.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The plan, lowered as the native stack asks.
+    /// Plan, lowered for the native stack.
     pub plan: Plan,
     /// Format of activations and KV cache.
     pub dtype: DType,
-    /// The formats of weights.
     pub(super) precision: Precision,
-    /// The format of the messages of all-reduces.
     pub(super) comm_dtype: CommDType,
-    /// The buffers into which values are placed, as the plan's liveness allows.
+    /// Buffers for the values, reused as the plan's liveness allows.
     pub(super) buffers: Vec<Buffer>,
-    /// The buffer of each value.
     pub(super) buffer_of: Vec<BufferId>,
-    /// Names with their phase, for NVTX.
+    /// Operation names with their phase, for NVTX.
     pub(super) names: Arc<[String]>,
     /// Index of the first operation in the trace's operations table.
     pub base: u32,
 }
 
 impl Program {
-    /// Builds a phase's plan; `base` is the number of operations before it in the
-    /// trace's table. An input error where TP does not divide the model, with the arithmetic.
+    /// Builds a phase's program; `base` is the number of earlier operations in the trace's table. Returns an
+    /// input error if TP does not divide the model.
     pub fn new(spec: &PlanSpec, base: u32) -> Result<Self> {
         let dtype = spec.precision.activations;
         let plan = Plan::new(spec).map_err(|problem| Error::input(problem.to_string()))?;
@@ -54,12 +51,11 @@ impl Program {
         })
     }
 
-    /// How plans are lowered for GPUs; `all_logits` for the logits of every position of a prefill.
+    /// Lowering options for GPUs; `all_logits` keeps the logits of every prefill position.
     pub fn lowering(all_logits: bool) -> Lowering {
         Lowering { all_logits, fuse_add_norm: true, ..Lowering::default() }
     }
 
-    /// The program of a plan of which no option is changed.
     #[cfg(test)]
     pub(super) fn plain(
         shape: &ModelShape,
@@ -82,37 +78,37 @@ impl Program {
         Self::new(&spec, 0)
     }
 
-    /// For each operation, whether a collective may be in flight while it computes: one that needs
-    /// nothing of it, and on which it does not wait. Where ranks have none at all, layers compute as if one were.
+    /// For each operation, true if a collective may be in flight while it computes: neither depends on the
+    /// other. If ranks have no collectives at all, layers behave as if one were in flight.
     pub(super) fn beside_collectives(&self) -> Vec<bool> {
         if self.plan.tp > 1 && self.plan.operations.iter().all(|o| o.lane == Lane::Compute) {
-            // a bound for plans with collectives has no multiprocessors that those do not have
+            // an upper bound must not use SMs that plans with collectives lack
             return self.plan.operations.iter().map(|operation| operation.layer.is_some()).collect();
         }
         beside(&self.plan)
     }
 
-    /// The buffer of a value.
     pub(super) fn buffer(&self, value: ValueId) -> usize {
         self.buffer_of[value.index()].0 as usize
     }
 
-    /// The buffer, behind all values', of a rank's own part as its message in 8 bits says it, which joins read.
+    /// Index of the buffer, after all values' buffers, for a rank's own part after its 8-bit round trip,
+    /// which joins read.
     pub(super) fn own_part(&self) -> usize {
         self.buffers.len()
     }
 
-    /// What a join reads as a message in 8 bits.
+    /// Own part that a join reads as an 8-bit message, if any.
     pub(super) fn eight_of_join(&self, operation: &Operation) -> Option<ValueId> {
         let is_join = matches!(operation.kind, Kind::Join { .. } | Kind::JoinNorm { .. });
         let part = operation.reads.get(3).copied().filter(|_| is_join)?;
         (self.plan.values[part.index()].element == Element::Eight).then_some(part)
     }
 
-    /// Bytes of each buffer in a step of this size; 0 for tokens, which the step's state
-    /// holds. The last one is [`Program::own_part`].
+    /// Size of each buffer in a step of this size (bytes); 0 for tokens, which are in the step's state. The
+    /// last one is [`Program::own_part`].
     pub(super) fn buffer_bytes(&self, size: &StepSize) -> Vec<u64> {
-        // a collective takes equal shares of all ranks, and gives them
+        // collectives exchange equal shares of all ranks
         let shares = if self.buffers.iter().any(|b| b.rows == Rows::Share) { self.plan.tp } else { 1 };
         let bytes = |buffer: &Buffer| {
             let size = size.of_group(self.plan.groups, buffer.group);
@@ -125,7 +121,7 @@ impl Program {
                 Element::Activation => numbers.saturating_mul(self.dtype.bytes()),
                 Element::Logit => numbers.saturating_mul(4),
                 Element::Eight => self.eight(buffer.columns).bytes(numbers),
-                // tokens are the state's
+                // tokens are in the state
                 Element::Token => 0,
             }
         };
@@ -140,14 +136,14 @@ impl Program {
     }
 }
 
-/// For each operation of a plan, whether a collective may be in flight while it computes.
+/// For each operation of a plan, true if a collective may be in flight while it computes.
 pub(super) fn beside(plan: &Plan) -> Vec<bool> {
     let clocks = plan.clocks();
-    // for each collective, how many compute operations have ended when it starts
+    // for each collective, number of compute operations complete before it starts
     let comm = clocks.iter().filter(|(lane, ..)| *lane == Lane::Comm);
     let needed: Vec<u32> = comm.map(|(.., known)| known[Lane::Compute as usize]).collect();
     let beside = |(lane, _, known): &(Lane, u32, [u32; 2])| {
-        // collectives end in order: the first one that has not is the one that may be in flight
+        // collectives end in order, so only the first unfinished one can be in flight
         let next = needed.get(known[Lane::Comm as usize] as usize);
         *lane == Lane::Compute && next.is_some_and(|needs| *needs <= known[Lane::Compute as usize])
     };

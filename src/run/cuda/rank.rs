@@ -1,7 +1,7 @@
-//! What one rank holds in its GPU's memory: weights, KV cache, the step's state, activations, scratch.
+//! GPU memory of one rank: weights, KV cache, step state, activations and scratch.
 //!
-//! Tensors that every rank holds whole (norms, embedding, head) are shared between ranks on one device,
-//! and a head that is tied to the embedding is the embedding.
+//! Ranks on one device share tensors that are not split (norms, embedding, head). A tied head shares the
+//! embedding's memory.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,55 +16,52 @@ use machine::driver::{DevicePtr, Gpu, Memory};
 use machine::hardware::MemoryNeed;
 use plan::{DType, ModelShape, Plan, Tensor, Weight};
 
-/// How large everything is that does not follow from the plans.
+/// Sizes that do not follow from the plans.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub dtype: DType,
     pub tp: u32,
-    /// How many sequences are decoded together.
+    /// Number of sequences decoded together.
     pub batch: u32,
-    /// Tokens that each sequence's KV cache has room for.
+    /// KV-cache capacity per sequence (tokens).
     pub capacity: u32,
-    /// New tokens of each sequence.
+    /// New tokens per sequence.
     pub output_tokens: u32,
-    /// Sequences and new tokens of each in the largest prefill step.
+    /// Sequences, and new tokens of each, in the largest prefill step.
     pub prefill: (u32, u32),
     pub sampling: Sampling,
-    /// The multiprocessors that decode attention can count on.
+    /// SMs available to decode attention.
     pub multiprocessors: u32,
 }
 
 impl Sizes {
-    /// KV heads of a rank.
     fn kv_heads(&self, shape: &ModelShape) -> u64 {
         u64::from(shape.kv_heads / self.tp)
     }
 
-    /// Bytes of the keys (or of the values) of one layer.
+    /// Size of one layer's keys, or of its values (bytes).
     fn cache_bytes(&self, shape: &ModelShape) -> u64 {
         let columns = self.kv_heads(shape) * u64::from(shape.head_dim);
         let tokens = u64::from(self.batch).saturating_mul(u64::from(self.capacity));
         tokens.saturating_mul(columns * self.dtype.bytes())
     }
 
-    /// Into how many parts decode attention splits the context.
     pub fn splits(&self, shape: &ModelShape) -> u32 {
         let kv_heads = shape.kv_heads / self.tp;
         attention::splits(self.batch, kv_heads, self.capacity, self.multiprocessors)
     }
 
-    /// Bytes of decode attention's partial sums.
+    /// Size of decode attention's partial sums (bytes).
     fn partial_bytes(&self, shape: &ModelShape) -> u64 {
         let heads = u64::from(self.batch) * u64::from(shape.heads / self.tp);
         heads * u64::from(self.splits(shape)) * (u64::from(shape.head_dim) + 2) * 4
     }
 
-    /// Bytes of the rotary embedding's table: a pair of f32 for each position and half a head.
+    /// Size of the RoPE table (bytes): a pair of f32 per position and half a head.
     fn rope_bytes(&self, shape: &ModelShape) -> u64 {
         u64::from(self.capacity) * u64::from(shape.head_dim) * 4
     }
 
-    /// The largest step of a phase.
     fn step(&self, program: &Program) -> StepSize {
         let (sequences, tokens) = match program.plan.phase {
             plan::Phase::Prefill => self.prefill,
@@ -73,12 +70,12 @@ impl Sizes {
         StepSize { first_sequence: 0, sequences, first_token: 0, tokens }
     }
 
-    /// Bytes of each buffer of a phase.
     pub fn buffers(&self, program: &Program) -> Vec<u64> {
         program.buffer_bytes(&self.step(program))
     }
 
-    /// Bytes of all ranks' messages in 8 bits, which a rank gathers to sum them where the others are elsewhere.
+    /// Gather buffer (bytes) for the 8-bit messages and sharded logits of all ranks; 0 if all ranks are
+    /// local.
     pub fn gathered_bytes(&self, prefill: &Program, decode: &Program, local_ranks: u32) -> u64 {
         let of = |program: &Program| {
             let size = self.step(program);
@@ -88,13 +85,13 @@ impl Sizes {
         if local_ranks == 1 { longest * u64::from(self.tp) } else { 0 }
     }
 
-    /// Bytes of a rank's largest weight that a step of a phase expands from fp8.
+    /// Largest fp8 weight of a rank that a step expands (bytes).
     pub fn expanded_bytes(&self, shape: &ModelShape, prefill: &Program, decode: &Program) -> u64 {
         let of = |program: &Program| fp8::expanded_bytes(program, shape, &self.step(program));
         of(prefill).max(of(decode))
     }
 
-    /// What all local ranks need together; `workspace` is what libraries need beside it.
+    /// Memory of all local ranks; `workspace` is the memory of libraries.
     pub fn need(
         &self,
         shape: &ModelShape,
@@ -132,15 +129,14 @@ impl Sizes {
     }
 }
 
-/// Weights by name, and those that are shared.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Weights {
-    /// Where each begins, in memory that another may be in, too.
+    /// Memory and byte offset of each weight.
     by_name: HashMap<String, (Arc<Memory>, u64)>,
 }
 
 impl Weights {
-    /// Weights of `plan` of a rank that `pick` picks, loaded by `load`, beside those that are there already.
+    /// Adds the plan's weights that `pick` selects for a rank, loading them with `load`.
     pub fn add(
         &mut self,
         shape: &ModelShape,
@@ -158,7 +154,7 @@ impl Weights {
         for weight in plan.weights.iter().filter(|w| pick(w)) {
             let tied = shape.tied_embeddings && weight.parts[0].tensor == Tensor::Head;
             let memory = match embedding(self).filter(|_| tied) {
-                // the rank's rows of it
+                // the rank's rows of the embedding
                 Some((embedding, row)) => {
                     let rows = weight.parts[0].slice(shape, rank, plan.tp).0;
                     (embedding, row * rows.start as u64)
@@ -171,8 +167,8 @@ impl Weights {
     }
 }
 
-/// Where tokens, positions and what was generated lie, so that a captured step can be replayed: nothing
-/// of it is an argument.
+/// Tokens, positions and results of a rank. They are in memory instead of kernel arguments, so that a
+/// captured step can be replayed.
 #[derive(Debug)]
 pub(super) struct State {
     tokens: Memory,
@@ -182,9 +178,9 @@ pub(super) struct State {
     not_finite: Memory,
     best_value: Memory,
     best_index: Memory,
-    /// Scratch of random sampling among many candidates; empty elsewhere.
+    /// Scratch for random sampling among many candidates; else empty.
     sorted: Memory,
-    /// Parts into which the vocabulary is split for the highest logit.
+    /// Vocabulary parts for the search of the highest logit.
     pub parts: u32,
 }
 
@@ -213,46 +209,44 @@ impl State {
         })
     }
 
-    /// The tokens that the next step processes: `[batch]`.
+    /// Tokens of the next step: `[batch]`.
     pub fn tokens(&self) -> &Memory {
         &self.tokens
     }
 
-    /// How many tokens of each sequence lie in the KV cache: `[batch]`.
+    /// Number of tokens in the KV cache per sequence: `[batch]`.
     pub fn positions(&self) -> &Memory {
         &self.positions
     }
 
-    /// How many tokens of each sequence were generated: `[batch]`.
+    /// Number of generated tokens per sequence: `[batch]`.
     pub fn steps(&self) -> &Memory {
         &self.steps
     }
 
-    /// What was generated: `[output tokens, batch]`.
+    /// Generated tokens: `[output tokens, batch]`.
     pub fn history(&self) -> &Memory {
         &self.history
     }
 
-    /// How many logits of greedy choices were infinite or no numbers: one number.
+    /// Count of infinite or NaN logits in greedy sampling, as one number.
     pub fn not_finite(&self) -> &Memory {
         &self.not_finite
     }
 
-    /// Highest logit of each part of the vocabulary, and its index.
+    /// Highest logit of each vocabulary part, and its index.
     pub fn best(&self) -> (DevicePtr, DevicePtr) {
         (self.best_value.ptr(), self.best_index.ptr())
     }
 
-    /// Scratch of random sampling.
     pub fn sorted(&self) -> DevicePtr {
         self.sorted.ptr()
     }
 }
 
-/// All that one rank holds in its GPU's memory.
 #[derive(Debug)]
 pub(super) struct RankMemory {
-    /// The rank among all.
+    /// Global index of the rank.
     pub index: u32,
     weights: Weights,
     keys: Vec<Memory>,
@@ -261,14 +255,13 @@ pub(super) struct RankMemory {
     pub state: State,
     /// Partial sums of decode attention.
     pub partial: Memory,
-    /// Into how many parts decode attention splits the context.
+    /// Number of context splits in decode attention.
     pub splits: u32,
-    /// An fp8 weight in the format of activations, for a product of many rows.
+    /// Scratch for an fp8 weight expanded to the format of activations.
     pub expanded: Memory,
 }
 
 impl RankMemory {
-    /// Room for everything; `weights` are there already.
     pub fn new(
         gpu: &Gpu,
         shape: &ModelShape,
@@ -295,7 +288,6 @@ impl RankMemory {
         })
     }
 
-    /// A weight by its name in the plan.
     pub fn weight(&self, name: &str) -> Result<DevicePtr> {
         let weight = self.weights.by_name.get(name);
         let (memory, at) =
@@ -313,25 +305,21 @@ impl RankMemory {
     }
 }
 
-/// One phase's buffers on one rank.
 #[derive(Debug)]
 pub(super) struct Activations {
     buffers: Vec<Memory>,
 }
 
 impl Activations {
-    /// Allocates buffers of these sizes (bytes).
     pub fn new(gpu: &Gpu, bytes: &[u64], what: &str) -> Result<Self> {
         let buffers: Result<_> = bytes.iter().map(|bytes| gpu.allocate(*bytes, what)).collect();
         Ok(Self { buffers: buffers? })
     }
 
-    /// Where a buffer begins.
     pub fn buffer(&self, index: usize) -> DevicePtr {
         self.buffers[index].ptr()
     }
 
-    /// The memory of a buffer, by its number.
     pub fn memory(&self, index: usize) -> &Memory {
         &self.buffers[index]
     }

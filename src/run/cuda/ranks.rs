@@ -1,4 +1,4 @@
-//! The ranks of a run on GPUs: which are in this process, how they meet, and how long one may be silent.
+//! Ranks of a GPU run: local ranks, their rendezvous, and the progress timeout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,19 +6,17 @@ use std::time::Duration;
 use crate::TIMEOUT;
 use crate::comm::{Peers, Progress};
 
-/// The part of a [`crate::Job`] that says where its ranks are. By default all are threads of this
-/// process, the first one on GPU 0.
+/// Location of a [`crate::Job`]'s ranks. By default all are threads of this process, the first one on GPU 0.
 #[derive(Clone, Debug)]
 pub struct Ranks {
-    /// A rank that shows no progress for so long ends the run.
+    /// Timeout: the run fails if a rank makes no progress for this long.
     pub timeout: Duration,
-    /// The other ranks, where this process is one of several. Then only rank 0's outcome and trace count;
-    /// other ranks give an outcome without samples, and no trace.
+    /// Other ranks, if this process is one of several. Then only rank 0 returns samples and a trace.
     pub peers: Option<Arc<Peers>>,
-    /// The GPU of this process's first rank.
+    /// GPU of this process's first rank.
     pub device: usize,
-    /// Told of whatever shows that the run goes on: without news for longer than `timeout` it is ended.
-    /// Events of the run count, and each [`Peers::phase`] of [`Ranks::threads`] and `peers`.
+    /// Notified of all progress; the run fails after `timeout` without any. Counts run events, and each
+    /// [`Peers::phase`] of [`Ranks::threads`] and `peers`.
     pub progress: Arc<Progress>,
 }
 
@@ -29,7 +27,7 @@ impl Default for Ranks {
 }
 
 impl Ranks {
-    /// Peers for so many ranks as threads of this process.
+    /// Creates peers for ranks that are threads of this process.
     pub fn threads(&self, ranks: usize) -> Vec<Peers> {
         let watched = |peers: Peers| peers.with_progress(Arc::clone(&self.progress));
         Peers::threads(ranks, self.timeout).into_iter().map(watched).collect()

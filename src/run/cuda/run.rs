@@ -1,9 +1,9 @@
-//! Timed generations on GPUs: warm-up, samples, and the record of what they ran on.
+//! Timed generations on GPUs: warm-up, samples, and the environment of the record.
 //!
-//! A rank is a thread with a GPU of its own, or this process is one rank of several; over an emulated
-//! link rank 0 runs alone. Between samples all ranks meet. A sample begins when they have met and ends
-//! when the last rank has its last token; its times come from events at the boundaries of steps, on each
-//! rank's own GPU, counted from that rank's start.
+//! Ranks are threads with one GPU each, or this process is one rank of several. With an emulated link, rank 0
+//! runs alone. All ranks synchronize between samples. A sample begins after the barrier and ends with the
+//! last rank's last token. Times come from events at step boundaries on each rank's GPU, relative to that
+//! rank's start.
 
 use std::sync::Arc;
 
@@ -38,7 +38,6 @@ use plan::{DType, QUANTIZED};
 use table::{Environment, P2p, Provenance, Recorder, Sample, Spec};
 use trace::{FORMAT_VERSION, Trace, TraceMeta};
 
-/// What all ranks of this process share.
 struct Shared<'a> {
     job: &'a Job,
     setup: Setup,
@@ -48,18 +47,16 @@ struct Shared<'a> {
     clock: Clock,
 }
 
-/// What a rank's part of a run has yielded.
 struct Part {
-    /// On rank 0: the samples of all ranks.
+    /// Samples of all ranks, on rank 0.
     samples: Vec<Sample>,
-    /// Most memory that a rank took (bytes); on rank 0 of all ranks.
+    /// Peak memory of a rank (bytes); on rank 0, the maximum over all ranks.
     memory_bytes: u64,
     environment: Environment,
-    /// On rank 0: the generation in which operations were timed.
+    /// Result of the instrumented pass, on rank 0.
     traced: Option<Traced>,
 }
 
-/// Runs a job: warm-up, then samples.
 pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let spec = &job.spec;
     if job.record && spec.recorder == Recorder::Cupti {
@@ -150,7 +147,7 @@ fn setup(job: &Job, model: Model) -> Result<Setup> {
     })
 }
 
-/// One rank on one GPU, and nobody to talk to.
+/// Runs a single rank without peers.
 fn alone(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
     let gpu = Gpu::open(shared.job.ranks.device)?;
     let collective = match shared.link.clone() {
@@ -161,7 +158,7 @@ fn alone(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
     rank(shared, &gpu, local, None, emit)
 }
 
-/// Runs the one rank that this process is among several.
+/// Runs this process's rank among several processes.
 fn one_of_many(shared: &Shared<'_>, peers: &Arc<Peers>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
     let collective = shared.job.spec.collective;
     if collective != table::Collective::Nccl {
@@ -171,7 +168,7 @@ fn one_of_many(shared: &Shared<'_>, peers: &Arc<Peers>, emit: &mut dyn FnMut(Run
     among(shared, nccl, shared.job.ranks.device, peers, None, emit)
 }
 
-/// Every rank is a thread with a GPU of its own; rank 0 is this one.
+/// Runs one thread and GPU per rank; rank 0 runs on this thread.
 fn threads(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> {
     let nccl = Nccl::load()?;
     let tp = shared.setup.tp as usize;
@@ -201,7 +198,7 @@ fn threads(shared: &Shared<'_>, emit: &mut dyn FnMut(RunEvent)) -> Result<Part> 
     )
 }
 
-/// Runs one rank among peers, whether threads or processes.
+/// Runs one rank among peers, which may be threads or processes.
 fn among(
     shared: &Shared<'_>,
     nccl: &'static Nccl,
@@ -217,7 +214,6 @@ fn among(
     })
 }
 
-/// What each rank does.
 fn rank(
     shared: &Shared<'_>,
     gpu: &Gpu,
@@ -241,7 +237,7 @@ fn rank(
         }
         emit(RunEvent::Phase { name: what.to_owned() });
     };
-    // one GPU speaks for all of a node
+    // check one GPU per node
     let known = is_first.then(|| check::before_a_run(gpu, &mut on_phase)).flatten();
     let mut engine =
         Engine::new(gpu, &shared.setup, Arc::clone(&shared.programs), local, alive, &mut on_phase)?;
@@ -295,7 +291,7 @@ fn rank(
             samples.push(sample);
         }
     }
-    // before the timed generation, whose graphs and events a plain one does not have
+    // before the instrumented pass, whose graphs and events would add to the memory
     let memory_bytes = most(peers, engine.memory_per_rank()?)?;
     let mut environment =
         environment(spec, &engine, &generation, &shared.setup, &products, link.as_ref());
@@ -345,14 +341,14 @@ fn rank(
         false => None,
     };
     if let Some(peers) = peers {
-        // nobody leaves while others still work
+        // wait for the other ranks
         peers.barrier()?;
     }
     Ok(Part { samples, memory_bytes, environment, traced })
 }
 
-/// Times the products of a decode step, and lets the fastest do them, or who is asked for. Rank 0 decides for all: ranks that
-/// hold the same must compute it with the same bits.
+/// Times a decode step's products and selects the fastest implementation, or uses `asked`. Rank 0 decides for
+/// all ranks, because ranks with the same data must compute the same bits.
 fn choose_products(
     engine: &mut Engine,
     asked: Option<Way>,
@@ -375,7 +371,7 @@ fn choose_products(
     Ok(times)
 }
 
-/// The largest number of all ranks, on rank 0; its own on others.
+/// Maximum over all ranks on rank 0; the rank's own number on other ranks.
 fn most(peers: Option<&Arc<Peers>>, number: u64) -> Result<u64> {
     let all = gather(peers, "memory", number)?.unwrap_or_default();
     Ok(all.into_iter().fold(number, u64::max))

@@ -1,36 +1,35 @@
-//! From a plan to an ordered list of what to enqueue on which stream. Pure: data, no driver.
+//! Conversion of a plan to an ordered list of stream operations. Pure: data, no driver.
 //!
-//! A rank has two streams, one a lane; where nothing may compute beside any collective it has one ([`Layout::chained`]),
-//! and its collectives are of the comm lane all the same. Within a stream things happen in order; between streams only
-//! where an event says so, and events are recorded and awaited nowhere but where a plan's dependency
-//! needs it that is not implied already (a transitive reduction: each wait here is necessary). A step
-//! begins and ends on the first rank's compute stream: other streams are forked from it and joined to
-//! it, so that a list can be captured into one graph, and so that the next step, on the same memory,
-//! begins after everything of this one.
+//! A rank has one stream per lane. If no computation may overlap any collective it has a single stream
+//! ([`Layout::chained`]); its collectives still belong to the comm lane. Work on a stream runs in order.
+//! Streams synchronize only through events, and there is an event only for a plan dependency that no other
+//! one implies (a transitive reduction: every wait is necessary). A step begins and ends on the first rank's
+//! compute stream. The other streams fork from it and join it again, so the list can be captured into one
+//! graph, and the next step, which uses the same memory, starts after everything in this one.
 //!
-//! Buffers need no waits of their own: [`Plan::buffers`] reuses one only where the dependencies order
-//! all its users anyway.
+//! Buffers need no waits of their own: [`Plan::buffers`] reuses a buffer only if dependencies already order
+//! all its users.
 
 use std::collections::HashMap;
 
 use super::program::beside;
 use plan::{Lane, Plan};
 
-/// Which ranks one thread drives, and how their collectives are executed.
+/// Local ranks of one thread, and the execution of their collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Ranks that are driven together, on one device.
+    /// Number of local ranks on one device.
     pub ranks: u32,
-    /// Whether a collective is one launch for all of them, on the first one's comm stream (loopback);
-    /// else each rank launches its own part.
+    /// True if a collective is one launch for all local ranks, on the first one's comm stream (loopback);
+    /// false if each rank launches its own part.
     pub joint: bool,
-    /// Whether collectives beside which nothing may compute go onto the compute stream: two events and a change of streams
-    /// less for each. Not where communication has multiprocessors of its own.
+    /// True if collectives that nothing may overlap go onto the compute stream, which saves two events and a
+    /// change of streams each. False if communication has SMs of its own.
     pub chained: bool,
 }
 
 impl Layout {
-    /// A layout of one local rank, whose collectives go elsewhere.
+    /// One local rank whose collectives involve other devices.
     pub const ONE: Self = Self { ranks: 1, joint: false, chained: true };
 
     /// All ranks of a tensor-parallel group on one device.
@@ -38,82 +37,68 @@ impl Layout {
         Self { ranks, joint: true, chained: true }
     }
 
-    /// The lane whose streams execute a plan's collectives.
+    /// Lane whose streams execute a plan's collectives.
     fn comm_lane(&self, plan: &Plan) -> Lane {
         let is_alone = || !beside(plan).contains(&true);
         if self.chained && is_alone() { Lane::Compute } else { Lane::Comm }
     }
 }
 
-/// One stream of one local rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId {
-    /// The rank, counted among the local ones.
+    /// Index among the local ranks.
     pub rank: u32,
-    /// The lane whose operations the stream executes.
     pub lane: Lane,
 }
 
-/// One thing to be enqueued, in the order of the schedule.
+/// One stream operation of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item {
-    /// An operation of a local rank; a joint collective is rank 0's.
+    /// Launches an operation of a local rank; a joint collective belongs to rank 0.
     Launch {
-        /// The stream on which the operation is enqueued.
         stream: StreamId,
         /// Index in the plan.
         operation: u32,
     },
-    /// An event is recorded, for waits.
     Record {
-        /// The stream on which the event is recorded.
         stream: StreamId,
-        /// Which event, from 0.
         event: u32,
     },
-    /// The stream waits for an event that was recorded before.
     Wait {
-        /// The stream whose later work waits.
         stream: StreamId,
-        /// The event that it waits for.
         event: u32,
     },
-    /// A timing mark is recorded.
     Mark {
-        /// Where; the mark is one of this rank's.
+        /// Stream of the rank that owns the mark.
         stream: StreamId,
-        /// Which mark, from 0.
         mark: u32,
     },
 }
 
-/// Where a timing mark may stand.
+/// Position of a timing mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// On the first local rank's compute stream before anything of the step, before other streams are forked off it.
+    /// Start of the step on the first local rank's compute stream, before other streams fork.
     Start,
-    /// On the stream of this operation, after its waits.
+    /// Directly before the operation, after its waits.
     Before(usize),
-    /// On the stream of this operation, behind it and, but for the last one of a stream, behind the event for which others
-    /// wait: they do not wait for the mark.
+    /// After the operation and the event that other streams wait for, so that they do not wait for the mark.
+    /// The last mark of a secondary stream comes before that event.
     After(usize),
 }
 
-/// The mark at a place, where there is one.
+/// Lookup of the mark at a place.
 pub type Marks<'a> = &'a dyn Fn(Place) -> Option<u32>;
 
-/// A step as a list of what to enqueue, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// In the order in which they are enqueued.
+    /// Items in enqueue order.
     pub items: Vec<Item>,
-    /// How many events there are.
     pub events: u32,
-    /// The ranks for whose streams the items are.
     pub layout: Layout,
 }
 
-/// What a stream does, in order: the step's begin and end, and operations.
+/// Work of a node: an operation, or the begin or end of the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Begin,
@@ -125,23 +110,23 @@ enum Work {
 struct Node {
     stream: usize,
     work: Work,
-    /// The item's position on its stream, from 1.
+    /// Position on its stream, from 1.
     position: u32,
-    /// For each stream, how much of it has completed when this node has.
+    /// Vector clock: completed work of each stream when this node completes.
     clock: Vec<u32>,
-    /// Nodes of other streams that must be waited for.
+    /// Nodes of other streams to wait for.
     waits: Vec<usize>,
-    /// The event recorded after it, where somebody waits for it.
+    /// Event recorded after the node, if another node waits for it.
     event: Option<u32>,
 }
 
 impl Schedule {
-    /// Schedules one step of `plan`; with `marks`, also where timing marks are recorded.
+    /// Schedules one step of `plan`, with timing marks if given.
     pub fn new(plan: &Plan, layout: &Layout, marks: Option<Marks<'_>>) -> Self {
         let streams = streams(plan, layout);
         let mut nodes = nodes(plan, layout, &streams);
         let events = number_events(&mut nodes);
-        // what stands behind the last event of a stream nobody would wait for, not even the step's end
+        // nothing waits for work after a stream's last event, not even the end of the step
         let mut last = vec![0; streams.len()];
         nodes.iter().enumerate().for_each(|(index, node)| last[node.stream] = index);
         let mut items = Vec::new();
@@ -168,9 +153,10 @@ impl Schedule {
         Self { items, events, layout: *layout }
     }
 
-    /// The launches (rank, operation) that directly follow another launch on their stream, with no wait and no mark between
-    /// them, and which: those that may begin while that one still runs. After a wait a kernel depends on
-    /// more than the kernel before it, and after a mark on no kernel. `is_launched`: whether anything is, for an operation.
+    /// Launches (rank, operation) that directly follow another launch on their stream, mapped to that
+    /// operation. They may start while their predecessor still runs. Launches after a wait depend on more
+    /// than their predecessor, and launches after a mark on no kernel, so both are left out. `is_launched` is
+    /// true for operations that launch something.
     pub fn follows_a_launch(&self, is_launched: impl Fn(u32, u32) -> bool) -> HashMap<(u32, u32), u32> {
         let mut last: HashMap<StreamId, u32> = HashMap::new();
         let mut following = HashMap::new();
@@ -191,7 +177,7 @@ impl Schedule {
         following
     }
 
-    /// The streams that it uses, the one where the step begins first.
+    /// Streams of the schedule, starting with the one where the step begins.
     pub fn streams(&self) -> Vec<StreamId> {
         let first = StreamId { rank: 0, lane: Lane::Compute };
         let mut streams = vec![first];
@@ -206,7 +192,6 @@ impl Schedule {
     }
 }
 
-/// The streams that a plan needs.
 fn streams(plan: &Plan, layout: &Layout) -> Vec<StreamId> {
     let communicates =
         plan.operations.iter().any(|o| o.lane == Lane::Comm) && layout.comm_lane(plan) == Lane::Comm;
@@ -219,8 +204,7 @@ fn streams(plan: &Plan, layout: &Layout) -> Vec<StreamId> {
     compute.chain((0..comm_ranks).map(|rank| StreamId { rank, lane: Lane::Comm })).collect()
 }
 
-/// Every operation on every local rank, between the step's begin and end, in plan order, each with
-/// the waits that it needs.
+/// Nodes in plan order: every operation on every local rank between the step's begin and end, with its waits.
 fn nodes(plan: &Plan, layout: &Layout, streams: &[StreamId]) -> Vec<Node> {
     let comm_lane = layout.comm_lane(plan);
     let place = |rank: u32, lane: Lane| {
@@ -258,12 +242,11 @@ fn nodes(plan: &Plan, layout: &Layout, streams: &[StreamId]) -> Vec<Node> {
 
 struct Graph {
     nodes: Vec<Node>,
-    /// The last node of each stream.
     last: Vec<Option<usize>>,
 }
 
 impl Graph {
-    /// Adds a node that must happen after `needs`; returns its index.
+    /// Adds a node that depends on `needs`; returns its index.
     fn add(&mut self, stream: usize, work: Work, needs: &[usize]) -> usize {
         let nodes = &self.nodes;
         let mut clock = match self.last[stream] {
@@ -275,7 +258,7 @@ impl Graph {
         let mut wanted: Vec<usize> = needs.iter().copied().filter(|n| !knows(&clock, *n)).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        // what another of them implies needs no wait of its own
+        // drop waits that another wait implies
         let waits: Vec<usize> = wanted
             .iter()
             .copied()
@@ -294,7 +277,6 @@ impl Graph {
     }
 }
 
-/// Gives an event to each node that another waits for.
 fn number_events(nodes: &mut [Node]) -> u32 {
     let mut awaited: Vec<usize> = nodes.iter().flat_map(|node| node.waits.iter().copied()).collect();
     awaited.sort_unstable();

@@ -1,9 +1,10 @@
-//! How large a step is, or a group's part of one: which rows of which sequences it processes.
+//! Size of a step, or of a group's part of one.
 
 use plan::{Groups, Rows};
 
-/// Which tokens a step, or a group's part of one, processes: `tokens` new ones of each of `sequences` sequences
-/// from `first_sequence` on, behind `first_token` others of the step. Their positions lie in the step's state.
+/// Tokens of a step, or of a group's part of one: `tokens` new ones for each of `sequences` sequences,
+/// starting at `first_sequence`, after the step's first `first_token` tokens. Their positions are in the
+/// step's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StepSize {
     pub first_sequence: u32,
@@ -13,12 +14,11 @@ pub(super) struct StepSize {
 }
 
 impl StepSize {
-    /// One new token of each sequence.
     pub fn decode(sequences: u32) -> Self {
         Self { first_sequence: 0, sequences, first_token: 0, tokens: 1 }
     }
 
-    /// The part of the step that a group of the batch processes.
+    /// Part of the step that one group of the batch processes.
     pub fn of_group(&self, groups: Groups, group: u32) -> Self {
         let whole = if groups.of_tokens { self.tokens } else { self.sequences };
         let (first, count) = groups.part(whole.into(), group);
@@ -29,13 +29,12 @@ impl StepSize {
         }
     }
 
-    /// Rows that an activation of the step has: one for each new token of each sequence.
+    /// Rows of an activation: one per new token of each sequence.
     pub fn rows(&self) -> u32 {
         self.sequences * self.tokens
     }
 
-    /// Rows that a value of the plan has in the step on one of `tp` ranks, by what the plan says it has a row for.
-    /// No rank's share is larger than the first one's.
+    /// Rows of a plan value on one of `tp` ranks. Rank 0 has the largest share.
     pub fn rows_of(&self, rows: Rows, rank: u32, tp: u32) -> u32 {
         match rows {
             Rows::Tokens => self.rows(),

@@ -1,5 +1,5 @@
-//! How long a product takes: the one way in which our own kernels and cuBLASLt's algorithms are timed, so
-//! that the times can be compared.
+//! Timing of products, identical for our kernels and cuBLASLt's algorithms so that the results are
+//! comparable.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use base::error::Result;
 use base::statistics::median;
 use machine::driver::{DevicePtr, Gpu, Stream};
 
-/// By how much something must be faster to be preferred: noise is no reason to change results
-/// from run to run.
+/// Latency ratio below which an alternative replaces the default. Prevents noise from changing results
+/// between runs.
 pub(super) const CLEARLY: f64 = 0.98;
 
-/// Rounds over the weights of a shape; the median of them counts.
+/// Timed rounds; the median counts.
 const ROUNDS: usize = 5;
 
-/// Products of a round at least, so that the clock's resolution does not matter.
+/// Minimum number of products per round, to stay above the clock's resolution.
 const LEAST_PRODUCTS: usize = 8;
 
-/// How long a round may take.
+/// Timeout of one round.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
-/// Median time (us) of what `one` enqueues on `stream`, with weights that take turns as layers do.
+/// Median latency (us) of the work `one` enqueues on `stream`, alternating between weights like layers do.
 pub(super) fn median_us(
     gpu: &Gpu,
     stream: &Stream,
@@ -33,14 +33,14 @@ pub(super) fn median_us(
     })
 }
 
-/// The time that more than half of all rounds have: the median, whatever the others will take.
+/// Value shared by more than half of all rounds, which is the median whatever the remaining rounds measure.
 fn majority(rounds: &[f64]) -> Option<f64> {
     let last = *rounds.last()?;
     (rounds.iter().filter(|round| **round == last).count() > ROUNDS / 2).then_some(last)
 }
 
-/// Median time (us) of what `one` enqueues on `stream`, so many times a round; it is told which of them it is. No other
-/// rank waits for it: rounds end when the median is known.
+/// Median latency (us) of the work `one` enqueues on `stream`, `each` times per round; `one` receives the
+/// index. Stops as soon as the median is certain, so no other rank may depend on the number of rounds.
 pub(super) fn rounds_us(
     gpu: &Gpu,
     stream: &Stream,
@@ -50,7 +50,8 @@ pub(super) fn rounds_us(
     timed(gpu, stream, each, majority, one)
 }
 
-/// Median time (us) of a collective that `one` enqueues on `stream`. Every rank does every round, or others would wait.
+/// Median latency (us) of the collective `one` enqueues on `stream`. Always runs all rounds, so that no rank
+/// waits for another forever.
 pub(super) fn collective_us(
     gpu: &Gpu,
     stream: &Stream,
@@ -68,7 +69,7 @@ fn timed(
 ) -> Result<f64> {
     let (start, end) = (gpu.event(true)?, gpu.event(true)?);
     let mut rounds = Vec::with_capacity(ROUNDS);
-    // one round more, to warm up
+    // one extra warm-up round
     for round in 0..=ROUNDS {
         stream.record(&start)?;
         (0..each).try_for_each(&mut one)?;

@@ -1,5 +1,5 @@
-//! Ranks over NCCL: a thread and a GPU each within this process, and what any rank over NCCL does at its
-//! beginning and its end.
+//! NCCL ranks as threads of this process with one GPU each, and the setup and teardown common to all NCCL
+//! ranks.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use base::error::{Error, Result};
 use base::shared_gpu;
 use machine::driver::Gpu;
 
-/// Runs a rank a thread: rank 0, which speaks for all, on this one by `first`, the others by `other`. The
-/// first error of any is the result.
+/// Runs one thread per rank: rank 0 runs `first` on this thread and returns the result, the others run
+/// `other`. Returns the first error of any rank.
 pub(super) fn on_threads<R: Send>(
     all: Vec<Peers>,
     first: impl FnOnce(&Arc<Peers>) -> Result<R>,
@@ -47,8 +47,8 @@ pub(super) fn on_threads<R: Send>(
     })
 }
 
-/// A rank's part on its GPU among peers, which it joins; its end ends all where it is a bad one. `messages`: those
-/// (bytes) of which NCCL is asked before what it chooses; none where nothing is timed.
+/// Runs a rank's `part` on its GPU after joining its peers; an error aborts all ranks. `messages` are the
+/// message sizes (bytes) for probing NCCL's choices beforehand; `None` if nothing is timed.
 pub(super) fn among_peers<R>(
     nccl: &'static Nccl,
     device: usize,
@@ -59,7 +59,8 @@ pub(super) fn among_peers<R>(
     let result = (|| {
         let gpu = Gpu::open(device)?;
         gpu.bind()?;
-        // probes are processes, which need not reach each other's memory where ranks that share a GPU are threads
+        // ranks that share a GPU are threads, and separate probe processes may not be able to access each
+        // other's memory
         let chosen = match messages.filter(|_| !shared_gpu::is_on()) {
             Some(messages) => {
                 peers.phase("asking what NCCL chooses");
@@ -77,8 +78,8 @@ pub(super) fn among_peers<R>(
     result.inspect_err(|error| peers.abort(&format!("rank {}: {error}", peers.rank())))
 }
 
-/// Every rank's part, by rank, on rank 0, or where there are no peers; `None` on other ranks. `what` the
-/// parts are, for errors.
+/// Gathers the part of every rank on rank 0, or of this rank without peers; `None` on other ranks. `what`
+/// names the parts in errors.
 pub(super) fn gather<T: Serialize + DeserializeOwned>(
     peers: Option<&Arc<Peers>>,
     what: &str,

@@ -1,5 +1,5 @@
-//! What a collective of the plan moves in a step: operands of the local ranks, numbers, bytes; and the kernels that
-//! execute it where ranks share a device, are emulated, or send messages in 8 bits.
+//! Data movement of a plan's collectives in a step: operands of the local ranks, elements, bytes. Also the
+//! kernels that execute them on a shared device, for emulated links, and for 8-bit messages.
 
 use super::collective::emulated_blocks;
 use super::kernels::{Source, geometry};
@@ -11,29 +11,29 @@ use base::error::{Error, Result};
 use machine::driver::{Arguments, DevicePtr};
 use plan::{CommDType, Element, Kind, Operation, Rows, SCALED_TOGETHER, Step};
 
-/// Messages of `quantize`: numbers in 8 bits, then their scales.
+/// Format of `quantize` messages: 8-bit numbers, then their scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Eight {
-    /// Whether numbers are of e4m3, else integers.
+    /// True for e4m3, false for integers.
     pub is_float: bool,
-    /// Columns of a row, of which each [`SCALED_TOGETHER`] share a scale.
+    /// Columns of a row; each [`SCALED_TOGETHER`] of them share a scale.
     pub columns: u32,
 }
 
 impl Eight {
-    /// Bytes of a message of so many numbers as `kernels/eight.cu` lays it out, to the next 16.
+    /// Message size (bytes) of `numbers` elements in the layout of `kernels/eight.cu`, rounded up to 16.
     pub fn bytes(self, numbers: u64) -> u64 {
         let rows = numbers / u64::from(self.columns.max(1));
         let scales = rows * u64::from(self.columns.div_ceil(SCALED_TOGETHER));
         (numbers.next_multiple_of(16) + 4 * scales).next_multiple_of(16)
     }
 
-    /// What its kernels are told of it, last of all.
+    /// Appends the format arguments, which come last in its kernels.
     pub fn tell(self, arguments: &mut Arguments, numbers: u64) {
         arguments.u32(self.columns).u32(u32::from(self.is_float)).u64(numbers);
     }
 
-    /// `out` = the sum of so many messages, one behind the other.
+    /// Sums `ranks` consecutive messages into `out`.
     pub fn sum(
         self,
         kernels: Source<'_>,
@@ -51,27 +51,26 @@ impl Eight {
     }
 }
 
-/// Logits of which each rank has its part of the columns, and which all ranks get.
+/// All-gather of logits whose columns are sharded over ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Columns {
-    /// Rows of logits.
     pub rows: u32,
-    /// Columns of a rank.
+    /// Columns per rank.
     pub each: u32,
 }
 
 impl Columns {
-    /// Bytes that a rank gives.
+    /// Bytes sent per rank.
     fn bytes(self) -> u64 {
         4 * u64::from(self.rows) * u64::from(self.each)
     }
 
-    /// Where they are gathered that are to be put into order: one row lies as it should.
+    /// Gather destination before reordering; a single row needs no reordering.
     fn gathered(self, gathered: Option<DevicePtr>, receive: DevicePtr) -> Result<DevicePtr> {
         if self.rows == 1 { Ok(receive) } else { gathered.ok_or_else(no_room) }
     }
 
-    /// What is left to do behind a gather of `ranks` parts.
+    /// Kernel that reorders the gathered parts of `ranks` ranks, if needed.
     fn order(
         self,
         kernels: Source<'_>,
@@ -85,32 +84,30 @@ impl Columns {
         let mut arguments = Arguments::new();
         arguments.pointer(from).pointer(to).u32(ranks).u32(self.each).u32(self.rows);
         let words = u64::from(ranks) * u64::from(self.rows) * u64::from(self.each);
-        // four words a thread, where numbers of activations are eight
+        // four words per thread, whereas `elements` assumes eight numbers
         let launch = geometry::elements(2 * words, multiprocessors);
         Ok(Some(Call::Kernel { function: kernels.get("order_columns")?, launch, arguments }))
     }
 }
 
-/// One collective in a step of some size.
 #[derive(Clone, Debug)]
 pub(super) struct Transfer {
     pub exchange: Exchange,
-    /// For each local rank what it gives, and where it gets the result.
+    /// Send and receive address of each local rank.
     pub operands: Vec<(DevicePtr, DevicePtr)>,
-    /// Numbers of all ranks' rows.
+    /// Elements of all ranks' rows.
     pub whole: u64,
-    /// Numbers of a rank's share of the rows, of the largest share.
+    /// Elements of the largest share of rows of a rank.
     pub share: u64,
-    /// The format of messages in 8 bits.
     pub eight: Option<Eight>,
-    /// The columns of a sharded head.
+    /// Columns of a sharded head, if gathered.
     pub columns: Option<Columns>,
-    /// Bytes of the plan's message.
+    /// Message size according to the plan (bytes).
     bytes: u64,
 }
 
 impl Transfer {
-    /// What an operation moves in a step of this size, if it is a collective.
+    /// Returns the transfer of an operation, or `None` if it is not a collective.
     pub fn of(
         program: &Program,
         operation: &Operation,
@@ -128,7 +125,7 @@ impl Transfer {
         };
         let part = size.of_group(plan.groups, operation.group);
         let numbers = |rows| u64::from(part.rows_of(rows, 0, plan.tp)) * u64::from(read.columns);
-        // where positions were selected before, all rows are fewer than the tokens
+        // after position selection, there are fewer rows than tokens
         let all = if read.rows == Rows::Share { Rows::Tokens } else { read.rows };
         let (whole, share) = (numbers(all), numbers(Rows::Share));
         let eight = (read.element == Element::Eight).then(|| program.eight(read.columns));
@@ -139,7 +136,7 @@ impl Transfer {
         Some(Self { exchange, operands, whole, share, eight, columns, bytes })
     }
 
-    /// The kernel that does it for ranks on one device, whose addresses lie in two tables.
+    /// Kernel for ranks on one device; `from` and `to` are tables of their addresses.
     pub fn on_one_device(
         &self,
         kernels: Source<'_>,
@@ -171,7 +168,8 @@ impl Transfer {
         Ok(vec![Call::Kernel { function: kernels.get(name)?, launch, arguments }])
     }
 
-    /// What NCCL and a kernel behind it do; messages in 8 bits, which it does not sum, are gathered at `gathered`.
+    /// NCCL calls and the kernels after them. NCCL cannot sum 8-bit messages, so they are gathered at
+    /// `gathered` first.
     pub fn over_nccl(
         &self,
         kernels: Source<'_>,
@@ -211,18 +209,16 @@ impl Transfer {
         ])
     }
 
-    /// How long it takes on a link (ns).
     pub fn lasts_ns(&self, link: &EmulatedLink) -> u64 {
         self.exchange.link_ns(link, self.bytes).max(0) as u64
     }
 
-    /// Bytes of the plan's message.
     pub fn message_bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The kernel that takes what the collective would take over a link, with its scratch and its state, and what
-    /// becomes of a message in 8 bits, which lies at `gathered` then. `launch_ns`: what its launch takes of that time.
+    /// Kernel that lasts as long as the collective over a link, with its scratch and state, followed by the
+    /// unpacking of an 8-bit message gathered at `gathered`. `launch_ns` is the launch overhead to subtract.
     pub fn emulated(
         &self,
         kernels: Source<'_>,
@@ -244,7 +240,7 @@ impl Transfer {
             (None, None) => (receive, self.share),
         };
         let copies = if self.exchange == Exchange::AllGather { ranks } else { 1 };
-        // a ring passes on what is neither the rank's own nor meant for it
+        // a ring forwards data that neither comes from nor goes to this rank
         let passed = |numbers: u64| numbers * u64::from(ranks.saturating_sub(2)) / u64::from(ranks);
         let more = match self.exchange {
             Exchange::AllReduce => passed(numbers),
@@ -265,7 +261,6 @@ impl Transfer {
         [Ok(waits)].into_iter().chain(said).chain(order.map(Ok)).collect()
     }
 
-    /// The operands where there is one local rank.
     fn one(&self) -> Result<(DevicePtr, DevicePtr)> {
         match self.operands.as_slice() {
             &[operands] => Ok(operands),
@@ -279,20 +274,18 @@ fn no_room() -> Error {
 }
 
 impl Program {
-    /// The format of its messages in 8 bits, of rows of so many columns.
+    /// Format of 8-bit messages with `columns` columns per row.
     pub(super) fn eight(&self, columns: u32) -> Eight {
         Eight { is_float: self.comm_dtype == CommDType::F8, columns }
     }
 
-    /// Bytes of a collective's message in a step of this size.
     pub(super) fn message_bytes(&self, operation: &Operation, size: &StepSize) -> u64 {
         let part = size.of_group(self.plan.groups, operation.group);
-        // so many bytes a row, whatever the rows are of
+        // the bytes per row do not depend on the kind of rows
         let rows = Step::prefill(part.sequences.into(), part.tokens.into());
         operation.cost.message_bytes.at(&rows)
     }
 
-    /// Whether an operation gathers the columns of a sharded head.
     pub(super) fn gathers_columns(&self, operation: &Operation) -> bool {
         let of_columns = || {
             operation
@@ -303,8 +296,7 @@ impl Program {
         operation.kind == Kind::AllGather && of_columns()
     }
 
-    /// Bytes of the longest part of a sharded head's logits that has to be put into order in a step of this size; 0 where
-    /// none has.
+    /// Size of a rank's largest part of sharded logits that needs reordering (bytes); 0 if none does.
     pub(super) fn columns_bytes(&self, size: &StepSize) -> u64 {
         let gathers = self.plan.operations.iter().filter(|operation| self.gathers_columns(operation));
         let bytes = gathers.map(|operation| {
@@ -317,7 +309,7 @@ impl Program {
         bytes.max().unwrap_or(0)
     }
 
-    /// Bytes of the longest message in 8 bits of a step of this size; 0 where none is sent.
+    /// Size of the largest 8-bit message in a step of this size (bytes); 0 if there is none.
     pub(super) fn eight_bytes(&self, size: &StepSize) -> u64 {
         let sent = self.plan.values.iter().filter(|value| value.element == Element::Eight);
         let bytes = sent.map(|value| {

@@ -1,39 +1,38 @@
-//! What can be changed of how steps run on a GPU, for experiments: variables of the run's process, which
-//! its record names with their effect.
+//! Experimental switches for the execution of steps: environment variables of the run's process, listed in
+//! the record with their effect.
 
 use super::kernels::Ahead;
 use super::multiply::Way;
 use base::error::{Error, Result};
 
-/// Whether kernels may start early: 0 or 1.
+/// Early start of kernels: 0 or 1.
 const PROGRAMMATIC: &str = "LADDERSCOPE_PROGRAMMATIC";
-/// Whether a product that starts early asks for more of its weights than it has room for: 0 or 1.
+/// Prefetch of further weights by a product that starts early: 0 or 1.
 const PREFETCH: &str = "LADDERSCOPE_PREFETCH";
-/// Multiprocessors that kernels beside a collective leave to it: a number.
+/// Number of SMs that kernels leave to an overlapping collective.
 const SMS_FOR_COMM: &str = "LADDERSCOPE_SMS_FOR_COMM";
-/// Who does a decode step's products, whatever timing would say: `library`, `own`.
+/// Implementation of a decode step's products, overriding the timing: `library` or `own`.
 const PRODUCTS: &str = "LADDERSCOPE_PRODUCTS";
 
-/// Prefetch of the next product's weights by a product: KB a multiprocessor.
+/// Prefetch of the next product's weights by a product, in KB per SM.
 const AHEAD: &str = "LADDERSCOPE_AHEAD";
-/// The same by decode attention, in place of the product before it.
+/// Prefetch by decode attention instead of by the product before it, in KB per SM.
 const AHEAD_ATTEND: &str = "LADDERSCOPE_AHEAD_ATTEND";
-/// Most KB a multiprocessor of a prefetch: on 132 of them more than the second-level cache of an H100 keeps.
+/// Maximum prefetch (KB per SM): with 132 SMs, more than the L2 cache of an H100 holds.
 const MOST_AHEAD: u32 = 384;
 
-/// Choices of how steps run that experiments change; results depend on them in their last bits at most.
+/// Experimental execution choices; they change results at most in their last bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// Whether kernels may start before those before them have ended, where the GPU can do that and
-    /// nothing speaks against it.
+    /// True if kernels may start before their predecessors end, if the GPU supports it.
     pub programmatic: bool,
-    /// Whether a product that starts early brings what it will read next into the second-level cache.
+    /// True if a product that starts early prefetches its next weights into the L2 cache.
     pub prefetch: bool,
-    /// Multiprocessors that kernels beside a collective leave to it; what it takes, where none are named.
+    /// SMs left to an overlapping collective; `None` means as many as it uses.
     pub sms_for_comm: Option<u32>,
-    /// How all products of a decode step are done that can be; what is fastest, where nothing is named.
+    /// Implementation of all products that have a choice; `None` means the fastest.
     pub products: Option<Way>,
-    /// Prefetch of the next product's weights; none unless asked for.
+    /// Prefetch of the next product's weights; off by default.
     pub ahead: Ahead,
 }
 
@@ -50,8 +49,8 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// The choices that this process's variables make. An input error for a variable with a value that
-    /// it does not take, which names the variable and what it takes.
+    /// Reads the switches from this process's environment. Returns an input error for an invalid value, with
+    /// the variable's name and its valid values.
     pub fn of_process() -> Result<Self> {
         Self::of(|name| std::env::var(name).ok())
     }

@@ -1,24 +1,24 @@
-//! Whether this machine can run the cuda backend at all: the one answer of cells, `generate` and doctor.
+//! Checks whether this machine can run the cuda backend; shared by cells, `generate` and doctor.
 
 use base::error::{Error, Result};
 use machine::driver::libraries::{Library, open};
 use machine::driver::{Gpu, GpuInfo};
 
-/// The oldest GPUs that kernels are compiled for.
+/// Minimum compute capability.
 const OLDEST: (u32, u32) = (8, 0);
 
-/// The GPUs that this process sees, where all of them can run the cuda backend.
+/// GPUs visible to this process, if all can run the cuda backend.
 ///
 /// # Errors
 ///
-/// Where there is no driver or no GPU, where a GPU is older than compute capability 8.0, or where a
-/// library is missing that every run needs (NVRTC, cuBLASLt), with what to do.
+/// Returns an error if there is no driver or no GPU, a GPU is older than compute capability 8.0, or a
+/// required library (NVRTC, cuBLASLt) is missing.
 pub fn gpus() -> Result<Vec<GpuInfo>> {
     let all = Gpu::list()?;
     if let Some(why) = too_old(&all) {
         return Err(Error::failed(why));
     }
-    // only where there is a GPU to use them on: they are large
+    // load these large libraries only if there is a GPU
     if !all.is_empty() {
         open(Library::Nvrtc)?;
         open(Library::CublasLt)?;
@@ -26,7 +26,7 @@ pub fn gpus() -> Result<Vec<GpuInfo>> {
     Ok(all)
 }
 
-/// Why kernels cannot be compiled for one of these, if so.
+/// Returns the reason if kernels do not support one of these GPUs.
 pub fn too_old(gpus: &[GpuInfo]) -> Option<String> {
     gpus.iter().find(|gpu| gpu.sm < OLDEST).map(|old| {
         format!(

@@ -1,4 +1,4 @@
-//! cuBLASLt on one GPU: algorithms that were chosen, workspaces, and the call itself.
+//! cuBLASLt handle of one GPU with its plans and workspaces.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,20 +11,18 @@ use super::{MatMul, library};
 use base::error::{Error, Result};
 use machine::driver::{DevicePtr, Gpu, Memory, Stream};
 
-/// Scratch memory that algorithms may use, for each stream that multiplies (bytes);
-/// NVIDIA's advice for Hopper.
+/// Workspace per stream (bytes), as NVIDIA recommends for Hopper.
 pub const WORKSPACE_BYTES: u64 = 32 << 20;
 
-/// cuBLASLt on one GPU: the plans of all shapes so far, and a workspace for each stream.
+/// cuBLASLt on one GPU, with the plan of every shape used so far and one workspace per stream.
 pub struct Blas {
     pub(super) plans: Mutex<HashMap<(MatMul, Alignment), Arc<Plan>>>,
     workspaces: Mutex<HashMap<usize, Arc<Memory>>>,
-    /// Goes before the GPU, whose context it needs to go.
+    /// Dropped before the GPU, whose context it needs.
     pub(super) handle: Handle,
     pub(super) gpu: Gpu,
 }
 
-/// Descriptors and the algorithm that was chosen.
 pub(super) struct Plan {
     pub(super) descriptors: Descriptors,
     pub(super) candidate: Candidate,
@@ -35,7 +33,7 @@ pub(super) struct Handle {
     pub(super) handle: sys::cublasLtHandle_t,
 }
 
-// SAFETY: NVIDIA's documentation allows a handle in several threads.
+// SAFETY: NVIDIA documents that a handle may be used from several threads.
 unsafe impl Send for Handle {}
 
 // SAFETY: as above.
@@ -43,19 +41,19 @@ unsafe impl Sync for Handle {}
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: made by cuBLASLt, destroyed once, after the plans.
+        // SAFETY: created by cuBLASLt, destroyed once, after the plans.
         unsafe { (self.lt.cublasLtDestroy)(self.handle) };
     }
 }
 
 impl Blas {
-    /// Starts cuBLASLt on this GPU (`cublasLtCreate`). Fails where it is missing, or does not work with
-    /// this driver; the message says what to do.
+    /// Creates a cuBLASLt handle on this GPU. Returns an error if cuBLASLt is missing or does not work with
+    /// this driver.
     pub fn new(gpu: &Gpu) -> Result<Self> {
         let lt = library::lt()?;
         gpu.bind()?;
         let mut handle = std::ptr::null_mut();
-        // SAFETY: writes one handle to a valid address; it belongs to the GPU that is current.
+        // SAFETY: writes one handle to a valid address; the handle belongs to the current GPU.
         let status = unsafe { (lt.cublasLtCreate)(&mut handle) };
         lt.check(status, || format!("starting cuBLASLt on GPU {}", gpu.info().index))?;
         Ok(Self {
@@ -66,26 +64,25 @@ impl Blas {
         })
     }
 
-    /// Chooses the algorithm for operands that begin at allocations. Not needed before [`Blas::matmul`],
-    /// but it costs a millisecond, and it fails early where cuBLASLt knows no algorithm for the product.
+    /// Selects the algorithm for operands at the start of an allocation. Optional before [`Blas::matmul`],
+    /// but it takes about 1 ms, and errors for unsupported products surface early.
     pub fn prepare(&self, matmul: &MatMul) -> Result<()> {
         self.plan(matmul, Alignment::FULL).map(drop)
     }
 
-    /// Allocates the stream's workspace of [`WORKSPACE_BYTES`]. Needed before a capture; otherwise the
-    /// first product does it. Fails where the GPU has too little free memory.
+    /// Allocates the stream's workspace of [`WORKSPACE_BYTES`], which the first product would do otherwise.
+    /// Required before a capture.
     pub fn reserve(&self, stream: &Stream) -> Result<()> {
         self.workspace(stream).map(drop)
     }
 
-    /// Enqueues the product. The addresses must be those of matrices of this shape on this GPU. cuBLASLt
-    /// loads its kernels at their first use: run a product once before it is captured.
+    /// Enqueues the product. The addresses must point to matrices of these shapes on this GPU. cuBLASLt loads
+    /// kernels lazily, so run a product once before capturing it.
     ///
     /// # Errors
     ///
-    /// A failure where cuBLASLt knows no algorithm for the shape or refuses the call;
-    /// where there is too little memory for the workspace; or, in a capture, where the
-    /// stream has no workspace ([`Blas::reserve`]).
+    /// Returns an error if cuBLASLt has no algorithm for the shape or refuses the call, if memory for the
+    /// workspace runs out, or if the stream has no workspace during a capture ([`Blas::reserve`]).
     pub fn matmul(
         &self,
         stream: &Stream,
@@ -108,8 +105,8 @@ impl Blas {
     ) -> Result<()> {
         let workspace = self.workspace(stream)?;
         self.gpu.bind()?;
-        // SAFETY: the caller of `matmul` or `tune` knows the addresses; candidates that want more than the
-        // workspace are not kept.
+        // SAFETY: the caller of `matmul` or `tune` vouches for the addresses; candidates that need more than
+        // the workspace were filtered out.
         let status = unsafe {
             descriptors.run(
                 self.handle.handle,
@@ -153,7 +150,7 @@ impl Blas {
     }
 }
 
-/// The content, also where another thread has panicked: maps of finished entries are never half-changed.
+/// Locks a map and ignores poisoning: entries are inserted whole.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

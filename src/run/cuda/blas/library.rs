@@ -1,4 +1,4 @@
-//! The functions of cuBLASLt that are used, and its answers as errors.
+//! cuBLASLt function table and error conversion.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -9,8 +9,7 @@ use base::error::{Error, Result};
 use machine::driver::functions::functions;
 use machine::driver::libraries::{self, Library};
 
-/// What the heuristics answer (`cublasLtMatmulHeuristicResult_t`); the state is a plain integer, since
-/// newer libraries may know more states.
+/// `cublasLtMatmulHeuristicResult_t`. The state is a plain integer because newer libraries may add states.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
@@ -27,7 +26,6 @@ const _: () = {
 };
 
 impl Candidate {
-    /// A candidate without an algorithm, into which cuBLASLt writes its answer.
     pub fn empty() -> Self {
         Self {
             algorithm: sys::cublasLtMatmulAlgo_t { data: [0; 8] },
@@ -40,7 +38,7 @@ impl Candidate {
 }
 
 functions! {
-    /// cuBLASLt, of CUDA 12 or 13.
+    /// cuBLASLt of CUDA 12 or 13.
     pub(super) struct Lt;
     fn cublasLtCreate(handle: *mut sys::cublasLtHandle_t) -> u32 as in sys;
     fn cublasLtDestroy(handle: sys::cublasLtHandle_t) -> u32;
@@ -82,8 +80,8 @@ functions! {
     ) -> u32 as in sys;
 }
 
-/// cuBLASLt with all functions that are used, loaded once for the process. An input error where it is
-/// missing or lacks a function, with what was tried and what to do.
+/// Loads cuBLASLt once per process. Returns an input error if it is missing or lacks a function, with the
+/// paths tried and how to install it.
 pub(super) fn lt() -> Result<&'static Lt> {
     static LT: OnceLock<Result<Lt, String>> = OnceLock::new();
     let load = || {
@@ -100,7 +98,6 @@ pub(super) fn lt() -> Result<&'static Lt> {
 }
 
 impl Lt {
-    /// Turns an answer into a result; `what` was being done.
     pub fn check(&self, status: u32, what: impl FnOnce() -> String) -> Result<()> {
         if status == 0 {
             return Ok(());
@@ -109,7 +106,7 @@ impl Lt {
     }
 
     fn text(&self, status: u32) -> String {
-        // SAFETY: gives the address of a static text, or null.
+        // SAFETY: returns the address of a static text, or null.
         let text = unsafe {
             let text = (self.cublasLtGetStatusString)(status);
             (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
@@ -125,8 +122,7 @@ impl Lt {
     }
 }
 
-/// The version of the cuBLASLt that would be used, as people write it: `13.1.0`. Fails where it is
-/// missing or lacks a function.
+/// Version of cuBLASLt as text, e.g. `13.1.0`.
 pub fn version() -> Result<String> {
     // SAFETY: has no preconditions.
     let version = unsafe { (lt()?.cublasLtGetVersion)() };
@@ -134,7 +130,7 @@ pub fn version() -> Result<String> {
 }
 
 fn version_text(version: usize) -> String {
-    // CUDA 12 counts major x 10000 + minor x 100, older ones major x 1000
+    // since CUDA 12: major x 10000 + minor x 100; before: major x 1000
     let scale = if version >= 100_000 { 10_000 } else { 1_000 };
     format!("{}.{}.{}", version / scale, version % scale / 100, version % 100)
 }

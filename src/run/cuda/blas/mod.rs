@@ -1,4 +1,4 @@
-//! Matrix products by cuBLASLt: row-major, sums in f32, an algorithm chosen once for each shape.
+//! Matrix products with cuBLASLt: row-major, f32 accumulation, one algorithm per shape.
 
 mod handle;
 mod library;

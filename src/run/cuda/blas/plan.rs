@@ -1,4 +1,4 @@
-//! A product ready to run: descriptors and the algorithm for one shape.
+//! Descriptors and algorithm candidates of one matrix product.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,10 +9,9 @@ use super::{MatMul, WORKSPACE_BYTES};
 use base::error::{Error, Result};
 use plan::DType;
 
-/// `CUBLAS_OP_T` of `cublasOperation_t` (cublas_api.h).
 const TRANSPOSE: i32 = 1;
 
-/// `CUDA_R_32F`, `CUDA_R_16F`, `CUDA_R_16BF` of `cudaDataType`.
+/// `cudaDataType` value of a format.
 fn data_type(dtype: DType) -> u32 {
     (match dtype {
         DType::F32 => sys::cudaDataType::CUDA_R_32F,
@@ -22,7 +21,7 @@ fn data_type(dtype: DType) -> u32 {
     }) as u32
 }
 
-/// Alignments (bytes, powers of two up to 256) of weights, input and output: algorithms depend on them.
+/// Alignment of weights, input and output (bytes, powers of two up to 256), which limits the algorithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Alignment {
     pub w: u32,
@@ -31,20 +30,19 @@ pub(super) struct Alignment {
 }
 
 impl Alignment {
-    /// What operands have that begin where an allocation does: the driver aligns to 256 bytes.
+    /// Alignment of the start of an allocation: the driver aligns to 256 bytes.
     pub const FULL: Self = Self { w: 256, x: 256, out: 256 };
 
-    /// The alignment that the addresses of weights, input and output have: the largest power of two up
-    /// to 256 that divides each.
+    /// Largest power of two up to 256 that divides each address.
     pub fn of(x: u64, w: u64, out: u64) -> Self {
         let alignment = |address: u64| 1 << address.trailing_zeros().min(8);
         Self { w: alignment(w), x: alignment(x), out: alignment(out) }
     }
 }
 
-/// Descriptors of a product as cuBLASLt, which counts columns first, sees it: with row-major
-/// `out[rows][outputs] = x[rows][inputs] w[outputs][inputs]^T`, its A is w (inputs x outputs, transposed),
-/// its B is x (inputs x rows), its D is out (outputs x rows).
+/// cuBLASLt descriptors of a product. cuBLASLt is column-major, so row-major `out[rows][outputs] =
+/// x[rows][inputs] w[outputs][inputs]^T` maps to A = w (inputs x outputs, transposed), B = x (inputs x rows)
+/// and D = out (outputs x rows).
 pub(super) struct Descriptors {
     lt: &'static Lt,
     description: sys::cublasLtMatmulDesc_t,
@@ -53,14 +51,14 @@ pub(super) struct Descriptors {
     d: sys::cublasLtMatrixLayout_t,
 }
 
-// SAFETY: descriptors are only read once they are made.
+// SAFETY: descriptors are read-only after creation.
 unsafe impl Send for Descriptors {}
 // SAFETY: as above.
 unsafe impl Sync for Descriptors {}
 
 impl Drop for Descriptors {
     fn drop(&mut self) {
-        // SAFETY: each was made by cuBLASLt or is null, and is destroyed once.
+        // SAFETY: each was created by cuBLASLt or is null, and is destroyed once.
         unsafe {
             if !self.description.is_null() {
                 (self.lt.cublasLtMatmulDescDestroy)(self.description);
@@ -73,15 +71,14 @@ impl Drop for Descriptors {
 }
 
 impl Descriptors {
-    /// Describes a product to cuBLASLt: its formats, its layouts, sums in f32.
     pub fn new(lt: &'static Lt, matmul: &MatMul) -> Result<Self> {
         let what = || format!("describing {matmul}");
         let null = std::ptr::null_mut();
         let mut made = Self { lt, description: null, a: null.cast(), b: null.cast(), d: null.cast() };
         let f32_type = data_type(DType::F32);
-        // Sums in f32, and no TF32 for f32 numbers.
+        // f32 accumulation, without TF32 for f32 inputs
         let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F as u32;
-        // SAFETY: here and below: handles are written to valid addresses.
+        // SAFETY: here and below, handles are written to valid addresses.
         let status = unsafe { (lt.cublasLtMatmulDescCreate)(&mut made.description, compute, f32_type) };
         lt.check(status, what)?;
         use sys::cublasLtMatmulDescAttributes_t as Attribute;
@@ -94,7 +91,7 @@ impl Descriptors {
         let (rows, inputs, outputs) = (matmul.rows, matmul.inputs, matmul.outputs);
         let layout = |number: u32, rows: u64, columns: u64| {
             let mut layout = std::ptr::null_mut();
-            // SAFETY: as above. Columns lie one after another.
+            // SAFETY: as above. Columns are contiguous.
             let status = unsafe {
                 (lt.cublasLtMatrixLayoutCreate)(&mut layout, number, rows, columns, rows as i64)
             };
@@ -112,7 +109,7 @@ impl Descriptors {
         value: i32,
         matmul: &MatMul,
     ) -> Result<()> {
-        // SAFETY: the attributes that are set here are 32-bit integers.
+        // SAFETY: all attributes set here are 32-bit integers.
         let status = unsafe {
             (self.lt.cublasLtMatmulDescSetAttribute)(
                 self.description,
@@ -124,7 +121,7 @@ impl Descriptors {
         self.lt.check(status, || format!("describing {matmul} ({attribute:?})"))
     }
 
-    /// Algorithms for it, the one that cuBLASLt deems fastest first; at most `wanted`, at least one.
+    /// Returns 1 to `wanted` algorithms in the order of cuBLASLt's heuristic, best first.
     pub fn candidates(
         &self,
         handle: sys::cublasLtHandle_t,
@@ -136,7 +133,7 @@ impl Descriptors {
         let preference = Preference::new(self.lt, alignment)?;
         let mut candidates = vec![Candidate::empty(); wanted.max(1)];
         let mut given: c_int = 0;
-        // SAFETY: all handles exist; there is room for as many candidates as are asked for.
+        // SAFETY: all handles exist; `candidates` has room for the requested count.
         let status = unsafe {
             (self.lt.cublasLtMatmulAlgoGetHeuristic)(
                 handle,
@@ -168,12 +165,12 @@ impl Descriptors {
         Ok(candidates)
     }
 
-    /// Enqueues the product on a stream; it returns before anything was computed.
+    /// Enqueues the product on a stream and returns immediately.
     ///
     /// # Safety
     ///
-    /// The addresses are those of matrices of this shape on the stream's GPU, and the workspace is as large
-    /// as the algorithm asks.
+    /// The addresses must point to matrices of these shapes on the stream's GPU, and the workspace must be as
+    /// large as the algorithm requires.
     pub unsafe fn run(
         &self,
         handle: sys::cublasLtHandle_t,
@@ -184,7 +181,7 @@ impl Descriptors {
     ) -> u32 {
         let (alpha, beta) = (1.0_f32, 0.0_f32);
         let number = |value: &f32| std::ptr::from_ref(value).cast::<c_void>();
-        // SAFETY: by the caller; alpha and beta are read before this returns.
+        // SAFETY: guaranteed by the caller; alpha and beta are read before the call returns.
         unsafe {
             (self.lt.cublasLtMatmul)(
                 handle,
@@ -208,7 +205,7 @@ impl Descriptors {
     }
 }
 
-/// What an algorithm may use.
+/// Limits on the algorithms: workspace size and alignment.
 struct Preference {
     lt: &'static Lt,
     handle: sys::cublasLtMatmulPreference_t,
@@ -216,7 +213,7 @@ struct Preference {
 
 impl Drop for Preference {
     fn drop(&mut self) {
-        // SAFETY: made by cuBLASLt, destroyed once.
+        // SAFETY: created by cuBLASLt, destroyed once.
         unsafe { (self.lt.cublasLtMatmulPreferenceDestroy)(self.handle) };
     }
 }
@@ -230,7 +227,7 @@ impl Preference {
         let made = Self { lt, handle };
         use sys::cublasLtMatmulPreferenceAttributes_t as Attribute;
         let bytes = |attribute: Attribute, value: &[u8]| {
-            // SAFETY: the handle exists; the value has the size that is given.
+            // SAFETY: the handle exists; the value has the given size.
             let status = unsafe {
                 (lt.cublasLtMatmulPreferenceSetAttribute)(
                     made.handle,

@@ -1,21 +1,18 @@
-//! A matrix product: its shape, its FLOPs and its bytes.
+//! Shape, FLOPs and bytes of a matrix product.
 
 use plan::DType;
 
-/// A product: `out[rows][outputs] = x[rows][inputs] w[outputs][inputs]^T`, all row-major and dense.
+/// `out[rows][outputs] = x[rows][inputs] w[outputs][inputs]^T`, all row-major and dense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MatMul {
-    /// Rows of input and output.
     pub rows: u64,
-    /// Columns of the input and of the weights.
     pub inputs: u64,
-    /// Rows of the weights, columns of the output.
     pub outputs: u64,
-    /// Numbers of input and weights.
+    /// Format of input and weights.
     pub dtype: DType,
-    /// Whether the output is f32; otherwise it is as the input.
+    /// True if the output is f32 instead of `dtype`.
     pub f32_output: bool,
-    /// How many multiprocessors to count on, where other kernels hold some; `None`: all.
+    /// SMs available to the product while other kernels occupy the rest; `None` means all.
     pub sm_target: Option<u32>,
 }
 
@@ -34,12 +31,11 @@ impl std::fmt::Display for MatMul {
 }
 
 impl MatMul {
-    /// Floating-point operations of the product; a multiply-add counts as two.
+    /// FLOPs, counting a multiply-add as two.
     pub fn flops(&self) -> f64 {
         2.0 * self.rows as f64 * self.inputs as f64 * self.outputs as f64
     }
 
-    /// Bytes of input, weights and output.
     pub fn bytes(&self) -> [u64; 3] {
         let number = self.dtype.bytes();
         let out = if self.f32_output { 4 } else { number };

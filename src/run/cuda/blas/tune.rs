@@ -1,4 +1,4 @@
-//! The best of several algorithms by timing them, where the heuristics' first choice is not trusted.
+//! Autotuning of cuBLASLt: times several algorithms instead of trusting the heuristic's first choice.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,39 +9,37 @@ use crate::cuda::stopwatch::{CLEARLY, median_us};
 use base::error::{Error, Result};
 use machine::driver::{DevicePtr, Stream};
 
-/// Memory to time with; the output is overwritten.
 #[derive(Clone, Copy, Debug)]
 pub struct Operands<'a> {
-    /// Where the input lies, `[rows, inputs]`.
+    /// Input, `[rows, inputs]`.
     pub x: DevicePtr,
-    /// Weights that take turns, as layers do: where they do not fit in the GPU's cache together, they are
-    /// read from memory as in decoding. At least one.
+    /// At least one weight. Weights alternate like layers, so that a set larger than the L2 cache is read
+    /// from memory as in decoding.
     pub weights: &'a [DevicePtr],
-    /// Where the output goes, `[rows, outputs]`; it is overwritten.
+    /// Output, `[rows, outputs]`; overwritten.
     pub out: DevicePtr,
 }
 
-/// What timing the algorithms of a product has found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tuned {
-    /// How many algorithms were timed.
+    /// Number of algorithms timed.
     pub candidates: usize,
-    /// Which one was kept; 0 is the heuristics' first choice.
+    /// Index of the selected algorithm; 0 is the heuristic's first choice.
     pub best: usize,
-    /// Time of a product with the one that was kept (us).
+    /// Latency with the selected algorithm (us).
     pub best_us: f64,
-    /// Time of a product with the heuristics' first choice (us).
+    /// Latency with the heuristic's first choice (us).
     pub first_us: f64,
 }
 
-/// How many algorithms are timed.
+/// Maximum number of algorithms timed.
 const CANDIDATES: usize = 8;
-/// Before the first algorithm is timed the GPU works so long, so that it runs at the same clocks as later.
+/// Warm-up before the first algorithm, to reach steady clocks.
 const WARM_UP: Duration = Duration::from_millis(20);
 
 impl Blas {
-    /// Times the first few algorithms for a product and keeps the fastest for [`Blas::matmul`] with operands
-    /// of the same shape and alignment. Takes some milliseconds; not during a capture.
+    /// Times the first few algorithms and keeps the fastest for [`Blas::matmul`] calls of the same shape and
+    /// alignment. Takes a few milliseconds; not allowed during a capture.
     pub fn tune(&self, stream: &Stream, matmul: &MatMul, operands: &Operands<'_>) -> Result<Tuned> {
         let &[first, ..] = operands.weights else {
             return Err(Error::failed(format!("{matmul} is timed without weights")));
@@ -68,8 +66,8 @@ impl Blas {
     }
 }
 
-/// The index of the least time; the first choice unless another is clearly (2 %) faster, so that noise does
-/// not change results from run to run.
+/// Index of the lowest time. Keeps the first choice unless another is at least 2 % faster, so that noise does
+/// not change results between runs.
 fn fastest(times: &[f64]) -> usize {
     let best = (0..times.len()).min_by(|&a, &b| times[a].total_cmp(&times[b])).unwrap_or(0);
     if times[best] < CLEARLY * times[0] { best } else { 0 }

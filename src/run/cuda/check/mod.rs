@@ -1,5 +1,5 @@
-//! Whether this program computes on this GPU what it should, and as fast as it claims: short runs whose outcome is known,
-//! once for each program, GPU, driver and set of libraries. What it found is kept, and stands in every record.
+//! Self-check of this program on this GPU: short runs with known results, for correctness and speed. Runs
+//! once per binary, GPU, driver and set of libraries; every record contains the cached outcome.
 
 mod runs;
 mod sums;
@@ -19,10 +19,10 @@ use machine::environment::binary_hash;
 
 pub use runs::check;
 
-/// The variable that keeps a run from checking by itself: 0.
+/// Environment variable; 0 disables the automatic check.
 const VARIABLE: &str = "LADDERSCOPE_CHECK";
 
-/// What is checked, in order: the name of each check, and what it asks.
+/// Name and description of each check, in order.
 pub const CHECKS: [(&str, &str); 8] = [
     ("products", "own kernels multiply as cuBLASLt does, on the shapes of a model"),
     ("graph", "decode steps of a graph with early starts give the same bits as eager ones without"),
@@ -41,36 +41,36 @@ pub const CHECKS: [(&str, &str); 8] = [
 ];
 
 words! {
-    /// What a check has found.
+    /// Outcome of a check.
     Found, "finding" {
-        /// All is as it should be.
+        /// The check passed.
         Passed = "passed",
-        /// Something is odd; results count.
+        /// Something is unusual, but results are valid.
         Warned = "warned",
-        /// Results count for nothing.
+        /// Results are not valid.
         Failed = "failed",
-        /// It could not be done here.
+        /// The check could not run on this machine.
         NotDone = "not done",
     }
 }
 
-/// A check with what it found.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Checked {
-    /// Its name in [`CHECKS`].
+    /// Name of the check in [`CHECKS`].
     pub name: String,
-    /// Whether the check holds, warns or fails.
+    /// Outcome: passed, warned, failed or not done.
     pub found: Found,
-    /// What it saw, in words with numbers.
+    /// Explanation with the measured numbers.
     pub said: String,
 }
 
-/// Whether checks were made and none of them failed.
+/// True if checks ran and none failed.
 pub fn passed(all: &[Checked]) -> bool {
     !all.is_empty() && all.iter().all(|check| check.found != Found::Failed)
 }
 
-/// Under which the outcome for a GPU is kept: all that it depends on.
+/// Cache key of a GPU's outcome: everything it depends on.
 fn key(gpu: &Gpu) -> String {
     let info = gpu.info();
     let libraries = (Nvrtc::get().map(Nvrtc::version).ok(), blas::version().ok(), nccl::probe().version);
@@ -85,25 +85,25 @@ fn key(gpu: &Gpu) -> String {
     format!("{}.json", sha256(all.to_string()))
 }
 
-/// What an earlier check of this GPU by this program found; `None` without one.
+/// Cached results for this GPU and binary.
 pub fn known(gpu: &Gpu) -> Option<Vec<Checked>> {
     serde_json::from_slice(&Cache::of_user("checks")?.load(&key(gpu))?).ok()
 }
 
-/// Keeps what a check found for the runs to come.
 pub fn keep(gpu: &Gpu, all: &[Checked]) {
     if let (Some(cache), Ok(bytes)) = (Cache::of_user("checks"), serde_json::to_vec(all)) {
         cache.store(&key(gpu), &bytes);
     }
 }
 
-/// What is known of this GPU, from a check that is done now where there was none; `None` where it is not to be done by
-/// itself. `say` is told what goes on.
+/// Returns the cached results, or runs the checks if there are none. Returns `None` if automatic checks are
+/// disabled. `say` receives progress messages.
 pub(super) fn before_a_run(gpu: &Gpu, say: &mut dyn FnMut(&str)) -> Option<Vec<Checked>> {
     if let Some(known) = known(gpu) {
         return Some(known);
     }
-    // a rank that shares the GPU may wait for this one already, with a kernel that never lets a check free memory
+    // with a shared GPU, another rank's kernel may already wait for this rank and block the check from
+    // freeing memory
     if shared_gpu::is_on() || std::env::var(VARIABLE).is_ok_and(|value| value.trim() == "0") {
         return None;
     }
@@ -112,7 +112,7 @@ pub(super) fn before_a_run(gpu: &Gpu, say: &mut dyn FnMut(&str)) -> Option<Vec<C
     Some(all)
 }
 
-/// What to say beside results of a GPU that has not passed; `None` where it has.
+/// Warning for results on a GPU that has not passed; `None` if it has.
 pub(super) fn warning(known: Option<&[Checked]>) -> Option<String> {
     let all = known.unwrap_or_default();
     if passed(all) {
@@ -126,7 +126,7 @@ pub(super) fn warning(known: Option<&[Checked]>) -> Option<String> {
     })
 }
 
-/// A check that could not be brought to an end has failed.
+/// Converts an outcome to a result; a check that ends in an error has failed.
 fn concluded(name: &str, outcome: Result<(Found, String)>) -> Checked {
     let (found, said) = outcome.unwrap_or_else(|error: Error| (Found::Failed, error.to_string()));
     Checked { name: name.into(), found, said }

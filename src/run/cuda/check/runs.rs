@@ -1,4 +1,4 @@
-//! The checks themselves: short generations of one GPU, each with an outcome that is known.
+//! Implementation of the checks: short generations on one GPU with known results.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -25,16 +25,15 @@ use machine::driver::{DevicePtr, Gpu, Memory};
 use model::Model;
 use plan::{Architecture, DType, Phase, Tensor, Variant};
 
-/// Tokens of the prompt.
 const PROMPT: u32 = 16;
 
-/// A GPU with fewer multiprocessors is checked with a model that any machine decodes at once, and fewer tokens.
+/// GPUs with fewer SMs are checked with the tiny model and fewer tokens.
 const SMALL: u32 = 16;
 
-/// Shares of the read bandwidth above which a number is wrong, and below which it is odd.
+/// Upper bound (failed) and lower bound (warned) of the achieved share of read bandwidth.
 const BANDWIDTH: [f64; 2] = [1.02, 0.50];
 
-/// What a generation is made of; the others are as in any run.
+/// Settings of one generation; all others are defaults.
 #[derive(Clone)]
 struct Case {
     architecture: &'static str,
@@ -54,32 +53,33 @@ const PLAIN: Case = Case {
     weights: DType::Bf16,
 };
 
-/// What a generation computed, and how long a step of it took.
+/// Tokens, logits and latency of one generation.
 struct Ran {
-    /// Whether kernels begin early, and on how many edges of the graph; `None` where the driver does not tell.
+    /// True if kernels start early, and the number of such edges in the graph (`None` if the driver does not
+    /// report it).
     programmatic: bool,
     edges: Option<usize>,
     tokens: Vec<Vec<u32>>,
     logits: Vec<u32>,
     tpot_us: f64,
-    /// Bytes of weights that a step reads.
+    /// Bytes of weights read per step.
     bytes: u64,
 }
 
-/// A GPU, the model that it is checked with, and how many new tokens each generation has.
+/// GPU and model of the checks, with the number of new tokens per generation.
 struct Bench<'a> {
     gpu: &'a Gpu,
     model: &'static str,
     tokens: u32,
-    /// What several checks use, made by the first of them: an engine, and what a generation with it computed.
+    /// Engine and baseline generation shared by several checks, created by the first of them.
     engine: OnceCell<Engine>,
     plain: OnceCell<Ran>,
 }
 
-/// Checks one thing of a GPU: what was found, in a word and in words.
+/// One check: returns the outcome and its explanation.
 type Check = fn(&Bench<'_>) -> Result<(Found, String)>;
 
-/// Checks this GPU, one thing after the other; `say` is told what goes on.
+/// Runs all checks in order; `say` receives progress messages.
 pub fn check(gpu: &Gpu, say: &mut dyn FnMut(&str)) -> Vec<Checked> {
     let small = gpu.info().multiprocessors < SMALL;
     let (model, tokens) = if small { ("tiny", 6) } else { ("llama-3.2-1b", 21) };
@@ -144,7 +144,7 @@ impl Bench<'_> {
         let mut generation = Generation::new(engine, 1, PROMPT, self.tokens)?;
         let prompt: Vec<u32> = (1..=PROMPT).collect();
         let mut steps = Vec::new();
-        // the first one warms up
+        // the first round is warm-up
         for round in 0..3 {
             generation.prepare(engine, &prompt)?;
             let times = generation.run(engine, "a check", false, &mut |_| ())?;
@@ -157,7 +157,7 @@ impl Bench<'_> {
         let tokens = engine.tokens(self.tokens)?;
         let logits = engine.logits(Phase::Decode, 1)?.into_iter().map(f32::to_bits).collect();
         let weights = engine.programs().decode.plan.weights.iter();
-        // of the embedding a step reads a row
+        // a step reads only one row of the embedding per token
         let weights =
             weights.filter(|weight| weight.parts.iter().all(|p| p.tensor != Tensor::Embedding));
         Ok(Ran {
@@ -171,7 +171,7 @@ impl Bench<'_> {
     }
 }
 
-/// What the cell holds, made now where it holds nothing.
+/// Returns the value of a cell, creating it on first use.
 fn kept<T>(cell: &OnceCell<T>, make: impl FnOnce() -> Result<T>) -> Result<&T> {
     if let Some(there) = cell.get() {
         return Ok(there);
@@ -192,7 +192,7 @@ fn products(bench: &Bench<'_>) -> Result<(Found, String)> {
         for product in engine.products()? {
             for rows in [product.rows, many] {
                 if let Some(off) = off_by(engine, &product, rows)? {
-                    // cuBLASLt's weights were rounded once more, to bf16
+                    // weights for cuBLASLt were rounded again, to bf16
                     good &= off < if product.format == DType::Fp8 { 0.02 } else { 0.01 };
                     (worst, count) = (worst.max(off), count + 1);
                 }
@@ -207,8 +207,8 @@ fn products(bench: &Bench<'_>) -> Result<(Found, String)> {
     )
 }
 
-/// By how much a product of so many rows by our own kernel is another one than cuBLASLt's, over its largest number; `None`
-/// where the kernel does not do so many.
+/// Largest difference between our kernel and cuBLASLt, relative to the largest result. Returns `None` if our
+/// kernel does not support this many rows.
 fn off_by(engine: &Engine, product: &Product, rows: u32) -> Result<Option<f64>> {
     let gpu = engine.gpu();
     let &Product { inputs, outputs, format, logits, .. } = product;
@@ -241,7 +241,7 @@ fn off_by(engine: &Engine, product: &Product, rows: u32) -> Result<Option<f64>> 
     engine.main().launch(&function, &geometry, &mut arguments)?;
     let decode = &engine.programs().decode;
     let shape = matmul_shape(decode, rows, [inputs, outputs], logits, None);
-    // kept until the product is done
+    // must outlive the product
     let expanded = (format == DType::Fp8)
         .then(|| gpu.allocate(2 * u64::from(inputs) * u64::from(outputs), "an expanded weight"))
         .transpose()?;
@@ -268,7 +268,7 @@ fn off_by(engine: &Engine, product: &Product, rows: u32) -> Result<Option<f64>> 
     let (own, theirs) = (read(&own)?, read(&theirs)?);
     let largest = theirs.iter().fold(0.0f32, |most, x| most.max(x.abs())).max(f32::MIN_POSITIVE);
     let off = own.iter().zip(&theirs).map(|(a, b)| f64::from((a - b).abs() / largest));
-    // what is no number is as wrong as can be
+    // NaN counts as infinitely wrong
     Ok(Some(off.fold(0.0, |most: f64, x| if x.is_nan() { f64::INFINITY } else { most.max(x) })))
 }
 
@@ -335,11 +335,11 @@ fn overlap(bench: &Bench<'_>) -> Result<(Found, String)> {
     Ok((beside(communication, products, both), said))
 }
 
-/// What two chains show that took so long alone and beside each other.
+/// Judges the latency of two chains that ran in parallel, given their latencies alone.
 fn beside(communication: f64, products: f64, both: f64) -> Found {
     let longer = communication.max(products);
     match both {
-        // what was to be waited for was not, or one only ran when the other had ended
+        // a wait was skipped, or the chains ran sequentially
         both if both < 0.97 * longer || both > 0.9 * (communication + products) => Found::Failed,
         both if both > 1.15 * longer => Found::Warned,
         _ => Found::Passed,

@@ -1,5 +1,5 @@
-//! Sums over NCCL whose result is known: small integers that depend on the rank, which every format holds exactly; how
-//! long a decode step's message takes, and how fast a large one goes.
+//! NCCL all-reduces with known results: small rank-dependent integers, exact in every format. Also measures
+//! latency at the message size of a decode step and bandwidth of a large message.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,25 +16,25 @@ use base::shared_gpu;
 use machine::driver::{Gpu, Memory, Priority, Stream};
 use plan::DType;
 
-/// Bytes of a decode step's message of a 70B model, and of one that shows the bandwidth.
+/// Message size of a decode step of a 70B model, and one for bandwidth (bytes).
 const SMALL: u64 = 16 << 10;
 const LARGE: u64 = 64 << 20;
 
-/// How long a rank waits for the others.
+/// Timeout of a rank waiting for its peers.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Bytes of the messages whose sums are checked.
+/// Checked message sizes (bytes).
 const SIZES: [u64; 4] = [256, SMALL, 256 << 10, 2 << 20];
 
-/// How many ranks share one GPU.
+/// Numbers of ranks that share one GPU.
 const SHARING: [usize; 2] = [2, 4];
 
-/// What rank `rank` gives at `at`: integers whose sum over 64 ranks is still exact in bf16.
+/// Input of rank `rank` at index `at`. The sum over 64 ranks is still exact in bf16.
 fn given(rank: usize, at: usize) -> f32 {
     ((rank + at) % 4) as f32
 }
 
-/// Sums over this many GPUs, eager and captured, and what that took.
+/// Checks eager and captured sums over this many GPUs, with latency and bandwidth.
 pub(super) fn on_own_gpus(gpus: usize) -> Result<(Found, String)> {
     let [latency_us, gb_s] = over(gpus, |gpu, communicator, peers| {
         sums(gpu, communicator, peers)?;
@@ -45,7 +45,7 @@ pub(super) fn on_own_gpus(gpus: usize) -> Result<(Found, String)> {
     Ok((Found::Passed, said))
 }
 
-/// Sums over ranks that share one GPU, whose times say nothing.
+/// Checks sums over ranks that share one GPU; their latency is meaningless.
 pub(super) fn on_one_gpu() -> Result<(Found, String)> {
     for ranks in SHARING {
         over(ranks, sums)
@@ -65,7 +65,7 @@ fn checked(ranks: &str) -> String {
     )
 }
 
-/// Runs a rank a thread, which join; the first rank's result.
+/// Runs one thread per rank and returns the first rank's result.
 fn over<R: Send>(
     ranks: usize,
     part: impl Fn(&Gpu, &Communicator, &Arc<Peers>) -> Result<R> + Sync,
@@ -77,7 +77,7 @@ fn over<R: Send>(
             let on = gpu.clone();
             let communicator = Communicator::join(nccl, peers, move || on.bind())?;
             let done = part(&gpu, &communicator, peers)?;
-            // nobody frees anything while others still sum
+            // free no memory while other ranks still sum
             peers.barrier()?;
             Ok(done)
         };
@@ -86,7 +86,7 @@ fn over<R: Send>(
     on_threads(Peers::threads(ranks, LIMIT), rank, rank)
 }
 
-/// Enqueues a sum of so many numbers over all ranks, in place.
+/// Enqueues an in-place sum of `count` elements over all ranks.
 fn sum(
     communicator: &Communicator,
     memory: &Memory,
@@ -94,13 +94,12 @@ fn sum(
     stream: &Stream,
 ) -> Result<()> {
     let at = memory.ptr().0;
-    // SAFETY: so many numbers lie there on the communicator's GPU, until the stream is done.
+    // SAFETY: the memory holds `count` elements on the communicator's GPU and lives until the stream is done.
     unsafe {
         communicator.exchange(Exchange::AllReduce, [at, at], count, Some(format), stream.raw().cast())
     }
 }
 
-/// The bytes of so many numbers.
 fn bytes_of(format: DType, numbers: impl Iterator<Item = f32>) -> Vec<u8> {
     match format {
         DType::F32 => numbers.flat_map(f32::to_ne_bytes).collect(),
@@ -108,8 +107,9 @@ fn bytes_of(format: DType, numbers: impl Iterator<Item = f32>) -> Vec<u8> {
     }
 }
 
-/// Sums of all formats and sizes, eager and captured, against what they must be. Ranks that share a GPU must not wait for
-/// all of its work while another rank's sum waits for them: nothing is allocated, freed or made ready but behind a barrier.
+/// Checks sums of all formats and sizes, eager and captured. With a shared GPU, allocating, freeing or
+/// preparing work waits for the whole GPU and could deadlock with another rank's sum, so it only happens
+/// behind a barrier.
 fn sums(gpu: &Gpu, communicator: &Communicator, peers: &Arc<Peers>) -> Result<()> {
     let stream = gpu.stream(Priority::High)?;
     let memory = gpu.allocate(SIZES[3], "a message")?;
@@ -154,7 +154,7 @@ fn sums(gpu: &Gpu, communicator: &Communicator, peers: &Arc<Peers>) -> Result<()
     Ok(())
 }
 
-/// Latency of a decode step's message (us), and bandwidth of a large one (GB/s).
+/// Latency of a decode step's message (us) and bandwidth of a large one (GB/s).
 fn times(gpu: &Gpu, communicator: &Communicator, peers: &Arc<Peers>) -> Result<[f64; 2]> {
     let stream = gpu.stream(Priority::High)?;
     let memory = gpu.allocate(SMALL, "a message")?;

@@ -1,4 +1,4 @@
-//! The library and the functions of it that are used; each is looked up once.
+//! CUPTI function table, loaded once.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
@@ -7,17 +7,17 @@ use base::error::{Error, Result};
 use machine::driver::functions::functions;
 use machine::driver::libraries::{self, Library};
 
-/// CUPTI fills a buffer: asks for one, and gives it back with so many valid bytes.
+/// CUPTI buffer callbacks: one requests an empty buffer, one returns it with `valid` bytes of records.
 pub(super) type RequestBuffer =
     unsafe extern "C" fn(buffer: *mut *mut u8, size: *mut usize, most_records: *mut usize);
 pub(super) type CompleteBuffer =
     unsafe extern "C" fn(context: *mut c_void, stream: u32, buffer: *mut u8, size: usize, valid: usize);
-/// Something of a domain happened; what the data is depends on domain and id.
+/// CUPTI event callback; the type of `data` depends on domain and id.
 pub(super) type Callback =
     unsafe extern "C" fn(user: *mut c_void, domain: u32, id: u32, data: *const c_void);
 
 functions! {
-    /// The functions of CUPTI that are used, looked up by their names.
+    /// CUPTI functions used here.
     pub(super) struct Api;
     fn cuptiGetVersion(version: *mut u32) -> u32;
     fn cuptiGetResultString(result: u32, text: *mut *const c_char) -> u32;
@@ -42,7 +42,7 @@ pub(super) const NOT_INITIALIZED: u32 = 15;
 pub(super) const INSUFFICIENT_PRIVILEGES: u32 = 35;
 pub(super) const MULTIPLE_SUBSCRIBERS: u32 = 39;
 
-/// The functions, or why there are none. The same answer for the whole process.
+/// Loads CUPTI once per process.
 pub(super) fn api() -> Result<&'static Api> {
     static API: OnceLock<Result<Api, String>> = OnceLock::new();
     let loaded = API.get_or_init(|| {
@@ -58,12 +58,12 @@ pub(super) fn api() -> Result<&'static Api> {
     loaded.as_ref().map_err(|message| Error::input(message.clone()))
 }
 
-/// An error where CUPTI cannot be used at all, with what to do: to be asked before anything is loaded.
+/// Returns an error if CUPTI cannot be used, with the remedy. Call it before loading anything large.
 pub fn check() -> Result<()> {
     api().map(|_| ())
 }
 
-/// CUPTI's version as it counts them (130000 is 13.0), where it can be loaded.
+/// CUPTI version number (130000 is 13.0), if CUPTI can be loaded.
 pub fn version() -> Option<u32> {
     let mut version = 0;
     // SAFETY: writes one number to a valid address.
@@ -71,15 +71,15 @@ pub fn version() -> Option<u32> {
 }
 
 impl Api {
-    /// An error with CUPTI's own words, and what to do about the usual ones.
+    /// Converts a status to an error with CUPTI's text and, for common causes, the remedy.
     pub fn check(&self, code: u32, doing: &str) -> Result<()> {
         if code == 0 {
             return Ok(());
         }
         let mut text: *const c_char = std::ptr::null();
-        // SAFETY: writes the address of a static text; an unknown code leaves it as it is.
+        // SAFETY: writes the address of a static text; an unknown code leaves it unchanged.
         let known = unsafe { (self.cuptiGetResultString)(code, &mut text) } == 0 && !text.is_null();
-        // SAFETY: CUPTI's texts are static and end with a zero.
+        // SAFETY: CUPTI's texts are static and zero-terminated.
         let text = known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());
         let text = text.unwrap_or_else(|| "an unknown error".into());
         let message = format!("CUPTI: {doing}: {text} ({code})");

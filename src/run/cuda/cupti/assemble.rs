@@ -1,4 +1,5 @@
-//! From records to one span an operation and step: from the first start to the last end of its kernels.
+//! Conversion of records to one span per operation and step, from the first kernel's start to the last
+//! kernel's end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,34 +9,31 @@ use super::records::ActivityKind;
 use super::session::{Label, Recording, StepId};
 use crate::cuda::timing::{OperationTime, Skeleton};
 
-/// When an operation ran, on the host's clock (ns).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationSpan {
-    /// When the first of its kernels started (ns).
+    /// Start of the first kernel (ns).
     pub start_ns: i64,
-    /// When the last of its kernels ended (ns).
+    /// End of the last kernel (ns).
     pub end_ns: i64,
 }
 
-/// How complete the records are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Kernels, copies and settings of memory that were recorded.
+    /// Number of kernels, copies and memsets recorded.
     pub activities: u64,
-    /// How many of the activities belong to no operation or step.
+    /// Activities that belong to no operation or step.
     pub unassigned: u64,
-    /// What the first of these is called.
     pub example: Option<String>,
-    /// Records without times: the GPU had no room for them.
+    /// Records without times, because the GPU ran out of buffer space.
     pub untimed: u64,
-    /// How many records CUPTI says it has lost.
+    /// Records dropped by CUPTI or beyond the storage limit.
     pub dropped: u64,
-    /// Operations of whole steps of which there is no record.
+    /// Operations of recorded steps without a record.
     pub missing: u64,
 }
 
 impl Report {
-    /// What is missing, in a sentence; `None` where nothing is.
+    /// One-sentence warning if anything is missing.
     pub fn warning(&self) -> Option<String> {
         let lost = self.unassigned + self.untimed + self.dropped + self.missing;
         let example = self.example.as_ref().map(|name| format!(" (the first: {name})"));
@@ -54,16 +52,14 @@ impl Report {
     }
 }
 
-/// Spans by step and operation, and how complete they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assembled {
-    /// The spans of each step's operations; steps without any are left out.
+    /// Spans per step; steps without spans are left out.
     pub steps: BTreeMap<StepId, BTreeMap<Label, OperationSpan>>,
-    /// How complete the spans are.
     pub report: Report,
 }
 
-/// Puts a recording together. `expected(step)` has the operations that launch something in a step.
+/// Assembles a recording. `expected(step)` lists the operations that launch something in a step.
 pub fn assemble(recording: &Recording, expected: impl Fn(StepId) -> Vec<Label>) -> Assembled {
     let mut result = Assembled::default();
     let report = &mut result.report;
@@ -75,7 +71,7 @@ pub fn assemble(recording: &Recording, expected: impl Fn(StepId) -> Vec<Label>) 
             0 => external.and_then(|(_, label)| label),
             node => recording.nodes.get(&node).copied(),
         };
-        // before and between steps memory is copied and filled, too
+        // copies and memsets also happen before and between steps
         if external.is_none() && activity.kind != ActivityKind::Kernel {
             continue;
         }
@@ -106,9 +102,10 @@ pub fn assemble(recording: &Recording, expected: impl Fn(StepId) -> Vec<Label>) 
     result
 }
 
-/// Times of one rank's step in the plan's order, `None` where there is no record: every lane does one
-/// thing at a time (a kernel that was started early, to wait for the one before it, counts from the
-/// latter's end), and an operation was ready when what it reads was there. `start_ns` is the step's.
+/// Ready, start and end times of one rank's operations in plan order, `None` without a record. A lane runs
+/// one operation at a time: a kernel that started early to wait for its predecessor counts from the
+/// predecessor's end. An operation is ready when everything it reads is complete. `start_ns` is the start of
+/// the step.
 pub fn settle(
     skeleton: &Skeleton,
     found: &[Option<OperationSpan>],
@@ -127,7 +124,7 @@ pub fn settle(
             *lane = end_ns;
             OperationTime { ready_ns, start_ns: started, end_ns }
         });
-        // of an empty share nothing is launched: what reads it waits for what came before
+        // an empty share launches nothing: its readers depend on its inputs
         ends.push(time.map(|time| time.end_ns).or(read));
         times.push(time);
     }

@@ -1,16 +1,16 @@
-//! CUPTI: the driver's own records of when each kernel ran, as a second way to time operations.
+//! CUPTI activity records as a second way to time operations.
 //!
-//! Its times are exact and need no events between kernels, but each record costs the GPU and the host
-//! some time, and which operation a kernel belongs to has to be found out: eagerly launched kernels carry
-//! an id that is pushed around the launch; kernels of a graph carry their node's, and nodes are noted with
-//! their operation when they are captured, and again when an executable graph is made of them.
+//! CUPTI's times are exact and need no events between kernels, but every record costs GPU and host time, and
+//! each kernel has to be matched to its operation. Eager kernels carry an external correlation id pushed
+//! around the launch. Graph kernels carry their node id: nodes are mapped to operations when captured, and
+//! again when the graph is instantiated.
 //!
-//! | file | what it is for |
+//! | file | contents |
 //! |---|---|
 //! | `api` | the library and its functions |
-//! | `records` | what a buffer of records holds |
-//! | `session` | switching records on and off, buffers, callbacks |
-//! | `assemble` | from records to one span an operation and step |
+//! | `records` | parsing of activity records |
+//! | `session` | recording on and off, buffers, callbacks |
+//! | `assemble` | records to one span per operation and step |
 
 mod api;
 mod assemble;

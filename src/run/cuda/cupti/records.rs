@@ -1,9 +1,9 @@
-//! What a buffer of activity records holds. Records of newer versions of CUPTI are longer, but what is
-//! read here has kept its place since CUDA 11.8; the tests hold it against two versions' declarations.
+//! Parser of activity records. Newer CUPTI versions append fields, but the offsets read here are unchanged
+//! since CUDA 11.8; tests compare them with the declarations of two versions.
 
 use std::ffi::{CStr, c_char};
 
-/// Kinds of records, as CUPTI counts them.
+/// `CUpti_ActivityKind` values.
 pub(super) mod kind {
     pub const MEMCPY: u32 = 1;
     pub const MEMSET: u32 = 2;
@@ -13,7 +13,7 @@ pub(super) mod kind {
     pub const EXTERNAL_CORRELATION: u32 = 39;
 }
 
-/// Where fields lie in a record, in bytes.
+/// Byte offsets of fields in a record.
 pub(super) struct Layout {
     pub start: usize,
     pub end: usize,
@@ -33,63 +33,55 @@ pub(super) const MEMSET: Layout =
 pub(super) const EXTERNAL_ID: usize = 8;
 pub(super) const EXTERNAL_CORRELATION: usize = 16;
 
-/// What a GPU did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActivityKind {
-    /// A kernel ran on its multiprocessors.
     Kernel,
-    /// Memory was copied, within the GPU or between it and elsewhere.
     Copy,
-    /// Memory was filled with one value.
     Set,
 }
 
-/// One thing that a GPU did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Activity {
-    /// Whether a kernel ran, or memory was copied or filled.
     pub kind: ActivityKind,
-    /// When it started, on CUPTI's clock (ns); 0: unknown.
+    /// Start on CUPTI's clock (ns); 0 if unknown.
     pub start_ns: u64,
-    /// When it ended, on CUPTI's clock (ns).
+    /// End on CUPTI's clock (ns).
     pub end_ns: u64,
-    /// The GPU on which it ran, as CUDA counts this process's.
+    /// CUDA device index within this process.
     pub device: u32,
-    /// The number of the stream, as CUPTI counts them.
     pub stream: u32,
-    /// The call that launched it: the same number for all of a graph's.
+    /// Correlation id of the launching call; shared by all kernels of a graph launch.
     pub correlation: u32,
-    /// Node of the executable graph that it belongs to; 0 without one.
+    /// Node id in the executable graph; 0 for eager launches.
     pub graph_node: u64,
-    /// The name of the kernel, mangled; copies and fills have none.
+    /// Mangled kernel name; `None` for copies and memsets.
     pub name: Option<String>,
 }
 
-/// A record of a buffer, as far as it is understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
     Activity(Activity),
-    /// A call was made while this id was pushed.
+    /// External id pushed during a call.
     External {
         id: u64,
         correlation: u32,
     },
-    /// Something else, asked for only because others depend on it.
+    /// Any other record; requested only because external ids depend on it.
     Other,
 }
 
-/// Reads the record that begins at an address.
+/// Parses the record at an address.
 ///
 /// # Safety
 ///
-/// `record` must point to a whole record as CUPTI (11.8 or newer) writes them.
+/// `record` must point to a complete record written by CUPTI 11.8 or newer.
 pub(super) unsafe fn read(record: *const u8) -> Record {
-    // SAFETY: every record begins with its kind; the offsets below lie within a record of that kind.
+    // SAFETY: every record begins with its kind; the offsets below are within a record of that kind.
     unsafe {
         match number::<u32>(record, 0) {
             kind::CONCURRENT_KERNEL => {
                 let name = number::<*const c_char>(record, KERNEL_NAME);
-                // SAFETY: CUPTI keeps names for as long as the module is loaded.
+                // SAFETY: CUPTI keeps names while the module is loaded.
                 let name =
                     (!name.is_null()).then(|| CStr::from_ptr(name).to_string_lossy().into_owned());
                 Record::Activity(activity(record, ActivityKind::Kernel, &KERNEL, name))
@@ -107,14 +99,14 @@ pub(super) unsafe fn read(record: *const u8) -> Record {
 
 /// # Safety
 ///
-/// As of [`read`]; the layout must be that of the record's kind.
+/// Same as [`read`]; the layout must match the record's kind.
 unsafe fn activity(
     record: *const u8,
     kind: ActivityKind,
     at: &Layout,
     name: Option<String>,
 ) -> Activity {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         Activity {
             kind,
@@ -131,8 +123,8 @@ unsafe fn activity(
 
 /// # Safety
 ///
-/// There must be a `T` so many bytes from `record`, whatever its alignment.
+/// A `T` must exist at `offset` bytes from `record`; it may be unaligned.
 unsafe fn number<T: Copy>(record: *const u8, offset: usize) -> T {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { record.add(offset).cast::<T>().read_unaligned() }
 }

@@ -1,8 +1,7 @@
-//! Recording: from the moment it is switched on to the moment it is switched off, everything that the
-//! process's GPUs do.
+//! Recording sessions: capture all GPU activity of the process between start and stop.
 //!
-//! CUPTI calls back on threads of its own and knows one recorder a process; so what comes in is kept in
-//! one place behind a lock. Buffers and what is read from them are bounded: what is beyond is counted.
+//! CUPTI calls back on its own threads and supports one subscriber per process, so the state is global behind
+//! a lock. Buffers and stored activities are bounded; the overflow is counted.
 
 use std::alloc::Layout as Allocation;
 use std::cell::Cell;
@@ -15,43 +14,42 @@ use super::records::{self, Activity, Record, kind};
 use crate::cuda::timing::{RoundTrip, Tie, Timeline};
 use base::error::{Error, Result};
 
-/// Bytes of a buffer: some ten thousand records.
+/// Size of one buffer (bytes), about ten thousand records.
 const BUFFER: usize = 4 << 20;
-/// Buffers that CUPTI may hold at once.
+/// Maximum number of buffers CUPTI may hold.
 const BUFFERS: usize = 32;
-/// Activities that are kept: some 4 GiB of a trace's time at a microsecond each.
+/// Maximum number of stored activities.
 const MOST: usize = 8_000_000;
-/// Alignment that CUPTI asks of buffers.
+/// Buffer alignment required by CUPTI (bytes).
 const ALIGNMENT: usize = 8;
-/// Round trips of which the shortest ties the clocks.
+/// Round trips for tying the clocks; the shortest counts.
 const ROUND_TRIPS: usize = 200;
-/// The kind of external id that is ours alone.
+/// `CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0`, reserved for this program.
 const CUSTOM: u32 = 3;
 const RESOURCE_DOMAIN: u32 = 3;
 const NODE_CREATED: u32 = 13;
 const NODE_CLONED: u32 = 20;
 
-/// An operation of a local rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Label {
-    /// The rank (up to 255).
+    /// Rank, up to 255.
     pub rank: u8,
     /// Index in the plan.
     pub operation: u32,
 }
 
-/// Which execution of a plan: 0 is the prefill, then the decode steps. Up to 2^24.
+/// Execution of a plan: 0 is the prefill, then the decode steps. Up to 2^24.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StepId(pub u32);
 
 impl StepId {
-    /// The step and label packed into the id that is pushed around launches.
+    /// Packs step and label into the external correlation id.
     pub(super) fn external(self, label: Option<Label>) -> u64 {
         let label = label.map_or(0, |l| u64::from(l.rank) << 32 | (u64::from(l.operation) + 1));
         u64::from(self.0) << 40 | label
     }
 
-    /// The label's session and what it says: the inverse of packing it into a number.
+    /// Inverse of [`StepId::external`].
     pub(super) fn parse(external: u64) -> (Self, Option<Label>) {
         let operation = (external & 0xffff_ffff) as u32;
         let rank = (external >> 32 & 0xff) as u8;
@@ -61,13 +59,13 @@ impl StepId {
 }
 
 thread_local! {
-    /// The operation that this thread is enqueueing, or capturing.
+    /// Operation this thread is enqueueing or capturing.
     static LABEL: Cell<Option<Label>> = const { Cell::new(None) };
-    /// The step that this thread is launching while something records.
+    /// Step this thread is launching during a recording.
     static STEP: Cell<Option<StepId>> = const { Cell::new(None) };
 }
 
-/// What this thread launches while it exists belongs to a step, or an operation of one.
+/// Guard that assigns this thread's launches to a step, or to an operation of a step.
 #[derive(Debug)]
 #[must_use = "launches belong to it for as long as this exists"]
 pub struct Belongs {
@@ -78,14 +76,14 @@ pub struct Belongs {
 
 impl Belongs {
     fn to(step: Option<StepId>, label: Option<Label>) -> Self {
-        // outside of a recorded step nobody asks
+        // no id is needed outside a recorded step
         let api = step.and_then(|step| Some((step, api().ok()?)));
-        // SAFETY: takes plain numbers; an id that could not be pushed leaves kernels without a step, which
-        // is counted.
+        // SAFETY: takes plain numbers; if the push fails, the kernels have no step and are counted as
+        // unassigned.
         let pushed = api.is_some_and(|(step, api)| unsafe {
             (api.cuptiActivityPushExternalCorrelationId)(CUSTOM, step.external(label)) == 0
         });
-        // made at once: a value of this type that is dropped on the way would put back what was said before
+        // built in one expression: dropping a partial guard would restore the previous values too early
         Self {
             pushed,
             step: STEP.try_with(|s| s.replace(step)).ok().flatten(),
@@ -93,7 +91,7 @@ impl Belongs {
         }
     }
 
-    /// What this thread says now of what it launches.
+    /// Step and label currently set on this thread.
     #[cfg(test)]
     pub(super) fn said() -> (Option<StepId>, Option<Label>) {
         (STEP.get(), LABEL.get())
@@ -112,57 +110,56 @@ impl Drop for Belongs {
     }
 }
 
-/// What this thread launches is of this step; kernels of a graph know their operation themselves. Only
-/// while a [`Session`] is on.
+/// Assigns this thread's launches to a step; graph kernels map to operations by node. Only during a
+/// [`Session`].
 pub fn step(step: StepId) -> Belongs {
     Belongs::to(Some(step), None)
 }
 
-/// What this thread enqueues, or captures, is of this operation (of its current step, if it has one).
+/// Assigns what this thread enqueues or captures to an operation of its current step, if any.
 pub fn operation(label: Label) -> Belongs {
     Belongs::to(STEP.try_with(Cell::get).ok().flatten(), Some(label))
 }
 
-/// What has come in.
 #[derive(Debug, Default)]
 struct State {
     activities: Vec<Activity>,
     external: HashMap<u32, u64>,
     nodes: HashMap<u64, Label>,
-    /// How many buffers CUPTI holds and has not given back.
+    /// Number of buffers CUPTI currently holds.
     held: usize,
-    /// How many activities came after [`MOST`], which were counted and not kept.
+    /// Number of activities beyond [`MOST`], not stored.
     beyond: u64,
 }
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);
 
-/// All that was recorded between start and stop, not yet sorted by operation.
+/// Everything recorded between start and stop, not yet sorted by operation.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    /// In no order; times are CUPTI's.
+    /// Unsorted activities on CUPTI's clock.
     pub activities: Vec<Activity>,
-    /// By call: the id that was pushed around it.
+    /// External id by correlation id.
     pub external: HashMap<u32, u64>,
-    /// By node of an executable graph: what it does.
+    /// Operation by node of the executable graph.
     pub nodes: HashMap<u64, Label>,
-    /// Records that there was no room for.
+    /// Records lost for lack of space.
     pub dropped: u64,
-    /// From CUPTI's clock (ns since `zero`) to the host's.
+    /// Mapping from CUPTI's clock (ns since `zero`) to the host's.
     pub timeline: Timeline,
     /// CUPTI's clock at the start.
     pub zero: u64,
 }
 
-/// A recording that is on; off when dropped.
+/// An active recording; dropping it stops the recording.
 #[derive(Debug)]
 pub struct Session {
     subscriber: *mut c_void,
     start: (u64, Tie),
 }
 
-/// Kinds of records that are asked for. Ids are told of calls only: hence the driver's and the runtime's, whichever a library
-/// calls.
+/// Record kinds to enable. External ids attach to API calls, so both driver and runtime calls are needed,
+/// depending on what a library uses.
 const KINDS: [u32; 6] = [
     kind::EXTERNAL_CORRELATION,
     kind::DRIVER,
@@ -173,13 +170,13 @@ const KINDS: [u32; 6] = [
 ];
 
 impl Session {
-    /// Switches recording on for the whole process. `now` is the host's clock (ns). Graphs that are to
-    /// be recorded have to be captured and made ready after this.
+    /// Starts recording for the whole process. `now` returns the host's clock (ns). Graphs must be captured
+    /// and instantiated after this call to be recorded.
     ///
     /// # Errors
     ///
-    /// Where CUPTI is missing or too old, there is no driver, profiling is kept to root, another
-    /// profiler is attached, or a recording is on already in this process.
+    /// Returns an error if CUPTI is missing or too old, there is no driver, profiling requires root, another
+    /// profiler is attached, or a recording is already active in this process.
     pub fn start(now: impl Fn() -> i64) -> Result<Self> {
         let api = api()?;
         let mut state = STATE.lock().map_err(|_| poisoned())?;
@@ -190,7 +187,7 @@ impl Session {
         drop(state);
         let mut session =
             Self { subscriber: std::ptr::null_mut(), start: (0, Tie { at_ns: 0, uncertainty_ns: 0 }) };
-        // a failure on the way drops the session, which switches off what is on
+        // an early return drops the session, which disables everything
         // SAFETY: writes one handle to a valid address; the callback is a function of this program.
         let code = unsafe {
             (api.cuptiSubscribe)(&mut session.subscriber, node_callback, std::ptr::null_mut())
@@ -213,17 +210,16 @@ impl Session {
         Ok(session)
     }
 
-    /// Switches recording off and returns what was recorded. The GPUs' work must be done. Fails with
-    /// CUPTI's own words, and with what to do about the usual ones.
+    /// Stops recording and returns the data. The GPUs must be idle.
     pub fn finish(self, now: impl Fn() -> i64) -> Result<Recording> {
         let api = api()?;
         let (zero, start) = self.start;
         let (last, end) = tie(api, &now)?;
         let mut dropped = 0usize;
-        // SAFETY: takes plain numbers; forces what is complete out through the callbacks.
+        // SAFETY: takes plain numbers; flushes complete records through the callbacks.
         let code = unsafe { (api.cuptiActivityFlushAll)(1) };
         api.check(code, "fetching the records")?;
-        // SAFETY: writes one number to a valid address; no context stands for all.
+        // SAFETY: writes one number to a valid address; a null context means all contexts.
         let code =
             unsafe { (api.cuptiActivityGetNumDroppedRecords)(std::ptr::null_mut(), 0, &mut dropped) };
         api.check(code, "asking for the number of lost records")?;
@@ -245,13 +241,13 @@ impl Drop for Session {
     fn drop(&mut self) {
         let Ok(api) = api() else { return };
         for kind in KINDS {
-            // SAFETY: takes a plain number; what is off stays off.
+            // SAFETY: takes a plain number; disabling twice is harmless.
             unsafe { (api.cuptiActivityDisable)(kind) };
         }
-        // SAFETY: takes a plain number; gives buffers back.
+        // SAFETY: takes a plain number; returns the buffers.
         unsafe { (api.cuptiActivityFlushAll)(1) };
         if !self.subscriber.is_null() {
-            // SAFETY: the subscriber exists, and is given back once.
+            // SAFETY: the subscriber exists and is released once.
             unsafe { (api.cuptiUnsubscribe)(self.subscriber) };
         }
         if let Ok(mut state) = STATE.lock() {
@@ -260,7 +256,7 @@ impl Drop for Session {
     }
 }
 
-/// CUPTI's clock, and the host's at that moment.
+/// CUPTI's clock with the host's clock at the same moment.
 fn tie(api: &Api, now: &impl Fn() -> i64) -> Result<(u64, Tie)> {
     let mut trips = Vec::with_capacity(ROUND_TRIPS);
     let mut stamps = Vec::with_capacity(ROUND_TRIPS);
@@ -285,7 +281,7 @@ fn allocation() -> Option<Allocation> {
     Allocation::from_size_align(BUFFER, ALIGNMENT).ok()
 }
 
-/// CUPTI wants an empty buffer; none beyond the bound, and then it drops records and counts them.
+/// Gives CUPTI an empty buffer. Beyond the limit it gives none, and CUPTI drops records and counts them.
 unsafe extern "C" fn request_buffer(buffer: *mut *mut u8, size: *mut usize, most: *mut usize) {
     let mut given = std::ptr::null_mut();
     if let (Ok(mut state), Some(allocation)) = (STATE.lock(), allocation())
@@ -295,7 +291,7 @@ unsafe extern "C" fn request_buffer(buffer: *mut *mut u8, size: *mut usize, most
         given = unsafe { std::alloc::alloc(allocation) };
         state.held += usize::from(!given.is_null());
     }
-    // SAFETY: CUPTI gives valid addresses for its answers.
+    // SAFETY: CUPTI passes valid addresses for the results.
     unsafe {
         *buffer = given;
         *size = if given.is_null() { 0 } else { BUFFER };
@@ -303,7 +299,7 @@ unsafe extern "C" fn request_buffer(buffer: *mut *mut u8, size: *mut usize, most
     }
 }
 
-/// CUPTI gives a buffer back with so many bytes of records.
+/// Receives a buffer with `valid` bytes of records.
 unsafe extern "C" fn complete_buffer(
     _context: *mut c_void,
     _stream: u32,
@@ -319,13 +315,13 @@ unsafe extern "C" fn complete_buffer(
     {
         state.held = state.held.saturating_sub(1);
         let mut record = std::ptr::null_mut();
-        // SAFETY: the buffer has so many valid bytes; CUPTI steps from record to record within them, and
-        // answers other than 0 after the last.
+        // SAFETY: the buffer has `valid` bytes; CUPTI iterates over the records within them and returns
+        // non-zero after the last.
         while valid > 0 && unsafe { (api.cuptiActivityGetNextRecord)(buffer, valid, &mut record) } == 0 {
             if record.is_null() {
                 break;
             }
-            // SAFETY: a whole record, as CUPTI wrote it.
+            // SAFETY: a complete record written by CUPTI.
             match unsafe { records::read(record) } {
                 Record::Activity(_) if state.activities.len() >= MOST => state.beyond += 1,
                 Record::Activity(activity) => state.activities.push(activity),
@@ -337,12 +333,12 @@ unsafe extern "C" fn complete_buffer(
         }
     }
     if let Some(allocation) = allocation() {
-        // SAFETY: given out by `request_buffer` with the same layout, given back once.
+        // SAFETY: allocated by `request_buffer` with the same layout, freed once.
         unsafe { std::alloc::dealloc(buffer, allocation) };
     }
 }
 
-/// What a callback of the resource domain points at.
+/// `CUpti_ResourceData`: argument of resource-domain callbacks.
 #[repr(C)]
 struct ResourceData {
     context: *mut c_void,
@@ -350,7 +346,7 @@ struct ResourceData {
     descriptor: *mut c_void,
 }
 
-/// What that points at where it is of a graph.
+/// `CUpti_GraphData`: descriptor in graph callbacks.
 #[repr(C)]
 struct GraphData {
     graph: *mut c_void,
@@ -359,13 +355,13 @@ struct GraphData {
     original_node: *mut c_void,
 }
 
-/// A node was captured, or copied into an executable graph: it keeps its operation.
+/// Maps a graph node to its operation when it is captured or cloned into an executable graph.
 unsafe extern "C" fn node_callback(_user: *mut c_void, domain: u32, id: u32, data: *const c_void) {
     if domain != RESOURCE_DOMAIN || data.is_null() {
         return;
     }
     let Ok(api) = api() else { return };
-    // SAFETY: this is what callbacks of this domain and these ids point at.
+    // SAFETY: callbacks of this domain and these ids pass this type.
     let graph = unsafe { (*data.cast::<ResourceData>()).descriptor.cast::<GraphData>() };
     if graph.is_null() {
         return;

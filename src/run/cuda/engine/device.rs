@@ -1,4 +1,4 @@
-//! The engine itself: what one GPU holds for its ranks, made once, and what may be asked of it.
+//! The engine: memory of one GPU's ranks, streams, and operations on them.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -24,73 +24,69 @@ use machine::driver::{Divided, Gpu, Memory, Priority, Stream};
 use model::WeightSource;
 use plan::{Lane, ModelShape, Phase};
 
-/// One phase's memory, and what is the same for all its steps.
 pub(super) struct PhaseState {
     pub(super) schedule: Schedule,
     pub(super) activations: Vec<Activations>,
     pub(super) table: Option<LoopbackTable>,
 }
 
-/// One GPU and the ranks on it.
+/// One GPU and its ranks.
 pub struct Engine {
     pub(super) setup: Setup,
     pub(super) programs: Arc<Programs>,
     pub(super) collective: Collective,
-    /// What decode steps sum with instead, where that is asked for.
+    /// All-reduce of decode steps instead of `collective`, if requested.
     pub(super) one_shot: Option<Arc<OneShot>>,
     pub(super) emulated: Option<EmulatedScratch>,
-    /// Where all ranks' messages in 8 bits are gathered.
+    /// Gather buffer for the 8-bit messages of all ranks.
     pub(super) gathered: Option<Memory>,
     pub(super) prefill: PhaseState,
     pub(super) decode: PhaseState,
     pub(super) ranks: Vec<RankMemory>,
-    /// Prompt tokens of a prefill step.
     pub(super) prompt: Memory,
     pub(super) kernels: Kernels,
     pub(super) blas: Blas,
     pub(super) streams: HashMap<StreamId, Stream>,
-    /// Multiprocessors of their own for compute and for communication, where they do not share all.
+    /// Separate SM partitions for compute and communication; `None` if they share all SMs.
     divided: Option<Divided>,
     pub(super) layout: Layout,
     pub(super) gpu: Gpu,
-    /// Free memory of the GPU before anything was loaded (bytes).
+    /// Free GPU memory before loading (bytes).
     free_before: u64,
-    /// Memory that NCCL took with its first sums (bytes).
+    /// Memory taken by NCCL's first sums (bytes).
     nccl_bytes: u64,
-    /// What a launch takes of an emulated collective's time (ns).
+    /// Launch overhead subtracted from an emulated collective (ns).
     pub(super) link_launch_ns: u64,
-    /// Whether a decode step has run outside of a capture.
+    /// True once a decode step has run outside a capture.
     pub(super) tried: Cell<bool>,
-    /// Whether exchanges with other ranks are left out of what is enqueued.
+    /// True while exchanges with other ranks are skipped.
     pub(super) without_peers: Cell<bool>,
-    /// Asked while waiting: an error where another rank has ended.
+    /// Polled while waiting; returns an error if another rank has ended.
     alive: Alive,
 }
 
-/// Says whether the other ranks are well.
 pub type Alive = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // a collective that never ends would let every free wait for ever
+        // a hung collective would make every free wait forever
         if let Collective::Nccl(communicator, _) = &self.collective
             && !self.main().is_done().unwrap_or(true)
         {
             communicator.abort("the run has ended");
         }
-        // where it still does not end, the driver layer gives the GPU up and frees nothing
+        // if it still hangs, the driver layer abandons the GPU and frees nothing
         let _ = self.main().synchronize_within(Duration::from_secs(2));
     }
 }
 
 impl Engine {
-    /// Checks that everything fits, loads weights, allocates the rest. `on_phase` is called with what
-    /// goes on, for people.
+    /// Checks memory, loads the weights and allocates everything else. `on_phase` receives progress messages.
     ///
     /// # Errors
     ///
-    /// Too little memory, before anything is loaded, with the arithmetic; a kernel that does not
-    /// compile; a library that is missing; a checkpoint that cannot be read; what the driver answers.
+    /// Returns an error if memory is too small (checked before loading), a kernel does not compile, a library
+    /// is missing, a checkpoint cannot be read, or a driver call fails.
     pub fn new(
         gpu: &Gpu,
         setup: &Setup,
@@ -107,7 +103,7 @@ impl Engine {
             _ if ranks == 1 => Layout::ONE,
             _ => return Err(Error::failed(format!("{ranks} ranks on one GPU need loopback sums"))),
         };
-        // loopback's collectives are kernels like any other
+        // loopback collectives are ordinary kernels
         let is_divided = setup.comm_sms > 0 && !matches!(local.collective, Collective::Loopback);
         let layout = Layout { chained: !is_divided, ..layout };
         let divided = is_divided.then(|| gpu.divide(setup.comm_sms)).transpose()?;
@@ -237,91 +233,83 @@ impl Engine {
             without_peers: Cell::new(false),
             alive,
         };
-        // uploads that went past the streams are there, too
+        // also wait for uploads that bypassed the streams
         engine.wait_idle("loading")?;
         engine.gpu.synchronize()?;
         Ok(engine)
     }
 
-    /// The first local rank's compute stream, on which every step begins and ends.
+    /// First local rank's compute stream, where every step begins and ends.
     pub fn main(&self) -> &Stream {
         &self.streams[&StreamId { rank: 0, lane: Lane::Compute }]
     }
 
-    /// Multiprocessors that compute can count on where no collective runs beside it.
+    /// SMs available to compute when no collective is in flight.
     pub fn multiprocessors(&self) -> u32 {
         self.divided().map_or(self.gpu.info().multiprocessors, |(compute, _)| compute)
     }
 
-    /// Multiprocessors of their own for compute and for communication; `None` where they share all.
+    /// SMs of the compute and communication partitions; `None` if they share all SMs.
     pub fn divided(&self) -> Option<(u32, u32)> {
         self.divided.as_ref().map(Divided::multiprocessors)
     }
 
-    /// The GPU on which it executes.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
     }
 
-    /// How many sequences it decodes together.
+    /// Number of sequences decoded together.
     pub fn sequences(&self) -> u32 {
         self.setup.sequences
     }
 
-    /// Plans of both phases.
     pub fn programs(&self) -> &Programs {
         &self.programs
     }
 
-    /// Which ranks it drives, and how.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// The local ranks among all.
+    /// Global indices of the local ranks.
     pub fn ranks(&self) -> Vec<u32> {
         self.ranks.iter().map(|rank| rank.index).collect()
     }
 
-    /// Who sums over the ranks.
     pub fn collective(&self) -> &Collective {
         &self.collective
     }
 
-    /// Who multiplies few rows by a matrix in steps that are made from now on.
+    /// Sets the implementation of products with few rows for steps created later.
     pub fn set_matvec(&mut self, choice: MatvecChoice) {
         self.setup.matvec = choice;
     }
 
-    /// Who multiplies few rows by a matrix.
     pub fn matvec(&self) -> &MatvecChoice {
         &self.setup.matvec
     }
 
-    /// The products that cuBLASLt executes, with their algorithms.
     pub(in crate::cuda) fn blas(&self) -> &Blas {
         &self.blas
     }
 
-    /// The kernels, for what they have to say.
     pub fn kernels(&self) -> &Kernels {
         &self.kernels
     }
 
-    /// Memory that the process took of the GPU since before loading, for each local rank (bytes). Memory
-    /// that other processes took meanwhile counts too: the driver tells only what is free.
+    /// GPU memory per local rank taken since before loading (bytes). Includes memory that other processes
+    /// took meanwhile, because the driver only reports free memory.
     pub fn memory_per_rank(&self) -> Result<u64> {
         let (free, _) = self.gpu.memory()?;
         Ok(self.free_before.saturating_sub(free) / self.ranks.len().max(1) as u64)
     }
 
-    /// Memory that NCCL took with its first sums (bytes), besides what it took when the ranks met.
+    /// Memory taken by NCCL's first sums (bytes), excluding initialization.
     pub fn nccl_bytes(&self) -> u64 {
         self.nccl_bytes
     }
 
-    /// Forgets what was generated: the next token of each sequence is its first. Enqueued in stream
-    /// order, without waiting for it.
+    /// Resets generation: the next token of each sequence is its first. Enqueued without waiting.
     pub fn reset(&self) -> Result<()> {
         for rank in &self.ranks {
             let state = &rank.state;
@@ -332,7 +320,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Forgets what was generated like [`Engine::reset`], and the last tokens, so that a decode step can begin with nothing.
+    /// Resets generation and the last tokens, so that a decode step can start without a prefill.
     pub fn forget(&self) -> Result<()> {
         for rank in &self.ranks {
             let tokens = rank.state.tokens();
@@ -341,8 +329,7 @@ impl Engine {
         self.reset()
     }
 
-    /// Forgets the tokens of one sequence, but not what lies in its KV cache. Enqueued in stream order,
-    /// without waiting for it.
+    /// Resets the token count of one sequence and keeps its KV cache. Enqueued without waiting.
     pub fn forget_tokens(&self, sequence: u32) -> Result<()> {
         for rank in &self.ranks {
             let at = rank.state.steps().ptr().offset(4 * u64::from(sequence));
@@ -351,12 +338,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Sets the tokens that the next prefill step processes, sequence by sequence, as many of each, in stream
-    /// order. Fails where there are more than the engine has room for.
+    /// Enqueues the upload of the next prefill step's tokens, sequence by sequence, with the same number for
+    /// each. Returns an error if they exceed the prompt buffer.
     pub fn set_prompt(&self, sequences: u32, tokens: &[u32]) -> Result<()> {
         let each = (tokens.len() / sequences.max(1) as usize).max(1);
         let groups = self.programs.prefill.plan.groups;
-        // each group's rows lie together: where groups divide the tokens, so are they ordered
+        // rows of a group are contiguous, so groups of tokens need reordering
         let mut ordered = Vec::new();
         if groups.of_tokens {
             for group in 0..groups.count {
@@ -372,8 +359,8 @@ impl Engine {
         self.main().copy_to_device(self.prompt.ptr(), bytemuck::cast_slice(tokens))
     }
 
-    /// The first `count` tokens that the first local rank generated, a list a sequence. Waits,
-    /// and fails, like [`Engine::wait_idle`].
+    /// Returns the first `count` tokens of each sequence from the first local rank. Waits as
+    /// [`Engine::wait_idle`].
     pub fn tokens(&self, count: u32) -> Result<Vec<Vec<u32>>> {
         let batch = self.setup.sequences as usize;
         let mut history = vec![0u32; count as usize * batch];
@@ -384,8 +371,8 @@ impl Engine {
         Ok((0..batch).map(of).collect())
     }
 
-    /// What the first local rank computed since the last [`Engine::reset`], `count` tokens a
-    /// sequence. Waits, and fails, like [`Engine::wait_idle`].
+    /// Fingerprint of the first local rank's results since the last [`Engine::reset`], over `count` tokens
+    /// per sequence. Waits as [`Engine::wait_idle`].
     pub(crate) fn computed(&self, count: u32) -> Result<Computed> {
         let tokens = self.tokens(count)?;
         let mut not_finite = [0u32];
@@ -395,8 +382,8 @@ impl Engine {
         Ok(Computed::of(tokens.iter().flatten(), not_finite[0].into()))
     }
 
-    /// The first `rows` rows of the first local rank's logits of the last step of a phase, row by row,
-    /// each as wide as the vocabulary. Waits, and fails, like [`Engine::wait_idle`].
+    /// First `rows` rows of the first local rank's logits from the last step of a phase, `[rows, vocab]`.
+    /// Waits as [`Engine::wait_idle`].
     pub fn logits(&self, phase: Phase, rows: usize) -> Result<Vec<f32>> {
         self.wait_idle("reading logits")?;
         let program = self.programs.of(phase);
@@ -409,14 +396,14 @@ impl Engine {
         Ok(logits)
     }
 
-    /// Waits until everything that was enqueued is done; `what` is named where that fails: where the GPU
-    /// does not end its work within the time-out, or another rank has given up.
+    /// Waits until all enqueued work is done; `what` names the work in errors. Returns an error on timeout or
+    /// if another rank has given up.
     pub fn wait_idle(&self, what: &str) -> Result<()> {
         self.wait(|| self.main().is_done(), || what.to_owned())
     }
 
-    /// Waits until `done`, but not longer than the time-out without its being so. Meanwhile NCCL's errors
-    /// and other ranks' ends are errors here.
+    /// Polls until `done` returns true, up to the timeout. Returns an error if NCCL fails or another rank
+    /// ends meanwhile.
     pub fn wait(&self, mut done: impl FnMut() -> Result<bool>, what: impl Fn() -> String) -> Result<()> {
         let began = Instant::now();
         loop {
@@ -447,8 +434,7 @@ impl Engine {
         }
     }
 
-    /// Asks whether the other ranks and NCCL are well, without waiting. Fails with the reason of the
-    /// rank that gave up, or with NCCL's.
+    /// Checks the other ranks and NCCL without waiting.
     pub fn check(&self) -> Result<()> {
         (self.alive)()?;
         match &self.collective {
@@ -461,13 +447,12 @@ impl Engine {
         if let Collective::Nccl(communicator, _) = &self.collective {
             communicator.abort(why);
         }
-        // where the GPU does not end even so, the driver layer frees nothing of it any more: that would
-        // wait for ever
+        // if the GPU still hangs, the driver layer stops freeing its memory, which would wait forever
         let _ = self.main().synchronize_within(Duration::from_secs(2));
     }
 }
 
-/// `[capacity][head_dim / 2]` pairs of cosine and sine.
+/// Pairs of cosine and sine, `[capacity][head_dim / 2]`.
 fn rope_table(gpu: &Gpu, stream: &Stream, shape: &ModelShape, capacity: u32) -> Result<Memory> {
     let pairs: Vec<f32> = crate::cpu::RopeTable::new(shape, capacity as usize).pairs();
     let memory = gpu.allocate(4 * pairs.len() as u64, "the table of rotary embeddings")?;

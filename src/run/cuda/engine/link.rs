@@ -1,5 +1,5 @@
-//! Emulated collectives held against the link's own times: what is measured of a link contains what a launch costs, so
-//! the kernel stays for that much less. And what one takes beside a chain of products.
+//! Calibration of emulated collectives against the link's latency. A measured link latency includes the
+//! launch, so the kernel waits that much less. Also times a collective in parallel with a chain of products.
 
 use serde::Serialize;
 
@@ -16,34 +16,31 @@ use base::error::Result;
 use machine::driver::{DevicePtr, Memory, Stream};
 use plan::{Lane, Phase};
 
-/// Replays of a graph in a round.
 const REPLAYS: usize = 2;
 
-/// What became of an emulated link on this GPU.
+/// Calibration of an emulated link on this GPU.
 #[derive(Clone, Debug, Serialize)]
 pub struct LinkCheck {
-    /// How the clock ticks by which it waits.
+    /// Resolution of the clock the kernel waits on.
     pub tick: Tick,
-    /// What a launch takes of each collective's time (us), in a row of them.
+    /// Launch overhead per collective in a back-to-back sequence (us).
     pub launch_us: f64,
-    /// Collectives of each size of a step, one behind the other.
+    /// Back-to-back collectives of each message size of a step.
     pub checked: Vec<Checked>,
 }
 
-/// Emulated collectives of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Checked {
-    /// Bytes of the message.
     pub bytes: u64,
-    /// What the link says (us).
+    /// Latency according to the link (us).
     pub target_us: f64,
-    /// What one took, from one to the next (us).
+    /// Measured latency per collective (us).
     pub took_us: f64,
 }
 
 impl Engine {
-    /// Times emulated collectives of the sizes of this engine's steps and takes off what their launches cost, in steps
-    /// that are made from now on; `None` where nothing is emulated. What lies in activations is lost.
+    /// Times emulated collectives at this engine's message sizes and subtracts their launch overhead in steps
+    /// created later. Returns `None` if nothing is emulated. Overwrites activations.
     pub(in crate::cuda) fn check_link(&mut self) -> Result<Option<LinkCheck>> {
         let Collective::Emulated(link) = &self.collective else { return Ok(None) };
         let link = link.clone();
@@ -77,9 +74,8 @@ impl Engine {
         Ok(Some(LinkCheck { tick, launch_us: self.link_launch_ns as f64 / 1e3, checked }))
     }
 
-    /// What an emulated collective of a decode step takes, what a chain of products that is about as long takes, and both
-    /// beside each other (us), in graphs, whose launches cost a host nothing. `None` where nothing is emulated. What lies
-    /// in activations is lost.
+    /// Graph latencies (us) of an emulated collective of a decode step, of a chain of products of about the
+    /// same length, and of both in parallel. Returns `None` if nothing is emulated. Overwrites activations.
     pub(in crate::cuda) fn time_beside(&self) -> Result<Option<[f64; 3]>> {
         let (Collective::Emulated(link), Some(scratch)) = (&self.collective, &self.emulated) else {
             return Ok(None);
@@ -106,10 +102,11 @@ impl Engine {
         Ok(Some([communication_us, products_us, both_us]))
     }
 
-    /// What a graph takes (us) of these calls on the stream of collectives beside those, so many times, on the compute stream.
+    /// Latency of a graph (us) with `beside` on the communication stream and `times` repetitions of `calls`
+    /// on the compute stream.
     pub(super) fn graph_us(&self, beside: &mut [Call], calls: &mut [Call], times: usize) -> Result<f64> {
         let (main, comm) = (self.main(), self.for_collectives());
-        // libraries load kernels when they are first launched, which a capture may forbid
+        // libraries load kernels at the first launch, which a capture may forbid
         self.launch(comm, beside)?;
         self.launch(main, calls)?;
         main.synchronize_within(LIMIT)?;
@@ -128,12 +125,11 @@ impl Engine {
         rounds_us(&self.gpu, main, REPLAYS, |_| graph.launch(main))
     }
 
-    /// The stream on which collectives are launched.
     fn for_collectives(&self) -> &Stream {
         self.streams.get(&StreamId { rank: 0, lane: Lane::Comm }).unwrap_or_else(|| self.main())
     }
 
-    /// What one of several emulated collectives takes, one behind the other (us).
+    /// Latency of one of several back-to-back emulated collectives (us).
     fn time_emulated(&self, phase: Phase, transfer: &Transfer) -> Result<f64> {
         let (Collective::Emulated(link), Some(scratch)) = (&self.collective, &self.emulated) else {
             return Ok(0.0);
@@ -148,7 +144,7 @@ impl Engine {
             gathered,
             multiprocessors,
         )?;
-        // what a message in 8 bits becomes is no part of the link
+        // unpacking an 8-bit message is not part of the link
         calls.truncate(1);
         let stream = self.for_collectives();
         median_us(&self.gpu, stream, &[DevicePtr(0)], |_| self.launch(stream, &mut calls))

@@ -1,16 +1,16 @@
-//! Executes schedules on one GPU for one or several local ranks: loads what they need, captures a decode
-//! step once, replays it; or enqueues it eagerly.
+//! Executes schedules on one GPU for one or several local ranks. Loads weights, captures a decode step once
+//! and replays it, or enqueues steps eagerly.
 //!
-//! | file | what it is for |
+//! | file | contents |
 //! |---|---|
-//! | `setup` | what an engine is made from, and whether it will fit |
-//! | `link` | emulated collectives held against the link's own times |
-//! | `products` | the products of a step, and what their layers take |
-//! | `stamps` | when kernels ran, as they say themselves |
+//! | `setup` | engine settings, memory check |
+//! | `link` | calibration of emulated collectives |
+//! | `products` | matrix products of a step, latency of their layers |
+//! | `stamps` | time stamps written by kernels |
 //! | `step` | steps: bound to memory, captured, replayed or enqueued |
 //!
-//! All methods belong to one thread. What is enqueued is not waited for: [`Engine::wait`] does that, with
-//! a limit, and looks meanwhile whether another rank has died.
+//! All methods run on one thread. Enqueued work is asynchronous: [`Engine::wait`] waits for it with a timeout
+//! and watches for the death of other ranks.
 
 mod device;
 mod link;

@@ -1,4 +1,4 @@
-//! The products of a decode step, and what the layers that they stand in take in a graph.
+//! Matrix products of a decode step, and the latency of a captured layer.
 
 use super::Engine;
 use crate::cuda::choose::Product;
@@ -8,8 +8,7 @@ use crate::cuda::size::StepSize;
 use base::error::Result;
 use plan::{Element, Kind, Lane, Phase};
 
-/// How many layers show what any number of them takes: one where all of them stay in the second-level cache from step to
-/// step, else as many as it cannot keep.
+/// Number of layers to time: one if all layers stay in the L2 cache between steps, else enough to exceed it.
 fn enough(layer_bytes: u64, layers: u32, l2_bytes: u64) -> u32 {
     if layer_bytes * u64::from(layers) <= l2_bytes {
         return 1;
@@ -18,7 +17,7 @@ fn enough(layer_bytes: u64, layers: u32, l2_bytes: u64) -> u32 {
 }
 
 impl Engine {
-    /// Each shape of product of a decode step, with the first local rank's memory.
+    /// One entry per product shape of a decode step, with the first local rank's memory.
     pub(in crate::cuda) fn products(&self) -> Result<Vec<Product>> {
         let program = &self.programs.decode;
         let plan = &program.plan;
@@ -66,8 +65,8 @@ impl Engine {
         Ok(products)
     }
 
-    /// What a layer takes in a graph (us), its products by whom `matvec` says, without what it sums over ranks. What was
-    /// generated, and what lies in activations, is lost.
+    /// Latency of a layer in a graph (us) without its collectives, with products as `matvec` selects. Resets
+    /// generation and overwrites activations.
     pub(in crate::cuda) fn layer_us(&self, matvec: &MatvecChoice) -> Result<f64> {
         let plan = &self.programs.decode.plan;
         let size = StepSize::decode(self.setup.sequences);

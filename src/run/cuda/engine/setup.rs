@@ -1,4 +1,4 @@
-//! What an engine is made from, and whether it will fit.
+//! Engine settings, plans of both phases, and the memory check.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,85 +21,72 @@ use model::Model;
 use plan::{Architecture, CommDType, DType, Kind, Lowering, Phase, PlanSpec, Precision, Variant};
 use table::Collective as Asked;
 
-/// Memory that is left alone, at most: graphs, modules, what libraries load when they
-/// first need it (bytes).
+/// Maximum memory left free for graphs, modules and lazily loaded library code (bytes).
 const RESERVE_BYTES: u64 = 1 << 30;
 
-/// What an engine is made from.
+/// Settings of an engine.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The model, with its checkpoint if it has one.
+    /// Model, with its checkpoint if it has one.
     pub model: Model,
-    /// When module outputs join the residual.
     pub architecture: Architecture,
-    /// The format of weights.
     pub weights: DType,
-    /// The format of activations and KV cache.
+    /// Format of activations and KV cache.
     pub dtype: DType,
-    /// Ranks in all, local or not.
+    /// Total number of ranks, local or not.
     pub tp: u32,
-    /// Seed of random weights.
     pub seed: u64,
-    /// How tokens are chosen.
     pub(crate) sampling: Sampling,
-    /// How many sequences are decoded together.
+    /// Number of sequences decoded together.
     pub sequences: u32,
-    /// Tokens that each sequence's KV cache has room for.
+    /// KV-cache capacity per sequence (tokens).
     pub capacity: u32,
-    /// New tokens of each sequence.
+    /// New tokens per sequence.
     pub output_tokens: u32,
-    /// Sequences and new tokens of each in the largest prefill step.
+    /// Sequences, and new tokens of each, in the largest prefill step.
     pub prefill: (u32, u32),
-    /// Prefill yields the logits of every position.
+    /// True if prefill returns the logits of every position.
     pub all_logits: bool,
-    /// What options change in the plan.
     pub variant: Variant,
-    /// Whether decode steps are captured and replayed; else they are enqueued eagerly.
+    /// True if decode steps are captured and replayed; false if they run eagerly.
     pub graph: bool,
-    /// Whether each rank has its part of the vocabulary's rows of the head.
+    /// True if the vocabulary rows of the head are sharded over ranks.
     pub shard_head: bool,
-    /// Multiprocessors that communication has for itself; 0: all share all.
+    /// SMs reserved for communication; 0 if all work shares all SMs.
     pub comm_sms: u32,
-    /// Which all-reduce the ranks of a decode step do; those of a prefill are NCCL's.
+    /// All-reduce of decode steps; prefill always uses NCCL.
     pub collective: Asked,
-    /// What can be changed of how steps run.
     pub tuning: Tuning,
-    /// Who multiplies few rows by a matrix.
     pub matvec: MatvecChoice,
-    /// How long nothing may happen before the run is given up.
+    /// Timeout: the run fails if nothing makes progress for this long.
     pub timeout: Duration,
-    /// Told of every step that has ended.
+    /// Notified after every step.
     pub progress: Arc<Progress>,
 }
 
-/// Which ranks an engine drives.
+/// Local ranks of an engine and their collectives.
 #[derive(Debug)]
 pub struct Local {
-    /// Which of all ranks are executed here.
+    /// Global indices of the local ranks.
     pub ranks: std::ops::Range<u32>,
-    /// Who sums over all of them.
     pub collective: Collective,
-    /// What decode steps sum with instead, where that is asked for.
+    /// All-reduce of decode steps instead of `collective`, if requested.
     pub one_shot: Option<Arc<OneShot>>,
 }
 
-/// Plans of both phases.
 #[derive(Clone, Debug)]
 pub struct Programs {
-    /// The plan of the prompt's step.
     pub prefill: Program,
-    /// The plan of any decode step.
     pub decode: Program,
 }
 
 impl Programs {
-    /// Builds both plans as the setup asks.
     pub fn new(setup: &Setup) -> Result<Self> {
         if let Some(why) = lacks(setup.tp, setup.variant) {
             return Err(Error::input(why));
         }
         let program = |phase, all_logits, base| {
-            // prompts that are processed one by one are not divided
+            // prompts processed one by one are not split into groups
             let alone = phase == Phase::Prefill && setup.prefill.0 < setup.sequences;
             let spec = PlanSpec {
                 shape: setup.model.shape.clone(),
@@ -122,7 +109,7 @@ impl Programs {
         Ok(Self { prefill, decode })
     }
 
-    /// Bytes of the messages of both phases' all-reduces, each once, ascending.
+    /// Distinct message sizes of both phases' all-reduces (bytes), ascending.
     pub(in crate::cuda) fn messages(&self, setup: &Setup) -> Vec<u64> {
         let row = u64::from(setup.model.shape.hidden) * setup.dtype.bytes();
         let (sequences, tokens) = setup.prefill;
@@ -139,7 +126,6 @@ impl Programs {
         all
     }
 
-    /// The plan of the phase asked for.
     pub fn of(&self, phase: Phase) -> &Program {
         match phase {
             Phase::Prefill => &self.prefill,
@@ -148,19 +134,20 @@ impl Programs {
     }
 }
 
-/// Why a variant cannot be executed on GPUs, if so: NCCL scatters sums of the formats that it sums.
+/// Returns the reason if GPUs cannot execute a variant. NCCL reduce-scatters only the formats it can sum.
 pub fn lacks(tp: u32, variant: Variant) -> Option<String> {
     let Variant { comm_dtype, sequence_parallel, .. } = variant;
     (tp > 1 && sequence_parallel && comm_dtype != CommDType::Activations)
         .then(|| format!("the cuda backend has no reduce-scatter of {comm_dtype} messages"))
 }
 
-/// Multiprocessors that kernels beside a collective of so many rows leave to it: none where it has its own.
+/// SMs that kernels leave to a collective of `rows` rows running in parallel; 0 if communication has its own
+/// SMs.
 pub(super) fn taken(setup: &Setup, collective: &Collective, rows: u32) -> u32 {
     let hidden = setup.model.shape.hidden;
     let row = u64::from(hidden) * setup.dtype.bytes();
     let needed = match (collective, setup.collective) {
-        // a decode step's
+        // decode steps only
         (Collective::Nccl(..), Asked::Fused) if rows <= setup.sequences => {
             geometry::one_shot_rows(rows, hidden).grid[0]
         }
@@ -177,13 +164,12 @@ pub(super) fn taken(setup: &Setup, collective: &Collective, rows: u32) -> u32 {
     }
 }
 
-/// Whether a GPU can start a kernel while the one before it still runs (programmatic dependent
-/// launches: Hopper and later), in graphs too, which drivers for CUDA 12.3 and later capture so.
+/// True if the GPU supports programmatic dependent launch, also in graphs: Hopper or later, with a driver for
+/// CUDA 12.3 or later.
 pub(super) fn can_overlap(gpu: &Gpu) -> bool {
     gpu.info().sm >= (9, 0) && gpu.info().driver_api >= 12_030
 }
 
-/// Sizes that follow from a setup on a GPU.
 pub(super) fn sizes(
     setup: &Setup,
     multiprocessors: u32,
@@ -192,7 +178,7 @@ pub(super) fn sizes(
 ) -> Sizes {
     let decode = &programs.decode;
     let mut operations = decode.plan.operations.iter().zip(decode.beside_collectives());
-    // attention beside a collective leaves it room, too
+    // attention that overlaps a collective leaves it SMs, too
     let beside = operations.any(|(operation, beside)| operation.kind == Kind::Attend && beside);
     let taken = if beside { taken(setup, collective, setup.sequences) } else { 0 };
     Sizes {
@@ -207,9 +193,9 @@ pub(super) fn sizes(
     }
 }
 
-/// Sums once over NCCL for each size of message (bytes): what it connects and allocates with the first one (buffers of
-/// NVLink's switch take hundreds of MB a rank) is there before memory is looked at. How much of the GPU's memory that
-/// took (bytes). Fails where a rank does not come, or where memory is too small.
+/// Runs one NCCL sum per message size, so that NCCL's connections and buffers exist before the memory check
+/// (NVLink SHARP buffers take hundreds of MB per rank). Returns the GPU memory taken (bytes), or an error if
+/// a rank does not join or memory is too small.
 pub(in crate::cuda) fn first_sums(
     gpu: &Gpu,
     communicator: &Communicator,
@@ -217,14 +203,14 @@ pub(in crate::cuda) fn first_sums(
 ) -> Result<u64> {
     let (before, _) = gpu.memory()?;
     let stream = gpu.stream(Priority::High)?;
-    // once for all: freeing waits for the whole GPU, on which a sum of another rank may wait for this one
+    // allocated once: freeing waits for the whole GPU, where another rank's sum may wait for this rank
     let longest = messages.iter().copied().max().unwrap_or_default();
     let memory = gpu.allocate(longest, "a first message over NCCL")?;
     stream.fill(memory.ptr(), 0, longest)?;
     for &bytes in messages {
         let (at, count) = (memory.ptr().0, (bytes / DType::Bf16.bytes()) as usize);
-        // SAFETY: so many numbers lie at that address on the communicator's GPU until the stream is done; so does the
-        // stream.
+        // SAFETY: the memory holds `count` elements on the communicator's GPU; it and the stream live until
+        // the stream is done.
         unsafe {
             let sum = (Exchange::AllReduce, Some(DType::Bf16));
             communicator.exchange(sum.0, [at, at], count, sum.1, stream.raw().cast())?;
@@ -247,7 +233,7 @@ pub(in crate::cuda) fn first_sums(
     Ok(before.saturating_sub(after))
 }
 
-/// An error where it will not fit, before anything is loaded.
+/// Returns an error if the weights and buffers do not fit, before anything is loaded.
 pub(super) fn check_memory(
     gpu: &Gpu,
     setup: &Setup,

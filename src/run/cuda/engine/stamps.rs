@@ -1,6 +1,7 @@
-//! When the kernels of a step ran, as they say themselves: two times an operation, by the clock that all
-//! multiprocessors share. A product of cuBLASLt and a collective of NCCL, which cannot say, stand between two kernels of one
-//! thread that do. One more kernel behind a step keeps what was said: a replay is a step, and nothing else is added.
+//! Time stamps written by the kernels of a step: start and end per operation, on the GPU's global timer.
+//! cuBLASLt products and NCCL collectives cannot write stamps, so each runs between two one-thread stamp
+//! kernels. One more kernel at the end of a step copies the stamps, so one replay is still one step and needs
+//! no further work.
 
 use std::time::Duration;
 
@@ -10,27 +11,25 @@ use crate::cuda::stopwatch::median_us;
 use base::error::Result;
 use machine::driver::{Arguments, DevicePtr, Gpu, Launch, Memory, Stream};
 
-/// How long one stamp may take.
+/// Timeout of one stamp.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Threads of the kernel that keeps stamps.
 const THREADS: u32 = 256;
 
-/// Where the kernels of a phase's steps say when they ran, and where that is kept.
+/// Stamp buffers of a phase's steps.
 #[derive(Debug)]
 pub struct Stamps {
-    /// `[operation][began, ended]` of the step under way, in ns.
+    /// `[operation][start, end]` of the current step (ns).
     now: Memory,
-    /// `[step][operation][began, ended]` of the steps before, in ns.
+    /// `[step][operation][start, end]` of the finished steps (ns).
     kept: Memory,
-    /// How many steps there were.
     count: Memory,
     operations: u32,
     steps: u32,
 }
 
 impl Stamps {
-    /// Room for so many steps of a plan with so many operations. Fails where the GPU's memory is too small.
+    /// Allocates buffers for this many operations and steps.
     pub fn new(gpu: &Gpu, operations: usize, steps: usize) -> Result<Self> {
         let each = 16 * operations.max(1) as u64;
         Ok(Self {
@@ -42,7 +41,7 @@ impl Stamps {
         })
     }
 
-    /// The next step is the first one. Enqueued on `stream`, without waiting for it.
+    /// Resets the step counter. Enqueued on `stream` without waiting.
     pub fn reset(&self, stream: &Stream) -> Result<()> {
         for memory in [&self.now, &self.count] {
             stream.fill(memory.ptr(), 0, memory.bytes())?;
@@ -50,18 +49,18 @@ impl Stamps {
         Ok(())
     }
 
-    /// Of a step that has ended, by operation: when its first kernel began and its last one ended (ns); `None` of an
-    /// operation that launches nothing. Steps from 0.
+    /// Start of the first and end of the last kernel of each operation in a finished step (ns); `None` for
+    /// operations that launch nothing. Steps count from 0.
     pub fn step(&self, step: usize) -> Result<Vec<Option<[u64; 2]>>> {
         let mut times = vec![[0u64; 2]; self.operations as usize];
         let at = step as u64 * 16 * u64::from(self.operations);
         self.kept.download(at, bytemuck::cast_slice_mut(times.as_flattened_mut()))?;
-        // poison or nothing where no kernel has said anything
+        // 0 or poison: no kernel wrote a stamp
         let is_whole = |times: [u64; 2]| (times[0] > 0 && times[1] >= times[0]).then_some(times);
         Ok(times.into_iter().map(is_whole).collect())
     }
 
-    /// Reads the clock by which kernels stamp, on the GPU, behind what `stream` has. Waits for it.
+    /// Reads the GPU's stamp clock after the work enqueued on `stream`. Waits for it.
     pub fn clock(&self, kernels: &Kernels, stream: &Stream) -> Result<u64> {
         stream.fill(self.now.ptr(), 0, 16)?;
         let mut look = self.stamp(kernels, 0, false)?;
@@ -74,7 +73,7 @@ impl Stamps {
         Ok(at[0])
     }
 
-    /// What a stamp takes of a stream's time (us), in a row of them.
+    /// Stream time per stamp in a back-to-back sequence (us).
     pub fn cost_us(&self, gpu: &Gpu, kernels: &Kernels, stream: &Stream) -> Result<f64> {
         let mut stamp = self.stamp(kernels, 0, true)?;
         median_us(gpu, stream, &[self.now.ptr()], |_| match &mut stamp {
@@ -87,7 +86,8 @@ impl Stamps {
         self.now.ptr().offset(16 * operation as u64)
     }
 
-    /// The calls of an operation, each told where to say when it ran; what cannot say stands between stamps.
+    /// Adds stamping to an operation's calls: kernels get the stamp address as an argument, other calls get
+    /// stamp kernels before and after.
     pub(in crate::cuda) fn around(
         &self,
         kernels: &Kernels,
@@ -117,7 +117,7 @@ impl Stamps {
         Ok(Call::Kernel { function: kernels.get("stamp")?, launch: Launch::flat(1, 1), arguments })
     }
 
-    /// What keeps the stamps of a step, behind it.
+    /// Launch that copies a step's stamps at its end.
     pub(in crate::cuda) fn keep(&self, kernels: &Kernels) -> Result<Call> {
         let mut arguments = Arguments::new();
         arguments.pointer(self.now.ptr()).pointer(self.kept.ptr()).pointer(self.count.ptr());

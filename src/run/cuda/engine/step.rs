@@ -23,39 +23,39 @@ use base::shared_gpu;
 use machine::driver::{Event, Graph, GraphExec, Memory, Stream};
 use plan::{DType, Kind, Phase};
 
-/// A step that is ready to run: bound to memory, scheduled, perhaps captured.
+/// A step ready to run: bound to memory, scheduled, and captured unless eager.
 pub struct Step {
     phase: Phase,
     size: StepSize,
     schedule: Schedule,
     events: Vec<Event>,
-    /// For each local rank and operation.
+    /// Calls per local rank and operation.
     calls: Vec<Vec<Vec<Call>>>,
-    /// For each collective what is launched, once for all local ranks.
+    /// Calls per collective, launched once for all local ranks.
     collectives: HashMap<usize, Vec<Call>>,
-    /// Timed events, by local rank and mark.
+    /// Timing events by local rank and mark.
     marks: Vec<Vec<Event>>,
     graph: Option<(Graph, GraphExec)>,
-    /// What keeps the stamps of its kernels, behind all of them.
+    /// Launch that copies the kernels' stamps at the end.
     keep: Vec<Call>,
 }
 
-/// How the operations of a step are timed; by default not at all.
+/// Timing of a step's operations; off by default.
 #[derive(Clone, Copy, Default)]
 pub struct Timing<'a> {
-    /// By events, of each local rank.
+    /// Events on every local rank.
     pub marks: Option<&'a Marks>,
-    /// By what kernels say themselves, of one local rank.
+    /// Stamps written by the kernels of one local rank.
     pub stamps: Option<&'a Stamps>,
 }
 
 impl Step {
-    /// The timed events of a local rank, by mark; recorded anew by each run.
+    /// Timing events of a local rank, by mark; each run records them again.
     pub fn marks(&self, local_rank: usize) -> &[Event] {
         self.marks.get(local_rank).map_or(&[], Vec::as_slice)
     }
 
-    /// The operations for which a local rank launches something.
+    /// Operations for which a local rank launches something.
     pub fn launches(&self, local_rank: usize) -> Vec<u32> {
         let calls = self.calls.get(local_rank).map_or(&[][..], Vec::as_slice).iter().enumerate();
         let launched =
@@ -63,8 +63,7 @@ impl Step {
         launched.map(|(at, _)| at as u32).collect()
     }
 
-    /// Whether `rank`, an index among all ranks, has rows of what an operation of the step's plan writes, or takes part
-    /// in it as a collective.
+    /// True if `rank` (global index) has rows of the operation's output, or takes part in it as a collective.
     pub fn concerns(&self, program: &Program, operation: u32, rank: u32) -> bool {
         let (plan, at) = (&program.plan, operation as usize);
         let Some(found) = plan.operations.get(at) else { return false };
@@ -74,19 +73,19 @@ impl Step {
             || rows.is_none_or(|rows| size.rows_of(rows, rank, plan.tp) > 0)
     }
 
-    /// The graph that was captured; `None` where it runs eagerly.
+    /// Captured graph; `None` if the step is eager.
     pub fn graph(&self) -> Option<&Graph> {
         self.graph.as_ref().map(|(graph, _)| graph)
     }
 }
 
 impl Engine {
-    /// A decode step: captured, ready to replay, unless graphs are off. Before the first capture the step is tried, after which nothing that
-    /// was generated is left. Fails where a kernel does not compile, or the graph cannot be captured.
+    /// Creates a decode step, captured unless graphs are off. Runs the step once before the first capture,
+    /// which discards generated tokens.
     pub fn decode_step(&self, timing: Timing<'_>) -> Result<Step> {
         let size = StepSize::decode(self.setup.sequences);
         let mut step = self.step(Phase::Decode, &size, timing)?;
-        // kernels that say when they ran are others than those that were tried before
+        // stamped kernels are different kernels and need a trial run of their own
         if (self.setup.graph || shared_gpu::is_on())
             && (!self.tried.replace(true) || timing.stamps.is_some())
         {
@@ -98,9 +97,8 @@ impl Engine {
         Ok(step)
     }
 
-    /// A prefill step of `tokens` new tokens of each of `sequences` sequences from `first_sequence` on;
-    /// always eager. Fails where the engine was made for fewer rows or sequences, where a kernel does
-    /// not compile, or where the GPU has too little free memory.
+    /// Creates an eager prefill step with `tokens` new tokens for each of `sequences` sequences, starting at
+    /// `first_sequence`. Returns an error if it exceeds the engine's prefill size.
     pub fn prefill_step(
         &self,
         first_sequence: u32,
@@ -122,8 +120,8 @@ impl Engine {
         self.step(Phase::Prefill, &size, timing)
     }
 
-    /// What every local rank launches for each operation of a step, products by whom `matvec` says; kernels are compiled, and
-    /// algorithms chosen, with that.
+    /// Calls of every local rank and operation of a step, with products as `matvec` selects. Compiles kernels
+    /// and selects algorithms on the way.
     pub(super) fn bind(
         &self,
         kernels: Source<'_>,
@@ -170,14 +168,14 @@ impl Engine {
         Ok(calls)
     }
 
-    /// Binds a step to memory; everything that must not happen during a capture happens here.
+    /// Binds a step to memory. Everything that is forbidden during a capture happens here.
     fn step(&self, phase: Phase, size: &StepSize, timing: Timing<'_>) -> Result<Step> {
         let kernels = self.kernels.of(timing.stamps.is_some());
         let (program, state) = (self.programs.of(phase), self.state(phase));
         let mut calls = self.bind(kernels, phase, size, &self.setup.matvec)?;
         let mut collectives = self.collectives(kernels, program, state, size)?;
         if phase == Phase::Decode && self.one_shot.is_some() {
-            // sums are the ranks' own calls
+            // one-shot sums are calls of each rank
             collectives.retain(|at, _| program.plan.operations[*at].kind == Kind::AllGather);
         }
         let (schedule, marks) = match timing.marks {
@@ -190,13 +188,13 @@ impl Engine {
                 (schedule, (0..self.ranks.len()).map(|_| events()).collect::<Result<_>>()?)
             }
         };
-        // of what another operation's kernel does, too, nothing is launched
+        // an operation fused into another kernel launches nothing
         let is_launched = |rank: u32, operation: u32| {
             let operation = operation as usize;
             collectives.contains_key(&operation) || !calls[rank as usize][operation].is_empty()
         };
         let follows = schedule.follows_a_launch(is_launched);
-        // whether a collective may run beside a kernel or not: all plans are executed the same way
+        // apply early starts in all plans alike, with or without overlapping collectives
         for (rank, calls) in calls.iter_mut().enumerate() {
             for operation in 0..calls.len() {
                 let before = follows.get(&(rank as u32, operation as u32));
@@ -225,7 +223,7 @@ impl Engine {
         Ok(Step { phase, size, schedule, events, calls, collectives, marks, graph: None, keep })
     }
 
-    /// Which all-reduces the ranks do, for records.
+    /// Names of the all-reduces, for records.
     pub fn collectives_in_words(&self) -> String {
         let collective = self.collective.as_str();
         match &self.one_shot {
@@ -234,23 +232,20 @@ impl Engine {
         }
     }
 
-    /// The format of activations and KV cache.
     pub fn dtype(&self) -> DType {
         self.setup.dtype
     }
 
-    /// Whether decode steps are captured.
     pub fn is_captured(&self) -> bool {
         self.setup.graph
     }
 
-    /// Whether kernels may start before those before them have ended.
+    /// True if kernels may start before their predecessors end.
     pub fn programmatic(&self) -> bool {
         self.setup.tuning.programmatic && can_overlap(&self.gpu)
     }
 
-    /// Multiprocessors that kernels leave to a collective of so many rows that may be
-    /// in flight beside them.
+    /// SMs that kernels leave to an overlapping collective of `rows` rows.
     pub fn taken_by_collectives(&self, rows: u32) -> u32 {
         taken(&self.setup, &self.collective, rows)
     }
@@ -262,7 +257,6 @@ impl Engine {
         }
     }
 
-    /// What is launched for each collective.
     fn collectives(
         &self,
         kernels: Source<'_>,
@@ -291,9 +285,9 @@ impl Engine {
             .collect()
     }
 
-    /// Runs a step once outside of any capture: libraries load kernels when they are first launched,
-    /// which a capture may forbid. Loading may wait for the whole GPU, too: ranks that share it leave out their exchanges,
-    /// or a rank could wait for the kernel of another one that waits for it.
+    /// Runs a step once outside a capture. Libraries load kernels at the first launch, which a capture may
+    /// forbid. Loading may also wait for the whole GPU, so ranks that share one skip their exchanges to avoid
+    /// a deadlock.
     pub(in crate::cuda) fn try_out(&self, step: &mut Step) -> Result<()> {
         self.forget()?;
         if step.phase == Phase::Prefill {
@@ -307,7 +301,6 @@ impl Engine {
         self.reset()
     }
 
-    /// Captures a step into a graph and makes it ready.
     fn capture(&self, step: &mut Step) -> Result<()> {
         let main = self.main();
         let graph = main.capture(|| self.enqueue(step))?;
@@ -317,8 +310,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Runs a step: launches its graph, or enqueues its calls where it is eager. Returns before the step
-    /// is done, so that a failure of the GPU shows at a later call.
+    /// Launches the step's graph, or enqueues its calls if eager. Returns before the step ends, so GPU
+    /// failures surface in a later call.
     pub fn run(&self, step: &mut Step) -> Result<()> {
         match &step.graph {
             Some((_, exec)) => exec.launch(self.main()),
@@ -326,7 +319,6 @@ impl Engine {
         }
     }
 
-    /// Enqueues every item of a step on its stream.
     fn enqueue(&self, step: &mut Step) -> Result<()> {
         let Step { phase, schedule, events, calls, collectives, marks, keep, .. } = step;
         let names = Arc::clone(&self.programs.of(*phase).names);
@@ -367,11 +359,10 @@ impl Engine {
                 }
             }
         }
-        // every stream has joined this one
+        // all streams have joined the main stream
         self.launch(self.main(), keep)
     }
 
-    /// Enqueues calls on a stream.
     pub(in crate::cuda) fn launch(&self, stream: &Stream, calls: &mut [Call]) -> Result<()> {
         for call in calls {
             match call {
@@ -385,9 +376,9 @@ impl Engine {
                         return Err(Error::failed("a collective, and nobody to exchange with"));
                     };
                     let dtype = (!*bytes).then_some(self.setup.dtype);
-                    // SAFETY: both are buffers of so many activations in the setup's format, or bytes, and of all
-                    // ranks' where those are meant, on the communicator's GPU, which live as long as the engine;
-                    // so does the stream.
+                    // SAFETY: both buffers hold `count` elements in the setup's format, or bytes, for all
+                    // ranks where the exchange gathers. They are on the communicator's GPU and live as long
+                    // as the engine, like the stream.
                     unsafe {
                         communicator.exchange(
                             *exchange,
@@ -404,7 +395,7 @@ impl Engine {
     }
 }
 
-/// Every collective of a phase, by its operation's index, for a step of this size.
+/// Collectives of a phase by operation index, for a step of this size.
 pub(super) fn transfers(
     program: &Program,
     activations: &[Activations],

@@ -1,7 +1,7 @@
-//! Operations timed by CUPTI's activity records.
+//! Operation times from CUPTI's activity records.
 //!
-//! CUPTI records for a whole process. Where ranks are its threads, rank 0 switches it on and off and has
-//! everybody's records; where every rank is a process, each has its own.
+//! CUPTI records a whole process. If ranks are threads, rank 0 starts and stops the recording and gets the
+//! records of all ranks; if ranks are processes, each records itself.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ use base::error::Result;
 use machine::driver::Event;
 use plan::Phase;
 
-/// Times one generation. On rank 0 of a process of several ranks the result has the steps of all of
-/// them, which [`super::gather`] tells apart.
+/// Times one generation. On rank 0 of a multi-threaded run the result contains the steps of all ranks, which
+/// [`super::gather`] separates.
 pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     let (engine, spec) = (context.engine, context.spec);
     let steps = context.steps();
@@ -30,7 +30,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
         true => Some(Session::start(move || clock.now())?),
         false => None,
     };
-    // nobody captures before it is on
+    // no rank captures before recording is on
     context.barrier()?;
     let around = context.events.then(|| Around::of(engine)).flatten();
     let marks = around.as_ref().map(Around::marks);
@@ -50,7 +50,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     }
     if let Some(decode) = &mut decode {
         for step in 0..steps {
-            // few steps ahead: CUPTI keeps what is in flight in the GPU's memory
+            // stay only a few steps ahead: CUPTI keeps records in flight in GPU memory
             if step > 16 {
                 wait_for(engine, &ends[step - 16], || {
                     format!("recorded decode step {step} of {steps}")
@@ -65,7 +65,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     wait_for(engine, &ends[steps], || "a recorded generation".into())?;
     let duration_ns = clock.now() - begun;
     let times = step_ends(&started, &ends)?;
-    // everybody's work is done before it is off
+    // all ranks must finish before recording stops
     context.barrier()?;
     let mut of_rank = RankTimes { rank: context.rank(), duration_ns, ..RankTimes::default() };
     if let (Some(around), Some(decode)) = (&around, &decode) {
@@ -86,7 +86,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
                 _ => (decode.as_ref(), &programs.decode),
             };
             let Some(step) = step else { return Vec::new() };
-            // the first rank has rows wherever another one has
+            // rank 0 has rows whenever any rank has
             let operations = step.launches(0);
             let of_rank = |rank: &u32| {
                 let rank = *rank;
@@ -112,7 +112,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     Ok((times, of_rank))
 }
 
-/// One rank's step; `None` without a record of it. Times are on the host's clock.
+/// Times of one rank's step on the host's clock; `None` without records.
 fn of_step(
     skeleton: &Skeleton,
     step: StepId,

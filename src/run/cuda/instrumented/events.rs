@@ -1,5 +1,5 @@
-//! Parts of a step timed by CUDA events: modules on the compute stream, collectives on theirs. All of a step in one replay;
-//! its events are read while the next one runs, whose graph has others.
+//! Operation times from CUDA events around modules on the compute stream and collectives on their own. One
+//! replay times a whole step; its events are read while the next step runs with a second set.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use machine::driver::Event;
 use plan::Phase;
 use trace::OperationInfo;
 
-/// Round trips of which the shortest ties the clocks.
+/// Round trips for tying the clocks; the shortest counts.
 const ROUND_TRIPS: usize = 64;
 
-/// How long one of them may take.
+/// Timeout of one round trip.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Steps of a phase that are alike but for their events: one is read while the next runs.
+/// Copies of a phase's step with separate events: one is read while the next runs.
 struct Instruments {
     skeleton: Skeleton,
     marks: Marks,
@@ -49,14 +49,13 @@ impl Instruments {
         &mut self.steps[step % count]
     }
 
-    /// The event at which a step started.
     fn start(&self, step: usize) -> Result<&Event> {
         let events = self.steps[step % self.steps.len()].marks(0);
         let start = self.marks.start().and_then(|mark| events.get(mark as usize));
         start.ok_or_else(|| Error::failed("a timed step without an event at its start"))
     }
 
-    /// When the parts of a step that has ended ran, in ns since its start.
+    /// Spans of a finished step's parts, in ns since its start.
     fn read(&self, step: usize) -> Result<Vec<Option<OperationSpan>>> {
         let (events, start) = (self.steps[step % self.steps.len()].marks(0), self.start(step)?);
         let times = events.iter().map(|event| Ok(ns(event.elapsed_ms(start)?)));
@@ -74,7 +73,7 @@ fn parts(engine: &Engine, program: &Program) -> Parts {
     Parts::of(&program.plan, &Schedule::new(&program.plan, &engine.layout(), None))
 }
 
-/// What the spans of a generation that is timed by events are of.
+/// Operations table of a generation timed by events.
 pub(super) fn table(engine: &Engine) -> Vec<OperationInfo> {
     let programs = engine.programs();
     let operations = trace::operations(&programs.prefill.plan, &programs.decode.plan);
@@ -84,7 +83,6 @@ pub(super) fn table(engine: &Engine) -> Vec<OperationInfo> {
     table
 }
 
-/// Times one generation of this rank.
 pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     let (engine, spec) = (context.engine, context.spec);
     let (programs, steps) = (engine.programs(), context.steps());
@@ -107,19 +105,19 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
         engine.run(prefill.step(0))?;
         engine.main().record(&ends[0])?;
     }
-    // of each decode step, from the end of the step before to its start (ns), and its parts
+    // per decode step: delay between the previous step's end and its start (ns), and its parts
     let mut read: Vec<(i64, Vec<Option<OperationSpan>>)> = Vec::with_capacity(steps);
     if let Some(decode) = &mut decode {
         let _range = range("decode, timed");
         let ahead = decode.steps.len() - 1;
         for step in 0..steps + ahead {
-            // whoever had these events before was read a turn ago
+            // the step that used these events before has been read
             if step < steps {
                 let _range = range("decode step, timed");
                 engine.run(decode.step(step))?;
                 engine.main().record(&ends[step + 1])?;
             }
-            // while others run
+            // while later steps run
             if let Some(done) = step.checked_sub(ahead) {
                 wait_for(engine, &ends[done + 1], || {
                     format!("timed decode step {} of {steps}", done + 1)
@@ -130,7 +128,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     }
     wait_for(engine, &ends[steps], || "a timed generation".into())?;
     let (last, end_tie) = tie(engine, &context.clock, last_ties)?;
-    // everything since the first tie, in differences short enough for f32
+    // sum differences that are short enough for f32, starting at the first tie
     let to_prefill = ns(prefill.start(0)?.elapsed_ms(&first_ties[first])?);
     let mut starts = vec![to_prefill];
     let mut at = to_prefill + ns(ends[0].elapsed_ms(prefill.start(0)?)?);
@@ -164,7 +162,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<(Times, RankTimes)> {
     Ok((step_ends(&started, &ends)?, of_rank))
 }
 
-/// Ties the GPU's clock to the host's by one of these events; which, and when it was.
+/// Ties the GPU's clock to the host's with the best of these events; returns its index and time.
 fn tie(engine: &Engine, clock: &Clock, events: &[Event]) -> Result<(usize, Tie)> {
     let mut trips = Vec::with_capacity(events.len());
     for event in events {

@@ -1,4 +1,4 @@
-//! From what each rank has seen to one trace, on rank 0.
+//! Combines the timings of all ranks into one trace on rank 0.
 
 use serde_json::{Value, json};
 
@@ -13,15 +13,15 @@ use plan::{Lane, Phase};
 use table::{Environment, Instrumented, Link, Overlap, Recorder};
 use trace::{OperationInfo, Span};
 
-/// Questions to each rank's clock.
+/// Clock queries per rank.
 const QUESTIONS: usize = 200;
 
-/// What to add to each rank's clock to have rank 0's, on rank 0.
+/// Offsets to add to each rank's clock to get rank 0's, on rank 0.
 pub(super) fn compare_clocks(context: &Context<'_>) -> Result<Vec<Tie>> {
     let same = Tie { at_ns: 0, uncertainty_ns: 0 };
     match context.peers {
         None => Ok(vec![same]),
-        // threads read the same clock
+        // threads share one clock
         Some(peers) if peers.in_one_process() => Ok(vec![same; peers.ranks()]),
         Some(peers) => {
             let clock = context.clock;
@@ -31,7 +31,7 @@ pub(super) fn compare_clocks(context: &Context<'_>) -> Result<Vec<Tie>> {
     }
 }
 
-/// Gathers every rank's times of what `operations` has and puts them on one axis; `None` on other ranks than 0.
+/// Gathers the timings of all ranks on a common time axis. Returns `None` on ranks other than 0.
 pub(super) fn gather(
     context: &Context<'_>,
     recorder: Recorder,
@@ -72,7 +72,7 @@ pub(super) fn gather(
     Ok(Some(Traced { instrumented, operations, spans, ranks: executed, clock, environment, warnings }))
 }
 
-/// Decode steps of which the first rank has times.
+/// Number of decode steps timed on the first rank.
 fn decode_steps(ranks: &[RankTimes]) -> usize {
     let of_first = |rank: &RankTimes| {
         rank.steps.iter().filter(|step| step.phase == Phase::Decode && step.rank == rank.rank).count()
@@ -80,7 +80,7 @@ fn decode_steps(ranks: &[RankTimes]) -> usize {
     ranks.first().map_or(0, of_first)
 }
 
-/// The overlap of the whole decode phase, from that of the steps of which there are records.
+/// Extrapolates the overlap of the recorded steps to the whole decode phase.
 fn of_all_steps(overlap: Overlap, steps: usize, recorded: usize) -> Overlap {
     let factor = steps as f64 / recorded.max(1) as f64;
     Overlap {
@@ -92,7 +92,6 @@ fn of_all_steps(overlap: Overlap, steps: usize, recorded: usize) -> Overlap {
     }
 }
 
-/// What recorded the spans, as traces and records name it.
 fn recorder_name(recorder: Recorder) -> &'static str {
     match recorder {
         Recorder::Events => "cuda events around modules",
@@ -121,21 +120,21 @@ fn spans_of<'a>(
             ready_ns: step.start_ns + ready,
             start_ns: step.start_ns + started,
             end_ns: step.start_ns + ended,
-            // an emulated collective waits for nobody; when NCCL's last peer came is not known
+            // an emulated collective waits for no peer; NCCL's last arrival is unknown
             last_arrival_ns: if lane == Lane::Comm && emulated { step.start_ns + started } else { -1 },
             ..Span::EMPTY
         })
     })
 }
 
-/// A collective of a rank's last decode step: by the events around it, and by the recorder (us).
+/// Duration of a collective in a rank's last decode step, by events and by the recorder (us).
 struct Both {
     operation: u32,
     by_events: f64,
     by_recorder: f64,
 }
 
-/// Where events stood around collectives beside the recorder, what both say of the last decode step of each rank.
+/// Compares events with the recorder for the last decode step of each rank, where both timed a collective.
 fn both(ranks: &[RankTimes]) -> Vec<Vec<Both>> {
     let of_rank = |rank: &RankTimes| {
         let steps = ranks.iter().flat_map(|of| &of.steps);
@@ -186,7 +185,7 @@ fn environment(context: &Context<'_>, name: &str, ranks: &[RankTimes], offsets: 
     ])
 }
 
-/// What the trace's times are, in words.
+/// Description of the trace's clock and its uncertainty.
 fn clock(recorder: Recorder, ranks: &[RankTimes], offsets: &[Tie]) -> String {
     let us = |ns: i64| ns as f64 / 1e3;
     let uncertainty = ranks.iter().map(|rank| rank.uncertainty_ns).max().unwrap_or(0);

@@ -1,7 +1,7 @@
-//! The instrumented pass of a run: after the samples, which nothing disturbed, one more generation in
-//! which operations are timed. It gives the trace and the overlap, and says what timing cost.
+//! Instrumented pass of a run: after the undisturbed samples, one more generation with timed operations. It
+//! yields the trace, the overlap, and the overhead of timing.
 //!
-//! Each rank times itself on its own GPU, on its own host's clock; rank 0 gathers, and puts all on its
+//! Each rank times its own GPU on its own host's clock; rank 0 gathers the timings and converts them to its
 //! own clock.
 
 mod activity;

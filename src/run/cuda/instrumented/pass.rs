@@ -1,4 +1,4 @@
-//! The instrumented pass: one more generation, timed by the recorder that was asked for.
+//! Runs the instrumented pass with the requested recorder.
 
 use std::sync::Arc;
 
@@ -12,43 +12,40 @@ use base::error::{Error, Result};
 use table::{Environment, Instrumented, Recorder, Spec};
 use trace::{OperationInfo, Span};
 
-/// What the instrumented pass needs of the run.
 pub(in crate::cuda) struct Context<'a> {
     pub engine: &'a Engine,
     pub spec: &'a Spec,
     pub prompts: &'a [u32],
-    /// The other ranks; `None` where this rank is alone.
     pub peers: Option<&'a Arc<Peers>>,
-    /// The host's clock; the same for all ranks of a process.
+    /// Host clock, shared by all ranks of a process.
     pub clock: Clock,
-    /// Whether events stand around collectives that have a stream of their own, as in the samples: where they make steps
-    /// longer, they would make these longer, too.
+    /// True if events surround collectives on their own stream, as in the samples. If they slowed the samples
+    /// down, they would slow this pass down, too.
     pub events: bool,
 }
 
-/// What it yields on rank 0.
+/// Result of the instrumented pass on rank 0.
 #[derive(Debug)]
 pub(in crate::cuda) struct Traced {
-    /// What the run's record says of operations that were timed: how, and what that cost.
+    /// Record entry: timing method and its overhead.
     pub instrumented: Instrumented,
-    /// What the spans are of.
     pub operations: Vec<OperationInfo>,
-    /// Spans of all ranks that were executed, sorted as traces are.
+    /// Sorted spans of all executed ranks.
     pub spans: Vec<Span>,
-    /// How many ranks the spans are of.
+    /// Number of ranks with spans.
     pub ranks: u32,
-    /// For the trace: what the clock of the spans is, and how it was tied together over ranks.
+    /// Trace metadata: clock of the spans and its synchronization between ranks.
     pub clock: String,
-    /// For the record and the trace: how operations were timed.
+    /// Environment entries on the timing method, for record and trace.
     pub environment: Environment,
-    /// A sentence for each thing that the trace or the overlap lacks.
+    /// One sentence per gap in the trace or the overlap.
     pub warnings: Vec<String>,
 }
 
-/// A tick of the clock of stamps that is longer than this (ns) says little of kernels of a decode step.
+/// Maximum tick of the stamp clock (ns) that still resolves the kernels of a decode step.
 const COARSE_NS: f64 = 2_100.0;
 
-/// Runs the instrumented pass; `None` where nothing records, and on other ranks than 0.
+/// Runs the instrumented pass. Returns `None` if the recorder is off, and on ranks other than 0.
 pub(in crate::cuda) fn run(context: &Context<'_>) -> Result<Option<Traced>> {
     if context.spec.recorder == Recorder::Off {
         return Ok(None);
@@ -71,14 +68,14 @@ pub(in crate::cuda) fn run(context: &Context<'_>) -> Result<Option<Traced>> {
     gather::gather(context, recorder, operations, (times, of_rank), &offsets)
 }
 
-/// Who times the operations, the same on all ranks: CUPTI in the place of kernels whose clock is too coarse on any rank,
-/// where it can be had on all; and on rank 0 what there is to say of that.
+/// Selects the same recorder on all ranks: CUPTI instead of stamps if the clock of any rank is too coarse and
+/// CUPTI works on all ranks. Also returns a warning on rank 0.
 fn recorder(context: &Context<'_>, tick: &Tick) -> Result<(Recorder, Option<String>)> {
     let asked = context.spec.recorder;
     if asked != Recorder::Stamps {
         return Ok((asked, None));
     }
-    // one recording a process
+    // CUPTI allows one recording per process
     let tries = context.peers.is_none_or(|peers| !peers.in_one_process() || peers.rank() == 0);
     let clock = context.clock;
     let lacks = || cupti::Session::start(move || clock.now()).err().map(|why| why.to_string());
@@ -91,8 +88,8 @@ fn recorder(context: &Context<'_>, tick: &Tick) -> Result<(Recorder, Option<Stri
     Ok((serde_json::from_slice(&of_first).map_err(unreadable)?, chosen.1))
 }
 
-/// From each rank's tick (ns) and why it has no CUPTI, if it was looked for: who times operations for which kernels were to
-/// say when they ran, and what there is to say of that.
+/// Selects the recorder from each rank's clock tick (ns) and, if CUPTI was tried, the reason why it failed.
+/// Also returns a warning.
 fn decided(ranks: &[(f64, Option<String>)]) -> (Recorder, Option<String>) {
     let tick = ranks.iter().map(|(tick, _)| *tick).fold(0.0, f64::max);
     if tick <= COARSE_NS {
@@ -109,12 +106,11 @@ fn decided(ranks: &[(f64, Option<String>)]) -> (Recorder, Option<String>) {
 }
 
 impl Context<'_> {
-    /// All ranks meet, if there are several.
     pub(super) fn barrier(&self) -> Result<()> {
         self.peers.map_or(Ok(()), |peers| peers.barrier())
     }
 
-    /// The prompt is there, the caches are empty, and all ranks are ready.
+    /// Uploads the prompt, resets the state and waits for all ranks.
     pub(super) fn prepare(&self) -> Result<()> {
         self.engine.reset()?;
         self.engine.set_prompt(self.spec.batch, self.prompts)?;
@@ -122,12 +118,11 @@ impl Context<'_> {
         self.barrier()
     }
 
-    /// Decode steps of the generation.
     pub(super) fn steps(&self) -> usize {
         self.spec.output_tokens.saturating_sub(1) as usize
     }
 
-    /// This process's or thread's rank among all.
+    /// Global index of this rank.
     pub(super) fn rank(&self) -> u32 {
         self.engine.ranks().first().copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What one rank has seen, on its own host's clock. Travels to rank 0 as JSON.
+//! Timings of one rank on its host's clock, sent to rank 0 as JSON.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,46 +7,42 @@ use crate::cuda::cupti::{OperationSpan, Report, settle};
 use crate::cuda::timing::{OperationTime, Skeleton};
 use plan::Phase;
 
-/// One step of one rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct StepTimes {
     pub rank: u32,
     pub phase: Phase,
-    /// The decode step; 0 of a prefill.
+    /// Decode step index; 0 for prefill.
     pub step: u32,
-    /// What the times below count from (ns, host).
+    /// Origin of the times below (ns, host clock).
     pub start_ns: i64,
-    /// From its start to its end (ns).
+    /// Duration (ns).
     pub length_ns: i64,
-    /// By operation, or part, of the trace's table: ready, started, ended (ns); `None` without a record of it.
+    /// Ready, start and end (ns) by operation or part of the trace's table; `None` without a record.
     pub operations: Vec<Option<[i64; 3]>>,
 }
 
-/// All steps of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct RankTimes {
     pub rank: u32,
     pub steps: Vec<StepTimes>,
-    /// Events or records that timed a whole step.
+    /// Events or records per step.
     pub events_per_step: f64,
-    /// How far times may be off on the host's clock, to either side (ns).
+    /// Maximum error on the host's clock, in both directions (ns).
     pub uncertainty_ns: i64,
-    /// By how much the host's clock ran ahead of the GPU's (ns), over `duration_ns`.
+    /// Drift of the host's clock ahead of the GPU's over `duration_ns` (ns).
     pub drift_ns: i64,
     pub duration_ns: i64,
-    /// How complete CUPTI's records are.
     pub report: Option<Report>,
-    /// How the GPU's clock ticks (ns), and what a stamp takes of a stream's time (us), where kernels stamped.
+    /// Tick of the GPU's clock (ns) and stream time per stamp (us), for stamps only.
     pub tick_ns: f64,
     pub stamp_us: f64,
-    /// The collectives of the last decode step by the events around them, where there are any beside the recorder.
+    /// Event timings of the last decode step's collectives, if there were events in addition to the recorder.
     pub by_events: Vec<Took>,
-    /// What the user should know of these times.
     pub warnings: Vec<String>,
 }
 
-/// A step's length from its start (ns), and its operations' times (ready, start, end), from when they ran on the host's
-/// clock: every lane does one thing at a time.
+/// Duration of a step (ns) and its operations' ready, start and end times, computed from spans on the host's
+/// clock. A lane runs one operation at a time.
 pub(super) fn settled(
     skeleton: &Skeleton,
     found: &[Option<OperationSpan>],

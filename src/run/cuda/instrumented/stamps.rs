@@ -1,4 +1,4 @@
-//! Operations timed by what kernels say themselves: every step is one replay, all of it timed, by one clock.
+//! Operation times from stamps written by the kernels: one replay times a whole step on one clock.
 
 use super::Context;
 use super::events::wait_for;
@@ -16,13 +16,13 @@ use base::error::{Error, Result};
 use machine::driver::Event;
 use plan::Phase;
 
-/// Looks at the clock of which the quickest ties it to the host's.
+/// Clock readings; the fastest ties the GPU's clock to the host's.
 const LOOKS: usize = 32;
 
-/// Decode steps that are enqueued before their ends are looked at.
+/// Decode steps enqueued ahead of the one being waited for.
 const AHEAD: usize = 64;
 
-/// Times one generation of this rank, whose GPU's clock ticks so.
+/// Times one generation of this rank; `tick` is the resolution of its GPU's clock.
 pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes)> {
     let (engine, spec) = (context.engine, context.spec);
     let (programs, steps) = (engine.programs(), context.steps());
@@ -92,7 +92,7 @@ pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes
             Phase::Decode => (&skeletons[1], decode.as_ref()),
         };
         silent(launched, &times)?;
-        // within a step by the GPU's clock alone, and its start on the host's
+        // GPU clock within a step, host clock for its start
         let Some(start) = times.iter().flatten().map(|times| times[0]).min() else { continue };
         let since = |at: u64| at.saturating_sub(start) as i64;
         let span =
@@ -105,7 +105,7 @@ pub(super) fn run(context: &Context<'_>, tick: Tick) -> Result<(Times, RankTimes
     Ok((step_ends(&started, &ends)?, of_rank))
 }
 
-/// An error where an operation was launched and none of its kernels has said when it ran.
+/// Returns an error if a launched operation wrote no stamp.
 fn silent(step: Option<&Step>, times: &[Option<[u64; 2]>]) -> Result<()> {
     let launched = step.map(|step| step.launches(0)).unwrap_or_default();
     let silent = launched.iter().filter(|at| times.get(**at as usize).is_none_or(Option::is_none));
@@ -118,7 +118,7 @@ fn silent(step: Option<&Step>, times: &[Option<[u64; 2]>]) -> Result<()> {
     }
 }
 
-/// The GPU's clock at a moment, and when that was on the host's: the quickest of several looks.
+/// GPU clock with the host clock at the same moment, from the fastest of several readings.
 fn tie(context: &Context<'_>, stamps: &Stamps) -> Result<(u64, Tie)> {
     let engine = context.engine;
     let mut looks = Vec::with_capacity(LOOKS);

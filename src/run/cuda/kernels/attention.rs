@@ -1,16 +1,16 @@
-//! How attention's kernels (`kernels/attend_decode.cu`, `kernels/attend_prefill.cu`) are launched. Pure.
+//! Launch geometry of the attention kernels (`kernels/attend_decode.cu`, `kernels/attend_prefill.cu`). Pure.
 
 use machine::driver::Launch;
 use plan::DType;
 
-/// Keys that a block of decode attention takes in a round: fewer are not worth a split.
+/// Keys per round of a decode attention block; the minimum worth a split.
 const ROUND: u32 = 64;
-/// Blocks of decode attention that a multiprocessor holds at a time (160 registers, heads of 128).
+/// Resident decode attention blocks per SM (160 registers, heads of 128).
 const BLOCKS: u32 = 3;
 
-/// Into how many parts decode attention splits the context of each sequence, for caches of `capacity` tokens: so
-/// that all blocks fit on the GPU at once and nearly fill it, or, where there are too many of them for
-/// that, that they make nearly whole waves. A split is at least 64 keys of a full cache.
+/// Number of context splits per sequence in decode attention, for caches of `capacity` tokens. All blocks fit
+/// on the GPU at once and nearly fill it; if there are too many, they form nearly whole waves. A split has at
+/// least 64 keys of a full cache.
 pub fn splits(sequences: u32, kv_heads: u32, capacity: u32, multiprocessors: u32) -> u32 {
     let slots = u64::from(multiprocessors.max(1) * BLOCKS);
     let pairs = u64::from(sequences.max(1)) * u64::from(kv_heads.max(1));
@@ -20,28 +20,27 @@ pub fn splits(sequences: u32, kv_heads: u32, capacity: u32, multiprocessors: u32
         blocks as f64 / (blocks.div_ceil(slots) * slots) as f64
     };
     let good = (1..=most).find(|splits| filled(splits) >= 0.95);
-    // of equals the first: fewer partial results to combine
+    // of equal choices the smallest: fewer partial results to combine
     let best = (1..=most).rev().max_by(|a, b| filled(a).total_cmp(&filled(b)));
     good.or(best).unwrap_or(1) as u32
 }
 
-/// The launch of `attend_decode`: a block for each split of the context, KV head and sequence.
+/// Launch of `attend_decode`: one block per split, KV head and sequence.
 pub fn attend_decode(splits: u32, kv_heads: u32, sequences: u32) -> Launch {
     Launch::grid([splits, kv_heads, sequences], 128)
 }
 
-/// The launch of `attend_combine`, which adds the splits up: a block for each query head and sequence.
+/// Launch of `attend_combine`, which combines the splits: one block per query head and sequence.
 pub fn attend_combine(heads: u32, sequences: u32) -> Launch {
     Launch::grid([heads, sequences, 1], 256)
 }
 
-/// `attend_prefill` for so many new tokens of each sequence. The function must be allowed its shared memory
-/// (`Function::set_shared`): more than 48 KB for most heads.
+/// Launch of `attend_prefill` for `tokens` new tokens per sequence. Needs `Function::set_shared`: most head
+/// sizes use more than 48 KB of shared memory.
 pub fn attend_prefill(dtype: DType, head_dim: u32, tokens: u32, heads: u32, sequences: u32) -> Launch {
     let (block_q, packs) = match dtype {
         DType::F32 => {
             let row = head_dim / 4;
-            // queries, keys (padded by a pack) and values
             (32, 32 * row + 32 * (row + 1) + 32 * row)
         }
         DType::Bf16 | DType::F16 | DType::Fp8 => {

@@ -1,11 +1,12 @@
-//! Under which key a compiled unit lies on disk (`$XDG_CACHE_HOME/ladderscope/kernels/KEY.cubin`).
+//! Cache keys of compiled units (`$XDG_CACHE_HOME/ladderscope/kernels/KEY.cubin`).
 
 use sha2::{Digest, Sha256};
 
 use super::sources::{HEADERS, Unit};
 use base::hash::hex;
 
-/// What identifies machine code: source, headers, options (the architecture is one) and compiler.
+/// Hash of everything that determines the machine code: source, headers, options (including the architecture)
+/// and compiler version.
 pub(super) fn key(unit: &Unit, options: &[String], (major, minor): (u32, u32)) -> String {
     let mut hash = Sha256::new();
     let mut add = |text: &str| {

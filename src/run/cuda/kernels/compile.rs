@@ -1,4 +1,4 @@
-//! From a unit to machine code: the options it is compiled with, and errors that name file, line and column.
+//! Compilation of a unit to a cubin: compiler options, and errors with file, line and column.
 
 use super::KernelOptions;
 use super::nvrtc::{Nvrtc, Output, Refusal};
@@ -6,10 +6,10 @@ use super::sources::{Constant, HEADERS, Unit};
 use base::error::{Error, Result};
 use plan::DType;
 
-/// Constants: name and value (empty for a flag), sorted.
+/// Sorted name and value pairs; the value of a flag is empty.
 pub(super) type Defines = Vec<(String, String)>;
 
-/// What a unit is told: the format of numbers, those of the options that it reads, and `constants`.
+/// Defines of a unit: number format, the options it reads, and `constants`.
 pub(super) fn defines(
     unit: &Unit,
     options: &KernelOptions,
@@ -18,7 +18,7 @@ pub(super) fn defines(
 ) -> Defines {
     let number = match options.dtype {
         DType::F32 => "NUMBER_F32",
-        // beside fp8 weights all other numbers are bf16
+        // all other numbers of an fp8 model are bf16
         DType::Bf16 | DType::Fp8 => "NUMBER_BF16",
         DType::F16 => "NUMBER_F16",
     };
@@ -44,7 +44,6 @@ pub(super) fn defines(
     defines
 }
 
-/// The compiler's options for these constants and this architecture.
 pub(super) fn options_for(defines: &Defines, (major, minor): (u32, u32)) -> Vec<String> {
     let mut options = vec!["-std=c++17".to_owned(), format!("--gpu-architecture=sm_{major}{minor}")];
     options.extend(defines.iter().map(|(name, value)| match value.as_str() {
@@ -54,7 +53,6 @@ pub(super) fn options_for(defines: &Defines, (major, minor): (u32, u32)) -> Vec<
     options
 }
 
-/// Compiles a unit to a cubin.
 pub(super) fn cubin(nvrtc: &Nvrtc, unit: &Unit, options: &[String]) -> Result<Output> {
     let file = format!("kernels/{}", unit.name);
     nvrtc.compile(&file, unit.source, HEADERS, options).map_err(|refusal| {
@@ -78,8 +76,8 @@ fn version(nvrtc: &Nvrtc) -> String {
     format!("{major}.{minor}")
 }
 
-/// The first error as `file:line:column: what`. NVRTC writes `file(line): error: what`, then the line two
-/// columns to the right, then a `^` below the place.
+/// First error as `file:line:column: message`. NVRTC prints `file(line): error: message`, the source line
+/// indented by two columns, and a `^` below the column.
 fn first_error(log: &str) -> Option<String> {
     let mut lines = log.lines();
     while let Some(line) = lines.next() {

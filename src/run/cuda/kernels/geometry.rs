@@ -1,106 +1,104 @@
-//! How many blocks and threads kernels are launched with. Pure: the checks use the same functions as the
-//! backend does.
+//! Launch geometry of the kernels, shared by the backend and its tests. Pure.
 
 use machine::driver::Launch;
 
-/// Numbers of 16 bits that a thread takes at a time; of 32-bit ones it takes half as many, in twice the turns.
+/// Elements of 16 bits per thread and turn (one 16-byte load); 32-bit types take two turns of half as many.
 const PACK: u32 = 8;
 const WARP: u32 = 32;
-/// Threads of a block that goes through numbers one after the other.
+/// Threads per block of element-wise kernels.
 const FLAT: u32 = 256;
-/// Threads of a block of [`silu_mul`] and [`rope_append`].
+/// Threads per block of [`silu_mul`] and [`rope_append`].
 const PART: u32 = 128;
-/// Logits of a part, for [`sample_parts`].
+/// Logits per part in [`sample_parts`].
 const LOGITS: u32 = 2048;
-/// Candidates that [`sample_random`] sorts in shared memory.
+/// Maximum number of candidates that [`sample_random`] sorts in shared memory.
 pub const FEW_CANDIDATES: u32 = 1024;
 
-/// `embed`, `select_last`, `rms_norm`, `add_norm`: a block a row, if possible a thread for 16 bytes of it.
-/// Smaller blocks wait less at their barriers, and one that begins early finds room beside what still runs; two packs a
-/// thread still fit into a norm's registers.
+/// Launch of `embed`, `select_last`, `rms_norm` and `add_norm`: one block per row, one thread per 16 bytes if
+/// possible. Smaller blocks wait less at barriers, and early starters fit next to running blocks; two packs
+/// per thread still fit into a norm's registers.
 pub fn rows(rows: u32, columns: u32) -> Launch {
     let most = if columns > 2 * 512 * PACK { 1024 } else { 512 };
     let threads = columns.div_ceil(PACK).next_multiple_of(WARP).clamp(WARP, most);
     Launch::flat(rows, threads)
 }
 
-/// `add`, `add_mean`, `random_fill`, sums of messages and what ranks on one device do: 16 bytes a thread, up to what fills the GPU eight times.
+/// Launch of `add`, `add_mean`, `random_fill`, message sums and loopback collectives: 16 bytes per thread, up
+/// to eight times what fills the GPU.
 pub fn elements(n: u64, multiprocessors: u32) -> Launch {
     let blocks = n.div_ceil(u64::from(FLAT * PACK)).clamp(1, u64::from(multiprocessors.max(1)) * 8 * 8);
     Launch::flat(blocks as u32, FLAT)
 }
 
-/// `random_fp8`: a warp a row, up to what fills the GPU eight times.
+/// Launch of `random_fp8`: one warp per row, up to eight times what fills the GPU.
 pub fn warps(rows: u64, multiprocessors: u32) -> Launch {
     let blocks =
         rows.div_ceil(u64::from(FLAT / WARP)).clamp(1, u64::from(multiprocessors.max(1)) * 8 * 8);
     Launch::flat(blocks as u32, FLAT)
 }
 
-/// Most blocks of [`one_shot`] and [`one_shot_rows`]: as many as have flags.
+/// Maximum number of blocks of [`one_shot`] and [`one_shot_rows`], limited by their flags.
 pub const ONE_SHOT_BLOCKS: u32 = 64;
-/// Threads of a block of `one_shot_sum`, and most of one of `one_shot_add_norm`.
+/// Threads per block of `one_shot_sum`; maximum for `one_shot_add_norm`.
 const ONE_SHOT: u32 = 512;
 
-/// `one_shot_sum` of `n` numbers: 16 bytes a thread, up to as many blocks as there are flags.
+/// Launch of `one_shot_sum` for `n` elements: 16 bytes per thread.
 pub fn one_shot(n: u64) -> Launch {
     let blocks = n.div_ceil(u64::from(ONE_SHOT * PACK)).clamp(1, ONE_SHOT_BLOCKS.into());
     Launch::flat(blocks as u32, ONE_SHOT)
 }
 
-/// `one_shot_add_norm`: a block a row, up to as many as there are flags.
+/// Launch of `one_shot_add_norm`: one block per row.
 pub fn one_shot_rows(rows: u32, columns: u32) -> Launch {
     let threads = columns.div_ceil(PACK).next_multiple_of(WARP).clamp(WARP, ONE_SHOT);
     Launch::flat(rows.clamp(1, ONE_SHOT_BLOCKS), threads)
 }
 
-/// The launch of `silu_mul` over `rows` rows of `width` columns.
 pub fn silu_mul(rows: u32, width: u32) -> Launch {
     parts(rows, width.div_ceil(PACK))
 }
 
-/// The launch of `rope_append` over `rows` rows of queries, keys and values.
 pub fn rope_append(rows: u32, heads: u32, kv_heads: u32, head_dim: u32) -> Launch {
     let rotations = (heads + kv_heads) * (head_dim / 2).div_ceil(PACK);
     parts(rows, rotations + kv_heads * head_dim.div_ceil(PACK))
 }
 
-/// The launch of `bias_heads` over `rows` rows that begin with `columns` numbers of q, k and v.
+/// Launch of `bias_heads` over `rows` rows that begin with `columns` elements of q, k and v.
 pub fn bias_heads(rows: u32, columns: u32) -> Launch {
     parts(rows, columns)
 }
 
-/// The launch of `norm_heads` over `rows` rows that begin with so many heads of queries and keys, a warp a head.
+/// Launch of `norm_heads` over `rows` rows that begin with `heads` query and key heads: one warp per head.
 pub fn norm_heads(rows: u32, heads: u32) -> Launch {
     parts(rows, heads * WARP)
 }
 
-/// Pieces of work of each row, a thread each.
+/// One thread per piece of each row.
 fn parts(rows: u32, pieces: u32) -> Launch {
     Launch::grid([rows, pieces.div_ceil(PART).max(1), 1], PART)
 }
 
-/// In how many parts [`sample_part`] should look at a vocabulary.
+/// Number of vocabulary parts for [`sample_part`].
 pub fn sample_parts(vocab: u32) -> u32 {
     vocab.div_ceil(LOGITS).max(1)
 }
 
-/// The launch of `sample_part`: a block for each part of the vocabulary and sequence.
+/// Launch of `sample_part`: one block per vocabulary part and sequence.
 pub fn sample_part(parts: u32, sequences: u32) -> Launch {
     Launch::grid([parts, sequences, 1], FLAT)
 }
 
-/// The launch of `sample_greedy`, which takes the best of the parts: a block a sequence.
+/// Launch of `sample_greedy`, which reduces the parts: one block per sequence.
 pub fn sample_greedy(sequences: u32) -> Launch {
     Launch::flat(sequences, PART)
 }
 
-/// The launch of `sample_random`, which draws among the best: a block a sequence.
+/// Launch of `sample_random`, which draws a candidate: one block per sequence.
 pub fn sample_random(sequences: u32) -> Launch {
     Launch::flat(sequences, 1024)
 }
 
-/// Bytes of scratch that `sample_random` needs for so many sequences; 0: it is not touched.
+/// Scratch of `sample_random` (bytes); 0 if it sorts in shared memory.
 pub fn sample_scratch(vocab: u32, top_k: u32, sequences: u32) -> u64 {
     let candidates = top_k.clamp(1, vocab.max(1));
     if candidates <= FEW_CANDIDATES {
@@ -109,7 +107,7 @@ pub fn sample_scratch(vocab: u32, top_k: u32, sequences: u32) -> u64 {
     u64::from(candidates.next_power_of_two()) * u64::from(sequences) * 8
 }
 
-/// `emulated_collective` with so many blocks (what NCCL would take: its CTAs).
+/// Launch of `emulated_collective`; `blocks` is the number of CTAs NCCL would use.
 pub fn emulated_collective(blocks: u32) -> Launch {
     Launch::flat(blocks.max(1), 512)
 }

@@ -1,43 +1,41 @@
-//! How the matrix-vector product of `kernels/matvec.cu` is compiled and launched for a shape. Pure.
+//! Compile-time constants and launch geometry of the matrix-vector product in `kernels/matvec.cu`. Pure.
 //!
-//! A block of about 512 threads a multiprocessor takes the same number of outputs as every other, to within
-//! one; its warps share each row of weights. What is chosen here: how many threads a row divides into, how
-//! many packs of 16 bytes each thread has under way, and whether tensor cores do the arithmetic.
+//! Each SM runs about 512 threads. Blocks have equal numbers of outputs to within one, and the warps of a
+//! block share each row of weights. The choices here are the number of threads per row, the number of 16-byte
+//! packs in flight per thread, and FMA or tensor cores.
 
 use machine::driver::{Arguments, DevicePtr, Launch};
 use plan::DType;
 
-/// Rows of x that any product can have; see [`most_rows`].
+/// Maximum rows of x with FMA; see [`most_rows`].
 pub const MOST_ROWS: u32 = 8;
 
-/// From so many rows on, 16-bit products go through tensor cores: 8 rows cost them what one does, where FMA
-/// needs an instruction more a weight for each.
+/// Minimum rows for tensor cores with 16-bit weights: 8 rows cost the same as one, whereas FMA needs one more
+/// instruction per weight and row.
 const TENSOR_ROWS: u32 = 2;
-/// Threads on a multiprocessor, in one block or several.
+/// Threads per SM, in one or several blocks.
 const THREADS: u32 = 512;
 const WARP: u32 = 32;
-/// Packs of a row that a thread may hold at a time; longer rows are read in parts.
+/// Maximum packs of a row per thread; longer rows are read in parts.
 const MOST_PACKS: u32 = 4;
-/// Bytes of a pack: what one thread reads in one 16-byte load.
+/// Bytes of a pack: one 16-byte load of a thread.
 const PACK: u32 = 16;
-/// Bytes of a line of the second-level cache.
+/// L2 cache line (bytes).
 const LINE: u32 = 128;
-/// Bytes of shared memory that FMA's packs under way may take, beside which the sums of warps fit where a block has no
-/// more than 99 KB (sm_86 and sm_89).
+/// Maximum shared memory for FMA packs in flight (bytes). Leaves room for the warp sums within the 99 KB per
+/// block of sm_86 and sm_89.
 const MOST_RING: u32 = 88 << 10;
-/// Steps that a warp takes beside one another, up to two tiles.
+/// Steps a warp processes together, up to two tiles.
 const RUN: u32 = 2;
-/// A product's kernel: `Kernels::get_with("matvec" or "matvec_logits", &defines)`, and its launch.
+/// Kernel of a product, `Kernels::get_with("matvec" or "matvec_logits", &defines)`, with its launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Matvec {
-    /// Constants that the unit is compiled with.
     pub defines: Vec<(&'static str, u32)>,
-    /// How many blocks and threads it is launched with.
     pub geometry: Launch,
 }
 
-/// Rows of x that a product with weights of this format can have: twice as many where tensor cores do it. None of fp8
-/// where rows of weights do not begin on 16 bytes.
+/// Maximum rows of x for this weight format: 16 with tensor cores, 8 with FMA. 0 for fp8 weights whose rows
+/// are not 16-byte aligned.
 pub fn most_rows(weights: DType, inputs: u32) -> u32 {
     match takes_tensor_cores(weights, inputs) {
         true => 2 * MOST_ROWS,
@@ -50,8 +48,8 @@ fn takes_tensor_cores(weights: DType, inputs: u32) -> bool {
     weights != DType::F32 && inputs.is_multiple_of(PACK / weights.bytes() as u32)
 }
 
-/// For `out[rows, outputs] = x[rows, inputs] W^T` with 1 to [`most_rows`] rows and weights of this format, on so many
-/// multiprocessors: all that the GPU has, or fewer where a collective beside it needs some for itself.
+/// Kernel for `out[rows, outputs] = x[rows, inputs] W^T` with 1 to [`most_rows`] rows. `multiprocessors` is
+/// the number of SMs to use, fewer than the GPU has if an overlapping collective needs some.
 pub fn matvec_geometry(
     weights: DType,
     rows: u32,
@@ -60,10 +58,10 @@ pub fn matvec_geometry(
     multiprocessors: u32,
 ) -> Matvec {
     let pack = PACK / weights.bytes() as u32;
-    // what converts fp8 feeds tensor cores at any number of rows
+    // fp8 conversion always feeds tensor cores
     let least = if weights == DType::Fp8 { 1 } else { TENSOR_ROWS };
     let choice = if !inputs.is_multiple_of(pack) {
-        // single numbers, and none under way
+        // element by element, none in flight
         Choice { threads: 256, blocks: 1, units: Units::Fma { rows: 2, packs: 2 }, slots: 2 }
     } else if rows >= least && takes_tensor_cores(weights, inputs) {
         tensor(weights, [rows, inputs, outputs], multiprocessors)
@@ -97,22 +95,21 @@ pub fn matvec_geometry(
     Matvec { defines, geometry }
 }
 
-/// The weights that each block of a product reads first.
+/// Weights that each block of a product reads first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Start {
-    /// Outputs of the product, which its blocks divide.
+    /// Outputs of the product, divided over its blocks.
     pub outputs: u32,
-    /// Blocks of the product.
     pub blocks: u32,
-    /// Numbers from an output's weights to those of the next output.
+    /// Elements between the weights of consecutive outputs.
     pub pitch: u32,
-    /// Outputs of each block.
+    /// Outputs per block to prefetch.
     pub rows: u32,
-    /// Bytes of each of them, from its first one.
+    /// Bytes per output to prefetch, from its first one.
     pub bytes: u32,
 }
 
-/// A product whose first weights the kernels before it bring into the second-level cache.
+/// Next product, whose first weights earlier kernels prefetch into the L2 cache.
 #[derive(Clone, Copy, Debug)]
 pub struct NextProduct {
     pub weight: DevicePtr,
@@ -120,7 +117,7 @@ pub struct NextProduct {
 }
 
 impl NextProduct {
-    /// Appends it to the arguments of a kernel compiled with AHEAD; `None` asks for nothing.
+    /// Appends the prefetch arguments of a kernel compiled with `AHEAD`; `None` prefetches nothing.
     pub fn append(next: Option<Self>, arguments: &mut Arguments) {
         let Self { weight, start } =
             next.unwrap_or(Self { weight: DevicePtr(0), start: Start::default() });
@@ -130,8 +127,8 @@ impl NextProduct {
 }
 
 impl Matvec {
-    /// What of `kb` KB a multiprocessor each block reads first. By FMA a block reads output after output, through tensor
-    /// cores some columns of all outputs of a round.
+    /// First weights per block within a budget of `kb` KB per SM. FMA blocks read output by output; tensor
+    /// core blocks read some columns of all outputs of a round.
     pub fn start(
         &self,
         dtype: DType,
@@ -156,69 +153,68 @@ impl Matvec {
         Start { outputs, blocks, pitch: inputs, rows, bytes }
     }
 
-    /// The part of each block in `kb` KB a multiprocessor, in whole packs.
+    /// Share of each block in `kb` KB per SM, in whole packs (bytes).
     pub fn bytes_a_block(&self, multiprocessors: u32, kb: u32) -> u32 {
         let bytes = u64::from(kb) * 1024 * u64::from(multiprocessors);
         (bytes / u64::from(self.geometry.grid[0].max(1))) as u32 / PACK * PACK
     }
 
-    /// The value of a constant; 0 where the unit is compiled without it.
+    /// Value of a constant; 0 if it is not defined.
     fn define(&self, name: &str) -> u32 {
         self.defines.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
     }
 }
 
-/// The number of blocks: as many as run at once.
+/// Number of blocks that run at once.
 fn grid(threads: u32, outputs: u32, multiprocessors: u32) -> u32 {
     (multiprocessors.max(1) * (THREADS / threads).max(1)).clamp(1, outputs.max(1))
 }
 
-/// What a unit is compiled for; the words are those of `matvec.cu`.
+/// Compile-time choices, named as in `matvec.cu`.
 struct Choice {
     threads: u32,
-    /// Blocks that must fit on a multiprocessor: bounds registers.
+    /// Minimum resident blocks per SM, which bounds registers.
     blocks: u32,
     units: Units,
-    /// Groups of packs under way in each thread.
+    /// Groups of packs in flight per thread.
     slots: u32,
 }
 
-/// Which units of a multiprocessor do the arithmetic.
 enum Units {
-    /// FMA, on so many packs of so many outputs at a time; a group is the packs of one output.
+    /// FMA on `packs` packs of `rows` outputs at a time; a group is the packs of one output.
     Fma { rows: u32, packs: u32 },
-    /// Tensor cores, on so many tiles of 16 outputs at a time; a group is two packs of one tile.
+    /// Tensor cores on `tiles` tiles of 16 outputs at a time; a group is two packs of one tile.
     Tensor { tiles: u32 },
 }
 
-/// Tensor cores: steps of the inputs in the packs of four lanes, divided among warps such that few steps are empty.
+/// Tensor core kernel: distributes steps of four lanes' packs over warps with few empty steps.
 fn tensor(weights: DType, [rows, inputs, outputs]: [u32; 3], multiprocessors: u32) -> Choice {
     let steps = inputs.div_ceil(4 * PACK / weights.bytes() as u32);
     let taken = |warps: u32| warps * steps.div_ceil(warps).next_multiple_of(RUN);
-    // of those that take fewest, the most
+    // of the warp counts with the fewest steps, the largest
     let warps = (4..=THREADS / WARP).rev().min_by_key(|&warps| taken(warps)).unwrap_or(4);
     let threads = warps * WARP;
-    // with more tiles x is read less often; empty ones leave a part of the ring empty
+    // more tiles read x less often; empty tiles waste ring space
     let tiles = match outputs.div_ceil(grid(threads, outputs, multiprocessors)) {
         0..=16 => 1,
         17..=32 => 2,
-        // beside two packs of x for each of weights, 64 registers hold no more
+        // each pack of weights needs two of x: no more fit into 64 registers
         _ if weights == DType::Fp8 && rows <= MOST_ROWS => 2,
         _ => 4,
     };
-    // about 64 registers hold it: a block of the next kernel, or of a collective, fits beside these; fp8 weights with
-    // twice the packs of x for more than 8 rows take about 110
+    // uses about 64 registers, which leaves room for a block of the next kernel or a collective; fp8 with
+    // more than 8 rows needs twice the packs of x and about 110 registers
     let beside = if weights == DType::Fp8 && rows > MOST_ROWS { 1 } else { 2 };
     Choice { threads, blocks: beside * THREADS / threads, units: Units::Tensor { tiles }, slots: 4 }
 }
 
-/// FMA: threads that a row's packs divide among with few idle, up to [`MOST_PACKS`] each.
+/// FMA kernel: picks the thread count with the fewest idle threads, up to [`MOST_PACKS`] packs each.
 fn vector(rows: u32, packs: u32) -> Choice {
     let taken = |threads: u32| (packs.div_ceil(threads) * threads, packs.div_ceil(threads));
     let candidates = (1..=THREADS / WARP).rev().map(|warps| warps * WARP);
     let found = candidates.filter(|&threads| taken(threads).1 <= MOST_PACKS).min_by_key(|&t| taken(t).0);
     let Some(threads) = found else {
-        // a row in parts; x comes from the first-level cache each time
+        // long rows in parts; x is read from the L1 cache every time
         return Choice {
             threads: THREADS,
             blocks: 1,
@@ -227,13 +223,13 @@ fn vector(rows: u32, packs: u32) -> Choice {
         };
     };
     let each = taken(threads).1;
-    // a unit of about 4 packs, and twice as many or more under way, as shared memory allows
+    // about 4 packs per unit and at least twice as many in flight, limited by shared memory
     let (unit, slots) = match each {
         1 => (4, 8),
         2 => (2, 4),
         _ => (1, (MOST_RING / (threads * each * PACK)).clamp(2, 3)),
     };
-    // for one row, 64 registers hold it: a block of the next kernel, or of a collective, fits beside these
+    // one row fits into 64 registers, which leaves room for a block of the next kernel or a collective
     let blocks = if rows == 1 { 2 * THREADS / threads } else { THREADS / threads };
     Choice { threads, blocks: blocks.max(1), units: Units::Fma { rows: unit, packs: each }, slots }
 }

@@ -1,13 +1,13 @@
-//! The kernels of `kernels/*.cu`: compiled for the GPU at hand when they are first asked for, kept on disk.
+//! Kernels of `kernels/*.cu`, compiled for the current GPU at first use and cached on disk.
 //!
-//! | file | what it is for |
+//! | file | contents |
 //! |---|---|
-//! | `sources` | the units and what each needs to be told |
-//! | `nvrtc` | NVIDIA's compiler, loaded at run time |
-//! | `compile` | from a unit to a cubin: options, errors |
-//! | `cache` | cubins on disk |
-//! | `geometry` | how many blocks and threads each kernel is launched with |
-//! | `attention`, `matvec` | the same for those where it decides their speed |
+//! | `sources` | units and the constants each needs |
+//! | `nvrtc` | NVIDIA's runtime compiler |
+//! | `compile` | unit to cubin: options, errors |
+//! | `cache` | cache keys of cubins |
+//! | `geometry` | launch geometry of most kernels |
+//! | `attention`, `matvec` | launch geometry of the kernels whose speed depends on it |
 
 pub mod attention;
 mod cache;

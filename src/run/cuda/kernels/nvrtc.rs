@@ -1,4 +1,4 @@
-//! NVRTC, NVIDIA's compiler of CUDA C++, loaded at run time.
+//! NVRTC, NVIDIA's CUDA C++ compiler, loaded at run time.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
@@ -29,41 +29,37 @@ functions! {
     fn nvrtcDestroyProgram(program: *mut Program) -> u32;
 }
 
-/// The source does not compile.
+/// `NVRTC_ERROR_COMPILATION`: the source does not compile.
 const COMPILATION: u32 = 6;
-/// An option that NVRTC does not know: an architecture that is newer than it.
+/// `NVRTC_ERROR_INVALID_OPTION`: an unknown option, e.g. an architecture newer than this NVRTC.
 const INVALID_OPTION: u32 = 5;
 
-/// NVRTC, loaded. It may be used from any thread.
+/// NVRTC function table; usable from any thread.
 pub struct Nvrtc {
     api: Api,
     version: (u32, u32),
 }
 
-/// Why there is no machine code.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// The source is wrong; the compiler's text.
+    /// Compiler log of a source error.
     Source(String),
-    /// NVRTC does not know an option; its text.
+    /// Compiler log of an unknown option.
     Option(String),
-    /// NVRTC itself failed, for the reason that it gives.
     Failed(String),
 }
 
-/// Machine code, and what the compiler said while it made it.
 #[derive(Debug)]
 pub(super) struct Output {
-    /// A cubin: machine code for one architecture.
     pub bytes: Vec<u8>,
-    /// Warnings, and what `--ptxas-options=-v` tells.
+    /// Warnings, and the output of `--ptxas-options=-v`.
     #[cfg_attr(not(test), expect(dead_code, reason = "checks read registers from it"))]
     pub log: String,
 }
 
 impl Nvrtc {
-    /// NVRTC, loaded at the first call, the same for the whole process. An input error where there is
-    /// none, with what was tried and what to install.
+    /// Loads NVRTC once per process. Returns an input error if it is missing, with the paths tried and how to
+    /// install it.
     pub fn get() -> Result<&'static Self> {
         static NVRTC: OnceLock<Result<Nvrtc, String>> = OnceLock::new();
         NVRTC.get_or_init(Self::load).as_ref().map_err(Error::input)
@@ -86,12 +82,12 @@ impl Nvrtc {
         Ok(Self { api, version })
     }
 
-    /// CUDA's version: (13, 0).
+    /// CUDA version, e.g. (13, 0).
     pub fn version(&self) -> (u32, u32) {
         self.version
     }
 
-    /// Compiles a program named `name` to machine code. `headers`: name and text of what it may include.
+    /// Compiles a program to machine code. `headers` are pairs of name and text that it may include.
     pub(super) fn compile(
         &self,
         name: &str,
@@ -113,7 +109,7 @@ impl Nvrtc {
             |texts: &[CString]| -> Vec<*const c_char> { texts.iter().map(|t| t.as_ptr()).collect() };
 
         let mut program = OwnProgram { api: &self.api, program: ptr::null_mut() };
-        // SAFETY: all texts end with a zero and outlive the call, which copies them; lengths are theirs.
+        // SAFETY: all texts are zero-terminated and outlive the call, which copies them; the lengths match.
         let code = unsafe {
             (self.api.nvrtcCreateProgram)(
                 &mut program.program,
@@ -127,7 +123,7 @@ impl Nvrtc {
         self.check(code, "creating a program")?;
         let option_pointers = pointers(&options);
         let count = c_int::try_from(options.len()).unwrap_or(c_int::MAX);
-        // SAFETY: the program was created; the options are so many texts that end with a zero.
+        // SAFETY: the program exists; `options` holds `count` zero-terminated texts.
         let code =
             unsafe { (self.api.nvrtcCompileProgram)(program.program, count, option_pointers.as_ptr()) };
         let log = program.text(self.api.nvrtcGetProgramLogSize, self.api.nvrtcGetProgramLog);
@@ -154,26 +150,26 @@ impl Nvrtc {
         if code == 0 {
             return Ok(());
         }
-        // SAFETY: takes any number and answers a constant text, or null.
+        // SAFETY: takes any number and returns a constant text, or null.
         let text = unsafe { (self.api.nvrtcGetErrorString)(code) };
         let text = if text.is_null() {
             format!("error {code}")
         } else {
-            // SAFETY: not null: a constant text that ends with a zero.
+            // SAFETY: not null, so a constant zero-terminated text.
             unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
         };
         Err(Refusal::Failed(format!("NVRTC, {what}: {text}")))
     }
 }
 
-/// NVRTC looks for its builtins by their name alone, and a Python package's folder is on no path: they are
-/// loaded here from beside it, so that the name is found. Where they are not there, NVRTC says so itself.
+/// Preloads NVRTC's builtins from its own directory. NVRTC opens them by file name only, and the directory of
+/// a Python package is not on the library path. If they are missing, NVRTC reports it.
 fn load_builtins(nvrtc: &Path, (major, minor): (u32, u32)) {
     let name = format!("libnvrtc-builtins.so.{major}.{minor}");
     let real = nvrtc.canonicalize().ok();
     let beside = [Some(nvrtc), real.as_deref()].into_iter().flatten().filter_map(Path::parent);
     for path in beside.map(|folder| folder.join(&name)).filter(|path| path.is_file()) {
-        // SAFETY: NVIDIA's library of constants; its initialisers have no preconditions.
+        // SAFETY: NVIDIA's library of constants; its initializers have no preconditions.
         if let Ok(library) = unsafe { UnixLibrary::open(Some(&path), RTLD_NOW | RTLD_GLOBAL) } {
             std::mem::forget(library); // stays loaded, as NVRTC does
             return;
@@ -181,26 +177,25 @@ fn load_builtins(nvrtc: &Path, (major, minor): (u32, u32)) {
     }
 }
 
-/// A program, destroyed when dropped.
 struct OwnProgram<'a> {
     api: &'a Api,
     program: Program,
 }
 
 impl OwnProgram<'_> {
-    /// One of the program's outputs; empty where it has none.
+    /// One of the program's outputs; empty if it has none.
     fn text(
         &self,
         size: unsafe extern "C" fn(Program, *mut usize) -> u32,
         get: unsafe extern "C" fn(Program, *mut c_char) -> u32,
     ) -> Vec<u8> {
         let mut bytes = 0;
-        // SAFETY: the program is held; writes one number.
+        // SAFETY: the program exists; writes one number.
         if unsafe { size(self.program, &mut bytes) } != 0 || bytes == 0 {
             return Vec::new();
         }
         let mut text = vec![0u8; bytes];
-        // SAFETY: the buffer has the size that was asked for.
+        // SAFETY: the buffer has the reported size.
         match unsafe { get(self.program, text.as_mut_ptr().cast()) } {
             0 => text,
             _ => Vec::new(),

@@ -1,4 +1,4 @@
-//! The kernels of one GPU: each unit compiled, or taken from disk, at its first use.
+//! Kernels of one GPU: each unit is compiled, or loaded from the disk cache, at first use.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,35 +12,34 @@ use base::error::{Error, Result};
 use machine::driver::{Function, Gpu, version_text};
 use plan::DType;
 
-/// What kernels are compiled for, besides the GPU.
+/// Compile options of the kernels, in addition to the GPU's architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelOptions {
-    /// How activations, weights and KV caches are stored.
+    /// Format of activations, weights and KV caches.
     pub dtype: DType,
-    /// Numbers of a head: a multiple of 8 up to 256.
+    /// Head size: a multiple of 8, up to 256.
     pub head_dim: u32,
-    /// Query heads that share a key and value head.
+    /// Query heads per KV head.
     pub group: u32,
-    /// Whether a kernel may begin while the one before it still runs (sm_90 and newer; no effect before).
-    /// Launches must say the same.
+    /// True if a kernel may start while its predecessor still runs (sm_90 and later; ignored on older GPUs).
+    /// Launches must use the same setting.
     pub programmatic: bool,
-    /// Whether a product that begins early asks for what it will read next.
+    /// True if a product that starts early prefetches what it will read next.
     pub prefetch: bool,
-    /// Prefetch of the next product's weights.
     pub ahead: Ahead,
 }
 
-/// KB a multiprocessor of the next product's weights that kernels prefetch into the second-level cache; 0: none.
+/// L2 prefetch of the next product's weights, in KB per SM; 0 disables it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Ahead {
-    /// By a product, once it has asked for all of its own weights.
+    /// Prefetch by a product, after it has requested all its own weights.
     pub product_kb: u32,
-    /// By decode attention, in place of the product before it.
+    /// Prefetch by decode attention, instead of by the product before it.
     pub attention_kb: u32,
 }
 
 impl Default for KernelOptions {
-    /// For kernels that have nothing to do with a model.
+    /// Options for kernels that do not depend on a model.
     fn default() -> Self {
         Self {
             dtype: DType::Bf16,
@@ -53,7 +52,7 @@ impl Default for KernelOptions {
     }
 }
 
-/// The kernels of one GPU, all of them compiled to say when they ran, or none.
+/// Kernels of one GPU, either all with stamps or all without.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
     kernels: &'a Kernels,
@@ -61,36 +60,31 @@ pub struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// The kernel of this name, as [`Kernels::get`] gives it.
     pub fn get(&self, name: &str) -> Result<Function> {
         self.get_with(name, &[])
     }
 
-    /// The kernel of this name with these constants, as [`Kernels::get_with`] gives it.
+    /// Same as [`Kernels::get_with`], plus the `STAMPED` constant if needed.
     pub fn get_with(&self, name: &str, constants: &[(&str, u32)]) -> Result<Function> {
         let stamped = self.stamped.then_some(("STAMPED", 1));
         let constants: Vec<_> = constants.iter().copied().chain(stamped).collect();
         self.kernels.get_with(name, &constants)
     }
 
-    /// The options that the kernels are compiled with.
     pub fn options(&self) -> &KernelOptions {
         &self.kernels.options
     }
 }
 
-/// What getting kernels ready took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compiled {
-    /// How many units were compiled now.
     pub compiled: u32,
-    /// How many units lay on disk already.
     pub cached: u32,
-    /// Time for both, loading onto the GPU included.
+    /// Total time, including loading onto the GPU.
     pub time: Duration,
 }
 
-/// The kernels of one GPU. Each unit is compiled and loaded at its first use.
+/// Kernels of one GPU. Each unit is compiled and loaded at first use.
 pub struct Kernels {
     gpu: Gpu,
     options: KernelOptions,
@@ -101,17 +95,18 @@ pub struct Kernels {
 
 #[derive(Default)]
 struct Ready {
-    /// All kernels of each unit that was compiled, by its name and constants.
+    /// All kernels of each compiled unit, by unit name and constants.
     units: HashMap<(&'static str, Defines), Vec<Function>>,
     compiled: Compiled,
 }
 
 impl Kernels {
-    /// Kernels for this GPU; loads NVRTC, compiles nothing yet.
+    /// Loads NVRTC; compiles nothing yet.
     ///
     /// # Errors
-    /// Input errors: no NVRTC (with what was tried and what to install), or a head size that
-    /// no kernel is for.
+    ///
+    /// Returns an input error if NVRTC is missing (with the paths tried and how to install it) or no kernel
+    /// supports the head size.
     pub fn new(gpu: &Gpu, options: &KernelOptions) -> Result<Self> {
         let &KernelOptions { head_dim, group, .. } = options;
         if head_dim == 0 || head_dim % 8 != 0 || head_dim > 256 || group == 0 {
@@ -131,15 +126,15 @@ impl Kernels {
         })
     }
 
-    /// The kernel of this name, compiled or taken from disk at its first use. Fails for a name that no
-    /// unit has; where the source does not compile, with NVRTC's text, which has file, line and column;
-    /// and where the driver refuses the cubin.
+    /// Returns a kernel by name, compiling or loading its unit at first use. Returns an error if no unit has
+    /// the kernel, the source does not compile (with NVRTC's log: file, line and column), or the driver
+    /// rejects the cubin.
     pub fn get(&self, name: &str) -> Result<Function> {
         self.get_with(name, &[])
     }
 
-    /// The kernel of this name, compiled with these constants besides the options'. Each set of
-    /// constants is a unit of its own. Fails where [`Self::get`] does.
+    /// Returns a kernel compiled with additional constants. Each set of constants is a separate unit. Fails
+    /// like [`Self::get`].
     pub fn get_with(&self, name: &str, constants: &[(&str, u32)]) -> Result<Function> {
         let unit = sources::unit_of(name)?;
         let sm = self.gpu.info().sm;
@@ -153,7 +148,7 @@ impl Kernels {
                 let options = options_for(&place.key().1, sm);
                 let key = cache::key(unit, &options, self.nvrtc.version());
                 let found = self.cache.as_ref().and_then(|cache| cache.load(&key));
-                // a file that is whole but that the driver does not take is made anew
+                // recompile an intact file that the driver rejects
                 let loaded = found.and_then(|bytes| self.gpu.load(&bytes).ok());
                 let module = match loaded {
                     Some(module) => {
@@ -179,7 +174,7 @@ impl Kernels {
         found.ok_or_else(|| Error::failed(format!("{} has no kernel '{name}'", unit.name)))
     }
 
-    /// Why the driver takes no machine code of this compiler, where that is likely to be it: one of a later major version.
+    /// Explains a rejected cubin: the likely cause is a compiler with a newer major version than the driver.
     fn refused(&self, error: &Error) -> Error {
         let driver = self.gpu.info().driver_api;
         let (major, _) = self.nvrtc.version();
@@ -200,23 +195,21 @@ impl Kernels {
         )
     }
 
-    /// Kernels that compute and no more, or that say when they ran too: those take the address of their
-    /// two times as one argument more.
+    /// Selects kernels with or without stamps. Stamped kernels take the address of their two times as an
+    /// additional last argument.
     pub fn of(&self, stamped: bool) -> Source<'_> {
         Source { kernels: self, stamped }
     }
 
-    /// What getting the kernels ready took so far.
     pub fn compiled(&self) -> Compiled {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner).compiled
     }
 
-    /// The options that the kernels are compiled with.
     pub fn options(&self) -> &KernelOptions {
         &self.options
     }
 
-    /// The version of the compiler, major and minor: `13.0`.
+    /// Compiler version, e.g. `13.0`.
     pub fn compiler(&self) -> String {
         let (major, minor) = self.nvrtc.version();
         format!("{major}.{minor}")

@@ -1,27 +1,23 @@
-//! The sources of kernels, as they are in this binary: units, which are compiled one by one, and the headers that
-//! any of them may include.
+//! Kernel sources embedded in the binary: units, compiled one by one, and headers that units include.
 
 use base::error::{Error, Result};
 
-/// A `.cu` file, which is compiled by itself.
+/// A `.cu` file, compiled on its own.
 #[derive(Debug)]
 pub(super) struct Unit {
-    /// The name of the file in `kernels/`.
     pub name: &'static str,
-    /// The text of the file, as it was when this program was built.
     pub source: &'static str,
-    /// What it defines with KERNEL or BOUNDED_KERNEL.
+    /// Kernels defined with `KERNEL` or `BOUNDED_KERNEL`.
     pub kernels: &'static [&'static str],
-    /// The options that it reads, besides the format of numbers.
+    /// Model options the unit reads, in addition to the number format.
     pub constants: &'static [Constant],
 }
 
-/// An option of a model that a unit is compiled for.
+/// Model option that a unit is compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Constant {
-    /// Numbers of a head.
     HeadDim,
-    /// Query heads that share a key and value head.
+    /// Query heads per KV head.
     Group,
 }
 
@@ -36,7 +32,6 @@ macro_rules! unit {
     };
 }
 
-/// All units whose kernels the backend launches.
 pub(super) const UNITS: &[Unit] = &[
     unit!("embed.cu", ["embed", "select_last"], []),
     unit!("norm.cu", ["rms_norm", "add_norm", "join_norm"], []),
@@ -66,7 +61,6 @@ pub(super) const UNITS: &[Unit] = &[
     unit!("stamp.cu", ["stamp", "keep_stamps"], []),
 ];
 
-/// All headers: name and text.
 pub(super) const HEADERS: &[(&str, &str)] = &[
     ("number.cuh", include_str!("../../../../kernels/number.cuh")),
     ("block.cuh", include_str!("../../../../kernels/block.cuh")),
@@ -80,7 +74,6 @@ pub(super) const HEADERS: &[(&str, &str)] = &[
     ("weight.cuh", include_str!("../../../../kernels/weight.cuh")),
 ];
 
-/// The unit that defines a kernel.
 pub(super) fn unit_of(kernel: &str) -> Result<&'static Unit> {
     UNITS
         .iter()

@@ -1,28 +1,26 @@
-//! Which parts of a step events stand around, as few as give each a start and an end.
+//! Placement of timing events: as few as give each timed part a start and an end.
 
 use super::{Part, Parts};
 use crate::cuda::schedule::Place;
 
-/// A timing event of one rank: an index into the events that the engine made for its step.
+/// Timing event of one rank: index into the step's events.
 pub type Mark = u32;
 
-/// The events of a step. Where a part follows another of its stream without waiting for anything in between, the end of
-/// the one is the start of the other.
+/// Timing events of a step. If a part directly follows another on its stream without a wait, they share the
+/// event in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marks {
-    /// The event at the step's start, if there is one.
     start: Option<Mark>,
-    /// By operation of the plan: the event before it.
+    /// Event before each operation of the plan.
     before: Vec<Option<Mark>>,
-    /// By operation of the plan: the event after it.
     after: Vec<Option<Mark>>,
-    /// By part: the events at which it started and ended.
+    /// Start and end event of each part.
     of: Vec<Option<(Mark, Mark)>>,
     count: Mark,
 }
 
 impl Marks {
-    /// Events around those of `parts` that `is_timed` holds of, and at the step's start where `starts`.
+    /// Places events around the parts selected by `is_timed`, and at the start of the step if `starts`.
     pub fn around(parts: &Parts, starts: bool, is_timed: impl Fn(&Part) -> bool) -> Self {
         let operations = parts.parts.iter().map(|part| part.operations.len()).sum();
         let mut marks = Self {
@@ -57,12 +55,10 @@ impl Marks {
         self.count - 1
     }
 
-    /// How many events a rank needs.
     pub fn count(&self) -> usize {
         self.count as usize
     }
 
-    /// The event to record at a place of the step.
     pub fn at(&self, place: Place) -> Option<Mark> {
         let of = |all: &[Option<Mark>], operation: usize| all.get(operation).copied().flatten();
         match place {
@@ -72,12 +68,10 @@ impl Marks {
         }
     }
 
-    /// The event at the step's start.
     pub fn start(&self) -> Option<Mark> {
         self.start
     }
 
-    /// The events at which a part started and ended, where it is timed.
     pub fn of(&self, part: usize) -> Option<(Mark, Mark)> {
         self.of.get(part).copied().flatten()
     }

@@ -1,8 +1,9 @@
-//! What times of operations are made of: parts of a step that events stand around, clocks that are tied to one another.
+//! Building blocks of operation times: segments of a step bracketed by events, and synchronized clocks.
 //!
-//! Kernels say themselves when they ran ([`crate::cuda::engine::Stamps`]). CUDA events stand where they take no
-//! kernel's early start: around collectives on a stream of their own. `--recorder events` also puts them around modules
-//! on the compute stream, between which kernels then lose theirs; what that costs is in the record.
+//! Kernels write their own time stamps ([`crate::cuda::engine::Stamps`]). CUDA events are used only where
+//! they prevent no early start: around collectives on their own stream. `--recorder events` also places them
+//! around modules on the compute stream, which prevents early starts between them; the record states the
+//! cost.
 
 mod clock;
 mod marks;

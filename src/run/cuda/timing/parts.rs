@@ -1,5 +1,5 @@
-//! A step in parts that events can stand around without parting what belongs together: collectives, each alone, and the
-//! operations of a module that follow one another on their stream.
+//! Segments of a step that events can bracket without splitting a unit: single collectives, and consecutive
+//! operations of a module on one stream.
 
 use std::collections::HashMap;
 
@@ -8,39 +8,38 @@ use crate::cuda::schedule::{Item, Schedule, StreamId};
 use plan::{Lane, Operation, Plan};
 use trace::OperationInfo;
 
-/// Operations of one stream that nothing stands between: no wait for another stream, and nobody who waits for less than
-/// all of them.
+/// Consecutive operations of one stream: the stream does not wait within them, and no other stream waits for
+/// only some of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The operations, in the order of the plan.
+    /// Operations in plan order.
     pub operations: Vec<u32>,
-    /// The lane of the stream that executes them.
     pub stream: Lane,
-    /// The part whose end is this one's start: the one before it on its stream, unless the stream waits in between.
+    /// Previous part on the stream, whose end is this part's start; `None` if the stream waits in between.
     pub follows: Option<usize>,
 }
 
-/// The parts of a step of one rank, in the order in which they are enqueued.
+/// Parts of a step on one rank, in enqueue order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// All parts; each operation of the plan is in one.
+    /// All parts; each operation of the plan is in exactly one.
     pub parts: Vec<Part>,
-    /// By operation: its part.
+    /// Part of each operation.
     of: Vec<u32>,
 }
 
-/// Whether two operations of one stream may be timed as one: neither is a collective, and they are of the same module.
+/// True if two operations of one stream may be timed as one: same module, and not a collective.
 fn belong_together(a: &Operation, b: &Operation) -> bool {
     let what = |o: &Operation| (o.module, o.layer, o.group, o.kind.is_collective());
     what(a) == what(b) && !a.kind.is_collective()
 }
 
 impl Parts {
-    /// The parts of `plan` as `schedule` executes it on its first rank.
+    /// Divides `plan` into parts, as `schedule` executes it on its first rank.
     pub fn of(plan: &Plan, schedule: &Schedule) -> Self {
         let mut parts: Vec<Part> = Vec::new();
         let mut of = vec![0; plan.operations.len()];
-        // of each stream the last part, until it waits; and whether operations may still join that
+        // last part of each stream since its last wait, and whether more operations may join it
         let mut last: HashMap<StreamId, (usize, bool)> = HashMap::new();
         for item in &schedule.items {
             match *item {
@@ -76,7 +75,7 @@ impl Parts {
         Self { parts, of }
     }
 
-    /// Lanes and reads of the parts.
+    /// Lanes and dependencies of the parts.
     pub fn skeleton(&self, plan: &Plan) -> Skeleton {
         let each = Skeleton::of(plan);
         let reads_from = |(at, part): (usize, &Part)| {
@@ -94,8 +93,9 @@ impl Parts {
         }
     }
 
-    /// The parts as a trace's table has them from index `base` on, in the words of the plan's operations, which another
-    /// table has from index `first` on. A part of several is called as what their names have in common.
+    /// Operations table of the parts, starting at index `base`. `operations` is the table of single
+    /// operations, with the plan's operations starting at index `first`. A part with several operations is
+    /// named after the scope of its first operation.
     pub fn table(&self, operations: &[OperationInfo], first: u32, base: u32) -> Vec<OperationInfo> {
         let of = |operation: u32| &operations[(first + operation) as usize];
         let mut seen: HashMap<String, u32> = HashMap::new();

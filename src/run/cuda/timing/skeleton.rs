@@ -1,19 +1,16 @@
-//! What is known of a step before it ran: on which lane each operation is, and what it reads.
+//! Static structure of a step: the lane and the dependencies of each operation.
 
 use plan::{Lane, Plan};
 
-/// Lanes and reads of a step's operations, or of its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skeleton {
-    /// The lane of each operation.
     pub lanes: Vec<Lane>,
-    /// By operation: the operations whose results it reads or awaits, its lane's previous one left out
-    /// unless it reads from it.
+    /// Operations whose results each operation reads or awaits. Excludes the previous operation of the lane
+    /// unless it is read.
     pub reads_from: Vec<Vec<u32>>,
 }
 
 impl Skeleton {
-    /// The skeleton of a plan: its lanes, and which operations each reads from.
     pub fn of(plan: &Plan) -> Self {
         let writers = plan.writers();
         let reads_from = plan.operations.iter().map(|operation| {
@@ -31,13 +28,12 @@ impl Skeleton {
     }
 }
 
-/// When an operation of a step was ready, started and ended (ns since the step's start).
+/// Ready, start and end time of an operation (ns since the start of the step).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OperationTime {
-    /// When everything that the operation reads was there.
+    /// Time when all inputs were complete.
     pub ready_ns: i64,
-    /// When the operation started, having waited for its lane.
+    /// Start, after waiting for the lane.
     pub start_ns: i64,
-    /// When the operation ended.
     pub end_ns: i64,
 }
