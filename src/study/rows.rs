@@ -1,16 +1,15 @@
-//! Rows of a CSV file of measured runs (or a tab-separated one): columns by name, and errors that name file, line, column and what would be
-//! right.
+//! CSV or TSV files of measured runs: columns by name, and errors that give file, line, column and the fix.
 
 use std::str::FromStr;
 
 use base::error::{Error, Result, nearest};
 
-/// What stands between the fields of a file with this header: tabs where it has some, else commas.
+/// Field delimiter of a file with this header: a tab if it contains one, else a comma.
 pub(super) fn delimiter(header: &str) -> char {
     if header.contains('\t') { '\t' } else { ',' }
 }
 
-/// A CSV file with a header: one run a line; empty lines and lines from `#` on are left out.
+/// CSV file with a header and one run per line; skips empty lines and lines that start with `#`.
 #[derive(Clone, Debug)]
 pub(super) struct Sheet<'a> {
     file: &'a str,
@@ -19,7 +18,8 @@ pub(super) struct Sheet<'a> {
 }
 
 impl<'a> Sheet<'a> {
-    /// Splits a file into rows. Its columns must be among those that are `known`, and have all that are `required`.
+    /// Splits a file into rows. Returns an error if a column is unknown or repeated, a required one is
+    /// missing, a row has another number of fields than the header, or there are no rows.
     pub(super) fn parse(
         file: &'a str,
         text: &'a str,
@@ -67,44 +67,40 @@ impl<'a> Sheet<'a> {
         Ok(Self { file, columns, rows })
     }
 
-    /// All rows, in their order.
     pub(super) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
         let (file, columns) = (self.file, &self.columns);
         self.rows.iter().map(move |(line, fields)| Row { file, line: *line, columns, fields })
     }
 }
 
-/// Columns as an error names them: `a,b; optional: c`.
+/// Column list for error messages: `a,b; optional: c`.
 fn listed(required: &[&str], known: &[&str]) -> String {
     let optional: Vec<&str> = known.iter().filter(|name| !required.contains(name)).copied().collect();
     let more = if optional.is_empty() { "" } else { "; optional: " };
     format!("{}{more}{}", required.join(","), optional.join(","))
 }
 
-/// One row, of which values are asked by column.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row<'a> {
     file: &'a str,
-    /// Its line in the file, from 1 on.
     pub(super) line: usize,
     columns: &'a [&'a str],
     fields: &'a [&'a str],
 }
 
 impl Row<'_> {
-    /// What stands in a column; `None` where it is empty or there is no such column.
+    /// Value of a column; `None` if it is empty or the column does not exist.
     pub(super) fn text(&self, column: &str) -> Option<&str> {
         let at = self.columns.iter().position(|name| *name == column)?;
         self.fields.get(at).copied().filter(|text| !text.is_empty())
     }
 
-    /// The error that a column's value is wrong.
     pub(super) fn wrong(&self, column: &str, wanted: &str) -> Error {
         let text = self.text(column).unwrap_or_default();
         Error::input(format!("{}:{}: {column} is '{text}'; {wanted}", self.file, self.line))
     }
 
-    /// A whole number of at least 1; `default` where the column is not there.
+    /// Parses a whole number of at least 1; `default` applies only if the file lacks the column.
     pub(super) fn whole(&self, column: &str, default: Option<u32>) -> Result<u32> {
         if let (false, Some(default)) = (self.columns.contains(&column), default) {
             return Ok(default);
@@ -113,14 +109,13 @@ impl Row<'_> {
         value.ok_or_else(|| self.wrong(column, "it must be a whole number of at least 1"))
     }
 
-    /// A number above 0; `None` where nothing stands.
+    /// Parses a number above 0; `None` if the value is empty or the column does not exist.
     pub(super) fn positive(&self, column: &str) -> Result<Option<f64>> {
         let Some(text) = self.text(column) else { return Ok(None) };
         let value = text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0);
         value.map(Some).ok_or_else(|| self.wrong(column, "it must be a number above 0, or empty"))
     }
 
-    /// A value of an option, or of its `default` in the same words.
     pub(super) fn parsed<T: FromStr>(&self, column: &str, default: &str, wanted: &str) -> Result<T> {
         self.text(column).unwrap_or(default).parse().map_err(|_| self.wrong(column, wanted))
     }

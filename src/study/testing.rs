@@ -1,4 +1,4 @@
-//! Made-up results for the tests of this wing and of those above it.
+//! Synthetic results for the tests of this crate and of the crates that use it.
 
 use crate::analysis::{
     Chosen, Conversion, ConversionPoint, ConversionReport, Origins, Unconverted, alone, comparators,
@@ -7,8 +7,8 @@ use crate::analysis::{
 use plan::DType;
 use table::{Provenance, Quality, Spec};
 
-/// A report of a model of four layers in which a set costs the square of its size, and a tenth more where it has
-/// layer 0, and every layer gives a tenth of the speed.
+/// Report of a four-layer model. KL grows with the square of the number of converted layers (plus 0.001 if
+/// layer 0 is one of them); every converted layer adds a tenth of the speed.
 pub fn conversion_report() -> ConversionReport {
     let mut sets = alone(Conversion::Ladder, 4);
     sets.extend(ordered(Conversion::Ladder, &[0.4, 0.1, 0.3, 0.2]));

@@ -1,14 +1,12 @@
-//! Whether the machine was too busy for its numbers to be believed, in a sentence: the signs of
-//! [noise](crate::analysis) in the runs of one provenance and machine.
-//!
-//! Predictions know no neighbours, and are never doubted.
+//! Warning that the machine was too busy for trustworthy numbers, from the signs of [noise](crate::analysis)
+//! in the runs of one provenance and machine. Simulations are never doubted.
 
 use super::question::Question;
 use crate::analysis::{Varied, overload, slow_limits, wide_rounds};
 use base::text::counted;
 use table::{CellRuns, Provenance, Record};
 
-/// Why these runs of one provenance and machine cannot be believed, in a sentence; `None` where nothing says so.
+/// Reasons to distrust the runs of one provenance and machine, as one sentence; `None` without any.
 pub(super) fn doubt(records: &[Record], varied: &Varied, question: Option<&Question>) -> Option<String> {
     if records.iter().all(|record| record.provenance == Provenance::Simulated) {
         return None;
@@ -26,7 +24,7 @@ pub(super) fn doubt(records: &[Record], varied: &Varied, question: Option<&Quest
     Some(format!("{verdict}: {}. Run the sweep again when nothing else runs.", reasons.join("; ")))
 }
 
-/// The setting in which `upper-bound` is slower than `standard` by most.
+/// Pair in which `upper-bound` falls furthest behind `standard`.
 fn slow_limit(question: &Question) -> Option<String> {
     let worst = slow_limits(question.report).min_by(|a, b| a.speedup.total_cmp(&b.speedup))?;
     Some(format!(
@@ -37,7 +35,6 @@ fn slow_limit(question: &Question) -> Option<String> {
     ))
 }
 
-/// The cell whose rounds differ most in the time of a step.
 fn widest(records: &[Record], varied: &Varied) -> Option<String> {
     let wide = wide_rounds(records);
     let widest = wide.first()?;

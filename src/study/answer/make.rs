@@ -1,5 +1,3 @@
-//! The answer to a set of runs: their origins apart, what the numbers rest on, and the sentences in their order.
-
 use std::collections::BTreeMap;
 
 use super::doubt::doubt;
@@ -10,29 +8,26 @@ use base::text::counted;
 use table::render::Table;
 use table::{Link, P2p, Provenance, Record, Status, aggregate, host};
 
-/// Runs that are answered in sentences, at most: a larger grid is for comparisons and the report.
+/// Maximum number of runs for an answer in sentences; larger grids need comparisons and the report.
 pub const MOST_RUNS: usize = 10_000;
 
-/// What runs of one provenance answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// What the sentences rest on: provenance, cells, samples, and what all cells have in common.
+    /// Provenance, number of cells and samples, and what all cells have in common.
     pub basis: String,
-    /// The answer, what matters most first.
     pub sentences: Vec<String>,
-    /// The first sentence says that the numbers cannot be believed.
+    /// True if the first sentence says that the numbers are not trustworthy.
     pub doubtful: bool,
-    /// The cells with their ratios, in the order in which they were compared; twelve at most.
+    /// Cells with their ratios, in the order of the comparison; at most twelve rows.
     pub table: Table,
-    /// How many rows the table leaves out.
     pub left_out: usize,
-    /// The axis along which cells were compared, as `compare --by` takes it; empty where none were.
+    /// Axis of the comparison, in the syntax of `compare --by`; empty without a comparison.
     pub by: String,
 }
 
 impl Answer {
-    /// What these runs answer, for each provenance and machine among them: numbers of different origin are
-    /// never compared. Runs without numbers are counted in the first answer.
+    /// Answers the runs of each provenance and machine separately; numbers of different origin are never
+    /// compared. The first answer also counts the runs without numbers.
     pub fn of(records: Vec<Record>) -> Vec<Self> {
         let (with, without): (Vec<Record>, Vec<Record>) =
             records.into_iter().partition(Record::has_numbers);
@@ -60,13 +55,13 @@ impl Answer {
         answers
     }
 
-    /// The sentences, each with whether it says that the numbers cannot be believed.
+    /// Sentences, each with true if it says that the numbers are not trustworthy.
     pub fn told(&self) -> impl Iterator<Item = (&str, bool)> {
         let doubts = |at| at == 0 && self.doubtful;
         self.sentences.iter().enumerate().map(move |(at, sentence)| (sentence.as_str(), doubts(at)))
     }
 
-    /// What runs of one provenance and machine answer; the machine's name, where there are several.
+    /// Answers the runs of one provenance and machine; `host` is given only if there are several machines.
     fn of_origin(records: &[Record], host: Option<&str>) -> Self {
         let cells = Cells::of(records);
         let specs = || cells.specs();
@@ -119,12 +114,11 @@ impl Answer {
     }
 }
 
-/// What the numbers rest on.
 fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
     let samples: Vec<usize> = cells.samples().collect();
     let (least, most) = (samples.iter().min().copied(), samples.iter().max().copied());
     let samples = match (least, most) {
-        // a prediction is the same each time
+        // simulations repeat exactly
         _ if records.iter().all(|record| record.provenance == Provenance::Simulated) => String::new(),
         (Some(1), Some(1)) => ", 1 sample each".into(),
         (Some(least), Some(most)) if least == most => format!(", {most} samples each, [95 % intervals]"),
@@ -133,7 +127,7 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
     };
     let common = records.first().map(|record| varied.common(&record.spec)).unwrap_or_default();
     let provenance = records.first().map_or("", |record| record.provenance.as_str());
-    // a prediction is of a machine, also where that is the usual one
+    // name the simulated hardware even if it is the default
     let machine = records.first().filter(|record| {
         let (hardware, stack) = (&record.spec.hardware, &record.spec.stack);
         record.provenance == Provenance::Simulated
@@ -152,7 +146,7 @@ fn basis(records: &[Record], cells: &Cells, varied: &Varied) -> String {
     )
 }
 
-/// What stands for P2P on and off, where both links are emulated; nothing where one link is all that there is.
+/// Links that emulate P2P on and off, if both are emulated; else empty.
 fn links(cells: &Cells) -> String {
     let mut links: Vec<(P2p, Link)> = Vec::new();
     for spec in cells.specs().filter(|spec| matches!(spec.link, Link::Emulated { .. })) {
@@ -169,7 +163,7 @@ fn links(cells: &Cells) -> String {
     format!("; an all-reduce takes {} p2p-on, {} p2p-off", told(on), told(off))
 }
 
-/// Cells that cannot be compared with one another: what each took.
+/// Latency of each cell, for cells that cannot be compared with one another.
 fn alone(records: &[Record]) -> Vec<String> {
     let cells = aggregate(records);
     let took = cells.iter().filter_map(|cell| {
@@ -186,7 +180,6 @@ fn alone(records: &[Record]) -> Vec<String> {
     sentences
 }
 
-/// What has no numbers, and why.
 fn unfinished(records: &[Record]) -> Option<String> {
     let mut by: BTreeMap<Status, Vec<&Record>> = BTreeMap::new();
     records.iter().for_each(|record| by.entry(record.status).or_default().push(record));
@@ -211,7 +204,7 @@ fn unfinished(records: &[Record]) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
 }
 
-/// A sentence on links that were extrapolated, and one on what looks wrong.
+/// One sentence about extrapolated links, and one about other flags.
 fn warnings(flags: &[Flag]) -> Vec<String> {
     let (extrapolated, wrong): (Vec<&Flag>, Vec<&Flag>) =
         flags.iter().partition(|flag| flag.is_extrapolation);

@@ -1,10 +1,9 @@
-//! What a set of runs answers, in sentences and a small table: who wins, by how much, how much of the
-//! communication was hidden, what it costs in quality, what P2P changed, what cannot be told from chance and what could not run; before all
-//! else, whether the numbers can be believed.
+//! Answer to a set of runs, in sentences and a small table: doubts about the numbers first, then who wins and
+//! by how much, the hidden share of communication, the cost in quality, the effect of P2P, what is not
+//! significant and which cells did not run.
 //!
-//! The sentences are made by rules over comparisons, so that they are the same wherever they stand: where a
-//! sweep ends, beside a stored experiment, at the head of the report. `upper-bound` is a limit and no choice:
-//! it never wins.
+//! Rules over comparisons produce the sentences, so a sweep's end, a stored experiment and the report all
+//! show the same text. `upper-bound` is a limit and never wins.
 
 mod doubt;
 mod make;

@@ -1,11 +1,10 @@
-//! What the fastest architecture costs in quality: it is another network than `standard`, and a result that speaks of
-//! speed alone would be half of one.
+//! Quality cost of the fastest architecture, which is a different network than `standard`.
 
 use super::question::Question;
 use table::{Record, RunQuality};
 
-/// How far what is fastest is from `standard` on the text that these runs' models were evaluated on; or that nobody
-/// looked. `None` where nothing is faster than `standard`.
+/// KL of the fastest architecture against `standard`, or a note that nobody evaluated it. `None` if nothing
+/// is faster than `standard`.
 pub(super) fn quality(records: &[Record], question: &Question) -> Option<String> {
     let (value, _) = question.fastest()?;
     let of = records.iter().filter(|record| question.axis.label(&record.spec) == value);

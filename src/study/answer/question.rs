@@ -1,5 +1,3 @@
-//! A comparison along one axis in sentences, and as a small table.
-
 use std::collections::BTreeSet;
 
 use crate::analysis::{
@@ -11,40 +9,36 @@ use base::text::counted;
 use table::render::{Shown, Table};
 use table::{P2p, Provenance};
 
-/// Rows of the table; the sentences are about all of them.
+/// Maximum rows of the table; the sentences cover all pairs.
 const MOST_ROWS: usize = 12;
 
-/// Things of one kind that a sentence names; others are counted.
+/// Maximum items that a sentence names; it counts the rest.
 pub(super) const MOST_NAMED: usize = 3;
 
-/// Architectures whose loss without P2P is told: an experiment asks about few, and about any of them.
+/// Maximum architectures in the sentence about P2P; experiments ask about few.
 const MOST_KEPT: usize = 6;
 
-/// Titles of columns of the table that a narrow window does without, the first to go last.
+/// Columns that a narrow window drops, last one first.
 const LEAST: [&str; 3] = ["exposed %", "verdict", "TPOT ms"];
 
-/// A comparison whose result is to be told.
 pub(super) struct Question<'a> {
-    /// The axis along which cells are compared.
     pub axis: &'a Axis,
-    /// What the comparison says of them.
     pub report: &'a ComparisonReport,
-    /// What varies beside the axis.
+    /// Options that vary besides the axis.
     pub settings: &'a Varied,
 }
 
 impl Question<'_> {
-    /// What was compared, by its value on the axis: `ladder`, `tp8`, `NCCL_ALGO=Ring`.
+    /// Label of the compared cell on the axis: `ladder`, `tp8`, `NCCL_ALGO=Ring`.
     fn value(&self, pair: &Comparison) -> String {
         self.axis.label(&pair.side.spec)
     }
 
-    /// What it was compared with.
     pub fn baseline(&self, pair: &Comparison) -> String {
         self.axis.label(&pair.baseline_side.spec)
     }
 
-    /// The pairs that are of a choice, by their setting, in the order of the comparison.
+    /// Pairs without limits (`upper-bound`), grouped by setting, in the order of the comparison.
     fn choices(&self) -> Vec<(String, Vec<&Comparison>)> {
         let mut by: Vec<(String, Vec<&Comparison>)> = Vec::new();
         for pair in self.report.pairs.iter().filter(|pair| !pair.side.spec.architecture.is_limit()) {
@@ -57,12 +51,12 @@ impl Question<'_> {
         by
     }
 
-    /// The value that is fastest in most settings, too close to others or not, with its pairs there.
+    /// Value that is fastest in most settings, ties included, with its winning pairs.
     pub fn fastest(&self) -> Option<(String, Vec<&Comparison>)> {
         self.most(self.choices().into_iter().filter_map(|(_, pairs)| fastest(&pairs).first().copied()))
     }
 
-    /// The value that most pairs have, with these pairs; of several the first.
+    /// Most frequent value among the pairs, with these pairs; the first of several.
     fn most<'a>(
         &self,
         pairs: impl Iterator<Item = &'a Comparison>,
@@ -78,7 +72,7 @@ impl Question<'_> {
         wins.into_iter().rev().max_by_key(|(_, pairs)| pairs.len())
     }
 
-    /// Who is fastest, where, and by how much.
+    /// Names the fastest value, its settings and its speedup.
     pub fn winner(&self) -> Vec<String> {
         let choices = self.choices();
         let total = choices.len();
@@ -108,7 +102,6 @@ impl Question<'_> {
                 "Nothing is shown to be faster than {baseline}{anywhere}; compared with it: {}.",
                 listed(rivals.iter().cloned().collect()).unwrap_or_default()
             )];
-            // what is shown to be slower, and by how much
             for rival in rivals.iter().take(MOST_NAMED) {
                 let slower =
                     |pair: &&Comparison| pair.verdict == Verdict::Slower && self.value(pair) == *rival;
@@ -145,7 +138,6 @@ impl Question<'_> {
                 )
             }
         }];
-        // who wins elsewhere
         let elsewhere = fastest.iter().filter_map(|(setting, fastest)| match fastest[..] {
             [] => Some(format!("nothing beats {baseline} at {setting}")),
             [pair] if self.value(pair) != best => {
@@ -158,7 +150,7 @@ impl Question<'_> {
         sentences
     }
 
-    /// The settings whose fastest simulations lie within the simulator's error of each other.
+    /// Settings whose fastest simulations differ by less than the simulator's error.
     fn tied(&self, fastest: &[(&String, Vec<&Comparison>)], baseline: &str) -> Option<String> {
         let tied: Vec<_> = fastest.iter().filter(|(_, fastest)| fastest.len() > 1).collect();
         let names = |pairs: &[&Comparison]| {
@@ -187,7 +179,7 @@ impl Question<'_> {
         }
     }
 
-    /// How much of the communication the winner (or else the first choice) hid.
+    /// Share of communication that the winner (or else the first choice) hid.
     pub fn hidden(&self) -> Option<String> {
         let limits =
             self.report.pairs.iter().filter(|pair| pair.side.spec.architecture.is_limit()).count();
@@ -225,14 +217,14 @@ impl Question<'_> {
                 let sure = match pair.hidden_share_ci95 {
                     Some([low, high]) => format!(" [{:.0}, {:.0}]", 100.0 * low, 100.0 * high),
                     None if pair.provenance == Provenance::Simulated => String::new(),
-                    // the gap to the bound may be nothing, or there are too few samples
+                    // the gap to upper-bound may be zero, or there are too few samples
                     None => " (no interval)".into(),
                 };
                 format!("{:.0} %{sure}", 100.0 * share)
             },
         );
         let beyond = with.iter().filter(|pair| pair.hidden_share.is_some_and(|share| share >= 1.005));
-        // who does less work than upper-bound can be faster
+        // an architecture with less work than upper-bound can be faster
         let is_noise = |pair: &&Comparison| {
             pair.provenance != Provenance::Simulated && less_work(&pair.side.spec).is_none()
         };
@@ -246,12 +238,11 @@ impl Question<'_> {
         Some(format!("{value} won back {shares} {of}{nothing}{beyond}."))
     }
 
-    /// Architectures that beat `upper-bound`, and why.
     pub fn beaten_limit(&self) -> Option<String> {
         beaten_limit(self.report, |pair| self.settings.words(&pair.side.spec))
     }
 
-    /// What is left of each architecture's throughput without P2P.
+    /// Throughput without P2P relative to P2P, by architecture.
     pub fn without_p2p(&self) -> Vec<String> {
         let mut by: Vec<(String, Vec<&Comparison>)> = Vec::new();
         let off = |pair: &&Comparison| {
@@ -269,7 +260,6 @@ impl Question<'_> {
             .flat_map(|(_, pairs)| pairs.iter().copied())
             .filter(|pair| pair.verdict == Verdict::Faster)
             .collect();
-        // who keeps most stands first
         let most = |pairs: &[&Comparison]| pairs.iter().map(|pair| pair.speedup).fold(0.0, f64::max);
         by.sort_by(|(_, a), (_, b)| most(b).total_cmp(&most(a)));
         let settings = self.settings.without(&Axis::ARCHITECTURE);
@@ -294,7 +284,7 @@ impl Question<'_> {
         sentences
     }
 
-    /// What cannot be told from chance, or is too small to matter.
+    /// Comparisons that are not significant, or too small to matter.
     pub fn unclear(&self) -> Option<String> {
         let choices = self.choices();
         let pairs = || choices.iter().flat_map(|(_, pairs)| pairs.iter().copied());
@@ -317,7 +307,6 @@ impl Question<'_> {
         (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
     }
 
-    /// A pair by its value and, where several settings were run, its setting.
     pub fn named(&self, pair: &Comparison) -> String {
         match self.settings.words(&pair.side.spec) {
             setting if setting.is_empty() => self.value(pair),
@@ -325,7 +314,8 @@ impl Question<'_> {
         }
     }
 
-    /// One number of several pairs: that of one, of both of two, else the least and the most.
+    /// Range of one number over several pairs: all values of up to two pairs, else minimum, maximum and
+    /// median.
     fn range(
         &self,
         pairs: &[&Comparison],
@@ -350,7 +340,7 @@ impl Question<'_> {
                         |pair: &Comparison| (of(pair).unwrap_or(0.0) - middle.unwrap_or(0.0)).abs();
                     off(a).total_cmp(&off(b))
                 });
-                // the middle of what is all alike says nothing
+                // omit a median that equals one of the ends
                 let middle = middle
                     .map(|pair| words(pair))
                     .filter(|middle| *middle != words(first) && *middle != words(last))
@@ -360,7 +350,8 @@ impl Question<'_> {
         }
     }
 
-    /// The cells with their ratios, the baseline of each setting first; and how many are left out.
+    /// Table of the cells with their ratios, the baseline of each setting first; and the number of omitted
+    /// rows.
     pub fn table(&self) -> (Table, usize) {
         let by = self.report.by.replace('_', " ");
         let baseline = self.report.pairs.first().map(|pair| self.baseline(pair)).unwrap_or_default();
@@ -412,7 +403,7 @@ impl Question<'_> {
     }
 }
 
-/// The fastest of the pairs that are faster than the baseline, first; of simulations also those that are too close to it.
+/// Fastest of the pairs that beat the baseline, best first, with the simulations that tie with it.
 fn fastest<'a>(pairs: &[&'a Comparison]) -> Vec<&'a Comparison> {
     let mut faster: Vec<&Comparison> =
         pairs.iter().copied().filter(|pair| pair.verdict == Verdict::Faster).collect();
@@ -426,19 +417,17 @@ fn fastest<'a>(pairs: &[&'a Comparison]) -> Vec<&'a Comparison> {
     faster
 }
 
-/// A pair's speed-up in tokens/s for a sentence, with its 95 % interval where there is
-/// one: `1.16x [1.09, 1.18]`.
+/// Speedup in tokens/s with its 95 % interval, if there is one: `1.16x [1.09, 1.18]`.
 fn times(pair: &Comparison) -> String {
     let ci = pair.speedup_ci95.map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
     format!("{:.2}x{ci}", pair.speedup)
 }
 
-/// The first few, separated by commas, and how many more; `None` of none.
 fn listed(parts: Vec<String>) -> Option<String> {
     listed_up_to(MOST_NAMED, parts)
 }
 
-/// The first so many, separated by commas, and how many more; `None` of none.
+/// First `most` parts, separated by commas, and how many more; `None` if empty.
 fn listed_up_to(most: usize, mut parts: Vec<String>) -> Option<String> {
     let more = parts.len().saturating_sub(most);
     parts.truncate(most);

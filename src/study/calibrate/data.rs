@@ -1,4 +1,4 @@
-//! Measured runs to fit: from a CSV file, or stored ones.
+//! Measured runs as input of the fit: from a CSV file, or stored ones.
 
 use std::path::Path;
 
@@ -9,32 +9,29 @@ use base::statistics::median;
 use plan::DType;
 use table::{Backend, Collective, P2p, Record, Spec};
 
-/// One measured run, as the fit needs it: its cell and its latencies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
-    /// What was run; hardware and stack are the ones that are fit.
+    /// Cell; the fit replaces hardware and stack.
     pub spec: Spec,
     /// batch x output tokens / completion latency.
     pub tokens_per_s: f64,
-    /// Latency of all decode steps (s), where it is known.
+    /// Latency of all decode steps (s), if known.
     pub decode_s: Option<f64>,
-    /// Prefill latency (s), where it is known.
     pub prefill_s: Option<f64>,
 }
 
-/// Columns of a data file. The second ones may be missing; latencies are those of all steps, or of one.
+/// Columns of a data file. Latencies cover all decode steps (`decode_s`) or one (`tpot_ms`).
 const REQUIRED: [&str; 8] =
     ["model", "architecture", "tp", "batch", "p2p", "prompt_tokens", "output_tokens", "tokens_per_s"];
 const OPTIONAL: [&str; 6] = ["decode_s", "prefill_s", "ttft_ms", "tpot_ms", "collective", "dtype"];
 
-/// Reads a CSV file with a header: the columns model, architecture, tp, batch, p2p,
-/// prompt_tokens, output_tokens, tokens_per_s, and optionally decode_s or tpot_ms, prefill_s or ttft_ms,
-/// collective, dtype (f16 unless given).
+/// Reads a CSV file with the columns model, architecture, tp, batch, p2p, prompt_tokens, output_tokens,
+/// tokens_per_s, and optionally decode_s or tpot_ms, prefill_s or ttft_ms, collective, dtype (default f16).
 ///
 /// # Errors
 ///
-/// An input error with file, line and column of what is wrong, and with what would be right: a missing
-/// column, an unknown model or architecture, a number that is none.
+/// Returns an error with file, line, column and the expected value if a column is missing, a model or
+/// architecture is unknown, or a number is invalid.
 pub fn read_csv(path: &Path) -> Result<Vec<Point>> {
     let text = InputKind::TABLE.text(path)?;
     parse(&path.display().to_string(), &text)
@@ -74,7 +71,7 @@ fn point(row: &Row<'_>) -> Result<Point> {
     })
 }
 
-/// Finished runs that were executed, not simulated, as points; medians over their samples.
+/// Converts finished runs that were executed, not simulated; latencies are medians over samples.
 pub fn of_records(records: &[Record]) -> Vec<Point> {
     records
         .iter()

@@ -1,5 +1,3 @@
-//! The fit: bounded, robust least squares over logarithms of latencies.
-
 use levenberg_marquardt::{LeastSquaresProblem, LevenbergMarquardt};
 use nalgebra::storage::Owned;
 use nalgebra::{DMatrix, DVector, Dyn};
@@ -13,37 +11,32 @@ use plan::ModelShape;
 use run::Shared;
 use run::sim::{Plans, Prediction, predict};
 
-/// Prefill runs are short and single: their residuals count half.
+/// Weight of prefill residuals: prefills are short and measured once per run.
 const PREFILL_WEIGHT: f64 = 0.5;
 
-/// Residuals beyond this (in logarithms, so 3 %) count less than by their square: soft L1.
+/// Soft L1 threshold, in logarithms (3 %): larger residuals count less than quadratically.
 const ROBUST: f64 = 0.03;
 
 /// Step of numeric derivatives, in the unbounded coordinates.
 const STEP: f64 = 1e-3;
 
-/// A constant with the value that the fit gave it.
 #[derive(Clone, Copy, Debug)]
 pub struct Constant {
-    /// Which free constant of the stack or its links it is.
     pub parameter: &'static Parameter,
-    /// The value at the optimum, in the parameter's unit.
+    /// Value at the optimum, in the parameter's unit.
     pub value: f64,
-    /// 95 % interval from the curvature at the optimum, cut to the bounds; `None` where the data
-    /// do not determine it.
+    /// 95 % interval from the curvature at the optimum, clamped to the bounds; `None` if the data do not
+    /// determine the constant.
     pub interval: Option<(f64, f64)>,
 }
 
-/// The result of a fit.
 #[derive(Clone, Debug)]
 pub struct Fit {
-    /// The target with the constants set.
     pub target: Target,
-    /// The constants that were fitted, in the order of [`PARAMETERS`].
+    /// Fitted constants, in the order of [`PARAMETERS`].
     pub constants: Vec<Constant>,
 }
 
-/// A point with what its prediction needs.
 pub(super) struct Prepared<'a> {
     pub(super) point: &'a Point,
     shape: ModelShape,
@@ -56,7 +49,6 @@ impl Prepared<'_> {
     }
 }
 
-/// Builds plans, each once.
 pub(super) fn prepare<'a>(
     points: impl IntoIterator<Item = &'a Point>,
     target: &Target,
@@ -70,13 +62,13 @@ pub(super) fn prepare<'a>(
     prepared.collect()
 }
 
-/// Fits constants of `target` to the points: those in `keys`, or all but those of
-/// [`Parameter::is_by_name`] that the data tell anything about. Deterministic.
+/// Fits constants of `target` to the points: those in `keys`, by default all except
+/// [`Parameter::is_by_name`]. Constants that no point depends on keep their values. Deterministic.
 ///
 /// # Errors
 ///
-/// Input errors: the data depend on none of the constants, or are too few to determine them; a model
-/// that there is not, or that TP does not divide.
+/// Returns an error if the data depend on none of the constants or are too few, or if a model is unknown or
+/// TP does not divide it.
 pub fn fit(points: &[&Point], target: &Target, keys: Option<&[String]>) -> Result<Fit> {
     let prepared = prepare(points.iter().copied(), target)?;
     let mut free: Vec<&'static Parameter> = PARAMETERS
@@ -86,7 +78,7 @@ pub fn fit(points: &[&Point], target: &Target, keys: Option<&[String]>) -> Resul
             None => !parameter.is_by_name(),
         })
         .collect();
-    // a constant that no point depends on stays what it is
+    // drop constants that no point depends on
     let problem = Problem::new(&prepared, target, free.clone());
     let sensitivity = problem
         .jacobian()
@@ -122,8 +114,7 @@ pub fn fit(points: &[&Point], target: &Target, keys: Option<&[String]>) -> Resul
     Ok(Fit { target: state.target, constants })
 }
 
-/// The least-squares problem in coordinates without bounds: `value = low + (high - low)
-/// / (1 + exp(-u))`.
+/// Least-squares problem in unbounded coordinates: `value = low + (high - low) / (1 + exp(-u))`.
 struct Problem<'a> {
     prepared: &'a [Prepared<'a>],
     target: &'a Target,
@@ -142,7 +133,8 @@ impl<'a> Problem<'a> {
         Self { prepared, target, free, unbounded }
     }
 
-    /// How many residuals there are: one for each decode and each prefill time that is known.
+    /// Number of residuals: one per known decode and prefill latency, or one for the completion latency of a
+    /// point without either.
     fn len(&self) -> usize {
         let known = |point: &Point| {
             usize::from(point.decode_s.is_some()) + usize::from(point.prefill_s.is_some())
@@ -168,7 +160,7 @@ impl<'a> Problem<'a> {
         State::new(self.target, &pairs)
     }
 
-    /// Residuals, robust: the sum of their squares is the soft L1 loss.
+    /// Robust residuals: their sum of squares is the soft L1 loss.
     fn residuals_at(&self, unbounded: &DVector<f64>) -> DVector<f64> {
         let target = self.state(unbounded).target;
         let each: Vec<Vec<f64>> = self.prepared.par_iter().map(|one| residuals(one, &target)).collect();
@@ -179,7 +171,6 @@ impl<'a> Problem<'a> {
         DVector::from_iterator(self.len(), each.into_iter().flatten().map(soft))
     }
 
-    /// 95 % intervals of the values.
     fn intervals(&self) -> Vec<Option<(f64, f64)>> {
         let none = || vec![None; self.free.len()];
         let Some(jacobian) = self.jacobian() else { return none() };
@@ -193,10 +184,9 @@ impl<'a> Problem<'a> {
         (0..self.free.len())
             .map(|i| {
                 let (low, high) = self.free[i].bounds;
-                // d value / d u
                 let slope = (values[i] - low) * (high - values[i]) / (high - low);
                 let half = 1.96 * (variance * inverse[(i, i)]).max(0.0).sqrt() * slope;
-                // as wide as all that physics allows, or pressed against a bound: not determined
+                // an interval as wide as the bounds, or a value at a bound, is not determined
                 let determined =
                     half.is_finite() && half < 0.5 * (high - low) && slope > 1e-6 * (high - low);
                 determined.then(|| ((values[i] - half).max(low), (values[i] + half).min(high)))
@@ -205,7 +195,7 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// Logarithms of predicted over measured latencies of one point, weighted.
+/// Weighted logarithms of predicted / measured latencies of one point.
 fn residuals(one: &Prepared<'_>, target: &Target) -> Vec<f64> {
     let prediction = one.predict(target);
     let ratio = |ms: f64, s: f64| (ms / 1e3 / s).max(1e-12).ln();
@@ -230,7 +220,7 @@ impl LeastSquaresProblem<f64, Dyn, Dyn> for Problem<'_> {
     type JacobianStorage = Owned<f64, Dyn, Dyn>;
 
     fn set_params(&mut self, unbounded: &DVector<f64>) {
-        // far out a bound is reached to the last digit, and derivatives vanish
+        // far out, a bound is reached to the last digit and derivatives vanish
         self.unbounded = unbounded.map(|u| u.clamp(-12.0, 12.0));
     }
 

@@ -1,7 +1,9 @@
-//! JSON lines of NCCL Inspector, NCCL's profiler plugin: each process writes the collectives of its rank.
+//! Reader for JSON lines of NCCL Inspector, NCCL's profiler plugin: each process writes the collectives of
+//! its rank.
 //!
-//! Communicator, rank and sequence number say which lines are of one all-reduce, so that no clocks are compared. Its time is
-//! the shortest of its ranks: the last rank to arrive waits for nobody, the others' times contain what they waited for it.
+//! Communicator, rank and sequence number identify the lines of one all-reduce, so no clocks are compared.
+//! Its latency is the shortest of its ranks: the last rank to arrive does not wait, the others' times include
+//! waiting for it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -17,10 +19,10 @@ use base::statistics::median;
 use base::text::counted;
 use trace::kind_of;
 
-/// All-reduces over one number of ranks, and what to keep in mind about them.
+/// All-reduces over one number of ranks, and an optional caveat.
 pub type Inspected = (AllReduces, Option<String>);
 
-/// Beginning of a file that is searched for what Inspector writes (bytes).
+/// Bytes at the start of a file to search for Inspector's keys.
 const HEAD: u64 = 64 << 10;
 
 #[derive(Deserialize)]
@@ -32,7 +34,7 @@ struct Line {
 
 #[derive(Deserialize)]
 struct Header {
-    /// The communicator, the same on all its ranks.
+    /// Communicator, the same on all its ranks.
     id: String,
     rank: u32,
     n_ranks: u32,
@@ -48,16 +50,14 @@ struct Performance {
     coll_exec_time_us: f64,
 }
 
-/// One all-reduce, as far as its ranks were read.
 struct Sequence {
     bytes: u64,
-    /// The shortest time of a rank (us).
     us: f64,
-    /// Ranks that were read, and where.
+    /// Ranks read so far, each with file and line.
     ranks: BTreeMap<u32, String>,
 }
 
-/// Whether a file is of NCCL Inspector, by its first lines.
+/// True if the start of the file looks like NCCL Inspector.
 fn is_inspector(path: &Path) -> bool {
     let mut head = Vec::new();
     let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
@@ -65,7 +65,7 @@ fn is_inspector(path: &Path) -> bool {
     read.is_ok() && (has(b"\"coll_perf\"") || has(b"\"inspector_output_format_version\""))
 }
 
-/// The files of NCCL Inspector at a path: the file itself, or those in a directory.
+/// NCCL Inspector files at a path: the file itself, or those in a directory.
 pub fn inspector_files(path: &Path) -> Vec<PathBuf> {
     if path.is_file() {
         return Some(path.to_owned()).filter(|path| is_inspector(path)).into_iter().collect();
@@ -76,12 +76,13 @@ pub fn inspector_files(path: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Reads the files of one or several ranks: of each number of ranks and message size the median over all-reduces.
+/// Reads the files of one or several ranks; returns the median over all-reduces by number of ranks and
+/// message size.
 ///
 /// # Errors
 ///
-/// Input errors, with file and line: a line that is not of Inspector, an all-reduce twice on one rank or with two message sizes;
-/// no all-reduce within a node.
+/// Returns an error with file and line if a line is not from Inspector or an all-reduce occurs twice on one
+/// rank or with two message sizes, and an error if there is no all-reduce within a node.
 pub fn read_inspector(files: &[PathBuf]) -> Result<Vec<Inspected>> {
     let texts: Vec<(String, String)> = files
         .iter()
@@ -177,7 +178,7 @@ fn parse(files: &[(&str, &str)]) -> Result<Vec<Inspected>> {
 
 fn inspected(ranks: u32, sequences: &[Sequence]) -> Inspected {
     let whole = |sequence: &&Sequence| sequence.ranks.len() == ranks as usize;
-    // where some all-reduces have all ranks, the others' times say less
+    // if some all-reduces have all ranks, use only those
     let is_whole = sequences.iter().any(|sequence| whole(&sequence));
     let mut times: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for sequence in sequences.iter().filter(|sequence| !is_whole || whole(sequence)) {

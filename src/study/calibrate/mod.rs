@@ -1,8 +1,8 @@
-//! Calibration: the few free constants of a stack and its links, fit to measured runs.
+//! Calibration: fits the few free constants of a stack and its links to measured runs.
 //!
-//! Least squares over logarithms of latencies, decode and prefill apart, by Levenberg and Marquardt with
-//! bounds; intervals from the curvature at the optimum; errors on data that a fit has not seen by leaving
-//! out one TP, and one batch size, at a time. One evaluation of all points costs some milliseconds.
+//! Bounded Levenberg-Marquardt least squares over logarithms of latencies, decode and prefill separately.
+//! Intervals come from the curvature at the optimum; errors on unseen data come from leaving out one TP, or
+//! one batch size, at a time. Evaluating all points once takes a few milliseconds.
 
 mod data;
 mod fit;

@@ -1,36 +1,30 @@
-//! The constants that may be fit: each with a unit, a meaning, and bounds from physics. None belongs to
-//! a data point or to a batch size.
+//! Constants that a fit may change, each with unit, meaning, and physical bounds. None is specific to a data
+//! point or a batch size.
 
 use machine::hardware::{LargeMessages, LinkPoint, Target};
 
-/// A constant that may be fitted, with what physics says of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter {
-    /// Its key: of the stack, of the profile, or of the law of the link without P2P.
+    /// Key in the stack, in the profile, or in the model of the link without P2P.
     pub key: &'static str,
-    /// The unit of its values, such as `us` or `GB/s`; empty for ratios.
+    /// Unit of the values, such as `us` or `GB/s`; empty for ratios.
     pub unit: &'static str,
-    /// What it means, and where its bounds come from.
     pub meaning: &'static str,
-    /// Lowest and highest value that physics allows.
     pub bounds: (f64, f64),
-    /// The value at which a fit starts, inside the bounds.
     pub start: f64,
-    /// The members of [`State`] that lead to it.
     place: &'static [&'static str],
-    /// Writes a value of the constant into the stack or the profile.
     set: fn(&mut State, f64),
 }
 
-/// A target, and the law of its link without P2P.
+/// Target, plus the model of its link without P2P.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     pub(super) target: Target,
     host: HostLink,
 }
 
-/// All-reduce through host memory: small messages go around a ring, `2 (tp - 1)` hops; large ones
-/// take another way from four ranks on (NVLink SHARP, which needs no P2P).
+/// All-reduce through host memory: small messages go around a ring in `2 (tp - 1)` hops; large ones take
+/// another path above two ranks (NVLink SHARP, which needs no P2P).
 #[derive(Clone, Copy, Debug)]
 struct HostLink {
     base_us: f64,
@@ -41,10 +35,9 @@ struct HostLink {
     large_bus_gb_s: f64,
 }
 
-/// GPUs of one CPU socket in the usual server of eight.
+/// GPUs per CPU socket in the usual server of eight.
 const GPUS_PER_SOCKET: u32 = 4;
 
-/// TPs whose points the law writes.
 const TPS: [u32; 3] = [2, 4, 8];
 
 impl HostLink {
@@ -85,27 +78,28 @@ impl State {
 }
 
 impl Parameter {
-    /// Whether it belongs to the law of the link without P2P: these are fit together or not at all.
+    /// True for constants of the link without P2P, which are fitted together or not at all.
     pub fn is_host_link(&self) -> bool {
         self.place.starts_with(&["host"])
     }
 
-    /// Whether it is fitted only where it is named: data of one machine and engine do not tell it from others.
+    /// True if the constant is fitted only on request, because data of one machine and engine cannot separate
+    /// it from others.
     pub fn is_by_name(&self) -> bool {
         BY_NAME.contains(&self.key)
     }
 
-    /// Whether it stands in the hardware profile, else in the stack.
+    /// True if the constant belongs to the hardware profile, false if to the stack.
     pub fn is_of_profile(&self) -> bool {
         self.place.starts_with(&["target", "profile"])
     }
 }
 
-/// Makes the table of constants from a line for each: its key and unit, the lowest and highest value
-/// that physics allows, where a fit starts, the number of [`State`] that it sets, and what it means.
+/// Builds the table of constants from one line each: key and unit, lowest and highest physical value, start
+/// value, field of [`State`], and meaning.
 macro_rules! parameters {
     ($($key:literal $unit:literal, $low:literal to $high:literal from $start:literal, $($place:ident).+, $meaning:literal;)*) => {
-        /// All constants that may be fitted; the data tell something about some of them.
+        /// All constants that may be fitted; a data set usually determines only some of them.
         pub static PARAMETERS: [Parameter; [$($key),*].len()] = [$(Parameter {
             key: $key,
             unit: $unit,
@@ -118,7 +112,6 @@ macro_rules! parameters {
     };
 }
 
-/// Parameters that are fitted only where the user names them: see [`Parameter::is_by_name`].
 const BY_NAME: [&str; 5] = [
     "hbm_efficiency",
     "matvec_scale",

@@ -1,5 +1,5 @@
-//! What all-reduces took in a trace, once their last rank was there: by message where the plan or the trace's arguments say how
-//! large it is, else of the size that the user names.
+//! All-reduce latencies from a trace, measured from the last rank's arrival. Message sizes come from the plan
+//! or the trace's arguments, else from the user.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,14 @@ use plan::Architecture;
 use table::{Collective, P2p, Provenance, Spec};
 use trace::Trace;
 
-/// The all-reduces of a trace: of each message the median of what it took from the last rank's arrival to the end.
-/// `message_bytes` is the message of a trace that another engine wrote and that does not say it, `p2p` how its GPUs talked. A pass over the spans.
+/// All-reduces of a trace: median transfer time by message size, from the last rank's arrival to the end. For
+/// a foreign trace without message sizes, `message_bytes` supplies them; `p2p` says how its GPUs
+/// communicated. Takes one pass over the spans.
 ///
 /// # Errors
 ///
-/// Input errors: numbers that were not measured, a run whose all-reduces are not NCCL's alone on the link, a trace of one
-/// rank or without a message's size, no all-reduce.
+/// Returns an error if the times were not measured, the run did not use plain NCCL all-reduces with nothing
+/// else running, the trace covers one rank, a message size is missing, or there is no all-reduce.
 pub fn all_reduces_of(
     name: &str,
     trace: &Trace,
@@ -55,8 +56,8 @@ pub fn all_reduces_of(
     })
 }
 
-/// What keeps a run's all-reduces from being the link's, and what to do instead: a profile's points are of NCCL's all-reduces
-/// beside which nothing runs.
+/// Reason why a run's all-reduces do not measure the bare link, and the fix: a profile's points need NCCL
+/// all-reduces with nothing else running.
 fn unfit(spec: &Spec, p2p: P2p) -> Option<(String, String)> {
     let again = |option: &str| format!("run it with {option}");
     if spec.collective != Collective::Nccl {
@@ -72,7 +73,7 @@ fn unfit(spec: &Spec, p2p: P2p) -> Option<(String, String)> {
     })
 }
 
-/// Of a run of our own: every all-reduce knows its message.
+/// Points of our own run, whose plan gives each message size.
 fn of_plan(trace: &Trace) -> Vec<(u64, f64)> {
     let mut by: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
     for span in &trace.spans {
@@ -89,21 +90,20 @@ fn of_plan(trace: &Trace) -> Vec<(u64, f64)> {
     by.into_iter().filter_map(|(bytes, took)| Some((bytes, median(&took)?))).collect()
 }
 
-/// All-reduces of another engine's ranks that may be the link's at one TP.
 #[derive(Default)]
 struct Candidates {
-    /// Transfer times (us) by message bytes; 0 where the trace does not tell the size.
+    /// Transfer times (us) by message bytes; 0 if the trace lacks the size.
     by_bytes: BTreeMap<u64, Vec<f64>>,
     count: usize,
 }
 
-/// Of another engine's ranks: matched all-reduces by message size, of tensor parallelism's groups where the trace describes
-/// these, and of the group size that most of them have.
+/// Points of another engine's trace: matched all-reduces by message size. Prefers tensor-parallel groups if
+/// the trace describes them, then the most frequent group size.
 fn of_others(name: &str, trace: &Trace, message_bytes: Option<u64>) -> Result<(u32, Vec<(u64, f64)>)> {
     let matching = Matching::of(trace);
     let clocks = Clocks::of(trace, &matching);
     let recorded: BTreeSet<u32> = trace.spans.iter().map(|span| span.rank).collect();
-    // by whether a group is of tensor parallelism, and its size
+    // keyed by (is tensor parallel, group size)
     let mut found: BTreeMap<(bool, u32), Candidates> = BTreeMap::new();
     let mut largest = 0;
     for collective in matching.collectives() {
@@ -115,7 +115,7 @@ fn of_others(name: &str, trace: &Trace, message_bytes: Option<u64>) -> Result<(u
         let info = operation.collective.as_ref();
         let group = info.and_then(|info| trace.meta.groups.get(info.group? as usize));
         let ranks = collective.places.len() as u32;
-        // without the ranks that are missing, nobody knows when the last one arrived
+        // without all ranks, the last arrival is unknown
         if collective.is_partial {
             let sizes = || trace.meta.groups.iter().map(|group| group.size).max();
             largest = largest.max(group.map_or_else(|| sizes().unwrap_or(0), |group| group.size));

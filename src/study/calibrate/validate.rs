@@ -1,4 +1,4 @@
-//! How good a fit is: residuals, mean errors, and errors on data that it has not seen.
+//! Accuracy of a fit: residuals, mean errors, and errors on held-out data.
 
 use std::collections::BTreeMap;
 
@@ -10,34 +10,33 @@ use base::error::Result;
 use machine::hardware::Target;
 use plan::Architecture;
 
-/// A prediction against the measurement of one point.
+/// Prediction compared with the measurement of one point.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Residual {
-    /// The cell of the point, in words: `llama-3-70b ladder tp8 b1 p2p-on`.
+    /// Cell of the point: `llama-3-70b ladder tp8 b1 p2p-on`.
     pub cell: String,
-    /// Throughput that was measured (tokens/s).
+    /// Measured throughput (tokens/s).
     pub measured_tokens_per_s: f64,
-    /// Throughput that the fitted constants predict (tokens/s).
+    /// Throughput predicted with the fitted constants (tokens/s).
     pub predicted_tokens_per_s: f64,
-    /// Predicted over measured, less 1 (percent).
+    /// Predicted / measured - 1 (percent).
     pub error_pct: f64,
-    /// Error of the decode latency (percent of what was measured).
+    /// Error of the decode latency (percent of the measured one).
     pub decode_error_pct: Option<f64>,
-    /// Error of the prefill latency (percent of what was measured).
+    /// Error of the prefill latency (percent of the measured one).
     pub prefill_error_pct: Option<f64>,
-    /// Error of the speed-up over standard (percent), where the matched standard point is there.
+    /// Error of the speedup over standard (percent); null without a matching standard point.
     pub speedup_error_pct: Option<f64>,
 }
 
 /// Mean absolute errors (percent).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Errors {
-    /// How many points the means are over.
+    /// Number of points.
     pub points: usize,
-    /// Mean error of the throughput (percent of what was measured).
+    /// Mean error of the throughput (percent of the measured one).
     pub tokens_per_s_pct: f64,
-    /// Mean error of the speed-up over standard (percent); null where no point has a
-    /// standard one beside it.
+    /// Mean error of the speedup over standard (percent); null if no point has a matching standard point.
     pub speedup_pct: Option<f64>,
     /// Mean error of the decode latency (percent).
     pub decode_pct: Option<f64>,
@@ -45,17 +44,17 @@ pub struct Errors {
     pub prefill_pct: Option<f64>,
 }
 
-/// Errors on a part of the data by a fit to the rest.
+/// Errors on held-out data of a fit to the rest.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Held {
-    /// What was left out of the fit: `tp 8`, `batch 16`.
+    /// Held-out value: `tp 8`, `batch 16`.
     pub held_out: String,
-    /// Errors on the part that was left out of the fit.
+    /// Errors on the held-out points.
     pub errors: Errors,
 }
 
-/// Predictions of a target against measurements: one residual for each point, in their order. Fails for a point of a
-/// model that there is not, or that TP does not divide.
+/// Residuals of a target's predictions, one per point, in order. Returns an error if a point's model is
+/// unknown or TP does not divide it.
 pub fn residuals(points: &[&Point], target: &Target) -> Result<Vec<Residual>> {
     let prepared = prepare(points.iter().copied(), target)?;
     let predicted: Vec<(f64, f64, f64)> = prepared
@@ -68,7 +67,6 @@ pub fn residuals(points: &[&Point], target: &Target) -> Result<Vec<Residual>> {
         })
         .collect();
     let pct = |predicted: f64, measured: f64| 100.0 * (predicted / measured - 1.0);
-    // the same cell of standard
     let base = |point: &Point| {
         let standard = |other: &&Point| {
             let mut spec = other.spec.clone();
@@ -98,7 +96,6 @@ pub fn residuals(points: &[&Point], target: &Target) -> Result<Vec<Residual>> {
         .collect())
 }
 
-/// Mean absolute errors; `None` of nothing.
 pub fn errors(residuals: &[Residual]) -> Option<Errors> {
     let mean = |of: fn(&Residual) -> Option<f64>| {
         let values: Vec<f64> = residuals.iter().filter_map(of).map(f64::abs).collect();
@@ -113,9 +110,9 @@ pub fn errors(residuals: &[Residual]) -> Option<Errors> {
     })
 }
 
-/// Leaves out one TP, then one batch size, at a time; the last entry of each is over all points held out. Points of
-/// models of which only one TP and batch is there are always fit, never held out. Fails where [`super::fit()`] does
-/// on the points that remain.
+/// Cross-validates by holding out one TP at a time, then one batch size at a time; the last entry of each
+/// covers all held-out points. Models with a single TP (or batch size) stay in every fit. Returns the errors
+/// of [`super::fit()`] on the remaining points.
 pub fn cross_validate(points: &[&Point], target: &Target, keys: Option<&[String]>) -> Result<Vec<Held>> {
     let mut held = Vec::new();
     for (axis, of) in

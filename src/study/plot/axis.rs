@@ -1,10 +1,9 @@
-//! Axes: from values to places, linear or logarithmic, with ticks at round numbers.
+//! Axes: map values to positions, linear or logarithmic, with ticks at round numbers.
 
 use super::font;
 use super::scene::{Align, Area, Scene, Text};
 use super::style::{GRID, INK, Sizes};
 
-/// One axis of a chart.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Axis {
     min: f64,
@@ -15,14 +14,14 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// An axis that shows all finite values with some air around them. Logarithmic where the largest is
-    /// more than ten times the smallest.
+    /// Axis over all finite values, with a margin. Logarithmic if the largest is more than ten times the
+    /// smallest.
     pub fn fit(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = bounds(values).unwrap_or((0.0, 1.0));
         Self::of_bounds(low, high, low > 0.0 && high / low > 10.0)
     }
 
-    /// A logarithmic axis that shows all finite values with some air around them, linear where one is not positive.
+    /// Logarithmic axis over all finite values, with a margin; linear if a value is not positive.
     pub fn fit_log(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = bounds(values).unwrap_or((1.0, 1.0));
         Self::of_bounds(low, high, low > 0.0)
@@ -30,7 +29,6 @@ impl Axis {
 
     fn of_bounds(low: f64, high: f64, log: bool) -> Self {
         let (a, b) = if log { (low.ln(), high.ln()) } else { (low, high) };
-        // A single value still needs a range around it.
         let air = match b > a {
             true => 0.07 * (b - a),
             false if a == 0.0 => 1.0,
@@ -44,12 +42,11 @@ impl Axis {
         Self { min, max, log, from: 0.0, to: 1.0 }
     }
 
-    /// Whether equal ways along it are equal ratios.
     pub fn is_log(&self) -> bool {
         self.log
     }
 
-    /// A linear axis that shows 0 and all finite values, with air beyond those: what bars need.
+    /// Linear axis for bars: includes 0 and all finite values, with a margin beyond them.
     pub fn from_zero(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = bounds(values.chain([0.0])).unwrap_or((0.0, 0.0));
         let air = 0.08 * (high - low);
@@ -59,22 +56,20 @@ impl Axis {
         Self { min, max, log: false, from: 0.0, to: 1.0 }
     }
 
-    /// A linear axis over exactly this range.
     pub fn exact(min: f64, max: f64) -> Self {
         Self { min, max, log: false, from: 0.0, to: 1.0 }
     }
 
-    /// The linear axis with more room at its upper end, as a part of its length.
+    /// Extends a linear axis at its upper end by a fraction of its length.
     pub fn with_air(self, part: f64) -> Self {
         Self { max: self.max + part * (self.max - self.min), ..self }
     }
 
-    /// The axis laid between two places on the page.
+    /// Places the axis between two page coordinates.
     pub fn over(self, from: f64, to: f64) -> Self {
         Self { from, to, ..self }
     }
 
-    /// The place of a value.
     pub fn place(&self, value: f64) -> f64 {
         let share = if self.log {
             (value / self.min).ln() / (self.max / self.min).ln()
@@ -84,7 +79,7 @@ impl Axis {
         self.from + share * (self.to - self.from)
     }
 
-    /// Round numbers on the axis: at most `most` or one more.
+    /// Round numbers on the axis: about `most`, at most one more.
     pub fn ticks(&self, most: usize) -> Vec<f64> {
         if self.log {
             let digits: [&[f64]; 3] = [&[1.0, 2.0, 5.0], &[1.0, 3.0], &[1.0]];
@@ -107,13 +102,12 @@ impl Axis {
     }
 }
 
-/// A number at a tick: no more digits than it needs.
 pub fn number(value: f64) -> String {
     let large = [(1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")];
     if let Some((_, by, prefix)) = large.into_iter().find(|(least, ..)| value.abs() >= *least) {
         return format!("{}{prefix}", number(value / by));
     }
-    // Ticks are round numbers; what lies beyond the sixth digit is arithmetic.
+    // ticks are round numbers: digits beyond the sixth are rounding errors
     let decimals = if value == 0.0 { 0 } else { (5 - value.abs().log10().floor() as i32).clamp(0, 9) };
     let text = format!("{value:.*}", decimals as usize);
     match text.contains('.') {
@@ -122,7 +116,6 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// The least and the greatest of the finite values.
 fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values.filter(|value| value.is_finite()).fold(None, |bounds, value| match bounds {
         None => Some((value, value)),
@@ -130,7 +123,7 @@ fn bounds(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// Ticks of a vertical axis of this height, and the width of their widest number.
+/// Ticks of a vertical axis of this height, and the width of the widest number.
 pub fn vertical_ticks(axis: &Axis, height: f64, sizes: &Sizes) -> (Vec<f64>, f64) {
     let ticks = axis.ticks((height / (2.6 * sizes.tick)).clamp(2.0, 8.0) as usize);
     let width = |tick: &f64| font::width(&number(*tick), sizes.tick, false);
@@ -138,7 +131,6 @@ pub fn vertical_ticks(axis: &Axis, height: f64, sizes: &Sizes) -> (Vec<f64>, f64
     (ticks, widest)
 }
 
-/// The ticks of a horizontal axis: as many as their numbers leave room for.
 fn horizontal_ticks(axis: &Axis, sizes: &Sizes) -> Vec<f64> {
     let fits = |ticks: &Vec<f64>| {
         let width = |tick: f64| font::width(&number(tick), sizes.tick, false);
@@ -151,18 +143,17 @@ fn horizontal_ticks(axis: &Axis, sizes: &Sizes) -> Vec<f64> {
     ticks.find(fits).unwrap_or_else(|| axis.ticks(2).into_iter().take(1).collect())
 }
 
-/// Height of what [`horizontal`] writes under a chart, its name not included.
+/// Height of the numbers below a chart, without the axis name.
 pub fn under(sizes: &Sizes) -> f64 {
     Sizes::line_of(sizes.tick) + 0.3 * sizes.tick
 }
 
-/// Grid lines and numbers of the horizontal axis of a chart.
 pub fn horizontal(scene: &mut Scene, axis: &Axis, area: &Area, sizes: &Sizes) {
     grid(scene, axis, area, sizes);
     numbers(scene, axis, area, sizes);
 }
 
-/// Grid lines of the horizontal axis: of each of several charts over one axis.
+/// Draws the vertical grid lines of one chart; several charts may share the axis.
 pub fn grid(scene: &mut Scene, axis: &Axis, area: &Area, sizes: &Sizes) {
     for tick in horizontal_ticks(axis, sizes) {
         let x = axis.place(tick);
@@ -170,7 +161,6 @@ pub fn grid(scene: &mut Scene, axis: &Axis, area: &Area, sizes: &Sizes) {
     }
 }
 
-/// Ticks and numbers of the horizontal axis, under a chart.
 pub fn numbers(scene: &mut Scene, axis: &Axis, area: &Area, sizes: &Sizes) {
     for tick in horizontal_ticks(axis, sizes) {
         let x = axis.place(tick);
@@ -180,7 +170,6 @@ pub fn numbers(scene: &mut Scene, axis: &Axis, area: &Area, sizes: &Sizes) {
     }
 }
 
-/// Grid lines and numbers of the vertical axis of a chart.
 pub fn vertical(scene: &mut Scene, axis: &Axis, area: &Area, sizes: &Sizes) {
     for tick in vertical_ticks(axis, area.height(), sizes).0 {
         let y = axis.place(tick);

@@ -1,4 +1,4 @@
-//! Bars in groups, with intervals and a word over a group: what improvement and P2P figures are made of.
+//! Grouped bars with intervals and labels, for the improvement and P2P figures.
 
 use super::axis::{self, Axis};
 use super::font;
@@ -6,44 +6,36 @@ use super::layout::{self, bar};
 use super::scene::{Align, Area, Color, Scene, Text};
 use super::style::{GREY, INK, Sizes};
 
-/// One bar of a group, as its value and its look.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
-    /// The value at its upper end, in the unit of the axis.
     pub value: f64,
-    /// The lower and upper end of the value's interval.
     pub interval: Option<[f64; 2]>,
-    /// The colour of its architecture.
     pub color: Color,
-    /// The pattern over its colour (see [`super::scene::Scene::hatch`]): 0 is none.
+    /// Pattern over the colour (see [`super::scene::Scene::hatch`]); 0 is none.
     pub hatch: usize,
 }
 
-/// Bars that stand together; where a run is missing its place stays empty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Group {
-    /// What the bars of the group have in common, written under them.
     pub name: String,
-    /// The bars from left to right; `None` keeps the place of one that has no run.
+    /// Bars from left to right; `None` leaves the place of a missing run empty.
     pub bars: Vec<Option<Bar>>,
-    /// Words over bars: from which bar to which, and what is said.
+    /// Labels over bars: first bar, last bar, text.
     pub words: Vec<(usize, usize, String)>,
 }
 
-/// Values that an axis has to show.
 pub fn values(groups: &[Group]) -> Vec<f64> {
     let bars = groups.iter().flat_map(|group| group.bars.iter().flatten());
     bars.flat_map(|bar| bar.interval.unwrap_or([bar.value; 2]).into_iter().chain([bar.value])).collect()
 }
 
-/// How the groups' names fit under bars this wide in all: lying, or read upwards.
+/// True if the group names fit horizontally below bars of this total width.
 fn names_lie(groups: &[Group], width: f64, sizes: &Sizes) -> bool {
     let room = width / groups.len().max(1) as f64;
     let widest = groups.iter().map(|g| font::width(&g.name, sizes.tick, false)).fold(0.0, f64::max);
     widest + 0.5 * sizes.tick <= room
 }
 
-/// Space that the names take under the bars.
 pub fn under(groups: &[Group], width: f64, sizes: &Sizes) -> f64 {
     if names_lie(groups, width, sizes) {
         return axis::under(sizes);
@@ -52,19 +44,16 @@ pub fn under(groups: &[Group], width: f64, sizes: &Sizes) -> f64 {
     widest.min(9.0 * sizes.tick) + 0.7 * sizes.tick
 }
 
-/// How words over bars are written: all of a figure in the same way.
+/// Orientation of the labels over bars, the same for a whole figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum How {
-    /// The words lie above their bars, read from left to right.
     Lying,
-    /// Read from below upwards, in the width of a bar.
+    /// Vertical, within the width of a bar.
     Upright,
-    /// Not at all: there is no room.
     Not,
 }
 
 impl How {
-    /// How those of a chart fit.
     fn of(groups: &[Group], slot: f64, height: f64, sizes: &Sizes) -> Self {
         let words = || groups.iter().flat_map(|group| &group.words);
         let width = |text: &str| font::width(text, sizes.note, false);
@@ -79,7 +68,6 @@ impl How {
         }
     }
 
-    /// The room that words take above the bars.
     pub fn room(self, groups: &[Group], sizes: &Sizes) -> f64 {
         match self {
             _ if groups.iter().all(|group| group.words.is_empty()) => 0.0,
@@ -90,14 +78,13 @@ impl How {
     }
 }
 
-/// The room that upright words take.
 fn upright(groups: &[Group], sizes: &Sizes) -> f64 {
     let words = groups.iter().flat_map(|group| &group.words);
     let widest = words.map(|(_, _, text)| font::width(text, sizes.note, false)).fold(0.0, f64::max);
     widest + 0.6 * sizes.note
 }
 
-/// Where a chart's bars stand: its data, and the width of a group and of a bar.
+/// Data area of a chart, and the widths of a group and of a bar.
 fn place(cell: Area, groups: &[Group], y: &Axis, sizes: &Sizes) -> (Area, f64, f64) {
     let y_width = axis::vertical_ticks(y, cell.height() - 3.0 * sizes.tick, sizes).1;
     let area = layout::data_area(cell, true, y_width, 0.0, sizes);
@@ -107,14 +94,13 @@ fn place(cell: Area, groups: &[Group], y: &Axis, sizes: &Sizes) -> (Area, f64, f
     (area, room, room / (most + 0.9))
 }
 
-/// How words fit in a chart.
 pub fn how(cell: Area, groups: &[Group], y: &Axis, sizes: &Sizes) -> How {
     let (area, _, slot) = place(cell, groups, y, sizes);
     How::of(groups, slot, area.height(), sizes)
 }
 
-/// Draws a chart of bars into a cell. The axis is one for values; words over bars get the room `above` it
-/// ([`How::room`]; charts that share an axis share the largest).
+/// Draws a bar chart into a cell. `above` is the height reserved for labels ([`How::room`]); charts with a
+/// common axis need the same value.
 pub fn chart(
     scene: &mut Scene,
     cell: Area,

@@ -1,5 +1,4 @@
-//! What figures of several kinds share: how many charts there may be, the note under the title, the
-//! legend of series.
+//! Helpers for several kinds of figures: limit on the number of charts, note below the title, legend.
 
 use super::layout::{Entry, Key};
 use super::options::Options;
@@ -8,10 +7,9 @@ use base::error::Error;
 use base::words::Words as _;
 use table::Provenance;
 
-/// Charts in one figure; with more of them nobody finds anything.
 pub(super) const MOST_CHARTS: usize = 16;
 
-/// The name of a group of comparable runs as a note under a title: provenance is said in the caption.
+/// Name of a group of comparable runs, without the provenance, which the caption contains.
 pub(super) fn group_note(name: &str) -> String {
     let words = name.split(", ");
     let words = words.filter(|word| !Provenance::WORDS.contains(word));
@@ -25,7 +23,6 @@ pub(super) fn too_many(charts: usize, axis: &str) -> Error {
     )
 }
 
-/// The page has no room for data beside the names of rows.
 pub(super) fn too_narrow(options: &Options) -> Error {
     Error::input_help(
         format!("{} inches leave no room beside the names of the rows", options.size.width),
@@ -33,7 +30,7 @@ pub(super) fn too_narrow(options: &Options) -> Error {
     )
 }
 
-/// A line and marker for each architecture, and for P2P on and off where there are `both`.
+/// Legend entries: line and marker of each architecture, and of P2P on and off if there are `both`.
 pub(super) fn series_legend(looks: &Looks, both: bool) -> Vec<Entry> {
     let series = |look, filled| Key::Series { look, filled, dashed: !filled };
     let own = looks.iter().map(|(name, look)| Entry::new(series(*look, true), name.to_string()));

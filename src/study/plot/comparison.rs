@@ -1,5 +1,5 @@
-//! The comparison figure: the speed-up of each matched pair with its interval, and a line at 1; from
-//! [`crate::analysis::compare()`].
+//! Comparison figure: speedup of each matched pair from [`crate::analysis::compare()`] with its interval, and
+//! a line at 1.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,11 +17,11 @@ use base::error::{Error, Result};
 use base::text::counted;
 use plan::Architecture;
 
-/// Pairs in one figure; more are left out, and the figure says so.
+/// Maximum pairs in one figure; the caption says if there are more.
 const MOST_PAIRS: usize = 60;
 
-/// Speed-ups of matched pairs with their intervals, of as many pairs as a figure can show. Fails where there are no
-/// pairs, and where the page is too small for them.
+/// Draws speedups of matched pairs with their intervals, up to the maximum number of pairs. Returns an error
+/// if there are no pairs or the page is too small for them.
 pub fn comparison_figure(
     report: &ComparisonReport,
     provenance: &ProvenanceSummary,
@@ -39,7 +39,7 @@ pub fn comparison_figure(
         all.first().copied().filter(|_| all.len() == 1)
     };
     let (matched, baseline, value) = (only(|p| &p.matched), only(|p| &p.baseline), only(|p| &p.value));
-    // What all rows have in common is said above them, once; but a row is never without a name.
+    // words that all rows share move to the title, but no row stays without a name
     let value = value.filter(|_| matched.is_none());
     let names: Vec<String> = pairs.iter().map(|pair| row_name(pair, matched, baseline, value)).collect();
     let ratios: Vec<String> = pairs.iter().map(ratio).collect();
@@ -107,9 +107,8 @@ pub fn comparison_figure(
     Ok(Figure::new(scene, provenance, options))
 }
 
-/// What is compared with what, as far as all rows agree.
 fn title(by: &str, value: Option<&str>, baseline: Option<&str>) -> String {
-    // An architecture's name says that it is one; `on` or `8` does not.
+    // an architecture's name explains itself; `on` or `8` does not
     let axis = if by == "architecture" { String::new() } else { format!("{by} ") };
     let of = value.map(|value| format!(" of {axis}{value}")).unwrap_or_default();
     match baseline {
@@ -137,8 +136,7 @@ fn row_name(
     words.join(" ").trim_start().to_owned()
 }
 
-/// A look for each value: for architectures the one they have in every figure. The first is
-/// left to the baseline.
+/// Look of each value, with the usual looks for architectures. The first look is reserved for the baseline.
 fn looks_of(report: &ComparisonReport) -> BTreeMap<&str, Look> {
     let values: BTreeSet<&str> = report.pairs.iter().map(|pair| pair.value.as_str()).collect();
     let architectures: Vec<Architecture> = match report.by.as_str() {

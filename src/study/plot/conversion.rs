@@ -1,5 +1,5 @@
-//! The conversion figure: what sets of converted layers lose (KL to `standard`) over what they give (speed-up), a line
-//! or marks for each way to choose them.
+//! Conversion figure: quality loss (KL to `standard`) against speedup of sets of converted layers, one line
+//! or marker per selection method.
 
 use super::axis::{self, Axis};
 use super::figure::Figure;
@@ -11,12 +11,11 @@ use super::style::{Look, Sizes, look};
 use crate::analysis::{Conversion, ConversionReport, Draws, SetSeries};
 use base::error::{Error, Result};
 
-/// The series of the figure in the order of its legend, which is that of drawing: the paper's choice lies on top. Each
-/// has a colour and a marker of its own.
+/// Series in legend and drawing order; the paper's choice is drawn last, on top.
 const SERIES: [SetSeries; 5] =
     [SetSeries::Ordered, SetSeries::Greedy, SetSeries::Last, SetSeries::Random, SetSeries::UpperHalf];
 
-/// A series, with its points by size: speed-up, KL, the interval of the KL, and what is told of it.
+/// Series with its points by size: speedup, KL, interval of the KL, tooltip.
 struct Drawn {
     series: SetSeries,
     look: Look,
@@ -24,17 +23,17 @@ struct Drawn {
     points: Vec<(f64, f64, Option<[f64; 2]>, String)>,
 }
 
-/// The number of a series's look, in figures and on the screen.
+/// Index of a series's look, in figures and on the screen.
 pub fn series_look(conversion: Conversion, series: SetSeries) -> usize {
     let at = SERIES.iter().position(|one| *one == series).unwrap_or(SERIES.len());
     at + (SERIES.len() + 1) * usize::from(conversion == Conversion::SyncDrop)
 }
 
-/// Lays out the figure of a report. Of random sets the mean of each size is drawn, with the range of the draws.
+/// Draws the figure of a report. For random sets it shows the mean of each size and the range of the draws.
 ///
 /// # Errors
 ///
-/// An input error where there are no sets, and where the page is too small.
+/// Returns an error if there are no sets or the page is too small.
 pub fn conversion_figure(report: &ConversionReport, options: &Options) -> Result<Figure> {
     let drawn = drawn(report);
     if drawn.is_empty() {
@@ -81,7 +80,6 @@ fn is_dashed(series: SetSeries) -> bool {
     matches!(series, SetSeries::Last | SetSeries::Random)
 }
 
-/// What there is of each series.
 fn drawn(report: &ConversionReport) -> Vec<Drawn> {
     let several = report.points.iter().any(|point| point.conversion != Conversion::Ladder);
     let mut all = Vec::new();
@@ -130,7 +128,7 @@ fn of_draws(draws: &Draws) -> (f64, f64, Option<[f64; 2]>, String) {
 
 fn draw(scene: &mut Scene, cell: Area, drawn: &[Drawn], sizes: &Sizes) {
     let points = || drawn.iter().flat_map(|one| &one.points);
-    // ends below nothing are rounding, and would take the logarithm from the axis
+    // a lower end at or below 0 is a rounding error and would prevent a logarithmic axis
     let ends = points().filter_map(|(_, _, ends, _)| *ends).flatten().filter(|end| *end > 0.0);
     let y = Axis::fit(points().map(|(_, kl, ..)| *kl).chain(ends));
     let y_width = axis::vertical_ticks(&y, cell.height() - 3.0 * sizes.tick, sizes).1;

@@ -1,4 +1,4 @@
-//! A finished figure, and its files: whole or not there at all.
+//! Finished figure, and atomic writing of its files.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -12,7 +12,6 @@ use super::svg::{Place, svg};
 use base::atomic;
 use base::error::{Error, Result};
 
-/// A figure, laid out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     pub(super) scene: Scene,
@@ -20,7 +19,6 @@ pub struct Figure {
     pub(super) dpi: u32,
 }
 
-/// What a figure can be written as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Svg,
@@ -45,7 +43,7 @@ impl Format {
     }
 }
 
-/// Refuses a path whose extension is neither svg nor png, before any work is done.
+/// Returns an error unless the extension is svg or png; called before any work.
 pub fn check_format(path: &Path) -> Result<()> {
     Format::of(path).map(|_| ())
 }
@@ -62,41 +60,38 @@ impl Figure {
         Self { scene, provenance: provenance.clone(), dpi: options.dpi }
     }
 
-    /// A scene as it is, for a screen: nothing in it says where its numbers come from.
+    /// Wraps a scene for a screen, without provenance.
     pub fn plain(scene: Scene) -> Self {
         Self { scene, provenance: ProvenanceSummary::default(), dpi: 72 }
     }
 
-    /// The figure's title: what it shows, of which model and workload.
     pub fn title(&self) -> &str {
         &self.scene.title
     }
 
-    /// Its height over its width.
     pub fn aspect(&self) -> f64 {
         self.scene.height / self.scene.width
     }
 
-    /// The line under it: where its numbers come from.
     pub fn caption(&self) -> String {
         self.provenance.caption()
     }
 
-    /// The figure as an SVG document of its own, the font's outlines included. Fails where the bundled
-    /// font cannot be read.
+    /// Standalone SVG document with embedded glyph outlines. Returns an error if the bundled font cannot be
+    /// read.
     pub fn svg(&self) -> Result<String> {
         svg(&self.scene, &self.provenance, Place::File).ok_or_else(no_font)
     }
 
-    /// The figure as an element of a page, whose `name` keeps its ids apart from other figures'. Ink and paper
-    /// follow the page's `--fig-ink`, `--fig-grey`, `--fig-grid` and `--fig-paper`. Fails where the bundled
+    /// SVG element for a page; `name` prefixes its ids to keep them unique. Colours follow the page's
+    /// variables `--fig-ink`, `--fig-grey`, `--fig-grid` and `--fig-paper`. Returns an error if the bundled
     /// font cannot be read.
     pub fn element(&self, name: &str) -> Result<String> {
         svg(&self.scene, &self.provenance, Place::Page(name)).ok_or_else(no_font)
     }
 
-    /// The figure as pixels, `width` of them across; the height follows from the figure's shape.
-    /// Fails where painting fails.
+    /// Rasterizes the figure at `width` pixels; the height follows from the aspect ratio. Returns an error if
+    /// rasterizing fails.
     pub fn pixels(&self, width: u32) -> Result<Pixels> {
         let dpi = f64::from(width.max(1)) * super::options::POINTS / self.scene.width;
         self.painted(dpi).map_err(|reason| Error::failed(format!("painting the figure: {reason}")))
@@ -107,13 +102,13 @@ impl Figure {
         png::paint(&svg, (self.scene.width, self.scene.height), dpi)
     }
 
-    /// Writes the figure; the format follows from the extension. The file is replaced only by a whole
-    /// one. A device (`/dev/stdout`) is written to as it is.
+    /// Writes the figure in the format of the extension. Replaces an existing file atomically; writes
+    /// directly to a device such as `/dev/stdout`.
     ///
     /// # Errors
     ///
-    /// An input error for another extension than svg and png; a failure where painting fails; else
-    /// the errors of [`write()`].
+    /// Returns an error if the extension is neither svg nor png or if rasterizing fails, and the errors of
+    /// [`write()`].
     pub fn save(&self, path: &Path) -> Result<()> {
         let format = Format::of(path)?;
         check_place(path)?;
@@ -132,13 +127,12 @@ impl Figure {
     }
 }
 
-/// Writes a file that is there whole or not at all; what is no plain file (a device, a pipe) cannot be
-/// replaced, and is written to.
+/// Writes a file atomically; writes directly to devices and pipes, which cannot be replaced.
 ///
 /// # Errors
 ///
-/// An input error where the directory of the file is not there, since a mistyped path is to be refused,
-/// or where a directory stands in the file's place; a failure where writing fails.
+/// Returns an error if the parent directory does not exist (probably a mistyped path), if the path is a
+/// directory, or if writing fails.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     check_place(path)?;
     match std::fs::metadata(path) {
@@ -150,7 +144,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Fails, as [`write()`] does, where no file can be put at a path: before the work of painting one.
+/// Fails like [`write()`] if no file can be created at the path; called before rasterizing.
 fn check_place(path: &Path) -> Result<()> {
     let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     if let Some(dir) = parent.filter(|dir| !dir.exists()) {

@@ -1,25 +1,21 @@
-//! The bundled font (DejaVu Sans): widths of texts, and glyphs as outlines.
+//! Bundled font (DejaVu Sans): text widths and glyph outlines.
 //!
-//! Figures carry their text as outlines, each glyph once: browsers, Inkscape, rsvg and through them
-//! LaTeX then show the same picture everywhere. Of a font embedded as `@font-face` Inkscape and rsvg
-//! know nothing, and would put another in its place whose widths differ. What a text says stays beside
-//! its outlines as `aria-label`.
+//! Figures contain text as outlines, each glyph once, so that browsers, Inkscape, rsvg and LaTeX show the
+//! same picture. Inkscape and rsvg ignore fonts embedded as `@font-face` and would substitute one with other
+//! widths. The text itself stays available as `aria-label`.
 
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 
 use ab_glyph::{Font as _, FontRef, GlyphId, OutlineCurve};
 
-/// Glyph of a face.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Glyph {
-    /// Whether it is a letter of the bold face.
     pub bold: bool,
-    /// Number in the face.
     pub id: u16,
 }
 
-/// Both faces; `None` where the bundled bytes cannot be read.
+/// Both faces; `None` if the bundled bytes cannot be read.
 fn faces() -> Option<&'static [FontRef<'static>; 2]> {
     static FACES: OnceLock<Option<[FontRef<'static>; 2]>> = OnceLock::new();
     let read = || {
@@ -33,17 +29,17 @@ fn face(bold: bool) -> Option<&'static FontRef<'static>> {
     faces().map(|faces| &faces[usize::from(bold)])
 }
 
-/// Whether the font can be used; nothing can be painted without.
+/// True if the font is usable; nothing can be drawn without it.
 pub fn is_there() -> bool {
     faces().is_some()
 }
 
-/// Units an em: outlines and places of glyphs are in them.
+/// Font units per em, the unit of outlines and glyph positions.
 pub fn units(bold: bool) -> f64 {
     face(bold).and_then(|face| face.units_per_em()).map_or(2048.0, f64::from)
 }
 
-/// Glyphs of a text with their places in font units, and the text's width.
+/// Glyphs of a text with their x positions, and the text's width, in font units.
 pub fn glyphs(text: &str, bold: bool) -> (Vec<(Glyph, f64)>, f64) {
     let Some(face) = face(bold) else { return (Vec::new(), 0.0) };
     let (mut x, mut before): (f64, Option<GlyphId>) = (0.0, None);
@@ -61,12 +57,12 @@ pub fn glyphs(text: &str, bold: bool) -> (Vec<(Glyph, f64)>, f64) {
     (placed, x)
 }
 
-/// Width of a text in the unit of `size`.
+/// Width of a text, in the unit of `size`.
 pub fn width(text: &str, size: f64, bold: bool) -> f64 {
     glyphs(text, bold).1 / units(bold) * size
 }
 
-/// The glyph's outline as SVG path data in font units, `y` upwards; empty for blanks.
+/// Outline of a glyph as SVG path data in font units, `y` upwards; empty for blanks.
 pub fn outline(glyph: Glyph) -> String {
     let mut data = String::new();
     let Some(outline) = face(glyph.bold).and_then(|face| face.outline(GlyphId(glyph.id))) else {
@@ -79,7 +75,6 @@ pub fn outline(glyph: Glyph) -> String {
             OutlineCurve::Quad(a, b, c) => (a, vec![b, c]),
             OutlineCurve::Cubic(a, b, c, d) => (a, vec![b, c, d]),
         };
-        // Writing to a String cannot fail.
         if pen != Some(*from) {
             let _ = write!(data, "{}M{} {}", if pen.is_some() { "Z" } else { "" }, from.x, from.y);
         }
@@ -95,7 +90,7 @@ pub fn outline(glyph: Glyph) -> String {
     data
 }
 
-/// The text, or its beginning where it is wider than `most`.
+/// Text, truncated with an ellipsis if it is wider than `most`.
 pub fn fit(text: &str, size: f64, most: f64) -> String {
     if width(text, size, false) <= most {
         return text.to_owned();

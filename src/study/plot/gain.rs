@@ -1,5 +1,5 @@
-//! The gain figure: speed-up over `standard` over the latency of one all-reduce, a line for each architecture, a
-//! chart for cells that differ in their links alone; on the axis what all-reduces take on known machines.
+//! Gain figure: speedup over `standard` against the latency of one all-reduce. One line per architecture, one
+//! chart per group of cells that differ only in their links; marks on the axis show known machines.
 
 use std::collections::BTreeSet;
 
@@ -16,8 +16,8 @@ use crate::analysis::{GainGroup, GainPoint};
 use base::error::{Error, Result};
 use plan::Architecture;
 
-/// Lays out the gain figure, a chart for each group. Fails where there is no group, where there are more than a
-/// figure can show, and where the page is too small.
+/// Draws the gain figure, one chart per group. Returns an error if there is no group, if there are too many,
+/// or if the page is too small.
 pub fn gain_figure(
     groups: &[GainGroup],
     provenance: &ProvenanceSummary,
@@ -63,7 +63,7 @@ pub fn gain_figure(
         sheet.lay(each * rows as f64, (90.0 * columns as f64, 90.0 * rows as f64))?;
     let area =
         layout::name_axes(&mut scene, area, "one all-reduce (us)", "tokens/s over standard", &sizes);
-    // charts side by side have the same kind of axis
+    // all charts of a figure use the same kind of axis
     let latencies = |group: &GainGroup| -> Vec<f64> {
         group.lines.values().flatten().map(|point| point.all_reduce_us).collect()
     };
@@ -84,7 +84,7 @@ fn draw_chart(
     sizes: &Sizes,
 ) {
     let points = || group.lines.values().flatten();
-    // a limit goes far where others no longer can: it leaves the chart, which is of what can be chosen
+    // upper-bound may leave the chart: choices determine the scale
     let is_limit =
         |line: &Line<'_>| line.0.0.is_limit() && group.lines.keys().any(|key| !key.0.is_limit());
     let chosen = group.lines.iter().filter(|line| !is_limit(line)).flat_map(|(_, points)| points);
@@ -92,7 +92,7 @@ fn draw_chart(
         let pair = &point.pair;
         pair.speedup_ci95.into_iter().flatten().chain([pair.speedup])
     });
-    // one that is slower than all others is wrong, and seen
+    // but show it if it is slower than standard, which is suspicious
     let slow = group.lines.iter().filter(is_limit).flat_map(|(_, points)| points);
     let slow = slow.map(|point| point.pair.speedup).filter(|speedup| *speedup < 1.0);
     let y = Axis::fit(values.chain(slow).chain([1.0]));
@@ -126,7 +126,7 @@ fn draw_chart(
                 continue;
             }
             if let Some([low, high]) = point.pair.speedup_ci95 {
-                // a limit's may be wider than the chart
+                // clamp: the interval of upper-bound may exceed the chart
                 let [low, high] =
                     [low, high].map(|end| (at.0, y.place(end).clamp(area.top, area.bottom)));
                 scene.interval(low, high, look.color, sizes.line * 0.6);
@@ -145,10 +145,9 @@ fn draw_chart(
     layout::frame(scene, area, sizes);
 }
 
-/// An architecture with its option, and its points.
 type Line<'a> = (&'a (Architecture, String), &'a Vec<GainPoint>);
 
-/// A line up to where it leaves the chart at its top, below which all that comes before lies.
+/// Clips a line at the top of the chart, from the first point above it.
 fn within(points: Vec<Point>, top: f64) -> Vec<Point> {
     let inside = points.iter().take_while(|at| at.1 >= top).count();
     let mut line = points[..inside].to_vec();
@@ -159,7 +158,6 @@ fn within(points: Vec<Point>, top: f64) -> Vec<Point> {
     line
 }
 
-/// Through how much of a box these lines go: how many of their segments meet it.
 fn crossed(lines: &[Vec<Point>], (left, right): (f64, f64), (top, bottom): (f64, f64)) -> usize {
     let meets = |ends: &&[Point]| {
         let [a, b] = [ends[0], ends[1]];
@@ -170,8 +168,8 @@ fn crossed(lines: &[Vec<Point>], (left, right): (f64, f64), (top, bottom): (f64,
     lines.iter().flat_map(|line| line.windows(2)).filter(meets).count()
 }
 
-/// The machines: a thin line from the axis up, along it the name where there is room, at the end that fewer of the
-/// chart's lines cross; a tip has it in any case.
+/// Draws machine marks: a dashed line each, and the name along it if it fits, at the end that fewer lines
+/// cross. The tooltip always has the name.
 fn marks(
     scene: &mut Scene,
     group: &GainGroup,

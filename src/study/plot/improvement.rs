@@ -1,6 +1,6 @@
-//! The improvement figure: how much more tokens/s an architecture has than standard, in percent, with
-//! the intervals of the paired ratios ([`crate::analysis::compare()`]). Bars over batch, or over models
-//! where several sets differ in the model alone; a column of charts a TP, a row a P2P setting.
+//! Improvement figure: throughput gain over standard in percent, with the intervals of the paired ratios
+//! ([`crate::analysis::compare()`]). Bars over batch sizes, or over models if the sets differ only in the
+//! model; one column of charts per TP, one row per P2P setting.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use base::error::{Error, Result};
 use plan::Architecture;
 use table::{P2p, Record};
 
-/// One chart: its TP, P2P, and batch where models stand below the bars.
+/// One chart; `batch` is set if the bars are models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Chart {
     tp: u32,
@@ -26,12 +26,12 @@ struct Chart {
     batch: Option<u32>,
 }
 
-/// The figure of comparable cells; of several sets only where they differ in the model alone. `report`
-/// is the comparison by architecture of the same runs.
+/// Draws the figure of comparable cells. Several sets must differ only in the model. `report` is the
+/// comparison of the same runs by architecture.
 ///
 /// # Errors
 ///
-/// An input error where there is nothing to compare with standard, or there are more charts than fit.
+/// Returns an error if nothing can be compared with standard, or there are too many charts.
 pub fn improvement_figure(
     sets: &[CellSet],
     report: &ComparisonReport,
@@ -53,7 +53,7 @@ pub fn improvement_figure(
             "run the same cells with --architecture standard",
         ));
     }
-    // The same colours as in figures that show standard.
+    // use the same colours as figures that show standard
     let looks = looks(architectures.iter().chain([&Architecture::Standard]));
     let over_models = sets.len() > 1;
     let batches: BTreeSet<u32> = cells().map(|c| c.spec.batch).collect();
@@ -111,7 +111,6 @@ pub fn improvement_figure(
     };
     let width = options.size.width * POINTS;
     let columns = tps.len();
-    // Names of models may have to stand upright under the bars.
     let names = charts.iter().map(|(_, groups)| {
         bars::under(groups, width / columns as f64 - 40.0, &Sizes::new(options.font))
     });
@@ -121,7 +120,6 @@ pub fn improvement_figure(
     let (mut scene, area, sizes) = sheet.lay(each * rows.len() as f64, least)?;
     let below = if over_models { "model" } else { "batch" };
     let area = layout::name_axes(&mut scene, area, below, "more tokens/s (%)", &sizes);
-    // One scale for all: what differs between charts is what the figure is about.
     let all: Vec<f64> = charts.iter().flat_map(|(_, groups)| bars::values(groups)).collect();
     let y = Axis::from_zero(all.into_iter());
     let gap = (0.9 * sizes.label, 0.5 * sizes.label);
@@ -129,7 +127,7 @@ pub fn improvement_figure(
     let all = || cells.iter().zip(&charts);
     let how = all().map(|(cell, (_, groups))| bars::how(*cell, groups, &y, &sizes));
     let how = how.max().unwrap_or(bars::How::Not);
-    // and one room above, or the same axis would have several scales
+    // reserve the same height above, or the axis would have several scales
     let above = charts.iter().map(|(_, groups)| how.room(groups, &sizes)).fold(0.0, f64::max);
     for (cell, (chart, groups)) in all() {
         let mut words = vec![format!("TP {}", chart.tp)];

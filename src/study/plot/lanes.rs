@@ -1,5 +1,5 @@
-//! Lanes of ranks in a window of a trace: blocks, what they did, and what of communication was exposed.
-//! The timeline and the overlap figure draw with it.
+//! Lanes of ranks in a window of a trace: operations as blocks, and exposed communication. Used by the
+//! timeline and overlap figures.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,7 @@ use trace::overlap::exposed_intervals;
 use trace::overlap::intervals::clip;
 use trace::{Span, Trace};
 
-/// What is drawn in the same colour and hatch: every pair of them differs in grey, too.
+/// Class of operations with one colour and hatch; all pairs also differ in greyscale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Class {
     name: &'static str,
@@ -28,7 +28,6 @@ const OTHER: Class = Class { name: "other compute", color: (150, 150, 150), hatc
 const WAITING: Class = Class { name: "waiting for a peer", color: (232, 200, 218), hatch: 0 };
 const TRANSFER: Class = Class { name: "communication", color: (204, 121, 167), hatch: 1 };
 
-/// The class of a kind of operation on the compute lane.
 fn class_of(kind: &str) -> Class {
     match kind {
         "matmul" => MATMUL,
@@ -45,10 +44,8 @@ fn class_of(kind: &str) -> Class {
     }
 }
 
-/// Hatch of what is exposed.
 const EXPOSED: usize = 3;
 
-/// The legend of lanes.
 pub fn legend() -> Vec<Entry> {
     let classes = [MATMUL, ATTEND, NORM, OTHER, WAITING, TRANSFER]
         .map(|Class { name, color, hatch }| Entry::new(Key::Bar { color, hatch }, name));
@@ -56,7 +53,7 @@ pub fn legend() -> Vec<Entry> {
     classes.into_iter().chain([Entry::new(exposed, "exposed communication")]).collect()
 }
 
-/// Heights of a rank's rows in points: a lane, the strip of what is exposed, and in all.
+/// Heights of a rank's rows (points): a lane, and the strip of exposed communication.
 #[derive(Clone, Copy, Debug)]
 pub struct Heights {
     lane: f64,
@@ -64,29 +61,29 @@ pub struct Heights {
 }
 
 impl Heights {
-    /// Heights that follow from the size of the text.
     pub fn new(sizes: &Sizes) -> Self {
         Self { lane: 1.5 * sizes.tick, strip: 0.55 * sizes.tick }
     }
 
-    /// Heights that make a rank this high.
+    /// Heights that add up to a rank of this height.
     pub fn filling(rank: f64) -> Self {
         Self { lane: rank * 0.4, strip: rank * 0.13 }
     }
 
-    /// The height of a rank in points: its two lanes, the strip of exposed communication, and the gap
-    /// to the next rank.
+    /// Height of a rank (points): two lanes, the strip of exposed communication, and the gap to the next
+    /// rank.
     pub fn rank(&self) -> f64 {
         2.0 * self.lane + self.strip + self.lane * 0.2
     }
 }
 
-/// Height of a rank below which names of its rows would lie on each other.
+/// Minimum height of a rank at which row names do not overlap.
 pub fn least(sizes: &Sizes) -> f64 {
     2.6 * sizes.tick
 }
 
-/// Names of the rows of a rank, or of several that did the same, and the width of the widest; none of no rank.
+/// Row names of a rank, or of several identical ones, and the width of the widest. Without ranks, only lane
+/// names.
 pub fn names(ranks: &[u32], sizes: &Sizes) -> ([String; 2], f64) {
     let name = |lane: Lane| match ranks {
         [] => lane.as_str().to_owned(),
@@ -98,10 +95,10 @@ pub fn names(ranks: &[u32], sizes: &Sizes) -> ([String; 2], f64) {
     (names, width)
 }
 
-/// Spans by rank and lane, by start.
+/// Spans by rank and lane, sorted by start.
 pub type Rows<'a> = BTreeMap<(u32, Lane), Vec<&'a Span>>;
 
-/// Those within the window (absolute ns).
+/// Spans within the window (absolute ns).
 pub fn rows(trace: &Trace, window: (i64, i64)) -> Rows<'_> {
     let mut rows = Rows::new();
     for span in &trace.spans {
@@ -115,7 +112,7 @@ pub fn rows(trace: &Trace, window: (i64, i64)) -> Rows<'_> {
     rows
 }
 
-/// Ranks that did the same at the same times, together: each class by its ranks, the first one met first.
+/// Groups ranks with identical spans, in order of first appearance.
 pub fn classes(rows: &Rows<'_>, ranks: &[u32]) -> Vec<Vec<u32>> {
     let bare = |span: &&Span| Span { rank: 0, stream: 0, ..**span };
     let did = |rank: u32, lane| -> Vec<Span> {
@@ -135,22 +132,20 @@ pub fn classes(rows: &Rows<'_>, ranks: &[u32]) -> Vec<Vec<u32>> {
     classes
 }
 
-/// What is drawn where.
 pub struct Drawing<'a, X> {
-    /// The trace whose spans are drawn.
     pub trace: &'a Trace,
-    /// The first start of the trace (ns), the zero of the times shown.
+    /// First start of the trace (ns), zero of the times shown.
     pub origin: i64,
-    /// The window that is drawn, from and to, in the trace's own nanoseconds.
+    /// Start and end of the window (absolute ns).
     pub window: (i64, i64),
-    /// From absolute ns to the page.
+    /// Maps absolute ns to page coordinates.
     pub x: X,
-    /// Names operations in blocks that have room.
+    /// True to write operation names into blocks that are wide enough.
     pub named: bool,
 }
 
 impl<X: Fn(i64) -> f64> Drawing<'_, X> {
-    /// Draws the rows of a rank with its upper edge at `top`, names right of `left`'s left.
+    /// Draws the rows of a rank with its upper edge at `top`; the row names end left of `left`.
     pub fn rank(
         &self,
         scene: &mut Scene,
@@ -177,8 +172,9 @@ impl<X: Fn(i64) -> f64> Drawing<'_, X> {
         }
     }
 
-    /// Blocks of one row. What is narrower than a quarter of a point is widened to it, unless that place
-    /// is taken: so the smallest operation can be seen, and a million of them are no more than fit.
+    /// Draws the blocks of one row. Blocks narrower than a quarter point are widened to it unless they
+    /// overlap the previous one: the smallest operation stays visible, and the number of blocks stays
+    /// bounded.
     fn row(&self, scene: &mut Scene, spans: &[&Span], (top, bottom): (f64, f64), sizes: &Sizes) {
         const LEAST: f64 = 0.25;
         let mut taken = f64::NEG_INFINITY;
@@ -191,11 +187,10 @@ impl<X: Fn(i64) -> f64> Drawing<'_, X> {
             }
             let left = left.max(taken.min(right - LEAST));
             taken = right;
-            // A white seam tells neighbours apart where there is room for it.
             let seam = if right - left > 1.5 { 0.3 } else { 0.0 };
             let area = Area { left, right: right - seam, top, bottom };
             let Class { color, hatch, .. } = class;
-            // Strokes across letters would make them hard to read.
+            // no text over a hatch, which would be hard to read
             let fits = self.named
                 && hatch == 0
                 && font::width(name, sizes.note, false) + 0.6 * sizes.note < area.width()
@@ -230,7 +225,7 @@ impl<X: Fn(i64) -> f64> Drawing<'_, X> {
     }
 }
 
-/// The unit in which a window of this length has handy numbers, as ns and by name.
+/// Time unit with readable numbers for a window of this length: ns per unit, and its name.
 pub fn unit(length_ns: i64) -> (f64, &'static str) {
     match length_ns {
         ..2_000 => (1.0, "ns"),

@@ -1,5 +1,4 @@
-//! What all figures have in common: a title, a legend above the charts, what is shown, and the caption
-//! that says where the numbers come from; and charts side by side.
+//! Page layout of all figures: title, legend, chart area, caption with provenance, and grids of charts.
 
 use super::axis;
 use super::font;
@@ -9,55 +8,56 @@ use super::scene::{Align, Area, Color, Scene, Text, wrap};
 use super::style::{GREY, INK, Look, Sizes};
 use base::error::{Error, Result};
 
-/// How an entry of the legend is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Key {
-    /// A line with a marker on it.
-    Series { look: Look, filled: bool, dashed: bool },
-    /// A marker without a line, as points from elsewhere have.
-    Marker { look: Look, filled: bool },
-    /// A bar with its colour and hatch.
-    Bar { color: Color, hatch: usize },
-    /// A low bar, as marks what is exposed.
-    Strip { color: Color, hatch: usize },
+    Series {
+        look: Look,
+        filled: bool,
+        dashed: bool,
+    },
+    Marker {
+        look: Look,
+        filled: bool,
+    },
+    Bar {
+        color: Color,
+        hatch: usize,
+    },
+    /// Low bar, for exposed communication.
+    Strip {
+        color: Color,
+        hatch: usize,
+    },
 }
 
-/// An entry of the legend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// How the entry's sample is drawn.
     pub key: Key,
-    /// The words beside the sample: what it stands for.
     pub name: String,
 }
 
 impl Entry {
-    /// An entry that says which `name` the sample `key` stands for.
     pub fn new(key: Key, name: impl Into<String>) -> Self {
         Self { key, name: name.into() }
     }
 }
 
-/// What surrounds the charts.
 #[derive(Clone, Debug)]
 pub struct Sheet<'a> {
-    /// The size of the page, its resolution and the size of its text.
     pub options: &'a Options,
-    /// Where the numbers come from.
     pub provenance: &'a ProvenanceSummary,
-    /// The title: what the figure shows.
     pub title: String,
-    /// What has to be known to read it, under the title.
+    /// Note below the title with context for the reader.
     pub note: String,
-    /// Said in the caption after where the numbers come from.
+    /// Caption text after the provenance.
     pub remark: String,
-    /// The entries of the legend, in the order in which they are drawn.
     pub legend: Vec<Entry>,
 }
 
 impl Sheet<'_> {
-    /// Lays all of it out around a place for charts. Without a height in the options the place is
-    /// `height` points high. `least` is the width and height below which the charts cannot be read.
+    /// Lays out the page around the chart area. `height` is the area's height in points unless the options
+    /// set the page's; `least` is the minimum width and height of the area. Returns an error if the options
+    /// are invalid or the area would be smaller than `least`.
     pub fn lay(&self, height: f64, least: (f64, f64)) -> Result<(Scene, Area, Sizes)> {
         self.options.check()?;
         let sizes = Sizes::new(self.options.font);
@@ -130,7 +130,6 @@ impl Sheet<'_> {
         Ok((scene, area, sizes))
     }
 
-    /// Entries of the legend in rows, with their left ends.
     fn rows(&self, width: f64, sizes: &Sizes) -> Vec<Vec<(&Entry, f64)>> {
         let mut rows: Vec<Vec<(&Entry, f64)>> = Vec::new();
         let mut left = f64::INFINITY;
@@ -149,7 +148,6 @@ impl Sheet<'_> {
     }
 }
 
-/// With a capital and a full stop.
 fn sentence(text: &str) -> String {
     let mut letters = text.chars();
     match letters.next() {
@@ -158,7 +156,8 @@ fn sentence(text: &str) -> String {
     }
 }
 
-/// Columns and rows for so many charts, at most `most` side by side, none emptier than need be.
+/// Columns and rows for a number of charts, at most `most` side by side, with as few empty places as
+/// possible.
 pub fn shape(charts: usize, most: usize) -> (usize, usize) {
     let rows = charts.div_ceil(most.max(1)).max(1);
     (charts.div_ceil(rows).max(1), rows)
@@ -199,13 +198,13 @@ fn draw_entry(scene: &mut Scene, entry: &Entry, (x, y): (f64, f64), sizes: &Size
     scene.text(Text::new((x + wide + 0.5 * sizes.tick, y), entry.name.as_str(), sizes.tick));
 }
 
-/// A bar, hatched in a paler shade of paper so that it is told from others without colour.
+/// Draws a bar with a white hatch, so that bars differ without colour.
 pub fn bar(scene: &mut Scene, area: Area, color: Color, hatch: usize, sizes: &Sizes) {
     scene.rect(area, color);
     scene.hatch(area, hatch, super::style::WHITE, sizes.thin * 1.3, 0.42 * sizes.label);
 }
 
-/// Places for charts, row by row, that fill an area. `gap` lies between them.
+/// Chart areas, row by row, that fill an area with gaps between them.
 pub fn grid(area: Area, columns: usize, rows: usize, gap: (f64, f64)) -> Vec<Area> {
     let part = |whole: f64, count: usize, gap: f64| {
         let count = count.max(1) as f64;
@@ -220,33 +219,31 @@ pub fn grid(area: Area, columns: usize, rows: usize, gap: (f64, f64)) -> Vec<Are
     (0..rows).flat_map(|row| (0..columns).map(move |column| place(row, column))).collect()
 }
 
-/// Names of the axes, once for all charts of a figure; what is left of the area for them.
+/// Draws the axis names shared by all charts; returns the remaining area.
 pub fn name_axes(scene: &mut Scene, area: Area, x: &str, y: &str, sizes: &Sizes) -> Area {
     let left = Area { left: area.left + 1.4 * sizes.label, ..area };
     let rest = Area { bottom: left.bottom - 1.3 * sizes.label, ..left };
     let text = Text::new((rest.center().0, area.bottom - 0.6 * sizes.label), x, sizes.label);
     scene.text(text.align(Align::Middle));
-    // A name longer than its axis would run off the page.
     let y = font::fit(y, sizes.label, rest.height() + 1.0 * sizes.label);
     let text = Text::new((area.left + 0.5 * sizes.label, rest.center().1), y, sizes.label);
     scene.text(text.align(Align::Middle).upwards());
     rest
 }
 
-/// The name of a horizontal axis below a chart, within `all`: the first of several that fits.
+/// Draws the name of a horizontal axis below a chart, within `all`: the first of `names` that fits.
 pub fn name_below(scene: &mut Scene, all: Area, center: f64, names: &[&str], sizes: &Sizes) {
     let wide = |name: &str| font::width(name, sizes.label, false);
     let name = names.iter().find(|name| wide(name) <= all.width()).or(names.last());
     let name = font::fit(name.copied().unwrap_or_default(), sizes.label, all.width());
     let half = wide(&name) / 2.0;
-    // Under a narrow chart the name may be wider than it.
+    // the name may be wider than a narrow chart
     let middle = center.max(all.left + half).min(all.right - half);
     let at = (middle, all.bottom - 0.6 * sizes.label);
     scene.text(Text::new(at, name, sizes.label).align(Align::Middle));
 }
 
-/// The part of a chart's place where data lies: below its header, right of its vertical numbers,
-/// above its horizontal ones.
+/// Data area of a chart: below its header, right of the vertical numbers, above the horizontal ones.
 pub fn data_area(cell: Area, header: bool, y_width: f64, right: f64, sizes: &Sizes) -> Area {
     Area {
         left: cell.left + y_width + if y_width > 0.0 { 0.7 * sizes.tick } else { 0.0 },
@@ -256,14 +253,12 @@ pub fn data_area(cell: Area, header: bool, y_width: f64, right: f64, sizes: &Siz
     }
 }
 
-/// The header of a chart.
 pub fn header(scene: &mut Scene, area: &Area, text: &str, sizes: &Sizes) {
     let text = font::fit(text, sizes.tick, area.width());
     let at = (area.center().0, area.top - 0.65 * sizes.tick);
     scene.text(Text::new(at, text, sizes.tick).align(Align::Middle));
 }
 
-/// The box around data.
 pub fn frame(scene: &mut Scene, area: Area, sizes: &Sizes) {
     scene.frame(area, INK, sizes.thin);
     scene.data.push(area);

@@ -1,10 +1,10 @@
-//! Figures fit for a paper, as SVG and PNG, drawn through plotters with a bundled open font.
+//! Publication-quality figures as SVG and PNG, drawn through plotters with a bundled open font.
 //!
-//! A figure is first laid out as a scene (shapes and texts at their places in points, pure and
-//! testable; `layout` has what figures have in common), then painted by plotters into an SVG (`svg`),
-//! of which a PNG is a picture (`png`). Sizes are inches, text keeps its size in points whatever the
-//! figure's, the same data give the same bytes, and every figure says under it and in its file where
-//! its numbers come from ([`ProvenanceSummary`]).
+//! A figure is first laid out as a scene: shapes and texts at positions in points, pure and testable
+//! (`layout` has the common parts). Plotters then renders it as SVG (`svg`), and a PNG is rasterized from
+//! that (`png`). Page sizes are in inches and text sizes in points, independent of the page. The same data
+//! give the same bytes. Every figure states its provenance in the caption and in its file
+//! ([`ProvenanceSummary`]).
 
 mod axis;
 mod bars;

@@ -1,28 +1,24 @@
-//! How a figure is made: its size in inches, its resolution, the size of its text.
-
 use std::str::FromStr;
 
 use base::error::{Error, Result};
 
-/// Typographic points of an inch, the unit in which scenes are laid out.
 pub const POINTS: f64 = 72.0;
 
-/// Inches of a text column of common two-column styles (ACM, IEEE, USENIX: 3.33; ICML, MLSys: 3.25).
+/// Column width of common two-column styles, in inches (ACM, IEEE, USENIX: 3.33; ICML, MLSys: 3.25).
 const COLUMN: f64 = 3.33;
-/// Inches of both columns, or of the text of a one-column style.
+/// Width of both columns, or of a one-column page, in inches.
 const PAGE: f64 = 6.9;
 
-/// Pixels of the largest PNG: beyond it a figure is no figure, and memory runs out.
+/// Maximum pixels of a PNG, to bound memory.
 const MOST_PIXELS: f64 = 1.5e8;
 
-/// Size, resolution and text of a figure. Text keeps its size, whatever the figure's.
+/// Size, resolution and text size of a figure. The text size does not scale with the figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Width and height of the page in inches.
     pub size: Size,
-    /// Pixels an inch of a PNG; an SVG has none.
+    /// Pixels per inch of a PNG; unused for SVG.
     pub dpi: u32,
-    /// Height of the font in points: labels have it, ticks and captions a little less.
+    /// Font size of labels in points; ticks and captions are a little smaller.
     pub font: f64,
 }
 
@@ -32,12 +28,10 @@ impl Default for Options {
     }
 }
 
-/// Width and height in inches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Size {
-    /// The width of the page in inches.
     pub width: f64,
-    /// Inches; `None`: what the figure's content asks for at this width.
+    /// Height in inches; `None` fits the content at this width.
     pub height: Option<f64>,
 }
 
@@ -71,12 +65,12 @@ impl FromStr for Size {
 }
 
 impl Options {
-    /// Refuses what cannot be painted.
+    /// Validates the options.
     ///
     /// # Errors
     ///
-    /// An input error for a resolution outside 50 to 2400 dpi, a font outside 4 to 24 points, and for
-    /// more pixels than can be painted.
+    /// Returns an error if the resolution is outside 50 to 2400 dpi, the font outside 4 to 24 points, or the
+    /// page has too many pixels.
     pub fn check(&self) -> Result<()> {
         if !(50..=2400).contains(&self.dpi) {
             return Err(Error::input_help(

@@ -1,6 +1,6 @@
-//! The overlap figure: the same layers of one decode step of two runs under one another, on the same
-//! scale, with what of communication was exposed; from [`trace::overlap::overlap()`]. Standard over
-//! ladder shows what hiding all-reduces gains.
+//! Overlap figure: the same layers of one decode step of several runs, one below the other on the same scale,
+//! with exposed communication marked ([`trace::overlap::overlap()`]). Standard above ladder shows the gain
+//! from hiding all-reduces.
 
 use std::collections::BTreeSet;
 
@@ -20,14 +20,12 @@ use plan::{Lane, Phase};
 use trace::overlap::{Selection, origin_ns, overlap};
 use trace::{Span, Trace};
 
-/// Which part of the traces is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The decode step; `None`: the middle one.
+    /// Decode step; `None` is the middle one.
     pub step: Option<u32>,
-    /// How many layers, from the middle of the model.
+    /// Number of layers, from the middle of the model.
     pub layers: u32,
-    /// The rank whose lanes are drawn.
     pub rank: u32,
 }
 
@@ -37,20 +35,19 @@ impl Default for Part {
     }
 }
 
-/// One step of a trace.
 struct Excerpt<'a> {
     trace: &'a Trace,
     step: u32,
-    /// Absolute start of the layers (ns), and of what follows them.
+    /// Start of the first layer and end of the last one (absolute ns).
     layers: (i64, i64),
-    /// The first and the last of these layers, numbered from 1, and how many layers there are.
+    /// First and last of these layers, counted from 1, and the total number of layers.
     which: (u32, u32, u32),
-    /// What the whole step says of itself, in ever fewer words.
+    /// Summary of the whole step, in versions of decreasing length.
     says: Vec<String>,
 }
 
 impl Excerpt<'_> {
-    /// Which part of the trace it is: `layers 2 to 3 of 4 of decode step 7`.
+    /// Description of the part: `layers 2 to 3 of 4 of decode step 7`.
     fn shown(&self) -> String {
         let (from, to, all) = self.which;
         match from == to {
@@ -60,13 +57,13 @@ impl Excerpt<'_> {
     }
 }
 
-/// The figure of these traces, one under the other; a trace with fewer layers than asked for shows all of them. The
-/// provenance is given, since runs know more of it than their traces do.
+/// Draws the figure of these traces; a trace with fewer layers than requested shows all of them. The caller
+/// supplies the provenance, because runs know more about it than their traces.
 ///
 /// # Errors
 ///
-/// Input errors: no trace; one without that decode step or that rank, or whose operations do not say which layer they
-/// belong to; a page too small for all traces.
+/// Returns an error if there is no trace, if a trace lacks the decode step, the rank or the layers of its
+/// operations, or if the page is too small.
 pub fn overlap_figure(
     traces: &[&Trace],
     part: &Part,
@@ -82,11 +79,10 @@ pub fn overlap_figure(
     let head = 1.9 * Sizes::line_of(sizes.tick);
     let count = excerpts.len() as f64;
     let height = count * (Heights::new(&sizes).rank() * 1.15 + head) + under;
-    // runs of other lengths, and models of other depths, show other steps and layers
+    // steps and layers may differ between runs of other lengths and models of other depths
     let alike = excerpts.iter().all(|excerpt| excerpt.shown() == first.shown());
     let specs = || traces.iter().filter_map(|trace| trace.meta.spec.as_ref());
     let varied = Varied::of(specs());
-    // the title says what is true of all: what the runs differ in stands beside each
     let common = specs().next().map(|spec| {
         let words = [
             ("model", spec.model.clone()),
@@ -104,10 +100,10 @@ pub fn overlap_figure(
         (common, false) => common.unwrap_or_else(|| "Layers of decode steps".into()),
     };
     let settings = varied.without(&analysis::Axis::ARCHITECTURE);
-    // a ratio of runs that differ in more than one thing would be of no one's doing
+    // no ratio for runs that differ in more than one option: it would have no single cause
     let comparable = varied.axes().count() <= 1 && alike;
     let ranks: Vec<BTreeSet<u32>> = excerpts.iter().map(|excerpt| same_as(excerpt, part.rank)).collect();
-    // traces of another TP have other ranks: what is not true of all stands beside each
+    // traces with another TP have other ranks, which then go into each heading
     let common_ranks = match ranks.iter().all(|others| *others == ranks[0]) {
         true => ranks[0].clone(),
         false => BTreeSet::new(),
@@ -165,7 +161,6 @@ pub fn overlap_figure(
         drawing.rank(&mut scene, &rows, (part.rank, &names), (left, under_frame), &heights, &sizes);
         let end = time.place((excerpt.layers.1 - from) as f64 / unit_ns);
         scene.dashed(&[(end, area.top), (end, area.bottom)], INK, sizes.line * 0.7);
-        // What the layers take, against the first.
         let took = excerpt.layers.1 - from;
         let mut text = format!("{:.1} {unit}", took as f64 / unit_ns);
         if index > 0 && reference > 0 && comparable {
@@ -182,7 +177,6 @@ pub fn overlap_figure(
     Ok(Figure::new(scene, provenance, options))
 }
 
-/// The other ranks that did the same as this one in all these layers.
 fn same_as(excerpt: &Excerpt<'_>, rank: u32) -> BTreeSet<u32> {
     let rows = lanes::rows(excerpt.trace, excerpt.layers);
     let ranks: BTreeSet<u32> = rows.keys().map(|(rank, _)| *rank).collect();
@@ -191,7 +185,7 @@ fn same_as(excerpt: &Excerpt<'_>, rank: u32) -> BTreeSet<u32> {
     own.into_iter().flatten().filter(|other| *other != rank).collect()
 }
 
-/// The rank that is drawn, and those that did the same: `rank 0 = r1..r7`.
+/// Label of the drawn rank with the ranks identical to it: `rank 0 = r1..r7`.
 fn rank_drawn(rank: u32, same: &BTreeSet<u32>) -> String {
     match same.iter().copied().collect::<Vec<_>>() {
         others if others.is_empty() => format!("rank {rank}"),
@@ -199,7 +193,7 @@ fn rank_drawn(rank: u32, same: &BTreeSet<u32>) -> String {
     }
 }
 
-/// The middle layers of the step, as they lie on the rank's compute lane.
+/// Middle layers of the step, delimited by the rank's compute lane.
 fn excerpt<'a>(trace: &'a Trace, part: &Part) -> Result<Excerpt<'a>> {
     let name = super::timeline::title(trace);
     let decode = || trace.spans.iter().filter(|s| s.phase == Phase::Decode && s.rank == part.rank);
@@ -231,7 +225,7 @@ fn excerpt<'a>(trace: &'a Trace, part: &Part) -> Result<Excerpt<'a>> {
     let (Some(start), Some(end)) = (start, end) else {
         return Err(Error::input(format!("{name}: layers {from} and on did not compute")));
     };
-    // The layers last until the next compute operation starts: what is exposed after them is theirs.
+    // the layers last until the next compute operation, to include communication exposed after them
     let next = spans()
         .filter(|span| span.lane == Lane::Compute && span.start_ns >= end)
         .map(|span| span.start_ns)

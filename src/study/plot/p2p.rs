@@ -1,5 +1,5 @@
-//! The P2P figure: tokens/s with P2P on beside off, by architecture and TP, a chart a batch, and what
-//! switching it off costs; of one set of comparable cells ([`crate::analysis::comparable`]).
+//! P2P figure: tokens/s with P2P on and off by architecture and TP, one chart per batch size, and the cost of
+//! switching it off, for one set of comparable cells ([`crate::analysis::comparable`]).
 
 use super::axis::Axis;
 use super::bars::{self, Bar, Group};
@@ -13,14 +13,13 @@ use crate::analysis::CellSet;
 use base::error::{Error, Result};
 use table::{P2p, Record};
 
-/// Hatch of bars without P2P.
 const OFF: usize = 1;
 
-/// Lays out the P2P figure of a set of comparable cells.
+/// Draws the P2P figure of a set of comparable cells.
 ///
 /// # Errors
 ///
-/// An input error where no two cells of the set differ in P2P alone, or where there are more charts than fit.
+/// Returns an error if the set has only one P2P setting, or there are too many charts.
 pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Options) -> Result<Figure> {
     if set.values(|spec| spec.p2p).len() < 2 {
         return Err(Error::input_help(
@@ -57,7 +56,7 @@ pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Optio
     };
     let width = options.size.width * POINTS;
     let bars_in_all = looks.len() * 2 * set.values(|spec| spec.tp).len();
-    // A bar of less than four points is a line.
+    // a bar of less than four points looks like a line
     let columns = ((width - 60.0) / (bars_in_all as f64 * 5.0).max(60.0)).floor();
     let (columns, rows) = layout::shape(batches.len(), (columns.max(1.0) as usize).min(4));
     let each = (0.5 * width / columns as f64).clamp(95.0, 180.0);
@@ -100,7 +99,6 @@ fn group(set: &CellSet, tp: u32, batch: u32, looks: &Looks) -> Group {
         {
             let change = 100.0 * (off.value / on.value - 1.0);
             let at = group.bars.len();
-            // A change that rounds to nothing has no sign.
             let text = match change.round() {
                 0.0 => "0%".into(),
                 less if less < 0.0 => format!("−{:.0}%", -less),

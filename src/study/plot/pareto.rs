@@ -1,5 +1,5 @@
-//! The Pareto figure: completion latency against throughput per GPU, or what else is on the axes, a panel a group of comparable
-//! runs, a frontier a line for each architecture and P2P setting; from [`crate::analysis::pareto()`].
+//! Pareto figure: completion latency against throughput per GPU, or other measures. One panel per group of
+//! comparable runs, one frontier per architecture and P2P setting ([`crate::analysis::pareto()`]).
 
 use std::collections::BTreeSet;
 
@@ -17,33 +17,30 @@ use base::natural::natural_order;
 use plan::Architecture;
 use table::{Measure, P2p};
 
-/// Panels in one figure; with more of them nobody finds anything.
 const MOST_PANELS: usize = 12;
 
-/// Points that say what they are when pointed at; more of them would make the file large.
+/// Maximum points with tooltips, to bound the file size.
 const MOST_TIPS: usize = 600;
 
-/// What a Pareto figure shows.
 #[derive(Clone, Debug, Default)]
 pub struct ParetoData<'a> {
-    /// The cells that the frontiers are of, as [`crate::analysis::pareto_on()`] gives them for these axes.
+    /// Cells, from [`crate::analysis::pareto_on()`] for these axes.
     pub points: &'a [ParetoPoint],
-    /// What is on the axes.
     pub axes: Axes,
-    /// Points from elsewhere, which join no frontier: see [`overlay`].
+    /// Points from other sources, not part of any frontier: see [`overlay`].
     pub overlay: Vec<OverlayPoint>,
 }
 
-/// Points from elsewhere that the figure can show: those that go with some run and have both numbers.
+/// Overlay points that match some run and have both numbers.
 pub fn overlay(others: &[OverlayPoint], points: &[ParetoPoint], axes: Axes) -> Vec<OverlayPoint> {
     let goes = |other: &&OverlayPoint| points.iter().any(|point| other.goes_with(&point.spec));
     let placed = |other: &&OverlayPoint| other.place(axes).is_some();
     others.iter().filter(placed).filter(goes).cloned().collect()
 }
 
-/// Latency against per-GPU throughput, or other measures, a frontier per architecture and P2P setting. Runs that are not comparable
-/// (other model, workload, hardware, provenance) get a panel each. Fails where no run has numbers, where there are
-/// more groups than panels fit, and where the page is too small.
+/// Draws latency against throughput per GPU, or other measures, with one frontier per architecture and P2P
+/// setting. Runs that are not comparable (other model, workload, hardware or provenance) get separate panels.
+/// Returns an error if no run has numbers, if there are more groups than panels, or if the page is too small.
 pub fn pareto_figure(
     data: &ParetoData<'_>,
     provenance: &ProvenanceSummary,
@@ -53,7 +50,7 @@ pub fn pareto_figure(
     let provenance = &ProvenanceSummary { elsewhere, ..provenance.clone() };
     let mut groups: Vec<(&str, Vec<&ParetoPoint>)> = Vec::new();
     let axes = data.axes;
-    // what has no place is not drawn, and nothing is said of it
+    // skip points without a value on an axis
     let points: Vec<&ParetoPoint> =
         data.points.iter().filter(|point| axes.of(point).is_some()).collect();
     for point in points.iter().copied() {
@@ -62,7 +59,7 @@ pub fn pareto_figure(
             None => groups.push((&point.group, vec![point])),
         }
     }
-    // The same points give the same figure, whatever order they come in.
+    // sort: the figure must not depend on the order of the points
     groups.sort_by(|a, b| natural_order(a.0, b.0));
     for (_, members) in &mut groups {
         let x = |point: &ParetoPoint| axes.x.of(point).unwrap_or(f64::INFINITY);
@@ -77,12 +74,12 @@ pub fn pareto_figure(
             format!("choose runs of at most {MOST_PANELS} models, workloads and machines"),
         ));
     }
-    // An architecture from elsewhere looks like the same one here; what is none of ours is in ink.
+    // overlay points share the colours of our architectures; unknown ones are in ink
     let others: Vec<Architecture> =
         data.overlay.iter().filter_map(|other| other.architecture.parse().ok()).collect();
     let looks = looks(points.iter().map(|point| &point.spec.architecture).chain(&others));
     let one = groups.len() == 1;
-    // a caption that names several does not say which panel is which
+    // with several provenances, name each panel's own
     let mixed = points.iter().any(|point| point.provenance != points[0].provenance);
     let notes: Vec<String> = groups.iter().map(|(name, _)| group_note(name)).collect();
     let (names, common) = told_apart(&notes.iter().map(String::as_str).collect::<Vec<_>>());
@@ -120,7 +117,7 @@ pub fn pareto_figure(
             axes,
             by,
         };
-        // first, for what is too long for a panel loses its end
+        // provenance first: long names lose their end
         let from = members[0].provenance;
         let name = match (mixed, name.is_empty()) {
             (true, true) => from.to_string(),
@@ -135,21 +132,15 @@ pub fn pareto_figure(
     Ok(Figure::new(scene, provenance, options))
 }
 
-/// What a panel shows.
 struct Panel<'a> {
-    /// The points of the panel: those of one group of comparable cells.
     points: &'a [&'a ParetoPoint],
-    /// Points from elsewhere that go with it, and their places.
     overlay: Vec<(&'a OverlayPoint, (f64, f64))>,
-    /// All sources of such points, in the order of their markers.
     sources: &'a [&'a str],
     looks: &'a Looks,
     axes: Axes,
-    /// By what values on the horizontal axis are divided.
     by: f64,
 }
 
-/// Why there is nothing to draw.
 fn nothing(data: &ParetoData<'_>) -> Error {
     let lacking = || match data.axes.quality() {
         Some(measure) => Error::input_help(
@@ -185,7 +176,6 @@ fn title(axes: Axes, groups: usize) -> String {
     }
 }
 
-/// With a capital letter first.
 fn initial(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
@@ -209,7 +199,7 @@ fn remark(axes: Axes, points: &[&ParetoPoint]) -> String {
     remark
 }
 
-/// The marker says the source, the colour the architecture.
+/// Look of an overlay point: the marker identifies the source, the colour the architecture.
 fn look_of_overlay(index: usize, color: Color) -> Look {
     let marker = [Marker::Star, Marker::Hexagon, Marker::Pentagon][index % 3];
     Look { color, marker, hatch: 0 }
@@ -267,7 +257,7 @@ fn draw_panel(scene: &mut Scene, cell: Area, name: Option<&str>, panel: &Panel<'
 
     let place = |p: &ParetoPoint| (x.place(at(p).0), y.place(at(p).1));
     let owned: Vec<ParetoPoint> = points.iter().map(|point| (*point).clone()).collect();
-    // Lines first, then what is dominated, then the frontiers, so that what matters is never covered.
+    // paint lines, then dominated points, then frontiers, so that frontiers are never covered
     let mut best: BTreeSet<&str> = BTreeSet::new();
     let mut taken: Vec<Area> = Vec::new();
     for (architecture, look) in looks.iter() {
@@ -294,7 +284,7 @@ fn draw_panel(scene: &mut Scene, cell: Area, name: Option<&str>, panel: &Panel<'
             scene.interval((at.0, low), (at.0, high), look.color, sizes.line * 0.6);
         }
     }
-    // A hollow marker is larger and painted first: where P2P makes no difference both are seen.
+    // hollow markers are larger and painted first, so that both stay visible if P2P makes no difference
     for (on_frontier, p2p) in [(false, P2p::Off), (false, P2p::On), (true, P2p::Off), (true, P2p::On)] {
         let layer = owned
             .iter()
@@ -330,7 +320,7 @@ fn draw_panel(scene: &mut Scene, cell: Area, name: Option<&str>, panel: &Panel<'
     label(scene, &area, (&owned, *axes), place, taken, sizes);
 }
 
-/// Places along a line, as dense as they are wide.
+/// Small areas along a line, for collision tests.
 fn along(line: &[Point], width: f64) -> Vec<Area> {
     let mut places = Vec::new();
     for pair in line.windows(2) {
@@ -343,7 +333,7 @@ fn along(line: &[Point], width: f64) -> Vec<Area> {
     places
 }
 
-/// `ladder, TP 8, batch 16, P2P on: 8123.4 ms, 126.1 tokens/s per GPU (simulated)`.
+/// Tooltip: `ladder, TP 8, batch 16, P2P on: 8123.4 ms, 126.1 tokens/s per GPU (simulated)`.
 fn tip(point: &ParetoPoint, axes: Axes) -> String {
     let spec = &point.spec;
     let quality = match (axes.quality(), &point.quality) {
@@ -361,7 +351,6 @@ fn tip(point: &ParetoPoint, axes: Axes) -> String {
     )
 }
 
-/// `8123.4 ms, 126.1 tokens/s per GPU`.
 fn both(axes: Axes, (x, y): (f64, f64)) -> String {
     if axes == Axes::default() {
         return format!("{x:.1} ms, {y:.2} tokens/s per GPU");
@@ -372,7 +361,7 @@ fn both(axes: Axes, (x, y): (f64, f64)) -> String {
     format!("{}, {}", told(axes.x.measure(), x).trim_end(), told(axes.y.measure(), y).trim_end())
 }
 
-/// `ladder 8x16, P2P on: 8123.4 ms, 126.1 tokens/s per GPU [published (arXiv 2501.06589)]`.
+/// Tooltip: `ladder 8x16, P2P on: 8123.4 ms, 126.1 tokens/s per GPU [published (arXiv 2501.06589)]`.
 fn tip_of_other(other: &OverlayPoint, axes: Axes) -> String {
     let name = format!("{} {}", other.architecture, other.name());
     let p2p = other.p2p.map(|p2p| format!(", P2P {}", p2p.as_str())).unwrap_or_default();
@@ -380,8 +369,8 @@ fn tip_of_other(other: &OverlayPoint, axes: Axes) -> String {
     format!("{}{p2p}: {both} [{}]", name.trim_end(), other.source)
 }
 
-/// Writes TP x batch beside the points of the frontier, where there is room for it: never over a line, a
-/// marker, another label or the edge.
+/// Labels frontier points with TP x batch if there is room: never over a line, a marker, another label or the
+/// edge.
 fn label(
     scene: &mut Scene,
     area: &Area,
@@ -410,9 +399,9 @@ fn label(
     }
 }
 
-/// A label beside a point where nothing else is, and whether it is so far that it needs a line to it.
+/// Label at a free position near a point, and true if it is so far away that it needs a leader line.
 fn beside(at: Point, name: &str, area: &Area, taken: &[Area], sizes: &Sizes) -> Option<(Text, bool)> {
-    // Above and to the left lies what no run reaches: there is room most often.
+    // try above left first: no run reaches that region, so it is free most often
     const SIDES: [(f64, f64, Align); 8] = [
         (-1.0, -1.0, Align::Right),
         (0.0, -1.6, Align::Middle),

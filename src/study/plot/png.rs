@@ -1,5 +1,4 @@
-//! A PNG of a figure: its SVG painted by resvg, so that both show the same, with its resolution and
-//! what it says of itself in the file.
+//! PNG of a figure: its SVG rasterized by resvg, so that both look the same, with resolution and metadata.
 
 use png::{BitDepth, ColorType, Encoder, PixelDimensions, Unit};
 use resvg::tiny_skia::{Pixmap, Transform};
@@ -8,18 +7,15 @@ use resvg::usvg::{self, Tree};
 use super::options::POINTS;
 use super::provenance::ProvenanceSummary;
 
-/// Red, green and blue of each pixel, row by row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pixels {
-    /// How many pixels a row has.
     pub width: u32,
-    /// How many rows there are.
     pub height: u32,
-    /// The rows from above, three bytes (red, green, blue) a pixel.
+    /// Rows from top to bottom, three bytes (red, green, blue) per pixel.
     pub rgb: Vec<u8>,
 }
 
-/// Paints an SVG of `width` x `height` points at `dpi` pixels an inch.
+/// Rasterizes an SVG of `width` x `height` points at `dpi` pixels per inch.
 pub fn paint(svg: &str, (width, height): (f64, f64), dpi: f64) -> Result<Pixels, String> {
     let tree = Tree::from_str(svg, &usvg::Options::default()).map_err(|e| e.to_string())?;
     let pixels = |points: f64| (points / POINTS * dpi).round().max(1.0);
@@ -29,12 +25,12 @@ pub fn paint(svg: &str, (width, height): (f64, f64), dpi: f64) -> Result<Pixels,
     let size = tree.size();
     let scale = (across as f32 / size.width(), down as f32 / size.height());
     resvg::render(&tree, Transform::from_scale(scale.0, scale.1), &mut map.as_mut());
-    // The paper is opaque, so what is premultiplied is what is seen.
+    // the paper is opaque, so premultiplied and plain colours are equal
     let rgb = map.pixels().iter().flat_map(|p| [p.red(), p.green(), p.blue()]).collect();
     Ok(Pixels { width: map.width(), height: map.height(), rgb })
 }
 
-/// A PNG file of eight bits a channel and nothing but its pixels; the error is for people.
+/// PNG file with eight bits per channel and no metadata.
 pub fn png_file(
     (width, height): (u32, u32),
     channels: ColorType,
@@ -50,7 +46,7 @@ pub fn png_file(
     Ok(file)
 }
 
-/// The PNG file: `pHYs` carries the resolution, `iTXt` what the figure is and where it comes from.
+/// PNG file with the resolution in `pHYs`, and title and provenance in `iTXt`.
 pub fn encode(
     pixels: &Pixels,
     dpi: u32,

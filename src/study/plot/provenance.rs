@@ -1,4 +1,4 @@
-//! Where a figure's numbers come from: the line under it, and what its file carries.
+//! Provenance of a figure: the caption below it, and the metadata of its file.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,45 +10,38 @@ use run::sim::LINK_WARNING;
 use table::{Environment, Provenance, Record, Spec};
 use trace::Trace;
 
-/// Values beyond which a list says only how many there are.
+/// Maximum values that a list spells out; longer lists give only the count.
 const LISTED: usize = 3;
 
-/// Where the numbers of a figure come from: whether they were measured, on which machines, by which software.
+/// Provenance of a figure's numbers: measured or simulated, machines, software.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProvenanceSummary {
-    /// Whether the numbers were measured, measured over an emulated link, or simulated.
     pub kinds: BTreeSet<Provenance>,
-    /// Hardware profiles and machines.
     pub hardware: BTreeSet<String>,
-    /// Emulated links, and what was changed in profiles.
+    /// Emulated links and overridden profile values.
     pub changes: BTreeSet<String>,
-    /// Links that were not measured at their TP: `link: TP 8 extrapolated from TP 4 and TP 2`.
+    /// Links not measured at their TP: `link: TP 8 extrapolated from TP 4 and TP 2`.
     pub links: BTreeSet<String>,
-    /// The simulator's stacks, or the drivers and NCCL versions of the machines.
+    /// Stacks of the simulator, or driver and NCCL versions of the machines.
     pub software: BTreeSet<String>,
-    /// The commits of the programs that ran, abbreviated.
     pub commits: BTreeSet<String>,
-    /// Runs that the figure is made from; 0 where it is made from a trace that no run left.
+    /// Number of runs; 0 for a trace without a run.
     pub runs: usize,
-    /// Where points come from that are drawn beside the runs: a paper, a file.
+    /// Sources of overlay points: a paper, a file.
     pub elsewhere: BTreeSet<String>,
-    /// Days on which they ended, RFC 3339.
+    /// Dates of the runs (RFC 3339).
     pub days: BTreeSet<String>,
-    /// The process that writes the figure's file.
     pub writer: Option<Writer>,
 }
 
-/// The process that writes a figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Writer {
-    /// Its command line, with paths as [`without_places`] leaves them.
+    /// Command line, with paths shortened by [`without_places`].
     pub command: String,
-    /// SHA-256 of its binary.
     pub binary: Option<String>,
 }
 
 impl Writer {
-    /// This process.
     pub fn here() -> Self {
         let words = std::env::args_os().skip(1);
         let words = words.map(|word| without_places(&word.to_string_lossy()));
@@ -59,8 +52,8 @@ impl Writer {
     }
 }
 
-/// A text whose absolute paths are shortened: figures are published, and say nothing of the machine's folders. Below
-/// the working directory a path is relative to it; elsewhere its file name is left.
+/// Shortens absolute paths in a text, because published figures must not reveal the machine's folders:
+/// relative to the working directory if inside, else only the file name.
 pub(super) fn without_places(text: &str) -> String {
     if !text.contains('/') {
         return text.to_owned();
@@ -77,7 +70,7 @@ pub(super) fn without_places(text: &str) -> String {
         };
         left.to_string_lossy().into_owned()
     };
-    // a path may stand in a list, behind an option's name or in a sentence
+    // a path may be part of a list, an option or a sentence
     let parts = text.split_inclusive([' ', '=', ',', ':', ';', '(', ')', '"', '\'']);
     parts
         .map(|part| {
@@ -88,8 +81,8 @@ pub(super) fn without_places(text: &str) -> String {
 }
 
 impl ProvenanceSummary {
-    /// Where the numbers of these runs come from. Rows of batches tell their commit only where they have
-    /// their environment (see [`lab::store::Store::complete`]).
+    /// Provenance of these runs. Rows of batches have a commit only with their environment (see
+    /// [`lab::store::Store::complete`]).
     pub fn of_records<'a>(records: impl IntoIterator<Item = &'a Record>) -> Self {
         let mut provenance = Self::default();
         for record in records {
@@ -102,13 +95,12 @@ impl ProvenanceSummary {
         provenance
     }
 
-    /// With the commits of these batches' first records: rows of a batch share what ran them.
+    /// Adds the commits of these batch records; rows of a batch share its commit.
     pub fn with_commits_of<'a>(mut self, wholes: impl IntoIterator<Item = &'a Record>) -> Self {
         self.commits.extend(Self::of_records(wholes).commits);
         self
     }
 
-    /// The provenance of traces, from their metadata.
     pub fn of_traces<'a>(traces: impl IntoIterator<Item = &'a Trace>) -> Self {
         let mut provenance = Self::default();
         for trace in traces {
@@ -158,12 +150,10 @@ impl ProvenanceSummary {
         }
     }
 
-    /// `measured; emulated-link (...)`: all there are.
     pub fn origin(&self) -> String {
         style::provenance(self.kinds.iter().copied())
     }
 
-    /// The line under the figure.
     pub fn caption(&self) -> String {
         let mut words = vec![self.origin()];
         words.extend(listed("sources", &self.elsewhere).map(|sources| format!("beside: {sources}")));
@@ -184,7 +174,6 @@ impl ProvenanceSummary {
         without_places(&words.join("; "))
     }
 
-    /// The provenance as names and values, for the file's metadata.
     pub fn pairs(&self) -> Vec<(&'static str, String)> {
         let join = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join("; ");
         let all = [
@@ -211,14 +200,13 @@ fn text(environment: &Environment, pointer: &str) -> Option<String> {
     keys.try_fold(first, |value, key| value.get(key))?.as_str().map(str::to_owned)
 }
 
-/// A commit's first digits, and whether files differed from it.
+/// Abbreviated commit, with its `+dirty` suffix if present.
 fn short(commit: String) -> String {
     let (hash, dirty) = commit.split_once('+').map_or((commit.as_str(), None), |(h, d)| (h, Some(d)));
     let hash = hash.get(..10).unwrap_or(hash);
     dirty.map_or_else(|| hash.to_owned(), |dirty| format!("{hash}+{dirty}"))
 }
 
-/// All of a set, or how many they are.
 fn listed(what: &str, set: &BTreeSet<String>) -> Option<String> {
     match set.len() {
         0 => None,

@@ -1,122 +1,91 @@
-//! A figure as a list of shapes at their places, in points (1/72 inch) from the top left: laid out
-//! here, painted by [`super::svg`], looked into by tests.
+//! Figure as a list of shapes at positions in points (1/72 inch) from the top left; painted by
+//! [`super::svg`].
 
 use super::font;
 use super::style::{INK, Look, Marker, WHITE};
 
-/// Red, green and blue of a colour, 0 to 255 each.
+/// RGB, 0 to 255 each.
 pub type Color = (u8, u8, u8);
 
-/// A place in points.
+/// Position in points.
 pub type Point = (f64, f64);
 
-/// A rectangle in points.
+/// Rectangle in points, from the top left of the page.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Area {
-    /// The left edge, in points from the page's left.
     pub left: f64,
-    /// The upper edge, in points from the page's top.
     pub top: f64,
-    /// The right edge, in points from the page's left.
     pub right: f64,
-    /// The lower edge, in points from the page's top.
     pub bottom: f64,
 }
 
-/// Which point of a text lies at its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// The text begins at its place.
     Left,
-    /// The text's middle lies at its place.
     Middle,
-    /// The text ends at its place.
     Right,
 }
 
-/// A text, its vertical middle at `at`.
+/// One line of text, vertically centred on `at`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Text {
-    /// The place of the text, in points.
     pub at: Point,
-    /// The words that are written, on one line.
     pub text: String,
-    /// Height of the font in points.
+    /// Font size in points.
     pub size: f64,
-    /// The colour of the letters.
     pub color: Color,
-    /// Whether the letters are bold.
     pub bold: bool,
-    /// Which end of the text lies at `at`, or whether its middle does.
     pub align: Align,
-    /// Whether the text is turned, so that it is read from below upwards.
+    /// True if rotated to read from bottom to top.
     pub upwards: bool,
-    /// Whether it belongs among the data, and may lie there.
+    /// True if the text may overlap a data area.
     pub inside: bool,
 }
 
-/// What a painter of scenes knows how to paint.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
-    /// A rectangle that is filled.
     Rect(Area, Color),
-    /// Lines through points, in points wide: the dashes of one line, or the strokes of one hatch.
+    /// Polylines of one width in points: the dashes of one line, or the strokes of one hatch.
     Lines(Vec<Vec<Point>>, Color, f64),
-    /// A polygon that is filled, closed from its last corner to its first.
     Polygon(Vec<Point>, Color),
-    /// A disc of this radius.
     Disc(Point, f64, Color),
-    /// A line of text, painted as outlines.
     Text(Text),
 }
 
-/// What a viewer says when pointed at a place.
+/// Tooltip with a hit radius in points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tip {
-    /// Middle of the place.
     pub at: Point,
-    /// How far from the middle pointing still counts, in points.
     pub radius: f64,
-    /// What the viewer shows there.
     pub text: String,
 }
 
-/// A figure that is laid out: every shape and text at its place on a page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scene {
-    /// The width of the page in points.
     pub width: f64,
-    /// The height of the page in points.
     pub height: f64,
-    /// What it is painted on; shows in hollow markers.
+    /// Page colour, also the inside of hollow markers.
     pub paper: Color,
-    /// What to paint, in order.
     pub shapes: Vec<Shape>,
-    /// Where data lies; titles and legends keep off.
+    /// Data areas, which titles and legends avoid.
     pub data: Vec<Area>,
-    /// The title of the figure, for the file's metadata.
     pub title: String,
-    /// What points say when a viewer can show it.
     pub tips: Vec<Tip>,
 }
 
 impl Area {
-    /// From the left to the right edge, in points.
     pub fn width(&self) -> f64 {
         self.right - self.left
     }
 
-    /// From the upper to the lower edge, in points.
     pub fn height(&self) -> f64 {
         self.bottom - self.top
     }
 
-    /// The point midway between all edges.
     pub fn center(&self) -> Point {
         ((self.left + self.right) / 2.0, (self.top + self.bottom) / 2.0)
     }
 
-    /// Whether both cover some place.
     pub fn meets(&self, other: &Self) -> bool {
         self.left < other.right
             && other.left < self.right
@@ -124,7 +93,6 @@ impl Area {
             && other.top < self.bottom
     }
 
-    /// Whether the other lies in it.
     pub fn holds(&self, other: &Self) -> bool {
         self.left <= other.left
             && self.top <= other.top
@@ -132,14 +100,13 @@ impl Area {
             && self.bottom >= other.bottom
     }
 
-    /// A square around a place.
     pub fn around(at: Point, radius: f64) -> Self {
         Self { left: at.0 - radius, top: at.1 - radius, right: at.0 + radius, bottom: at.1 + radius }
     }
 }
 
 impl Text {
-    /// A text in ink and regular letters that begins at `at` and is read from left to right.
+    /// Horizontal, left-aligned, regular text in ink.
     pub fn new(at: Point, text: impl Into<String>, size: f64) -> Self {
         Self {
             at,
@@ -153,32 +120,26 @@ impl Text {
         }
     }
 
-    /// With another point at its place.
     pub fn align(self, align: Align) -> Self {
         Self { align, ..self }
     }
 
-    /// The text with bold letters.
     pub fn bold(self) -> Self {
         Self { bold: true, ..self }
     }
 
-    /// The text with letters of this colour.
     pub fn color(self, color: Color) -> Self {
         Self { color, ..self }
     }
 
-    /// The same text turned, so that it is read from below upwards.
     pub fn upwards(self) -> Self {
         Self { upwards: true, ..self }
     }
 
-    /// The text as one that may lie among the data.
     pub fn inside(self) -> Self {
         Self { inside: true, ..self }
     }
 
-    /// The rectangle that the text covers on the page.
     pub fn area(&self) -> Area {
         let width = font::width(&self.text, self.size, self.bold);
         let before = match self.align {
@@ -186,7 +147,7 @@ impl Text {
             Align::Middle => width / 2.0,
             Align::Right => width,
         };
-        // From the foot of a `p` to the head of an `l`, with the middle of capitals at the place.
+        // from the descender of `p` to the ascender of `l`, centred on the capitals
         let (above, below) = (self.size * 0.42, self.size * 0.58);
         let (x, y) = self.at;
         if self.upwards {
@@ -198,7 +159,6 @@ impl Text {
 }
 
 impl Scene {
-    /// A page of this size (points) with nothing on it.
     pub fn new(width: f64, height: f64) -> Self {
         Self {
             width,
@@ -211,27 +171,25 @@ impl Scene {
         }
     }
 
-    /// Adds a text above what is there already.
     pub fn text(&mut self, text: Text) {
         self.shapes.push(Shape::Text(text));
     }
 
-    /// Adds a filled rectangle.
     pub fn rect(&mut self, area: Area, color: Color) {
         self.shapes.push(Shape::Rect(area, color));
     }
 
-    /// Adds a line through points; fewer than two draw nothing.
+    /// Adds a polyline; fewer than two points draw nothing.
     pub fn line(&mut self, points: Vec<Point>, color: Color, width: f64) {
         if points.len() > 1 {
             self.shapes.push(Shape::Lines(vec![points], color, width));
         }
     }
 
-    /// Adds a line in dashes; their length follows from its width.
+    /// Adds a dashed line; dash lengths follow from its width.
     pub fn dashed(&mut self, points: &[Point], color: Color, width: f64) {
         let (dash, gap) = (4.0 * width, 2.5 * width);
-        // The walk goes on around corners: `before` is how much of the line lies behind it.
+        // dashes continue around corners: `before` is the length of the line so far
         let (mut before, mut dashes) = (0.0, Vec::new());
         for pair in points.windows(2) {
             let (from, to) = (pair[0], pair[1]);
@@ -252,14 +210,13 @@ impl Scene {
         }
     }
 
-    /// Adds the outline of a rectangle.
     pub fn frame(&mut self, area: Area, color: Color, width: f64) {
         let Area { left, top, right, bottom } = area;
         let corners = vec![(left, top), (right, top), (right, bottom), (left, bottom), (left, top)];
         self.line(corners, color, width);
     }
 
-    /// Adds a hatch over a rectangle: number 1 rises, 2 falls, 3 does both, 4 is flat, 0 is none.
+    /// Adds a hatch over a rectangle: 1 rises, 2 falls, 3 crosses, 4 is horizontal, 0 is none.
     pub fn hatch(&mut self, area: Area, number: usize, color: Color, width: f64, every: f64) {
         let mut strokes = Vec::new();
         let (w, h) = (area.width(), area.height());
@@ -267,7 +224,7 @@ impl Scene {
             return;
         }
         let mut slanted = |rising: bool| {
-            // Lines x + y = d (or x - y = d), from corner to corner, within the rectangle.
+            // lines x + y = d (or x - y = d), clipped to the rectangle
             let mut d = every * 0.7;
             while d < w + h {
                 let (a, b) = ((d - h).max(0.0), d.min(w));
@@ -297,7 +254,7 @@ impl Scene {
         }
     }
 
-    /// Adds a marker; a hollow one shows paper inside, so that lines do not cross it.
+    /// Adds a marker; a hollow one is filled with the page colour, to hide lines behind it.
     pub fn marker(&mut self, at: Point, look: Look, radius: f64, filled: bool) {
         let (Look { color, marker, .. }, paper) = (look, self.paper);
         let mut paint = |radius: f64, color| {
@@ -306,11 +263,11 @@ impl Scene {
                 None => Shape::Disc(at, radius, color),
             });
         };
-        // A rim of paper keeps markers apart that lie on each other.
+        // a rim in page colour separates overlapping markers
         paint(radius * 1.18, paper);
         paint(radius, color);
         if !filled {
-            // Inward by the same width for every shape: a triangle's inner radius shrinks by more.
+            // equal rims for all shapes: the inner radius of a triangle shrinks more
             let shrink = match marker {
                 Marker::Up | Marker::Down | Marker::Right | Marker::Left | Marker::Star => 0.5,
                 _ => 0.58,
@@ -319,7 +276,6 @@ impl Scene {
         }
     }
 
-    /// A vertical or horizontal interval with ends.
     pub fn interval(&mut self, from: Point, to: Point, color: Color, width: f64) {
         let (dx, dy) = if from.0 == to.0 { (2.0 * width, 0.0) } else { (0.0, 2.0 * width) };
         let end = |at: Point| vec![(at.0 - dx, at.1 - dy), (at.0 + dx, at.1 + dy)];
@@ -327,8 +283,7 @@ impl Scene {
     }
 }
 
-/// Breaks a text at blanks so that each line measures at most `width`; a word that is wider itself is
-/// broken where it must be.
+/// Wraps a text at blanks to lines of at most `width`; splits words that are wider.
 pub fn wrap(text: &str, width: f64, measure: impl Fn(&str) -> f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

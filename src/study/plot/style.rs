@@ -1,9 +1,8 @@
-//! Colours, markers and words that all figures share.
+//! Colours, markers and provenance words of all figures.
 //!
-//! The palette is that of M. Okabe and K. Ito, "Color Universal Design" (2008,
-//! <https://jfly.uni-koeln.de/color/>), which people with any colour vision can tell apart. A marker's
-//! shape says the same as its colour, and filled or hollow, solid or dashed says the P2P setting, so
-//! that nothing is lost in grey.
+//! The palette is from M. Okabe and K. Ito, "Color Universal Design" (2008,
+//! <https://jfly.uni-koeln.de/color/>), distinguishable with any colour vision. Marker shapes repeat the
+//! colour's information, and filled or hollow, solid or dashed encodes P2P, so greyscale loses nothing.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -12,36 +11,29 @@ use super::scene::{Color, Point};
 use plan::{Architecture, LayerSet};
 use table::Provenance;
 
-/// The colour of text and axes.
 pub const INK: Color = (30, 30, 30);
-/// The colour of text that matters less: captions, notes.
+/// Secondary text: captions, notes.
 pub const GREY: Color = (95, 95, 95);
-/// The colour of grid lines, faint enough to stay behind the data.
+/// Grid lines, faint enough to stay behind the data.
 pub const GRID: Color = (225, 225, 225);
-/// The colour of the page, and of what is cut out of a marker.
 pub const WHITE: Color = (255, 255, 255);
-/// The colour of exposed communication in every figure and on every screen.
+/// Exposed communication, in every figure and on every screen.
 pub const VERMILION: Color = (213, 94, 0);
 
-/// Sizes in points that follow from the font's.
+/// Sizes in points, derived from the font size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sizes {
     /// Axis names, legends, titles.
     pub label: f64,
-    /// Height of the numbers at an axis's ticks.
     pub tick: f64,
     /// Captions, labels of points.
     pub note: f64,
-    /// Radius of a marker.
     pub marker: f64,
-    /// Width of lines that carry data.
     pub line: f64,
-    /// Width of axes and grid lines.
     pub thin: f64,
 }
 
 impl Sizes {
-    /// For a font of this height in points.
     pub fn new(font: f64) -> Self {
         Self {
             label: font,
@@ -53,13 +45,12 @@ impl Sizes {
         }
     }
 
-    /// Height of a line of text of this size.
     pub fn line_of(text: f64) -> f64 {
         1.3 * text
     }
 }
 
-/// Okabe and Ito's colours without yellow, which white paper swallows; grey stands in for it.
+/// Okabe-Ito colours, with grey instead of yellow, which is hard to see on white.
 const PALETTE: [Color; 8] = [
     (0, 114, 178),
     (213, 94, 0),
@@ -71,32 +62,21 @@ const PALETTE: [Color; 8] = [
     (120, 120, 120),
 ];
 
-/// The shape of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Marker {
-    /// A disc, the marker of the first series.
     Circle,
-    /// A square on its side.
     Square,
-    /// A triangle pointing up.
     Up,
-    /// A square on its corner.
     Diamond,
-    /// A triangle pointing down.
     Down,
-    /// A triangle pointing right.
     Right,
-    /// A triangle pointing left.
     Left,
-    /// A pentagon, standing on a side: a point from elsewhere, in figures alone.
     Pentagon,
-    /// A hexagon, standing on a side: a point from elsewhere, in figures alone.
     Hexagon,
-    /// A star with five rays.
     Star,
 }
 
-/// Markers of series: those that a terminal's font has, too.
+/// Markers of series, all available in terminal fonts.
 const MARKERS: [Marker; 8] = [
     Marker::Circle,
     Marker::Square,
@@ -109,9 +89,10 @@ const MARKERS: [Marker; 8] = [
 ];
 
 impl Marker {
-    /// Its corners around a point; `None` for a disc. Radii are scaled so that shapes look equally big.
+    /// Corners around a point; `None` for a disc. Radii are scaled so that all shapes look equally large.
     pub fn corners(self, at: Point, radius: f64) -> Option<Vec<Point>> {
-        // Corners, radius, radius of the corners between them, and the angle of the first from above.
+        // number of corners, radius, radius of the corners between them, angle of the first corner from the
+        // top
         let (corners, outer, inner, turn) = match self {
             Self::Circle => return None,
             Self::Square => (4, 1.25, None, 45.0),
@@ -137,21 +118,16 @@ impl Marker {
     }
 }
 
-/// Colour and marker of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Look {
-    /// The colour of its lines, markers and bars.
     pub color: Color,
-    /// The shape of its points.
     pub marker: Marker,
-    /// Which hatch its bars have: 0 is none.
     pub hatch: usize,
 }
 
-/// The look of what is of no architecture.
 pub const PLAIN: Look = Look { color: GREY, marker: Marker::Circle, hatch: 0 };
 
-/// Look number `index`; 64 of them are distinct.
+/// Look number `index`; the first 64 are distinct.
 pub fn look(index: usize) -> Look {
     let round = index / PALETTE.len();
     Look {
@@ -161,19 +137,17 @@ pub fn look(index: usize) -> Look {
     }
 }
 
-/// Hatches of bars by look (see [`super::scene::Scene::hatch`]): blue and black need none to differ.
+/// Hatches of bars by look (see [`super::scene::Scene::hatch`]); blue and black differ without one.
 const HATCHES: [usize; 8] = [0, 1, 2, 3, 0, 4, 1, 2];
 
-/// The look of each architecture in a figure.
 pub type Looks = BTreeMap<Architecture, Look>;
 
-/// A look for each architecture.
 pub fn looks<'a>(architectures: impl IntoIterator<Item = &'a Architecture>) -> Looks {
     numbers(architectures).into_iter().map(|(architecture, index)| (architecture, look(index))).collect()
 }
 
-/// The number of each architecture's look, in figures and on the screen: the same whatever else is shown. Only of
-/// variants of one family whose parameters are 8 apart one takes what is free.
+/// Index of each architecture's look, in figures and on the screen, independent of the other architectures
+/// shown. Exception: variants of one family whose parameters differ by 8 collide, and one gets a free index.
 pub fn numbers<'a>(
     architectures: impl IntoIterator<Item = &'a Architecture>,
 ) -> BTreeMap<Architecture, usize> {
@@ -196,19 +170,19 @@ pub fn numbers<'a>(
     taken.into_iter().map(|(index, architecture)| (architecture.clone(), index)).collect()
 }
 
-/// The look that an architecture has by itself: of its family, and for each variant of it, another colour and
-/// marker that no family and no variant of another one has.
+/// Default look of an architecture: its family's, and for each variant a colour and marker that no other
+/// family or variant has.
 fn number(architecture: &Architecture) -> usize {
     let layers = |which: &LayerSet| match which {
         LayerSet::All => 0,
         LayerSet::Last(count) => *count,
         LayerSet::Only(layers) => layers.iter().fold(4u32, |sum, layer| sum.wrapping_add(*layer)),
     };
-    // the variant that is known best is number 0; the rivals that stand side by side, with desync:2, delayed:2, delayed:4
-    // and sync-drop, have eight colours
+    // the best-known variant is number 0; the rivals usually shown together, including desync:2, delayed:2,
+    // delayed:4 and sync-drop, have eight colours
     let (family, variant) = match architecture {
         Architecture::Standard => (0, 0),
-        // standard has no variants, and leaves theirs
+        // sync-drop uses the variant slots of standard, which has no variants
         Architecture::SyncDrop(which) => (0, 1 + (5 + layers(which) % 7) % 7),
         Architecture::Ladder(which) => (1, layers(which)),
         Architecture::Parallel => (2, 0),
@@ -216,26 +190,24 @@ fn number(architecture: &Architecture) -> usize {
         Architecture::UpperBound => (4, 0),
         Architecture::Stale(staleness) => (5, staleness.wrapping_sub(2)),
         Architecture::ParallelLadder => (6, 0),
-        // thrice, so that delayed:4 has no colour of ladder's
+        // factor 3: delayed:4 must not share ladder's colour
         Architecture::Delayed(delay) => (7, delay.wrapping_sub(2).wrapping_mul(3)),
     };
     let variant = (variant % 8) as usize;
     PALETTE.len() * variant + (family + variant) % PALETTE.len()
 }
 
-/// A colour two thirds of the way to white.
+/// Mixes a colour with two thirds of white.
 pub fn faded(color: Color) -> Color {
     let pale = |channel: u8| 255 - (255 - channel) / 3;
     (pale(color.0), pale(color.1), pale(color.2))
 }
 
-/// The colour that [`faded`] made this of.
 pub fn unfaded(color: Color) -> Color {
     let full = |channel: u8| 255 - (255 - channel).saturating_mul(3);
     (full(color.0), full(color.1), full(color.2))
 }
 
-/// What a figure says about where its numbers come from: all there are, none left out.
 pub fn provenance(all: impl IntoIterator<Item = Provenance>) -> String {
     let all: BTreeSet<Provenance> = all.into_iter().collect();
     let words = all.into_iter().map(|provenance| match provenance {

@@ -1,6 +1,5 @@
-//! SVG text of a [`Scene`]: a backend of plotters that knows hundredths of points, outlines for text
-//! (see [`super::font`]) and what the file says of itself. Plotters' own knows whole pixels only and
-//! leaves text to the viewer's font.
+//! SVG renderer for a [`Scene`]: a plotters backend with a resolution of 1/100 point, glyph outlines (see
+//! [`super::font`]) and metadata. The SVG backend of plotters supports only whole pixels and viewer fonts.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -23,26 +22,22 @@ use super::scene::{Align, Color, Point, Scene, Shape, Text};
 use super::style::{GREY, GRID, INK, WHITE, unfaded};
 use base::text::escape;
 
-/// Units of the backend in a point.
 const FINE: f64 = 100.0;
 
-/// Where the SVG will lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place<'a> {
-    /// In a file of its own.
     File,
-    /// Within a page, which has variables for ink and paper (`--fig-ink`, `--fig-grey`, `--fig-grid`,
-    /// `--fig-paper`); the name keeps its ids apart from those of other figures.
+    /// Element of a page with CSS variables for ink and paper (`--fig-ink`, `--fig-grey`, `--fig-grid`,
+    /// `--fig-paper`); the name prefixes ids to keep them unique.
     Page(&'a str),
 }
 
-/// The figure as SVG text. `None` where the bundled font cannot be read.
+/// Renders the figure as SVG text; `None` if the bundled font cannot be read.
 pub fn svg(scene: &Scene, provenance: &ProvenanceSummary, place: Place<'_>) -> Option<String> {
     if !font::is_there() {
         return None;
     }
     let mut body = Body { place, ..Body::new(scene) };
-    // The backend cannot fail: it writes into memory.
     let _ = paint(scene, &(&mut body).into_drawing_area());
     body.end_path();
     Some(body.document(scene, provenance))
@@ -50,7 +45,6 @@ pub fn svg(scene: &Scene, provenance: &ProvenanceSummary, place: Place<'_>) -> O
 
 type Outcome = Result<(), DrawingErrorKind<Infallible>>;
 
-/// Paints all shapes through plotters.
 fn paint<B: DrawingBackend<ErrorType = Infallible>>(
     scene: &Scene,
     area: &DrawingArea<B, Shift>,
@@ -115,20 +109,18 @@ fn unit(point: Point) -> (i32, i32) {
     ((point.0 * FINE).round() as i32, (point.1 * FINE).round() as i32)
 }
 
-/// A number of units as points: no more digits than it needs.
 fn points(units: i32) -> String {
     let text =
         format!("{}{}.{:02}", if units < 0 { "-" } else { "" }, units.abs() / 100, units.abs() % 100);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// What is drawn, as it comes.
 struct Body<'a> {
     place: Place<'a>,
     size: (u32, u32),
     text: String,
     glyphs: BTreeSet<Glyph>,
-    /// Lines of one colour and width that follow each other are one path.
+    /// Pending path: merges consecutive lines of the same colour and width.
     path: Option<(Color, u32, String)>,
 }
 
@@ -149,7 +141,7 @@ impl Body<'_> {
             GREY => "grey",
             GRID => "grid",
             WHITE => "paper",
-            // What fades into paper fades into the page's.
+            // colours faded towards white fade towards the page's paper
             (r, g, b) if r.min(g).min(b) >= 170 => {
                 return format!(
                     "color-mix(in srgb, {} 33%, var(--fig-paper,#ffffff))",
@@ -161,7 +153,6 @@ impl Body<'_> {
         format!("var(--fig-{name},{})", hex(color))
     }
 
-    /// The name that ids begin with.
     fn ids(&self) -> &str {
         match self.place {
             Place::File => "",
@@ -173,7 +164,7 @@ impl Body<'_> {
         format!("{}{}{}", self.ids(), if glyph.bold { 'b' } else { 'g' }, glyph.id)
     }
 
-    // Writing to a String cannot fail, here and below.
+    // writing to a String cannot fail, here and below
     fn end_path(&mut self) {
         if let Some((color, width, data)) = self.path.take() {
             let color = self.color(color);
@@ -359,7 +350,7 @@ impl DrawingBackend for &mut Body<'_> {
             HPos::Right => width,
         };
         let scale = style.size() / FINE / font::units(bold);
-        // The middle of capitals, which are 0.73 em high, lies at the place.
+        // centre the capitals, which are 0.73 em high
         let (x, y) = (-before * scale, 0.365 * style.size() / FINE);
         let turn =
             if matches!(style.transform(), FontTransform::Rotate270) { "rotate(-90) " } else { "" };

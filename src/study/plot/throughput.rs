@@ -1,5 +1,5 @@
-//! The throughput figure: tokens/s over TP, a line for each architecture and P2P setting, a chart a
-//! batch; of one set of comparable cells ([`crate::analysis::comparable`]).
+//! Throughput figure: tokens/s against TP, one line per architecture and P2P setting, one chart per batch
+//! size, for one set of comparable cells ([`crate::analysis::comparable`]).
 
 use super::axis::{self, Axis};
 use super::figure::Figure;
@@ -13,11 +13,11 @@ use crate::analysis::CellSet;
 use base::error::{Error, Result};
 use table::{P2p, Record};
 
-/// Lays out the throughput figure of a set of comparable cells.
+/// Draws the throughput figure of a set of comparable cells.
 ///
 /// # Errors
 ///
-/// An input error where no cell of the set has numbers, or where there are more charts than fit.
+/// Returns an error if no cell has numbers, or there are too many charts.
 pub fn throughput_figure(
     set: &CellSet,
     provenance: &ProvenanceSummary,

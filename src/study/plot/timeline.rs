@@ -1,5 +1,5 @@
-//! The timeline figure: what each rank's lanes did in a window of a trace, or of several under one another,
-//! with exposed communication marked under the comm lane; from [`trace::overlap::overlap()`].
+//! Timeline figure: lanes of each rank in a window of one or several traces, with exposed communication
+//! marked below the comm lane ([`trace::overlap::overlap()`]).
 
 use std::path::Path;
 
@@ -16,35 +16,31 @@ use base::error::{Error, Result};
 use trace::Trace;
 use trace::overlap::{Selection, origin_ns, overlap};
 
-/// Ranks drawn in one figure, those that did the same counted once; more are left out, and the figure says so.
+/// Maximum ranks in one figure, counting identical ones once; the note says if there are more.
 const MOST_RANKS: usize = 16;
 
-/// A stretch of a trace, which a figure shows.
 #[derive(Clone, Copy, Debug)]
 pub struct Stretch<'a> {
-    /// The trace that the stretch is of.
     pub trace: &'a Trace,
-    /// From this time on (ns since the trace's first start); negative times are empty.
+    /// Start (ns since the trace's first start); nothing happens at negative times.
     pub from_ns: i64,
-    /// Up to this time (ns since the trace's first start), which may lie after its end.
+    /// End (ns since the trace's first start), may exceed the trace.
     pub to_ns: i64,
 }
 
-/// Writes an overlap timeline of stretches of traces under one another, on one scale: rank x lane rows, exposed
-/// communication marked; format by extension (svg, png). Fails for another extension, where [`timeline_figure`] does,
-/// and where writing fails.
+/// Writes the timeline of one or several windows on one scale; the format follows from the extension (svg,
+/// png). Returns an error if the extension is unknown or writing fails, and the errors of
+/// [`timeline_figure`].
 pub fn timeline(stretches: &[Stretch], path: &Path) -> Result<()> {
     check_format(path)?;
     timeline_figure(stretches, &Options::default())?.save(path)
 }
 
-/// A stretch with all that is said and drawn of it.
 struct Part<'a> {
     stretch: Stretch<'a>,
     origin: i64,
-    /// Ranks that did the same at the same times, each class drawn once.
+    /// Groups of identical ranks; each group is drawn once.
     ranks: Vec<Vec<u32>>,
-    /// What of the trace lies in the window.
     rows: lanes::Rows<'a>,
     note: String,
 }
@@ -75,16 +71,16 @@ impl<'a> Part<'a> {
         Self { stretch, origin, ranks, rows, note }
     }
 
-    /// The window in the trace's own time.
+    /// Start and end in absolute ns.
     fn window(&self) -> (i64, i64) {
         let own = |ns: i64| self.origin.saturating_add(ns);
         (own(self.stretch.from_ns), own(self.stretch.to_ns))
     }
 }
 
-/// Lays out the timeline of stretches of traces, one under the other on one scale. One has its title and numbers
-/// above the figure, several have them above each. Fails where no stretch reaches into the time of its trace, and
-/// where the page is too small for the ranks.
+/// Draws windows of traces, one below the other on one scale. A single window uses the figure's title and
+/// note, several have their own headings. Returns an error if no window overlaps its trace, a trace's
+/// provenance is no evidence, or the page is too small for the ranks.
 pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figure> {
     check(stretches)?;
     stretches
@@ -173,7 +169,6 @@ pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figur
     Ok(Figure::new(scene, &provenance, options))
 }
 
-/// An error where nothing would be drawn.
 fn check(stretches: &[Stretch]) -> Result<()> {
     let last = |trace: &Trace| {
         let end = trace.spans.iter().map(|span| span.end_ns).max();
@@ -190,7 +185,6 @@ fn check(stretches: &[Stretch]) -> Result<()> {
     }
 }
 
-/// What the trace is of.
 pub(super) fn title(trace: &Trace) -> String {
     match (&trace.meta.spec, &trace.meta.run) {
         (Some(spec), _) => format!("{}: {}", spec.model, spec.label()),

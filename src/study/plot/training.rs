@@ -1,4 +1,4 @@
-//! The training figure: what held-out text loses over steps, a line an architecture, with intervals over seeds.
+//! Training figure: held-out loss over steps, one line per architecture, with intervals over seeds.
 
 use super::axis::{self, Axis};
 use super::figure::Figure;
@@ -12,15 +12,15 @@ use base::error::{Error, Result};
 use base::text::counted;
 use table::Provenance;
 
-/// Of what the points are; what is told of a training's end is of more.
+/// Scope of the points; tables report the final loss on all of the held-out text.
 const LOOKS: &str =
     "each point of the same windows of the held-out text, its end in tables of all of it";
 
-/// Lays out the figure of a set of trainings.
+/// Draws the figure of a set of trainings.
 ///
 /// # Errors
 ///
-/// An input error where nobody looked at the held-out text after a step, and where the page is too small.
+/// Returns an error if no training evaluated the held-out text after a step, or the page is too small.
 pub fn training_figure(set: &TrainingSet, options: &Options) -> Result<Figure> {
     let drawn: Vec<&ArchitectureCurve> =
         set.curves.iter().filter(|curve| curve.held_out.len() > 1).collect();
@@ -73,7 +73,7 @@ pub fn training_figure(set: &TrainingSet, options: &Options) -> Result<Figure> {
 
 fn draw(scene: &mut Scene, cell: Area, drawn: &[&ArchitectureCurve], looks: &Looks, sizes: &Sizes) {
     let points = || drawn.iter().flat_map(|curve| &curve.held_out);
-    // intervals of few seeds may be wide: they are cut where they would push the curves together
+    // clip wide intervals of few seeds, which would squeeze the curves
     let (low, high) =
         points().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), p| (l.min(p.nll), h.max(p.nll)));
     let margin = 0.3 * (high - low);

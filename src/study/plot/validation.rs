@@ -1,4 +1,4 @@
-//! The figure of a scorecard: how far off each published number is predicted, a chart a set.
+//! Validation figure: prediction error of each published number, one chart per data set.
 
 use super::axis::{self, Axis};
 use super::figure::Figure;
@@ -12,8 +12,8 @@ use base::error::{Error, Result};
 use base::text::counted;
 use table::Provenance;
 
-/// Lays out the errors of all numbers of these sets, in the order of their rows. Fails where there is no number, and
-/// where the page is too small.
+/// Draws the errors of all numbers of these sets, in row order. Returns an error if there is no number, or
+/// the page is too small.
 pub fn validation_figure(scores: &[Score], options: &Options) -> Result<Figure> {
     let scores: Vec<&Score> = scores.iter().filter(|score| !score.residuals.is_empty()).collect();
     if scores.is_empty() {
@@ -47,7 +47,7 @@ pub fn validation_figure(scores: &[Score], options: &Options) -> Result<Figure> 
     let (mut scene, area, sizes) =
         sheet.lay(each * rows as f64, (90.0 * columns as f64, 70.0 * rows as f64))?;
     let area = layout::name_axes(&mut scene, area, "rows of the set", "error (%, points)", &sizes);
-    // one scale for all sets, which says how large an error is also where all are small
+    // one scale for all sets, including at least -10 to 10, so that small errors look small
     let drawn = scores.iter().flat_map(|score| &score.residuals).filter(|r| is_drawn(r.measure));
     let errors = drawn.map(|residual| residual.error);
     let y = Axis::fit(errors.chain([-10.0, 10.0]));
@@ -58,12 +58,11 @@ pub fn validation_figure(scores: &[Score], options: &Options) -> Result<Figure> 
     Ok(Figure::new(scene, &provenance, options))
 }
 
-/// The look of a measure.
 fn of(measure: Measure) -> Look {
     look(Measure::ALL.iter().position(|other| *other == measure).unwrap_or(0))
 }
 
-/// A gain is drawn as its speed-up, of which it is another unit.
+/// False for gains, which repeat the speedup in another unit.
 fn is_drawn(measure: Measure) -> bool {
     measure != Measure::Gain
 }

@@ -1,5 +1,4 @@
-//! Commands that show what the page shows, as a POSIX shell takes them; and the conditions by which they
-//! choose one set of cells among the others.
+//! Shell commands (POSIX) that show the same data as the page, and the filters that select one set of cells.
 
 use super::page::Report;
 use crate::analysis::CellSet;
@@ -8,27 +7,23 @@ use base::text::shell_command;
 use table::options::{OPTIONS, value};
 use table::{Record, host};
 
-/// Commands about the runs of a report, or of one set of them.
 #[derive(Clone, Debug)]
 pub struct Commands<'a> {
     report: &'a Report<'a>,
-    /// What chooses the set; empty: all runs.
+    /// Filter that selects the set; empty for all runs.
     conditions: String,
 }
 
 impl<'a> Commands<'a> {
-    /// Commands about all runs of the page, without conditions.
     pub fn of_all(report: &'a Report<'a>) -> Self {
         Self { report, conditions: String::new() }
     }
 
-    /// About a set, one of `all`.
     pub fn of_set(report: &'a Report<'a>, set: &CellSet, all: &[CellSet]) -> Self {
         let conditions = if all.len() > 1 { conditions(set, all) } else { String::new() };
         Self { report, conditions }
     }
 
-    /// A verb, what names and chooses the runs, options.
     pub fn of(&self, verb: &[&str], options: &[&str]) -> String {
         let filter = joined([self.report.filter.as_str(), &self.conditions]);
         let filter = option("--filter", filter);
@@ -40,7 +35,6 @@ impl<'a> Commands<'a> {
         shell_command(words)
     }
 
-    /// The list of the runs; `more`: those of them that meet these conditions, too.
     pub fn listing(&self, more: &str) -> String {
         let filter =
             joined([self.report.named.as_str(), self.report.filter.as_str(), &self.conditions, more]);
@@ -54,7 +48,6 @@ impl<'a> Commands<'a> {
         shell_command(words)
     }
 
-    /// The command that shows all about one run.
     pub fn show(&self, run: &str) -> String {
         let mut words: Vec<&str> = vec!["ladderscope", "show", run];
         words.extend(self.report.directory.iter().map(String::as_str));
@@ -63,7 +56,7 @@ impl<'a> Commands<'a> {
     }
 }
 
-/// An option with its value, where it has one; a value that begins like an option is written to it.
+/// Option with its value, or nothing if the value is empty; `name=value` if the value starts with a dash.
 fn option(name: &str, value: String) -> Vec<String> {
     match value.as_str() {
         "" => Vec::new(),
@@ -72,19 +65,17 @@ fn option(name: &str, value: String) -> Vec<String> {
     }
 }
 
-/// Conditions, all of which must hold.
 fn joined<const N: usize>(conditions: [&str; N]) -> String {
     conditions.into_iter().filter(|c| !c.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// What names a set of cells.
+/// Options that identify a set of cells.
 const NAMED: [&str; 8] =
     ["model", "dtype", "prompt_tokens", "output_tokens", "hardware", "backend", "stack", "collective"];
-/// What the cells of a set differ in.
 const WITHIN: [&str; 4] = ["architecture", "tp", "batch", "p2p"];
 
-/// Conditions that choose a set among all: whatever the cells of a set have in common by its name, and
-/// what else (other options, variables, overrides) they have in common where sets differ in it.
+/// Filter that selects one set among all: the options that identify it, plus every other option, variable or
+/// override that its cells share and other sets do not.
 pub fn conditions(set: &CellSet, all: &[CellSet]) -> String {
     let Some(cell) = set.cells.first() else { return String::new() };
     let spec = &cell.spec;
@@ -98,7 +89,6 @@ pub fn conditions(set: &CellSet, all: &[CellSet]) -> String {
         }
         terms.push(match mine {
             Some(value) => is(name, value),
-            // no value at all
             None => Term { negated: true, test: field(name, Operator::Has, "*".into()) },
         });
     };
@@ -115,7 +105,7 @@ pub fn conditions(set: &CellSet, all: &[CellSet]) -> String {
         names.sort_unstable();
         names.dedup();
     }
-    // those of P2P are P2P's, which sets do not differ in
+    // NCCL_P2P_* follow from the p2p option, which sets do not differ in
     for name in variables.into_iter().filter(|name| !name.starts_with("NCCL_P2P_")) {
         shared(&format!("env.{name}"), &|cell| cell.spec.env.get(name).cloned());
     }
@@ -133,7 +123,7 @@ fn field(name: &str, operator: Operator, value: String) -> Test {
     Test::Field { name: name.to_owned(), operator, value }
 }
 
-/// What all cells of a set have; `None` where they differ.
+/// Value that all cells of a set share; `None` if they differ.
 fn common<T: PartialEq>(set: &CellSet, of: impl Fn(&Record) -> T) -> Option<T> {
     let (first, rest) = set.cells.split_first()?;
     let value = of(first);

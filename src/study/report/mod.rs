@@ -1,9 +1,9 @@
-//! The report: one self-contained HTML page of runs, with figures, tables, what looks wrong, and where
-//! every number comes from.
+//! Report: one self-contained HTML page about runs, with figures, tables, flags, and the origin of every
+//! number.
 //!
-//! [`page()`] is pure: records in, text out. It asks for nothing over the network, can be read without
-//! scripts and on paper, and follows the reader's light or dark. A set of comparable cells is a section
-//! ([`crate::analysis::comparable`]); what is left out of a long list is said beside it.
+//! [`page()`] is pure: records in, text out. The page needs no network and no scripts, prints well, and
+//! follows the reader's light or dark theme. Each set of comparable cells ([`crate::analysis::comparable`])
+//! has a section; truncated lists say how much they omit.
 
 mod commands;
 mod html;

@@ -1,5 +1,5 @@
-//! The page: what was asked, what came out, a section a set of comparable cells, what went wrong, where
-//! it ran, what the words mean.
+//! Page layout: questions, one section per set of comparable cells, flags, failed runs, environments,
+//! glossary.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -11,36 +11,31 @@ use crate::plot::{Figure, ProvenanceSummary};
 use base::error::{Error, Result};
 use table::{Provenance, Record};
 
-/// Sets that have a section; the others are listed.
+/// Maximum sets with a section; the page lists the others by name.
 const MOST_SETS: usize = 8;
 
-/// What a report is made of.
 #[derive(Clone, Debug, Default)]
 pub struct Report<'a> {
-    /// All runs, however they ended.
     pub records: &'a [Record],
-    /// Records with their environment: one for each batch of simulations and every other run's.
+    /// Records with their environment: one for each batch of simulations, and every other run.
     pub environments: Vec<Record>,
-    /// Where the numbers come from.
     pub provenance: ProvenanceSummary,
-    /// What stands after the verb on a command line to mean these runs, a word each: `--dir mine`.
+    /// Command-line arguments, after the verb, that select these runs, one word each: `--dir mine`.
     pub arguments: Vec<String>,
-    /// The runs as arguments of verbs that take a directory alone.
+    /// Same for verbs that accept only a directory.
     pub directory: Vec<String>,
-    /// Where runs were named one by one: a condition that they meet alone.
+    /// Filter that matches exactly the runs that the user named; empty if none was named.
     pub named: String,
-    /// Conditions that the runs were chosen by.
     pub filter: String,
-    /// Experiments' names and what they ask.
     pub questions: Vec<(String, String)>,
-    /// Lanes of one step, by the name of the set, where there is a trace.
+    /// Overlap figures (lanes of one step) by set name, for sets with a trace.
     pub overlaps: BTreeMap<String, Figure>,
-    /// The verdict on the trace of a set's run of standard: which run, and the sentences; by the name of the set.
+    /// Verdicts on the trace of each set's standard run: run and sentences, by set name.
     pub verdicts: BTreeMap<String, (String, Vec<String>)>,
 }
 
 impl Report<'_> {
-    /// Where the numbers of these runs come from. Rows of a batch tell what ran them with the batch.
+    /// Provenance of these runs. Rows of a batch share the software version that the batch records.
     pub fn provenance_of(&self, records: &[Record]) -> ProvenanceSummary {
         let batch = |record: &Record| record.run.split_once(':').map(|(batch, _)| batch.to_owned());
         let batches: HashSet<String> = records.iter().filter_map(batch).collect();
@@ -49,21 +44,20 @@ impl Report<'_> {
     }
 }
 
-/// What the comparisons of some runs say.
 #[derive(Clone, Debug)]
 pub struct Compared {
-    /// Each architecture compared with standard, other things equal.
+    /// Each architecture compared with standard, other options equal.
     pub by_architecture: ComparisonReport,
-    /// P2P off compared with P2P on, other things equal.
+    /// P2P off compared with P2P on, other options equal.
     pub by_p2p: ComparisonReport,
 }
 
 impl Compared {
-    /// Compares runs as they are stored.
+    /// Compares the given runs.
     ///
     /// # Errors
     ///
-    /// The errors of [`crate::analysis::compare()`].
+    /// Returns the errors of [`crate::analysis::compare()`].
     pub fn of(records: &[Record]) -> Result<Self> {
         let cells = Cells::of(records);
         Ok(Self {
@@ -73,11 +67,11 @@ impl Compared {
     }
 }
 
-/// The HTML of the page: self-contained, the same bytes for the same records.
+/// Renders the page as self-contained HTML; the same records give the same bytes.
 ///
 /// # Errors
 ///
-/// An input error where no run ended well; a failure where a figure cannot be painted.
+/// Returns an input error if no run finished, and a failure if a figure cannot be drawn.
 pub fn page(report: &Report<'_>) -> Result<String> {
     let ok = report.records.iter().filter(|record| record.has_numbers());
     let ok: Vec<Record> = ok.cloned().collect();
@@ -100,7 +94,6 @@ pub fn page(report: &Report<'_>) -> Result<String> {
         sections::over_models(&mut html, report, &sets, &compared)?;
     }
     for (index, one) in shown.iter().enumerate() {
-        // what all runs say is what the only set says
         let whole = (sets.len() == 1).then_some(&compared);
         set::section(&mut html, report, one, index, &sets, &ok, whole)?;
     }
@@ -123,7 +116,6 @@ fn title(sets: &[CellSet]) -> String {
     }
 }
 
-/// A word that says where numbers come from.
 pub fn badge(provenance: Provenance) -> String {
     format!("<span class=\"badge {provenance}\">{provenance}</span>")
 }

@@ -1,5 +1,5 @@
-//! Sections about all runs: what was asked, models side by side, what looks wrong, what did not run,
-//! where it ran, what the words mean.
+//! Sections about all runs: questions, models side by side, flags, accuracy of the simulator, failed runs,
+//! environments, glossary.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +17,11 @@ use base::text::counted;
 use table::render::{Shown, Table};
 use table::{Link, Record, Status};
 
-/// Lines of a list; more are counted.
 const MOST_LINES: usize = 60;
 
-/// Environments that are shown.
 const MOST_ENVIRONMENTS: usize = 8;
 
-/// What the experiments ask, and what their runs answer.
+/// Lists the questions of the experiments, with links to the sets that answer them.
 pub fn questions(html: &mut Html, report: &Report<'_>, sets: &[CellSet]) {
     if report.questions.is_empty() {
         return;
@@ -50,7 +48,7 @@ pub fn questions(html: &mut Html, report: &Report<'_>, sets: &[CellSet]) {
     html.raw("</dl>\n");
 }
 
-/// Sets that differ in the model alone, side by side.
+/// Compares sets that differ only in the model, side by side.
 pub fn over_models(
     html: &mut Html,
     report: &Report<'_>,
@@ -73,7 +71,6 @@ pub fn over_models(
     }
 }
 
-/// What looks wrong, whatever is compared.
 pub fn flags(html: &mut Html, compared: &Compared) {
     html.raw("<section id=\"flags\">").element("h2", "What looks wrong");
     let mut seen: BTreeSet<&str> = BTreeSet::new();
@@ -103,7 +100,7 @@ fn list(html: &mut Html, lines: &[String], none: &str) {
     }
 }
 
-/// How far off the simulator is on the hardware and stacks of the runs that it predicted, where published data tell.
+/// Reports the simulator's error on published data for the hardware and stacks of the simulated runs.
 pub fn validation(html: &mut Html, records: &[Record]) -> Result<()> {
     let simulated = |set: &DataSet| {
         records.iter().any(|record| {
@@ -148,7 +145,6 @@ pub fn validation(html: &mut Html, records: &[Record]) -> Result<()> {
     Ok(())
 }
 
-/// Runs that did not end well, and why.
 pub fn unfinished(html: &mut Html, report: &Report<'_>) {
     let not: Vec<&Record> = report.records.iter().filter(|r| r.status != Status::Ok).collect();
     html.raw("<section id=\"unfinished\">").element("h2", "What did not run");
@@ -172,7 +168,7 @@ pub fn unfinished(html: &mut Html, report: &Report<'_>) {
     html.raw("</section>\n");
 }
 
-/// Keys of an environment that say on which machine and by which software a run was executed, in this order.
+/// Environment keys that identify machine and software, in display order.
 const KEYS: [&str; 13] = [
     "host",
     "cpu",
@@ -189,7 +185,6 @@ const KEYS: [&str; 13] = [
     "commit",
 ];
 
-/// Machines and software, each kind once.
 pub fn environments(html: &mut Html, report: &Report<'_>) {
     html.raw("<section id=\"environment\">").element("h2", "Where it ran");
     let mut kinds: BTreeMap<Vec<(String, String)>, usize> = BTreeMap::new();
@@ -228,7 +223,6 @@ pub fn environments(html: &mut Html, report: &Report<'_>) {
     html.raw("</section>\n");
 }
 
-/// A JSON value in words.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -241,7 +235,6 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// What the words mean.
 pub fn words(html: &mut Html) {
     html.raw("<section id=\"words\">").element("h2", "What the words mean").raw("<dl>\n");
     for (word, means) in [

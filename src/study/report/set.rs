@@ -1,6 +1,3 @@
-//! The section of one set of comparable cells: in short, figures, cells, frontier, comparisons, where
-//! the time went.
-
 use std::collections::BTreeSet;
 
 use super::commands::Commands;
@@ -17,13 +14,12 @@ use base::text::shell_command;
 use table::render::{Shown, Table};
 use table::{P2p, Record, measure};
 
-/// Rows of a table; more are left out, and the table says so.
 const MOST_ROWS: usize = 150;
 
-/// Pareto figures of more points say nothing that fewer do not, and make pages slow.
+/// Maximum points of a Pareto figure: more add nothing and slow the page down.
 const MOST_POINTS: usize = 1500;
 
-/// Writes the section of a set, one of `all`. `whole`: the comparisons, where they are made already.
+/// Writes the section of one set out of `all`. `whole` holds the comparisons if they already exist.
 pub fn section(
     html: &mut Html,
     report: &Report<'_>,
@@ -88,7 +84,6 @@ pub fn section(
     Ok(())
 }
 
-/// What the comparisons say, in sentences.
 fn in_short(html: &mut Html, records: &[Record]) {
     let answers = Answer::of(records.to_vec());
     if answers.is_empty() {
@@ -104,7 +99,7 @@ fn in_short(html: &mut Html, records: &[Record]) {
     }
 }
 
-/// What the trace of a run of standard says of its communication.
+/// Verdict on communication from the trace of a standard run.
 fn verdict(html: &mut Html, directory: &[String], run: &str, sentences: &[String]) {
     html.element("h3", &format!("Verdict on standard ({run})"));
     html.element(
@@ -120,7 +115,6 @@ fn verdict(html: &mut Html, directory: &[String], run: &str, sentences: &[String
     html.raw("</ul>\n").command(&shell_command(&words));
 }
 
-/// A figure with its caption and the command that makes it.
 pub fn figure(html: &mut Html, figure: &Figure, id: &str, command: &str) -> Result<()> {
     html.raw(&format!("<figure id=\"{id}\">\n")).raw(&figure.element(&format!("{id}-"))?);
     html.element("figcaption", &format!("{}. {}", figure.title(), figure.caption()));
@@ -128,7 +122,7 @@ pub fn figure(html: &mut Html, figure: &Figure, id: &str, command: &str) -> Resu
     Ok(())
 }
 
-/// The figures of a set by their kinds, or why there is none.
+/// Figures of a set by kind; an error says why one is missing.
 fn figures(
     set: &CellSet,
     points: &[ParetoPoint],

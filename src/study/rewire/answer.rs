@@ -1,4 +1,4 @@
-//! Every step of a trace rewired: what it would take, with which interval, and what is gained.
+//! Rewires every step of a trace: latency, interval and speedup.
 
 use rayon::prelude::*;
 
@@ -15,45 +15,37 @@ use trace::Trace;
 use trace::overlap::StepKey;
 use trace::overlap::intervals::{difference, length, union};
 
-/// Steps without which the variation between them tells nothing.
 const LEAST_STEPS: usize = 6;
 
-/// On what a trace is rewired.
 #[derive(Clone, Debug, Default)]
 pub struct Setting {
-    /// The machine and the engine, for contention and for other collectives.
+    /// Machine and stack, for contention and other collectives.
     pub target: Option<Target>,
-    /// Ranks of the model, where the trace does not tell.
     pub tp: Option<u32>,
-    /// Bytes of an all-reduce's message, where the trace does not tell.
+    /// All-reduce message size (bytes), if the trace lacks it.
     pub message_bytes: Option<f64>,
 }
 
-/// What is changed against the engine that was traced.
+/// Changes relative to the traced engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
-    /// When outputs join the residual, and when they are reduced.
     pub architecture: Architecture,
-    /// Another all-reduce; `None`: as it was measured.
+    /// New all-reduce; `None` keeps the measured one.
     pub collective: Option<Collective>,
-    /// Whether GPUs talk directly; `None`: as it was measured.
     pub p2p: Option<P2p>,
-    /// Groups into which the batch is divided; 1: as it was.
     pub micro_batches: u32,
-    /// What a group's operations take of the whole batch's (0 to 1).
+    /// Time of a micro-batch's operations relative to the whole batch (0 to 1).
     pub share: f64,
-    /// Whether kernels wait for their launches as they did; `false`: as if a CUDA graph launched them and, where CUDA graphs
-    /// did, as if the next graph was always launched in time.
+    /// True if kernels wait for their launches as measured; false simulates a CUDA graph or, if graphs are in
+    /// use already, that the next graph is always launched in time.
     pub host: bool,
 }
 
 impl Choice {
-    /// An architecture with nothing else changed.
     pub fn of(architecture: Architecture) -> Self {
         Self { architecture, collective: None, p2p: None, micro_batches: 1, share: 1.0, host: true }
     }
 
-    /// Its name in tables: the architecture, and what else is changed.
     pub fn label(&self) -> String {
         let mut words = vec![self.architecture.to_string()];
         words.extend(self.collective.map(|collective| collective.to_string()));
@@ -72,56 +64,51 @@ impl Choice {
     }
 }
 
-/// What a step takes, over the steps of a trace.
+/// Step latency over the steps of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, schemars::JsonSchema)]
 pub struct Times {
-    /// The median over the steps (us).
+    /// Median over the steps (us).
     pub step_us: f64,
-    /// From the 2.5th to the 97.5th percentile of the steps (us); null of fewer than 6.
+    /// 2.5th to 97.5th percentile of the steps (us); null with fewer than 6 steps.
     pub step_us_95: Option<[f64; 2]>,
-    /// The measured step over this one: the median.
+    /// Median speedup: measured / rewired step latency.
     pub speedup: f64,
-    /// Its 2.5th to 97.5th percentile over the steps.
+    /// 2.5th to 97.5th percentile of the speedup over the steps; null with fewer than 6 steps.
     pub speedup_95: Option<[f64; 2]>,
-    /// Communication beside which a rank computes nothing: the median over steps, averaged over ranks (us).
+    /// Exposed communication: median over steps, averaged over ranks (us).
     pub exposed_us: f64,
 }
 
-/// What a choice would take.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// The change whose times these are.
     pub choice: Choice,
-    /// Where lanes do not slow each other down.
+    /// Times without contention between the lanes.
     pub alone: Times,
-    /// Where they do as the profile says; `None` without a profile.
+    /// Times with the profile's contention; `None` without a profile.
     pub contended: Option<Times>,
 }
 
-/// A trace ready to be rewired.
+/// Trace prepared for rewiring.
 #[derive(Clone, Debug)]
 pub struct Rewiring {
-    /// What was found in the trace.
     pub steps: Steps,
-    /// Where the trace's numbers come from; what answers make of them is simulated.
+    /// Provenance of the trace's numbers; answers are always simulated.
     pub provenance: Provenance,
-    /// The machine and the engine.
     pub target: Option<Target>,
-    /// Ranks of the model, where they are known.
     pub tp: Option<u32>,
     known: Option<Known>,
-    /// Which all-reduces the trace's is: see [`by_name`].
+    /// Collectives that the trace's all-reduce matches: see [`by_name`].
     own: Vec<Collective>,
     p2p: P2p,
     chosen: Vec<usize>,
 }
 
 impl Rewiring {
-    /// Finds the steps of a trace, and what a profile knows of its all-reduces.
+    /// Finds the steps of a trace and looks up its all-reduces in the profile.
     ///
     /// # Errors
     ///
-    /// An input error where no steps are found, as of [`Steps::of`].
+    /// Returns the errors of [`Steps::of`], and an error if the trace's provenance is no evidence.
     pub fn of(trace: &Trace, asked: &Asked, setting: &Setting) -> Result<Self> {
         trace.meta.provenance.require_evidence("the trace")?;
         let mut steps = Steps::of(trace, asked)?;
@@ -153,7 +140,7 @@ impl Rewiring {
         Ok(Self { steps, provenance, target, tp, known, own, p2p, chosen })
     }
 
-    /// The step that a time of the trace (ns) lies in, or else one of this key, or else the first: its number.
+    /// Number of the step at time `at_ns` of the trace, else of the step with this key, else of the first.
     pub fn step_at(&self, key: Option<StepKey>, at_ns: i64) -> u32 {
         let steps = &self.steps.steps;
         let within = steps.iter().find(|step| step.time.0 <= at_ns && at_ns < step.time.1);
@@ -161,36 +148,34 @@ impl Rewiring {
         found.or(steps.first()).map_or(0, |step| step.number)
     }
 
-    /// How many steps are rewired.
     pub fn rewired_steps(&self) -> usize {
         self.chosen.len()
     }
 
-    /// The message of an all-reduce in bytes, and whether it is an estimate from the time that it took.
+    /// Message size of an all-reduce (bytes), and true if it was estimated from the latency.
     pub fn message(&self) -> Option<(f64, bool)> {
         self.known.map(|known| (known.bytes, known.is_estimate))
     }
 
-    /// Which all-reduce the trace has, where the run or the kernel's name says.
+    /// Collective of the trace, if the run or the kernel name identifies it.
     pub fn collective(&self) -> Option<Collective> {
         self.own.first().copied()
     }
 
-    /// A choice without the all-reduce that the trace has already: its times stay as they were measured.
+    /// Drops a collective that the trace already has: its times stay as measured.
     fn changed(&self, choice: &Choice) -> Choice {
         let collective =
             choice.collective.filter(|wanted| !self.own.contains(wanted) || choice.p2p.is_some());
         Choice { collective, ..choice.clone() }
     }
 
-    /// The steps as they were measured.
     pub fn measured(&self) -> Times {
         let lengths: Vec<f64> = self.chosen.iter().map(|at| self.length(*at)).collect();
         let exposed: Vec<f64> = self.chosen.iter().map(|at| self.communication(*at)).collect();
         times(&lengths, &vec![1.0; lengths.len()], &exposed)
     }
 
-    /// What the trace's all-reduces take a rank in a step, waiting for the last rank included: the median (us).
+    /// Median all-reduce time per rank and step, including the wait for the last rank (us).
     pub fn all_reduce_us(&self) -> f64 {
         let each: Vec<f64> = self.chosen.iter().map(|at| self.communication(*at)).collect();
         median(&each).unwrap_or(0.0)
@@ -206,11 +191,12 @@ impl Rewiring {
         reduces.map(|reduced| reduced.transfer + reduced.waited).sum::<i64>() as f64 / 1e3
     }
 
-    /// What the steps would take with a choice.
+    /// Predicts the steps' times for a choice.
     ///
     /// # Errors
     ///
-    /// Input errors for layers that the model has not, and for a collective that no profile knows.
+    /// Returns an error if the architecture names layers that the model lacks or no profile covers the
+    /// collective.
     pub fn answer(&self, choice: &Choice) -> Result<Answer> {
         let changed = self.changed(choice);
         let ready = Ready::new(self, &changed)?;
@@ -219,9 +205,10 @@ impl Rewiring {
         Ok(Answer { choice: choice.clone(), alone, contended })
     }
 
-    /// What of a step's time a replay of it as it was measured does not have (ns), and the time (ns): gaps between
-    /// kernels that nothing accounts for, and the host between steps. [`Self::answer`] leaves it as it was measured; a
-    /// trace of the replay is shorter by it. Fails where there is no such step.
+    /// Part of a step's time that a replay with measured times leaves out, and the step's whole time (ns).
+    /// The difference consists of unexplained gaps between kernels and the host between steps.
+    /// [`Self::answer`] keeps it as measured; a trace of the replay is shorter by it. Returns an error if the
+    /// step does not exist.
     pub fn left_out_ns(&self, number: u32) -> Result<(i64, i64)> {
         let plain = Wired::plain(Architecture::Standard);
         let standard = Plain { assigned: Assigned::new(plan(&self.steps, &plain)?), wired: plain };
@@ -236,7 +223,7 @@ impl Rewiring {
         step.ok_or_else(|| Error::input(format!("there is no step {number}")))
     }
 
-    /// What one step executes with a choice: with contention where a profile says how much. And its place among the steps.
+    /// Replays one step with a choice, including contention if a profile gives it.
     pub(super) fn executed(
         &self,
         choice: &Choice,
@@ -257,9 +244,9 @@ impl Rewiring {
                 let step = &self.steps.steps[at];
                 let (_, before) = ready.standard.replay(step, Losses::default(), true);
                 let (executed, after) = ready.replay(step, losses, choice.host);
-                // what a replay does not have, such as the host between steps, stays as it was measured
+                // time that a replay leaves out, such as the host between steps, stays as measured
                 let length = self.length(at);
-                // but for the gap between two graphs, where the host is what is left out
+                // except the gap between two graphs if launches are assumed free
                 let left_out = if choice.host { 0 } else { step.between_graphs };
                 let rewired = (length + (after - before - left_out) as f64 / 1e3).max(f64::MIN_POSITIVE);
                 (rewired, length / rewired, exposed_us(&executed, self.steps.ranks))
@@ -269,7 +256,6 @@ impl Rewiring {
         times(&column(|one| one.0), &column(|one| one.1), &column(|one| one.2))
     }
 
-    /// What the lanes lose to each other, by the profile.
     fn losses(&self, choice: &Choice) -> Option<Losses> {
         let (target, tp, known) = (self.target.as_ref()?, self.tp?, self.known?);
         let contention = &target.stack.contention;
@@ -299,7 +285,6 @@ impl Rewiring {
     }
 }
 
-/// Plans ready to be given the times of steps.
 struct Ready {
     standard: Plain,
     assigned: Assigned,
@@ -307,7 +292,7 @@ struct Ready {
     instead: Instead,
 }
 
-/// The wiring that the trace has.
+/// Wiring of the trace itself.
 struct Plain {
     assigned: Assigned,
     wired: Wired,
@@ -345,7 +330,6 @@ impl Ready {
     }
 }
 
-/// Communication beside which a rank computes nothing, averaged over ranks (us).
 fn exposed_us(executed: &[Executed], ranks: u32) -> f64 {
     let exposed = |rank: u32| {
         let lane = |lane: Lane| {
@@ -368,7 +352,7 @@ fn times(lengths: &[f64], speedups: &[f64], exposed: &[f64]) -> Times {
     }
 }
 
-/// Bytes of an all-reduce's message in a run of our own: of a decode step in the middle, or of the prefill.
+/// All-reduce message size in our own run (bytes): the median over the spans of the phase.
 fn message_bytes(trace: &Trace, phase: Phase) -> Option<f64> {
     trace.meta.spec.as_ref()?;
     let sizes = trace.spans.iter().filter(|span| span.phase == phase).filter_map(|span| {

@@ -1,17 +1,15 @@
-//! One step of a trace as it would be in another wiring: spans, to be shown under the original.
-
 use super::answer::{Choice, Rewiring};
 use base::error::Result;
 use plan::{Kind, Lane, Phase};
 use table::Provenance;
 use trace::{FORMAT_VERSION, Span, Trace, TraceMeta, operations};
 
-/// Step `number` of a trace in another wiring, as a trace of its own that begins when the measured step did; with
-/// contention where a profile says how much. A module's kernels are one span.
+/// Rewires step `number` of a trace and returns it as a trace that starts at the measured step's time;
+/// includes contention if a profile gives it. Each module is one span.
 ///
 /// # Errors
 ///
-/// Those of [`Rewiring::answer`], and an input error where there is no such step.
+/// Returns the errors of [`Rewiring::answer`], and an error if the step does not exist.
 pub fn beneath(original: &Trace, rewiring: &Rewiring, choice: &Choice, number: u32) -> Result<Trace> {
     let (assigned, executed, step) = rewiring.executed(choice, number)?;
     let plan = &assigned.plan;
@@ -20,7 +18,7 @@ pub fn beneath(original: &Trace, rewiring: &Rewiring, choice: &Choice, number: u
     for (info, operation) in table.iter_mut().zip(&plan.operations) {
         info.phase = step.key.phase;
         info.shape = String::new();
-        // the operation that carries a module's time stands for all of it
+        // the operation that carries a module's time represents the whole module
         if let (Lane::Compute, Some((module, _))) = (operation.lane, info.name.rsplit_once('/'))
             && matches!(
                 operation.kind,
@@ -33,7 +31,7 @@ pub fn beneath(original: &Trace, rewiring: &Rewiring, choice: &Choice, number: u
     }
     let mut spans: Vec<Span> = executed
         .iter()
-        // what is part of a module's span has no length of its own
+        // operations covered by a module's span have zero length
         .filter(|one| one.end > one.start)
         .map(|one| Span {
             sample: step.key.sample,
@@ -57,7 +55,7 @@ pub fn beneath(original: &Trace, rewiring: &Rewiring, choice: &Choice, number: u
     Ok(Trace {
         meta: TraceMeta {
             version: FORMAT_VERSION,
-            // of times that were measured, but no measurement
+            // computed from measured times, but not a measurement
             provenance: Provenance::Simulated,
             run: None,
             spec: None,

@@ -1,8 +1,8 @@
-//! What another all-reduce, or another way between GPUs, would make of the all-reduces of a trace.
+//! Effect of another collective, or another P2P setting, on the all-reduces of a trace.
 //!
-//! A hardware profile says how long a message takes by each collective. What was measured is scaled by the ratio of both,
-//! so that what the engine adds to every all-reduce stays; where the profile does not know the trace's own, the other
-//! one's time is taken as it is.
+//! A hardware profile gives the latency of a message for each collective. Measured latencies are scaled by
+//! the ratio of the two, which keeps the engine's own overhead; if the profile lacks the trace's collective,
+//! the new one's latency replaces the measured one.
 
 use super::steps::Steps;
 use base::error::{Error, Result};
@@ -10,24 +10,23 @@ use machine::hardware::{CollectiveCost, Target};
 use table::{Collective, P2p};
 use trace::rules::function;
 
-/// What an all-reduce of a trace is, as far as a profile knows it.
+/// All-reduce of a trace, as far as a profile covers it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Known {
-    /// Which collective the trace has; `None` where its kernel's name does not tell.
+    /// Collective of the trace; `None` if the kernel name does not identify it.
     pub collective: Option<Collective>,
-    /// The bytes of a message.
     pub bytes: f64,
-    /// Whether the bytes follow from the time, and not from the model.
+    /// True if the size was estimated from the latency instead of derived from the model.
     pub is_estimate: bool,
 }
 
-/// Which all-reduces a kernel is, by its name, the one that decides its time first: one that fuses and takes one shot is
-/// both. Empty where the name does not tell.
+/// Collectives that a kernel's name matches, the one that determines its latency first: a fused one-shot
+/// kernel is both. Empty if unknown.
 pub(super) fn by_name(name: &str) -> Vec<Collective> {
     let function = function(name).to_ascii_lowercase();
     let name = name.to_ascii_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
-    // pattern 0 of TensorRT-LLM's fusion kernels is an all-reduce alone
+    // pattern 0 of TensorRT-LLM's fusion kernels is a plain all-reduce
     let is_alone = has(&["allreducefusionpattern)0,", "allreducefusionpattern)0>"]);
     let norms = ["fusion", "fused", "norm", "residual"].iter().any(|word| function.contains(word));
     let is = [
@@ -41,7 +40,6 @@ pub(super) fn by_name(name: &str) -> Vec<Collective> {
     is.into_iter().filter(|(_, is_it)| *is_it).map(|(collective, _)| collective).collect()
 }
 
-/// The times of a collective in a profile.
 pub(super) fn cost(
     target: &Target,
     collective: Collective,
@@ -64,16 +62,15 @@ pub(super) fn cost(
     Ok(cost)
 }
 
-/// How long a message takes by a collective in a profile (us).
+/// Latency of a message (us).
 fn us(target: &Target, collective: Collective, p2p: P2p, tp: u32, bytes: f64) -> Result<f64> {
     Ok(cost(target, collective, p2p, tp)?.us(bytes).0)
 }
 
-/// The least and the largest message that a time is compared with (bytes).
+/// Smallest and largest message size of the search (bytes).
 pub(super) const MESSAGES: (f64, f64) = (256.0, (1u64 << 36) as f64);
 
-/// The message between two sizes that takes so long (us) by the times of a collective; the least one where all take
-/// longer.
+/// Message size whose latency is `time_us`, clamped to the given bounds.
 pub(super) fn bytes_of(us: impl Fn(f64) -> f64, time_us: f64, (mut low, mut high): (f64, f64)) -> f64 {
     for _ in 0..60 {
         let middle = (low * high).sqrt();
@@ -86,7 +83,6 @@ pub(super) fn bytes_of(us: impl Fn(f64) -> f64, time_us: f64, (mut low, mut high
     high
 }
 
-/// What is known of the all-reduces of a trace.
 pub(super) fn known(
     steps: &Steps,
     target: &Target,
@@ -105,7 +101,7 @@ pub(super) fn known(
     Known { collective, bytes, is_estimate: true }
 }
 
-/// By how much the trace's all-reduces are multiplied, or what they take instead (ns).
+/// Scale factor for all-reduce latency, or a fixed latency in ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Instead {
     Times(f64),
@@ -113,7 +109,7 @@ pub(super) enum Instead {
 }
 
 impl Instead {
-    /// What an all-reduce takes then (ns).
+    /// New latency of an all-reduce (ns).
     pub fn of(self, transfer: i64) -> i64 {
         match self {
             Self::Times(ratio) => (transfer as f64 * ratio).round() as i64,
@@ -122,7 +118,7 @@ impl Instead {
     }
 }
 
-/// What becomes of the trace's all-reduces with another collective, or with P2P on or off.
+/// Change of the trace's all-reduces with another collective, or with P2P on or off.
 pub(super) fn instead(
     known: &Known,
     target: &Target,

@@ -1,4 +1,4 @@
-//! Steps of a trace that does not tell them: its all-reduces are looked at, which repeat with the layers.
+//! Steps of a foreign trace without step markers, found from the repetition of all-reduces with the layers.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,10 +14,9 @@ use plan::{Lane, Phase};
 use trace::Trace;
 use trace::overlap::intervals::{Coverage, union};
 
-/// From this share of the all-reduces' time on that kernels hide, a trace is not of standard layers.
+/// Hidden share of all-reduce time above which a trace cannot be of standard layers.
 const HIDDEN: f64 = 0.5;
 
-/// The steps of a foreign trace, from what repeats in it.
 pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     let offsets = clocks(trace).offsets;
     let mut notes = Vec::new();
@@ -95,8 +94,8 @@ pub(super) fn foreign(trace: &Trace, asked: &Asked) -> Result<Steps> {
     Ok(Steps { notes, ..assembled(trace, &ranks, steps, layers, Phase::Decode) })
 }
 
-/// The process group whose all-reduces are rewired, if the trace names groups: tensor parallelism's where they are described,
-/// else the one with the most all-reduces.
+/// Process group whose all-reduces are rewired, if the trace names groups: the tensor-parallel one if they
+/// are described, else the one with the most all-reduces.
 fn group(trace: &Trace, notes: &mut Vec<String>) -> Option<u32> {
     let groups = &trace.meta.groups;
     let mut counts = vec![0u64; groups.len()];
@@ -125,7 +124,6 @@ fn group(trace: &Trace, notes: &mut Vec<String>) -> Option<u32> {
     Some(chosen as u32)
 }
 
-/// How many layers a step of so many all-reduces has.
 fn layers(asked: Option<u32>, usual: usize, found: &[Range<usize>], gaps: &[u64]) -> Result<u32> {
     let told = |why: String| {
         Error::input_help(
@@ -154,14 +152,14 @@ fn layers(asked: Option<u32>, usual: usize, found: &[Range<usize>], gaps: &[u64]
     }
 }
 
-/// Of whole steps those that execute what most of them do: a prefill has other kernels than decode.
+/// Keeps the steps whose kernels match the majority; a prefill has other kernels than decode.
 fn alike(
     whole: Vec<Range<usize>>,
     gaps: &[u64],
     found: usize,
     notes: &mut Vec<String>,
 ) -> Vec<Range<usize>> {
-    // what comes before the first layer varies with the requests
+    // kernels before the first layer vary with the requests
     let inner = |step: &Range<usize>| gaps[(step.start + 2).min(step.end)..step.end].to_vec();
     let mut counts: HashMap<Vec<u64>, usize> = HashMap::new();
     whole.iter().for_each(|step| *counts.entry(inner(step)).or_default() += 1);
@@ -178,7 +176,7 @@ fn alike(
     kept
 }
 
-/// The share of all-reduces' time in which kernels of the same rank ran.
+/// Share of all-reduce time that overlaps kernels of the same rank.
 fn overlapped(rank: &Spans<'_>) -> f64 {
     let computes = rank.spans.iter().filter(|span| span.lane == Lane::Compute);
     let computes = Coverage::new(union(computes.map(|span| (span.start_ns, span.end_ns))));
@@ -191,7 +189,7 @@ fn overlapped(rank: &Spans<'_>) -> f64 {
     if all > 0 { beside as f64 / all as f64 } else { 0.0 }
 }
 
-/// Of the kernels before each all-reduce a number that is the same where their names are.
+/// Hash of the kernel names before each all-reduce.
 fn signatures(rank: &Spans<'_>) -> Vec<u64> {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut from = 0;
@@ -207,8 +205,8 @@ fn signatures(rank: &Spans<'_>) -> Vec<u64> {
 }
 
 impl Spans<'_> {
-    /// Steps cut where the profiler's steps begin, where those all have as many all-reduces: an engine that marks its steps
-    /// knows better than any signature.
+    /// Also splits steps at the profiler's step markers if all of them have the same number of all-reduces:
+    /// an engine's own markers are more reliable than signatures.
     fn within_profiled(&self, found: Vec<Range<usize>>) -> Vec<Range<usize>> {
         let step = |reduce: &usize| self.spans[*reduce].step;
         let counts: Vec<usize> =
@@ -224,8 +222,8 @@ impl Spans<'_> {
         begins.iter().copied().zip(ends).map(|(from, to)| from..to).collect()
     }
 
-    /// The places of a step's spans, from its all-reduces: a step begins behind the kernels that follow the last all-reduce
-    /// of the step before it, at the longest gap in which nothing ran; and so ends.
+    /// Range of a step's spans. A step starts at the longest idle gap between the last all-reduce of the
+    /// previous step and its own first one.
     fn places(&self, step: &Range<usize>, count: usize) -> Range<usize> {
         let begin = |reduce: usize| -> usize {
             if reduce == 0 {

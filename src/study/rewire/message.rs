@@ -1,29 +1,29 @@
-//! Message sizes of collectives whose trace does not record them: the messages that take as long as their transfers by a
-//! hardware profile's link.
+//! Estimated message sizes of collectives whose trace does not record them: the size whose latency on a
+//! hardware profile's link matches the transfer time.
 
 use super::collective::{MESSAGES, by_name, bytes_of, cost};
 use crate::analysis::CollectiveRow;
 use machine::hardware::Target;
 use table::P2p;
 
-/// A time this many times the least message's still says little of the size: where 5 % more time is a message of 25 %
-/// more bytes.
+/// Multiple of the smallest message's latency up to which the latency says little about the size: at this
+/// point 5 % more time means 25 % more bytes.
 const FLAT: f64 = 1.25;
 
-/// A message, by its time.
+/// Message size (bytes) estimated from a latency.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Message {
     About(f64),
-    /// Messages up to this one cannot be told apart by their times.
+    /// Upper bound: smaller messages have the same latency.
     AtMost(f64),
 }
 
-/// The message that takes `time_us`. `us` is the time of a message of so many bytes; a measured one may fall with the
-/// size, where another protocol steps in.
+/// Message size whose latency is `time_us`. `us` maps bytes to latency; a measured curve may fall where NCCL
+/// switches protocols.
 fn message(us: impl Fn(f64) -> f64, time_us: f64) -> Message {
     let flat_us = FLAT * us(MESSAGES.0);
     let least = bytes_of(&us, time_us.max(flat_us), MESSAGES);
-    // a larger message that takes no longer
+    // a larger message with at most the same latency
     let larger = (1..=32).map(|step| least * 2f64.powf(f64::from(step) / 4.0));
     let faster = larger.filter(|bytes| us(*bytes) < time_us.max(flat_us)).last();
     let most = faster.map(|bytes| bytes_of(&us, time_us.max(flat_us), (bytes, MESSAGES.1)));
@@ -33,8 +33,8 @@ fn message(us: impl Fn(f64) -> f64, time_us: f64) -> Message {
     }
 }
 
-/// Estimates the sizes that a trace lacks from the transfers of matched collectives, for those whose times the profile
-/// has at their group's number of ranks. Bandwidths stay unknown: they would be the profile's own.
+/// Estimates missing message sizes from the transfer times of matched collectives that the profile covers at
+/// their group size. Bandwidths stay empty: they would only repeat the profile's.
 pub fn estimate_messages(rows: &mut [CollectiveRow], target: &Target, p2p: P2p) {
     for row in rows.iter_mut().filter(|row| row.message_bytes.is_none()) {
         let (Some(ranks), Some(time_us)) = (row.group_size, row.transfer_us) else { continue };

@@ -1,16 +1,16 @@
-//! Trace-driven what-if: the steps of a trace with another architecture, another all-reduce, or both.
+//! Trace-driven what-if: replays the steps of a trace with another architecture, another all-reduce, or both.
 //!
-//! | file | what it does |
+//! | file | purpose |
 //! |---|---|
-//! | `steps` | finds steps, layers and their all-reduces, and what every rank took between them |
-//! | `foreign` | finds them in a trace that does not tell: from what repeats |
-//! | `period` | where steps begin, and how many layers repeat, in a foreign trace |
-//! | `stretch` | kernels between two all-reduces: what they took, and what the host kept them waiting |
-//! | `wire` | the plan of an architecture with these times |
-//! | `collective` | what another all-reduce would take, by a hardware profile |
-//! | `message` | message sizes that a trace lacks, by a hardware profile |
-//! | `answer` | every step rewired: medians, intervals, gains |
-//! | `beneath` | one rewired step as spans, to be shown under the original |
+//! | `steps` | finds steps, layers and their all-reduces, and each rank's times between them |
+//! | `foreign` | finds the same in foreign traces, from repetition |
+//! | `period` | finds step boundaries and repeating layers in a foreign trace |
+//! | `stretch` | kernels between two all-reduces: work, and waiting for the host |
+//! | `wire` | plan of an architecture with measured times |
+//! | `collective` | latency of another all-reduce, from a hardware profile |
+//! | `message` | estimates missing message sizes, from a hardware profile |
+//! | `answer` | rewires every step: medians, intervals, speedups |
+//! | `beneath` | one rewired step as spans, shown under the original |
 //! | `table` | answers as a table |
 
 mod answer;

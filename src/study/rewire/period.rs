@@ -1,42 +1,39 @@
-//! Where steps begin in a sequence of all-reduces, and how many layers a step has.
+//! Step boundaries in a sequence of all-reduces, and the repetition of layers within a step.
 //!
-//! What lies between two all-reduces of a Transformer repeats: the same kernels for attention, the same for the MLP, in
-//! every layer; and what lies between the last layer of a step and the first one of the next (head, sampling, embedding)
-//! stands once a step. Each gap before an all-reduce has a signature, a number that is the same where the kernels are. A
-//! gap whose signature is rare begins a step; between two beginnings the signatures repeat with the layers.
+//! The gap before each all-reduce of a Transformer repeats: the same kernels for attention and the same for
+//! the MLP in every layer, while the gap between steps (head, sampling, embedding) occurs once per step. Each
+//! gap has a signature, a hash of its kernels. A gap with a rare signature starts a step; within a step the
+//! signatures repeat with the layers.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// The longest run of layers of which kernels may differ before they repeat, in all-reduces: two layers, one with windowed
-/// attention and one without.
+/// Maximum period of the layers' kernels, in all-reduces: two layers, such as one with windowed attention and
+/// one without.
 const LONGEST: usize = 4;
 
-/// The share of gaps that have to repeat with a period before it is believed.
+/// Minimum share of gaps that must repeat for a period to count.
 const REPEATS: f64 = 0.6;
 
-/// How a step's all-reduces repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeat {
-    /// Every gap is like the one before it: one all-reduce a layer, or nothing that tells attention from the MLP.
+    /// Every gap equals the previous one: one all-reduce per layer, or attention and MLP look alike.
     One,
-    /// Gaps of two kinds alternate: attention and MLP.
     Two,
-    /// Gaps do not repeat: there are no layers to be seen.
     Nothing,
 }
 
-/// The steps of a sequence of gaps, as ranges of all-reduces. The first begins with the first gap.
+/// Splits a sequence of gaps into steps, as ranges of all-reduces. The first step starts at the first gap.
 pub(super) fn steps(gaps: &[u64]) -> Vec<Range<usize>> {
     let mut counts: HashMap<u64, usize> = HashMap::new();
     gaps.iter().for_each(|gap| *counts.entry(*gap).or_default() += 1);
-    // what stands in every layer
+    // count of the most common gap, which occurs in every layer
     let usual = counts.values().copied().max().unwrap_or(0);
     let mut begins: Vec<usize> = Vec::new();
     let mut last_rare: Option<usize> = None;
     for (at, gap) in gaps.iter().enumerate() {
         let is_rare = at == 0 || 4 * counts[gap] <= usual;
-        // head and embedding may stand in gaps of their own: what follows at once belongs to the same beginning
+        // head and embedding may have gaps of their own: adjacent rare gaps start the same step
         if is_rare && last_rare.is_none_or(|last| at > last + 1) {
             begins.push(at);
         }
@@ -48,7 +45,6 @@ pub(super) fn steps(gaps: &[u64]) -> Vec<Range<usize>> {
     begins.iter().copied().zip(ends).map(|(from, to)| from..to).collect()
 }
 
-/// How the gaps of one step repeat.
 pub(super) fn repeat(gaps: &[u64]) -> Repeat {
     let share = |period: usize| {
         let pairs = gaps.len().saturating_sub(period);
@@ -64,7 +60,7 @@ pub(super) fn repeat(gaps: &[u64]) -> Repeat {
     }
 }
 
-/// The number of all-reduces that most steps have; of those that are as frequent the largest. 0 without steps.
+/// Most common number of all-reduces per step; the largest of several. 0 without steps.
 pub(super) fn usual(steps: &[Range<usize>]) -> usize {
     let mut counts: HashMap<usize, usize> = HashMap::new();
     steps.iter().for_each(|step| *counts.entry(step.len()).or_default() += 1);

@@ -1,7 +1,7 @@
-//! The steps of a trace as modules between all-reduces, with the times that were measured on every rank.
+//! Steps of a trace as modules between all-reduces, with the measured times of every rank.
 //!
-//! A trace of our own says which operations are of which step and layer. Of a foreign one the all-reduces are looked at:
-//! they repeat with the layers, and what lies between two of them is a module.
+//! Our own traces record step and layer of every operation. In a foreign trace, all-reduces repeat with the
+//! layers, and the kernels between two of them form a module.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,99 +18,90 @@ use plan::{Architecture, Lane, Phase};
 use trace::overlap::StepKey;
 use trace::{Span, Trace};
 
-/// What is looked at of a trace.
+/// Selection of the steps to look for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asked {
-    /// Layers of the model, where the trace leaves that open.
+    /// Number of layers, if the trace leaves it open.
     pub layers: Option<u32>,
-    /// The phase of a run of our own; decode where nothing is said.
+    /// Phase in a run of our own; decode by default.
     pub phase: Option<Phase>,
-    /// This step alone, from 0, in the order in which they were found.
+    /// Only this step, from 0, in the order of discovery.
     pub step: Option<u32>,
-    /// Of a run of our own: the step of this key alone.
+    /// Only the step with this key, in a run of our own.
     pub key: Option<StepKey>,
 }
 
 /// One all-reduce of a step, over all ranks (ns).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reduced {
-    /// From its last rank's arrival to its end.
+    /// Time from the last rank's arrival to the end.
     pub transfer: i64,
-    /// How long the ranks waited for the last one, in the mean.
+    /// Mean wait of the ranks for the last one.
     pub waited: i64,
 }
 
-/// What one rank did in a step.
+/// Times of one rank in a step.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct OfRank {
-    /// When it began, after the step's beginning (ns).
+    /// Start, relative to the step's start (ns).
     pub begin: i64,
-    /// What comes before the first module, where an all-reduce lies between: an embedding that is sharded.
+    /// Work before the first module up to an extra all-reduce (a sharded embedding).
     pub lead: Stretch,
-    /// Attention and MLP of every layer in turn, each up to its all-reduce.
+    /// Attention and MLP of every layer alternately, each up to its all-reduce.
     pub modules: Vec<Stretch>,
-    /// What follows the last all-reduce.
+    /// Work after the last all-reduce.
     pub head: Stretch,
 }
 
-/// One step of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Step {
-    /// Its place among the steps that were found, from 0.
     pub number: u32,
-    /// The step that its first span belongs to.
+    /// Key of the first span.
     pub key: StepKey,
-    /// When it began, and when the next one did or, of the last, when it ended (ns of the trace).
+    /// Start, and start of the next step or, for the last step, its end (ns of the trace).
     pub time: (i64, i64),
-    /// When the host had launched its first kernel (ns of the trace), where that is recorded.
+    /// Launch of the first kernel (ns of the trace), if recorded.
     pub launched: Option<i64>,
-    /// At its end, how long no CUDA graph of the next step was launched (ns).
+    /// Gap at the end until the next step's CUDA graph is launched (ns).
     pub between_graphs: i64,
-    /// What each rank did, ascending by rank.
     pub ranks: Vec<OfRank>,
-    /// The all-reduces of attention and MLP of every layer in turn.
+    /// All-reduces of attention and MLP of every layer, alternately.
     pub reduces: Vec<Reduced>,
 }
 
 impl Step {
-    /// Lets the step end where the next one begins (ns of the trace). `launched`: when the host had launched that one, where
-    /// both replay CUDA graphs.
+    /// Extends the step to the start of the next one (ns of the trace). `launched` is the launch time of the
+    /// next step if both replay CUDA graphs.
     fn end_at(&mut self, begins: i64, launched: Option<i64>) {
         self.between_graphs = launched.map_or(0, |at| (at.min(begins) - self.time.1).max(0));
         self.time.1 = begins;
     }
 }
 
-/// The steps of a trace, ready to be wired in another way.
 #[derive(Clone, Debug)]
 pub struct Steps {
-    /// Layers of the model.
     pub layers: u32,
-    /// Ranks of which there are spans.
+    /// Number of ranks with spans.
     pub ranks: u32,
-    /// Whether prefill was looked at.
     pub phase: Phase,
-    /// The name of the all-reduce, as the trace has it.
     pub all_reduce: String,
-    /// Whether the host's launches are recorded.
     pub has_launches: bool,
-    /// Whether steps replay CUDA graphs.
     pub has_graphs: bool,
-    /// Sentences about what was taken for granted, or left out.
+    /// Assumptions and omissions, one sentence each.
     pub notes: Vec<String>,
-    /// How many steps were found; of more than 64 as many are looked at.
+    /// Number of steps found; at most 64 are kept.
     pub(super) found: usize,
     pub(super) steps: Vec<Step>,
 }
 
-/// One rank's spans of the part that is looked at, in order of their starts.
+/// Spans of one rank, sorted by start.
 pub(super) struct Spans<'a> {
     pub rank: u32,
     pub spans: Vec<&'a Span>,
-    /// Places of the all-reduces among them.
+    /// Indices of the all-reduces in `spans`.
     pub reduces: Vec<usize>,
     launches: Launches,
-    /// What to add to the rank's times (ns).
+    /// Clock correction to add to the rank's times (ns).
     offset: i64,
 }
 
@@ -119,8 +110,8 @@ impl Steps {
     ///
     /// # Errors
     ///
-    /// Input errors, with what was found: no all-reduce, nothing that repeats, another number of layers than asked for, one
-    /// all-reduce a layer, a run of another architecture than standard.
+    /// Returns an error that describes the findings if there is no all-reduce, no repetition, another number
+    /// of layers than requested, only one all-reduce per layer, or another architecture than standard.
     pub fn of(trace: &Trace, asked: &Asked) -> Result<Self> {
         let mut steps = match &trace.meta.spec {
             Some(_) => own(trace, asked)?,
@@ -136,32 +127,30 @@ impl Steps {
         Ok(steps)
     }
 
-    /// How many steps were found.
     pub fn len(&self) -> usize {
         self.found
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// What an all-reduce takes from its last rank's arrival on: the median (ns).
+    /// Median transfer time of an all-reduce, from the last rank's arrival (ns).
     pub(super) fn usual_transfer(&self) -> i64 {
         middle(self.steps.iter().flat_map(|step| &step.reduces).map(|reduced| reduced.transfer))
     }
 
-    /// The share of the steps' time in which a rank waited for the host (0 to 1).
+    /// Share of the steps' time in which a rank waited for the host (0 to 1).
     pub fn host_share(&self) -> f64 {
         self.share(|stretch| stretch.host)
     }
 
-    /// The part of [`Self::host_share`] between CUDA graphs.
+    /// Part of [`Self::host_share`] between CUDA graphs.
     pub fn between_graphs_share(&self) -> f64 {
         self.share(|stretch| stretch.between_graphs)
     }
 
-    /// The share of the steps' time that is a part of their stretches, and the gaps between graphs of two steps.
+    /// Share of the steps' time in a part of their stretches plus the gaps between CUDA graphs of two steps.
     fn share(&self, part: fn(&Stretch) -> i64) -> f64 {
         let (mut host, mut all) = (0i64, 0i64);
         for step in &self.steps {
@@ -175,7 +164,7 @@ impl Steps {
     }
 }
 
-/// Whether a span is an all-reduce; of this process group, if one is given.
+/// True for an all-reduce; with `group`, only of that process group.
 pub(super) fn is_all_reduce(trace: &Trace, span: &Span, group: Option<u32>) -> bool {
     let operation = trace.operations.get(span.operation as usize);
     span.lane == Lane::Comm
@@ -185,12 +174,12 @@ pub(super) fn is_all_reduce(trace: &Trace, span: &Span, group: Option<u32>) -> b
         })
 }
 
-/// Whether an operation belongs to what joins a sum to the residual and norms it.
+/// True for an operation that adds a sum to the residual or normalizes it.
 fn leads(trace: &Trace, span: &Span) -> bool {
     let Some(operation) = trace.operations.get(span.operation as usize) else { return false };
     match trace.meta.spec {
         Some(_) => matches!(operation.kind.as_str(), "add" | "norm" | "add_norm" | "select_last"),
-        // copies out of a collective's buffer, sums, norms; the first product ends it
+        // copies out of a collective's buffer, sums and norms; the first matrix product ends them
         None => {
             let name = operation.name.to_ascii_lowercase();
             span.lane == Lane::Compute
@@ -200,7 +189,6 @@ fn leads(trace: &Trace, span: &Span) -> bool {
     }
 }
 
-/// The steps of a run of our own, whose operations say where they belong.
 fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
     let Some(spec) = &trace.meta.spec else { return Err(Error::failed("the trace has no spec")) };
     if spec.architecture != Architecture::Standard || spec.micro_batches > 1 || spec.sequence_parallel {
@@ -231,7 +219,7 @@ fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
         let ranks = of(range);
         let whole: Vec<Range<usize>> = ranks.iter().map(|rank| 0..rank.spans.len()).collect();
         let mut step = step(trace, &ranks, &whole, at as u32, layers)?;
-        // a step ends where the next one of its generation begins
+        // a step ends at the start of the next one in its generation
         let next = places.get(at + 1).filter(|(next, _)| next.sample == key.sample);
         if let Some(begins) = next.and_then(|(_, range)| begin(range)) {
             step.end_at(begins, None);
@@ -247,15 +235,13 @@ fn own(trace: &Trace, asked: &Asked) -> Result<Steps> {
     Ok(Steps { found, ..assembled(trace, &ranks, steps, layers, phase) })
 }
 
-/// A step was asked for that there is not.
 fn no_step(wanted: u32, found: usize) -> Error {
     Error::input(format!("there is no step {wanted}: {} found, counted from 0", counted(found, "step")))
 }
 
-/// Steps that are rewired of a trace that has more: as many, evenly spread.
+/// Maximum number of rewired steps; a longer trace is sampled evenly.
 const MOST_STEPS: usize = 64;
 
-/// As many of some steps as are rewired, evenly spread.
 pub(super) fn spread(chosen: &[usize]) -> Vec<usize> {
     let count = chosen.len();
     match count {
@@ -264,7 +250,7 @@ pub(super) fn spread(chosen: &[usize]) -> Vec<usize> {
     }
 }
 
-/// The steps of a phase of a trace of our own, with the places of their spans: one look-up a step.
+/// Steps of a phase in our own trace, with the range of their spans; one lookup per step.
 fn steps_of(trace: &Trace, phase: Phase) -> Vec<(StepKey, Range<usize>)> {
     let (mut steps, mut from) = (Vec::new(), 0);
     while let Some(first) = trace.spans.get(from) {
@@ -278,7 +264,6 @@ fn steps_of(trace: &Trace, phase: Phase) -> Vec<(StepKey, Range<usize>)> {
     steps
 }
 
-/// No step has two all-reduces a layer.
 pub(super) fn unlike(layers: u32, found: usize) -> Error {
     Error::input_help(
         format!(
@@ -319,7 +304,7 @@ pub(super) fn assembled(
     }
 }
 
-/// Every rank's spans of some of a trace's, in order of their starts; with the all-reduces of one process group, if one is given.
+/// Sorted spans per rank, with the indices of the all-reduces (of one process group, if given).
 pub(super) fn ranks<'a>(
     trace: &'a Trace,
     spans: &'a [Span],
@@ -359,7 +344,7 @@ impl Spans<'_> {
     }
 }
 
-/// One step of all ranks; `None` where it has too few all-reduces.
+/// Builds one step over all ranks; `None` if it has too few all-reduces.
 pub(super) fn step(
     trace: &Trace,
     ranks: &[Spans<'_>],
@@ -421,7 +406,7 @@ pub(super) fn step(
         let of = ranks.iter().zip(&reduces);
         let parts: Vec<(&Span, i64)> =
             of.map(|(rank, of)| (rank.spans[of[of.len() - modules + nth]], rank.offset)).collect();
-        // what the backend recorded: an emulated link begins when the last one is there
+        // use the backend's record: an emulated link starts when the last rank arrives
         let arrived = Arrived::of(&parts, trace.meta.spec.is_some());
         Reduced { transfer: arrived.mean_moved(), waited: arrived.mean_waited() }
     };
@@ -436,7 +421,7 @@ pub(super) fn step(
     })
 }
 
-/// Lets every step end where the next one begins, where that is the next one of the trace.
+/// Extends every step to the start of the next one, if the two are adjacent in the trace.
 pub(super) fn follow(steps: &mut [Step], follows: impl Fn(&Step, &Step) -> bool) {
     for at in 1..steps.len() {
         let (before, next) = (&steps[at - 1], &steps[at]);

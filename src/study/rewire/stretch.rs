@@ -1,48 +1,46 @@
-//! What a rank did between two all-reduces: how long its kernels took, and how long the host kept them waiting.
+//! Time of a rank between two all-reduces, split into kernel work and waiting for the host.
 
 use trace::Span;
 use trace::overlap::Replays;
 
-/// Kernels of one rank between two all-reduces, one after the other (ns).
+/// Kernels of one rank between two all-reduces, in sequence (ns).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stretch {
-    /// The kernels with the gaps between them, but for what the host caused.
+    /// Kernels and the gaps between them, except gaps that the host caused.
     pub work: i64,
-    /// Before which time of the step the last of them could not have ended, because the host launched it no earlier.
+    /// Earliest end of the last kernel, relative to the step, given the host's launch times; `None` if
+    /// unknown.
     pub floor: Option<i64>,
-    /// The part of the work that joins the last sum to the residual and norms it.
+    /// Leading part of the work that adds the last sum to the residual and normalizes it.
     pub lead: i64,
-    /// How many kernels that part has.
     pub lead_kernels: u32,
-    /// Gaps that the host caused: nothing was launched.
+    /// Idle time because the host had not launched the next kernel.
     pub host: i64,
-    /// The part of them before replays of CUDA graphs.
+    /// Part of `host` before replays of CUDA graphs.
     pub between_graphs: i64,
 }
 
-/// A kernel of a stretch (ns).
+/// Times in ns.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kernel {
     pub start: i64,
     pub end: i64,
-    /// From when on it could have started as far as the host is concerned; `None` where that is not known.
+    /// Earliest possible start given the host's launch; `None` if unknown.
     pub released: Option<Release>,
-    /// Whether it joins the last sum to the residual, or norms it.
+    /// True if the kernel adds the last sum to the residual or normalizes it.
     pub leads: bool,
 }
 
-/// What the host did for a kernel to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Release {
-    /// From when on the kernel could have started (ns).
+    /// Earliest possible start of the kernel (ns).
     pub at: i64,
-    /// Whether it was launched as a part of a CUDA graph.
     pub is_replay: bool,
 }
 
 impl Stretch {
-    /// The kernels that started between `from` and `to` (ns), in order, and the gap before `to`. Times of the floor count
-    /// from `origin`. `released`: when the all-reduce at the end could have started.
+    /// Builds a stretch from the kernels that started between `from` and `to` (ns), in order, and the gap
+    /// before `to`. The floor is relative to `origin`; `released` belongs to the all-reduce at the end.
     pub fn of(
         kernels: impl IntoIterator<Item = Kernel>,
         (from, to): (i64, i64),
@@ -66,7 +64,7 @@ impl Stretch {
         stretch
     }
 
-    /// Adds a kernel that follows at time `at`; how much work it is.
+    /// Adds a kernel that follows at time `at`; returns its work.
     fn add(&mut self, at: i64, kernel: Kernel) -> i64 {
         let start = kernel.start.max(at);
         let released = kernel.released.map(|release| release.at.min(start));
@@ -77,12 +75,12 @@ impl Stretch {
         }
         let took = (start - base) + (kernel.end - start).max(0);
         self.work += took;
-        // (max, +): a kernel ends after what came before it, or after its launch
+        // (max, +): a kernel ends after its predecessor or its launch, whichever is later
         self.floor = self.floor.max(released).map(|floor| floor + took);
         took
     }
 
-    /// One stretch behind another, without the other's leading part.
+    /// Concatenates two stretches, dropping the leading part of the second.
     pub fn then(self, next: Self) -> Self {
         let added = next.work - next.lead;
         Self {
@@ -95,20 +93,18 @@ impl Stretch {
     }
 }
 
-/// The launches of one rank's kernels.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Launches {
-    /// The time from the launch of a single kernel to its start, where nothing else holds it up; `None` where no launch is
-    /// recorded (ns).
+    /// Delay from launch to start of a single kernel without other holdups (ns); `None` if no launch is
+    /// recorded.
     delay: Option<i64>,
     pub replays: Replays,
 }
 
 impl Launches {
-    /// From what the profiler knows of the launches of a rank's spans.
     pub fn of(spans: &[&Span]) -> Self {
         let replays = Replays::of(spans.iter().copied());
-        // a call that returned after its kernel had started says nothing of the way from one to the other
+        // skip calls that returned after their kernel had started
         let is_single = |span: &&&Span| span.start_ns - span.ready_ns > 1 && !replays.has(span);
         let mut delays: Vec<i64> =
             spans.iter().filter(is_single).map(|span| span.start_ns - span.ready_ns).collect();
@@ -118,13 +114,13 @@ impl Launches {
         Self { delay, replays }
     }
 
-    /// True if any launch is recorded.
     pub fn are_recorded(&self) -> bool {
         self.delay.is_some()
     }
 
-    /// From when on a span could have started as far as the host is concerned; `None` where its launch is not recorded. A
-    /// replay's first kernel pays the graph's own start, which no host can take away; the others follow the first.
+    /// Earliest possible start of a span given its launch; `None` if the launch is not recorded. A replay's
+    /// first kernel includes the graph's own startup, which the host cannot avoid; the others follow the
+    /// first.
     pub fn release(&self, span: &Span) -> Option<Release> {
         let delay = self.delay.filter(|_| span.is_launch_known())?;
         let is_replay = self.replays.has(span);

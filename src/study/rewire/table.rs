@@ -1,10 +1,7 @@
-//! Answers of rewiring as a table: a row a choice.
-
 use super::answer::{Answer, Rewiring, Times};
 use table::Provenance;
 use table::render::{Shown, Table};
 
-/// One row: what was changed, and what comes of it.
 struct Row<'a> {
     name: String,
     provenance: Provenance,
@@ -13,7 +10,7 @@ struct Row<'a> {
     contended: Option<&'a Times>,
 }
 
-/// The steps as the trace has them, and every answer. Times are in us.
+/// Measured steps, then every answer. Times in us.
 pub fn answers_table(rewiring: &Rewiring, answers: &[Answer]) -> Table {
     let measured = rewiring.measured();
     let first = Row {

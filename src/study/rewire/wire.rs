@@ -1,9 +1,10 @@
-//! A measured step in another wiring: the plan of an architecture with the times of the trace.
+//! Measured step in another wiring: the plan of an architecture with the times of the trace.
 //!
-//! What waits for what is the plan's, as every backend executes it ([`Architecture::wiring`] through [`Plan::new`]). A
-//! module of the plan takes what the same module of the trace took: all of its kernels on the operation that first reads
-//! the residual, the others nothing. What the trace has no kernel for (a second addition, the mean of `desync`) takes as
-//! long as the kernels that join a sum to the residual and norm it, which read and write at least as much.
+//! Dependencies come from the plan, as for every backend ([`Architecture::wiring`] through [`Plan::new`]). A
+//! module takes as long as in the trace: the operation that first reads the residual carries all of its
+//! kernels, the others take no time. Operations without a kernel in the trace (a second addition, the mean of
+//! `desync`) take as long as the kernels that add a sum to the residual and normalize it, which read and
+//! write at least as much.
 
 use super::steps::{Step, Steps};
 use super::stretch::Stretch;
@@ -15,28 +16,24 @@ use plan::{
 };
 use run::sim::Measured;
 
-/// How a step is wired.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wired {
-    /// When outputs join the residual, and when they are reduced.
     pub architecture: Architecture,
-    /// Whether one operation reduces, joins the residual and norms it.
+    /// True if one operation reduces, adds to the residual and normalizes.
     pub fused: bool,
-    /// Groups into which the batch is divided.
     pub micro_batches: u32,
-    /// What a group's kernels and all-reduces take of the whole batch's: 1 where they take as long for a part (weights are
-    /// read all the same), 1 / groups where they take their share.
+    /// Time of a micro-batch's kernels and all-reduces relative to the whole batch: 1 if they take as long
+    /// (each reads all weights), 1 / micro_batches if they scale.
     pub share: f64,
 }
 
 impl Wired {
-    /// An architecture with nothing else changed.
     pub fn plain(architecture: Architecture) -> Self {
         Self { architecture, fused: false, micro_batches: 1, share: 1.0 }
     }
 }
 
-/// What both lanes lose while both are busy.
+/// Slowdown of both lanes while both are busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Losses {
     /// Share of its speed that compute loses to the trace's all-reduce.
@@ -45,11 +42,11 @@ pub struct Losses {
     pub comm: f64,
 }
 
-/// The plan of a wiring for the layers of a trace. Of the model's widths nothing depends on it.
+/// Plan of a wiring for the layers of a trace, with placeholder model widths: no time depends on them.
 ///
 /// # Errors
 ///
-/// Input errors where the architecture names layers that the model has not.
+/// Returns an error if the architecture names layers that the model lacks.
 pub(super) fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
     let tp = steps.ranks.max(2);
     let shape = ModelShape {
@@ -69,7 +66,7 @@ pub(super) fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
         shape,
         architecture: wired.architecture.clone(),
         tp,
-        // groups of a prompt's tokens wait for one another's caches, those of sequences do not
+        // micro-batches of a prompt wait for each other's caches, those of sequences do not
         phase: Phase::Decode,
         precision: Precision::uniform(DType::Bf16),
         lowering: Lowering { fuse_add_norm: true, fuse_all_reduce: wired.fused, ..Lowering::default() },
@@ -79,30 +76,31 @@ pub(super) fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
     Plan::new(&spec).map_err(|error| Error::input(format!("{}: {error}", wired.architecture)))
 }
 
-/// Where an operation's time comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    /// What comes before the first module.
     Lead,
-    /// All kernels of a module, or of the module and the one before it.
-    Module { at: usize, block: bool, joins: bool },
-    /// What follows the last all-reduce.
-    Head { joins: bool },
-    /// An operation of which the trace has none.
+    /// All kernels of a module; with `block`, also those of the module before it.
+    Module {
+        at: usize,
+        block: bool,
+        joins: bool,
+    },
+    Head {
+        joins: bool,
+    },
+    /// Operation without a counterpart in the trace.
     Extra,
-    /// An all-reduce: that of a module, or one beyond the layers.
+    /// All-reduce of a module, or one beyond the layers.
     Reduce(Option<usize>),
-    /// It is part of what another operation takes.
     Nothing,
 }
 
-/// A plan with the place of each operation's time.
 pub(super) struct Assigned {
     pub plan: Plan,
     sources: Vec<Source>,
 }
 
-/// The place of a module in [`super::steps::Step::reduces`].
+/// Index of a module in [`super::steps::Step::reduces`].
 fn place(module: Module, layer: Option<u32>) -> Option<usize> {
     let first = 2 * layer? as usize;
     match module {
@@ -124,7 +122,7 @@ impl Assigned {
                         .rev()
                         .any(|other| same_part(other, operation) && is_it(other))
             };
-            // the norm carries the module's time; where an all-reduce has taken it over, the first product does
+            // the norm carries the module's time; if an all-reduce does the norm, the first product does
             let has_norm =
                 plan.operations.iter().any(|other| same_part(other, operation) && norms(other));
             let carries = match has_norm {
@@ -148,8 +146,8 @@ impl Assigned {
         Self { plan, sources }
     }
 
-    /// The plan's operations with the times of a step. `transfers`: what each of the step's all-reduces takes (ns).
-    /// `host`: whether kernels wait for their launches as they did.
+    /// Times of the plan's operations for a step. `transfers` are the latencies of the step's all-reduces
+    /// (ns); with `host`, kernels wait for their launches as measured.
     pub fn times(
         &self,
         step: &Step,
@@ -222,19 +220,19 @@ impl Assigned {
     }
 }
 
-/// Whether two operations belong to the same module of the same group.
+/// True if two operations belong to the same module of the same micro-batch.
 fn same_part(a: &Operation, b: &Operation) -> bool {
     (a.module, a.layer, a.group) == (b.module, b.layer, b.group) && !a.kind.is_collective()
 }
 
-/// The median of times (ns); 0 of none.
+/// Median of times (ns); 0 if empty.
 pub(super) fn middle(times: impl Iterator<Item = i64>) -> i64 {
     let times: Vec<f64> = times.map(|ns| ns as f64).collect();
     median(&times).map_or(0, |ns| ns.round() as i64)
 }
 
 impl Stretch {
-    /// What is left where an all-reduce joins its sum to the residual and norms it itself.
+    /// Removes the leading part, for an all-reduce that adds to the residual and normalizes itself.
     fn without_lead(self) -> Self {
         Self {
             work: self.work - self.lead,

@@ -1,10 +1,8 @@
-//! The scorecard: a line for each set and measure.
-
 use super::score::Score;
 use super::set::Measure;
 use table::render::{Shown, Table};
 
-/// The scorecard as a table: mean and largest absolute error of each measure, and where the largest is.
+/// Mean and largest absolute error of each measure as a table, with the cell of the largest.
 pub fn card(scores: &[Score]) -> Table {
     let lines: Vec<(&Score, Measure)> = scores
         .iter()

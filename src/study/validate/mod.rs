@@ -1,7 +1,7 @@
-//! Validation: published measurements, predicted by the simulator and compared.
+//! Validation of the simulator against published measurements.
 //!
-//! A data set is a pair of files, most in `sets/`: a TOML file that says whose numbers they are, on what they were measured
-//! and what is not known of it, and the rows as CSV. A score is the errors of all its rows, and their means.
+//! A data set is a pair of files, most in `sets/`: a TOML file with source, setup and unknowns of the
+//! measurements, and their rows as CSV. A score holds the errors of all rows and their means.
 
 mod card;
 mod order;

@@ -1,4 +1,5 @@
-//! Rank order: pairs of architectures in one published cell, and whether the simulator has the same one ahead.
+//! Rank order: checks for each pair of architectures in a published cell that the simulator has the same one
+//! ahead.
 
 use std::collections::BTreeMap;
 
@@ -14,28 +15,28 @@ use table::render::{Shown, Table};
 pub struct RankOrder {
     /// The two architectures.
     pub architectures: [String; 2],
-    /// Cells in which both were measured, and one of them was faster.
+    /// Cells in which both were measured and one was faster.
     pub pairs: usize,
-    /// Cells in which the simulator has the other one ahead.
+    /// Cells in which the simulator does not have the measured winner ahead.
     pub reversed: Vec<ReversedPair>,
 }
 
-/// A cell in which the simulator has the slower architecture ahead, or neither.
+/// Cell in which the simulator has the slower architecture ahead, or a tie.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct ReversedPair {
-    /// The cell without its architecture.
+    /// Cell without its architecture.
     pub cell: String,
-    /// The lines of both rows in the file, in the order of `architectures`.
+    /// Lines of both rows in the file, in the order of `architectures`.
     pub lines: [usize; 2],
-    /// The architecture that was measured to be faster.
+    /// Architecture that was measured to be faster.
     pub faster: String,
-    /// Its measured lead in tokens/s (percent).
+    /// Measured lead of the faster architecture in tokens/s (percent).
     pub measured_lead_pct: f64,
-    /// The simulated lead of the other one (percent).
+    /// Simulated lead of the slower architecture in tokens/s (percent).
     pub reversed_lead_pct: f64,
 }
 
-/// The rank orders of a set's throughputs; `upper-bound` is no choice and has no rank.
+/// Rank orders of a set's throughputs; excludes `upper-bound`, which is a limit.
 pub(super) fn rank_orders(set: &DataSet, done: &[(&Run, f64)]) -> Vec<RankOrder> {
     let mut cells: BTreeMap<String, Vec<(&Run, f64)>> = BTreeMap::new();
     let is_throughput = |run: &Run| set.measured()[run.column].measure == Measure::TokensPerS;
@@ -68,7 +69,6 @@ pub(super) fn rank_orders(set: &DataSet, done: &[(&Run, f64)]) -> Vec<RankOrder>
 }
 
 impl RankOrder {
-    /// Counts a cell that has both.
     fn add(&mut self, first: (&Run, f64), second: (&Run, f64)) {
         let (mut fast, mut slow) = (first, second);
         if fast.0.measured < slow.0.measured {
@@ -93,7 +93,7 @@ impl RankOrder {
     }
 }
 
-/// A row for each two architectures: cells that have both, and those that the simulator reverses.
+/// One row per pair of architectures: cells that have both, and those that the simulator reverses.
 pub fn orders_table<'a>(orders: impl IntoIterator<Item = (&'a str, &'a RankOrder)>) -> Table {
     let orders: Vec<(&str, &RankOrder)> = orders.into_iter().collect();
     let leads = |order: &RankOrder, lead: fn(&ReversedPair) -> f64| {

@@ -1,4 +1,4 @@
-//! The score of a data set: each number predicted, how far off, and the mean and the largest error of each measure.
+//! Score of a data set: every prediction, its error, and the mean and largest error of each measure.
 
 use std::path::Path;
 
@@ -15,67 +15,60 @@ use run::Shared;
 use run::sim::{Plans, Prediction, predict};
 use table::Spec;
 
-/// A prediction against a measurement.
+/// Prediction compared with a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Residual {
-    /// The line of its row in the file.
+    /// Line of the row in the file.
     pub line: usize,
-    /// What was run, in words.
+    /// Description of the cell.
     pub cell: String,
     /// The measure that is compared, with its unit.
     #[schemars(with = "String")]
     pub measure: Measure,
-    /// What was measured: tokens/s, ms, a ratio, percent.
+    /// Measured value: tokens/s, ms, a ratio, or percent.
     pub measured: f64,
-    /// What the simulator predicts, in the same unit.
+    /// Predicted value, in the same unit.
     pub predicted: f64,
-    /// Predicted over measured, less 1 (percent); of gains and communication shares the difference (points).
+    /// Predicted / measured - 1 (percent); for gains and communication shares, the difference in points.
     pub error: f64,
 }
 
-/// A row that could not be predicted.
+/// Row without a prediction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct NotRun {
-    /// Its line in the file.
+    /// Line of the row in the file.
     pub line: usize,
-    /// Why it has no prediction, in words.
+    /// Reason for the missing prediction.
     pub reason: String,
 }
 
-/// How well the rows of a set are predicted.
 #[derive(Clone, Debug)]
 pub struct Score {
-    /// The set whose columns the rows have. Of a file's rows it says nothing but where they are.
+    /// Data set whose columns the rows have; for a user's file, `about` and `source` describe that file.
     pub set: DataSet,
-    /// Whether the rows are the set's own, which were published.
+    /// True if the rows are the set's own published ones.
     pub is_published: bool,
-    /// Which constants were fitted to the rows; `None` where nobody knows, as of a file's rows, or of constants on
-    /// which the set is not predicted.
+    /// Constants that were fitted to the rows; `None` if unknown: for a user's file, or for a target other
+    /// than the set's own.
     pub fitted: Option<Vec<String>>,
-    /// How many rows there are.
     pub rows: usize,
-    /// Those that could not be predicted.
     pub not_run: Vec<NotRun>,
-    /// A residual for each number, row by row.
     pub residuals: Vec<Residual>,
-    /// The order of architectures, measured and predicted.
     pub orders: Vec<RankOrder>,
-    /// The hardware profile on which they are predicted.
     pub hardware: String,
-    /// The stack with which they are predicted.
     pub stack: String,
-    /// Values of either that are others, as `KEY=VALUE`.
+    /// Overridden values of profile and stack, as `KEY=VALUE`.
     pub values: Vec<String>,
 }
 
 impl Score {
-    /// The score of a file's rows, which have the columns of a set: of the one that is named, else of the first
-    /// whose columns they are.
+    /// Scores the rows of a file that has the columns of a set: the named set, or else the first one that
+    /// matches.
     ///
     /// # Errors
     ///
-    /// Input errors: several sets are named, no set has such columns,
-    /// and what [`DataSet::parse`] and [`Self::of`] refuse.
+    /// Returns an error if several sets are named or no set has these columns, and the errors of
+    /// [`DataSet::parse`] and [`Self::of`].
     pub fn of_file(sets: &[String], path: &Path, overrides: &Overrides) -> Result<Self> {
         if sets.len() > 1 {
             return Err(Error::input("--csv takes the rows of one set: name one"));
@@ -100,15 +93,15 @@ impl Score {
         Ok(Self { is_published: false, fitted: None, ..Self::of(&set, &rows)? })
     }
 
-    /// Predicts the set's own rows and compares. A model that there is not, or that TP does not divide, is
-    /// a row that did not run.
+    /// Predicts rows of a set and compares. A row with an unknown model, or a TP that does not divide it,
+    /// goes to `not_run`.
     ///
     /// # Errors
     ///
-    /// A hardware profile, a stack or a value of theirs that is wrong.
+    /// Returns an error if the hardware profile, the stack or an overridden value is invalid.
     pub fn of(set: &DataSet, rows: &[Vec<Run>]) -> Result<Self> {
         let shared = Shared::default();
-        // what is wrong with all rows is an error, not a row that did not run
+        // an invalid target fails all rows: return an error instead of rows in `not_run`
         let (mut hardware, mut stack) = (String::new(), String::new());
         let (mut values, mut fitted) = (Vec::new(), None);
         if let Some(Run { spec, .. }) = rows.iter().flatten().next() {
@@ -173,27 +166,25 @@ impl Score {
         Ok(score)
     }
 
-    /// The stack, and what differs from it and the hardware: `gpt-fast, hbm_gb_s=10`.
+    /// Stack and overridden values: `gpt-fast, hbm_gb_s=10`.
     pub fn stack_and_values(&self) -> String {
         let words = std::iter::once(&self.stack).chain(&self.values);
         words.map(String::as_str).collect::<Vec<_>>().join(", ")
     }
 
-    /// The mean and the largest absolute error of a measure, in its unit. `None` where no row has it.
+    /// Mean and largest absolute error of a measure, in its unit; `None` if no row has it.
     pub fn errors(&self, measure: Measure) -> Option<(f64, f64)> {
         let of = |residual: &&Residual| residual.measure == measure;
         let errors: Vec<f64> = self.residuals.iter().filter(of).map(|r| r.error.abs()).collect();
         Some((mean(&errors)?, errors.iter().copied().fold(0.0, f64::max)))
     }
 
-    /// The residual of a measure that is the farthest off.
     pub fn largest(&self, measure: Measure) -> Option<&Residual> {
         let of = |residual: &&Residual| residual.measure == measure;
         self.residuals.iter().filter(of).max_by(|a, b| a.error.abs().total_cmp(&b.error.abs()))
     }
 }
 
-/// Another run that was predicted, and its value.
 fn beside<'a>(
     run: &Run,
     done: &[(&'a Run, f64)],
@@ -202,7 +193,7 @@ fn beside<'a>(
     done.iter().find(|(other, _)| is(run, other)).copied()
 }
 
-/// Whether a cell is the same as another, but standard where that is not.
+/// True if `standard` is the standard counterpart of the cell `other`.
 fn is_standard_of(standard: &Spec, other: &Spec) -> bool {
     let same = Spec { architecture: other.architecture.clone(), ..standard.clone() };
     standard.architecture == Architecture::Standard
@@ -221,7 +212,7 @@ fn residual(run: &Run, measure: Measure, measured: f64, predicted: f64) -> Resid
     Residual { line: run.line, cell, measure, measured, predicted, error }
 }
 
-/// What the simulator predicts for each run of a row, in the unit of its measure.
+/// Predictions for the runs of one row, in the unit of each measure.
 fn predicted(set: &DataSet, runs: &[Run], shared: &Shared) -> Result<Vec<f64>> {
     let mut known: Vec<(&Spec, Prediction)> = Vec::new();
     let mut values = Vec::with_capacity(runs.len());
@@ -246,7 +237,7 @@ fn predicted(set: &DataSet, runs: &[Run], shared: &Shared) -> Result<Vec<f64>> {
     Ok(values)
 }
 
-/// Prefill and decode latency of a run. Whether it fits in memory is not asked: it ran.
+/// Prefill and decode latency of a run. Skips the memory check: the run was measured, so it fits.
 fn prediction(run: &Run, shared: &Shared) -> Result<Prediction> {
     let spec = &run.spec;
     let target = shared.target(&spec.hardware, &spec.stack, &spec.set)?;

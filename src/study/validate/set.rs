@@ -1,5 +1,3 @@
-//! Data sets: what was measured, on what, by whom; and the runs in their rows.
-
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -12,22 +10,17 @@ use plan::{HeadStep, ModelShape, Rope};
 use table::options::option;
 use table::{Backend, CellOptions, Spec};
 
-/// The text of each built-in set, and its rows.
 const BUILT_IN: [(&str, &str); 4] = [
-    (
-        include_str!("sets/paper_70b.toml"),
-        // the points that are laid over Pareto plots, too
-        include_str!("../analysis/published/ladder-residual.tsv"),
-    ),
+    (include_str!("sets/paper_70b.toml"), include_str!("../analysis/published/ladder-residual.tsv")),
     (include_str!("sets/prefill_h100.toml"), include_str!("sets/prefill_h100.csv")),
     (include_str!("sets/decode_a100_gptfast.toml"), include_str!("sets/decode_a100_gptfast.csv")),
     (include_str!("sets/decode_a100_lmdeploy.toml"), include_str!("sets/decode_a100_lmdeploy.csv")),
 ];
 
-/// Columns that give a model's shape where they stand in a set: then its name need not be a built-in one.
+/// Columns of a model's shape. A set that has them may use models that are not built in.
 const SHAPE: [&str; 6] = ["layers", "hidden", "heads", "kv_heads", "mlp", "vocabulary"];
 
-/// A measure of a published row that a prediction can be compared with.
+/// Measure of a published row that the simulator can predict.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -39,11 +32,11 @@ pub enum Measure {
     Tpot,
     /// Time from the prompts to the first token (ms).
     Prefill,
-    /// Tokens/s over those of standard in the same cell.
+    /// Tokens/s relative to standard in the same cell.
     Speedup,
-    /// The speed-up less 1 (%); its errors are points.
+    /// Speedup - 1 (%); errors in points.
     Gain,
-    /// Share of the prefill that goes when all-reduces are left out (%); its errors are points.
+    /// Share of the prefill that disappears without all-reduces (%); errors in points.
     CommunicationShare,
 }
 
@@ -58,7 +51,6 @@ impl Measure {
         Self::CommunicationShare,
     ];
 
-    /// Its key in JSON.
     pub fn key(self) -> &'static str {
         match self {
             Self::TokensPerS => "tokens_per_s",
@@ -70,12 +62,10 @@ impl Measure {
         }
     }
 
-    /// The unit of its errors.
     pub fn unit(self) -> &'static str {
         if matches!(self, Self::Gain | Self::CommunicationShare) { "points" } else { "%" }
     }
 
-    /// Its name for people.
     pub fn title(self) -> &'static str {
         match self {
             Self::TokensPerS => "tokens/s",
@@ -88,49 +78,40 @@ impl Measure {
     }
 }
 
-/// A set of published measurements.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataSet {
-    /// Its name on the command line.
     pub name: String,
-    /// What it is, in a line.
     pub about: String,
-    /// Who published it, and under which licence.
+    /// Publisher and licence.
     pub source: String,
-    /// Which constants of the profile and the stack were fitted to its rows; empty where none was.
+    /// Constants of profile and stack that were fitted to the rows; empty if none.
     pub fitted: Vec<String>,
-    /// What is not known of how it was measured.
+    /// Unknowns of the measurement setup.
     pub unknown: Vec<String>,
-    /// Columns that say what was run: options, and the six of a model's shape.
+    /// Columns that describe the run: options, and the six of a model's shape.
     columns: Vec<String>,
-    /// Columns that are not compared.
     #[serde(default)]
     ignored: Vec<String>,
-    /// Options of every row, by name, where no column says otherwise.
+    /// Defaults for all rows, by option name; columns take precedence.
     cell: BTreeMap<String, String>,
-    /// Columns that are compared.
     measured: Vec<Measured>,
-    /// The text of its rows.
     #[serde(skip)]
     rows: &'static str,
 }
 
-/// A column of measurements.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// Its name in the file.
     pub column: String,
-    /// The measure whose values the column holds.
     pub measure: Measure,
-    /// What one of its units is in those of the measure: 1000 for seconds.
+    /// Factor from the column's unit to the measure's: 1000 for seconds.
     #[serde(default = "one")]
     pub unit: f64,
-    /// The column has the sum over all decode steps, of which there is one fewer than output tokens.
+    /// True if the column holds the sum over all decode steps (output tokens - 1).
     #[serde(default)]
     of_all_steps: bool,
-    /// Options in which the run of this column differs from the row's, by name.
+    /// Options of this column's run that differ from the row's, by name.
     #[serde(default)]
     cell: BTreeMap<String, String>,
 }
@@ -139,38 +120,31 @@ fn one() -> f64 {
     1.0
 }
 
-/// What the user has otherwise than the set says.
+/// User overrides of a set's target.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
-    /// Another hardware profile, by name or file.
     pub hardware: Option<String>,
-    /// Another stack, by name or file.
     pub stack: Option<String>,
-    /// Values of either, as `KEY=VALUE`.
+    /// Values of profile or stack, as `KEY=VALUE`.
     pub set: Vec<String>,
 }
 
-/// One measured number and the cell that it is of.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The line of its row in the file, from 1 on.
     pub line: usize,
-    /// The column, as an index into the set's.
     pub column: usize,
-    /// The cell that was run, as the simulator is asked for it.
     pub spec: Spec,
-    /// The shape of the model, where the row gives it.
     pub shape: Option<ModelShape>,
-    /// What was measured, in the unit of the column's measure.
+    /// Measured value, in the unit of the column's measure.
     pub measured: f64,
 }
 
 impl DataSet {
-    /// All sets that are built in. Fails where one of them is wrong, which a test rules out.
+    /// Parses all built-in sets; a test makes sure that this succeeds.
     ///
     /// # Errors
     ///
-    /// An input error with the place of what is wrong.
+    /// Returns an input error with the position in the TOML text.
     pub fn built_in() -> Result<Vec<Self>> {
         let parse = |(text, rows): &(&str, &'static str)| {
             let set: Self =
@@ -180,11 +154,11 @@ impl DataSet {
         BUILT_IN.iter().map(parse).collect()
     }
 
-    /// The built-in sets of these names, in this order; without names all.
+    /// Built-in sets with these names, in this order; all without names.
     ///
     /// # Errors
     ///
-    /// An input error for a name that there is not, with the nearest one.
+    /// Returns an error for an unknown name, with the nearest known one.
     pub fn named(names: &[String]) -> Result<Vec<Self>> {
         let all = Self::built_in()?;
         if names.is_empty() {
@@ -198,21 +172,21 @@ impl DataSet {
         names.iter().map(find).collect()
     }
 
-    /// The columns that are compared.
     pub fn measured(&self) -> &[Measured] {
         &self.measured
     }
 
-    /// The runs of the built-in rows.
+    /// Runs of the built-in rows.
     ///
     /// # Errors
     ///
-    /// An input error for each reason that [`Self::parse`] has.
+    /// Returns the errors of [`Self::parse`].
     pub fn runs(&self, overrides: &Overrides) -> Result<Vec<Vec<Run>>> {
         self.parse(&format!("the rows of {}", self.name), self.rows, overrides)
     }
 
-    /// Whether a file's header has the columns of this set.
+    /// True if a file's header matches this set: all setup columns, at least one measured one, no unknown
+    /// one.
     pub fn has_columns_of(&self, text: &str) -> bool {
         let mut lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
         let header = lines.next().unwrap_or_default();
@@ -223,29 +197,27 @@ impl DataSet {
             && columns.iter().all(|column| self.known().contains(column))
     }
 
-    /// Whether its rows are predicted on this hardware with this stack.
+    /// True if the set's own hardware and stack are these.
     pub fn is_on(&self, hardware: &str, stack: &str) -> bool {
         let is = |key: &str, name: &str| self.cell.get(key).is_some_and(|own| own.as_str() == name);
         is("hardware", hardware) && is("stack", stack)
     }
 
-    /// The first line of a file with all columns of this set.
     pub fn header(&self) -> String {
         self.known().join(",")
     }
 
-    /// All columns that a file may have.
     fn known(&self) -> Vec<&str> {
         let measured = self.measured.iter().map(|measured| &measured.column);
         self.columns.iter().chain(measured).chain(&self.ignored).map(String::as_str).collect()
     }
 
-    /// The runs of each row.
+    /// Parses the runs of each row.
     ///
     /// # Errors
     ///
-    /// Input errors with file, line, column and what would be right: a column that is missing or unknown, a value
-    /// that its option does not take, a measurement that is no number above 0, a row without any.
+    /// Returns an error with file, line, column and the expected value if a column is missing or unknown, an
+    /// option's value is invalid, a measurement is not a number above 0, or a row has no measurement.
     pub fn parse(&self, file: &str, text: &str, overrides: &Overrides) -> Result<Vec<Vec<Run>>> {
         let required: Vec<&str> = self.columns.iter().map(String::as_str).collect();
         let sheet = Sheet::parse(file, text, &required, &self.known())?;
@@ -286,7 +258,7 @@ impl DataSet {
             }
             let steps = match (measured.of_all_steps, spec.output_tokens.saturating_sub(1)) {
                 (false, _) => 1.0,
-                // a sum of none is no measurement
+                // no decode step, so nothing was measured
                 (true, 0) => continue,
                 (true, steps) => f64::from(steps),
             };
@@ -304,7 +276,6 @@ impl DataSet {
     }
 }
 
-/// Sets options by name, as the command line would.
 fn apply<'a>(spec: &mut Spec, values: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<()> {
     for (name, text) in values {
         let Some(entry) = option(name) else {
@@ -318,7 +289,7 @@ fn apply<'a>(spec: &mut Spec, values: impl IntoIterator<Item = (&'a str, &'a str
     Ok(())
 }
 
-/// The shape that a row gives; of the rest nothing costs time.
+/// Model shape from a row; the remaining fields do not affect latency.
 fn shape(row: &Row<'_>) -> Result<ModelShape> {
     let [layers, hidden, heads, kv_heads, intermediate, vocab] = SHAPE;
     let at_most = |column, most: u32| {

@@ -1,4 +1,4 @@
-//! Break-even: up to which latency, or down to which bandwidth, an architecture keeps its communication
+//! Break-even: the highest latency or lowest bandwidth at which an architecture keeps its communication
 //! hidden.
 
 use serde::Serialize;
@@ -10,66 +10,66 @@ use machine::hardware::Target;
 use run::sim::LinkTimes;
 use table::{Link, Spec};
 
-/// From this overlap on communication counts as hidden (%). Not 100: the last all-reduce of a step has
-/// nothing to hide behind.
+/// Minimum overlap at which communication counts as hidden (%). Less than 100 because the last all-reduce of
+/// a step has nothing to hide behind.
 pub const HIDDEN_PCT: f64 = 95.0;
 
-/// What is searched over.
+/// Quantity to search over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Over {
-    /// Latency of an all-reduce (us): hidden up to some.
+    /// Latency of an all-reduce (us): hidden below the break-even.
     AlphaUs,
-    /// Message bandwidth (1e9 bytes a second): hidden down to some.
+    /// Message bandwidth (1e9 bytes/s): hidden above the break-even.
     GbS,
 }
 
-/// The link that an all-reduce crosses and that is searched over.
+/// Link of the all-reduce whose latency or bandwidth varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CrossedLink {
-    /// Inside a node, or emulated: latency as nccl-tests measures it there.
+    /// Inside a node, or emulated: latency as measured by nccl-tests.
     Node,
-    /// Between nodes: latency for each doubling of the nodes, bandwidth of a node's network cards together.
+    /// Between nodes: latency per doubling of the nodes, bandwidth of all network cards of a node.
     Network,
 }
 
-/// Where communication stops to be hidden.
+/// Point at which communication stops being hidden.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Crossing {
-    /// It stops to be hidden at this value of what was searched over.
+    /// Break-even value, in the unit of the search.
     At(f64),
-    /// It is hidden in the whole range searched.
+    /// Hidden in the whole range.
     Always,
-    /// It is hidden nowhere in it.
+    /// Not hidden anywhere in the range.
     Never,
 }
 
-/// The break-even of a variant's architecture, all else as it is.
+/// Break-even of a variant's architecture, everything else unchanged.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct BreakEven {
-    /// What was searched over.
+    /// Quantity of the search.
     pub over: Over,
-    /// The link whose latency or bandwidth it is.
+    /// Link whose latency or bandwidth varies.
     pub link: CrossedLink,
-    /// From this overlap on communication counts as hidden (%).
+    /// Minimum overlap that counts as hidden (%).
     pub hidden_pct: f64,
-    /// The lowest and the highest value that were tried.
+    /// Lowest and highest value of the search.
     pub range: [f64; 2],
-    /// Where it stops to be hidden.
+    /// Result of the search.
     pub crossing: Crossing,
-    /// A decode step's all-reduce there as nccl-tests measures it, back to back (us); null without a crossing.
+    /// Latency of a decode step's all-reduce at the break-even, back to back as in nccl-tests (us); null
+    /// without a crossing.
     pub all_reduce_us: Option<f64>,
-    /// The same as the stack charges it within a model (us).
+    /// Same latency as the stack charges it within a model (us).
     pub charged_us: Option<f64>,
 }
 
-/// Halvings of the range: to a thousandth of it, in logarithms.
+/// Bisection steps on a logarithmic scale, for a relative precision of about a thousandth.
 const HALVINGS: usize = 14;
 
 impl Over {
-    /// The lowest and the highest value that are tried.
     pub fn range(self) -> [f64; 2] {
         match self {
             Self::AlphaUs => [0.1, 2000.0],
@@ -77,7 +77,6 @@ impl Over {
         }
     }
 
-    /// The variant with this value of what is searched over.
     pub fn set(self, link: CrossedLink, variant: &Variant, value: f64) -> Variant {
         let mut changed = variant.clone();
         let network = |name: &str| (format!("link.inter_node.{name}"), value.to_string());
@@ -90,7 +89,6 @@ impl Over {
         changed
     }
 
-    /// The unit of what is searched over, for tables.
     pub fn unit(self) -> &'static str {
         match self {
             Self::AlphaUs => "us",
@@ -100,14 +98,12 @@ impl Over {
 }
 
 impl Engine {
-    /// Where the variant's architecture stops to hide at least `hidden_pct` of its
-    /// communication: by bisection, so that where it hides more of it at some place in between,
-    /// one crossing is found of several.
+    /// Finds the value at which the variant's architecture stops hiding at least `hidden_pct` of its
+    /// communication, by bisection. If the overlap is not monotonic, the result is one of several crossings.
     ///
     /// # Errors
     ///
-    /// An input error where the variant makes no sense, where its architecture cannot run, or where
-    /// that does not communicate.
+    /// Returns an error if the variant is invalid or its architecture cannot run or does not communicate.
     pub fn break_even(&self, variant: &Variant, over: Over, hidden_pct: f64) -> Result<BreakEven> {
         let ready = self.ready(variant)?;
         let is_emulated = matches!(ready.spec.link, Link::Emulated { .. });
@@ -119,7 +115,6 @@ impl Engine {
         let hidden = |value: f64| -> Result<bool> {
             Ok(self.overlap_pct(&ready, &over.set(link, variant, value))? >= hidden_pct)
         };
-        // easy: where most is hidden
         let (mut easy, mut hard) = match over {
             Over::AlphaUs => (low, high),
             Over::GbS => (high, low),
@@ -154,7 +149,6 @@ impl Engine {
         })
     }
 
-    /// Overlap of the variant's architecture (%).
     fn overlap_pct(&self, ready: &Ready, variant: &Variant) -> Result<f64> {
         let spec: Spec = variant.spec()?;
         let target = Target::of(&spec)?;

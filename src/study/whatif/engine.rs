@@ -1,7 +1,7 @@
-//! The engine: the numbers of every architecture of a variant, a step of two of them, and the frontier.
+//! Engine: the numbers of every architecture of a variant, a step of two of them, and the frontier.
 //!
-//! An answer costs a prediction an architecture and some for the frontier, each a fraction of a
-//! millisecond, on all cores; plans and what they need of memory are kept between answers.
+//! An answer needs one prediction per architecture plus those of the frontier, each a fraction of a
+//! millisecond, on all cores. Plans and memory needs are cached between answers.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -20,25 +20,22 @@ use run::{Shared, feasibility};
 use table::{Link, Spec, hidden_share};
 use trace::overlap::intervals;
 
-/// The batch sizes for which each architecture's frontier has a point.
 const BATCHES: [u32; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 
-/// Sizes of memory that are kept.
 const KEPT: usize = 4096;
 
-/// Answers what-ifs; keeps models, plans and sizes of memory.
+/// Answers what-ifs; caches models, plans and memory needs.
 #[derive(Debug, Default)]
 pub struct Engine {
     shared: Shared,
-    /// Bytes a rank, by everything they follow from.
+    /// Memory need per rank, keyed by all inputs of the calculation.
     memory: Mutex<HashMap<String, MemoryNeed>>,
 }
 
-/// The architectures of the what-if table: the paper's and their rivals; a variant's own joins them.
+/// Architectures of the what-if table; the variant's own joins them.
 const SHOWN: [&str; 7] =
     ["standard", "ladder", "parallel", "desync:2", "delayed:2", "sync-drop", "upper-bound"];
 
-/// A variant made ready: what all architectures share.
 pub(super) struct Ready {
     pub spec: Spec,
     pub shape: ModelShape,
@@ -46,25 +43,23 @@ pub(super) struct Ready {
 }
 
 impl Engine {
-    /// Every number of the what-if screen. An architecture that cannot run is no error, but a
-    /// row that says why.
+    /// Computes all numbers of the what-if screen. An architecture that cannot run becomes a row with the
+    /// reason.
     ///
     /// # Errors
     ///
-    /// An input error where the variant itself makes no sense: an unknown profile, a
-    /// value out of bounds.
+    /// Returns an error if the variant itself is invalid: an unknown profile, a value out of bounds.
     pub fn answer(&self, variant: &Variant) -> Result<Answer> {
         let ready = self.ready(variant)?;
         let (standard, bound) = (Architecture::Standard, Architecture::UpperBound);
         let chosen = ready.spec.architecture.clone();
         let mut shown: Vec<Architecture> = SHOWN.iter().filter_map(|name| name.parse().ok()).collect();
         if !shown.contains(&chosen) {
-            // before upper-bound, which is a limit and no choice
             shown.insert(shown.len() - 1, chosen.clone());
         }
         let own = ready.spec.micro_batches;
         let mut shown: Vec<(Architecture, u32)> = shown.into_iter().map(|it| (it, own)).collect();
-        // a decode step of one sequence cannot be divided, a prompt can
+        // a decode step of one sequence cannot be split, a prompt can
         if own == 1 && (ready.spec.batch > 1 || ready.spec.output_tokens == 1) {
             shown.insert(shown.len() - 1, (standard.clone(), 2));
         }
@@ -110,7 +105,6 @@ impl Engine {
         })
     }
 
-    /// Resolves names; errors name what is unknown.
     pub(super) fn ready(&self, variant: &Variant) -> Result<Ready> {
         let spec = variant.spec()?;
         let model = self.shared.model(&spec.model)?;
@@ -143,7 +137,6 @@ impl Engine {
         })
     }
 
-    /// Why an architecture of a cell cannot run, or its numbers and its step.
     pub(super) fn simulate(
         &self,
         ready: &Ready,
@@ -153,7 +146,6 @@ impl Engine {
         self.simulate_cell(ready, spec)
     }
 
-    /// The numbers and the step of a cell on what is ready, or why it cannot run.
     fn simulate_cell(&self, ready: &Ready, spec: Spec) -> std::result::Result<(Numbers, Strip), String> {
         let Ready { shape, target, .. } = ready;
         if let Some(problem) = feasibility::problem(&spec, shape) {
@@ -174,14 +166,14 @@ impl Engine {
             return Err("one output token has no decode steps; ask for two or more".into());
         };
         let completion_ms = prediction.prefill_ms + prediction.decode_ms;
-        // times saturate at the end of the clock
+        // times saturate at the clock's maximum
         if step.length_ns == i64::MAX || completion_ms * 1e6 >= i64::MAX as f64 {
             return Err("it takes more than 292 years, which is where the clock ends".into());
         }
         let numbers = Numbers {
             prefill_ms: prediction.prefill_ms,
             decode_ms: prediction.decode_ms,
-            // steps grow with the context, so the middle one is their median
+            // steps grow with the context, so the middle one is the median
             tpot_ms: step.length_ns as f64 / 1e6,
             completion_ms,
             tokens_per_s_per_gpu: throughput(&spec, completion_ms),
@@ -205,14 +197,14 @@ impl Engine {
         (row, strip)
     }
 
-    /// The batches of the frontier: those of `standard` that fit in memory, and the variant's own.
+    /// Batch sizes of the frontier: those at which `standard` fits in memory, including the variant's own.
     fn batches(&self, ready: &Ready) -> Vec<u32> {
         let mut batches: Vec<u32> = BATCHES.to_vec();
         if let Err(at) = batches.binary_search(&ready.spec.batch) {
             batches.insert(at, ready.spec.batch);
         }
         let spec = Spec { architecture: Architecture::Standard, ..ready.spec.clone() };
-        // a decode step must have a sequence for each group of the batch
+        // a decode step needs at least one sequence per micro-batch
         batches.retain(|batch| *batch >= spec.micro_batches);
         let fits = |batch: &u32| {
             let spec = Spec { batch: *batch, ..spec.clone() };
@@ -239,8 +231,8 @@ impl Engine {
         })
     }
 
-    /// The rows with speedup and hidden share, where a plain `standard` and a plain `upper-bound` have numbers: what
-    /// options change in the plans of the rows is not changed in what they are compared with.
+    /// Fills in speedup and hidden share, relative to plain `standard` and plain `upper-bound`: options that
+    /// change the rows' plans do not apply to these two baselines.
     fn with_hidden_share(&self, ready: &Ready, mut rows: Vec<Row>) -> Vec<Row> {
         let plain = ready.spec.plain();
         let tpot = |wanted: Architecture| {
@@ -266,10 +258,9 @@ impl Engine {
         rows
     }
 
-    /// What a rank needs; buffers are worked out once a size.
     fn memory(&self, spec: &Spec, ready: &Ready, plans: &Plans) -> MemoryNeed {
         let Spec { architecture, model, dtype, tp, batch, prompt_tokens, output_tokens, .. } = spec;
-        // what buffers follow from: the plans, and so how they are lowered
+        // buffers depend on the plans, and so on their lowering
         let lowering = lowering(spec, &ready.target);
         let key = format!(
             "{architecture}\n{model}\n{dtype}\n{tp}\n{batch}\n{prompt_tokens}\n{output_tokens}\n{lowering:?} {:?}",
@@ -296,7 +287,7 @@ impl Engine {
     }
 }
 
-/// Alpha and bandwidth of the link that a cell uses inside a node, and what to know about it.
+/// Latency, bandwidth and caveat of the link that a cell uses inside a node.
 fn native_link(profile: &Profile, cell: &Spec) -> (f64, f64, Option<String>) {
     let (table, _) = profile.table_of(cell.collective, cell.p2p, cell.tp);
     let inside = cell.tp.clamp(2, profile.gpus_per_node.max(2));
@@ -304,7 +295,6 @@ fn native_link(profile: &Profile, cell: &Spec) -> (f64, f64, Option<String>) {
     (alpha_us, gb_s, table.note(inside))
 }
 
-/// A decode step's all-reduce on the link of a cell.
 pub(super) fn link_of(Ready { spec, shape, target }: &Ready) -> CellLink {
     let numbers = u64::from(spec.batch) * u64::from(shape.hidden);
     let message_bytes = numbers * Precision::gpu(spec.dtype).activations.bytes();

@@ -1,9 +1,9 @@
-//! What if: one simulated cell, its hardware and its architecture under sliders.
+//! Simulated what-if: one cell with sliders for its hardware and architecture.
 //!
-//! A [`Variant`] is a cell and what the sliders changed; a [`Slider`] changes one thing of it; the
-//! [`Engine`] answers with the numbers of every architecture, a step of two of them, and a frontier,
-//! in some milliseconds, and finds up to where communication stays hidden ([`BreakEven`]). Everything
-//! here is the simulator's: no number may be shown without `simulated`.
+//! A [`Variant`] is a cell plus the slider changes; a [`Slider`] changes one value. The [`Engine`] returns
+//! the numbers of every architecture, one step of two of them, and a frontier within milliseconds, and finds
+//! the [`BreakEven`] up to which communication stays hidden. All numbers are simulated and must be labelled
+//! so.
 
 mod answer;
 mod break_even;

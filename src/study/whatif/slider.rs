@@ -1,4 +1,4 @@
-//! Sliders: what of a variant can be changed, by how much at a time, and from what text.
+//! Sliders: the values of a variant that can change, their steps, and their text form.
 
 use super::answer::ProfileValues;
 use super::variant::Variant;
@@ -7,21 +7,18 @@ use machine::hardware::{Profile, STACKS};
 use model::Model;
 use table::options::{self, Kind, OptionEntry};
 
-/// What is said of a slider.
 struct Entry {
     name: &'static str,
     unit: &'static str,
-    /// The ends of its scale, where it has one.
+    /// Minimum and maximum; unused for choices.
     range: [f64; 2],
     about: &'static str,
     value: Value,
 }
 
-/// What a slider changes.
 enum Value {
-    /// The option of this name.
     Option(&'static str),
-    /// A value of the hardware: what the variant has in its place, and what the profile says.
+    /// Hardware value: getter and setter on the variant, and the profile's default.
     Hardware {
         get: fn(&Variant) -> Option<f64>,
         set: fn(&mut Variant, Option<f64>),
@@ -37,14 +34,13 @@ macro_rules! hardware {
 
 macro_rules! sliders {
     ($($slider:ident: $name:literal, $unit:literal, $range:expr, $value:expr, $about:literal;)*) => {
-        /// One thing that can be changed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Slider {
             $(#[doc = $about] $slider,)*
         }
 
         impl Slider {
-            /// All, those of the question first.
+            /// All sliders, those for the main question first.
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$slider),*];
 
             const fn entry(self) -> Entry {
@@ -58,7 +54,7 @@ macro_rules! sliders {
     };
 }
 
-/// A choice has no scale.
+/// Placeholder range: a choice has no scale.
 const CHOICE: [f64; 2] = [0.0, 1.0];
 
 #[rustfmt::skip]
@@ -81,7 +77,7 @@ sliders! {
     Model: "model", "", CHOICE, Value::Option("model"), "model shape";
 }
 
-/// The architectures that the slider goes through, by staleness, then by synchronisation.
+/// Architectures of the slider, by staleness, then by synchronisation.
 pub const ARCHITECTURES: [&str; 12] = [
     "standard",
     "ladder",
@@ -98,22 +94,19 @@ pub const ARCHITECTURES: [&str; 12] = [
 ];
 
 impl Slider {
-    /// What the slider is called on the screen, in a word or two: `comm loss`.
+    /// Label on the screen, one or two words: `comm loss`.
     pub fn name(self) -> &'static str {
         self.entry().name
     }
 
-    /// What its value is counted in.
     pub fn unit(self) -> &'static str {
         self.entry().unit
     }
 
-    /// What it means, in a sentence.
     pub fn about(self) -> &'static str {
         self.entry().about
     }
 
-    /// The option that it changes; `None` where it changes a value of the hardware.
     pub fn option(self) -> Option<&'static OptionEntry> {
         match self.entry().value {
             Value::Option(name) => options::option(name),
@@ -121,7 +114,7 @@ impl Slider {
         }
     }
 
-    /// The number it stands at, where it is one of a scale. `None` where the profile values are not known yet.
+    /// Current number; `None` for a choice, or while the profile values are unknown.
     pub fn number(self, variant: &Variant, profile_values: Option<&ProfileValues>) -> Option<f64> {
         match self.entry().value {
             Value::Option(_) => Some(self.option()?.number(&variant.cell)? as f64),
@@ -131,7 +124,6 @@ impl Slider {
         }
     }
 
-    /// Its value, as it is shown.
     pub fn text(self, variant: &Variant, profile_values: Option<&ProfileValues>) -> String {
         match self.option() {
             Some(option) => option.text(&variant.cell).into_owned(),
@@ -139,7 +131,7 @@ impl Slider {
         }
     }
 
-    /// Where it stands between its ends, 0 to 1; choices by their place in the list.
+    /// Position between the ends, 0 to 1; for choices, by index.
     pub fn place(self, variant: &Variant, profile_values: Option<&ProfileValues>) -> Option<f64> {
         if let Some(choices) = self.choices(variant, profile_values) {
             let text = self.text(variant, profile_values);
@@ -156,7 +148,7 @@ impl Slider {
         Some(place.clamp(0.0, 1.0))
     }
 
-    /// Moves it by one, fine or coarse; whether anything changed.
+    /// Moves the slider by one fine or coarse step; returns true if the value changed.
     pub fn step(
         self,
         variant: &mut Variant,
@@ -174,7 +166,7 @@ impl Slider {
                 (Some(at), false) => at.saturating_sub(1),
             };
             if let Some(choice) = choices.get(next) {
-                // its own choices are values that it takes
+                // cannot fail: the slider's own choices are valid
                 let _ = self.set(variant, profile_values, choice);
             }
         } else if let Some(value) = self.number(variant, profile_values) {
@@ -187,20 +179,21 @@ impl Slider {
                 (Self::Prompt | Self::Output, _) => next_multiple(value, 64.0, up),
                 _ => neighbour(value, up),
             };
-            // a value typed beyond the ends stays until it is moved towards them
+            // a typed value beyond the ends stays until it moves back towards them
             let bounded = if up { next.min(high.max(value)) } else { next.max(low.min(value)) };
             self.put(variant, bounded);
         }
         *variant != before
     }
 
-    /// Moves it to a place between its ends, 0 to 1: the nearest choice, or a number of two digits.
+    /// Moves the slider to a position between its ends, 0 to 1: the nearest choice, or a number with two
+    /// significant digits.
     pub fn move_to(self, variant: &mut Variant, profile_values: Option<&ProfileValues>, place: f64) {
         let place = place.clamp(0.0, 1.0);
         if let Some(choices) = self.choices(variant, profile_values) {
             let at = (place * (choices.len().max(1) - 1) as f64).round() as usize;
             if let Some(choice) = choices.get(at) {
-                // its own choices are values that it takes
+                // cannot fail: the slider's own choices are valid
                 let _ = self.set(variant, profile_values, choice);
             }
             return;
@@ -215,7 +208,7 @@ impl Slider {
         self.put(variant, value.clamp(low, high));
     }
 
-    /// Takes a typed value. Errors say what would be right.
+    /// Sets a typed value; errors state the valid values.
     pub fn set(
         self,
         variant: &mut Variant,
@@ -258,26 +251,23 @@ impl Slider {
         Ok(())
     }
 
-    /// Back to what it is in `base`.
     pub fn reset(self, variant: &mut Variant, base: &Variant) {
         match self.entry().value {
             Value::Option(_) => {
                 let option = self.option();
-                // what a cell has is a value that its option takes
+                // cannot fail: the value comes from a valid cell
                 let _ = option.map(|option| option.read(&mut variant.cell, &option.text(&base.cell)));
             }
             Value::Hardware { get, set, .. } => set(variant, get(base)),
         }
     }
 
-    /// Whether it was moved: resetting it would change something.
     pub fn is_changed(self, variant: &Variant, base: &Variant) -> bool {
         let mut back = variant.clone();
         self.reset(&mut back, base);
         back != *variant
     }
 
-    /// The values of a slider that is a choice.
     fn choices(self, variant: &Variant, profile_values: Option<&ProfileValues>) -> Option<Vec<String>> {
         let names = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
         let mut choices = match self {
@@ -289,7 +279,7 @@ impl Slider {
             Self::Tp => profile_values?.tps.iter().map(ToString::to_string).collect(),
             _ => return None,
         };
-        // what was typed, or came with a run, is a choice too
+        // a typed value, or one from a stored run, is also a choice
         let now = self.text(variant, profile_values);
         if !choices.contains(&now) {
             choices.push(now);
@@ -297,7 +287,7 @@ impl Slider {
         Some(choices)
     }
 
-    /// The ends of its scale.
+    /// Minimum and maximum; the maximum of `Sms` depends on the GPU.
     pub fn range(self, profile_values: Option<&ProfileValues>) -> [f64; 2] {
         let [low, high] = self.entry().range;
         match profile_values.and_then(|values| values.sms_total).filter(|_| self == Self::Sms) {
@@ -306,7 +296,7 @@ impl Slider {
         }
     }
 
-    /// Whether its scale is linear and begins at 0.
+    /// True if the scale is linear and starts at 0.
     fn is_share(self) -> bool {
         matches!(self, Self::Sms | Self::CommLoss)
     }
@@ -322,26 +312,24 @@ impl Slider {
     }
 }
 
-/// The next value of two significant digits above or below.
 fn neighbour(value: f64, up: bool) -> f64 {
     if value <= 0.0 {
         return if up { 0.1 } else { 0.0 };
     }
     let power = 10f64.powi(value.log10().floor() as i32 - 1);
     let digits = value / power;
-    // what is one already but for rounding moves on by a whole one
+    // tolerate rounding errors in a value that already has two digits
     let next = if up { (digits + 1e-6).floor() + 1.0 } else { (digits - 1e-6).ceil() - 1.0 };
-    // 10 and below: the digits of the decade below
+    // at 10 or below, continue with the digits of the lower decade
     let next = if next < 10.0 { 9.9 } else { next };
     format!("{:.2e}", next * power).parse().unwrap_or(value)
 }
 
-/// The next multiple above or below.
 fn next_multiple(value: f64, of: f64, up: bool) -> f64 {
     if up { ((value / of).floor() + 1.0) * of } else { ((value / of).ceil() - 1.0) * of }
 }
 
-/// A number with up to four significant digits and no zeros behind them.
+/// Formats a number with up to four significant digits, without trailing zeros.
 pub(super) fn shown(value: f64) -> String {
     let rounded: f64 = format!("{value:.3e}").parse().unwrap_or(value);
     if rounded.abs() >= 1e7 { format!("{rounded:e}") } else { rounded.to_string() }

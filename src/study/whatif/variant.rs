@@ -1,5 +1,3 @@
-//! A variant: a simulated cell and what the sliders changed in its hardware.
-
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -10,23 +8,23 @@ use plan::{Architecture, LayerSet};
 use table::options::{Kind, OPTIONS, PAIRS};
 use table::{Backend, Link, P2p, Spec};
 
-/// Hardware of cells that ran on a machine of which there is no profile.
+/// Substitute hardware for cells that ran on a machine without a profile.
 const INSTEAD_OF_HOST: &str = "h100_sxm";
 
-/// A simulated cell and what the sliders changed in its hardware. `None`: as the profile has it.
+/// Simulated cell and the hardware values that sliders changed; `None` keeps the profile's value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Variant {
-    /// The cell; its backend is the simulator. Its `set` is what it came with.
+    /// Cell on the simulator backend, with its own overrides in `set`.
     pub cell: Spec,
     /// Latency of a small all-reduce inside a node (us).
     pub alpha_us: Option<f64>,
-    /// Message bandwidth of an all-reduce inside a node (1e9 bytes a second).
+    /// Message bandwidth of an all-reduce inside a node (1e9 bytes/s).
     pub gb_s: Option<f64>,
-    /// Streaming multiprocessors whose work a large all-reduce takes from compute.
+    /// SMs' worth of work that a large all-reduce takes from compute.
     pub sms: Option<f64>,
-    /// Part of its rate that an all-reduce loses while compute runs (%).
+    /// Share of its rate that an all-reduce loses while compute runs (%).
     pub comm_loss_pct: Option<f64>,
-    /// Peak memory bandwidth (1e9 bytes a second).
+    /// Peak memory bandwidth (1e9 bytes/s).
     pub hbm_gb_s: Option<f64>,
     /// Fixed time of a kernel (us).
     pub launch_us: Option<f64>,
@@ -61,8 +59,8 @@ impl Variant {
         }
     }
 
-    /// The simulation of a cell, whoever ran it. A machine of which there is no profile gives way to
-    /// an H100 (the second value says so), links taken from a profile to that profile's own.
+    /// Simulated version of any cell. A machine without a profile becomes an H100 (the second value is a note
+    /// about it); links taken from a profile become the profile's own P2P setting.
     pub fn of(spec: &Spec) -> (Self, Option<String>) {
         let mut cell = Spec { backend: Backend::Sim, samples: 1, warmup: 0, ..spec.clone() };
         (cell.p2p, cell.link) = match cell.link {
@@ -77,15 +75,14 @@ impl Variant {
         (Self::new(cell), note)
     }
 
-    /// The profile and the stack without what the sliders changed. Fails where [`Target::of`] does for the
-    /// variant's hardware and stack.
+    /// Profile and stack without the slider changes. Returns the errors of [`Target::of`] for the variant's
+    /// hardware and stack.
     pub fn plain_target(&self) -> Result<Target> {
         Target::of(&self.cell)
     }
 
-    /// The cell with everything that the sliders changed, as `ladderscope run` takes it. Fails where [`Target::of`]
-    /// does for the variant's hardware and stack, and where communication is given more SMs than a GPU of the profile
-    /// has, or the profile does not say how many that is.
+    /// Cell with all slider changes, as for `ladderscope run`. Returns the errors of [`Target::of`], and an
+    /// error if communication takes more SMs than the GPU has or the profile lacks the number of SMs.
     pub fn spec(&self) -> Result<Spec> {
         let mut spec = self.cell.clone();
         if let Link::Emulated { alpha_us, gb_s } = spec.link {
@@ -107,7 +104,7 @@ impl Variant {
             }
             let contention = &plain.stack.contention;
             let lost = (sms / total).clamp(0.0, MOST_LOST);
-            // what is bound by memory loses in proportion
+            // memory-bound compute loses in proportion
             let memory = if contention.arithmetic > 0.0 {
                 contention.memory * lost / contention.arithmetic
             } else {
@@ -127,15 +124,15 @@ impl Variant {
         Ok(spec)
     }
 
-    /// The arguments of the command that runs it, `run` first: what that prints is what is shown here.
-    /// Fails where [`Self::spec`] does.
+    /// Arguments of the command that reproduces these numbers, starting with `run`. Returns the errors of
+    /// [`Self::spec`].
     pub fn arguments(&self) -> Result<Vec<String>> {
         let spec = self.spec()?;
         let mut words: Vec<String> = ["run", "--backend", "sim"].map(str::to_owned).to_vec();
         for option in OPTIONS.iter().filter(|option| option.is_heeded_by(Backend::Sim)) {
             let text = option.text(&spec);
             match (option.name, option.kind) {
-                // said already, or as the simulator has it
+                // already set, or fixed by the simulator
                 ("backend" | "samples" | "warmup", _) => {}
                 (_, Kind::Flag) => words.extend((text == "true").then(|| format!("--{}", option.flag))),
                 ("link" | "seed", _) if option.is_default(&spec) => {}
@@ -151,10 +148,9 @@ impl Variant {
     }
 }
 
-/// A lane never loses all of its rate.
 const MOST_LOST: f64 = 0.99;
 
-/// Streaming multiprocessors of the profile's GPU.
+/// Number of SMs of the profile's GPU; an error if the profile does not state it.
 pub(super) fn sms_of(profile: &Profile) -> Result<u32> {
     profile.sms.ok_or_else(|| {
         Error::input_help(
@@ -164,11 +160,11 @@ pub(super) fn sms_of(profile: &Profile) -> Result<u32> {
     })
 }
 
-/// Sets `alpha_us` or `gb_s` of every link inside a node, the other way of
-/// large messages in proportion.
+/// Overrides `alpha_us` or `gb_s` of every link inside a node, and scales the large-message values in
+/// proportion.
 fn set_link(set: &mut BTreeMap<String, String>, profile: &Profile, name: &str, value: Option<f64>) {
     let Some(value) = value else { return };
-    // a longer key would refine the new value away
+    // a more specific key would override the new value
     let refines = |key: &str| {
         key.starts_with("link.") && !key.starts_with("link.inter_node") && key.ends_with(name)
     };
@@ -185,7 +181,7 @@ fn set_link(set: &mut BTreeMap<String, String>, profile: &Profile, name: &str, v
     }
 }
 
-/// Six significant digits at most: what is shown is what is simulated is what the command says.
+/// Rounds to six significant digits, so that screen, simulation and command agree.
 fn number(value: f64) -> String {
     let rounded: f64 = format!("{value:.5e}").parse().unwrap_or(value);
     rounded.to_string()

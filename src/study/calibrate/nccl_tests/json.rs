@@ -1,11 +1,8 @@
-//! The JSON that nccl-tests writes (`-J FILE`).
-
 use serde_json::Value;
 
 use super::{HELP, Job, Measured, Rank, Side, Timing, refused, several_jobs, text, wrong_results};
 use base::error::{Error, Result};
 
-/// Reads the JSON of one job.
 pub(super) fn read(file: &str, text: &str) -> Result<Job> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
     let read = values.next().and_then(std::result::Result::ok);
@@ -60,7 +57,7 @@ fn timing(place: &str, side: &str, value: &Value) -> Result<Timing> {
         match &value[name] {
             Value::Null => Ok(None),
             Value::String(text) if text == "N/A" => Ok(None),
-            // numbers that JSON has no words for are written as text
+            // nccl-tests writes numbers without a JSON form (NaN, infinity) as text
             Value::String(text) if text.parse::<f64>().is_ok() => Ok(text.parse().ok()),
             Value::Number(number) => Ok(number.as_f64()),
             other => Err(refused(format!("{place}.{side}.{name}: {other} is no number"), HELP)),
@@ -108,7 +105,7 @@ fn rank(device: &Value) -> Option<Rank> {
     })
 }
 
-/// `22808` or `2.28.8`.
+/// Parses `22808` or `2.28.8`.
 fn version(value: &Value) -> Option<String> {
     match value {
         Value::Number(code) => text::version(&code.to_string()),

@@ -1,14 +1,13 @@
-//! Lines of an output as nccl-tests wrote them: without colours, and without the prefixes that launchers and loggers
-//! put before each line.
+//! Cleanup of nccl-tests output: removes colours and the line prefixes of launchers and loggers.
 //!
-//! A prefix is learned from the heading, whose lines are known: what stands before their `#` is a prefix. Rows are then
-//! cut where the text before them has the same shape (`[1,0]<stdout>:`, `0:`, `[pod/name/main]`, a time stamp): letters
-//! and digits may differ from line to line, punctuation may not.
+//! Prefixes are learned from the heading, whose lines are known: the text before `#` is a prefix. Rows are
+//! then cut after a prefix of the same shape (`[1,0]<stdout>:`, `0:`, `[pod/name/main]`, a time stamp):
+//! letters and digits may vary between lines, punctuation may not.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-/// The text without terminal escape sequences, and without a byte order mark.
+/// Removes terminal escape sequences and the byte order mark.
 pub(super) fn without_escapes(text: &str) -> Cow<'_, str> {
     let text = text.trim_start_matches('\u{feff}');
     if !text.contains('\u{1b}') {
@@ -24,7 +23,7 @@ pub(super) fn without_escapes(text: &str) -> Cow<'_, str> {
         match chars.next() {
             // a control sequence ends with a letter or one of @[\]^_`{|}~
             Some('[') => drop(chars.by_ref().find(|char| ('@'..='~').contains(char))),
-            // a title ends with a bell or with an escaped backslash, and never goes beyond its line
+            // a title ends with a bell or an escaped backslash, at the latest at the end of the line
             Some(']') => {
                 while chars.peek().is_some_and(|char| *char != '\n') {
                     if matches!(chars.next(), Some('\u{7}' | '\\')) {
@@ -38,20 +37,18 @@ pub(super) fn without_escapes(text: &str) -> Cow<'_, str> {
     plain.into()
 }
 
-/// Bytes of the longest prefix.
+/// Maximum length of a prefix (bytes).
 const LONGEST: usize = 256;
 
-/// Shapes of the prefixes of a file's heading.
 #[derive(Debug, Default)]
 pub(super) struct Prefixes(BTreeSet<String>);
 
 impl Prefixes {
-    /// Learns the prefix of a line of the heading.
     pub(super) fn learn(&mut self, prefix: &str) {
         self.0.insert(shape(prefix));
     }
 
-    /// What a line may be without a prefix that is known, the longest prefix first: each begins with a digit.
+    /// Candidate rows after removing known prefixes, longest prefix first; each starts with a digit.
     pub(super) fn rows<'a>(&self, line: &'a str) -> Vec<&'a str> {
         let mut before = ' ';
         let mut rows = Vec::new();
@@ -70,7 +67,7 @@ fn is_word(char: char) -> bool {
     char.is_alphanumeric() || char == '_'
 }
 
-/// A prefix with every word and number as `w`, and blanks as one, none at its end.
+/// Shape of a prefix: every word and number becomes `w`, runs of blanks become one, and trailing blanks go.
 fn shape(prefix: &str) -> String {
     let mut shape = String::new();
     for char in prefix.trim().chars() {

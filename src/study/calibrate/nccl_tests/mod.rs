@@ -1,7 +1,9 @@
-//! Output of `all_reduce_perf` of NVIDIA's nccl-tests or AMD's rccl-tests: latency of an all-reduce by message size.
+//! Reader for the output of `all_reduce_perf` of NVIDIA's nccl-tests or AMD's rccl-tests: all-reduce latency
+//! by message size.
 //!
-//! Text and JSON (`-J`) become a [`Job`], whose checks are the same: the program, results that were verified, ranks of
-//! one job on one node, times that fit their bandwidths. In-place times are taken, as decoders sum in place.
+//! Text and JSON (`-J`) both become a [`Job`], which checks the program, verified results, ranks of one job
+//! on one node, and times that match their bandwidths. In-place times are preferred, because decoders sum in
+//! place.
 
 mod json;
 mod lines;
@@ -14,47 +16,43 @@ use base::error::{Error, Result};
 use base::statistics::median;
 use base::text::counted;
 
-/// How far the ratio of two printed numbers may be from what it must be: bandwidths have two decimals.
+/// Relative tolerance of the ratio of two printed numbers: bandwidths have two decimals.
 const ROUNDING: f64 = 0.05;
 
-/// From this bandwidth on (GB/s) two decimals show the ratio of two bandwidths.
+/// Minimum bandwidth (GB/s) at which two decimals suffice for the ratio of two bandwidths.
 const TELLING: f64 = 1.0;
 
-/// Relative deviations of old versions' `error` column from here on are wrong results, whatever the type.
+/// Maximum deviation in the `error` column of old versions; anything above is a wrong result for every type.
 const WRONG_ERROR: f64 = 0.1;
 
-/// The one program whose times are read.
 const PROGRAM: &str = "all_reduce_perf";
 
-/// Measured all-reduces over so many ranks, by message.
+/// Measured all-reduces over one number of ranks, by message size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AllReduces {
-    /// `nccl-tests` or `a trace`.
+    /// `nccl-tests`, `NCCL Inspector` or `a trace`.
     pub origin: &'static str,
-    /// Ranks that took part.
     pub ranks: u32,
-    /// The GPU's name by its driver, where the heading has it.
     pub gpu: Option<String>,
-    /// True if collectives were replayed from CUDA graphs, without the cost of launching each; `None` if unknown.
+    /// True if CUDA graphs replayed the collectives, without launch cost; `None` if unknown.
     pub in_graph: Option<bool>,
-    /// NCCL's version, where known: `2.28.8`.
+    /// NCCL version, if known: `2.28.8`.
     pub version: Option<String>,
-    /// Message bytes and in-place latency (us), by bytes ascending, none twice.
+    /// Message bytes and in-place latency (us), ascending and unique by bytes.
     pub points: Vec<(u64, f64)>,
-    /// Doubts about the times, a sentence each.
     pub warnings: Vec<String>,
 }
 
-/// A way of measuring: the result in the buffer of the input, or in another one.
+/// Placement of the result: in the input buffer, or in another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     OutOfPlace,
     InPlace,
-    /// The only one, and the heading does not say which.
+    /// Only one, not named by the heading.
     Unnamed,
 }
 
-/// Numbers of one way of measuring a message; `None` for `N/A` and for columns that are not there.
+/// Timing of a message on one side; `None` for `N/A` and for missing columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Timing {
     us: Option<f64>,
@@ -64,7 +62,7 @@ struct Timing {
     error: Option<f64>,
 }
 
-/// A message, where it was read (`a.txt:12`), and what each way of measuring gave.
+/// Message with its source (`a.txt:12`) and the timing of each side.
 #[derive(Clone, Debug)]
 struct Measured {
     place: String,
@@ -72,7 +70,6 @@ struct Measured {
     sides: Vec<(Side, Timing)>,
 }
 
-/// A rank of the heading.
 #[derive(Clone, Debug, Default)]
 struct Rank {
     rank: u32,
@@ -82,13 +79,12 @@ struct Rank {
     gpu: Option<String>,
 }
 
-/// Output of one job, as read.
 #[derive(Debug, Default)]
 struct Job {
-    /// Names of programs in the output, the heading's first.
+    /// Program in the output; the heading takes precedence.
     program: Option<String>,
     ranks: Vec<Rank>,
-    /// GPUs that one thread drives, where the heading says it.
+    /// GPUs that one thread drives, if the heading says so.
     gpus_per_thread: Option<u32>,
     in_graph: Option<bool>,
     version: Option<String>,
@@ -99,7 +95,6 @@ fn refused(problem: String, help: &str) -> Error {
     Error::input_help(problem, help)
 }
 
-/// The refusal of a file whose results were found wrong.
 fn wrong_results(problem: String) -> Error {
     refused(
         problem,
@@ -107,7 +102,6 @@ fn wrong_results(problem: String) -> Error {
     )
 }
 
-/// The refusal of a file with output of more than one job.
 fn several_jobs(file: &str, evidence: &str) -> Error {
     refused(
         format!("{file}: several jobs in one file: {evidence}"),
@@ -116,19 +110,20 @@ fn several_jobs(file: &str, evidence: &str) -> Error {
 }
 
 impl AllReduces {
-    /// Whether a file that begins so is an output of nccl-tests, by words that traces do not have.
+    /// True if the start of a file looks like nccl-tests output, by words that traces do not contain.
     pub fn is_output(head: &[u8]) -> bool {
         [&b"busbw"[..], b"bus_bw", b"nThread "]
             .iter()
             .any(|word| head.windows(word.len()).any(|at| at == *word))
     }
 
-    /// Reads the output of `all_reduce_perf`, text or JSON; `file` is its name in errors.
+    /// Parses the output of `all_reduce_perf`, text or JSON; `file` is its name in errors.
     ///
     /// # Errors
     ///
-    /// Input errors, with the line and column where there is one: text that is no such output, another program, wrong
-    /// results, several jobs, ranks on several hosts, times of the host, fewer than two sizes.
+    /// Returns an error, with line and column if possible, if the text is not such an output, or is from
+    /// another program, and for wrong results, several jobs, ranks on several hosts, host times, or fewer
+    /// than two sizes.
     pub fn parse(file: &str, text: &str) -> Result<Self> {
         let text = lines::without_escapes(text);
         let job = match text.trim_start().starts_with('{') {
@@ -189,7 +184,7 @@ impl Job {
         Ok(())
     }
 
-    /// How many ranks took part: those of one job on one node.
+    /// Number of ranks; checks that they belong to one job on one node.
     fn check_ranks(&self, file: &str) -> Result<u32> {
         let count = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
         let mut numbers: Vec<u32> = self.ranks.iter().map(|rank| rank.rank).collect();
@@ -233,7 +228,7 @@ impl Job {
         Ok(count)
     }
 
-    /// Checks that times, sizes and bandwidths fit each other, and that bandwidths are an all-reduce's.
+    /// Checks that times, sizes and bandwidths are consistent and that bandwidths are those of an all-reduce.
     fn check_bandwidths(&self, file: &str, ranks: u32) -> Result<()> {
         let mut telling: Option<(&str, f64, f64)> = None;
         for Measured { place, bytes, sides } in &self.rows {
@@ -280,15 +275,14 @@ impl Job {
         ))
     }
 
-    /// True if a thread launches on several GPUs.
     fn drives_several(&self, ranks: u32) -> bool {
         let mut pids: Vec<&String> = self.ranks.iter().filter_map(|rank| rank.pid.as_ref()).collect();
         pids.dedup();
         self.gpus_per_thread.map_or(ranks > 1 && pids.len() == 1, |gpus| gpus > 1)
     }
 
-    /// Latency by message, ascending: in place where every row has it, else out of place; the median of a size that
-    /// was measured several times.
+    /// Latency by message size, ascending: in place if every row has it, else out of place; the median if a
+    /// size was measured several times.
     fn points(&self, file: &str, warnings: &mut Vec<String>) -> Result<Vec<(u64, f64)>> {
         let rows = || self.rows.iter().filter(|row| row.bytes > 0);
         let of = |row: &Measured, wanted: Side| {

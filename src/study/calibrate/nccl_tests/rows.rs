@@ -1,43 +1,37 @@
-//! Rows of the table that nccl-tests prints, read by the names of its heading.
+//! Rows of the table that nccl-tests prints, read by the column names of the heading.
 //!
-//! A heading names first the columns of a message (`size count type redop root`), then those of each way of measuring
-//! (`time algbw busbw #wrong`), out of place and in place, or one of them. Versions differ in all of it: `root` or none,
-//! `error` for `#wrong`, `cputime` for `time`, and columns of single iterations behind each way, which the heading does
-//! not name.
+//! A heading first names the columns of a message (`size count type redop root`), then those of each side
+//! (`time algbw busbw #wrong`): out of place, in place, or both. Versions differ: with or without `root`,
+//! `error` for `#wrong`, `cputime` for `time`, and unnamed columns of single iterations after each side.
 
 use super::{Side, Timing};
 
-/// The columns of the heading, in their order.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Columns {
     names: Vec<String>,
-    /// The way of measuring of each group of columns, in the heading's order.
     sides: Vec<Side>,
 }
 
-/// A row: a message, and what each way of measuring gave.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Row {
     pub bytes: u64,
     pub sides: Vec<(Side, Timing)>,
 }
 
-/// Numbers whose types nccl-tests names in a row.
 const TYPES: [&str; 16] = [
     "int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16",
     "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2", "char", "int",
 ];
 
-/// Units that columns have.
 const UNITS: [&str; 6] = ["B", "bytes", "elements", "us", "usec", "GB/s"];
 
-/// The first of these units in parentheses that nccl-tests does not print.
+/// First unit in parentheses that nccl-tests does not print.
 pub(super) fn foreign_unit(line: &str) -> Option<&str> {
     let units = line.split('(').skip(1).filter_map(|rest| rest.split_once(')'));
     units.map(|(unit, _)| unit).find(|unit| !UNITS.contains(unit))
 }
 
-/// Whether a comment names the ways of measuring; in their order.
+/// Sides that a comment names, in order; empty if none.
 pub(super) fn sides(comment: &str) -> Vec<Side> {
     let side = |word| match word {
         "out-of-place" => Some(Side::OutOfPlace),
@@ -48,7 +42,7 @@ pub(super) fn sides(comment: &str) -> Vec<Side> {
 }
 
 impl Columns {
-    /// The columns that a comment names; `None` where it is no heading. `sides` are those of the line above.
+    /// Columns that a comment names; `None` if it is not a heading. `sides` are those of the line above.
     pub(super) fn of(comment: &str, sides: &[Side]) -> Option<Self> {
         let name = |word: &str| {
             let name = word.split('(').next().unwrap_or(word).trim_start_matches('#').to_lowercase();
@@ -70,17 +64,16 @@ impl Columns {
         Some(Self { names, sides })
     }
 
-    /// Whether times are those of the host alone.
     pub(super) fn is_host_time(&self) -> bool {
         !self.names.iter().any(|name| name == "time")
     }
 
-    /// Whether a line has the look of a row, read or not.
+    /// True if a line looks like a row, even a malformed one.
     pub(super) fn is_row(&self, line: &str) -> bool {
         let words: Vec<&str> = line.split_whitespace().collect();
         let numbers = words.iter().filter(|word| word.parse::<f64>().is_ok()).count();
         let has_type = words.iter().take(6).any(|word| TYPES.contains(word));
-        // a row that is cut off after the size and the number of elements
+        // row cut off after size and number of elements
         let whole = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
         let is_cut = whole(0).zip(whole(1)).is_some_and(|(bytes, count)| {
             [1, 2, 4, 8].iter().any(|size| count.checked_mul(*size) == Some(bytes))
@@ -88,11 +81,11 @@ impl Columns {
         words.len() > 1 && (has_type || is_cut || (words.len() >= 5 && 2 * numbers > words.len()))
     }
 
-    /// Reads a row.
+    /// Parses a row.
     ///
     /// # Errors
     ///
-    /// In words: another number of columns than the heading's, or the column whose value is no number.
+    /// Returns a message if the number of columns differs from the heading's or a value is not a number.
     pub(super) fn row(&self, line: &str) -> Result<Row, String> {
         let mut words: Vec<&str> = line.split_whitespace().collect();
         while words.last().is_some_and(|word| is_time_stamp(word)) {
@@ -110,7 +103,7 @@ impl Columns {
                 return Err(problem);
             }
         };
-        // the word of the name that occurs so many times before
+        // value of the column with this name in the given group
         let word = |name: &str, group: usize| -> Option<&str> {
             if own {
                 let mut places = (0..self.names.len()).filter(|at| self.names[*at] == name);
@@ -158,7 +151,7 @@ fn is_stamp_name(name: &str) -> bool {
     name == "date" || name.contains("stamp")
 }
 
-/// Whether a word is a date or a time of day: `2026-11-27`, `12:00:00`, `2026-11-27T12:00:00`.
+/// True for a date or time of day: `2026-11-27`, `12:00:00`, `2026-11-27T12:00:00`.
 fn is_time_stamp(word: &str) -> bool {
     let marks = |mark: char| word.matches(mark).count();
     let begins = word.trim_start_matches('[').starts_with(|char: char| char.is_ascii_digit());

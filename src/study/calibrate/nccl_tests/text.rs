@@ -1,11 +1,11 @@
-//! The text that nccl-tests prints: a heading of comments, a table, a footer.
+//! Reader for the text that nccl-tests prints: a heading of comments, a table, a footer.
 
 use super::lines::Prefixes;
 use super::rows::{Columns, foreign_unit, sides};
 use super::{HELP, Job, Measured, PROGRAM, Rank, Side, refused, several_jobs, wrong_results};
 use base::error::Result;
 
-/// Lines of a heading and a footer that are known, and the text behind their `#`.
+/// Known lines of heading and footer, with the text after their `#`.
 enum Comment<'a> {
     /// `nccl-tests version 2.17.6 nccl-headers=22808 nccl-library=22808`
     Version(&'a str),
@@ -22,11 +22,10 @@ enum Comment<'a> {
     Units(&'a str),
     /// `Out of bounds values : 0 OK`
     OutOfBounds(&'a str),
-    /// A line without meaning here, but of nccl-tests.
     Known,
 }
 
-/// How often lines occur that one job prints once.
+/// Counts of the lines that one job prints once.
 #[derive(Default)]
 struct Seen {
     programs: usize,
@@ -36,7 +35,6 @@ struct Seen {
     headings: Vec<Columns>,
 }
 
-/// Reads the output of one job. Takes a pass over the lines, and two over those with a `#`.
 pub(super) fn read(file: &str, text: &str) -> Result<Job> {
     let mut job = Job::default();
     let (mut seen, mut prefixes) = (Seen::default(), Prefixes::default());
@@ -135,7 +133,7 @@ impl Seen {
     }
 }
 
-/// The comment of nccl-tests in a line, and what stands before it.
+/// nccl-tests comment in a line, and the prefix before it.
 fn comment(line: &str) -> Option<(&str, Comment<'_>)> {
     line.match_indices('#').take(4).find_map(|(at, _)| {
         let text = line[at + 1..].trim();
@@ -166,7 +164,6 @@ fn known(text: &str) -> Option<Comment<'_>> {
     })
 }
 
-/// The first word behind a mark.
 fn after<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
     line.split_once(mark)?.1.split_whitespace().next()
 }
@@ -181,7 +178,7 @@ fn units(place: &str, line: &str) -> Result<()> {
     }
 }
 
-/// `NCCL_VERSION_CODE` since 2.9, as a version.
+/// Version from `NCCL_VERSION_CODE` (format since 2.9).
 pub(super) fn version(code: &str) -> Option<String> {
     let code = code.parse::<u32>().ok().filter(|code| *code >= 20_000)?;
     Some(format!("{}.{}.{}", code / 10_000, code / 100 % 100, code % 100))
@@ -219,8 +216,8 @@ const PROGRAMS: [&str; 12] = [
     "sendrecv",
 ];
 
-/// A program that a line names, such as a shell's echo of the command or the footer; another than `all_reduce_perf`
-/// first.
+/// Program named in a line, such as the shell's echo of the command or the footer; prefers any other than
+/// `all_reduce_perf`.
 fn program_of(line: &str) -> Option<&str> {
     if !line.contains("_perf") {
         return None;
