@@ -1,4 +1,4 @@
-//! The laboratory: stored runs, runs as child processes, sweeps over experiment files.
+//! Stored runs, runs as child processes, and sweeps over experiment files.
 
 pub mod launch;
 pub mod slurm;

@@ -1,5 +1,5 @@
-//! `ladderscope adapt`: retraining of a conversion, or training of a small model from random weights; what it cost and
-//! what it ended with.
+//! `ladderscope adapt`: retrains a conversion, or trains a small model from random weights, and prints cost and
+//! results.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use study::analysis::compared_trainings;
 use table::render::{Shown, Sourced, Table};
 use table::{Curve, Provenance, Quality};
 
-/// How often lines of progress may come where standard error is no terminal.
+/// Minimum interval between progress lines if standard error is no terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The command line's arguments of `ladderscope adapt`.
@@ -99,7 +99,6 @@ pub struct Args {
     pub format: FormatArgs,
 }
 
-/// Which layers are trained.
 fn layers(text: &str) -> Result<Layers> {
     match text {
         "all" => Ok(Layers::All),
@@ -124,7 +123,6 @@ fn percent(text: &str) -> Result<f64> {
     number(text, |number| (0.0..=90.0).contains(&number), "percentage from 0 to 90")
 }
 
-/// Trains and prints a case for each training.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let asked = asked(args)?;
     let cancel = Cancel::default();
@@ -152,7 +150,7 @@ fn asked(args: &Args) -> Result<Asked> {
     let model = match (&args.from_scratch, &args.weights) {
         (Some(shape), _) => {
             let model = Model::resolve(shape)?;
-            // the weights of a directory are not asked for
+            // ignores the weights of a directory
             Model { has_weights: false, dir: model.dir.filter(|_| !model.has_weights), ..model }
         }
         (_, Some(dir)) => super::on_text::model_of(dir, args.seed[0])?,
@@ -202,7 +200,7 @@ fn asked(args: &Args) -> Result<Asked> {
     })
 }
 
-/// Shows progress on standard error: a bar on a terminal, now and then a line elsewhere.
+/// Shows progress on standard error: a bar on a terminal, occasional lines elsewhere.
 #[derive(Debug)]
 pub(super) struct Shower {
     bar: ProgressBar,
@@ -216,7 +214,6 @@ impl Shower {
         Self { bar: progress::bar(0), began: None, last_line: None, evaluation: None }
     }
 
-    /// Takes the bar away.
     pub fn finish(&self) {
         self.evaluation.iter().for_each(evaluate::Shower::finish);
         self.bar.finish_and_clear();
@@ -228,7 +225,7 @@ impl Shower {
         }
         match progress {
             Progress::Doing(what) => {
-                // what comes now may take longer than what was
+                // the next activity may have another speed
                 self.began = None;
                 self.bar.set_message((*what).to_owned());
             }
@@ -237,7 +234,7 @@ impl Shower {
             }
             Progress::Note(text) => self.bar.suspend(|| report::note(text)),
             Progress::Step { what, done, found, of, loss, tokens_per_s } => {
-                // the first step of this process makes room for all others
+                // the first step of this process allocates buffers for all others, so it is not timed
                 let timed = done.saturating_sub(found + 1);
                 let began = *self.began.get_or_insert_with(Instant::now);
                 let left = match timed {
@@ -262,11 +259,11 @@ impl Shower {
     }
 }
 
-/// What `--format json` has of trainings.
+/// Output of `--format json`.
 #[derive(Serialize, schemars::JsonSchema)]
 pub struct Printed<'a> {
     trainings: &'a [Curve],
-    /// Of trainings with several seeds, how far each architecture is from the first one at the end.
+    /// Final difference of each architecture from the first, for trainings with several seeds.
     compared: Vec<study::analysis::ComparedTrainings>,
 }
 

@@ -1,4 +1,4 @@
-//! The command itself: its verbs, and what becomes of their results and errors.
+//! Command definition and dispatch, with handling of results and errors.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -36,8 +36,7 @@ struct Cli {
 const EXIT_STATUS: &str = "Exit status: 0 done, 1 failed, 2 the input was wrong or the cell cannot run, \
 3 some cells of a sweep failed or none could run, 4 a gate did not hold, 130 interrupted (what was done is stored).";
 
-/// Makes the verbs of the command: of each the line that help has of it, its name, its arguments, and what
-/// runs it with them and the directory of runs.
+/// Defines the subcommands: help line, name, arguments, and the code that runs each with the runs directory.
 macro_rules! verbs {
     ($($(#[$help:meta])* $name:ident($arguments:ty): |$given:ident, $dir:pat_param| $run:expr;)*) => {
         /// What the command is asked to do.
@@ -68,14 +67,13 @@ macro_rules! verbs {
 }
 pub(super) use verbs;
 
-/// The command with all that it takes.
 pub(super) fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Parses the arguments, runs the verb, prints errors; the process's exit status (docs/files-and-formats.md).
+/// Parses the arguments, runs the verb, prints errors, and returns the exit status (docs/files-and-formats.md).
 pub fn main() -> ExitCode {
-    // A bug must look like one to the user, and exit as "it failed", not as Rust's 101.
+    // A bug must be reported as one, with exit status 1 instead of Rust's 101.
     std::panic::set_hook(Box::new(report::panicked));
     // SAFETY: the process has one thread so far.
     unsafe { shared_gpu::prepare() };
@@ -94,7 +92,7 @@ fn parse_and_dispatch() -> ExitCode {
     if verb.is_some_and(|verb| verb == complete::VERB) {
         let line: Vec<String> =
             arguments.map(|argument| argument.to_string_lossy().into_owned()).collect();
-        // a shell that does not wait for the answer is no failure
+        // a shell that closes the pipe early is no failure
         let _ = output::emit(&complete::main(&line));
         return ExitCode::SUCCESS;
     }
@@ -121,7 +119,7 @@ fn parse_and_dispatch() -> ExitCode {
     }
 }
 
-/// The exit status; ends the process at once where a GPU's work hangs, since the driver would wait for it.
+/// Returns the exit status. Exits at once if GPU work hangs, since the driver would wait for it.
 fn leave(code: u8) -> ExitCode {
     if machine::driver::any_abandoned() {
         let _ = std::io::stdout().flush();
@@ -130,7 +128,7 @@ fn leave(code: u8) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Bytes of a size such as `8G`, `512M` or `1000000`.
+/// Parses a size such as `8G`, `512M` or `1000000` into bytes.
 fn size(text: &str) -> std::result::Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit: u64 = match &text[digits.len()..].to_ascii_lowercase()[..] {
@@ -145,7 +143,7 @@ fn size(text: &str) -> std::result::Result<u64, String> {
     number.filter(|bytes| *bytes > 0).ok_or_else(|| "write a size such as 8G or 512M".into())
 }
 
-/// Ends the program because reading a trace needs too much memory.
+/// Exits because reading a trace needs too much memory.
 fn out_of_memory(error: &Error) -> ! {
     crate::face::tui::restore_terminal();
     report::print(error);

@@ -1,4 +1,4 @@
-//! `ladderscope baseline set|list|delete`: named runs that later ones are held against (`compare --baseline NAME --gate`).
+//! `ladderscope baseline set|list|delete`: named runs to compare later ones with (`compare --baseline NAME --gate`).
 
 use std::path::{Path, PathBuf};
 
@@ -47,7 +47,7 @@ pub enum What {
     },
 }
 
-/// A line of the list.
+/// Row of the list.
 #[derive(serde::Serialize, schemars::JsonSchema)]
 pub struct Listed {
     name: String,
@@ -57,7 +57,6 @@ pub struct Listed {
     experiments: Vec<String>,
 }
 
-/// Sets, lists or deletes.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let store = Store::open(&dir);
     match &args.what {

@@ -1,4 +1,4 @@
-//! `ladderscope calibrate`: fit the free constants of a stack and its links to measured runs.
+//! `ladderscope calibrate`: fits the free constants of a stack and its links to measured runs.
 
 use std::path::{Path, PathBuf};
 
@@ -66,7 +66,6 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// Fits, validates, prints, writes.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if let Some(unknown) = args.fit.iter().flatten().find(|k| PARAMETERS.iter().all(|p| p.key != **k)) {
         return Err(Error::unknown("constant", unknown, PARAMETERS.iter().map(|p| p.key)));
@@ -113,16 +112,16 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(0)
 }
 
-/// What JSON has of a fit.
+/// Output of a fit in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Printed<'a> {
     constants: Vec<PrintedConstant>,
     /// Mean absolute errors; null without points.
     errors_pct: Option<Errors>,
-    /// Errors on what was left out of a fit, where that was asked for.
+    /// Errors on held-out data, if requested.
     held_out: &'a [Held],
     residuals: &'a [Residual],
-    /// The link without P2P, as fitted.
+    /// Fitted link without P2P.
     link_p2p_off: &'a LinkTable,
 }
 
@@ -130,10 +129,10 @@ pub struct Printed<'a> {
 struct PrintedConstant {
     key: &'static str,
     value: f64,
-    /// Null where the data do not determine it.
+    /// Null if the data do not determine it.
     interval95: Option<(f64, f64)>,
     unit: &'static str,
-    /// The lowest and the highest value that physics allows.
+    /// Physical lower and upper bound.
     bounds: (f64, f64),
     meaning: &'static str,
 }
@@ -219,7 +218,7 @@ impl Report<'_> {
     }
 }
 
-/// A value with four significant digits.
+/// Formats a value with four significant digits.
 fn digits(value: f64) -> String {
     rounded(value).to_string()
 }
@@ -228,7 +227,7 @@ pub(super) fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }
 
-/// Writes the stack's and the profile's file with the constants replaced, comments kept.
+/// Writes the files of the stack and the profile with the fitted constants, keeping comments.
 fn write(args: &Args, fit: &Fit, into: &Path) -> Result<()> {
     std::fs::create_dir_all(into).map_err(Error::io(into))?;
     let (profile, stack) = (&fit.target.profile, &fit.target.stack);
@@ -259,7 +258,7 @@ fn write(args: &Args, fit: &Fit, into: &Path) -> Result<()> {
     save(into, &profile.name, &profile_file).map(drop)
 }
 
-/// Writes a profile's or a stack's file into a directory; the file's path.
+/// Writes a profile or stack file into a directory and returns its path.
 pub(super) fn save(into: &Path, name: &str, file: &DocumentMut) -> Result<PathBuf> {
     let path = into.join(format!("{name}.toml"));
     atomic::write(&path, file.to_string().as_bytes())?;
@@ -267,7 +266,7 @@ pub(super) fn save(into: &Path, name: &str, file: &DocumentMut) -> Result<PathBu
     Ok(path)
 }
 
-/// The text of a hardware profile, comments kept.
+/// Text of a hardware profile, with comments.
 pub(super) fn profile_document(name_or_file: &str) -> Result<DocumentMut> {
     document(name_or_file, Profile::built_in_text(name_or_file))
 }
@@ -280,7 +279,7 @@ fn document(name_or_file: &str, built_in: Option<&str>) -> Result<DocumentMut> {
     text.parse().map_err(|error| Error::failed(format!("{name_or_file}: {error}")))
 }
 
-/// Sets a dotted path; what stands around the value stays.
+/// Sets the value at a dotted path, keeping surrounding comments and blanks.
 pub(super) fn set(document: &mut DocumentMut, path: &str, value: f64) {
     let mut item: &mut Item = document.as_item_mut();
     for key in path.split('.') {

@@ -1,5 +1,5 @@
-//! `ladderscope calibrate --collectives`: all-reduces that nccl-tests, NCCL Inspector or a trace measured become points of a hardware
-//! profile.
+//! `ladderscope calibrate --collectives`: turns all-reduces measured by nccl-tests, NCCL Inspector or a trace into
+//! points of a hardware profile.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -22,17 +22,16 @@ use table::render::{Shown, Sourced, Table};
 use table::{Collective, P2p, Provenance};
 use trace::import::is_trace;
 
-/// A file's all-reduces: where they were read, what was read, what they are as a link.
+/// All-reduces of a file: measurements and the resulting link.
 struct Measured<'a> {
     file: &'a Path,
     test: AllReduces,
     link: LinkPoint,
 }
 
-/// Reads, compares with the profile, prints, writes.
 pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     let mut all: Vec<(&Path, AllReduces)> = Vec::new();
-    // Inspector writes a file for each rank: they are read together
+    // Inspector writes one file per rank, and they are read together
     let mut inspected: Vec<PathBuf> = Vec::new();
     let mut first = None;
     for file in &args.collectives {
@@ -116,7 +115,7 @@ pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     Ok(0)
 }
 
-/// What nccl-tests printed, or else the all-reduces of a trace or a stored run.
+/// Reads output of nccl-tests, or the all-reduces of a trace or stored run.
 fn read(file: &Path, args: &Args, dir: &Path) -> Result<AllReduces> {
     let name = file.display().to_string();
     if file.is_file() {
@@ -134,11 +133,11 @@ fn read(file: &Path, args: &Args, dir: &Path) -> Result<AllReduces> {
     all_reduces_of(&name, &opened.trace, args.p2p, args.message_bytes)
 }
 
-/// How much of a file is searched for words of nccl-tests: its heading stands in front, behind messages of launchers.
+/// Bytes searched for the heading of nccl-tests, which may follow messages of launchers.
 const HEAD_BYTES: u64 = 1 << 20;
 
-/// The profile with what was measured in its link. Rows of a built-in profile at other TPs stay where the measured GPU
-/// is that of the profile: else they are of another machine.
+/// Profile with the measured points in its link. Rows of a built-in profile at other TPs stay only if the measured
+/// GPU is the profile's; otherwise they describe another machine.
 fn after(args: &Args, hardware: &str, profile: &Profile, all: &[Measured<'_>]) -> Profile {
     let mut after = profile.clone();
     let table = match args.p2p {
@@ -155,18 +154,18 @@ fn after(args: &Args, hardware: &str, profile: &Profile, all: &[Measured<'_>]) -
     after
 }
 
-/// The usual TPs at which the new profile has no row of its own.
+/// Usual TPs for which the new profile has no row.
 fn other_tps(after: &Profile, p2p: P2p) -> impl Iterator<Item = LinkBasis> {
     let within = TPS.into_iter().filter(|tp| *tp <= after.gpus_per_node);
     let basis = within.map(move |tp| after.link_basis(Collective::Nccl, p2p, tp));
     basis.filter(|basis| basis.note().is_some())
 }
 
-/// The link that points make; messages of one size leave the profile's bandwidth.
+/// Link through the measured points. Messages of a single size keep the profile's bandwidth.
 fn link(file: &Path, test: &AllReduces, before: &LinkTable) -> Result<LinkPoint> {
     if let [(_, us)] = test.points[..] {
         let (_, gb_s) = before.at(test.ranks);
-        // as points give it, so that the measured message takes what was measured
+        // stored as points, so that the measured message gets exactly its measured latency
         return Ok(LinkPoint { points: test.points.clone(), ..LinkPoint::formula(us, gb_s) });
     }
     LinkPoint::of_points(test.points.clone()).ok_or_else(|| {
@@ -180,7 +179,7 @@ fn link(file: &Path, test: &AllReduces, before: &LinkTable) -> Result<LinkPoint>
     })
 }
 
-/// The profile that is meant: the one that was named, else that of the GPU which the files name.
+/// Profile to update: the one named by the user, else the profile of the GPU named in the files.
 fn hardware(args: &Args, all: &[(&Path, AllReduces)]) -> Result<String> {
     if let Some(name) = &args.hardware {
         return Ok(name.clone());
@@ -205,7 +204,7 @@ fn hardware(args: &Args, all: &[(&Path, AllReduces)]) -> Result<String> {
     })
 }
 
-/// Message bytes at which measured and the profile's latencies are set side by side: a decode step's, and a prefill's.
+/// Message sizes for comparing measured latencies with the profile's: of a decode step and of a prefill.
 const SHOWN: [(&str, u64); 3] = [("16 KB", 16 << 10), ("256 KB", 256 << 10), ("16 MB", 16 << 20)];
 
 fn rows(all: &[Measured<'_>], before: &LinkTable) -> Table {
@@ -230,20 +229,19 @@ fn rows(all: &[Measured<'_>], before: &LinkTable) -> Table {
     table
 }
 
-/// A table of this link alone.
 fn alone(ranks: u32, link: &LinkPoint) -> LinkTable {
     LinkTable { note: None, extrapolate: false, tp: [(ranks, link.clone())].into(), scaled: None }
 }
 
-/// What JSON has of measured all-reduces.
+/// Output of measured all-reduces in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Printed<'a> {
     profile: &'a str,
     p2p: P2p,
     tp: Vec<PrintedTp<'a>>,
-    /// Usual TPs without a row of their own, and the rows that stand in.
+    /// Usual TPs without a row, with the rows used instead.
     other_tps: Vec<String>,
-    /// What the profile still takes from elsewhere, in words.
+    /// Values that the profile still takes from elsewhere.
     assumed: Vec<String>,
 }
 
@@ -252,15 +250,15 @@ struct PrintedTp<'a> {
     tp: u32,
     file: String,
     gpu: Option<&'a str>,
-    /// NCCL's version, where the output says it.
+    /// NCCL version, if the output contains it.
     nccl: Option<&'a str>,
-    /// Whether all-reduces were launched in a CUDA graph; null of a trace.
+    /// True if all-reduces were launched in a CUDA graph; null for a trace.
     graph: Option<bool>,
     alpha_us: f64,
     gb_s: f64,
-    /// Doubts about the times.
+    /// Warnings about the latencies.
     warnings: &'a [String],
-    /// An all-reduce of 16 KB as stacks charge it within a model.
+    /// Latency of a 16 KB all-reduce as charged by stacks within a model.
     charged: Vec<Charged>,
     points: Vec<PrintedTime>,
 }
@@ -269,7 +267,7 @@ struct PrintedTp<'a> {
 struct PrintedTime {
     bytes: u64,
     us: f64,
-    /// What the profile said before.
+    /// Latency in the old profile.
     profile_us: f64,
 }
 
@@ -300,7 +298,7 @@ impl<'a> PrintedTp<'a> {
     }
 }
 
-/// What the profile still takes from elsewhere, in words.
+/// Describes the values that the profile still takes from elsewhere.
 fn assumed(args: &Args, profile: &Profile, all: &[Measured<'_>]) -> Vec<String> {
     let link = |p2p: P2p| format!("all-reduces with P2P {}", p2p.as_str());
     let table = if args.p2p == P2p::On { &profile.link.p2p_on } else { &profile.link.p2p_off };
@@ -330,7 +328,7 @@ fn assumed(args: &Args, profile: &Profile, all: &[Measured<'_>]) -> Vec<String> 
     told
 }
 
-/// Writes the profile's file with the measured points in it, comments kept.
+/// Writes the profile's file with the measured points, keeping comments.
 fn write(args: &Args, hardware: &str, after: &Profile, all: &[Measured<'_>], into: &Path) -> Result<()> {
     std::fs::create_dir_all(into).map_err(Error::io(into))?;
     let mut file = profile_document(hardware)?;
@@ -363,7 +361,7 @@ fn write(args: &Args, hardware: &str, after: &Profile, all: &[Measured<'_>], int
         );
         let tp = file["link"][name]["tp"].or_insert(Item::Table(TomlTable::new()));
         let row = tp[&test.ranks.to_string()].or_insert(Item::Table(TomlTable::new()));
-        // what stood there was of another machine
+        // the old values described another machine
         let row = row
             .as_table_like_mut()
             .ok_or_else(|| Error::failed(format!("{hardware}: {name} is no table")))?;
@@ -387,6 +385,6 @@ fn write(args: &Args, hardware: &str, after: &Profile, all: &[Measured<'_>], int
         }
     }
     let path = save(into, &after.name, &file)?;
-    // what was written is read once, so that nobody finds out later that it cannot be
+    // reads the file back to detect errors now
     Profile::load(&path.display().to_string()).map(drop)
 }

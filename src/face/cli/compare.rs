@@ -1,5 +1,5 @@
-//! `ladderscope compare --by AXIS`: matched pairs of cells, their ratios and intervals; with `--heatmap`
-//! maps of them over TP and batch. `compare --baseline NAME --gate GATE`: runs held against a stored baseline.
+//! `ladderscope compare --by AXIS`: matched pairs of cells with ratios and intervals, or with `--heatmap` maps over
+//! TP and batch. `compare --baseline NAME --gate GATE`: judges runs against a stored baseline.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -57,14 +57,13 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// Prints the pairs, or the maps.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let Some(by) = &args.by else { return judged(args, &dir) };
     let axis = Axis::parse(by)?;
     let export = args.export.as_deref();
     export.map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
     let records = args.filter.compared(&args.runs, &dir, &axis, args.baseline.as_deref())?;
-    // Runs as they are stored, not pooled: ratios pair by round.
+    // Runs are not pooled, because ratios pair them by round.
     let cells = Cells::of(&records);
     let mut comparison = cells.compare(&axis, args.baseline.as_deref())?;
     if let Some(name) = &args.value {
@@ -95,12 +94,12 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(0)
 }
 
-/// Holds the runs against a stored baseline.
 fn judged(args: &Args, dir: &Path) -> Result<u8> {
     let mut baseline = Store::open(dir).baseline(args.baseline.as_deref().unwrap_or_default())?;
     let records = args.filter.records(&args.runs, dir)?;
     if let Some(filter) = args.filter.typed() {
-        // what the filter leaves out is not missed; a partner of what it chose stays, whatever its own numbers
+        // cells excluded by the filter do not count as missing; the baseline's cells for selected runs stay, even if
+        // their own values fail the filter
         let partners: HashSet<String> = records.iter().map(|record| record.spec.key()).collect();
         let chosen = Selection { records: baseline.records.clone(), ..Selection::default() };
         let chosen: HashSet<String> =
@@ -113,8 +112,8 @@ fn judged(args: &Args, dir: &Path) -> Result<u8> {
     gate::print(&held, args.strict, args.output.format)
 }
 
-/// Maps over TP and batch, a slice each; JSON and CSV have every number of the cells, and for people it stands where
-/// a number is missing what the runs say of it.
+/// Prints maps over TP and batch, one per slice. JSON and CSV contain every number of the cells; the text shows the
+/// reason for a missing number.
 fn print_maps(comparison: &ComparisonReport, records: &[Record], format: Format) -> Result<()> {
     let maps: Vec<HeatMap> =
         slices(comparison).iter().map(|slice| HeatMap::new(comparison, slice)).collect();
@@ -125,7 +124,7 @@ fn print_maps(comparison: &ComparisonReport, records: &[Record], format: Format)
     }
 }
 
-/// Maps for people: rows are TPs, columns batches.
+/// Maps as text: rows are TPs, columns batches.
 fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap], records: &[Record]) -> String {
     let (mut text, gaps) = (String::new(), Gaps::new(comparison, records));
     for map in maps {
@@ -146,7 +145,7 @@ fn maps_text(comparison: &ComparisonReport, maps: &[HeatMap], records: &[Record]
         let why = gaps.of(map);
         for &tp in &map.tps {
             let cell = |&batch: &u32| match map.cell(tp, batch) {
-                // what is not shown to differ says so without colour
+                // parentheses mark insignificant differences without colour
                 Some(cell) if !cell.differs => Shown::text(format!("({:.3})", cell.speedup)),
                 Some(cell) => Shown::Number(cell.speedup, 3),
                 None => why.get(&(tp, batch)).map_or(Shown::None, Shown::text),
@@ -192,10 +191,10 @@ fn map_rows(comparison: &ComparisonReport, maps: &[HeatMap]) -> Table {
     )
 }
 
-/// How many comparisons there were, and what is left of the differences when that is heeded.
+/// Number of comparisons, and of differences left after correcting for multiple comparisons.
 fn said_of_many(comparison: &ComparisonReport) -> String {
     let adjusted = &comparison.adjusted;
-    // simulations repeat to the last bit: nothing among them is chance
+    // simulations are deterministic, so none of their differences is due to chance
     let simulated = comparison.pairs.iter().all(|pair| pair.provenance == Provenance::Simulated);
     let chance = if simulated { "" } else { ": the more there are, the more of them differ by chance" };
     let made = counted(comparison.comparisons, "comparison");

@@ -1,6 +1,6 @@
-//! What can follow on a command line that is being typed: verbs, options, and values from the tables and from the
-//! stored runs. Scripts of shells ask with the hidden verb `__complete`; nothing is read but names of files, so that an
-//! answer takes a few milliseconds whatever is stored.
+//! Completion of a partial command line: verbs, options, and values from the tables and the stored runs. Shell
+//! scripts call the hidden verb `__complete`. It reads only file names, so an answer takes a few milliseconds for any
+//! number of runs.
 
 use std::path::PathBuf;
 
@@ -10,35 +10,34 @@ use super::app;
 use super::complete_values::values;
 use base::offer::{Completion, Offer, fitting};
 
-/// Offers that a shell is given at most.
 const MOST: usize = 200;
 
-/// The program, as it is called.
 const PROGRAM: &str = "ladderscope";
 
-/// The hidden verb by which a shell's script asks the program what can be typed next.
+/// Hidden verb that shell scripts call for completions.
 pub const VERB: &str = "__complete";
 
-/// What is known of the line before the word that is typed.
+/// Parsed part of the line before the cursor.
 pub struct Typed<'a> {
-    /// The verb and the verbs within it: `runs tag`.
+    /// Verb and nested verbs, e.g. `runs tag`.
     pub verbs: Vec<&'a str>,
-    /// The runs directory that the line names.
+    /// Runs directory named on the line.
     pub dir: PathBuf,
-    /// The part of the word that is completed.
+    /// Part of the word to complete.
     pub value: &'a str,
 }
 
-/// Answers a shell, a line an offer, with what it is behind a tab. `line`: the line up to the cursor, as it is typed;
-/// `token`: the end of its last word that the shell replaces, where that is not all of it (bash parts words at colons).
+/// Answers a shell with one offer per line, followed by a tab and its description. `line` is the typed line up to the
+/// cursor. `token` is the end of the last word that the shell replaces, if it is not the whole word (bash splits
+/// words at colons).
 pub fn answer(line: &str, token: Option<&str>) -> String {
     let words = words(line);
     let Some((word, before)) = words.split_last() else { return String::new() };
-    // what stands before the program is not its own: variables, `time`
+    // variables or `time` may precede the program
     let program = before.iter().position(|word| word.ends_with(PROGRAM)).unwrap_or(0);
     let before: Vec<&str> = before.iter().skip(program + 1).map(String::as_str).collect();
     let completion = complete(&before, word);
-    // of an option's value in `--option=value` the shell may replace the value alone
+    // in `--option=value` the shell may replace only the value
     let token = token.map_or(word.as_str(), |token| token.trim_start_matches(['\'', '"']));
     let kept = &word[..word.strip_suffix(token).map_or(0, str::len)];
     let mut lines = String::new();
@@ -50,7 +49,7 @@ pub fn answer(line: &str, token: Option<&str>) -> String {
     lines
 }
 
-/// What can stand in the place of the last word, behind the words before it.
+/// Completes `word` after the words before it.
 fn complete(before: &[&str], word: &str) -> Completion {
     let mut root = app::command();
     root.build();
@@ -95,7 +94,7 @@ fn complete(before: &[&str], word: &str) -> Completion {
         let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
         let verb = |verb: &Command| Offer::new(verb.get_name(), told(verb.get_about()));
         offers = fitting(verbs.map(verb), word, MOST);
-        // a verb begins as it is typed
+        // verbs must match by prefix
         offers.retain(|offer| offer.text.starts_with(word));
     }
     let mut positionals = command.get_positionals();
@@ -115,7 +114,6 @@ fn complete(before: &[&str], word: &str) -> Completion {
     all(offers)
 }
 
-/// The options of a command, with what help says of each.
 fn options(command: &Command) -> Vec<Offer> {
     let shown = command.get_arguments().filter(|argument| !argument.is_hide_set());
     let offer = |argument: &Arg| {
@@ -128,7 +126,7 @@ fn told(text: Option<&clap::builder::StyledStr>) -> String {
     text.map(ToString::to_string).unwrap_or_default()
 }
 
-/// The name of an option that a word is, and its value where that stands in the same word.
+/// Splits a word into an option's name and the value attached to it, if any.
 fn option_of(word: &str) -> Option<(&str, Option<&str>)> {
     let long = word.strip_prefix("--").filter(|name| !name.is_empty());
     let text = long.or_else(|| word.strip_prefix('-').filter(|name| name.len() == 1))?;
@@ -146,7 +144,7 @@ fn takes_value(option: &Arg) -> bool {
     option.get_action().takes_values() && !option.is_require_equals_set()
 }
 
-/// The words of a line as a shell parts them, quotes resolved; the last one is being typed and may be empty.
+/// Splits a line into words like a shell, resolving quotes. The last word is being typed and may be empty.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
     let mut letters = line.trim_start().chars();
@@ -167,7 +165,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// The hidden verb's arguments: the line, and for bash the token.
+/// Entry point of the hidden verb. Arguments: the line, and for bash the token.
 pub fn main(arguments: &[String]) -> String {
     match arguments {
         [line] => answer(line, None),
@@ -176,7 +174,7 @@ pub fn main(arguments: &[String]) -> String {
     }
 }
 
-/// Whether a word that is typed is rather a path, which shells complete themselves.
+/// True if a word looks like a path, which shells complete themselves.
 pub fn is_path(word: &str) -> bool {
     word.contains('/') || word.starts_with(['.', '~'])
 }

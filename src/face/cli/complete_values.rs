@@ -1,4 +1,4 @@
-//! What can be typed as the value of an argument of the command line, by what its help calls it.
+//! Completion of argument values, by the value name in the argument's help.
 
 use std::path::Path;
 
@@ -15,13 +15,10 @@ use study::calibrate::PARAMETERS;
 use table::options::OPTIONS;
 use table::{MEASURES, Provenance, Status};
 
-/// The most offers that the values of one argument, or of one word of several, are cut to.
 const MOST: usize = 200;
 
-/// Runs that are offered, the newest.
 const RUNS: usize = 50;
 
-/// What can be typed as the value of an argument.
 pub fn values(argument: &Arg, typed: &Typed<'_>) -> Completion {
     let name = argument.get_value_names().and_then(|names| names.first());
     let name = name.map_or("", |name| name.as_str());
@@ -39,7 +36,7 @@ pub fn values(argument: &Arg, typed: &Typed<'_>) -> Completion {
     };
     let several = |offers: Vec<Offer>| complete_word(typed.value, typed.value.len(), &offers, MOST);
     match name {
-        // names of columns and models have slashes, too
+        // names of columns and models also contain slashes
         "FILTER" => filter(typed),
         "COLUMN,..." | "COLUMN[:desc],..." => several(columns()),
         _ if is_path(typed.value) => Completion::default(),
@@ -69,7 +66,7 @@ pub fn values(argument: &Arg, typed: &Typed<'_>) -> Completion {
     }
 }
 
-/// Stored runs and batches by their ids, the newest first: names of files alone are read.
+/// Newest runs and batches by id. Reads only file names.
 fn runs(dir: &Path) -> Vec<Offer> {
     let ids = Store::open(dir).ids().unwrap_or_default();
     let last = (!ids.is_empty()).then(|| Offer::new("last", "the newest run that has ended"));
@@ -110,7 +107,7 @@ fn columns() -> Vec<Offer> {
     table.shown().map(column).collect()
 }
 
-/// A field of the filter language, or a value that the field's option takes: no run is read.
+/// Completes a field of the filter language or a value of the field's option. Reads no runs.
 fn filter(typed: &Typed<'_>) -> Completion {
     let table = RunTable::new(&[], &Annotations::default());
     let found = complete(typed.value, typed.value.len(), &table, MOST);
@@ -120,7 +117,7 @@ fn filter(typed: &Typed<'_>) -> Completion {
     let start = found.replaces.start;
     let field = typed.value[..start].trim_end_matches([':', '=', '!', '~']);
     let field = field.rsplit([' ', '-']).next().unwrap_or(field);
-    // of alternatives the last is typed
+    // completes the last alternative
     let name = field.split([':', '=']).next().and_then(|name| table.find(name));
     let name = name.and_then(|at| table.columns().get(at)).map(|column| column.field.name.to_string());
     let known: Vec<Offer> = match name.as_deref() {
@@ -135,7 +132,7 @@ fn filter(typed: &Typed<'_>) -> Completion {
     Completion { replaces: start..typed.value.len(), offers }
 }
 
-/// A key and its value: a variable of NCCL, or a value of the hardware profile or the stack.
+/// Completes `KEY=VALUE`: NCCL variables, or values of the hardware profile or stack.
 fn pair(argument: &Arg, typed: &Typed<'_>) -> Completion {
     let of = if argument.get_long() == Some("env") { "env" } else { "set" };
     if let Some((key, value)) = typed.value.split_once('=') {

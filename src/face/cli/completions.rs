@@ -1,6 +1,6 @@
-//! `ladderscope completions SHELL`: a completion script on standard output. In bash, zsh and fish it asks the program
-//! itself (`complete`), so that models, stored runs and fields of filters are known; where that answers nothing, and
-//! in other shells, verbs and options are completed by a list that is made once.
+//! `ladderscope completions SHELL`: prints a completion script. In bash, zsh and fish it calls the program
+//! (`complete`) to offer models, stored runs and filter fields. If that returns nothing, and in other shells, a
+//! static list of verbs and options is used.
 
 use clap_complete::Shell;
 
@@ -23,7 +23,7 @@ Switched on by a line in the shell's own file:
   fish  ladderscope completions fish | source                  in ~/.config/fish/config.fish
 Models, architectures, hardware, runs, experiments, columns, filters and values of options are completed.";
 
-/// Asks the program; the words that bash parts at colons are taken care of by it.
+/// Calls the program, which handles words that bash splits at colons.
 const BASH: &str = r#"
 _ladderscope_live() {
     local offer answer program="${COMP_WORDS[0]/#\~/$HOME}"
@@ -77,7 +77,6 @@ complete -c ladderscope -k -f -n 'count (__ladderscope_live) >/dev/null' -a '(__
 complete -c ladderscope -F -n 'not count (__ladderscope_live) >/dev/null'
 "#;
 
-/// Prints the completion script of the shell asked for.
 pub fn run(args: &Args, command: &mut clap::Command) -> Result<u8> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, command, "ladderscope", &mut script);
@@ -86,7 +85,7 @@ pub fn run(args: &Args, command: &mut clap::Command) -> Result<u8> {
     output::emit(&match args.shell {
         Shell::Bash => script + BASH,
         Shell::Zsh => script + ZSH,
-        // all that fish knows of a command holds: the list is only for where the program is not found
+        // fish combines all completions of a command, so the static list is limited to when the program is not found
         Shell::Fish => format!("if not command -q ladderscope\n{script}\nelse\n{FISH}\nend\n"),
         _ => script,
     })?;

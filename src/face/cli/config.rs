@@ -1,4 +1,4 @@
-//! `ladderscope config`: a settings file for the workbench, where it is read, and what is wrong with it.
+//! `ladderscope config`: prints a settings file for the workbench, shows its path, or checks it.
 
 use super::output;
 use crate::face::tui::{config_path, config_problems, config_template};
@@ -18,7 +18,7 @@ pub struct Args {
     pub check: bool,
 }
 
-/// Prints a template with every theme role and every key, or answers one of the questions.
+/// Prints a template with every theme role and key, the path of the settings file, or its errors.
 pub fn run(args: &Args) -> Result<u8> {
     let path = || {
         config_path().ok_or_else(|| {

@@ -1,5 +1,5 @@
-//! `ladderscope convert`: which layers of a checkpoint to convert to ladder. Sets of layers with what they lose on a
-//! text and give on a target, the figure of that, and a checkpoint with the layers that were chosen.
+//! `ladderscope convert`: chooses layers of a checkpoint to convert to ladder. Prints sets of layers with quality
+//! cost and speedup, draws the figure, and writes a checkpoint with the chosen layers.
 
 use std::path::{Path, PathBuf};
 
@@ -58,7 +58,7 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// A set of layers as `ladder:` takes it; a list may stand without its brackets.
+/// Parses a set of layers in the syntax of `ladder:`; brackets of a list are optional.
 pub(super) fn layers(text: &str) -> Result<LayerSet> {
     let list =
         if text.contains('+') && !text.starts_with('[') { format!("[{text}]") } else { text.into() };
@@ -71,7 +71,7 @@ pub(super) fn layers(text: &str) -> Result<LayerSet> {
     }
 }
 
-/// The divergence in `kl<=X`, in nats a token.
+/// Parses the divergence in `kl<=X`, in nats per token.
 fn budget(text: &str) -> Result<f64> {
     let number = text.trim().strip_prefix("kl").map(str::trim_start).and_then(|t| t.strip_prefix("<="));
     let number =
@@ -81,9 +81,8 @@ fn budget(text: &str) -> Result<f64> {
     })
 }
 
-/// Measures, prints, and writes what is asked for.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    // what cannot be written in the end is refused before anything takes long
+    // checks output paths before slow work
     args.write.as_deref().map(check_place).transpose()?;
     args.export.as_deref().map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
     let look = args.look.options()?;
@@ -174,7 +173,7 @@ fn heading(report: &ConversionReport) -> String {
     )
 }
 
-/// What random sets cost: a line a size.
+/// Cost of random sets, one line per size.
 fn random(report: &ConversionReport) -> String {
     let conversions = Conversion::ALL.into_iter();
     let draws = conversions.flat_map(|one| report.draws(one).into_iter().map(move |draws| (one, draws)));

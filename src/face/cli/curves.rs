@@ -1,15 +1,14 @@
-//! Loss curves as text: a letter a training, for terminals without colours and for files.
+//! Loss curves as text, one letter per training, for files and terminals without colours.
 
 use table::Curve;
 
-/// Columns of the numbers beside the plot.
+/// Width of the axis labels next to the plot.
 const LABELS: usize = 9;
 
-/// Letters of trainings, in their order.
 const LETTERS: &str = "abcdefghijklmnopqrstuvwxyz";
 
-/// What windows lost over steps, so wide and high: a column is the mean of its steps. The letter is that of the training
-/// in the list below; of those that lie on each other the first is seen, and `*` says that there are more.
+/// Plots the loss over steps in `width` by `height` characters; a column is the mean of its steps. Letters refer to
+/// the list below the plot. `*` marks cells that several curves share.
 pub fn drawn(found: &[Curve], width: usize, height: usize) -> String {
     let columns = width.saturating_sub(LABELS + 1).max(8);
     let steps = found.iter().flat_map(|one| one.curve.last()).map(|step| step.step).max().unwrap_or(0);
@@ -54,7 +53,6 @@ pub fn drawn(found: &[Curve], width: usize, height: usize) -> String {
     text
 }
 
-/// Means of what the steps of each column lost.
 fn means(one: &Curve, steps: u32, columns: usize) -> Vec<Option<f64>> {
     let mut sums = vec![(0.0, 0u32); columns];
     for step in &one.curve {

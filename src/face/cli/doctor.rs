@@ -1,4 +1,4 @@
-//! `ladderscope doctor`: what this machine can do. Never fails for want of a GPU.
+//! `ladderscope doctor`: capabilities of this machine. Never fails for lack of a GPU.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -31,13 +31,13 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// Everything doctor finds out.
+/// Results of all probes.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Report {
     version: &'static str,
     cpu: Cpu,
     memory: Memory,
-    /// Null where nothing was to be measured.
+    /// Null if not measured.
     memory_bandwidth: Option<Bandwidth>,
     timer: Timer,
     cuda: Gpus,
@@ -48,24 +48,23 @@ pub struct Report {
     backends: Vec<BackendState>,
 }
 
-/// Whether a tool listens to NVTX ranges.
+/// State of NVTX: attached if a tool receives ranges.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 struct Nvtx {
     attached: bool,
-    /// The library that listens, or how to attach one.
+    /// Library of the attached tool, or how to attach one.
     detail: String,
 }
 
-/// Whether a backend can be used here.
+/// Availability of a backend on this machine.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 struct BackendState {
     name: &'static str,
     available: bool,
-    /// What it can do here, or why it cannot be used.
+    /// Capabilities, or why it is unavailable.
     detail: String,
 }
 
-/// Probes the machine and prints what was found.
 pub fn run(args: &Args, dir: &Path) -> Result<u8> {
     if args.check {
         return doctor_check::run(args.output.format);
@@ -107,7 +106,7 @@ fn probe(dir: &Path, measure: bool) -> Report {
     }
 }
 
-/// NVTX has no way to ask; a tool attaches by naming its library in this variable.
+/// Reads the variable through which a tool attaches, since NVTX itself cannot be queried.
 fn nvtx() -> Nvtx {
     const INJECTION: &str = "NVTX_INJECTION64_PATH";
     match std::env::var_os(INJECTION).filter(|path| !path.is_empty()) {
@@ -223,7 +222,7 @@ fn sections(text: &mut String, report: &Report) -> std::fmt::Result {
     Ok(())
 }
 
-/// `cuda.gpus.0.name` and its value, for every leaf.
+/// Adds a row for every leaf, e.g. `cuda.gpus.0.name` and its value.
 fn flatten(prefix: &str, value: &serde_json::Value, rows: &mut Table) {
     let join = |key: &str| if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
     match value {

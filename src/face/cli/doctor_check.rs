@@ -1,4 +1,4 @@
-//! `ladderscope doctor --check`: whether this program is right on the GPUs of this machine.
+//! `ladderscope doctor --check`: checks the program's results on the GPUs of this machine.
 
 use super::output::{self, Format};
 use super::report;
@@ -8,8 +8,8 @@ use run::cuda::check::{self, CHECKS, Checked, Found};
 use run::cuda::usable;
 use table::render::{Shown, Sourced, Table};
 
-/// Checks every GPU, keeps what was found for the runs to come, and prints it; the exit status: 0 where nothing failed,
-/// 1 where something did, 2 without a GPU.
+/// Checks every GPU, stores the results for later runs and prints them. Returns exit status 0 if nothing failed, 1 if
+/// something did, 2 without a GPU.
 pub(super) fn run(format: Format) -> Result<u8> {
     let gpus = match usable::gpus() {
         Ok(gpus) if !gpus.is_empty() => gpus,
@@ -29,7 +29,7 @@ pub(super) fn run(format: Format) -> Result<u8> {
     Ok(u8::from(!is_good))
 }
 
-/// What would be checked, where there is nothing to check.
+/// Lists the checks as not done, if there is no GPU.
 fn nothing_to_check(why: &str, format: Format) -> Result<u8> {
     let all: Vec<Checked> = CHECKS
         .iter()
@@ -44,7 +44,7 @@ fn nothing_to_check(why: &str, format: Format) -> Result<u8> {
     Ok(2)
 }
 
-/// What JSON has of the checks.
+/// Output of the checks in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Printed<'a> {
     gpus: Vec<PrintedGpu<'a>>,
@@ -52,9 +52,9 @@ pub struct Printed<'a> {
 
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 struct PrintedGpu<'a> {
-    /// Its number and name; `none` where there is no GPU.
+    /// Number and name of the GPU; `none` without a GPU.
     gpu: &'a str,
-    /// Whether checks were made and none failed.
+    /// True if checks ran and none failed.
     passed: bool,
     checks: &'a [Checked],
 }

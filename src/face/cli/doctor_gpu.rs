@@ -1,4 +1,4 @@
-//! GPUs: what the driver, NVML and measurements tell of them, and the libraries that decoding needs.
+//! GPUs as reported by the driver and NVML, measurements, and libraries required for decoding.
 
 use serde::Serialize;
 
@@ -10,76 +10,76 @@ use run::cuda::blas;
 use run::cuda::kernels::{KernelOptions, Kernels, Nvrtc};
 use run::cuda::measure::{self, GemmRate, ReadBandwidth};
 
-/// What the CUDA driver answers.
+/// State of CUDA on this machine.
 #[derive(Debug, Default, Serialize, schemars::JsonSchema)]
 pub struct Gpus {
-    /// The CUDA version the driver supports: `13.0`.
+    /// CUDA version that the driver supports, e.g. `13.0`.
     pub driver_api: Option<String>,
-    /// The driver's own version: `580.65.06`.
+    /// Driver version, e.g. `580.65.06`.
     pub driver_version: Option<String>,
-    /// The GPUs that this process may see, in CUDA's order.
+    /// GPUs visible to this process, in CUDA's order.
     pub gpus: Vec<Gpu>,
-    /// For each GPU, which others' memory it can reach directly.
+    /// Peer access: for each GPU, true for each other whose memory it can access directly.
     pub p2p: Vec<Vec<bool>>,
-    /// For each GPU, how well it reaches each other one; null for itself.
+    /// Connection of each GPU to each other; null for itself.
     pub peers: Vec<Vec<Option<Peer>>>,
-    /// The libraries that decoding and recording on GPUs need.
+    /// Libraries required for decoding and recording on GPUs.
     pub libraries: Vec<LibraryState>,
-    /// Why there is no usable GPU.
+    /// Reason why no GPU is usable.
     pub problem: Option<String>,
 }
 
-/// What is known of one GPU, asked or measured.
+/// Properties and measurements of one GPU.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Gpu {
-    /// CUDA's number of it.
+    /// CUDA device number.
     pub index: usize,
-    /// NVIDIA's name of it.
+    /// Product name.
     pub name: String,
-    /// All of its memory (bytes).
+    /// Total memory (bytes).
     pub memory_bytes: u64,
-    /// Memory that is free; null where it cannot be opened.
+    /// Free memory (bytes); null if the GPU cannot be opened.
     pub memory_free_bytes: Option<u64>,
-    /// How many streaming multiprocessors (SMs) it has.
+    /// Number of streaming multiprocessors (SMs).
     pub multiprocessors: u32,
-    /// Its compute capability, major and minor: `9.0`.
+    /// Compute capability, e.g. `9.0`.
     pub compute_capability: String,
-    /// The size of its level-2 cache (bytes).
+    /// L2 cache size (bytes).
     pub l2_bytes: u64,
-    /// The most shared memory a block can have.
+    /// Maximum shared memory per block.
     pub shared_per_block_bytes: u32,
-    /// Its identity, as nvidia-smi prints it: `GPU-xxxxxxxx-…`.
+    /// UUID as printed by nvidia-smi: `GPU-xxxxxxxx-…`.
     pub uuid: String,
-    /// The PCI address of its slot: `0000:1b:00.0`.
+    /// PCI address, e.g. `0000:1b:00.0`.
     pub pci: String,
-    /// Clocks, power, throttling, memory errors before measuring; null where NVML does not tell.
+    /// Clocks, power, throttling and memory errors before measuring; null if NVML does not report them.
     pub state: Option<nvml::State>,
-    /// NVLinks that are up.
+    /// Active NVLinks.
     pub nvlinks: Vec<nvml::Link>,
-    /// The rate at which it reads its memory, measured; null with `--quick` or a problem.
+    /// Measured memory read bandwidth; null with `--quick` or on failure.
     pub read_bandwidth: Option<ReadBandwidth>,
-    /// Why it was not measured.
+    /// Reason for the missing measurement.
     pub read_bandwidth_problem: Option<String>,
-    /// The rate at which it multiplies matrices, measured; null with `--quick` or a problem.
+    /// Measured rate of matrix products; null with `--quick` or on failure.
     pub gemm: Option<GemmRate>,
-    /// Why it was not measured.
+    /// Reason for the missing measurement.
     pub gemm_problem: Option<String>,
 }
 
-/// A library of NVIDIA's.
+/// State of an NVIDIA library.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct LibraryState {
-    /// The library's name for people: `NVRTC`.
+    /// Display name, e.g. `NVRTC`.
     pub name: &'static str,
-    /// Its version, where it tells.
+    /// Version, if the library reports it.
     pub version: Option<String>,
-    /// The file that was loaded, where it can be told.
+    /// Path of the loaded file, if known.
     pub path: Option<String>,
-    /// Why it cannot be used, and what to do.
+    /// Reason why it cannot be used, with a remedy.
     pub problem: Option<String>,
 }
 
-/// Asks the driver and NVML, and may measure each GPU in turn (a second or two each).
+/// Queries the driver and NVML. With `measure`, measures each GPU in turn (one to two seconds each).
 pub fn probe(measure: bool) -> Gpus {
     let libraries =
         [Library::Nvrtc, Library::CublasLt, Library::Cupti, Library::Nvml].map(library).into();
@@ -115,10 +115,10 @@ fn peers(count: usize) -> Result<Vec<Vec<Option<Peer>>>> {
 }
 
 fn gpu(info: &GpuInfo, measure: bool) -> Gpu {
-    // Before a context is made, so that an idle GPU is shown as one.
+    // Before creating a context, so that an idle GPU is shown as idle.
     let state = nvml::state(&info.uuid, &info.pci).ok();
     let nvlinks = nvml::links(&info.uuid, &info.pci).unwrap_or_default();
-    // A context takes memory of the GPU: none is made where nothing is measured.
+    // A context uses GPU memory, so none is created without measurements.
     let device = measure.then(|| Device::open(info.index));
     let memory = |gpu: &Device| gpu.memory().ok().map(|(free, _)| free);
     let memory_free_bytes = device.as_ref().and_then(|gpu| gpu.as_ref().ok()).and_then(memory);

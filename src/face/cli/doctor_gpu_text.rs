@@ -1,4 +1,4 @@
-//! GPUs in doctor's table: a name and a text for each line.
+//! Text of the GPU lines in doctor's table.
 
 use super::doctor_gpu::{Gpu, Gpus};
 use super::output::bytes;
@@ -6,7 +6,6 @@ use base::text::counted;
 use machine::driver::Peer;
 use machine::nvml::{Link, State};
 
-/// The lines of GPUs, their links and their libraries.
 pub fn lines(cuda: &Gpus) -> Vec<(String, String)> {
     let mut lines = Vec::new();
     let mut line = |name: &str, text: String| lines.push((name.to_owned(), text));
@@ -41,7 +40,7 @@ pub fn lines(cuda: &Gpus) -> Vec<(String, String)> {
             line(&format!("    {from}"), row.iter().map(peer).collect::<Vec<_>>().join(" "));
         }
     }
-    // Without a driver nobody needs the others; the problem above says what to do first.
+    // Without a driver the other libraries are irrelevant; the problem above says what to do first.
     for library in
         cuda.libraries.iter().filter(|library| cuda.problem.is_none() || library.path.is_some())
     {
@@ -68,7 +67,6 @@ fn properties(gpu: &Gpu) -> String {
     )
 }
 
-/// Clocks, power and what NVML warns of.
 fn now(state: &State) -> String {
     let mut parts = Vec::new();
     for (name, now, most) in [
@@ -95,7 +93,7 @@ fn now(state: &State) -> String {
     if state.mig == Some(true) {
         parts.push("MIG on: an instance is not a whole GPU".into());
     }
-    // Reasons of an idle GPU are no news.
+    // Throttle reasons of an idle GPU are expected.
     let reasons: Vec<&str> = state.throttle_reasons.iter().flatten().map(String::as_str).collect();
     let reasons: Vec<&str> = reasons.into_iter().filter(|reason| *reason != "gpu_idle").collect();
     if !reasons.is_empty() {
@@ -134,7 +132,7 @@ fn measured(gpu: &Gpu) -> String {
     format!("{read}; {gemm}")
 }
 
-/// `18 NVLinks to switches, 26.6 GB/s each way`, by what is at their other ends.
+/// NVLinks grouped by remote end, e.g. `18 NVLinks to switches, 26.6 GB/s each way`.
 fn nvlinks(links: &[Link], gpus: &[Gpu]) -> String {
     let mut ends: Vec<(String, usize)> = Vec::new();
     for link in links {
@@ -158,7 +156,7 @@ fn nvlinks(links: &[Link], gpus: &[Gpu]) -> String {
     format!("{} NVLinks: {}{speed}", links.len(), ends.join(", "))
 }
 
-/// NVML writes the domain with eight digits, CUDA with four.
+/// Compares PCI addresses: NVML writes the domain with eight digits, CUDA with four.
 fn same_pci(one: &str, other: &str) -> bool {
     let parts = |pci: &str| {
         let pci = pci.to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! The machine besides its GPUs: CPU, memory, timers, terminal, disk.
+//! Probes of the machine apart from GPUs: CPU, memory, timers, terminal, disk.
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
@@ -9,66 +9,66 @@ use serde::Serialize;
 
 use base::terminal::takes_escapes;
 
-/// The processor, as `/proc` and `/sys` describe it.
+/// Processor, from `/proc` and `/sys`.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Cpu {
-    /// The name that its maker gave it.
+    /// Model name.
     pub model: String,
-    /// How many physical cores it has.
+    /// Number of physical cores.
     pub cores: usize,
-    /// Threads this process may use.
+    /// Threads available to this process.
     pub threads: usize,
-    /// Last-level cache of the whole machine; 0 where unknown.
+    /// Total last-level cache of the machine; 0 if unknown.
     pub l3_bytes: u64,
-    /// Vector extensions that matter to decoding.
+    /// Vector extensions relevant to decoding.
     pub simd: Vec<String>,
 }
 
-/// Memory of the machine, or of the control group where that has less.
+/// Memory of the machine or, if smaller, of the control group.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Memory {
-    /// All memory that the machine or the control group has.
+    /// Total memory of the machine or control group.
     pub total_bytes: u64,
-    /// What a new process could use without swapping.
+    /// Memory available to a new process without swapping.
     pub available_bytes: u64,
 }
 
-/// Clocks, on which spans and the emulated link depend.
+/// Clock properties that affect spans and the emulated link.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Timer {
-    /// The smallest step of the clock.
+    /// Smallest step of the clock.
     pub resolution_ns: u64,
-    /// What a reading costs.
+    /// Cost of reading the clock.
     pub reading_ns: f64,
-    /// The sleep that was asked for below.
+    /// Requested sleep for the overshoots below.
     pub sleep_us: u64,
-    /// How much longer it took, in the median.
+    /// Median overshoot of the sleep.
     pub overshoot_p50_us: f64,
-    /// How much longer it took, in 99 of 100 cases.
+    /// 99th percentile of the overshoot.
     pub overshoot_p99_us: f64,
 }
 
-/// The terminal that standard output may be.
+/// Terminal connected to standard output.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Terminal {
-    /// Whether standard output is one.
+    /// True if standard output is a terminal.
     pub is_terminal: bool,
-    /// The columns of its window; null where standard output is no terminal.
+    /// Columns; null without a terminal.
     pub columns: Option<u16>,
-    /// The rows of its window; null where standard output is no terminal.
+    /// Rows; null without a terminal.
     pub rows: Option<u16>,
-    /// `none (NO_COLOR)`, `16`, `256`, `true`.
+    /// `none (NO_COLOR)`, `16`, `256` or `true`.
     pub colour: &'static str,
-    /// Whether the locale says UTF-8.
+    /// True if the locale is UTF-8.
     pub unicode: bool,
 }
 
-/// The disk of the runs directory.
+/// Disk of the runs directory.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Disk {
-    /// The runs directory, as it was given.
+    /// Runs directory as given.
     pub path: String,
-    /// Free for this user; `None` where it cannot be found out.
+    /// Free space for this user; `None` if unknown.
     pub free_bytes: Option<u64>,
 }
 
@@ -76,7 +76,6 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Asks the operating system what processor it runs on.
 pub fn cpu() -> Cpu {
     let info = read("/proc/cpuinfo");
     let value = |key: &str| {
@@ -99,7 +98,7 @@ pub fn cpu() -> Cpu {
     }
 }
 
-/// Distinct (socket, core) pairs of /proc/cpuinfo.
+/// Counts distinct (socket, core) pairs in /proc/cpuinfo.
 fn physical_cores(info: &str) -> Option<usize> {
     let mut cores = BTreeSet::new();
     let (mut socket, mut found) = (String::new(), false);
@@ -116,7 +115,7 @@ fn physical_cores(info: &str) -> Option<usize> {
     found.then_some(cores.len())
 }
 
-/// The sum of distinct highest-level caches under `/sys/devices/system/cpu`.
+/// Sums the distinct highest-level caches under `/sys/devices/system/cpu`.
 fn last_level_cache(root: &Path) -> u64 {
     let mut caches: BTreeSet<(u32, String, u64)> = BTreeSet::new();
     for cpu in std::fs::read_dir(root).into_iter().flatten().flatten() {
@@ -130,11 +129,11 @@ fn last_level_cache(root: &Path) -> u64 {
         }
     }
     let last = caches.iter().map(|cache| cache.0).max().unwrap_or(0);
-    // A first-level cache alone says that the rest is hidden from us.
+    // If only first-level caches are listed, the others are hidden.
     if last < 2 { 0 } else { caches.iter().filter(|cache| cache.0 == last).map(|cache| cache.2).sum() }
 }
 
-/// The bytes of a cache's size as `/sys` writes it: `32768K`.
+/// Parses a cache size from `/sys`, such as `32768K`, into bytes.
 fn cache_size(text: &str) -> Option<u64> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..split].parse().ok()?;
@@ -147,7 +146,6 @@ fn cache_size(text: &str) -> Option<u64> {
     }
 }
 
-/// Asks the kernel, and the control group.
 pub fn memory() -> Memory {
     let info = read("/proc/meminfo");
     let kilobytes = |key: &str| -> u64 {
@@ -165,7 +163,7 @@ pub fn memory() -> Memory {
     Memory { total_bytes: total, available_bytes: available }
 }
 
-/// Tries the clock and short sleeps; takes about 50 ms.
+/// Measures the clock and short sleeps; takes about 50 ms.
 pub fn timer() -> Timer {
     const READINGS: u32 = 20_000;
     const SLEEP: Duration = Duration::from_micros(100);
@@ -198,7 +196,6 @@ pub fn timer() -> Timer {
     }
 }
 
-/// Asks the terminal and the variables that describe it.
 pub fn terminal() -> Terminal {
     let is_terminal = std::io::stdout().is_terminal();
     let size = is_terminal.then(crossterm::terminal::size).and_then(Result::ok);
@@ -228,7 +225,7 @@ pub fn terminal() -> Terminal {
     }
 }
 
-/// Asks the file system that holds, or would hold, the runs directory.
+/// Queries the file system of the runs directory, which need not exist yet.
 pub fn disk(dir: &Path) -> Disk {
     let absolute = std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
     let existing = absolute.ancestors().find(|path| path.exists());

@@ -1,4 +1,4 @@
-//! Memory bandwidth as decoding sees it: weights streamed once, by one thread and by all.
+//! Memory bandwidth for decoding: streams weights once, with one thread and with all.
 
 use std::sync::Barrier;
 use std::time::Instant;
@@ -7,34 +7,34 @@ use arithmetic::{sum, with_large_pages};
 use pulp::Arch;
 use serde::Serialize;
 
-/// Last-level caches that fit into the buffer: virtual machines may not tell of all they have.
+/// Buffer size in last-level caches. Large because virtual machines may report only part of their cache.
 const CACHES: u64 = 16;
 /// Timed passes over the buffer.
 const PASSES: usize = 7;
-/// Bytes of a buffer where the size of the last-level cache is not known.
+/// Buffer size in bytes if the size of the last-level cache is unknown.
 const DEFAULT_BUFFER: u64 = 256 << 20;
-/// No more than this: filling the buffer takes longer than reading it.
+/// Maximum buffer size in bytes: filling the buffer takes longer than reading it.
 const LARGEST_BUFFER: u64 = 1 << 30;
 
-/// The read bandwidth that was measured, by one thread and by all.
+/// Measured read bandwidth of one thread and of all.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Bandwidth {
-    /// One thread (1e9 bytes a second).
+    /// Bandwidth of one thread (1e9 bytes per second).
     pub one_thread_gb_s: f64,
-    /// All threads together (1e9 bytes a second).
+    /// Bandwidth of all threads together (1e9 bytes per second).
     pub all_threads_gb_s: f64,
-    /// How many those are.
+    /// Number of threads for `all_threads_gb_s`.
     pub threads: usize,
-    /// What was read in each pass.
+    /// Bytes read per pass.
     pub buffer_bytes: u64,
-    /// Whether the buffer is larger than four last-level caches, so that memory was measured.
+    /// True if the buffer exceeds four last-level caches, so that memory was measured.
     pub exceeds_caches: bool,
-    /// Timed passes; the median counts.
+    /// Timed passes, of which the median counts.
     pub passes: usize,
 }
 
-/// Measures with one thread and with `threads`. `l3_bytes` is 0 where unknown; the buffer takes at
-/// most a quarter of `available_bytes`.
+/// Measures with one thread and with `threads`. `l3_bytes` is 0 if unknown. The buffer uses at most a quarter of
+/// `available_bytes`.
 pub fn measure(threads: usize, l3_bytes: u64, available_bytes: u64) -> Bandwidth {
     let wanted = if l3_bytes == 0 { DEFAULT_BUFFER } else { CACHES * l3_bytes };
     let buffer_bytes = wanted.min(LARGEST_BUFFER).min((available_bytes / 4).max(1 << 20));
@@ -48,8 +48,8 @@ pub fn measure(threads: usize, l3_bytes: u64, available_bytes: u64) -> Bandwidth
     }
 }
 
-/// Read bandwidth of memory in bytes a second, as `threads` threads together stream through a
-/// buffer several times the last-level cache: the median of several passes.
+/// Read bandwidth of memory in bytes per second: `threads` threads stream through a buffer several times the
+/// last-level cache. Median of several passes.
 pub fn read_bandwidth(threads: usize) -> f64 {
     let l3 = super::doctor_machine::cpu().l3_bytes;
     let bytes = if l3 == 0 { DEFAULT_BUFFER } else { (CACHES * l3).min(LARGEST_BUFFER) };
@@ -60,14 +60,14 @@ fn read_bandwidth_over(threads: usize, bytes: u64) -> f64 {
     let threads = threads.max(1);
     let floats = (bytes as usize / size_of::<f32>()).div_ceil(threads);
     let barrier = Barrier::new(threads);
-    // each reader times its own passes: a thread that only watched would compete with them for cores
+    // each reader times its own passes, because an extra timing thread would compete for cores
     let read_all = || -> Vec<(Instant, Instant)> {
-        // Each thread touches its own part first: on several sockets it lies near its reader.
-        // On large pages, as weights lie.
+        // Each thread touches its part first, so that on several sockets it is allocated near its reader. Uses large
+        // pages, like weights.
         let mut part = with_large_pages(floats);
         part.resize(floats, 1.0_f32);
         let arch = Arch::new();
-        // One pass more than is timed, to warm up.
+        // The first pass is a warm-up.
         (0..=PASSES)
             .map(|_| {
                 barrier.wait();

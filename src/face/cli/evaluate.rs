@@ -1,5 +1,5 @@
-//! `ladderscope evaluate`: how well architectures of a checkpoint predict a text, and how far each is
-//! from `standard`.
+//! `ladderscope evaluate`: measures how well architectures of a checkpoint predict a text, and their divergence from
+//! `standard`.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use plan::{Architecture, CommDType};
 use table::render::{Shown, Sourced, Table};
 use table::{Backend, Provenance, Quality};
 
-/// How often lines of progress may come where standard error is no terminal.
+/// Minimum interval between progress lines if standard error is no terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The command line's arguments of `ladderscope evaluate`.
@@ -41,7 +41,6 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// Evaluates the architectures and prints a case for each.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let backend = args.on.backend()?;
     let model = args.on.model()?;
@@ -74,7 +73,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(0)
 }
 
-/// Shows progress on standard error: a bar on a terminal, now and then a line elsewhere.
+/// Shows progress on standard error: a bar on a terminal, occasional lines elsewhere.
 #[derive(Debug)]
 pub(super) struct Shower {
     bar: ProgressBar,
@@ -87,7 +86,6 @@ impl Shower {
         Self { bar: progress::bar(0), began: None, last_line: None }
     }
 
-    /// Takes the bar away.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -95,14 +93,14 @@ impl Shower {
     pub fn show(&mut self, progress: Progress<'_>) {
         let (done, found, of) = match progress {
             Progress::Doing(what) => {
-                // what comes now may take longer than what was
+                // the next activity may have another speed
                 self.began = None;
                 return self.bar.set_message(what.to_owned());
             }
             Progress::Windows { done, found, of } => (done, found, of),
         };
         let computed = done - found;
-        // a search asks for one set of windows after the other, each with its own time to go
+        // a search evaluates several sets of windows, each with its own remaining time
         self.began = self.began.filter(|_| computed > 0);
         let began = *self.began.get_or_insert_with(Instant::now);
         let left = match computed {
@@ -124,14 +122,14 @@ impl Shower {
     }
 }
 
-/// What `--format json` has of an evaluation.
+/// Output of `--format json`.
 #[derive(Serialize, schemars::JsonSchema)]
 pub struct Printed<'a> {
-    /// The model: its built-in name, or its directory as given.
+    /// Built-in name or directory of the model, as given.
     model: &'a str,
-    /// The fingerprint of the weights.
+    /// Fingerprint of the weights.
     weights: &'a str,
-    /// The model whose `standard` is compared with, where it is another one.
+    /// Reference model whose `standard` is compared with, if it is a different model.
     reference: Option<&'a str>,
     text: PrintedText<'a>,
     backend: Backend,
@@ -139,18 +137,18 @@ pub struct Printed<'a> {
     tokens: usize,
     windows: usize,
     predicted: u32,
-    /// Where the numbers come from.
+    /// Provenance of the numbers.
     provenance: Provenance,
     cases: Vec<PrintedCase<'a>>,
 }
 
 #[derive(Serialize, schemars::JsonSchema)]
 struct PrintedText<'a> {
-    /// The name of its file.
+    /// File name.
     file: String,
     /// SHA-256 of the file.
     sha256: &'a str,
-    /// Its tokens, of which `--tokens` may take fewer.
+    /// Total tokens, of which `--tokens` may use fewer.
     tokens: usize,
 }
 
@@ -191,7 +189,7 @@ fn print(asked: &Asked, evaluated: &TextQuality, format: Format) -> Result<()> {
     }
     let low = |ci: Option<[f64; 2]>| Shown::number(ci.map(|ci| ci[0]), 4);
     let high = |ci: Option<[f64; 2]>| Shown::number(ci.map(|ci| ci[1]), 4);
-    // files have the ends of the 95 % intervals in columns of their own
+    // files have separate columns for the ends of the 95 % intervals
     let table = Table::of(
         &evaluated.cases,
         &[

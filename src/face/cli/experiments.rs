@@ -1,5 +1,5 @@
-//! `ladderscope experiments`: the experiment files under `./experiments` and the built-in ones, with
-//! their questions.
+//! `ladderscope experiments`: lists the experiment files in `./experiments` and the built-in ones, with their
+//! questions.
 
 use std::path::Path;
 
@@ -11,12 +11,12 @@ use lab::sweep::Experiment;
 use run::Feasibility;
 use table::render::{Shown, Sourced, Table};
 
-/// Prints the list. A file with a mistake is warned of, not fatal: the others can be run.
+/// Prints the list. An invalid file causes a warning only, because the others can be run.
 pub fn run(args: &FormatArgs) -> Result<u8> {
     let mut experiments = Vec::new();
     for found in desk::experiments::at_hand(Path::new(DIRECTORY))? {
         match found.experiment {
-            // a built-in one is run by its name
+            // built-in experiments are run by name
             Ok(experiment) if found.path.is_none() => {
                 experiments.push(Experiment { path: found.name.into(), ..experiment });
             }
@@ -61,7 +61,7 @@ fn rows(experiments: &[Experiment]) -> Table {
     )
 }
 
-/// An experiment as JSON has it.
+/// Experiment in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Printed<'a> {
     name: &'a str,
@@ -71,7 +71,7 @@ pub struct Printed<'a> {
     axes: &'a [String],
     /// Cells of the grid.
     cells: usize,
-    /// Those of them that can run here.
+    /// Cells that can run on this machine.
     can_run: usize,
     /// Passes over the cells.
     rounds: u32,

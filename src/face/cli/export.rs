@@ -1,4 +1,4 @@
-//! `ladderscope export FILE.parquet`: stored runs for notebooks, a row a run.
+//! `ladderscope export FILE.parquet`: stored runs for notebooks, one row per run.
 
 use std::path::PathBuf;
 
@@ -26,7 +26,6 @@ pub struct Args {
     pub sort: Option<String>,
 }
 
-/// Writes the Parquet file and says how many runs it has.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let Selection { records, annotations, .. } = filter::select(&args.runs, &dir)?;
     let table = RunTable::new(&records, &annotations);

@@ -1,4 +1,4 @@
-//! `ladderscope figure KIND [RUNS|DIR] -o FILE`: figures fit for a paper.
+//! `ladderscope figure KIND [RUNS|DIR] -o FILE`: figures for papers.
 
 use std::path::PathBuf;
 
@@ -54,7 +54,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// Errors on an option that the figure has no use for.
+    /// Returns an error if an option does not apply to the figure.
     fn check_kind(&self) -> Result<()> {
         let of = [
             ("x", Kind::Pareto, self.x.is_some()),
@@ -90,7 +90,6 @@ pub struct LookArgs {
 }
 
 impl LookArgs {
-    /// The arguments as options of a figure, checked.
     pub fn options(&self) -> Result<Options> {
         let options = Options { size: self.size, dpi: self.dpi, font: self.font };
         options.check()?;
@@ -98,7 +97,6 @@ impl LookArgs {
     }
 }
 
-/// Makes the figure that was asked for and writes it.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     plot::check_format(&args.output)?;
     args.check_kind()?;
@@ -115,7 +113,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         },
         near: None,
     };
-    // points from elsewhere are chosen as the runs are
+    // external points are filtered like the runs
     let chosen = |p2p: Option<P2p>| args.p2p.is_none() || p2p.is_none() || args.p2p == p2p;
     wanted.overlay.retain(|point| chosen(point.p2p));
     if wanted.overlay.is_empty() && !args.overlay.is_empty() {
@@ -146,8 +144,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(0)
 }
 
-/// The traces that were named one by one, for overlap: files, or stored runs; and where their numbers
-/// come from. `None` where batches or directories of runs were named.
+/// Traces named individually for an overlap figure (files or stored runs), with their provenance. `None` if batches
+/// or directories were named.
 fn traces_named(args: &Args, dir: &std::path::Path) -> Result<Option<(Vec<Trace>, ProvenanceSummary)>> {
     let store = Store::open(dir);
     let single = |name: &String| {
@@ -165,7 +163,7 @@ fn traces_named(args: &Args, dir: &std::path::Path) -> Result<Option<(Vec<Trace>
         report::part(&opened);
         let mut trace = opened.trace;
         if let Some(record) = opened.record {
-            // A trace of a simulation made just now knows nothing of what simulated it before.
+            // A trace simulated just now lacks the environment of the original simulation.
             trace.meta.environment.clone_from(&record.environment);
             records.push(*record);
         }

@@ -1,4 +1,4 @@
-//! `--filter`: the option of every verb that selects stored runs, and which runs it selects.
+//! Option `--filter` of every verb that selects stored runs.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ pub struct FilterArgs {
     pub filter: Option<String>,
 }
 
-/// What `runs --help` says of the language of filters.
+/// Help on the filter language for `runs --help`.
 pub const LANGUAGE: &str = "\
 Filters: all terms must hold, blanks separate them. Letters of either case, - and _ are alike.
   ladder 70b            words in any text of a run; letters in order do too (upb finds upper-bound)
@@ -29,14 +29,12 @@ Filters: all terms must hold, blanks separate them. Letters of either case, - an
   NCCL_ALGO:Ring        variables and overrides by their names";
 
 impl FilterArgs {
-    /// The filter as it was typed; `None` where there is none to apply.
     pub fn typed(&self) -> Option<&str> {
         self.filter.as_deref().filter(|typed| !typed.trim().is_empty())
     }
 
-    /// The records of the named runs and directories (see [`Selection::named`]) that meet the filter; with a filter a
-    /// note says how many do. Fails where [`Selection::named`] does, and where the filter has a field that there is
-    /// not or a value that its field cannot have.
+    /// Records of the named runs and directories (see [`Selection::named`]) that match the filter; with a filter,
+    /// notes how many do. Fails like [`Selection::named`], or if the filter has an unknown field or an invalid value.
     pub fn records(&self, named: &[String], dir: &Path) -> Result<Vec<Record>> {
         let chosen = select(named, dir)?;
         let all = chosen.records.len();
@@ -47,8 +45,8 @@ impl FilterArgs {
         Ok(records)
     }
 
-    /// The records of [`Self::records`], and with them those that they are compared with along an axis
-    /// ([`compared_rows`]). Fails where [`Self::records`] does.
+    /// Records of [`Self::records`], plus those that they are compared with along an axis ([`compared_rows`]). Fails
+    /// like [`Self::records`].
     pub fn compared(
         &self,
         named: &[String],
@@ -69,8 +67,8 @@ impl FilterArgs {
         Ok(desk::picked(records, &rows))
     }
 
-    /// What a verb of one run looks at: what was named, or with a filter the newest of the runs that meet it. Fails
-    /// where [`Self::records`] does, where no run meets the filter, and where there is neither a name nor a filter.
+    /// Run for a verb that takes one: the named run, or the newest that matches the filter. Fails like
+    /// [`Self::records`], if no run matches, or without a name and a filter.
     pub fn one(&self, named: Option<&String>, dir: &Path) -> Result<String> {
         let Some(filter) = self.typed() else {
             return named.cloned().ok_or_else(|| {
@@ -91,13 +89,12 @@ impl FilterArgs {
     }
 }
 
-/// Says of how many runs what follows is.
+/// Notes how many runs the output covers.
 fn scope(met: usize, all: usize, filter: &str) {
     report::note(&format!("{met} of {}, filter {filter}", counted(all, "run")));
 }
 
-/// The records that verbs over many runs look at (see [`Selection::named`], which also says where it fails); damaged
-/// files are warned of.
+/// Selects records for verbs over many runs and warns about damaged files. See [`Selection::named`], also for errors.
 pub fn select(named: &[String], dir: &Path) -> Result<Selection> {
     let chosen = Selection::named(named, dir)?;
     chosen.damaged.iter().for_each(|damaged| report::warn(damaged));

@@ -1,4 +1,4 @@
-//! `--gate`: holds runs against a stored baseline, for pipelines. `compare` and `sweep` have it.
+//! Option `--gate` of `compare` and `sweep`: judges runs against a stored baseline, for pipelines.
 
 use super::output::{self, Format};
 use super::report;
@@ -9,19 +9,19 @@ use study::analysis::{Gate, GateOutcome, GateReport, GateRow, gate_table, judge}
 use table::Record;
 use table::render::Sourced;
 
-/// Exit status when a gate is violated; with `--strict` also when one is undecided.
+/// Exit status if a gate is violated, or with `--strict` undecided.
 const NOT_HELD: u8 = 4;
 
-/// Exit status when a cell of the baseline cannot be judged.
+/// Exit status if a cell of the baseline cannot be judged.
 const INCOMPLETE: u8 = 2;
 
-/// Holds runs against a baseline. Of runs that nobody named only those count that ended since the baseline was set.
+/// Judges runs against a baseline. If the user named no runs, only those since the baseline was set count.
 pub fn held(baseline: &Baseline, mut now: Vec<Record>, named: bool, gates: &[Gate]) -> GateReport {
     now.retain(|record| named || record.created >= baseline.created);
     judge((&baseline.name, &baseline.created), &baseline.records, &now, gates)
 }
 
-/// Prints the results of gates, and returns the exit status that follows.
+/// Prints the results of the gates and returns the exit status.
 pub fn print(report: &GateReport, strict: bool, format: Format) -> Result<u8> {
     let table = gate_table(report);
     match format {
@@ -33,7 +33,7 @@ pub fn print(report: &GateReport, strict: bool, format: Format) -> Result<u8> {
     Ok(summarize(report, strict))
 }
 
-/// Prints on standard error whether the gates hold, and returns the exit status that follows.
+/// Prints a summary of the gates on standard error and returns the exit status.
 pub fn summarize(report: &GateReport, strict: bool) -> u8 {
     report.warnings.iter().for_each(|warning| report::warn(warning));
     if report.not_in_baseline > 0 {

@@ -1,5 +1,5 @@
-//! `ladderscope generate`: greedy or sampled tokens from a checkpoint, or from a model with random weights,
-//! on a CPU or on GPUs.
+//! `ladderscope generate`: greedy or sampled tokens from a checkpoint or a model with random weights, on a CPU or on
+//! GPUs.
 
 use std::path::{Path, PathBuf};
 
@@ -92,7 +92,6 @@ fn temperature(text: &str) -> Result<f32> {
     }
 }
 
-/// Generates tokens for every prompt and prints them.
 pub fn run(args: &Args) -> Result<u8> {
     let model = model(args)?;
     let directory = model.dir.clone();
@@ -161,8 +160,7 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// The model that is asked for; says where its weights are random although they might not
-/// be expected to be.
+/// Resolves the requested model. Prints a note if its weights are random although the user may not expect it.
 fn model(args: &Args) -> Result<Model> {
     let Some(dir) = &args.weights else {
         return Model::resolve(args.model.as_deref().unwrap_or_default());
@@ -211,7 +209,7 @@ fn prompts(args: &Args, model: &Model, tokenizer: Option<&Tokenizer>) -> Result<
             let system = args.system.as_ref().map(|content| Message { role: "system", content });
             let user = Message { role: "user", content: text };
             let messages: Vec<Message<'_>> = system.into_iter().chain([user]).collect();
-            // the template has special tokens of its own
+            // the template contains its own special tokens
             tokenizer.encode_plain(&template.render(&messages)?)
         }
     };
@@ -231,18 +229,18 @@ fn prompts(args: &Args, model: &Model, tokenizer: Option<&Tokenizer>) -> Result<
         .collect()
 }
 
-/// What JSON has: of each an entry a prompt.
+/// Output in JSON; every list has one entry per prompt.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Printed<'a> {
-    /// The prompts' token ids.
+    /// Token ids of the prompts.
     prompt_tokens: &'a [Vec<u32>],
-    /// The new tokens' ids.
+    /// Ids of the new tokens.
     tokens: &'a [Vec<u32>],
-    /// The new tokens as text; empty where there is no tokenizer.
+    /// New tokens as text; empty without a tokenizer.
     text: &'a [String],
-    /// The five likeliest tokens after the prompt, each with its logit.
+    /// Five most likely tokens after the prompt, with logits.
     top_logits: Vec<&'a [(u32, f32)]>,
-    /// Mean negative log-likelihood of the prompt's own tokens (nats a token); null for prompts of one token.
+    /// Mean negative log-likelihood of the prompt's tokens (nats per token); null for prompts of one token.
     nll: &'a [Option<f64>],
 }
 
@@ -276,7 +274,7 @@ fn print(
             if format == Format::Csv {
                 return output::emit(&rows.csv(Sourced::All(Provenance::Measured)));
             }
-            // Long texts do not belong into columns.
+            // Long texts do not fit into columns.
             let mut out = String::new();
             for (index, tokens) in generated.tokens.iter().enumerate() {
                 let nll = generated.nll.get(index).copied().flatten();

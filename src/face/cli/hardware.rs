@@ -1,4 +1,4 @@
-//! `ladderscope hardware [NAME|FILE]`: built-in hardware profiles, or one of any kind.
+//! `ladderscope hardware [NAME|FILE]`: lists built-in hardware profiles, or one profile from any source.
 
 use std::collections::BTreeSet;
 
@@ -21,13 +21,12 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// TPs whose links are listed, beside those of the profile's rows.
+/// TPs whose links are always listed, in addition to the profile's rows.
 pub(super) const TPS: [u32; 3] = [2, 4, 8];
 
-/// Message at which charged latencies are shown: a decode step's.
+/// Message size for charged latencies: typical for a decode step.
 pub(super) const DECODE_BYTES: u64 = 16 << 10;
 
-/// Prints the profiles that were asked for, or the TOML of one.
 pub fn run(args: &Args) -> Result<u8> {
     if let Some(name) = args.name.as_deref().filter(|_| args.toml) {
         let text = Profile::built_in_text(name).or_else(|| Stack::built_in_text(name));
@@ -49,29 +48,29 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// The profile as its file has it, and its links as runs would see them.
+/// Profile as in its file, with the resulting links.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Printed<'a> {
     #[serde(flatten)]
     profile: &'a Profile,
-    /// Memory of a GPU.
+    /// Memory per GPU.
     memory_bytes: u64,
     links: Vec<PrintedLink>,
 }
 
-/// An all-reduce takes `alpha_us + message bytes / (gb_s x 1e9)`.
+/// Link with latency `alpha_us + message bytes / (gb_s x 1e9)` per all-reduce.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 struct PrintedLink {
     p2p: P2p,
     tp: u32,
-    /// Null where the link was not measured at this TP.
+    /// Null if the link was not measured at this TP.
     alpha_us: Option<f64>,
     gb_s: Option<f64>,
-    /// The rows of the profile that the numbers rest on.
+    /// Rows of the profile that the numbers are based on.
     basis: String,
-    /// An all-reduce of 16 KB, alone as nccl-tests measures it.
+    /// Latency of a standalone 16 KB all-reduce, as measured by nccl-tests.
     us_16384: Option<f64>,
-    /// The same within a model, by stack.
+    /// Latency of the same all-reduce within a model, by stack.
     charged: Vec<Charged>,
 }
 
@@ -94,7 +93,7 @@ impl<'a> Printed<'a> {
     }
 }
 
-/// The profiles, their links, and where the numbers come from.
+/// Formats profiles, links, and the sources of the numbers.
 fn text(profiles: &[Profile]) -> String {
     let mut text = output::aligned(&gpus(profiles));
     text += "\nLinks: one all-reduce takes alpha_us + message bytes / (gb_s x 1e9)\n";
@@ -138,16 +137,15 @@ fn gpus(profiles: &[Profile]) -> Table {
     )
 }
 
-/// A link of a profile at a TP as runs would see it.
+/// Link of a profile at a TP.
 struct Link {
     p2p: P2p,
     tp: u32,
     basis: LinkBasis,
-    /// Latency (us) and bandwidth (GB/s); `None` where the link was not measured at this TP.
+    /// Latency (us) and bandwidth (GB/s); `None` if the link was not measured at this TP.
     times: Option<(f64, f64)>,
 }
 
-/// A profile's links, by P2P and TP.
 fn links_of(profile: &Profile) -> impl Iterator<Item = Link> {
     [P2p::On, P2p::Off].into_iter().flat_map(move |p2p| {
         let rows = profile.table_of(Collective::Nccl, p2p, 1).0.tp.keys().copied();
@@ -160,12 +158,12 @@ fn links_of(profile: &Profile) -> impl Iterator<Item = Link> {
     })
 }
 
-/// Latency of a decode step's all-reduce on a link, measured alone and as a stack charges it.
+/// Latency of a decode step's all-reduce, either standalone or as charged by a stack.
 fn us(profile: &Profile, p2p: P2p, tp: u32, scale: CollectiveScale) -> f64 {
     profile.collective(Collective::Nccl, p2p, tp, scale).0.us(DECODE_BYTES as f64).0
 }
 
-/// What a stack charges for an all-reduce of 16 KB within a model.
+/// Latency that a stack charges for a 16 KB all-reduce within a model.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub(super) struct Charged {
     stack: String,
@@ -174,7 +172,7 @@ pub(super) struct Charged {
     us_16384: f64,
 }
 
-/// What the built-in stacks charge on a link at a TP.
+/// Latencies charged by the built-in stacks on a link at a TP.
 pub(super) fn charged(profile: &Profile, p2p: P2p, tp: u32) -> Vec<Charged> {
     let by = |stack: Stack| Charged {
         latency_scale: stack.collective.latency_scale,
@@ -184,7 +182,7 @@ pub(super) fn charged(profile: &Profile, p2p: P2p, tp: u32) -> Vec<Charged> {
     Stack::built_in().into_iter().map(by).collect()
 }
 
-/// Latencies of an all-reduce of 16 KB on links at these TPs: measured, and charged by the built-in stacks.
+/// Table of latencies of a 16 KB all-reduce at these TPs: measured, and charged by the built-in stacks.
 pub(super) fn charges(profile: &Profile, at: impl Iterator<Item = (P2p, u32)>) -> String {
     let stacks = Stack::built_in();
     let scaled = |stack: &Stack| format!("{} x {}", stack.name, stack.collective.latency_scale);
@@ -203,7 +201,7 @@ pub(super) fn charges(profile: &Profile, at: impl Iterator<Item = (P2p, u32)>) -
     )
 }
 
-/// A profile, P2P and TP a row.
+/// Table with one row per profile, P2P and TP.
 fn links(profiles: &[Profile]) -> Table {
     type Row<'a> = (&'a Profile, Link);
     let rows: Vec<Row<'_>> =

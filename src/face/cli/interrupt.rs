@@ -1,5 +1,5 @@
-//! Ctrl-C, SIGTERM, SIGQUIT and a terminal that goes away: the first asks to stop and store what was done, the
-//! second ends it at once.
+//! Handling of Ctrl-C, SIGTERM, SIGQUIT and SIGHUP: the first signal stops the work and stores what is done, the
+//! second exits at once.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -7,16 +7,11 @@ use signal_hook::iterator::Signals;
 use base::error::{Error, Result};
 use lab::launch::Cancel;
 
-/// Exit status after an interruption.
 pub const INTERRUPTED: u8 = 130;
 
-/// From now on the first of these signals cancels, the second exits at once with 130. A run's
-/// process ends when this one does, and a run that began stays listed as interrupted. Under `nohup` the
-/// terminal may go away; without `hang_up` that ends this process at once.
-///
-/// # Errors
-///
-/// A failure where the system takes no handler.
+/// Installs handlers: the first signal cancels, the second exits at once with 130. The child process of a run ends
+/// with this one, and the run stays listed as interrupted. SIGHUP is ignored under `nohup`; without `hang_up` it ends
+/// this process at once. Fails if the system rejects a handler.
 pub fn cancel_on_signals(cancel: &Cancel, hang_up: bool) -> Result<()> {
     let mut handled = vec![SIGINT, SIGTERM, SIGQUIT];
     if hang_up && !is_ignored(SIGHUP) {
@@ -40,7 +35,7 @@ pub fn cancel_on_signals(cancel: &Cancel, hang_up: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether whoever started this process has it ignore a signal, as `nohup` does.
+/// True if the parent set a signal to be ignored, as `nohup` does.
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

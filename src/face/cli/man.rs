@@ -1,4 +1,4 @@
-//! `ladderscope man [DIR]`: manual pages, made from the same arguments as help and completions.
+//! `ladderscope man [DIR]`: manual pages, generated from the same arguments as help and completions.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -23,7 +23,6 @@ const INSTALL: &str = "\
 Read one at once:     ladderscope man | man -l -
 Install all of them:  ladderscope man ~/.local/share/man/man1";
 
-/// The manual page of a command, in roff.
 fn page(command: clap::Command) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     let program = concat!("ladderscope ", env!("CARGO_PKG_VERSION"));
@@ -32,7 +31,7 @@ fn page(command: clap::Command) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Prints the command's page, or writes all pages: `ladderscope.1`, and of each verb `ladderscope-VERB.1`.
+/// Prints the main page, or writes all pages: `ladderscope.1` and one `ladderscope-VERB.1` per verb.
 pub fn run(args: &Args, mut command: clap::Command) -> Result<u8> {
     command.build();
     let Some(dir) = &args.folder else {
@@ -45,7 +44,7 @@ pub fn run(args: &Args, mut command: clap::Command) -> Result<u8> {
     let pages: Vec<clap::Command> = std::iter::once(command.clone()).chain(verbs.cloned()).collect();
     let count = pages.len();
     for command in pages {
-        // `ladderscope-run`: the name under which `man` looks for the page
+        // `man` looks for names such as `ladderscope-run`
         let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
         let path = dir.join(format!("{name}.1"));
         let mut file = AtomicFile::create_all(&path)?;

@@ -1,8 +1,8 @@
-//! The command line: one file a verb.
+//! Command line: one file per verb.
 //!
-//! `app` parses the arguments and calls the verb; a verb is a `clap::Args` struct, a function from it to an
-//! exit status, and its line in the list below. Results go to standard output through `output`, progress and warnings
-//! to standard error, errors through `report`.
+//! `app` parses the arguments and calls the verb. A verb is a `clap::Args` struct, a function from it to an exit
+//! status, and its line in the list below. Results go to standard output through `output`, progress and warnings to
+//! standard error, errors through `report`.
 
 mod adapt;
 mod app;

@@ -5,7 +5,6 @@ use base::error::Result;
 use model::Model;
 use table::render::{Shown, Sourced, Table};
 
-/// Prints the built-in models as a table, JSON or CSV.
 pub fn run(args: &FormatArgs) -> Result<u8> {
     let models = Model::built_in();
     match args.format {
@@ -19,7 +18,7 @@ pub fn run(args: &FormatArgs) -> Result<u8> {
     Ok(0)
 }
 
-/// `70.55 B`, `0.24 M`.
+/// Formats a number of parameters, e.g. `70.55 B` or `0.24 M`.
 fn for_people(parameters: u64) -> Shown {
     let parameters = parameters as f64;
     Shown::text(if parameters < 1e9 {
@@ -46,7 +45,7 @@ fn rows(models: &[Model], parameters: fn(u64) -> Shown) -> Table {
     )
 }
 
-/// A model as JSON has it.
+/// Model in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Printed<'a> {
     name: &'a str,
@@ -55,15 +54,15 @@ pub struct Printed<'a> {
     heads: u32,
     kv_heads: u32,
     head_dim: u32,
-    /// The width of the MLP.
+    /// Width of the MLP.
     mlp: u32,
-    /// Entries of the vocabulary.
+    /// Number of entries in the vocabulary.
     vocabulary: u32,
     rope_theta: f64,
     norm_eps: f64,
     tied_embeddings: bool,
     parameters: u64,
-    /// Where the shape differs from the released model's.
+    /// Differences from the released model's shape.
     note: Option<&'a str>,
 }
 

@@ -1,4 +1,4 @@
-//! The options of every verb that measures quality: a checkpoint, a text, and how the text is cut into windows.
+//! Options of every verb that measures quality: checkpoint, text, and windows.
 
 use std::path::{Path, PathBuf};
 
@@ -44,7 +44,7 @@ pub struct TextArgs {
 }
 
 impl TextArgs {
-    /// Who computes; `auto` is the cpu backend.
+    /// Backend that computes; `auto` is the cpu backend.
     pub fn backend(&self) -> Result<&'static dyn PlanBackend> {
         match self.backend {
             Backend::Auto => backend(Backend::Cpu),
@@ -52,12 +52,12 @@ impl TextArgs {
         }
     }
 
-    /// The model of the directory; says where its weights are random although they might not be expected to be.
+    /// Model of the directory. Prints a note if its weights are random although the user may not expect it.
     pub fn model(&self) -> Result<Model> {
         model_of(&self.weights, self.seed)
     }
 
-    /// What is to be evaluated. Fails where no text is named.
+    /// Evaluation request. Fails if no text is named.
     pub fn asked(
         &self,
         model: Model,
@@ -83,7 +83,7 @@ impl TextArgs {
     }
 }
 
-/// The model of a directory; says where its weights are random although they might not be expected to be.
+/// Model of a directory. Prints a note if its weights are random although the user may not expect it.
 pub(super) fn model_of(dir: &Path, seed: u64) -> Result<Model> {
     if let Some(refused) = regular::refused(dir, "an HF directory") {
         return Err(refused);
@@ -94,7 +94,7 @@ pub(super) fn model_of(dir: &Path, seed: u64) -> Result<Model> {
             "name an HF directory with config.json and safetensors",
         ));
     }
-    // a built-in shape of the same name is not meant
+    // a directory takes precedence over a built-in shape of the same name
     let place = if dir.is_relative() { Path::new(".").join(dir) } else { dir.to_owned() };
     let named = if Model::is_built_in(&dir.to_string_lossy()) { &place } else { dir };
     let model = Model::resolve(&named.to_string_lossy())?;

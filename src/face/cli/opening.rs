@@ -1,8 +1,7 @@
-//! Options of every verb that opens a trace which another profiler recorded: `--rules`, `--recording`.
+//! Options of every verb that opens a trace from another profiler: `--rules`, `--recording`.
 
 use crate::desk::OpenOptions;
 
-/// The rules that hold where nobody asks for others.
 const DEFAULT: &str = "default";
 
 /// The options, to be flattened into a verb's arguments.
@@ -18,7 +17,7 @@ pub struct OpenArgs {
 }
 
 impl OpenArgs {
-    /// The options, for traces of which steps up to `upto` are wanted at least.
+    /// Options for opening a trace of which at least the steps up to `upto` are needed.
     pub fn options(&self, upto: Option<u32>) -> OpenOptions<'_> {
         OpenOptions {
             rules: (self.rules != DEFAULT).then_some(self.rules.as_str()),

@@ -33,26 +33,26 @@ pub struct FormatArgs {
 
 const STDOUT: &str = "standard output";
 
-/// Whether whoever read our output went away (`ladderscope runs | head`): no error of ours.
+/// True if the reader of standard output has closed it (`ladderscope runs | head`), which is no error.
 pub fn is_broken_pipe(error: &Error) -> bool {
     matches!(error, Error::Io { path, source }
         if path.as_os_str() == STDOUT && source.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// Writes `text` to standard output. What in names, notes and file names would steer a terminal becomes `�`. Fails
-/// where standard output takes no more: a full disk, a pipe that nobody reads.
+/// Writes `text` to standard output, with terminal control characters from names and notes replaced by `�`. Fails if
+/// standard output cannot be written: a full disk, or a closed pipe.
 pub fn emit(text: &str) -> Result<()> {
     write(&printable(text))
 }
 
-/// Writes `text` to standard output, as it is.
+/// Writes `text` to standard output unchanged.
 fn write(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::io(STDOUT))
 }
 
-/// A table for people, no wider than the terminal where it can be: columns are left out then, and a note says
-/// which and how to see them. Whole where the output is no terminal.
+/// Formats a table, no wider than the terminal if possible: drops columns and prints a note that names them. Keeps
+/// all columns if the output is no terminal.
 pub fn aligned(table: &Table) -> String {
     let Some(width) = width() else { return table.aligned() };
     let Fitted { text, left_out } = table.fitted(width);
@@ -65,15 +65,15 @@ pub fn aligned(table: &Table) -> String {
     text
 }
 
-/// Columns of the terminal that standard output is; `None` where it is none, and in tests, which compare texts.
+/// Columns of the terminal on standard output; `None` without one, and in tests, which compare texts.
 fn width() -> Option<usize> {
     let terminal = std::io::stdout().is_terminal() && !cfg!(test);
     let size = terminal.then(crossterm::terminal::size)?;
     size.ok().map(|(columns, _)| columns.into())
 }
 
-/// `head` and `words`, broken at blanks so that lines stay within the terminal, or within 100 columns; what follows the
-/// first line stands behind `indent` blanks. U+00A0 is a blank that no line is broken at.
+/// Wraps `head` and `words` at blanks to the width of the terminal, at most 100 columns. Lines after the first are
+/// indented by `indent` blanks. U+00A0 is a blank without a line break.
 pub fn wrapped(head: &str, words: &str, indent: usize) -> String {
     let most = width().map_or(100, |columns| columns.clamp(40, 100));
     let mut lines = vec![head.to_owned()];
@@ -95,12 +95,11 @@ pub fn wrapped(head: &str, words: &str, indent: usize) -> String {
     lines.join("\n").replace('\u{a0}', " ") + "\n"
 }
 
-/// Writes `value` as indented JSON.
 pub fn json(value: &impl Serialize) -> Result<()> {
     write(&(to_json(value, true)? + "\n"))
 }
 
-/// Writes an indented JSON list, each element when `fill` hands it over.
+/// Writes an indented JSON list, each element as soon as `fill` passes it.
 pub fn json_list<T: Serialize>(
     fill: impl FnOnce(&mut dyn FnMut(T) -> Result<()>) -> Result<()>,
 ) -> Result<()> {
@@ -113,7 +112,6 @@ pub fn json_list<T: Serialize>(
     out.write_all(b"\n").and_then(|()| out.flush()).map_err(Error::io(STDOUT))
 }
 
-/// Writes `value` as JSON on one line.
 pub fn json_line(value: &impl Serialize) -> Result<()> {
     write(&(to_json(value, false)? + "\n"))
 }
@@ -124,7 +122,7 @@ fn to_json(value: &impl Serialize, indented: bool) -> Result<String> {
     Ok(escaped_json(&text).into_owned())
 }
 
-/// A byte count for people: `70.6 GB`.
+/// Formats a byte count, e.g. `70.6 GB`.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
     let (mut value, mut unit) = (bytes as f64, 0);

@@ -1,5 +1,5 @@
-//! `ladderscope overlap RUN|TRACE`: overlap of a trace by rank, what idle ranks waited for, what was
-//! exposed, who was late, and where the time went.
+//! `ladderscope overlap RUN|TRACE`: overlap of a trace by rank, causes of idle time, exposed communication,
+//! stragglers, and a breakdown of time.
 
 use std::path::PathBuf;
 
@@ -73,7 +73,6 @@ pub enum By {
     Exposed,
 }
 
-/// Prints the report of a trace, or one of its tables.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let source = args.filter.one(args.source.as_ref(), &dir)?;
     let store = Store::open(dir);
@@ -100,7 +99,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     }
     let engine = Engine { hardware: args.hardware.clone(), ..Engine::default() };
     let (target, machine) = match desk::machine_of(&trace, &engine) {
-        // a profile of the trace's own that is wrong, or gone, only takes shares away
+        // an invalid or missing profile named in the trace only removes the shares of peak
         Err(error) if args.hardware.is_none() => (None, error.to_string()),
         machine => machine?,
     };
@@ -130,20 +129,20 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(0)
 }
 
-/// What JSON has of a trace.
+/// Output of a trace in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Printed<'a> {
     #[serde(flatten)]
     report: &'a TraceReport,
-    /// What it comes to, in words and numbers.
+    /// Verdict in words and numbers.
     verdict: &'a Verdict,
-    /// What the rules took operations for; absent of own traces, whose plan says it.
+    /// Classification by the rules; absent for own traces, whose plan has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     rules: Option<&'a RuleReport>,
     selection: PrintedSelection,
 }
 
-/// What of the trace was looked at; null: all of it.
+/// Selected part of the trace; null for all of it.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 struct PrintedSelection {
     phase: Option<&'static str>,
@@ -171,7 +170,7 @@ fn json(
         },
     };
     let mut value = serde_json::to_value(printed).map_err(|e| Error::failed(e.to_string()))?;
-    // The sum over ranks is of no rank.
+    // The sum over ranks has no rank.
     if let Some(all) = value.get_mut("all").and_then(|all| all.as_object_mut()) {
         all.remove("rank");
     }

@@ -1,5 +1,5 @@
-//! Tables of `overlap`: one list of columns for each thing that can have rows. What ends in `_us` is in
-//! microseconds; files have the keys of JSON.
+//! Tables of `overlap`: one list of columns per kind of row. Columns ending in `_us` are in microseconds; files use
+//! the keys of JSON.
 
 use super::overlap::By;
 use study::analysis::{
@@ -9,13 +9,11 @@ use study::analysis::{
 use table::render::{Shown, Table};
 use trace::overlap::{OverlapReport, RankOverlap};
 
-/// A time in microseconds.
 fn us(time: f64) -> Shown {
     Shown::Number(time, 1)
 }
 
-/// The ranks; `with_all`: for people, with the sum over all of them at the end and without times
-/// that no rank has.
+/// Table of ranks. `with_all`, for people, adds a row with the sum and leaves out times that are zero on all ranks.
 pub fn ranks(report: &OverlapReport, with_all: bool) -> Table {
     let all = (with_all && report.ranks.len() > 1).then_some(&report.all);
     let rows: Vec<(Shown, &RankOverlap)> = (report.ranks.iter().map(|rank| (rank.rank.into(), rank)))
@@ -32,7 +30,7 @@ pub fn ranks(report: &OverlapReport, with_all: bool) -> Table {
             ("overlap_us|overlap", &|r| us(r.1.overlap_us)),
             ("exposed_comm_us|exposed", &|r| us(r.1.exposed_comm_us)),
             ("overlap_pct|overlap %", &|r| Shown::number(r.1.overlap_pct, 1)),
-            // span less idle: a terminal of 100 columns has room for seconds of trace without it
+            // omitted for people (span minus idle), to fit seconds of trace into 100 columns
             ("busy_us|", &|r| us(r.1.busy_us)),
             ("idle_us|idle", &|r| us(r.1.idle_us)),
             ("span_us|span", &|r| us(r.1.span_us)),
@@ -44,7 +42,6 @@ pub fn ranks(report: &OverlapReport, with_all: bool) -> Table {
     )
 }
 
-/// The table that `--by` asks for.
 pub fn by(report: &TraceReport, by: By) -> Table {
     match by {
         By::Step => steps(&report.steps),
@@ -111,7 +108,7 @@ fn ranges(ranges: &[RangeRow]) -> Table {
     )
 }
 
-/// Operators that launched GPU work.
+/// Table of operators that launched GPU work.
 pub fn operators(operators: &[OperatorRow]) -> Table {
     Table::of(
         operators,
@@ -125,7 +122,6 @@ pub fn operators(operators: &[OperatorRow]) -> Table {
     )
 }
 
-/// Operations grouped under `name`.
 pub fn groups(name: &'static str, groups: &[GroupRow]) -> Table {
     Table::of(
         groups,
@@ -140,7 +136,7 @@ pub fn groups(name: &'static str, groups: &[GroupRow]) -> Table {
     )
 }
 
-/// Which ranks were late at collectives.
+/// Table of stragglers: ranks that were late at collectives.
 pub fn stragglers(stragglers: &Stragglers) -> Table {
     Table::of(
         &stragglers.ranks,

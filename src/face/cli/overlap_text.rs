@@ -1,5 +1,4 @@
-//! The report of `overlap` for people: sections of at most 100 columns, each only where it has something
-//! to say.
+//! Text report of `overlap`: sections of at most 100 columns, without empty ones.
 
 use std::fmt::Write as _;
 
@@ -16,22 +15,22 @@ use study::verdict::Verdict;
 use trace::ImportReport;
 use trace::rules::{Matched, RuleReport, What};
 
-/// How many collectives the report lists; `--by collective` has all.
+/// Maximum number of collectives in the report; `--by collective` has all.
 const COLLECTIVES: usize = 10;
 
-/// Longest name in a table; kernels' names are whole signatures.
+/// Maximum length of names; kernel names are whole signatures.
 const NAME: usize = 56;
 
-/// Stretches of exposed communication that `--by exposed` lists for people; files have more.
+/// Maximum number of exposed stretches in the text of `--by exposed`; files have more.
 const STRETCHES: usize = 40;
 
-/// Kernels that the rules section lists of each rule, and in doubt.
+/// Maximum number of kernels per rule, and of uncertain ones, in the rules section.
 const MATCHES: usize = 4;
 
-/// Share of the compute time in products (%) from which on the report has their MFU.
+/// Minimum share of matrix products in compute time (%) for the report to include MFU.
 const LEAST_COVERED_PCT: f64 = 50.0;
 
-/// All sections of the report that have something to say. `without_profile`: why no hardware profile is known.
+/// All nonempty sections of the report. `without_profile` is the reason for a missing hardware profile.
 pub fn report(
     report: &TraceReport,
     verdict: &Verdict,
@@ -58,13 +57,12 @@ pub fn report(
     sections.into_iter().flatten().collect::<Vec<_>>().join("\n")
 }
 
-/// The verdict: a sentence a paragraph.
 fn said(verdict: &Verdict) -> String {
     let lines = verdict.sentences.iter().map(|sentence| output::wrapped("  ", sentence, 2));
     format!("Verdict\n{}", lines.collect::<String>())
 }
 
-/// The one table that `--by` asks for; an error that says why there is none.
+/// Table for `--by`. Returns an error with the reason if it is empty.
 pub fn by(report: &TraceReport, by: By, without_profile: Option<&str>) -> Result<String> {
     let provenance = provenance(report);
     let (title, missing) = match by {
@@ -135,7 +133,7 @@ pub fn by(report: &TraceReport, by: By, without_profile: Option<&str>) -> Result
     let all = report.exposed_stretches.count;
     let told = report.exposed_stretches.longest.len().min(STRETCHES) as u64;
     let part = match by {
-        // a row is of all ranks that had the same stretch
+        // a row combines all ranks with the same stretch
         By::Exposed if told < all => format!("; the longest {told} of {all}"),
         _ => String::new(),
     };
@@ -146,7 +144,7 @@ pub fn by(report: &TraceReport, by: By, without_profile: Option<&str>) -> Result
     Ok(format!("{title} ({provenance}{part})\n{}{notes}", output::aligned(&table)))
 }
 
-/// Lines below the table of products.
+/// Notes below the table of products.
 fn product_notes(products: &Products, without_profile: Option<&str>) -> String {
     let without =
         without_profile.map(|why| format!("no shares of a peak: {why} (--hardware NAME|FILE)"));
@@ -156,7 +154,7 @@ fn product_notes(products: &Products, without_profile: Option<&str>) -> String {
     text
 }
 
-/// The line on the use of the GPU's arithmetic, where products are most of the compute time.
+/// Line on MFU, if products are most of the compute time.
 fn mfu(products: &Products, without_profile: Option<&str>) -> Option<String> {
     let mfu = products.mfu.as_ref().filter(|mfu| mfu.compute_pct >= LEAST_COVERED_PCT)?;
     let of = format!("matrix products and attention: {:.0} % of the compute time", mfu.compute_pct);
@@ -177,7 +175,7 @@ fn provenance(report: &TraceReport) -> &'static str {
     report.overlap.provenance.map(|p| p.as_str()).unwrap_or_default()
 }
 
-/// What was read, used and left.
+/// Section on the import: events read, used and ignored.
 fn import(import: &ImportReport) -> String {
     let list = |counts: &std::collections::BTreeMap<String, u64>| {
         counts.iter().map(|(what, count)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
@@ -202,7 +200,7 @@ fn import(import: &ImportReport) -> String {
     text
 }
 
-/// Which rule took what for communication, and what it is unsure about.
+/// Section on rules: operations matched as communication by each, and uncertain ones.
 fn rules(report: &RuleReport) -> Option<String> {
     if report.is_empty() {
         return None;
@@ -273,7 +271,7 @@ fn idle(report: &TraceReport) -> Option<String> {
     Some(text)
 }
 
-/// The parts of a time that are more than nothing, in microseconds and percent of it.
+/// Formats the nonzero parts of a time in microseconds and percent.
 fn sum_of(parts: &[(&str, f64)], all: f64) -> String {
     let some = parts.iter().filter(|(_, us)| *us > 0.0);
     let told = some.map(|(what, us)| format!("{what} {us:.1} ({:.0}\u{a0}%)", 100.0 * us / all));
@@ -288,7 +286,7 @@ fn shortened(rows: &[CollectiveRow]) -> Vec<CollectiveRow> {
     rows.iter().map(row).collect()
 }
 
-/// A name cut to what fits, at a character.
+/// Shortens a name to [`NAME`] characters.
 fn short(name: &str) -> String {
     if name.chars().count() <= NAME {
         return name.into();
@@ -324,8 +322,8 @@ fn collectives(report: &TraceReport) -> Option<String> {
     })
 }
 
-/// A collective's name, its process group and message size if the trace has them; the group's ranks where several groups
-/// have the same name.
+/// Name of a collective, with its process group and message size if the trace has them, and the group's ranks if
+/// several groups share a name.
 fn called(row: &CollectiveRow, all: &[CollectiveRow]) -> String {
     let bytes = row.message_bytes.filter(|_| row.group.is_some());
     let bytes = bytes.map(|_| format!("{} B", row.shown_bytes()));

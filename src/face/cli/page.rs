@@ -28,7 +28,6 @@ pub struct Args {
     pub filter: FilterArgs,
 }
 
-/// Writes the page of the runs that were chosen.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let extension = args.output.extension().and_then(|e| e.to_str()).unwrap_or_default();
     if !extension.eq_ignore_ascii_case("html") && !extension.eq_ignore_ascii_case("htm") {
@@ -67,7 +66,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(0)
 }
 
-/// What the user wrote to name these runs.
+/// Arguments with which the user named these runs.
 fn arguments(args: &Args, dir: &Path) -> Vec<String> {
     let mut words = args.runs.clone();
     if dir != Path::new("runs") {
@@ -76,7 +75,7 @@ fn arguments(args: &Args, dir: &Path) -> Vec<String> {
     words
 }
 
-/// The directory in which they are, for verbs that take no other name: of several the first.
+/// Arguments for the directory of the runs, for verbs that accept no other name. Uses the first of several.
 fn directory(args: &Args, dir: &Path) -> Vec<String> {
     match args.runs.iter().find(|name| Path::new(name).is_dir()) {
         Some(named) => vec!["--dir".into(), named.clone()],
@@ -85,13 +84,13 @@ fn directory(args: &Args, dir: &Path) -> Vec<String> {
     }
 }
 
-/// A condition that the runs meet alone, where they were named. Whole batches by their names, which the
-/// ids of their rows begin with; otherwise the ids themselves: a part of one may be a part of another.
+/// Filter that matches exactly the named runs. Uses the names of whole batches, which are prefixes of their rows'
+/// ids; otherwise full ids, since part of an id may match another.
 fn named(args: &Args, records: &[Record]) -> String {
     if args.runs.is_empty() || args.runs.iter().any(|name| Path::new(name).is_dir()) {
         return String::new();
     }
-    // a batch may have been named by its beginning
+    // a batch may have been named by a prefix
     let batch = |name: &String| {
         let of_rows = records.iter().filter_map(|record| record.run.split_once(':'));
         of_rows.map(|(batch, _)| batch).find(|batch| batch.starts_with(name.as_str()))
@@ -104,18 +103,18 @@ fn named(args: &Args, records: &[Record]) -> String {
     format!("id={}", ids.join("|"))
 }
 
-/// What the runs' experiments ask: of files at hand and of built-in ones.
+/// Questions of the runs' experiments, from files and built-in ones.
 fn questions(records: &[Record]) -> Vec<(String, String)> {
     let names: BTreeSet<&str> = records.iter().filter_map(|r| r.experiment.as_deref()).collect();
     let question = |name: &str| Some((name.to_owned(), desk::experiments::question(name)?));
     names.into_iter().filter_map(question).collect()
 }
 
-/// Figures, and verdicts with their runs, by the name of the set.
+/// Figures, and verdicts with their runs, by name of the set.
 type OfTraces = (BTreeMap<String, Figure>, BTreeMap<String, (String, Vec<String>)>);
 
-/// Of the largest set standard over ladder, and the verdict on standard, where the lanes of both
-/// are known: recorded, or simulated again.
+/// Overlap figure of standard and ladder in the largest set, and the verdict on standard, if both have lanes
+/// (recorded or simulated again).
 fn traces(ok: &[Record], stores: &Stores) -> OfTraces {
     let mut sets = analysis::comparable(ok);
     sets.sort_by_key(|set| std::cmp::Reverse(set.cells.len()));

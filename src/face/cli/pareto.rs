@@ -1,5 +1,5 @@
-//! `ladderscope pareto [RUNS|DIR]`: the frontier of latency against throughput, at fixed latencies too,
-//! what area one architecture gains over another, and points from elsewhere laid over it.
+//! `ladderscope pareto [RUNS|DIR]`: frontier of latency against throughput, with values at fixed latencies, area
+//! gained by an architecture, and external points.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ use study::analysis::{
 };
 use table::render::{Shown, Sourced, Table};
 
-/// Rows of the table at fixed latencies, where `--at auto` chooses them.
+/// Number of limits that `--at auto` chooses.
 const LIMITS: usize = 6;
 
 /// The command line's arguments of `ladderscope pareto`.
@@ -58,7 +58,7 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// Whether the horizontal axis is logarithmic, and whether the vertical one is.
+/// Parses the value of `--log` into flags for the horizontal and the vertical axis.
 fn log_axes(text: &str) -> Result<(bool, bool)> {
     match text {
         "x" => Ok((true, false)),
@@ -68,10 +68,10 @@ fn log_axes(text: &str) -> Result<(bool, bool)> {
     }
 }
 
-/// At which x values.
+/// Limits on the horizontal axis (`--at`).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Limits {
-    /// Round ones across the values of each group.
+    /// Round limits across the values of each group.
     Auto,
     /// Limits in the unit of the horizontal axis, as typed.
     Given(Vec<f64>),
@@ -84,7 +84,7 @@ fn limits(text: &str) -> Result<Limits> {
     text.split(',').map(positive).collect::<Result<_>>().map(Limits::Given)
 }
 
-/// A reference point of areas: x and y, in the units of the axes.
+/// Parses a reference point for areas: x and y, in the units of the axes.
 fn reference(text: &str) -> Result<(f64, f64)> {
     let number = |part: &str| part.trim().parse().ok().filter(|v: &f64| v.is_finite() && *v >= 0.0);
     let place = text.split_once(',').and_then(|(x, y)| number(x).zip(number(y)));
@@ -106,19 +106,19 @@ fn positive(text: &str) -> Result<f64> {
     })
 }
 
-/// What is printed as JSON where more than points is asked for.
+/// Output in JSON if more than points is requested.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Answer<'a> {
     axes: Axes,
     points: &'a [ParetoPoint],
-    /// null where not asked for.
+    /// Null if not requested.
     at: Option<&'a [AtLimit]>,
     area: Option<&'a [AreaGained]>,
     overlay: Option<&'a [OverlayPoint]>,
 }
 
 impl Args {
-    /// Errors where more than one table is asked for: CSV has one.
+    /// Returns an error if more than one table is requested, since CSV has one.
     fn check_one_table(&self) -> Result<()> {
         let asked = [
             ("--area", self.area),
@@ -137,7 +137,6 @@ impl Args {
     }
 }
 
-/// Prints the points, the frontiers or the areas that were asked for.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let export = args.export.as_deref();
     export.map(|path| FileKind::check(path, &FileKind::ALL)).transpose()?;
@@ -155,7 +154,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let x = |point: &ParetoPoint| axes.x.of(point).unwrap_or(f64::INFINITY);
     points.sort_by(|a, b| a.group.cmp(&b.group).then(x(a).total_cmp(&x(b))));
     if let Some(path) = export {
-        // The figure shows all points, the frontier among them.
+        // The figure shows all points, including the frontier.
         let provenance = || Stores::named(&args.runs, &dir).provenance(&records);
         export::pareto(path, &points, axes, &overlay, provenance)?;
         report::note(&format!("wrote {}", path.display()));
@@ -203,7 +202,6 @@ fn area_options(args: &Args) -> Result<AreaOptions> {
     Ok(AreaOptions { axes, log_x, log_y, reference: args.reference })
 }
 
-/// Points of all overlays that were named.
 pub fn read_overlays(names: &[String]) -> Result<Vec<OverlayPoint>> {
     let mut points = Vec::new();
     for name in names {
@@ -215,7 +213,7 @@ pub fn read_overlays(names: &[String]) -> Result<Vec<OverlayPoint>> {
     Ok(points)
 }
 
-/// The table at limits: those given, or round ones for each group.
+/// Values at the given limits, or at round ones for each group.
 fn at(points: &[ParetoPoint], axes: Axes, limits: &Limits) -> Vec<AtLimit> {
     match limits {
         Limits::Given(limits) => analysis::at_limits(points, axes, limits),
@@ -228,7 +226,7 @@ fn at(points: &[ParetoPoint], axes: Axes, limits: &Limits) -> Vec<AtLimit> {
     }
 }
 
-/// One table: the most particular of those asked for.
+/// Table for CSV: the most specific one requested.
 fn csv(
     axes: Axes,
     points: &[ParetoPoint],
@@ -242,7 +240,7 @@ fn csv(
     }
 }
 
-/// Tables for people, a block a group: points of different groups are not comparable.
+/// Text with one block per group, since points of different groups are not comparable.
 fn text(
     axes: Axes,
     points: &[ParetoPoint],
@@ -286,7 +284,6 @@ fn text(
     text
 }
 
-/// The areas gained in one group.
 fn areas(x: &str, y: &str, area: &[&AreaGained]) -> String {
     let Some(first) = area.first() else {
         return "\nno area gained: standard and another architecture need cells in common\n".into();
@@ -311,7 +308,7 @@ fn areas(x: &str, y: &str, area: &[&AreaGained]) -> String {
     )
 }
 
-/// Points from elsewhere that go with a group.
+/// External points of a group.
 fn elsewhere(axes: Axes, overlay: &[&OverlayPoint]) -> String {
     if overlay.is_empty() {
         return "\nno point from elsewhere is of this model and workload\n".into();

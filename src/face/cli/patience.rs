@@ -1,4 +1,4 @@
-//! How long a run may show no progress: an option of all verbs that run something.
+//! Option `--timeout` of all verbs that run something.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,9 +19,9 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Runs `start` on the store in `dir`, with this time-out and cancelled by signals. A process that a
-    /// launcher started for another rank than 0 follows rank 0 instead, and takes models, files and variables only as its
-    /// `own` cells have them. Returns the exit status.
+    /// Runs `start` on the store in `dir`, with this timeout and cancelled by signals. On ranks above 0 of a
+    /// launcher, follows rank 0 instead and accepts only models, files and variables of its `own` cells. Returns the
+    /// exit status.
     pub fn lead(
         &self,
         dir: PathBuf,
@@ -31,8 +31,8 @@ impl Patience {
         self.lead_until(dir, true, own, start)
     }
 
-    /// Like [`Patience::lead`], but a terminal that goes away ends this process at once,
-    /// and nothing that it started elsewhere.
+    /// Like [`Patience::lead`], but a hangup of the terminal ends only this process, not the jobs that it started
+    /// elsewhere.
     pub fn lead_deaf(
         &self,
         dir: PathBuf,
@@ -57,7 +57,6 @@ impl Patience {
         })
     }
 
-    /// The option's value as a duration.
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout)
     }

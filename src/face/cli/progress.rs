@@ -1,4 +1,4 @@
-//! Progress of a sweep on standard error: a bar on a terminal, a line a run elsewhere.
+//! Progress of a sweep on standard error: a bar on a terminal, one line per run elsewhere.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -15,13 +15,13 @@ use run::Feasibility;
 use run::RunEvent;
 use table::{Record, Status};
 
-/// How often plain lines may come; thousands of simulated cells a second are not worth a line each.
+/// Minimum interval between plain lines, since thousands of cells are simulated per second.
 const PLAIN_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Cells that cannot run are told with their reasons up to so many.
+/// Maximum number of infeasible cells shown with their reasons.
 const IMPOSSIBLE_SHOWN: usize = 100;
 
-/// A bar of what is done of so many things, on standard error where that is a terminal; else a hidden one.
+/// Progress bar on standard error; hidden if that is no terminal.
 pub(super) fn bar(total: u64) -> ProgressBar {
     let bar = match report::stderr_draws() {
         true => ProgressBar::new(total),
@@ -33,30 +33,27 @@ pub(super) fn bar(total: u64) -> ProgressBar {
     bar
 }
 
-/// Draws the events of a sweep.
+/// Displays the events of a sweep.
 #[derive(Debug)]
 pub struct Progress<'a> {
     cells: &'a [Cell],
     rounds: u32,
     bar: Option<ProgressBar>,
-    /// Runs in all: cells that can run, times rounds.
+    /// Total runs: feasible cells times rounds.
     total: usize,
     settled: BTreeSet<(usize, u32)>,
     impossible: usize,
-    /// Runs executed now, and for how long: what the remaining time is estimated from.
+    /// Number and total time of runs executed now, from which the remaining time is estimated.
     executed: u32,
     spent: Duration,
     began: Instant,
     last_line: Option<Instant>,
     warned: BTreeSet<String>,
-    /// How far the evaluation under way is.
     evaluation: Option<Shower>,
-    /// How far the training under way is.
     training: Option<TrainingShower>,
 }
 
 impl<'a> Progress<'a> {
-    /// Progress over these cells, of which nothing is done yet.
     pub fn new(cells: &'a [Cell], rounds: u32) -> Self {
         let can_run = cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs).count();
         let total = can_run * rounds.max(1) as usize;
@@ -78,7 +75,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Takes note of what happened, and shows it.
+    /// Records an event and displays it.
     pub fn event(&mut self, event: &SweepEvent) {
         match event {
             SweepEvent::CellSettled { cell, round, record } => match record.status {
@@ -86,7 +83,7 @@ impl<'a> Progress<'a> {
                 _ => self.settle(*cell, *round),
             },
             SweepEvent::RunStarted { cell, round, .. } => {
-                // Simulated cells start together: the next lasts from the end of the one before.
+                // Simulated cells start together, so each is timed from the end of the one before.
                 let together =
                     self.cells.get(*cell).is_some_and(|cell| cell.spec.backend.is_simulated());
                 if !together {
@@ -112,7 +109,7 @@ impl<'a> Progress<'a> {
             }
             SweepEvent::Note(text) => {
                 self.training.take().iter().for_each(TrainingShower::finish);
-                // the next evaluation has its own time to go
+                // the next evaluation has its own remaining time
                 self.evaluation.take().iter().for_each(Shower::finish);
                 self.print(text);
             }
@@ -148,7 +145,6 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Takes the bar away.
     pub fn finish(&self) {
         self.evaluation.iter().for_each(Shower::finish);
         if let Some(bar) = &self.bar {
@@ -156,7 +152,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// A cell that cannot run, and why; of a large grid not every one.
+    /// Reports an infeasible cell with its reason, up to [`IMPOSSIBLE_SHOWN`].
     fn impossible(&mut self, cell: usize, record: &Record) {
         self.impossible += 1;
         if self.impossible > IMPOSSIBLE_SHOWN {
@@ -210,7 +206,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// `ladder tp2 b1 p2p-on (round 1/3)`.
+    /// Formats a cell's label and round, e.g. `ladder tp2 b1 p2p-on (round 1/3)`.
     fn name(&self, cell: usize, round: Option<u32>) -> String {
         let label = self.cells.get(cell).map(|c| c.spec.label()).unwrap_or_default();
         match round {
@@ -221,13 +217,13 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// The time that the remaining runs will take if they take as long as those until now.
+    /// Estimated remaining time, from the mean of the runs so far.
     fn eta(&self) -> Option<String> {
         let left = u32::try_from(self.total.checked_sub(self.settled.len())?).ok()?;
         (self.executed > 0 && left > 0).then(|| duration(self.spent / self.executed * left))
     }
 
-    /// Prints what every round would say again.
+    /// Prints a message that every round repeats only once.
     fn once(&mut self, text: String) {
         if !self.warned.contains(&text) {
             self.print(&text);
@@ -243,7 +239,7 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// A duration for people: `12 s`, `3 min 05 s`, `2 h 10 min`.
+/// Formats a duration, e.g. `12 s`, `3 min 05 s` or `2 h 10 min`.
 pub fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64().ceil() as u64;
     match seconds {

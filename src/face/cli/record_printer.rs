@@ -1,4 +1,4 @@
-//! Prints records as they come, however many: JSON a line each, CSV and tables in pieces.
+//! Streaming output of records: JSON lines, or CSV and tables in pieces.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use base::error::Result;
 use lab::store::Annotations;
 use table::Record;
 
-/// Rows of a piece. A table of more rows than this has its header again.
+/// Rows per piece. Longer tables repeat their header.
 const PIECE: usize = 1000;
 
-/// Prints records in order; nothing is kept but the current piece.
+/// Prints records in order and holds only the current piece.
 #[derive(Debug)]
 pub struct RecordPrinter {
     format: Format,
@@ -21,27 +21,24 @@ pub struct RecordPrinter {
 }
 
 impl RecordPrinter {
-    /// A printer in this format that has printed nothing yet.
     pub fn new(format: Format) -> Self {
         Self { format, piece: Vec::new(), printed: false, annotations: Arc::default() }
     }
 
-    /// A table that shows these tags and notes too.
+    /// Printer of a table that also shows tags and notes.
     pub fn annotated(annotations: Arc<Annotations>) -> Self {
         Self { annotations, ..Self::new(Format::Table) }
     }
 
-    /// Prints a record, now or with its piece.
     pub fn print(&mut self, record: Record) -> Result<()> {
         if self.format == Format::Json {
             return output::json_line(&record_table::contract_object(&record));
         }
-        // samples are many numbers, and in no table
+        // drops samples: they are large and appear in no table
         self.piece.push(Record { samples: Vec::new(), ..record });
         if self.piece.len() < PIECE { Ok(()) } else { self.flush() }
     }
 
-    /// Prints what is left.
     pub fn finish(mut self) -> Result<()> {
         if self.piece.is_empty() && (self.printed || self.format == Format::Json) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Records as rows: a narrow table for people, every number for CSV, the contract's object for JSON.
+//! Records as rows: a narrow table for people, all numbers for CSV, and the contract's object for JSON.
 
 use serde_json::Value;
 
@@ -9,13 +9,13 @@ use table::options::option;
 use table::render::{Shown, Table};
 use table::{Record, measure};
 
-/// The record as the contract's JSON object. The samples, which may be many thousand numbers, are
-/// left to `show --format json`.
+/// Record as the contract's JSON object, without samples. `show --format json` prints those, which may be many
+/// thousand numbers.
 pub fn contract_object(record: &Record) -> Value {
     without_samples(record)
 }
 
-/// A record with what people wrote of its run.
+/// Record with tags and note of its run.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Annotated<'a> {
     #[serde(flatten)]
@@ -25,14 +25,14 @@ pub struct Annotated<'a> {
 }
 
 impl<'a> Annotated<'a> {
-    /// The record with its tags and its note, where it has any.
+    /// Combines a record with its annotation, if any.
     pub fn of(record: &'a Record, annotation: Option<&'a Annotation>) -> Self {
         let tags = annotation.map(|a| &a.tags).into_iter().flatten();
         let note = annotation.map(|a| a.note.as_str()).filter(|note| !note.is_empty());
         Self { record, tags: tags.map(String::as_str).collect(), note }
     }
 
-    /// The object of the record as `run` prints it, with tags and note.
+    /// JSON object of the record as printed by `run`, plus tags and note.
     pub fn object(&self) -> Value {
         without_samples(self)
     }
@@ -49,8 +49,8 @@ fn without_samples(record: &impl serde::Serialize) -> Value {
     value
 }
 
-/// What a person scans: options and measures by their names, and what is put together here; where there
-/// are any, tags and notes too.
+/// Columns of the narrow table: names of options and measures, and combined columns. Tags and notes appear if there
+/// are any.
 const NARROW: [&str; 21] = [
     "run",
     "status",
@@ -75,7 +75,7 @@ const NARROW: [&str; 21] = [
     "why",
 ];
 
-/// What of these a narrow terminal does without, the first to go last.
+/// Columns that a narrow terminal drops, from the last to the first.
 const LEAST: [&str; 14] = [
     "TPOT ms",
     "p2p",
@@ -93,13 +93,12 @@ const LEAST: [&str; 14] = [
     "why",
 ];
 
-/// What is said once, above, where all rows have the same.
+/// Columns that move above the table if all rows share the value.
 const SAID_ONCE: [&str; 8] = ["tp", "batch", "p2p", "link", "model", "dtype", "tokens", "on"];
 
-/// A record a row under the columns of [`NARROW`], and before it in words what all rows have
-/// in common and therefore no column.
+/// Table with the columns of [`NARROW`], one row per record, and a line with the values that all rows share.
 pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) {
-    // what has a column here
+    // options with their own column
     let told =
         ["architecture", "model", "dtype", "tp", "batch", "prompt_tokens", "output_tokens", "p2p"];
     let told = [&told[..], &["hardware", "link", "backend"]].concat();
@@ -139,7 +138,7 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) 
     let words = common.into_iter().filter_map(|column| {
         let record = records.first()?;
         match column {
-            // the machine's own link is no word of its own
+            // the native link is not mentioned
             "link" if option(column)?.is_default(&record.spec) => None,
             "tokens" => {
                 Some(format!("{} {}", label(record, "prompt_tokens")?, label(record, "output_tokens")?))
@@ -150,14 +149,14 @@ pub fn narrow(records: &[Record], annotations: &Annotations) -> (String, Table) 
     });
     let words: Vec<String> = words.collect();
     let common = (!words.is_empty()).then(|| format!("all {}: {}", records.len(), words.join(" ")));
-    // the id in a row is that of one run, its numbers are of all
+    // a pooled row has the id of one run and numbers of all
     let rounds = records.iter().map(|record| record.runs.len()).max().filter(|rounds| *rounds > 1);
     let pooled = rounds
         .map(|rounds| format!("up to {rounds} rounds are pooled in a row, whose run is one of them"));
     (common.into_iter().chain(pooled).collect::<Vec<_>>().join("\n"), rows)
 }
 
-/// Every number of these records, a record a row.
+/// All numbers of these records as CSV, one row per record.
 pub fn csv(records: &[Record]) -> String {
     let table = RunTable::new(records, &Annotations::default());
     let rows: Vec<u32> = (0..records.len() as u32).collect();

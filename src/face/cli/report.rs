@@ -1,4 +1,4 @@
-//! Errors on standard error: drawn on a terminal, plain lines elsewhere, JSON objects where results are JSON.
+//! Errors on standard error: graphical on a terminal, plain lines elsewhere, JSON objects if results are JSON.
 
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,6 @@ use base::error::Error;
 use base::terminal::{is_coloured, takes_escapes};
 use base::text::{escaped_json, printable, without_controls};
 
-/// Whether standard error is a terminal.
 pub fn stderr_is_terminal() -> bool {
     std::io::stderr().is_terminal()
 }
@@ -21,11 +20,10 @@ pub fn stderr_draws() -> bool {
     stderr_is_terminal() && takes_escapes()
 }
 
-/// Whether errors are for programs: `--format json` was given.
+/// True if errors are printed as JSON (`--format json`).
 static JSON: AtomicBool = AtomicBool::new(false);
 
-/// Whether errors are printed as JSON from here on, by the arguments of the command line:
-/// those that cannot be parsed have errors too.
+/// Enables JSON errors if the arguments ask for JSON. Scans the raw arguments, because parse errors are printed too.
 pub fn heed_format(arguments: &[String]) {
     let pairs = arguments.iter().zip(arguments.iter().skip(1));
     let asked = arguments.iter().any(|argument| argument == "--format=json")
@@ -33,16 +31,16 @@ pub fn heed_format(arguments: &[String]) {
     JSON.store(asked, Ordering::Relaxed);
 }
 
-/// An error as JSON has it.
+/// Error in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Printed {
-    /// What is wrong, with the value that is.
+    /// Description of the error, with the invalid value.
     error: String,
-    /// What would be right; null where that cannot be said.
+    /// Remedy; null if unknown.
     help: Option<String>,
 }
 
-/// An error as `{"error": "...", "help": "..."}` in a line; `help` is null where there is none.
+/// Formats an error as one line, `{"error": "...", "help": "..."}`; `help` may be null.
 fn as_json(error: &Error) -> String {
     let help = match error {
         Error::Input { help, .. } | Error::At { help, .. } => help.as_deref(),
@@ -54,7 +52,7 @@ fn as_json(error: &Error) -> String {
             let line = before.matches('\n').count() + 1;
             let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
             let place = format!("{}:{line}:{column}: ", source_code.name());
-            // some say it themselves
+            // some messages already contain the position
             if message.starts_with(&place) { message.clone() } else { place + message }
         }
         other => other.to_string(),
@@ -63,7 +61,7 @@ fn as_json(error: &Error) -> String {
     escaped_json(&serde_json::to_string(&printed).unwrap_or_default()).into_owned()
 }
 
-/// Prints an error with its place in the file and what would be right.
+/// Prints an error with its position in the file and the remedy.
 pub fn print(error: &Error) {
     if JSON.load(Ordering::Relaxed) {
         return write(&as_json(error));
@@ -84,7 +82,7 @@ fn render(error: &Error, fancy: bool, colour: bool) -> String {
     let handler = match (fancy, colour) {
         (true, true) => GraphicalReportHandler::new_themed(GraphicalTheme::unicode()),
         (true, false) => GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()),
-        // Whoever reads it without a terminal may search it: no wrapping.
+        // Without a terminal, no wrapping, so that the text can be searched.
         (false, _) => GraphicalReportHandler::new_themed(GraphicalTheme::none()).with_width(10_000),
     };
     let mut text = String::new();
@@ -95,15 +93,14 @@ fn render(error: &Error, fancy: bool, colour: bool) -> String {
     }
 }
 
-/// Prints a warning on standard error.
 pub fn warn(message: &str) {
     line(&format!("warning: {message}"));
 }
 
-/// How many warnings of one kind are read before what they are about is out of sight.
+/// Maximum number of warnings of one kind.
 const MOST_WARNINGS: usize = 20;
 
-/// Prints many warnings on standard error: the first of them, and how many more there are and where.
+/// Prints the first of many warnings, then the number of others and where to find them.
 pub fn warn_all<'a>(messages: impl ExactSizeIterator<Item = &'a str>, all_are: &str) {
     let left = messages.len().saturating_sub(MOST_WARNINGS);
     messages.take(MOST_WARNINGS).for_each(warn);
@@ -112,7 +109,7 @@ pub fn warn_all<'a>(messages: impl ExactSizeIterator<Item = &'a str>, all_are: &
     }
 }
 
-/// Prints a remark: what was chosen, and why.
+/// Prints a note, for example a choice and its reason.
 pub fn note(message: &str) {
     match stderr_is_terminal() {
         true => line(super::output::wrapped("note: ", message, 2).trim_end()),
@@ -120,19 +117,19 @@ pub fn note(message: &str) {
     }
 }
 
-/// Says so where a trace has not all steps of its run.
+/// Prints a note if a trace lacks steps of its run.
 pub fn part(opened: &Opened) {
     if let Some(part) = opened.part {
         note(&format!("{}: the {part}, simulated again; --step shows a later one", opened.source));
     }
 }
 
-/// Prints a line. What in names and file names would steer a terminal becomes `�`.
+/// Prints a line, with terminal control characters replaced by `�`.
 pub fn line(text: &str) {
     write(&printable(text));
 }
 
-/// An error without what would steer a terminal, in the file that it quotes either.
+/// Removes terminal control characters from an error, including the file that it quotes.
 fn harmless(error: &Error) -> Error {
     match error {
         Error::Input { message, help } => Error::Input {
@@ -153,14 +150,14 @@ fn harmless(error: &Error) -> Error {
     }
 }
 
-/// Writes a line as it is; a standard error that nobody reads is no reason to fail.
+/// Writes a line unchanged. A closed standard error is no reason to fail.
 fn write(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
-/// Prints what is wrong with the arguments (or the help that was asked for); the exit status.
+/// Prints an error about the arguments, or the requested help. Returns the exit status.
 pub fn usage(error: &clap::Error) -> u8 {
-    // Our own parsers know the nearest valid name; clap would drop it.
+    // Our own parsers suggest the nearest valid name, which clap would drop.
     let ours = std::error::Error::source(error).and_then(|source| source.downcast_ref::<Error>());
     if let (ErrorKind::ValueValidation, Some(Error::Input { message, help })) = (error.kind(), ours) {
         let option = match error.get(ContextKind::InvalidArg) {
@@ -185,12 +182,12 @@ pub fn usage(error: &clap::Error) -> u8 {
             print(&Error::io("standard output")(e));
             1
         }
-        // a reader that went away has read enough
+        // a closed pipe is no error: the reader has seen enough
         _ => 0,
     }
 }
 
-/// The panic hook: says that it is our fault, and where.
+/// Panic hook: reports a bug with its location.
 pub fn panicked(info: &std::panic::PanicHookInfo<'_>) {
     let what = info.payload_as_str().unwrap_or_default();
     let place = info.location().map(ToString::to_string).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! `ladderscope rewire RUN|TRACE`: what the engine of a trace, on its machine, would take with another architecture, a
-//! faster all-reduce, or another P2P setting.
+//! `ladderscope rewire RUN|TRACE`: predicts the step latency of a traced engine on its machine with another
+//! architecture, a faster all-reduce, or another P2P setting.
 
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ use study::rewire::{Answer, Asked, Choice, Rewiring, Setting, Steps, Times, answ
 use table::render::Sourced;
 use table::{Collective, P2p, Provenance};
 
-/// Longest name of an all-reduce; kernels' names are whole signatures.
+/// Maximum length of the all-reduce's name; kernel names are whole signatures.
 const NAME: usize = 56;
 
 /// The command line's arguments of `ladderscope rewire`.
@@ -94,7 +94,6 @@ pub enum PhaseArg {
     Decode,
 }
 
-/// Prints what each architecture and all-reduce would take.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let source = args.filter.one(args.source.as_ref(), &dir)?;
     let opened = desk::open(&source, &Store::open(dir), args.opening.options(args.step))?.with_gpu()?;
@@ -129,7 +128,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(0)
 }
 
-/// Every architecture with every all-reduce, with the trace's own first.
+/// Combinations of every architecture with every all-reduce, the trace's own first.
 fn choices(args: &Args) -> Vec<Choice> {
     let own = args.p2p.is_none() && args.micro_batches == 1 && !args.no_launches;
     let changed = |architecture: &Architecture, collective| Choice {
@@ -160,7 +159,7 @@ fn choices(args: &Args) -> Vec<Choice> {
     choices
 }
 
-/// The answers; what a collective's profile does not know is said, and an error only where nothing is left.
+/// Predictions for all choices. Notes values that a collective's profile lacks; fails only if no choice succeeds.
 fn answers(rewiring: &Rewiring, choices: &[Choice]) -> Result<Vec<Answer>> {
     let mut answers = Vec::new();
     let mut failed: Option<Error> = None;
@@ -181,66 +180,66 @@ fn answers(rewiring: &Rewiring, choices: &[Choice]) -> Result<Vec<Answer>> {
     }
 }
 
-/// What JSON has of a trace that is rewired.
+/// Output of a rewired trace in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Printed<'a> {
-    /// Where the trace's numbers come from.
+    /// Provenance of the trace's numbers.
     provenance: Provenance,
     /// Layers of the model.
     layers: u32,
-    /// Ranks that were traced.
+    /// Traced ranks.
     ranks: u32,
-    /// Ranks of the model; null where they are not known.
+    /// Ranks of the model; null if unknown.
     tp: Option<u32>,
-    /// `prefill` or `decode`.
+    /// Either `prefill` or `decode`.
     phase: &'a str,
-    /// Steps that were found.
+    /// Steps found in the trace.
     steps: usize,
-    /// How many of them are rewired, evenly spread.
+    /// Steps that are rewired, evenly spread over the trace.
     rewired_steps: usize,
-    /// The name of the operation that reduces.
+    /// Name of the all-reduce operation.
     all_reduce: &'a str,
-    /// Which all-reduce that is; null where its name does not tell.
+    /// Kind of all-reduce; null if its name does not show it.
     collective: Option<Collective>,
-    /// Bytes of its message; null without a profile.
+    /// Message size in bytes; null without a profile.
     message_bytes: Option<f64>,
-    /// Whether the bytes are an estimate from the time that it took.
+    /// True if the message size is estimated from the latency.
     message_bytes_estimated: Option<bool>,
-    /// The profile and the stack, and why these.
+    /// Profile and stack, with the reason for the choice.
     machine: &'a str,
-    /// Whether the trace records the host's launches.
+    /// True if the trace records the host's launches.
     launches_recorded: bool,
     /// Share of a step in which the GPU waits for launches (0 to 1).
     host_share: f64,
-    /// The part of it between two CUDA graphs (0 to 1).
+    /// Part of `host_share` between two CUDA graphs (0 to 1).
     between_graphs_share: f64,
-    /// What is uncertain about the steps.
+    /// Uncertainties about the steps.
     notes: &'a [String],
-    /// The steps as they were measured.
+    /// Measured latency of the steps.
     measured: Times,
-    /// What all-reduces take a rank in a step, waiting for the last rank included: the median (us).
+    /// Median time per rank and step in all-reduces, including waits for the last rank (us).
     all_reduce_us: f64,
     answers: Vec<PrintedAnswer<'a>>,
 }
 
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 struct PrintedAnswer<'a> {
-    /// Where its numbers come from: `simulated`, whatever the trace is.
+    /// Always `simulated`, regardless of the trace.
     provenance: Provenance,
     #[schemars(with = "String")]
     architecture: &'a Architecture,
-    /// Another all-reduce; null: as it was measured.
+    /// Another all-reduce; null if unchanged.
     collective: Option<Collective>,
-    /// Another P2P setting; null: as it was measured.
+    /// Another P2P setting; null if unchanged.
     p2p: Option<P2p>,
     micro_batches: u32,
-    /// What a group's operations take of the whole batch's (0 to 1).
+    /// Time of a group's operations as a share of the whole batch's (0 to 1).
     share: f64,
-    /// Whether kernels wait for their launches as they did.
+    /// True if kernels wait for their launches as in the trace.
     launches: bool,
-    /// Where lanes do not slow each other down.
+    /// Latency without contention between lanes.
     alone: Times,
-    /// Where they do as the profile says; null without a profile.
+    /// Latency with the profile's contention; null without a profile.
     contended: Option<Times>,
 }
 
@@ -287,7 +286,7 @@ impl<'a> PrintedAnswer<'a> {
     }
 }
 
-/// The sentence on the host: how long the GPU waits for it, and whether the answers leave that out.
+/// Sentence on the host: time that the GPU waits for it, and if the predictions exclude it.
 fn host(steps: &Steps, no_launches: bool) -> Option<String> {
     if no_launches {
         return (!steps.has_launches).then(|| {

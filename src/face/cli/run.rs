@@ -1,4 +1,4 @@
-//! `ladderscope run`: one cell, through the same path as a sweep's.
+//! `ladderscope run`: runs one cell through the same path as a sweep.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// Runs the cell and prints its record; as another rank's process of a launcher, takes part in it.
+/// Runs the cell and prints its record. On ranks above 0 of a launcher, takes part in the run.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     args.patience.lead(dir, &|| Ok(vec![args.cell.resolve()?.0]), |start| lead(args, &start))
 }

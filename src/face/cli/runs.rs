@@ -1,4 +1,4 @@
-//! `ladderscope runs`: stored runs, filtered and sorted; their tags, notes, and the trash.
+//! `ladderscope runs`: lists stored runs, filtered and sorted, and edits tags, notes, and the trash.
 
 use std::path::{Path, PathBuf};
 
@@ -47,7 +47,6 @@ pub struct Args {
     pub edit: Option<Edit>,
 }
 
-/// Prints the list, or edits.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if let Some(edit) = &args.edit {
         return super::runs_edit::run(edit, &dir);
@@ -92,7 +91,7 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(0)
 }
 
-/// The rows that the arguments choose, in their order.
+/// Rows selected by the arguments, in order.
 fn rows(args: &Args, table: &RunTable, records: &[Record]) -> Result<Vec<u32>> {
     let mut filter = Filter::parse(args.filter.typed().unwrap_or_default());
     for tag in &args.tag {
@@ -118,7 +117,7 @@ fn columns(table: &RunTable, names: &str) -> Result<Vec<usize>> {
     }
     let mut columns: Vec<usize> =
         names.into_iter().map(|name| table.column(name)).collect::<Result<_>>()?;
-    // no number without where it comes from
+    // numbers are never shown without provenance
     let provenance = table.column("provenance")?;
     if !columns.contains(&provenance) {
         columns.push(provenance);
@@ -126,7 +125,7 @@ fn columns(table: &RunTable, names: &str) -> Result<Vec<usize>> {
     Ok(columns)
 }
 
-/// Chosen columns as a table for people.
+/// Selected columns as a table for people.
 fn shown(table: &RunTable, rows: &[u32], columns: &[usize]) -> Table {
     let mut shown = Table::new(
         columns.iter().filter_map(|at| table.columns().get(*at)).map(|c| c.field.name.to_string()),
@@ -138,7 +137,7 @@ fn shown(table: &RunTable, rows: &[u32], columns: &[usize]) -> Table {
     shown
 }
 
-/// Runs, a line each, then batches, a line each.
+/// Prints one line per run, then one per batch.
 fn in_short(dir: &Path) -> Result<u8> {
     if !dir.exists() {
         report::note(&format!("no runs: {} is not there", dir.display()));

@@ -1,5 +1,5 @@
-//! `ladderscope runs tag|note|delete|restore|trash|empty-trash`: what people do with stored runs. Records
-//! themselves are never changed.
+//! `ladderscope runs tag|note|delete|restore|trash|empty-trash`: edits of stored runs. Records themselves never
+//! change.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -65,8 +65,8 @@ pub struct Which {
 }
 
 impl Which {
-    /// The ids; at least one. Names are of runs in this directory alone: another directory's runs have
-    /// annotations and a trash of their own.
+    /// Selected ids, at least one. Names refer only to runs in this directory, because others have their own
+    /// annotations and trash.
     fn ids(&self, store: &Store) -> Result<Vec<String>> {
         let mut chosen = filter::select(&[], store.dir())?;
         if !self.runs.is_empty() {
@@ -96,7 +96,6 @@ impl Which {
     }
 }
 
-/// Does it and says on standard error what was done.
 pub fn run(edit: &Edit, dir: &Path) -> Result<u8> {
     let store = Store::open(dir);
     match edit {

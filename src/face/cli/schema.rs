@@ -1,5 +1,5 @@
-//! `ladderscope schema KIND`: the JSON schema of a kind of file, or of what a verb prints with `--format json`. Schemas
-//! of outputs are made from the types that are printed.
+//! `ladderscope schema KIND`: JSON schema of a kind of file, or of a verb's `--format json` output. Output schemas
+//! are generated from the printed types.
 
 use clap::ValueEnum;
 use schemars::generate::SchemaSettings;
@@ -88,7 +88,6 @@ pub enum Kind {
     Error,
 }
 
-/// Prints the schema of the kind asked for, as JSON.
 pub fn run(args: &Args) -> Result<u8> {
     output::json(&schema(args.kind)?)?;
     Ok(0)
@@ -96,7 +95,7 @@ pub fn run(args: &Args) -> Result<u8> {
 
 fn schema(kind: Kind) -> Result<Value> {
     let schema = match kind {
-        // as files are read: what older ones lack is not required
+        // schema for reading: fields missing in older files are not required
         Kind::Record => schemars::schema_for!(Record),
         Kind::Experiment => return Ok(lab::sweep::experiment_schema()),
         Kind::Hardware => schemars::schema_for!(machine::hardware::Profile),
@@ -130,23 +129,23 @@ fn schema(kind: Kind) -> Result<Value> {
     let mut schema =
         serde_json::to_value(schema).map_err(|e| Error::failed(format!("a schema: {e}")))?;
     if matches!(kind, Kind::Runs) {
-        // single timings stay in the store
+        // single timings are not printed
         may_lack(&mut schema, "Annotated", "samples");
         may_lack(&mut schema, "Instrumented", "steps_ms");
     }
     if matches!(kind, Kind::Overlap) {
-        // the sum over ranks is of none
+        // the sum over ranks has no rank
         may_lack(&mut schema, "RankOverlap", "rank");
     }
     Ok(schema)
 }
 
-/// The schema of what a type is printed as.
+/// Schema of a type's serialized form.
 fn of<T: JsonSchema>() -> Schema {
     SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>()
 }
 
-/// A member that is left out of what is printed.
+/// Marks a member that the output may omit as optional.
 fn may_lack(schema: &mut Value, of: &str, member: &str) {
     let required = schema.pointer_mut(&format!("/$defs/{of}/required"));
     if let Some(required) = required.and_then(Value::as_array_mut) {

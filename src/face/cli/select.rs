@@ -1,4 +1,4 @@
-//! Which part of a trace to look at: `--phase`, `--step`, `--from`, `--to`.
+//! Options that select a part of a trace: `--phase`, `--step`, `--from`, `--to`.
 
 use clap::ValueEnum;
 
@@ -37,7 +37,7 @@ pub enum PhaseArg {
     All,
 }
 
-/// A time after the trace's first start, in nanoseconds.
+/// Parses a time since the trace's first start into nanoseconds.
 fn moment(text: &str) -> Result<i64> {
     let (number, scale) = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("", 1e3)]
         .iter()
@@ -55,13 +55,12 @@ fn moment(text: &str) -> Result<i64> {
 }
 
 impl SelectArgs {
-    /// Whether anything was chosen.
     pub fn any(&self) -> bool {
         self.phase.is_some() || self.step.is_some() || self.from.is_some() || self.to.is_some()
     }
 
-    /// The selection for analysis of this trace, checked against what the trace has. Says what was
-    /// chosen where the user chose nothing.
+    /// Resolves and checks the selection for an analysis of this trace. Prints a note about the default if the user
+    /// selected nothing.
     pub fn resolve(&self, trace: &Trace) -> Result<Selection> {
         self.check(trace)?;
         let timed = self.from.is_some() || self.to.is_some();
@@ -86,7 +85,7 @@ impl SelectArgs {
         })
     }
 
-    /// Errors on what goes not together, and on a step that the trace has not.
+    /// Returns an error if options conflict or the step does not exist.
     fn check(&self, trace: &Trace) -> Result<()> {
         if let Some(step) = self.step {
             if matches!(self.phase, Some(PhaseArg::Prefill)) {
@@ -103,7 +102,7 @@ impl SelectArgs {
         self.check_times()
     }
 
-    /// The window of time (ns since the trace's first start) that a figure shows.
+    /// Time window of a figure (ns since the trace's first start).
     pub fn window(&self, trace: &Trace) -> Result<(i64, i64)> {
         self.check(trace)?;
         let all = extent(trace.spans.iter()).ok_or_else(|| Error::input("the trace has no spans"))?;
@@ -115,7 +114,7 @@ impl SelectArgs {
             }
             (None, Some(PhaseArg::Decode)) => extent(decode(trace)).unwrap_or(all),
             (None, None) if self.from.is_some() || self.to.is_some() => all,
-            // A whole generation is thousands of operations: one step of it can be read on paper.
+            // Default to one step: a whole generation has thousands of operations, too many for a figure.
             (None, None) => match decode(trace).map(|s| s.step).max() {
                 Some(last) if trace.meta.spec.is_some() => {
                     report::note(&format!(
@@ -127,7 +126,7 @@ impl SelectArgs {
                 _ => all,
             },
         };
-        // of a step or phase the part that was asked for, as everywhere
+        // limits the window to the requested part of the step or phase
         let from = self.from.map_or(from - all.0, |asked| asked.max(from - all.0));
         let to = self.to.map_or(to - all.0, |asked| asked.min(to - all.0));
         if from >= to || from >= all.1 - all.0 {
@@ -171,7 +170,7 @@ fn extent<'a>(spans: impl Iterator<Item = &'a Span>) -> Option<(i64, i64)> {
 
 fn check_step(trace: &Trace, step: u32) -> Result<()> {
     let mut steps: Vec<u32> = Vec::new();
-    // Spans are sorted by step: this leaves one number a sample and step.
+    // Spans are sorted by step, so this leaves one number per sample and step.
     for span in decode(trace) {
         if span.step == step {
             return Ok(());
@@ -187,7 +186,7 @@ fn check_step(trace: &Trace, step: u32) -> Result<()> {
     Err(Error::input(format!("there is no {what} {step}: the trace has {has}")))
 }
 
-/// Ascending numbers, those in a row as one: `0, 3 to 7, 9`. Of many such groups the first few.
+/// Formats ascending numbers with ranges, e.g. `0, 3 to 7, 9`. Truncates long lists.
 fn listed(steps: &[u32]) -> String {
     const GROUPS: usize = 12;
     let groups: Vec<&[u32]> = steps.chunk_by(|a, b| a.checked_add(1) == Some(*b)).collect();

@@ -28,7 +28,6 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// Prints everything that is known of one run.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let meant = args.filter.one(args.run.as_ref(), &dir)?;
     let store = Store::open(dir);
@@ -62,16 +61,16 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     Ok(0)
 }
 
-/// What JSON has of a run.
+/// Output of a run in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Printed<'a> {
     #[serde(flatten)]
     run: Annotated<'a>,
-    /// Where the time of the decode phase went; null without a trace.
+    /// Breakdown of the decode phase; null without a trace.
     breakdown: Option<Vec<BreakdownRow>>,
 }
 
-/// Where the time of the decode phase went, from the run's trace; `None` without one.
+/// Breakdown of the decode phase from the run's trace; `None` without one.
 fn breakdown(record: &Record, store: &Store) -> Option<(Vec<BreakdownRow>, Option<Part>)> {
     if record.status != Status::Ok {
         return None;
@@ -88,7 +87,6 @@ fn breakdown(record: &Record, store: &Store) -> Option<(Vec<BreakdownRow>, Optio
     }
 }
 
-/// Everything about the run, for people.
 pub fn text(record: &Record, store: &Store) -> String {
     let (label, provenance) = (record.spec.label(), record.provenance);
     let mut text = format!("{} {}  {label}  [{provenance}]\n", record.status.glyph(), record.run);
@@ -115,8 +113,7 @@ pub fn text(record: &Record, store: &Store) -> String {
     text
 }
 
-/// Of a simulated run, where its time differs from standard's and upper-bound's, which
-/// are simulated for it.
+/// Differences of a simulated run's time from standard and upper-bound, which are simulated for comparison.
 fn differences(record: &Record) -> Option<String> {
     if record.status != Status::Ok || !record.spec.backend.is_simulated() {
         return None;
@@ -143,7 +140,6 @@ fn differences(record: &Record) -> Option<String> {
     ))
 }
 
-/// The breakdown as rows.
 pub fn breakdown_rows(rows: &[BreakdownRow]) -> Table {
     Table::of(
         rows,

@@ -1,4 +1,4 @@
-//! `ladderscope` without a verb: the workbench, or without a terminal a short summary.
+//! `ladderscope` without a verb: the workbench, or a short summary if there is no terminal.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use base::error::Result;
 use base::text::counted;
 use table::Status;
 
-/// Opens the workbench on a terminal, else says what this is and how to go on.
+/// Opens the workbench on a terminal, else prints a short introduction.
 pub fn workbench_or_summary(dir: PathBuf) -> Result<u8> {
     if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
         tui::run(tui::Options { dir, ..tui::Options::default() })?;

@@ -1,4 +1,4 @@
-//! `ladderscope sweep FILE.toml`: runs an experiment's cells, resuming where an interrupted sweep stopped.
+//! `ladderscope sweep FILE.toml`: runs an experiment's cells and resumes interrupted sweeps.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use study::analysis::filter::Filter;
 use study::answer::Answer;
 use table::Status;
 
-/// Exit status when some cells failed and the others are stored, or none can run.
+/// Exit status if some cells failed (the others are stored) or none can run.
 const SOME_FAILED: u8 = 3;
 
 /// The command line's arguments of `ladderscope sweep`.
@@ -71,8 +71,8 @@ impl Args {
     }
 }
 
-/// Runs the experiment and prints one record a cell, in file order, as soon as it is there (a table
-/// when all are, or a thousand, and what they answer). As another rank's process of a launcher, takes part in its runs.
+/// Runs the experiment and prints one record per cell, in file order, as soon as it is available. Tables are printed
+/// at the end or per thousand rows, followed by the answer. On ranks above 0 of a launcher, takes part in its runs.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let own = || Ok(experiment(args)?.cells.into_iter().map(|cell| cell.spec).collect());
     match args.slurm {
@@ -91,7 +91,7 @@ fn experiment(args: &Args) -> Result<Experiment> {
 
 fn lead(args: &Args, start: &Start) -> Result<u8> {
     let experiment = experiment(args)?;
-    // what cannot be judged in the end is told before anything runs
+    // reports baseline errors before anything runs
     let baseline = baseline(args, start, &experiment)?;
     if let Some(question) = &experiment.question {
         report::note(&format!("{}: {question}", experiment.name));
@@ -108,7 +108,7 @@ fn lead(args: &Args, start: &Start) -> Result<u8> {
         progress.event(&event);
         gathered.iter_mut().for_each(|gathered| gathered.event(&event));
         if let (SweepEvent::CellDone { record, .. }, Ok(())) = (event, &printed) {
-            // whoever read our output may be gone: the sweep goes on, and is stored
+            // if the reader has closed the output, the sweep continues and is stored
             printed = printer.print(*record);
         }
     };
@@ -158,7 +158,7 @@ fn lead(args: &Args, start: &Start) -> Result<u8> {
     })
 }
 
-/// The command that goes on where this one was interrupted.
+/// Command that resumes an interrupted sweep.
 fn again(args: &Args, start: &Start) -> String {
     let (file, dir) = (args.file.to_string_lossy(), start.store.dir().to_string_lossy());
     let mut words = vec!["ladderscope", "sweep", &file, "--dir", &dir];
@@ -171,7 +171,7 @@ fn again(args: &Args, start: &Start) -> String {
     shell_command(words)
 }
 
-/// The baseline that the sweep is held against, as far as it is of the experiment's cells.
+/// Baseline for the sweep, limited to the experiment's cells.
 fn baseline(args: &Args, start: &Start, experiment: &Experiment) -> Result<Option<Baseline>> {
     let Some(name) = &args.baseline else { return Ok(None) };
     let mut baseline = start.store.baseline(name)?;
@@ -189,7 +189,8 @@ fn baseline(args: &Args, start: &Start, experiment: &Experiment) -> Result<Optio
     Ok(Some(baseline))
 }
 
-/// Holds the cells of the sweep against a baseline; standard output is the records' alone in formats for programs.
+/// Judges the cells of the sweep against a baseline. In formats for programs, standard output contains only the
+/// records.
 fn judged(args: &Args, start: &Start, experiment: &Experiment, baseline: &Baseline) -> Result<u8> {
     let keys: HashSet<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
     let mut records = Selection::all(start.store.dir())?.records;
@@ -201,7 +202,7 @@ fn judged(args: &Args, start: &Start, experiment: &Experiment, baseline: &Baseli
     }
 }
 
-/// An answer as a terminal has it: what it rests on, a sentence a line, the table.
+/// Formats an answer for a terminal: its basis, one sentence per line, and the table.
 fn told(answer: &Answer, experiment: &str, dir: &Path) -> String {
     let sentences: String = answer.sentences.iter().map(|sentence| format!("  {sentence}\n")).collect();
     let table = match answer.table.is_empty() {

@@ -1,4 +1,4 @@
-//! What a task of Slurm does (`__task`): the cells that `sweep --slurm` gave it, into the shared store.
+//! Hidden verb `__task`: runs a Slurm task's cells from `sweep --slurm` into the shared store.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use lab::launch::{self, Cancel};
 use lab::store::Store;
 use lab::sweep::TaskCells;
 
-/// The variable in which Slurm tells a task its number.
+/// Variable with the task's number, set by Slurm.
 const TASK: &str = "SLURM_ARRAY_TASK_ID";
 
 /// The arguments that the batch script has.
@@ -23,8 +23,8 @@ pub struct Args {
     array: usize,
 }
 
-/// Runs the cells and writes their progress to standard error, which Slurm keeps. Failed runs are stored,
-/// and no failure of the task.
+/// Runs the cells and writes their progress to standard error, which Slurm keeps. Failed runs are stored and do not
+/// fail the task.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let number = std::env::var(TASK).ok().and_then(|number| number.parse().ok());
     let number = number.ok_or_else(|| {

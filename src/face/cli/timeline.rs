@@ -1,5 +1,5 @@
-//! `ladderscope timeline RUN|TRACE [BENEATH]`: the workbench opened at one trace, or two under one
-//! another, or a figure of them.
+//! `ladderscope timeline RUN|TRACE [BENEATH]`: opens the workbench at one trace or two aligned ones, or writes a
+//! figure of them.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,6 @@ pub struct Args {
     pub opening: OpenArgs,
 }
 
-/// Opens or exports the timeline.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     if let Some(path) = &args.export {
         FileKind::check(path, &FileKind::FIGURES)?;

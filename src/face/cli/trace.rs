@@ -1,5 +1,4 @@
-//! `ladderscope trace convert IN OUT`: what the file is follows from its content, what becomes of it from
-//! the output's name.
+//! `ladderscope trace convert IN OUT`: detects the input format from the content and the output format from the name.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -47,7 +46,6 @@ struct ConvertArgs {
     report: FormatArgs,
 }
 
-/// Runs the subcommand that was given.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let Verb::Convert(args) = &args.verb;
     convert(args, &Store::open(dir))
@@ -77,19 +75,19 @@ fn convert(args: &ConvertArgs, store: &Store) -> Result<u8> {
     Ok(0)
 }
 
-/// Where a converted trace goes.
+/// Destination of a converted trace.
 enum Target {
-    /// One file in a format.
+    /// Single file in a format.
     File(PathBuf, export::Format),
-    /// A directory with a file a rank.
+    /// Directory with one file per rank.
     Ranks(PathBuf),
 }
 
 impl Target {
-    /// Checked before anything is read, so that nobody waits for a refusal.
+    /// Checks the destination before reading, so that errors appear at once.
     fn of(args: &ConvertArgs) -> Result<Self> {
         let slash = args.output.as_os_str().to_string_lossy().ends_with(std::path::MAIN_SEPARATOR);
-        // without the slash, with which a file would seem not to exist
+        // a trailing slash would make an existing file look missing
         let path: PathBuf = args.output.components().collect();
         if args.per_rank || slash || path.is_dir() {
             if path.exists() && !path.is_dir() {
@@ -122,31 +120,31 @@ impl Target {
     }
 }
 
-/// What was read, used, left and written.
+/// Result of a conversion: input, output, and losses.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Converted {
     read: ReadFile,
     written: Written,
-    /// Where the numbers come from.
+    /// Provenance of the numbers.
     provenance: &'static str,
-    /// What was missing, odd or left out, a sentence each.
+    /// Warnings about missing, odd or skipped data, one sentence each.
     warnings: Vec<String>,
 }
 
-/// The file or directory that was imported.
+/// Imported file or directory.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 struct ReadFile {
     file: String,
     format: String,
-    /// Events of any kind.
+    /// Number of events of all kinds.
     events: u64,
-    /// Those used, by what they became.
+    /// Used events by their result.
     used: BTreeMap<String, u64>,
-    /// Those ignored, by the reason.
+    /// Ignored events by reason.
     ignored: BTreeMap<String, u64>,
 }
 
-/// What was exported, and into which files.
+/// Exported files.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 struct Written {
     format: &'static str,
@@ -160,7 +158,7 @@ struct Written {
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 struct WrittenFile {
     file: String,
-    /// Null where the file is gone already.
+    /// Null if the file is already gone.
     bytes: Option<u64>,
 }
 
@@ -210,7 +208,7 @@ fn report(args: &ConvertArgs, trace: &Trace, target: &Target, files: &[PathBuf])
     }
 }
 
-/// The report for people: what was read, used and left, a line each.
+/// Text report with one line per kind of event.
 fn rows(report: &Converted) -> Table {
     let mut rows = Table::new(["what", "events", "note"]);
     let (read, written) = (&report.read, &report.written);

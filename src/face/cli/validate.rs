@@ -1,4 +1,4 @@
-//! `ladderscope validate`: the simulator against published data: how far off each number is, and in the mean.
+//! `ladderscope validate`: compares the simulator with published data and prints errors per number and on average.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -42,7 +42,6 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// Predicts every row, compares it with what was measured, and prints the scores.
 pub fn run(args: &Args) -> Result<u8> {
     let look = args.look.options()?;
     args.export.as_deref().map_or(Ok(()), check_format)?;
@@ -75,42 +74,42 @@ pub fn run(args: &Args) -> Result<u8> {
     Ok(0)
 }
 
-/// What JSON has of all sets.
+/// Output of all sets in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Printed<'a> {
     sets: Vec<PrintedSet<'a>>,
 }
 
-/// How far off a set's numbers are. Errors of a measure that no row has are null.
+/// Errors of a set. Null for measures that no row has.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 struct PrintedSet<'a> {
     name: &'a str,
     rows: usize,
-    /// How many rows could not be predicted.
+    /// Rows that could not be predicted.
     not_run: usize,
-    /// Mean errors by measure (percent).
+    /// Mean absolute error by measure (percent).
     mean_abs_pct: BTreeMap<&'static str, Option<f64>>,
-    /// The largest errors by measure (percent).
+    /// Maximum absolute error by measure (percent).
     max_abs_pct: BTreeMap<&'static str, Option<f64>>,
-    /// Errors of the gain over standard (the speed-up less 1), in points.
+    /// Errors of the gain over standard (speedup minus 1), in points.
     gain_points: Option<MeanAndMax>,
     /// Errors of the share of communication, in points.
     communication_share_points: Option<MeanAndMax>,
-    /// Cells in which two architectures were measured, and those in which the simulator reverses them.
+    /// Cells with two measured architectures, and those whose order the simulator reverses.
     rank_order: &'a [RankOrder],
     about: &'a str,
     source: &'a str,
     hardware: &'a str,
     stack: &'a str,
-    /// Values of hardware and stack that are others, as `KEY=VALUE`.
+    /// Overridden values of hardware and stack, as `KEY=VALUE`.
     set: &'a [String],
-    /// Whether the rows are the set's own, which were published.
+    /// True if the rows are the published ones of the set.
     published: bool,
-    /// Constants that were fitted to the rows; null where that is not known.
+    /// Constants fitted to the rows; null if unknown.
     fitted: Option<&'a [String]>,
-    /// What is not known of the set.
+    /// Unknown properties of the set.
     unknown: &'a [String],
-    /// Rows without a prediction, and why.
+    /// Rows without a prediction, with reasons.
     reasons: &'a [NotRun],
     residuals: &'a [Residual],
 }
@@ -152,7 +151,7 @@ impl<'a> PrintedSet<'a> {
     }
 }
 
-/// The scorecard: a line a set and measure; then what the numbers rest on.
+/// Scorecard with one line per set and measure, then the sources of the numbers.
 fn text(scores: &[Score]) -> String {
     let mut text = output::aligned(&card(scores));
     let orders = scores.iter().flat_map(|score| score.orders.iter().map(|o| (&*score.set.name, o)));
@@ -186,7 +185,6 @@ fn text(scores: &[Score]) -> String {
     text + "\npredictions are simulated; errors are predicted over measured, less 1, those in points the difference\n"
 }
 
-/// A line a number.
 fn residuals(scores: &[Score]) -> Table {
     let lines: Vec<(&Score, &Residual)> =
         scores.iter().flat_map(|score| score.residuals.iter().map(move |r| (score, r))).collect();

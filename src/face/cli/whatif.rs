@@ -1,5 +1,5 @@
-//! `ladderscope whatif`: one simulated cell over a range of link latencies, bandwidths or contention, and
-//! up to where each keeps its communication hidden.
+//! `ladderscope whatif`: one simulated cell over a range of link latencies, bandwidths or contention, with the
+//! break-even up to which each architecture hides its communication.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,10 @@ const NOTES: &str = "TPOT and communication are of the middle step; speedup is T
     are as nccl-tests measures them, all-reduces back to back: the stack charges more within a model (its \
     latency_scale), and the output has both. Between nodes break-even is searched over the network.";
 
-/// Options of a cell that change nothing in a what-if: it is simulated once, without variables and samples.
+/// Options of a cell without effect in a what-if, which simulates once without variables and samples.
 const WITHOUT_EFFECT: [&str; 5] = ["backend", "samples", "warmup", "seed", "env"];
 
-/// Defaults that are not those of `run`.
+/// Defaults that differ from those of `run`.
 const DEFAULTS: [(&str, &str); 4] = [
     ("architecture", "ladder"),
     ("model", "llama-3-70b"),
@@ -31,7 +31,7 @@ const DEFAULTS: [(&str, &str); 4] = [
     ("stack", "gpt-fast without --model, else native"),
 ];
 
-/// An option of a cell as the help of this verb has it: hidden without effect, with the default that holds here.
+/// Adapts an option of a cell to this verb's help: hidden if it has no effect, with this verb's default.
 fn listed(option: clap::Arg) -> clap::Arg {
     let id = option.get_id().as_str().to_owned();
     if WITHOUT_EFFECT.contains(&id.as_str()) || is_of_other_backends(&id) {
@@ -71,7 +71,6 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// Prints a line a value and architecture.
 pub fn run(args: &Args) -> Result<u8> {
     if !(args.hidden_pct > 0.0 && args.hidden_pct <= 100.0) {
         return Err(Error::input(format!(
@@ -120,8 +119,8 @@ pub fn run(args: &Args) -> Result<u8> {
     }
 }
 
-/// The cell that is varied: as `run` takes it, but that the backend is the simulator, the architecture
-/// ladder and the model 70B at TP 8 where nothing is said.
+/// Cell to vary: options as in `run`, except that the backend is the simulator and the defaults are ladder and 70B at
+/// TP 8.
 fn variant(options: &CellOptions) -> Result<Variant> {
     if options.backend.is_some_and(|backend| backend != Backend::Auto && !backend.is_simulated()) {
         return Err(Error::input_help(
@@ -157,7 +156,7 @@ fn variant(options: &CellOptions) -> Result<Variant> {
     Ok(variant)
 }
 
-/// What is gone through, and its values.
+/// Name and values of the varied option.
 fn sweep_of(args: &Args) -> Result<(&'static str, Vec<f64>)> {
     let all = [
         ("alpha_us", &args.alpha_us, 0.0),
@@ -175,7 +174,7 @@ fn sweep_of(args: &Args) -> Result<(&'static str, Vec<f64>)> {
     Ok((name, values.clone()))
 }
 
-/// The break-evens of the table's rows that hide communication, by their cells; of the chosen one in any case.
+/// Break-evens of the rows that hide communication, by cell. Always includes the chosen cell.
 fn break_evens(
     engine: &Engine,
     variant: &Variant,
@@ -190,7 +189,7 @@ fn break_evens(
             ..variant.cell.clone()
         };
         let variant = Variant { cell: cell.clone(), ..variant.clone() };
-        // one that does not communicate, or cannot run, has none: its row says why
+        // cells without communication, or that cannot run, have no break-even; their row shows why
         let both = [Over::AlphaUs, Over::GbS].map(|over| engine.break_even(&variant, over, hidden_pct));
         let both: Vec<BreakEven> = both.into_iter().flatten().collect();
         let hides = both.iter().any(|found| found.crossing != Crossing::Never);
@@ -222,7 +221,7 @@ fn in_words(found: &BreakEven) -> String {
     format!("overlaps {}% of its communication {where_}{}", found.hidden_pct, there.unwrap_or_default())
 }
 
-/// A decode step's all-reduce: measured and charged latency, and the rows of the profile they rest on.
+/// Latency of a decode step's all-reduce, measured and charged, with the profile rows it is based on.
 fn link_in_words(slider: &str, value: Option<f64>, answer: &Answer) -> String {
     let Some(CellLink { message_bytes, times }) = &answer.link else { return String::new() };
     let at = value.map(|value| format!("{slider} {value}: ")).unwrap_or_default();
@@ -235,49 +234,49 @@ fn link_in_words(slider: &str, value: Option<f64>, answer: &Answer) -> String {
     )
 }
 
-/// What JSON has of all positions of the slider.
+/// Output of all slider positions in JSON.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct Printed<'a> {
-    /// The cell that is varied, with all its options.
+    /// Varied cell with all its options.
     cell: &'a Spec,
-    /// The name of the value that is varied.
+    /// Name of the varied value.
     over: &'a str,
-    /// Where all numbers come from.
+    /// Provenance of all numbers.
     provenance: Provenance,
     points: Vec<PrintedPoint>,
     break_even: Vec<PrintedBreakEven<'a>>,
 }
 
-/// An architecture at a position of the slider.
+/// Architecture at a slider position.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 struct PrintedPoint {
-    /// The position; null where nothing is varied.
+    /// Slider position; null if nothing is varied.
     value: Option<f64>,
     #[schemars(with = "String")]
     architecture: Architecture,
-    /// The command that runs the chosen cell; null of those it is compared with.
+    /// Command that runs the chosen cell; null for those it is compared with.
     command: Option<String>,
-    /// The architecture, and what sets its cell apart from a plain one.
+    /// Architecture, and the cell's differences from a plain one.
     label: String,
-    /// Why it has no numbers; null where it has some.
+    /// Reason for missing numbers; null if there are numbers.
     reason: Option<String>,
-    /// A decode step's all-reduce as nccl-tests measures it, back to back (us); null without a link.
+    /// Latency of a decode step's all-reduce as measured by nccl-tests, back to back (us); null without a link.
     all_reduce_us: Option<f64>,
-    /// The same as the stack charges it within a model (us).
+    /// Latency of the same all-reduce as charged by the stack within a model (us).
     charged_us: Option<f64>,
-    /// The rows of the profile that the link rests on, where it was not measured at this TP.
+    /// Profile rows that the link is based on, if it was not measured at this TP.
     link_basis: Option<String>,
-    /// Where the link's times come from, if not from measurements of this collective, TP and message size.
+    /// Source of the link's latencies, if not measured for this collective, TP and message size.
     link_note: Option<String>,
-    /// A remark, if an architecture does less work than `upper-bound` and is faster.
+    /// Remark if an architecture does less work than `upper-bound` and is faster.
     beaten_limit: Option<String>,
     /// Times in ms (prefill and decode of the whole generation; TPOT, communication and its exposed part of the
-    /// middle step), speedup in TPOT, tokens/s, overlap in percent, hidden share; absent where it has none.
+    /// middle step), speedup in TPOT, tokens/s, overlap in percent, hidden share; absent without numbers.
     #[serde(flatten)]
     numbers: BTreeMap<&'static str, Option<f64>>,
 }
 
-/// Up to where an architecture hides its communication.
+/// Break-even up to which an architecture hides its communication.
 #[derive(Debug, serde::Serialize, schemars::JsonSchema)]
 struct PrintedBreakEven<'a> {
     #[schemars(with = "String")]
@@ -328,10 +327,9 @@ fn object<'a>(
     }
 }
 
-/// The cell that is varied, in a line.
 fn told(cell: &Spec) -> String {
     let Spec { model, dtype, tp, batch, p2p, hardware, stack, prompt_tokens, output_tokens, .. } = cell;
-    // whatever else was asked for
+    // remaining options that were set
     let shown = [
         "architecture",
         "model",
@@ -360,7 +358,7 @@ fn told(cell: &Spec) -> String {
 }
 
 fn rows(slider: &str, points: &[(Option<f64>, Answer)]) -> Table {
-    // how long prefill and all steps take is left to JSON
+    // prefill and total times appear only in JSON
     let names = &Numbers::NAMES[2..];
     let before = [slider, "architecture"].into_iter();
     let mut rows = Table::new(before.chain(names.iter().copied()).chain(["provenance", "reason"]));

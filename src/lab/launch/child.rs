@@ -1,4 +1,4 @@
-//! The child's side: executes one job, says what happens, ends when its parent does.
+//! Child side of a run: executes one job, sends events, and exits when its parent dies.
 
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,13 +15,13 @@ use machine::driver::Gpu;
 use run::comm::{Peers, Progress, Secret};
 use run::{Job, Outcome, RunEvent, backend, is_supervised, launcher};
 
-/// How often memory is reported.
+/// Interval between memory reports.
 const MEMORY_EVERY: Duration = Duration::from_millis(500);
 
-/// The hidden verb `__run`: executes the job on standard input, events to standard output. Exits
-/// when its parent dies.
+/// Entry point of the hidden verb `__run`: reads a job from standard input and writes events to standard output.
+/// Exits when the parent dies.
 pub fn child_main() -> ExitCode {
-    // an interrupt of the terminal is the parent's to handle; it ends its children in its own time
+    // the parent handles terminal interrupts and ends its children itself
     let _ = signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::new(AtomicBool::new(false)));
     let mut line = String::new();
     let request: Request =
@@ -36,7 +36,7 @@ pub fn child_main() -> ExitCode {
                 return ExitCode::from(2);
             }
         };
-    // another rank's folder is a temporary one, of no runs directory
+    // the folder of any other rank is temporary and not in a runs directory
     if request.place.as_ref().is_none_or(|place| place.meeting.rank == 0)
         && let Some(runs) = request.dir.parent()
     {
@@ -63,13 +63,13 @@ pub fn child_main() -> ExitCode {
     let code = if let RunEvent::Error { code, .. } = &ended { *code } else { 0 };
     send(&ended);
     if code != 0 && supervised {
-        // a driver whose work hangs would wait for it at an orderly exit, for ever
+        // an orderly exit could wait forever for a driver whose work hangs
         signal_hook::low_level::exit(i32::from(code));
     }
     ExitCode::from(code)
 }
 
-/// What the watchdog needs of a run.
+/// State that the watchdog needs to abort a run.
 #[derive(Default)]
 struct Watched {
     progress: Arc<Progress>,
@@ -77,7 +77,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Ends the process: nothing in it can be relied on any more.
+    /// Exits the process at once, because its state is no longer reliable.
     fn give_up(&self, why: &str) {
         if let Some(peers) = self.peers.get() {
             peers.abort(&format!("rank {}: {why}", peers.rank()));
@@ -103,14 +103,14 @@ fn execute(request: &Request, watched: &Watched) -> Result<Outcome> {
     let done = run(request, &mut job, watched);
     if let (Err(e), Some(peers)) = (&done, &job.ranks.peers) {
         let why = e.to_string();
-        // what names ranks already may concern all of them, or another one
+        // a message that names a rank may concern all ranks, or a different one
         let named = why.starts_with("rank");
         peers.abort(&if named { why } else { format!("rank {}: {why}", peers.rank()) });
     }
     done
 }
 
-/// Sends an event on, as a sign of progress.
+/// Sends an event to the parent and counts it as progress.
 fn report(watched: &Watched, event: RunEvent) {
     watched.progress.of_run(match &event {
         RunEvent::Phase { name } => Some(name),
@@ -127,7 +127,7 @@ fn run(request: &Request, job: &mut Job, watched: &Watched) -> Result<Outcome> {
             gpus::all_different(peers, job.ranks.device)?;
         }
     }
-    // before the run: load and clocks as the run found them
+    // before the run, so that load and clocks are not affected by it
     let mut environment = machine::environment::collect();
     let backend = backend(request.spec.backend)?;
     let (mut outcome, trace) = backend.run(job, &mut |event| report(watched, event))?;
@@ -146,23 +146,23 @@ fn run(request: &Request, job: &mut Job, watched: &Watched) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Writes one event as a line, whole, whichever thread it comes from.
+/// Writes one event as one line. Lines from different threads never mix.
 fn send(event: &RunEvent) {
     let Ok(mut line) = serde_json::to_string(event) else { return };
     line.push('\n');
     let mut out = std::io::stdout().lock();
     if out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_err() {
-        // nobody listens any more
+        // the parent has closed the pipe
         leave();
     }
 }
 
-/// Ends the process at once: what libraries do at an orderly exit may wait for work that hangs.
+/// Exits at once: an orderly exit runs library handlers that may wait for hung work.
 fn leave() -> ! {
     signal_hook::low_level::exit(1)
 }
 
-/// Standard input stays open for as long as the parent lives.
+/// Exits when standard input closes. The parent keeps it open while it lives.
 fn exit_with_parent() {
     let mut buffer = [0; 256];
     loop {
@@ -180,7 +180,7 @@ fn report_memory() {
     }
 }
 
-/// Says how much memory is resident; false where the system does not tell.
+/// Reports resident memory. Returns false if the system does not provide it.
 fn report_resident() -> bool {
     let Some(resident_bytes) = resident() else { return false };
     send(&RunEvent::Memory { resident_bytes });
@@ -193,7 +193,7 @@ fn resident() -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// The latest panic's message and place; the usual text still goes to the log.
+/// Stores the message and location of the latest panic. The usual panic text still goes to the log.
 fn remember_panics() -> Arc<Mutex<Option<String>>> {
     let latest = Arc::new(Mutex::new(None));
     let (store, usual) = (latest.clone(), std::panic::take_hook());

@@ -1,4 +1,4 @@
-//! From how a run's process ended to its record: what it was, and why.
+//! Converts the end of a run's process into the run's record: status and reason.
 
 use std::collections::VecDeque;
 use std::os::unix::process::ExitStatusExt;
@@ -10,58 +10,51 @@ use run::Outcome;
 use run::sim::{COLLECTIVE_NOTE, link_warning};
 use table::{Record, Status};
 
-/// Lines of the log that a failed run's reason quotes.
+/// Log lines quoted in the reason of a failed run.
 const QUOTED: usize = 10;
 
-/// What was seen of a run's process.
+/// Output collected from a run's process.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// The result that it sent, if it came so far.
     pub outcome: Option<Outcome>,
-    /// Its own words about why it failed.
     pub error: Option<String>,
-    /// The warnings that it sent, in order.
     pub warnings: Vec<String>,
-    /// The last lines of its log.
+    /// Last [`QUOTED`] lines of the log.
     pub tail: VecDeque<String>,
 }
 
-/// Why the parent ended a run.
+/// Reason for which the parent stopped a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// The user cancelled it, or the whole sweep.
+    /// Cancelled by the user, as one cell or with the whole sweep.
     Cancelled,
-    /// It said nothing for so long.
+    /// Silent for longer than this.
     Silent(Duration),
-    /// The processes of other ranks cannot be reached any more, and why.
+    /// Lost connection to the processes of other ranks, with the reason.
     Apart(String),
 }
 
-/// All that is known of a run's process after its end.
+/// Output, exit status and stop reason of a finished process.
 #[derive(Debug)]
 pub(super) struct Ending {
-    /// What was heard of it while it ran.
     pub seen: Seen,
-    /// The status with which it exited, or the signal that ended it; `None` where nobody
-    /// could wait for it.
+    /// Exit status or signal; `None` if waiting for the process failed.
     pub status: Option<ExitStatus>,
-    /// Why it was ended, where it was.
     pub stop: Option<Stop>,
 }
 
 impl Ending {
-    /// The ending of a process that could not be started, and why not.
     pub fn never_began(why: String) -> Self {
         let seen = Seen { error: Some(why), ..Seen::default() };
         Self { seen, status: None, stop: None }
     }
 
-    /// Completes `record`: with the result, or with the reason why there is none.
+    /// Completes `record` with the result, or with the reason why there is none.
     pub fn conclude(self, record: Record) -> Record {
         self.seen.conclude(record, self.status, self.stop)
     }
 
-    /// What a process that leads is told of one that follows.
+    /// Report that a follower sends to the leader.
     pub fn report(mut self) -> Report {
         let warnings = std::mem::take(&mut self.seen.warnings);
         let failure = match (&self.seen.outcome, &self.stop) {
@@ -73,7 +66,7 @@ impl Ending {
 }
 
 impl Seen {
-    /// Remembers a line of the log.
+    /// Appends a log line, keeping the last [`QUOTED`].
     pub fn log(&mut self, line: &str) {
         if self.tail.len() == QUOTED {
             self.tail.pop_front();
@@ -81,14 +74,14 @@ impl Seen {
         self.tail.push_back(line.to_owned());
     }
 
-    /// Keeps a warning once, however often it comes.
+    /// Adds a warning unless it is already present.
     pub fn warn(&mut self, warning: String) {
         if !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }
     }
 
-    /// Completes `record`: with the result, or with the reason why there is none.
+    /// Completes `record` with the result, or with the reason why there is none.
     pub fn conclude(
         mut self,
         mut record: Record,
@@ -108,7 +101,6 @@ impl Seen {
         record
     }
 
-    /// Why there is no result.
     fn why(self, status: Option<ExitStatus>, stop: Option<Stop>) -> String {
         let why = match (stop, self.error) {
             (Some(Stop::Cancelled), _) => return "cancelled while it ran".into(),
@@ -127,7 +119,7 @@ impl Seen {
     }
 }
 
-/// A record with a run's result. Also for results that no process yielded (simulations).
+/// Completes a record with a run's result. Simulations, which have no process, use it too.
 pub(crate) fn with_outcome(mut record: Record, outcome: Outcome) -> Record {
     let metrics = table::metrics(&record.spec, &[&outcome.samples], outcome.memory_bytes_per_rank);
     (record.status, record.reason) = match metrics {
@@ -149,7 +141,6 @@ pub(crate) fn with_outcome(mut record: Record, outcome: Outcome) -> Record {
     record
 }
 
-/// How a process ended, in words.
 fn describe(status: Option<ExitStatus>) -> String {
     let Some(status) = status else { return "its process could not be waited for".into() };
     if let Some(signal) = status.signal() {

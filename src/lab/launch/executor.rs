@@ -1,5 +1,5 @@
-//! What a sweep asks of whoever runs its cells, and how it cancels them: the launcher in earnest, a mock
-//! in tests.
+//! Interface between a sweep and the code that runs its cells: the process launcher, or a mock in tests. Includes
+//! cancellation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +9,10 @@ use crate::store::Store;
 use run::RunEvent;
 use table::{Record, Spec};
 
-/// How often a paused sweep looks whether it may go on.
+/// Poll interval while a sweep is paused.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Cancels a sweep, or one of its cells, or makes it wait; cheap to clone.
+/// Handle that cancels or pauses a sweep, or cancels single cells. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel {
     all: Arc<AtomicBool>,
@@ -21,29 +21,28 @@ pub struct Cancel {
 }
 
 impl Cancel {
-    /// Stop everything; the running run is ended and stored as interrupted.
+    /// Cancels the whole sweep. The current run is ended and stored as interrupted.
     pub fn all(&self) {
         self.all.store(true, Ordering::SeqCst);
     }
-    /// Stop one cell in all rounds.
+    /// Cancels one cell in all rounds.
     pub fn cell(&self, cell: usize) {
         if let Ok(mut cells) = self.cells.lock() {
             cells.insert(cell);
         }
     }
-    /// Let the running run end, and start no other until [`Cancel::resume`].
+    /// Lets the current run finish and starts no other until [`Cancel::resume`].
     pub fn pause(&self) {
         self.paused.store(true, Ordering::SeqCst);
     }
-    /// Lets a sweep that was paused go on with its next run.
     pub fn resume(&self) {
         self.paused.store(false, Ordering::SeqCst);
     }
-    /// Whether no run is to be started.
+    /// True if paused and not cancelled.
     pub fn is_paused(&self) -> bool {
         self.paused.load(Ordering::SeqCst) && !self.is_all()
     }
-    /// Waits while paused, and tells `paused` when the wait begins (true) and when it has ended (false). Blocks.
+    /// Blocks while paused. Calls `paused` with true when the wait begins and with false when it ends.
     pub fn hold(&self, paused: &mut dyn FnMut(bool)) {
         if !self.is_paused() {
             return;
@@ -54,47 +53,41 @@ impl Cancel {
         }
         paused(false);
     }
-    /// Whether the whole sweep is to stop, not only the run under way.
+    /// True if the whole sweep is cancelled, not only a cell.
     pub fn is_all(&self) -> bool {
         self.all.load(Ordering::SeqCst)
     }
-    /// Whether this cell is to stop.
+    /// True if this cell or the whole sweep is cancelled.
     pub fn is_cell(&self, cell: usize) -> bool {
         self.is_all() || self.cells.lock().is_ok_and(|cells| cells.contains(&cell))
     }
 }
 
-/// Runs one cell; the launcher in earnest, a mock in tests.
+/// Runs one cell. Tests use a mock.
 pub trait Executor: Sync {
-    /// Runs the cell to its end, whatever that is. `stop` is polled; events and log lines go to `emit`.
-    /// Never fails: a run that died is a record with status failed.
+    /// Runs the cell to its end. Polls `request.cancel` and sends events and log lines to `emit`. Never fails: a run
+    /// that died becomes a record with status failed.
     fn run(&self, request: &RunRequest<'_>, emit: &mut dyn FnMut(ExecutorEvent)) -> Record;
 }
 
-/// What an executor is asked.
 #[derive(Debug)]
 pub struct RunRequest<'a> {
-    /// The cell to be run, with all its options.
     pub spec: &'a Spec,
-    /// Index of the cell, for `cancel`.
+    /// Index of the cell, for [`Cancel::is_cell`].
     pub cell: usize,
-    /// Which pass over the cells of the sweep it belongs to, from 0.
+    /// Pass over the cells of the sweep, from 0.
     pub round: u32,
-    /// The name of the experiment, for the record.
     pub experiment: Option<&'a str>,
-    /// Where runs are stored.
     pub store: &'a Store,
-    /// How whoever asked takes the request back or pauses.
+    /// Handle with which the caller cancels or pauses.
     pub cancel: &'a Cancel,
 }
 
-/// What an executor says while a run goes on.
 #[derive(Clone, Debug)]
 pub enum ExecutorEvent {
-    /// The run's id is known.
+    /// Sent once the run's id is known.
     Started(String),
-    /// An event of the run.
     Event(RunEvent),
-    /// A line on its standard error.
+    /// Line on the standard error of the run.
     Log(String),
 }

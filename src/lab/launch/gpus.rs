@@ -1,4 +1,4 @@
-//! That no two ranks of a run take the same GPU, found out before NCCL would hang or fail on it.
+//! Detects two ranks on the same GPU before NCCL hangs or fails on it.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use base::error::{Error, Result};
 use machine::driver::Gpu;
 use run::comm::Peers;
 
-/// Compares the GPUs of all ranks, each of which calls this with its own. The same error on all ranks.
+/// Compares the GPUs of all ranks; every rank calls it with its own. Returns the same error on all ranks.
 pub(super) fn all_different(peers: &Peers, device: usize) -> Result<()> {
     let info = Gpu::list()?.into_iter().nth(device);
     let info = info.ok_or_else(|| Error::failed(format!("there is no GPU {device}")))?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    // the address as well: what emulates or divides GPUs may not have numbers of its own
+    // includes the PCI address: emulated or partitioned GPUs may share a UUID
     let mine = format!("{} {} of {host}", info.uuid, info.pci);
     let all = peers.gather(mine.into_bytes())?;
     let problem = all.and_then(|all| {
@@ -25,7 +25,7 @@ pub(super) fn all_different(peers: &Peers, device: usize) -> Result<()> {
     }
 }
 
-/// The first GPU that two ranks have, in words.
+/// Error message for the first GPU that two ranks share.
 fn shared(names: &[String]) -> Option<String> {
     let mut first = HashMap::new();
     names.iter().enumerate().find_map(|(rank, name)| {

@@ -1,10 +1,9 @@
-//! Several processes that a launcher started, a rank each: the first leads, the others follow.
+//! Coordinates several processes started by a launcher, one per rank: rank 0 leads, the others follow.
 //!
-//! The launcher starts `ladderscope run` (or `sweep`) as often as there are ranks. Rank 0's process does
-//! what it would do alone: it resolves the cells, decides, stores, prints. The others wait for its
-//! orders. For each run that takes several GPUs with NCCL, every process starts a child for its rank
-//! (`__run`, as always, so that variables that NCCL caches are fresh), the children meet by themselves,
-//! and the followers report how their child ended.
+//! The launcher starts `ladderscope run` (or `sweep`) once per rank. Rank 0's process does what it would do alone: it
+//! resolves the cells, decides, stores and prints. The others wait for its orders. For each run on several GPUs with
+//! NCCL, every process starts a child (`__run`) for its rank, so that variables cached by NCCL are fresh. The
+//! children connect to each other, and the followers report how their child ended.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -23,24 +22,24 @@ use run::launcher::{self, Launched, too_few};
 use run::{RunEvent, backend};
 use table::{Record, Spec, Status};
 
-/// How long followers have to report after the run has ended for rank 0: their children notice at once.
+/// Time for followers to report after rank 0's run has ended. Their children notice the end at once.
 const REPORTING: Duration = Duration::from_secs(30);
 
-/// Waiting time before ranks that have not come are named.
+/// Delay before missing ranks are named.
 const LATE: Duration = Duration::from_secs(10);
 
-/// Whether a cell is executed by a process a rank where a launcher started several.
+/// True if a cell runs as one process per rank when a launcher started several.
 pub(super) fn takes_several(spec: &Spec) -> bool {
     backend(spec.backend).is_ok_and(|backend| backend.takes_processes(spec))
 }
 
-/// Does `body` as rank 0's process or as the only one; follows rank 0 where this is another rank's, which runs nothing
-/// but built-in models and `own` cells. Gives the exit status.
+/// Runs `body` on rank 0 or without a launcher; on other ranks, follows rank 0 and runs only built-in models and
+/// `own` cells. Returns the exit status.
 ///
 /// # Errors
 ///
-/// Input errors of the launcher's variables; a failure where the ranks' processes do not find each other
-/// within `timeout`; else the errors of `body`.
+/// Returns an input error for invalid launcher variables, a failure if the ranks do not connect within `timeout`, or
+/// the error of `body`.
 pub fn lead_or_follow(
     timeout: Duration,
     cancel: &Cancel,
@@ -62,7 +61,7 @@ pub fn lead_or_follow(
     }
 }
 
-/// Rank 0's side: tells the other ranks' processes what to run, and ends them together.
+/// Rank 0's side: sends runs to the processes of the other ranks and ends them together.
 #[derive(Debug)]
 pub struct Leader {
     launched: Launched,
@@ -71,25 +70,24 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// Meets the processes of the other ranks.
     fn meet(launched: &Launched, timeout: Duration) -> Result<Self> {
         let peers = meet(launched, timeout)?.with_timeout(REPORTING);
         Ok(Self { launched: launched.clone(), peers, ended: AtomicBool::new(false) })
     }
 
-    /// An error as soon as the process of another rank is gone.
+    /// Returns an error as soon as the process of another rank is gone.
     pub(super) fn check(&self) -> Result<()> {
         self.peers.check()
     }
 
-    /// Tells the others of a run, and gives `job` its place in it.
+    /// Sends a run to the other ranks and sets `job.place`.
     pub(super) fn begin(&self, job: &mut Request) -> Result<()> {
         let mut meeting = self.launched.meeting();
         meeting.ranks = job.spec.tp as usize;
         if meeting.ranks > self.launched.ranks {
             return Err(Error::input(too_few(self.launched.ranks, &job.spec)));
         }
-        // no rank of an earlier run can come to this one
+        // a fresh id, so that no rank of an earlier run can join this one
         meeting.job = fastrand::u64(..);
         job.place = Some(Place {
             meeting,
@@ -99,7 +97,7 @@ impl Leader {
         self.order(&Order::Run(Box::new(job.clone())))
     }
 
-    /// Completes a run's record with what the others report of it.
+    /// Adds the reports of the other ranks to a run's record.
     pub(super) fn conclude(&self, job: &Request, mut record: Record) -> Record {
         let reports = match self.reports() {
             Ok(reports) => reports,
@@ -116,7 +114,7 @@ impl Leader {
                 (Status::Ok, _) => {
                     record.warnings.push(format!("rank {rank}, after the result: {failure}"));
                 }
-                // most only repeat what another rank died of
+                // most failures only repeat the one that another rank died of
                 (Status::Failed, Some(reason)) if !names(reason, &failure) => {
                     *reason += &format!("\nrank {rank}: {failure}");
                 }
@@ -135,10 +133,10 @@ impl Leader {
         self.peers.broadcast_unhurried(encode(order)?).map(|_| ())
     }
 
-    /// The others may end, with this exit status.
+    /// Lets the other ranks exit with this status.
     fn end(&self, code: u8) {
         if !self.ended.swap(true, Ordering::SeqCst) {
-            // who is gone needs no order
+            // ranks that are gone need no order
             let _ = self.order(&Order::End(code));
         }
     }
@@ -150,15 +148,15 @@ impl Drop for Leader {
     }
 }
 
-/// Whether a reason says already what a rank reports.
+/// True if a reason already contains the failure that a rank reports.
 fn names(reason: &str, failure: &str) -> bool {
     let first = |text: &str| text.lines().next().unwrap_or_default().to_owned();
     let core = |text: &str| first(text).split("; its last output").next().unwrap_or_default().to_owned();
     reason.contains(&core(failure)) || failure.contains(&core(reason))
 }
 
-/// Meets the processes of the other ranks, as this one's launcher tells where. Ranks that are late are named on
-/// standard error: a shell of `srun --pty` has the variables of a launch that has no other rank.
+/// Connects to the processes of the other ranks, at the address from the launcher. Late ranks are named on standard
+/// error: a shell of `srun --pty` has the variables of a launch without any other rank.
 fn meet(launched: &Launched, timeout: Duration) -> Result<Peers> {
     let meeting = launched.meeting();
     let report = |missing: &[usize]| {
@@ -168,22 +166,22 @@ fn meet(launched: &Launched, timeout: Duration) -> Result<Peers> {
     Peers::connect(&meeting, &Secret::of_job(meeting.is_here())?, timeout, Some(late))
 }
 
-/// Another rank's process: does what rank 0's says until that says that it was all. Writes nothing but
-/// its child's log, to standard error.
+/// Loop of ranks above 0: executes rank 0's orders until the end order. Writes nothing but its child's log, to
+/// standard error.
 fn follow(launched: &Launched, timeout: Duration, cancel: &Cancel, own: OwnCells<'_>) -> Result<u8> {
     let peers = meet(launched, timeout)?;
     let executor = ProcessExecutor::new()?;
     loop {
         match decode(&peers.broadcast_unhurried(Vec::new())?)? {
             Order::End(code) => return Ok(code),
-            // of a run that this rank is no part of it only reports nothing
+            // this rank has no part in the run and sends an empty report
             Order::Run(job) if job.place.as_ref().is_some_and(|p| launched.rank >= p.meeting.ranks) => {
                 peers.gather(encode(&Report::default())?)?;
             }
             Order::Run(mut job) => {
                 job.timeout = timeout;
                 if let Err(e) = permit(&mut job, launched, own) {
-                    // rank 0 says why it ends
+                    // rank 0 prints the reason
                     peers.abort(&e.to_string());
                     return Err(e);
                 }
@@ -201,7 +199,7 @@ fn take_part(
     peers: &Peers,
     cancel: &Cancel,
 ) -> Result<Report> {
-    // what a child may write goes nowhere else
+    // files written by the child are discarded
     let folder = tempfile::tempdir().map_err(Error::io(std::env::temp_dir()))?;
     job.dir = folder.path().to_owned();
     job.watch = false;
@@ -212,7 +210,7 @@ fn take_part(
     };
     let ending = executor.child(&job, Log::none(), &stopped, &mut |event| match event {
         ExecutorEvent::Log(said) | ExecutorEvent::Event(RunEvent::Error { message: said, .. }) => {
-            // a standard error that nobody reads is no reason to fail
+            // a closed standard error is no reason to fail
             let _ = writeln!(std::io::stderr().lock(), "[rank {}] {}", launched.rank, printable(&said));
         }
         _ => {}

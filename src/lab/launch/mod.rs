@@ -1,13 +1,11 @@
 //! Runs as child processes: own process group, events as JSON lines, watchdog, clean-up.
 //!
-//! The parent writes one `Request` (protocol.rs) to the child's standard input and keeps the pipe open:
-//! its end tells the child that the parent is gone, even by kill -9. The child answers with
-//! [`run::RunEvent`]s, a JSON line each, on standard output; what it writes to standard error
-//! is the run's log.
+//! The parent writes one `Request` (protocol.rs) to the child's standard input and keeps the pipe open, so that the
+//! child notices when the parent dies, even by kill -9. The child sends [`run::RunEvent`]s, one JSON line each, on
+//! standard output. Its standard error is the run's log.
 //!
-//! Where a launcher (torchrun, srun, mpirun) started several processes, rank 0's leads and the others
-//! follow (leader.rs): each starts a child for its rank of a run, and the children meet by themselves
-//! ([`run::comm::Peers`]).
+//! If a launcher (torchrun, srun, mpirun) started several processes, rank 0 leads and the others follow (leader.rs):
+//! each starts a child for its rank of a run, and the children connect to each other ([`run::comm::Peers`]).
 
 mod child;
 mod ending;

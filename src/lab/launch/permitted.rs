@@ -1,6 +1,6 @@
-//! Limits on orders: a rank runs the cell that rank 0 names, with nothing that could load code or reach files of rank
-//! 0's choice. Variables are NCCL's and CUDA's tuning variables, models and profiles those that are built in; anything
-//! else this rank's own command line has to name too.
+//! Limits on orders: a rank runs the cell that rank 0 names, but nothing that could load code or access files chosen
+//! by rank 0. Allowed are NCCL's and CUDA's tuning variables and built-in models and profiles. Anything else must
+//! also be named on this rank's own command line.
 
 use super::leader::takes_several;
 use super::protocol::Request;
@@ -11,14 +11,14 @@ use run::launcher::Launched;
 use table::Spec;
 use table::options::variables;
 
-/// The cells of this rank's own command line, resolved when they are needed.
+/// Cells of this rank's own command line, resolved lazily.
 pub type OwnCells<'a> = &'a dyn Fn() -> Result<Vec<Spec>>;
 
-/// Checks an order, and replaces all in it that this rank knows itself: where the ranks meet, and as which.
+/// Checks an order, and replaces the meeting address and the rank with this process's own.
 ///
 /// # Errors
 ///
-/// An input error that names what this rank does not take from rank 0.
+/// Returns an input error that names what this rank does not accept from rank 0.
 pub(super) fn permit(job: &mut Request, launched: &Launched, own: OwnCells<'_>) -> Result<()> {
     let refused = |what: String| {
         Error::input_help(
@@ -38,7 +38,7 @@ pub(super) fn permit(job: &mut Request, launched: &Launched, own: OwnCells<'_>) 
     (place.meeting.address, place.meeting.ports, place.meeting.rank) = (address, ports, rank);
     (place.local_rank, place.local_ranks) = (local_rank, local_ranks);
     let spec = &job.spec;
-    /// Decides whether one of a rank's own cells has a setting, too.
+    /// Predicate: true if one of this rank's own cells has the setting too.
     type IsOwn<'a> = Box<dyn Fn(&Spec) -> bool + 'a>;
     let mut unknown: Vec<(String, IsOwn<'_>)> = Vec::new();
     for (name, value) in &spec.env {

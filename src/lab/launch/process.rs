@@ -1,4 +1,4 @@
-//! The parent's side: starts a run's process, listens to it, ends it, stores what it left.
+//! Parent side of a run: starts the process, reads its output, ends it and stores the result.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -23,42 +23,37 @@ use run::{RunEvent, backend, is_supervised};
 use table::{Record, Status};
 use trace::export;
 
-/// Time between asking a process to end and killing it, and between its end and giving up on its pipes.
+/// Time between SIGTERM and SIGKILL, and between a process's end and giving up on its pipes.
 const GRACE: Duration = Duration::from_secs(2);
-/// How often cancellation is looked at while nothing is lines.
+/// Poll interval for cancellation while no lines arrive.
 const POLL: Duration = Duration::from_millis(20);
-/// A log beyond this is cut.
+/// Maximum log size in bytes; the rest is dropped.
 const LOG_LIMIT: u64 = 8 << 20;
-/// A run that says nothing for so long hangs.
+/// Silence after which a run counts as hung.
 const SILENCE: Duration = Duration::from_secs(600);
-/// How long a process may take to end after its last words.
+/// Time a process may take to exit after its final event.
 const LINGER: Duration = Duration::from_secs(20);
 
-/// Runs a cell in a child process of this very binary.
+/// Runs a cell in a child process of the same binary.
 #[derive(Clone, Debug)]
 pub struct ProcessExecutor {
-    /// The binary; usually the current one.
     pub binary: PathBuf,
-    /// End a run that says nothing for so long.
+    /// Ends a run that is silent for longer than this.
     pub silence: Duration,
-    /// Have runs tell of their decode steps ([`RunEvent::Step`]).
+    /// Makes runs report their decode steps ([`RunEvent::Step`]).
     pub watch: bool,
-    /// Where a copy of the trace goes (`run --trace FILE`).
+    /// Destination of a copy of the trace (`run --trace FILE`).
     pub trace_copy: Option<PathBuf>,
-    /// End a run that has told its result and does not end for so long.
+    /// Kills a run that does not exit this long after its result.
     pub linger: Duration,
-    /// How long a rank may show no progress before its run is ended (see [`run::cuda::Ranks::timeout`]).
+    /// Maximum time without progress of any rank (see [`run::cuda::Ranks::timeout`]).
     pub timeout: Duration,
-    /// The processes of other ranks, where a launcher started several.
+    /// Set if a launcher started several processes.
     pub leader: Option<Arc<Leader>>,
 }
 
 impl ProcessExecutor {
-    /// With the current binary and the default watchdog.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the program's own file cannot be found.
+    /// Uses the current binary and the default timeouts. Fails if the path of the running binary is unknown.
     pub fn new() -> Result<Self> {
         let binary = std::env::current_exe()
             .map_err(|e| Error::failed(format!("the running binary cannot be found: {e}")))?;
@@ -78,12 +73,11 @@ impl ProcessExecutor {
         let mut command = Command::new(&self.binary);
         command.arg("__run").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         backend(spec.backend)?.prepare(&mut command, spec);
-        // a group of its own: it can be ended with all it starts, and the terminal's interrupt passes by
+        // own process group: it can be killed with all its children, and terminal interrupts do not reach it
         command.envs(&spec.env).process_group(0);
         command.spawn().map_err(Error::io(&self.binary))
     }
 
-    /// Everything between the run's directory and its record.
     fn supervise(
         &self,
         request: &RunRequest<'_>,
@@ -117,7 +111,7 @@ impl ProcessExecutor {
         }
     }
 
-    /// One process from its start to its end. It is stopped when `stopped` says so.
+    /// Runs one process from start to end, and stops it once `stopped` returns a reason.
     pub(super) fn child(
         &self,
         job: &Request,
@@ -129,11 +123,11 @@ impl ProcessExecutor {
             Ok(child) => child,
             Err(e) => return Ending::never_began(format!("its process could not be started: {e}")),
         };
-        // held to the end: the child takes the pipe's end for our death
+        // kept open to the end: the child exits when the pipe closes
         let mut stdin = child.stdin.take();
         if let (Some(stdin), Ok(mut line)) = (&mut stdin, serde_json::to_string(job)) {
             line.push('\n');
-            // a child that died already is told of by its status
+            // the exit status reports a child that died already
             let _ = stdin.write_all(line.as_bytes()).and_then(|()| stdin.flush());
         }
         let (sender, lines) = crossbeam_channel::bounded(1024);
@@ -144,8 +138,8 @@ impl ProcessExecutor {
             listen(err, sender.clone(), Line::Log);
         }
         drop(sender);
-        // a process tells its memory twice a second: one that says nothing for so long is stopped or hangs. A run's own
-        // watchdog comes first, and says more
+        // a process reports memory twice a second, so a longer silence means that it is stopped or hangs. The run's
+        // own watchdog acts earlier, with a more precise message
         let silence = self.silence.min(match is_supervised(&job.spec) {
             true => self.timeout * 2,
             false => self.timeout,
@@ -156,8 +150,8 @@ impl ProcessExecutor {
         Ending { seen, status, stop }
     }
 
-    /// Until the process has ended and all it said was heard; what that was, and why it was stopped, if it
-    /// was. Leaves the process to be reaped.
+    /// Reads output until the process has ended and its pipes are drained. Returns the output and the stop reason, if
+    /// any. Does not reap the process.
     fn listen_and_watch(
         &self,
         child: &Child,
@@ -181,16 +175,16 @@ impl ProcessExecutor {
                     on_line(message, &mut log, &mut seen, emit);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                // all was said; what remains is its end
+                // pipes are closed and the process has ended
                 Err(RecvTimeoutError::Disconnected) if ended.is_some() => break,
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL),
             }
             if ended.is_none() && has_ended(group) {
-                // whatever it started must not outlive it; unreaped, its id is still its own
+                // kills all that the process started; not yet reaped, its id cannot be reused
                 let _ = rustix::process::kill_process_group(group, Signal::KILL);
                 ended = Some(Instant::now());
             }
-            // something outside the group may hold the pipes for ever
+            // something outside the group may hold the pipes open forever
             if ended.is_some_and(|at| at.elapsed() > GRACE) && lines.is_empty() {
                 break;
             }
@@ -242,7 +236,7 @@ impl Executor for ProcessExecutor {
                 emit(ExecutorEvent::Started(run.id.clone()));
                 let mut record = self.supervise(request, run, emit);
                 record.run = run.id.clone();
-                // what the process was writing when it was ended
+                // removes files that the process was writing when it was ended
                 request.store.remove_abandoned();
                 if run.path.join(TRACE).exists() {
                     record.trace = Some(format!("{}/{TRACE}", run.id));
@@ -259,13 +253,13 @@ impl Executor for ProcessExecutor {
         record.round = request.round;
         record.experiment = request.experiment.map(str::to_owned);
         if record.environment.is_empty() {
-            // it left none; the machine at least is known
+            // the run reported none, but the machine is known
             record.environment = machine::environment::collect();
         }
         if begun.is_ok()
             && let Err(e) = request.store.finish(&record)
         {
-            // what nobody can find again has not succeeded
+            // a result that was not stored does not count as success
             let reason = format!("it ended as {} and could not be stored: {e}", record.status.as_str());
             (record.status, record.metrics, record.overlap) = (Status::Failed, None, None);
             record.reason = Some(reason);
@@ -274,13 +268,12 @@ impl Executor for ProcessExecutor {
     }
 }
 
-/// What comes over a child's pipes.
 enum Line {
     Out(String),
     Log(String),
 }
 
-/// Sends a pipe's lines on, from a thread of its own.
+/// Forwards lines of a pipe from a separate thread.
 fn listen(pipe: impl Read + Send + 'static, to: Sender<Line>, wrap: fn(String) -> Line) {
     std::thread::spawn(move || {
         let mut reader = BufReader::new(pipe);
@@ -324,13 +317,13 @@ fn on_line(message: Line, log: &mut Log, seen: &mut Seen, emit: &mut dyn FnMut(E
     }
 }
 
-/// Whether the process has ended, without reaping it: its id stays its own.
+/// True if the process has ended. Does not reap it, so its id stays valid.
 fn has_ended(pid: Pid) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     !matches!(rustix::process::waitid(WaitId::Pid(pid), options), Ok(None))
 }
 
-/// The run's log file, bounded. A log that cannot be written never fails a run.
+/// Log file of a run, bounded in size. Write errors never fail a run.
 pub(super) struct Log {
     file: Option<File>,
     left: u64,
@@ -342,7 +335,6 @@ impl Log {
         Self { file: file.ok(), left: LOG_LIMIT }
     }
 
-    /// A log that keeps nothing of what it is given.
     pub fn none() -> Self {
         Self { file: None, left: 0 }
     }

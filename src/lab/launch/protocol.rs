@@ -1,4 +1,4 @@
-//! What parent and child say to each other: one request, then events, a line of JSON each.
+//! Protocol between parent and child: one request, then events, one JSON line each.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,24 +8,20 @@ use serde::{Deserialize, Serialize};
 use run::comm::Meeting;
 use table::Spec;
 
-/// The one line on the child's standard input.
+/// The single line on the child's standard input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Request {
-    /// The id under which the run is stored.
     pub run: String,
-    /// The run's directory, where the trace goes.
     pub dir: PathBuf,
-    /// The cell to be run, with all its options.
     pub spec: Spec,
-    /// Whether to record spans.
     pub record: bool,
-    /// Whether to tell of decode steps while they go by.
+    /// Report decode steps as they happen.
     #[serde(default)]
     pub watch: bool,
-    /// How long a rank may show no progress before its run is ended (see [`run::cuda::Ranks::timeout`]).
+    /// Maximum time without progress of any rank (see [`run::cuda::Ranks::timeout`]).
     #[serde(default = "usual")]
     pub timeout: Duration,
-    /// Where this process is one of several that execute the run together.
+    /// Set if several processes execute the run together.
     #[serde(default)]
     pub place: Option<Place>,
 }
@@ -34,37 +30,32 @@ fn usual() -> Duration {
     run::TIMEOUT
 }
 
-/// One process among those that execute a run, a rank each.
+/// Position of one process among those of a run, one per rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Place {
-    /// Where it meets the others, and as which rank.
+    /// Meeting address and rank.
     pub meeting: Meeting,
-    /// Which one of those on its host.
     pub local_rank: usize,
-    /// How many are on its host, where that is known.
+    /// Number of processes on its host, if known.
     pub local_ranks: Option<usize>,
 }
 
-/// What the process that leads tells those that follow, a broadcast each.
+/// Orders that the leader broadcasts to the followers.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
-    /// Start a child for your rank of this run (place: rank 0's), and report when it has ended.
+    /// Start a child for your rank of this run (`place` is rank 0's) and report its end.
     Run(Box<Request>),
-    /// Nothing follows: the process of the other rank ends with this exit status.
+    /// Exit with this status.
     End(u8),
 }
 
-/// How a run ended on one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Report {
-    /// Why it failed there; `None`: it did not.
+    /// Reason of a failure; `None` for success.
     pub failure: Option<String>,
-    /// The warnings of the run on that rank.
     pub warnings: Vec<String>,
 }
 
-/// The trace's name in the run's directory.
 pub(super) const TRACE: &str = "trace.parquet";
 
-/// The log's name in the run's directory.
 pub(super) const LOG: &str = "log.txt";

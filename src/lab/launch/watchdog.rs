@@ -1,29 +1,27 @@
-//! Ends a run's process that makes no progress: whatever hangs (a collective, a graph, a call into a
-//! driver), the run ends within its time-out and says what it was doing.
+//! Ends a process that makes no progress. Whatever hangs (a collective, a graph, a driver call), the run ends within
+//! its timeout with a message about its last activity.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use run::comm::Progress;
 
-/// How often the watchdog looks for progress.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// After so long without progress the process is ended. A little more than what waits inside of the run
-/// take: those say more precisely what hangs.
+/// Time without progress after which the process is ended. Slightly longer than the waits inside the run, whose
+/// messages are more precise.
 pub(super) fn limit(timeout: Duration) -> Duration {
     timeout + (timeout / 4).min(Duration::from_secs(15))
 }
 
-/// Watches `progress` until the process ends; without any for longer than [`limit`], calls `end` with
-/// what is to be said, once.
+/// Watches `progress` until the process ends. After [`limit`] without progress, calls `end` once with a message.
 pub(super) fn start(
     progress: Arc<Progress>,
     timeout: Duration,
     end: impl FnOnce(String) + Send + 'static,
 ) {
     let limit = limit(timeout);
-    // without a thread there is no watchdog; the run's own waits still end
+    // without a thread there is no watchdog, but the run's own waits still time out
     let _ = std::thread::Builder::new().name("watchdog".into()).spawn(move || {
         while progress.silence() <= limit {
             std::thread::sleep(LOOK.min(limit / 4));

@@ -1,4 +1,4 @@
-//! Slurm's commands as child processes: bounded in time, with their errors in words.
+//! Runs Slurm's commands as child processes with a timeout, and turns failures into messages.
 
 use std::io::Read;
 use std::path::Path;
@@ -8,36 +8,32 @@ use std::time::{Duration, Instant};
 use base::error::{Error, Result};
 use base::text::{printable, shell_command};
 
-/// A controller that does not answer for so long is not waited for.
+/// Timeout for commands that need the controller.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often an answer is looked for.
 const POLL: Duration = Duration::from_millis(10);
 
-/// A job array that is to be queued.
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
-    /// The name by which `squeue` finds it again.
+    /// Job name, by which `squeue` finds it.
     pub name: String,
-    /// The batch script that every task of the array runs.
     pub script: &'a Path,
-    /// The directory in which the tasks' output is written, `ARRAY_TASK.log` each.
+    /// Directory for the output of the tasks, one `ARRAY_TASK.log` each.
     pub logs: &'a Path,
-    /// How many tasks the array has.
     pub tasks: usize,
-    /// What a task needs, as options of `sbatch`.
+    /// Resources per task, as options of `sbatch`.
     pub needs: Vec<String>,
-    /// Options of the user, which come last and so win.
+    /// User options. They come last and thus override the others.
     pub options: &'a [String],
 }
 
-/// Queues a job array; its number.
+/// Submits a job array and returns its number.
 ///
 /// # Errors
 ///
-/// A failure with what `sbatch` said: no such partition, too many nodes asked for.
+/// Returns a failure with the message of `sbatch`, e.g. for an unknown partition or too many nodes.
 pub fn submit(job: &Job<'_>) -> Result<u64> {
     let mut command = Command::new("sbatch");
-    // what the options may not say the environment may not either
+    // options that users may not pass must not come from the environment either
     for name in ["SBATCH_WAIT", "SBATCH_ERROR", "SBATCH_INPUT", "SBATCH_OPEN_MODE", "SBATCH_EXPORT_FILE"]
     {
         command.env_remove(name);
@@ -46,21 +42,21 @@ pub fn submit(job: &Job<'_>) -> Result<u64> {
         .arg("--parsable")
         .arg(format!("--job-name={}", job.name))
         .arg(format!("--array=0-{}", job.tasks.saturating_sub(1)))
-        // a measurement that was interrupted is not repeated behind the user's back
+        // an interrupted measurement must not be repeated without the user's knowledge
         .arg("--no-requeue")
         .arg(format!("--output={}", log_pattern(job.logs)?))
         .args(&job.needs)
         .args(job.options)
         .arg(job.script);
     let said = answer(&mut command, PATIENCE)?;
-    // `--parsable` prints the number, and the cluster's name where there are several
+    // `--parsable` prints the number, then the cluster's name if there are several
     said.trim().split(';').next().and_then(|number| number.parse().ok()).ok_or_else(|| {
         Error::failed(format!("sbatch said '{}', which is no job's number", printable(said.trim())))
     })
 }
 
-/// Pattern of the tasks' output for `sbatch`, which replaces `%x` by the array's name and `%a` by the task's number.
-/// An input error for a directory with a backslash, behind which `sbatch` replaces nothing.
+/// Pattern of the output files for `sbatch`, which replaces `%x` by the job name and `%a` by the task's number.
+/// Returns an input error if the directory contains a backslash, since `sbatch` then replaces nothing.
 fn log_pattern(logs: &Path) -> Result<String> {
     let dir = logs.display().to_string();
     if dir.contains('\\') {
@@ -72,11 +68,7 @@ fn log_pattern(logs: &Path) -> Result<String> {
     Ok(format!("{}/%x-%a.log", dir.replace('%', "%%")))
 }
 
-/// Cancels all jobs of these names that are this user's.
-///
-/// # Errors
-///
-/// A failure with what `scancel` said.
+/// Cancels this user's jobs with these names. Fails with the message of `scancel`.
 pub fn cancel(names: &[String]) -> Result<()> {
     if names.is_empty() {
         return Ok(());
@@ -88,7 +80,7 @@ pub fn cancel(names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What a command prints, as far as it ends well within `patience`.
+/// Runs a command and returns its standard output. Fails on a nonzero status or after `patience`.
 pub(super) fn answer(command: &mut Command, patience: Duration) -> Result<String> {
     let words = || {
         let words = std::iter::once(command.get_program()).chain(command.get_args());

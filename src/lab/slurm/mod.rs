@@ -1,5 +1,5 @@
-//! Slurm, as its own commands tell of it: `sbatch` queues, `squeue` tells what is queued and how it ended,
-//! `sinfo` what nodes have, `scancel` cancels. Nothing here knows of cells or runs.
+//! Slurm through its own commands: `sbatch` submits, `squeue` lists tasks and their state, `sinfo` describes nodes,
+//! `scancel` cancels. Independent of cells and runs.
 
 mod command;
 mod nodes;

@@ -1,4 +1,4 @@
-//! How large the nodes of a partition are: what `sinfo` says.
+//! Node sizes of a partition, from `sinfo`.
 
 use std::process::Command;
 use std::time::Duration;
@@ -8,20 +8,16 @@ use base::error::Result;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The largest node of those that may be asked for.
+/// Largest GPU and CPU counts of any node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nodes {
-    /// The GPUs of the node that has most; 0 where Slurm knows of none.
+    /// Most GPUs on one node; 0 if Slurm knows of none.
     pub gpus: u32,
-    /// The CPUs of the node that has most, as Slurm counts them.
+    /// Most CPUs on one node, as Slurm counts them.
     pub cpus: u32,
 }
 
-/// What the nodes of a partition have, or of all where none is named.
-///
-/// # Errors
-///
-/// A failure with what `sinfo` said.
+/// Returns the node sizes of a partition, or of all partitions without a name. Fails with the message of `sinfo`.
 pub fn nodes(partition: Option<&str>) -> Result<Nodes> {
     let mut command = Command::new("sinfo");
     command.args(["--noheader", "--format=%c|%G"]);
@@ -33,14 +29,14 @@ fn read(said: &str) -> Nodes {
     let mut nodes = Nodes { gpus: 0, cpus: 1 };
     for line in said.lines() {
         let (cpus, resources) = line.split_once('|').unwrap_or((line, ""));
-        // `64+` stands for nodes of several sizes
+        // `64+` means nodes of several sizes
         let cpus = cpus.trim().trim_end_matches('+').parse().unwrap_or(1);
         nodes = Nodes { gpus: nodes.gpus.max(gpus(resources)), cpus: nodes.cpus.max(cpus) };
     }
     nodes
 }
 
-/// The GPUs in a list of generic resources: `gpu:h100:8(S:0-1),gpu:2,nic:1` has ten.
+/// Counts the GPUs in a list of generic resources: `gpu:h100:8(S:0-1),gpu:2,nic:1` has ten.
 fn gpus(resources: &str) -> u32 {
     let mut text = String::new();
     let mut depth = 0_u32;

@@ -1,4 +1,4 @@
-//! What is queued, runs or has ended: what `squeue` says of tasks, and whether the job of a run is still under way.
+//! States of tasks, from `squeue`, including the job of a stored run.
 
 use std::collections::HashMap;
 use std::process::Command;
@@ -8,35 +8,31 @@ use std::time::{Duration, Instant};
 use super::command::answer;
 use base::error::Result;
 
-/// A controller under load may take its time.
+/// Timeout while following tasks: a loaded controller is slow.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A listing of runs does not wait so long.
+/// Timeout while listing runs.
 const SHORT: Duration = Duration::from_secs(3);
-/// For so long an answer about a job is not asked for again.
+/// Time for which an answer about a job is cached.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// Where a task of a job array is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It waits for its turn.
     Pending,
-    /// It has nodes, and its processes begin, run or end.
+    /// Allocated: its processes start, run or end.
     UnderWay,
-    /// It has ended as it should.
     Completed,
-    /// It was cancelled, or its time was up, or others needed its nodes.
+    /// Cancelled, timed out or preempted.
     Stopped,
-    /// It failed: its process, its memory or its node.
+    /// Failed process, memory or node.
     Failed,
 }
 
 impl State {
-    /// Whether nothing more comes of it.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Completed | Self::Stopped | Self::Failed)
     }
 
-    /// Slurm's word for a state, as a state; what is not known here is under way.
+    /// Maps Slurm's word to a state. Unknown words count as under way.
     fn of(word: &str) -> Self {
         match word {
             "PENDING" | "REQUEUED" | "REQUEUE_HOLD" | "REQUEUE_FED" | "RESV_DEL_HOLD"
@@ -49,37 +45,31 @@ impl State {
     }
 }
 
-/// A task of a job array, as `squeue` tells of it.
+/// Task of a job array, as listed by `squeue`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// The name of its job.
     pub name: String,
-    /// The number of the whole array, as `scancel` takes it.
+    /// Number of the whole array, for `scancel`.
     pub job: u64,
-    /// Its number within the array.
     pub index: u32,
-    /// Where it is on its way.
     pub state: State,
-    /// Slurm's own word for that: `NODE_FAIL`.
+    /// Slurm's own word for the state, e.g. `NODE_FAIL`.
     pub word: String,
-    /// The nodes that it has or had, as Slurm abbreviates them; empty before it has any.
+    /// Allocated nodes, as abbreviated by Slurm; empty before allocation.
     pub nodes: String,
-    /// Why it waits or how it ended, in Slurm's word: `Resources`, `Priority`; `None` counts as no reason.
+    /// Slurm's reason for waiting or ending, e.g. `Resources` or `Priority`; `None` also for Slurm's word "None".
     pub reason: Option<String>,
 }
 
 impl Task {
-    /// What `squeue`, `scancel` and `scontrol` call it: `1234_5`.
+    /// Id for `squeue`, `scancel` and `scontrol`: `1234_5`.
     pub fn id(&self) -> String {
         format!("{}_{}", self.job, self.index)
     }
 }
 
-/// The tasks of jobs with these names, those that ended a few minutes ago included (the controller's `MinJobAge`).
-///
-/// # Errors
-///
-/// A failure with what `squeue` said: the controller may be away for a while.
+/// Lists the tasks of jobs with these names, including those that ended a few minutes ago (the controller's
+/// `MinJobAge`). Fails with the message of `squeue`, for example while the controller is away.
 pub fn queue(names: &[String]) -> Result<Vec<Task>> {
     if names.is_empty() {
         return Ok(Vec::new());
@@ -109,7 +99,7 @@ fn task(line: &str) -> Option<Task> {
     })
 }
 
-/// The task of Slurm that this process belongs to (`1234_5`), or its job; `None` outside of Slurm.
+/// Slurm task (`1234_5`) or job of this process; `None` outside Slurm.
 pub(crate) fn current() -> Option<String> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| is_number(value));
     match (variable("SLURM_ARRAY_JOB_ID"), variable("SLURM_ARRAY_TASK_ID")) {
@@ -122,18 +112,18 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.len() < 20 && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// What Slurm said of tasks and jobs, and when.
+/// Cached answers by task or job, each with the time of the query.
 type Known = HashMap<String, (Instant, Option<bool>)>;
 
-/// Whether a task (`1234_5`) or job is still under way, as far as Slurm answers here within a few seconds. An answer
-/// is kept for some seconds: a listing asks of every run.
+/// True if a task (`1234_5`) or job is still under way; `None` if Slurm gives no answer within a few seconds. Answers
+/// are cached for some seconds because a listing asks for every run.
 pub(crate) fn is_under_way(id: &str) -> Option<bool> {
     static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
-    // what stands in a file is not given to a command as it is
+    // ids come from files: check them before they reach a command line
     if !id.split('_').all(is_number) || id.split('_').count() > 2 {
         return None;
     }
-    // held while Slurm is asked: many threads list at once, and one question is enough
+    // locked during the query, so that threads that list at once share one query
     let mut known = KNOWN.lock().ok()?;
     let known = known.get_or_insert_default();
     if let Some((_, answer)) = known.get(id).filter(|(asked, _)| asked.elapsed() < FRESH) {
@@ -149,7 +139,7 @@ fn ask(id: &str) -> Option<bool> {
     command.args(["--noheader", "--array", "--states=all", "--format=%T", "--jobs", id]);
     match answer(&mut command, SHORT) {
         Ok(said) => Some(said.lines().any(|word| State::of(word.trim()) == State::UnderWay)),
-        // jobs that ended some minutes ago are not known any more
+        // Slurm forgets jobs some minutes after their end
         Err(e) if e.to_string().contains("Invalid job id") => Some(false),
         Err(_) => None,
     }

@@ -1,12 +1,12 @@
-//! What people add to runs: tags, notes, and which rows of batches are deleted. One file beside the runs,
-//! `annotations.jsonl`: a line an edit, appended under a lock, so that records are never rewritten and
-//! two processes never overwrite each other's tags. The state is what the lines say in their order.
+//! Annotations of runs: tags, notes, and deleted rows of batches. One file in the runs directory,
+//! `annotations.jsonl`, gets one line per edit, appended under a lock. Records are never rewritten, and two processes
+//! never overwrite each other's tags. Replaying the lines in order gives the state.
 //!
 //! ```text
 //! {"version":1,"at":"2026-11-21T04:30:12.000000Z","runs":["ID","BATCH:3-9"],"tag":["good"],"note":"why"}
 //! ```
 //!
-//! An edit is one line however many runs it is of: it happened or it did not, whatever dies meanwhile.
+//! An edit is one line for any number of runs, which makes it atomic.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::RangeInclusive;
@@ -22,26 +22,22 @@ use super::shared_lines::{append_line, is_newer, open_locked};
 use base::error::{Error, Result};
 use base::regular;
 
-/// Version of the file's lines.
 const VERSION: u32 = 1;
 
-/// The file's name in a runs directory.
 pub(super) const FILE: &str = "annotations.jsonl";
 
-/// The longest tag, in characters.
+/// Maximum length of a tag, in characters.
 const LONGEST_TAG: usize = 40;
 
-/// The longest note, in characters.
+/// Maximum length of a note, in characters.
 const LONGEST_NOTE: usize = 10_000;
 
-/// What people added to one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotation {
-    /// Short words to find it by.
     pub tags: BTreeSet<String>,
-    /// A text; empty for none.
+    /// Empty without a note.
     pub note: String,
-    /// Experiments that found the run instead of running their cell again.
+    /// Experiments that reused the run instead of running their cell again.
     pub experiments: BTreeSet<String>,
 }
 
@@ -50,31 +46,27 @@ impl Annotation {
         self.tags.is_empty() && self.note.is_empty() && self.experiments.is_empty()
     }
 
-    /// Its tags in a line; empty where it has none.
     pub fn tags_in_a_line(&self) -> String {
         self.tags.iter().map(String::as_str).collect::<Vec<_>>().join(" ")
     }
 }
 
-/// A change of tags and notes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edit {
-    /// Tags that the runs get.
     pub tag: Vec<String>,
-    /// Tags that the runs lose.
     pub untag: Vec<String>,
-    /// The note from now on; an empty one takes it away, `None` leaves what is there.
+    /// New note; empty removes it, `None` keeps the old one.
     pub note: Option<String>,
-    /// Experiments that found the runs.
+    /// Experiments that reused the runs.
     pub(super) experiment: Vec<String>,
 }
 
 impl Edit {
-    /// Reads `good, -bad`: tags to add, and with `-` before them to take away.
+    /// Parses `good, -bad`: tags to add, and tags to remove with a leading `-`.
     ///
     /// # Errors
     ///
-    /// An input error for a tag that is empty, too long, or has characters that filters give a meaning.
+    /// Returns an input error for a tag that is empty, too long, or contains characters with a meaning in filters.
     pub fn tags(text: &str) -> Result<Self> {
         let mut edit = Self::default();
         for word in text.split([',', ' ', '\t']).filter(|word| !word.is_empty()) {
@@ -86,18 +78,16 @@ impl Edit {
         Ok(edit)
     }
 
-    /// A note instead of what is there.
     pub fn note(text: &str) -> Self {
         Self { note: Some(text.trim().to_owned()), ..Self::default() }
     }
 
-    /// That an experiment found the runs.
+    /// Edit that records an experiment that reused the runs.
     pub fn found_by(experiment: &str) -> Self {
         Self { experiment: vec![experiment.to_owned()], ..Self::default() }
     }
 
-    /// The edit that brings back the tags and the note that a run had before this one;
-    /// experiments that found it stay known.
+    /// Edit that restores the tags and the note from before this one. Experiments are kept.
     pub fn inverse(&self, before: Option<&Annotation>) -> Self {
         let had = |tag: &&String| before.is_some_and(|before| before.tags.contains(*tag));
         let note = || before.map_or_else(String::new, |before| before.note.clone());
@@ -114,18 +104,16 @@ impl Edit {
         annotation.tags.extend(self.tag.iter().cloned());
         annotation.tags.retain(|tag| !self.untag.contains(tag));
         if let Some(note) = &self.note {
-            // a file that somebody else wrote may hold a longer one
+            // a file written by another program may hold a longer one
             annotation.note = note.chars().take(LONGEST_NOTE).collect();
         }
     }
 
-    /// Whether the edit changes nothing.
     pub fn is_empty(&self) -> bool {
         self.tag.is_empty() && self.untag.is_empty() && self.note.is_none() && self.experiment.is_empty()
     }
 }
 
-/// A word that can be a tag.
 fn checked_tag(tag: &str) -> Result<String> {
     let fits = |c: char| c.is_alphanumeric() || "-_.+/#=@%".contains(c);
     if tag.is_empty() || !tag.chars().all(fits) || tag.chars().count() > LONGEST_TAG {
@@ -139,23 +127,21 @@ fn checked_tag(tag: &str) -> Result<String> {
     Ok(tag.to_owned())
 }
 
-/// All annotations of a runs directory at one moment.
+/// Snapshot of all annotations of a runs directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotations {
     of: HashMap<String, Annotation>,
-    /// By batch, those of its rows. Rows that follow one another are one range here as in the file: an edit costs
-    /// what its line is long, however many rows it names.
+    /// Annotations of batch rows, by batch. Consecutive rows are one range, so an edit costs time in proportion to
+    /// its line, not to its rows.
     of_rows: HashMap<String, RangeInclusiveMap<u32, Annotation>>,
-    /// Rows of batches that are deleted.
     deleted: HashMap<String, RangeInclusiveSet<u32>>,
-    /// The runs of each deletion as its line names them, oldest first.
+    /// Runs of each deletion as written in its line, oldest first.
     pub(super) deletions: Vec<Vec<String>>,
-    /// Lines that could not be read, and why.
+    /// Unreadable lines, with the reason.
     pub damaged: Vec<String>,
 }
 
 impl Annotations {
-    /// A run's, if it has any.
     pub fn of(&self, run: &str) -> Option<&Annotation> {
         match row_of(run) {
             Some((batch, row)) => self.of_rows.get(batch)?.get(&row),
@@ -163,12 +149,11 @@ impl Annotations {
         }
     }
 
-    /// Whether no run has any.
     pub fn is_empty(&self) -> bool {
         self.of.is_empty() && self.of_rows.values().all(|rows| rows.is_empty())
     }
 
-    /// Takes over what another directory's say of its runs.
+    /// Adds the annotations of another directory.
     pub fn extend(&mut self, other: &Self) {
         self.of.extend(other.of.iter().map(|(run, annotation)| (run.clone(), annotation.clone())));
         for (batch, rows) in &other.of_rows {
@@ -177,7 +162,7 @@ impl Annotations {
         }
     }
 
-    /// Every tag in use, in order, and how many runs have it.
+    /// Tags in use, sorted, with the number of runs.
     pub fn tags(&self) -> BTreeMap<&str, usize> {
         let mut tags = BTreeMap::new();
         let rows = self.of_rows.values().flat_map(|rows| rows.iter());
@@ -190,7 +175,7 @@ impl Annotations {
         tags
     }
 
-    /// Changes the annotations as an edit says. `runs` are ids; rows that follow one another may be one word.
+    /// Applies an edit. `runs` are ids; consecutive rows may be one word.
     pub fn edit(&mut self, runs: &[String], edit: &Edit) {
         for run in runs {
             let Some((batch, rows)) = rows_of(run) else {
@@ -217,17 +202,16 @@ impl Annotations {
         }
     }
 
-    /// The deleted rows of a batch, if any are.
+    /// Deleted rows of a batch; `None` if there are none.
     pub(super) fn deleted(&self, batch: &str) -> Option<&RangeInclusiveSet<u32>> {
         self.deleted.get(batch).filter(|rows| !rows.is_empty())
     }
 
-    /// Whether a row of a batch is deleted.
     pub(super) fn is_deleted(&self, batch: &str, row: u32) -> bool {
         self.deleted.get(batch).is_some_and(|rows| rows.contains(&row))
     }
 
-    /// Batches with deleted rows, in order.
+    /// Batches with deleted rows, sorted.
     pub(super) fn batches_with_deleted(&self) -> Vec<&str> {
         let some = self.deleted.iter().filter(|(_, rows)| !rows.is_empty());
         let mut batches: Vec<&str> = some.map(|(batch, _)| batch.as_str()).collect();
@@ -256,14 +240,14 @@ impl Annotations {
     }
 }
 
-/// A line of the file: an edit.
+/// Line of the file: one edit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Line {
     version: u32,
-    /// When, RFC 3339 in UTC.
+    /// Time, RFC 3339 in UTC.
     #[serde(default)]
     at: String,
-    /// Ids; rows that follow one another as `BATCH:FIRST-LAST`.
+    /// Ids; consecutive rows as `BATCH:FIRST-LAST`.
     runs: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     tag: Vec<String>,
@@ -273,19 +257,18 @@ pub(super) struct Line {
     note: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     experiment: Vec<String>,
-    /// Whether the runs were deleted (`true`) or restored (`false`); only rows of
-    /// batches are deleted so.
+    /// True if the runs were deleted, false if restored. Only for rows of batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deleted: Option<bool>,
 }
 
-/// The batch and the row of an id such as `BATCH:ROW`; `None` for other ids.
+/// Splits an id such as `BATCH:ROW`; `None` for other ids.
 pub(super) fn row_of(run: &str) -> Option<(&str, u32)> {
     let (batch, row) = run.split_once(':')?;
     Some((batch, row.parse().ok()?))
 }
 
-/// Ids with rows that follow one another as one.
+/// Joins ids of consecutive rows into ranges.
 fn compressed(runs: &[String]) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut open: Option<(&str, u32, u32)> = None;
@@ -315,7 +298,7 @@ fn compressed(runs: &[String]) -> Vec<String> {
     words
 }
 
-/// The batch and the rows of a word that [`compressed`] makes of rows' ids; `None` for a run's id.
+/// Parses a word of [`compressed`] into its batch and rows; `None` for a run's id.
 pub(super) fn rows_of(word: &str) -> Option<(&str, RangeInclusive<u32>)> {
     if let Some((batch, row)) = row_of(word) {
         return Some((batch, row..=row));
@@ -328,13 +311,13 @@ pub(super) fn rows_of(word: &str) -> Option<(&str, RangeInclusive<u32>)> {
 
 fn parse(path: &Path, bytes: &[u8]) -> Annotations {
     let mut all = Annotations::default();
-    // behind the last line feed there is nothing, or an edit whose writer died before it was done
+    // text after the last line feed is an edit whose writer died
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
     let lines = bytes[..whole].split(|byte| *byte == b'\n').enumerate();
     for (at, line) in lines.filter(|(_, line)| !line.is_empty()) {
         match serde_json::from_slice::<Line>(line) {
             Ok(line) if line.version <= VERSION => all.apply(line),
-            // of a newer version: not ours to judge
+            // skip lines of a newer version
             Ok(_) => {}
             Err(_) if is_newer(line, VERSION) => {}
             Err(why) => all.damaged.push(format!(
@@ -348,7 +331,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Annotations {
 }
 
 impl Store {
-    /// Tags, notes and deleted rows as they are now; what could not be read of them is in `damaged`.
+    /// Current tags, notes and deleted rows. Unreadable lines are in `damaged`.
     pub fn annotations(&self) -> Arc<Annotations> {
         let path = self.annotations_path();
         let Ok(metadata) = path.symlink_metadata() else { return Arc::default() };
@@ -372,12 +355,12 @@ impl Store {
         annotations
     }
 
-    /// Changes tags and notes of these runs (full ids), all of them or none.
+    /// Changes the tags and notes of these runs (full ids), all or none.
     ///
     /// # Errors
     ///
-    /// An input error for a word that cannot be a tag and for a note that is too long; a failure where the file cannot
-    /// be appended to.
+    /// Returns an input error for an invalid tag or a note that is too long, and a failure if the file cannot be
+    /// appended to.
     pub fn annotate(&self, runs: &[String], edit: &Edit) -> Result<()> {
         if runs.is_empty() || edit.is_empty() {
             return Ok(());
@@ -395,8 +378,8 @@ impl Store {
         self.append(Line { tag, untag, note, experiment, ..self.line(runs) })
     }
 
-    /// Says of these runs (full ids) that they are an experiment's as well, which found them stored. Those of which
-    /// it is known are left out. Fails where the file cannot be appended to.
+    /// Records that an experiment reused these runs (full ids). Skips runs that already have it. Fails if the file
+    /// cannot be appended to.
     pub fn found_by(&self, runs: &[String], experiment: &str) -> Result<()> {
         let known = self.annotations();
         let is_known = |run: &&String| known.of(run).is_some_and(|a| a.experiments.contains(experiment));
@@ -404,7 +387,6 @@ impl Store {
         self.annotate(&runs, &Edit::found_by(experiment))
     }
 
-    /// Says of these runs that they are deleted, or no more.
     pub(super) fn mark_deleted(&self, runs: &[String], deleted: bool) -> Result<()> {
         self.append(Line { deleted: Some(deleted), ..self.line(runs) })
     }
@@ -414,7 +396,7 @@ impl Store {
         Line { version: VERSION, at, runs: compressed(runs), ..Line::default() }
     }
 
-    /// Appends an edit; when this returns it is on disk.
+    /// Appends an edit and syncs it to disk.
     fn append(&self, line: Line) -> Result<()> {
         let path = self.annotations_path();
         std::fs::create_dir_all(self.dir()).map_err(Error::io(self.dir()))?;

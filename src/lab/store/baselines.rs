@@ -1,6 +1,6 @@
-//! Baselines: runs that later ones are held against. A baseline keeps whole records, so that it outlives its runs and
-//! can be taken to another machine, or into a repository: `baselines/NAME.json` beside the runs. One that is replaced or
-//! deleted moves to `baselines/.replaced/NAME-TIME.json`.
+//! Baselines: runs that later ones are compared with. A baseline holds whole records, so that it outlives its runs
+//! and can be copied to another machine or into a repository: `baselines/NAME.json` in the runs directory. A replaced
+//! or deleted baseline moves to `baselines/.replaced/NAME-TIME.json`.
 //!
 //! ```text
 //! {"version":1,"name":"main","created":"2026-11-23T14:56:00Z","records":[{"schema":1,"run":"ID",...}, ...]}
@@ -17,23 +17,17 @@ use base::error::{Error, Result};
 use base::{atomic, regular};
 use table::Record;
 
-/// Version of the files.
 const VERSION: u32 = 1;
 
-/// The folder's name in a runs directory.
 pub(super) const FOLDER: &str = "baselines";
 
-/// Where baselines lie that were replaced or deleted.
 const REPLACED: &str = ".replaced";
 
-/// Runs that later ones are held against.
 #[derive(Clone, Debug)]
 pub struct Baseline {
-    /// The name under which it is stored.
     pub name: String,
-    /// When it was set, RFC 3339 in UTC.
+    /// Creation time, RFC 3339 in UTC.
     pub created: String,
-    /// The baseline's runs, as whole records.
     pub records: Vec<Record>,
 }
 
@@ -54,12 +48,8 @@ struct Read {
 }
 
 impl Baseline {
-    /// Reads the file of a baseline.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the file cannot be read; an input error where it is no baseline,
-    /// or a newer one than this build knows.
+    /// Reads a baseline file. Fails if the file cannot be read, and an input error if it is not a baseline or has a
+    /// newer format than this build knows.
     pub fn read(path: &Path) -> Result<Self> {
         let bytes = regular::read(path).map_err(Error::io(path))?;
         let wrong = |why: String| Error::input(format!("{}: not a baseline: {why}", path.display()));
@@ -81,15 +71,15 @@ impl Baseline {
 }
 
 impl Store {
-    /// Makes these runs a baseline; the path of its file, and whether it takes the place of another of that name.
+    /// Stores these runs as a baseline. Returns the path of its file, and true if it replaced another.
     ///
     /// # Errors
     ///
-    /// An input error for a name that cannot be a file's, and where no run ended well;
-    /// a failure where the file cannot be written.
+    /// Returns an input error for an invalid name or if no run ended well, and a failure if the file cannot be
+    /// written.
     pub fn set_baseline(&self, name: &str, records: &[Record]) -> Result<(PathBuf, bool)> {
         let path = self.baseline_path(name)?;
-        // quality is of a model and looked up when runs are read: no record keeps it
+        // quality belongs to a model and is looked up when runs are read, never stored in a record
         let own = |record: &Record| Record { quality: None, training: None, ..record.clone() };
         let records: Vec<Record> =
             records.iter().filter(|record| record.has_numbers()).map(own).collect();
@@ -103,18 +93,18 @@ impl Store {
         let written = Written { version: VERSION, name, created: &created, records: &records };
         let bytes = serde_json::to_vec(&written)
             .map_err(|e| Error::failed(format!("a record cannot be written as JSON: {e}")))?;
-        // copied, so that whatever dies meanwhile there is always a whole one
+        // copied, not moved: a complete baseline exists even if the process dies here
         let replaced = self
             .keep(&path, name, |from, to| regular::open_or_make(to)?.write_all(&regular::read(from)?))?;
         atomic::write(&path, &bytes)?;
         Ok((path, replaced))
     }
 
-    /// The baseline of this name, or of this file where the name is a path.
+    /// Returns the baseline of this name, or reads it from a file if the name is a path.
     ///
     /// # Errors
     ///
-    /// An input error where there is none, with the names that there are; else those of [`Baseline::read`].
+    /// Returns an input error with the known names if there is none, or the errors of [`Baseline::read`].
     pub fn baseline(&self, name: &str) -> Result<Baseline> {
         if name.contains(std::path::MAIN_SEPARATOR) || name.ends_with(".json") {
             return Baseline::read(Path::new(name));
@@ -133,11 +123,7 @@ impl Store {
         Err(Error::unknown("baseline", name, known.iter().map(String::as_str)))
     }
 
-    /// The names of all baselines, sorted.
-    ///
-    /// # Errors
-    ///
-    /// A failure where their folder cannot be read.
+    /// Names of all baselines, sorted. Fails if their folder cannot be read.
     pub fn baseline_names(&self) -> Result<Vec<String>> {
         let folder = self.dir().join(FOLDER);
         regular::folder(&folder).map_err(Error::io(&folder))?;
@@ -146,11 +132,11 @@ impl Store {
         Ok(all)
     }
 
-    /// Deletes a baseline; its file stays among the replaced ones.
+    /// Deletes a baseline; its file moves to the replaced ones.
     ///
     /// # Errors
     ///
-    /// An input error where there is none of this name; a failure where its file cannot be moved.
+    /// Returns an input error if there is none of this name, and a failure if its file cannot be moved.
     pub fn delete_baseline(&self, name: &str) -> Result<()> {
         let path = self.baseline_path(name)?;
         match self.keep(&path, name, regular::rename)? {
@@ -159,7 +145,7 @@ impl Store {
         }
     }
 
-    /// Keeps a baseline's file among the replaced ones, if it is there; whether it was.
+    /// Moves or copies a baseline's file to the replaced ones. Returns false if there is none.
     fn keep(
         &self,
         path: &Path,

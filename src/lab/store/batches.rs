@@ -1,4 +1,4 @@
-//! The store's batches: listed, summed up, and looked into row by row.
+//! Batches in the store: lists, summaries, and access to single rows.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -15,17 +15,14 @@ use base::regular;
 use table::Record;
 
 impl Store {
-    /// Begins a batch; nothing is written before its first rows.
+    /// Starts a batch. Nothing is written before its first rows.
     pub fn new_batch(&self) -> BatchWriter {
         let now = self.ids.now();
         BatchWriter::new(self.batches_dir(), self.ids.id(now, "sim"), id::rfc3339(now))
     }
 
-    /// Stores simulated runs as one batch; sets each record's id to `BATCH:ROW`.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the file cannot be written.
+    /// Stores simulated runs as one batch and sets each record's id to `BATCH:ROW`. Fails if the file cannot be
+    /// written.
     pub fn write_batch(&self, records: &mut [Record]) -> Result<()> {
         let mut batch = self.new_batch();
         for (row, record) in (0..).zip(records) {
@@ -34,17 +31,13 @@ impl Store {
         batch.finish()
     }
 
-    /// Makes one file of each batch whose writer died. Called by who is going to write.
+    /// Merges each batch whose writer died into one file. Writers call this first.
     pub fn seal_abandoned_batches(&self) {
         batch::seal_abandoned(&self.batches_dir());
     }
 
-    /// The rows of a batch named by its id or a prefix that is no run's too, without their environment;
-    /// `None` where none is meant.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the directory cannot be read.
+    /// Rows of the batch with this id, or with this prefix if no run shares it, without their environment. `None` if
+    /// no single batch matches. Fails if the directory cannot be read.
     pub fn batch(&self, name: &str) -> Result<Option<Listing>> {
         let ids = self.batch_ids()?;
         let exact = ids.iter().find(|id| *id == name);
@@ -59,12 +52,11 @@ impl Store {
         Ok(Some(listing))
     }
 
-    /// Every batch in a line, oldest first, and what could not be read.
+    /// Summaries of all batches, oldest first, and the errors of damaged batches.
     ///
     /// # Errors
     ///
-    /// A failure where the directory cannot be read; a damaged batch is no error, but named
-    /// in the second list.
+    /// Returns a failure if the directory cannot be read. Damaged batches are reported in the second list instead.
     pub fn batches(&self) -> Result<(Vec<BatchSummary>, Vec<String>)> {
         let ids = self.batch_ids()?;
         let read: Vec<Result<BatchSummary, String>> =
@@ -72,7 +64,7 @@ impl Store {
         let (mut batches, mut damaged) = (Vec::new(), Vec::new());
         for summary in read {
             match summary {
-                // all of its rows are deleted, or none is written yet
+                // all rows are deleted, or none is written yet
                 Ok(summary) if summary.runs == 0 => {}
                 Ok(summary) => batches.push(summary),
                 Err(why) => damaged.push(why),
@@ -100,8 +92,8 @@ impl Store {
         Ok(all)
     }
 
-    /// These records with their environment, where they are rows of batches; in the order given, which
-    /// is fast where it is that of the rows. `on_record` gets each; its first error ends it.
+    /// Adds the environment to records that are rows of batches and passes each record to `on_record`, in the given
+    /// order. Fast if consecutive records are neighbouring rows. Stops at the first error of `on_record`.
     pub fn complete(
         &self,
         records: Vec<Record>,
@@ -121,7 +113,6 @@ impl Store {
         Ok(())
     }
 
-    /// Ids of batches, sorted.
     pub(super) fn batch_ids(&self) -> Result<Vec<String>> {
         let dir = self.batches_dir();
         regular::folder(&dir).map_err(Error::io(&dir))?;
@@ -129,21 +120,21 @@ impl Store {
             let name = file_name(entry)?;
             name.strip_suffix(".parquet").or(name.strip_suffix(PARTS)).map(str::to_owned)
         })?;
-        // killed between making it one file and removing the parts
+        // if the process died between merging and removing the parts, both exist
         ids.sort_unstable();
         ids.dedup();
-        // begun, and nothing finished yet
+        // drops batches without a finished part
         ids.retain(|id| !self.batch_files(id).is_empty());
         Ok(ids)
     }
 
-    /// Numbers of a batch's rows, without the deleted ones.
+    /// Row numbers of a batch, without the deleted ones.
     pub(super) fn batch_rows(&self, id: &str) -> Result<Vec<u32>> {
         let annotations = self.annotations();
         self.rows_among(id, |row| !annotations.is_deleted(id, row))
     }
 
-    /// Numbers of those rows of a batch that `keep` wants, deleted or not; none where there is no such batch.
+    /// Row numbers of a batch that satisfy `keep`, deleted or not; empty if there is no such batch.
     pub(super) fn rows_among(&self, id: &str, keep: impl Fn(u32) -> bool) -> Result<Vec<u32>> {
         let mut rows = Vec::new();
         for file in self.batch_files(id) {
@@ -153,14 +144,12 @@ impl Store {
         Ok(rows)
     }
 
-    /// The newest batch and its time.
     pub(super) fn newest_batch(&self) -> Result<Option<(String, String)>> {
         let batches = self.batches()?.0;
         let newest = batches.into_iter().next_back();
         Ok(newest.map(|batch| (batch.batch, batch.created)))
     }
 
-    /// One row of a batch, whole.
     pub(super) fn row(&self, id: &str, row: u32) -> Result<Record> {
         if let Some(record) = RowReader::new(self).get(id, row)? {
             return Ok(record);
@@ -172,7 +161,7 @@ impl Store {
         Err(Error::input(format!("batch '{id}' has {rows} runs and no row {row}")))
     }
 
-    /// A batch's rows without their environment.
+    /// Rows of a batch without their environment.
     pub(super) fn read_batch(&self, id: &str) -> Listing {
         let mut all = Listing::default();
         for path in self.batch_files(id) {
@@ -181,7 +170,7 @@ impl Store {
                 let damaged = damaged.iter().map(|why| format!("{}: {why}", path.display())).collect();
                 Listing { records, damaged }
             });
-            // nobody else has what is too large to be kept
+            // listings too large for the cache have a single owner and are moved, not copied
             let listing = loaded.map(Arc::unwrap_or_clone).unwrap_or_default();
             if all.records.is_empty() {
                 all.records = listing.records;
@@ -211,11 +200,11 @@ fn unreadable(id: &str, file: &std::path::Path, why: &str) -> Error {
     Error::failed(format!("run '{id}' cannot be read: {}: {why}", file.display()))
 }
 
-/// Reads single rows, fast where one comes soon after the other: a row group stays in memory.
+/// Reader for single rows. Keeps a row group in memory, which makes nearby rows fast.
 pub(super) struct RowReader<'a> {
     store: &'a Store,
     annotations: Arc<Annotations>,
-    /// Row numbers of each file of the batches met.
+    /// Files of each batch with their row numbers.
     files: HashMap<String, Vec<(PathBuf, Vec<u32>)>>,
     window: Option<Window>,
 }
@@ -231,7 +220,7 @@ impl<'a> RowReader<'a> {
         Self { store, annotations: store.annotations(), files: HashMap::new(), window: None }
     }
 
-    /// A row's whole record; `None` where there is no such row.
+    /// Whole record of a row; `None` if there is no such row.
     pub fn get(&mut self, batch: &str, row: u32) -> Result<Option<Record>> {
         if self.annotations.is_deleted(batch, row) {
             return Ok(None);
@@ -254,7 +243,7 @@ impl<'a> RowReader<'a> {
             window.file == *file && (window.begin..window.begin + window.rows.len()).contains(&at)
         });
         if !held {
-            // the first row asked for may be the only one; then row groups, which are read as a whole
+            // reads only one row at first, since it may be the only one, and whole row groups after that
             let (begin, length) = if self.window.is_some() { (at - at % ROWS, ROWS) } else { (at, 1) };
             let rows = batch::whole(file, batch, begin..begin + length).map_err(|why| failed(&why))?;
             self.window = Some(Window { file: file.clone(), begin, rows });

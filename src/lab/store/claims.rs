@@ -1,6 +1,6 @@
-//! Claims of cells: two sweeps of one experiment in one directory share its cells instead of running each
-//! twice. A claim is a locked file, `runs/.ladderscope/claims/CELL-ROUND`, that records its process; the system
-//! unlocks it when that process dies, however it dies.
+//! Claims of cells, so that two sweeps of one experiment in one directory share its cells instead of running each
+//! twice. A claim is a locked file, `runs/.ladderscope/claims/CELL-ROUND`, that names its process. The system unlocks
+//! it when that process dies, for whatever reason.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -13,41 +13,35 @@ use super::process::{Liveness, Process};
 use base::error::{Error, Result};
 use base::{atomic, regular};
 
-/// Subfolder for claims in the folder of unfinished files.
 const CLAIMS: &str = "claims";
 
-/// A claim may be so old before its process has locked and signed it.
+/// Minimum age of an unsigned claim before it counts as abandoned.
 const MOMENT: Duration = Duration::from_secs(2);
 
-/// The right to run something; given back when it is dropped.
+/// Exclusive right to run something, released on drop.
 #[derive(Debug)]
 pub struct Claim {
     path: PathBuf,
     _lock: File,
 }
 
-/// How asking for a claim ended.
 #[derive(Debug)]
 pub enum Claimed {
-    /// It is this process's until the claim is dropped.
+    /// Held by this process until the claim is dropped.
     Ours(Claim),
-    /// Another process has it: which, in words.
+    /// Held by another process, described in words.
     By(String),
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // still locked: nobody else takes the file that goes now for theirs
+        // still locked here, so no other process can hold the file being removed
         let _ = regular::remove_file(&self.path);
     }
 }
 
 impl Store {
-    /// Claims something to be run: of a cell its key and round.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the directory cannot be written.
+    /// Claims something to run. Cells are named by key and round. Fails if the directory cannot be written.
     pub fn claim(&self, what: &str) -> Result<Claimed> {
         let dir = self.claims();
         regular::make_folder(&dir).map_err(Error::io(&dir))?;
@@ -66,7 +60,7 @@ impl Store {
         }
     }
 
-    /// Removes claims whose process is gone, and those that it never signed.
+    /// Removes claims whose process is gone, and claims that were never signed.
     pub(super) fn remove_abandoned_claims(&self) {
         for entry in regular::entries(&self.claims()).unwrap_or_default() {
             let path = self.claims().join(entry.name);
@@ -82,8 +76,8 @@ impl Store {
     }
 }
 
-/// True for a claim of a process that is gone, and for an empty one: an open claim of another process may be a moment
-/// old before it is locked.
+/// True if the claim's process is gone, or if the claim is still empty after [`MOMENT`]: another process may have
+/// just created it and not yet locked it.
 fn is_abandoned(file: &mut File) -> bool {
     let modified = file.metadata().and_then(|metadata| metadata.modified());
     let age = modified.ok().and_then(|at| at.elapsed().ok()).unwrap_or_default();
@@ -93,7 +87,7 @@ fn is_abandoned(file: &mut File) -> bool {
     }
 }
 
-/// True if a locked file still has its name: whoever held the lock before may have taken it away.
+/// True if a locked file still has its name. The previous holder may have removed it.
 fn is_at(file: &File, path: &Path) -> bool {
     match (file.metadata(), path.symlink_metadata()) {
         (Ok(locked), Ok(named)) => (locked.dev(), locked.ino()) == (named.dev(), named.ino()),
@@ -106,7 +100,6 @@ fn write_holder(file: &mut File) -> std::io::Result<()> {
     file.write_all(&serde_json::to_vec(&Process::current())?)
 }
 
-/// The process that a claim records.
 fn claimant(file: &mut File) -> Option<Process> {
     let mut text = String::new();
     file.seek(SeekFrom::Start(0)).ok()?;
@@ -114,7 +107,7 @@ fn claimant(file: &mut File) -> Option<Process> {
     serde_json::from_str(&text).ok()
 }
 
-/// The process that a claim records, in words.
+/// Description of the process named in a claim.
 fn holder(file: &mut File) -> String {
     match claimant(file) {
         Some(Process { pid, host: Some(host), .. }) => format!("process {pid} on {host}"),

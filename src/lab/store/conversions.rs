@@ -1,5 +1,5 @@
-//! Results of `convert`: `conversions/KEY.json` beside the runs, one a checkpoint, text and target, written anew when it
-//! is asked for again. What is in one is its writer's and its reader's; here it is JSON.
+//! Results of `convert`: `conversions/KEY.json` in the runs directory, one per checkpoint, text and target,
+//! overwritten when it is computed again. The store treats the contents as opaque JSON.
 
 use std::path::PathBuf;
 
@@ -10,15 +10,11 @@ use super::directory::{Store, file_name, names};
 use base::error::{Error, Result};
 use base::{atomic, regular};
 
-/// The folder's name in a runs directory.
 pub(super) const FOLDER: &str = "conversions";
 
 impl Store {
-    /// Stores a conversion under a key, in the place of an earlier one; where it lies.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the file cannot be written.
+    /// Stores a conversion under a key, replacing an earlier one. Returns its path. Fails if the file cannot be
+    /// written.
     pub fn add_conversion(&self, key: &str, conversion: &impl Serialize) -> Result<PathBuf> {
         let folder = self.dir().join(FOLDER);
         regular::folder(&folder).map_err(Error::io(&folder))?;
@@ -30,11 +26,8 @@ impl Store {
         Ok(path)
     }
 
-    /// The stored conversions, the newest first, and why others cannot be read.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the folder is there and cannot be read.
+    /// Stored conversions, newest first, and the errors of unreadable ones. Fails if the folder exists and cannot be
+    /// read.
     pub fn conversions<T: DeserializeOwned>(&self) -> Result<(Vec<T>, Vec<String>)> {
         let folder = self.dir().join(FOLDER);
         regular::folder(&folder).map_err(Error::io(&folder))?;

@@ -1,4 +1,4 @@
-//! The runs directory: beginning, finishing and listing runs.
+//! Runs directory: starts, finishes and lists runs.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -22,37 +22,35 @@ use base::error::{Error, Result};
 use base::regular::{self, Entry};
 use table::{Record, SCHEMA, Spec, Status, Training};
 
-/// A runs directory. Clones share what has been read.
+/// Runs directory. Clones share their caches.
 #[derive(Clone, Debug)]
 pub struct Store {
     dir: PathBuf,
     pub(super) ids: IdSource,
-    /// What was read of each file, for as long as the file stays as it was.
+    /// Parsed files, valid while the file is unchanged.
     cache: Arc<Mutex<Cache>>,
-    /// The annotations as they were read, for as long as their file stays as it was.
+    /// Parsed annotations, valid while their file is unchanged.
     pub(super) annotated: Arc<Mutex<Seen<Arc<Annotations>>>>,
-    /// The quality of models, as long as no text is evaluated.
+    /// Quality of the models, valid until another evaluation finishes.
     pub(super) qualities: Arc<Mutex<Seen<Arc<Qualities>>>>,
-    /// The trainings that came to their end, as long as no other does.
+    /// Finished trainings, valid until another training finishes.
     pub(super) trainings: Arc<Mutex<Seen<Arc<Vec<Training>>>>>,
 }
 
-/// Files by path, as they were when they were read.
 type Cache = HashMap<PathBuf, (Stamp, Arc<Listing>)>;
 
-/// A file as it was when it was read, and what was made of it.
+/// Parsed value and the stamp of its file.
 type Seen<T> = Option<(Stamp, T)>;
 
-/// Tells whether a file is still the one that was read.
+/// Inode, length and modification time, which identify the version of a file that was read.
 pub(super) type Stamp = (u64, u64, Option<SystemTime>);
 
-/// How many ids are drawn for a run before it is given up.
 const ID_DRAWS: usize = 100;
 
-/// Records of a batch that are kept for the next look; more are read again, rather than held twice.
+/// Maximum number of records of a batch file in the cache. Larger files are read again, to avoid holding them twice.
 const KEPT: usize = 4096;
 
-/// Folders of a runs directory that are no runs.
+/// Folders of a runs directory that are not runs.
 const NO_RUNS: [&str; 5] = [
     "batches",
     super::conversions::FOLDER,
@@ -65,17 +63,17 @@ pub(super) fn stamp_of(metadata: &std::fs::Metadata) -> Stamp {
     (metadata.ino(), metadata.len(), metadata.modified().ok())
 }
 
-/// What a runs directory holds, or one of its files.
+/// Contents of a runs directory or of one of its files.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
-    /// The runs, oldest first.
+    /// Runs, oldest first.
     pub records: Vec<Record>,
-    /// Files that could not be read, and why.
+    /// Errors of unreadable files.
     pub damaged: Vec<String>,
 }
 
 impl Listing {
-    /// Oldest first; of one time as people would order ids.
+    /// Sorts by time, then by id with numeric rows.
     fn sort(&mut self) {
         self.records.par_sort_by(|a, b| {
             a.created.cmp(&b.created).then_with(|| order(&a.run).cmp(&order(&b.run)))
@@ -83,16 +81,15 @@ impl Listing {
     }
 }
 
-/// The directory of a run that has begun and not ended.
+/// Directory of a run that is in progress.
 #[derive(Clone, Debug)]
 pub struct RunDir {
-    /// The id under which the run is stored.
     pub id: String,
-    /// The directory that holds its files: `runs/ID`.
+    /// Directory of its files: `runs/ID`.
     pub path: PathBuf,
 }
 
-/// `spec.json`: a run that has begun.
+/// Contents of `spec.json`, written when a run starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Started {
     schema: u32,
@@ -103,12 +100,12 @@ struct Started {
     #[serde(default)]
     round: u32,
     created: String,
-    /// The process that runs it, so that a later one can tell whether it died.
+    /// Process that executes the run; shows later if it died.
     process: Process,
 }
 
 impl Store {
-    /// Opens the directory; creates nothing until something is stored.
+    /// Opens the directory. Creates nothing until something is stored.
     pub fn open(dir: impl Into<PathBuf>) -> Self {
         let dir = dir.into();
         regular::confine(&dir);
@@ -122,30 +119,28 @@ impl Store {
         }
     }
 
-    /// Like [`Store::open`], but ids and times are the same at every execution: a clock that starts at
-    /// `second` (since the epoch) and moves on by one second a look, and random digits from `seed`.
+    /// Like [`Store::open`], but with reproducible ids and times: a clock that starts at `second` (since the epoch)
+    /// and advances by one second per read, and random digits from `seed`.
     pub fn open_reproducible(dir: impl Into<PathBuf>, second: i64, seed: u64) -> Self {
         Self { ids: IdSource::stepping(second, seed), ..Self::open(dir) }
     }
 
-    /// The directory in which runs are stored.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Now, RFC 3339 in UTC, as records have it in `created`.
+    /// Current time, RFC 3339 in UTC, as in `created` of records.
     pub fn now(&self) -> String {
         id::rfc3339(self.ids.now())
     }
 
-    /// All stored runs, oldest first, batches' rows included (as `BATCH:ROW` ids). Runs without a
-    /// record are listed as running where their process does, else as interrupted. Damaged records are reported, not fatal.
-    /// Rows of batches come without their environment; [`Store::get`] and [`Store::complete`] have it.
+    /// All stored runs, oldest first, including rows of batches (with `BATCH:ROW` ids). Runs without a record count
+    /// as running if their process is alive, else as interrupted. Rows of batches lack their environment;
+    /// [`Store::get`] and [`Store::complete`] provide it.
     ///
     /// # Errors
     ///
-    /// A failure where the directory cannot be read; a damaged run is no error, but
-    /// named in the listing.
+    /// Returns a failure if the directory cannot be read. Damaged runs are reported in the listing instead.
     pub fn list(&self) -> Result<Listing> {
         let mut all = self.read_runs()?;
         let batches = self.batch_ids()?;
@@ -160,12 +155,8 @@ impl Store {
         Ok(all)
     }
 
-    /// A number that stays the same while nothing that [`Store::list`] reads has changed. Costs a look at
-    /// every run's directory, and reads none of the records.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the directory cannot be read.
+    /// Hash that stays the same while nothing that [`Store::list`] reads has changed. Reads the metadata of every
+    /// run, but no records. Fails if the directory cannot be read.
     pub fn fingerprint(&self) -> Result<u64> {
         let stamp = |path: &Path| path.symlink_metadata().ok().map(|there| stamp_of(&there));
         let runs: Vec<_> = self
@@ -173,7 +164,7 @@ impl Store {
             .into_par_iter()
             .map(|id| {
                 let ended = stamp(&self.dir.join(&id).join("record.json"));
-                // a process that ends changes what is said of its run, and no file
+                // the end of a process changes the status of its run without changing a file
                 let liveness = if ended.is_none() { self.liveness(&id) } else { None };
                 (id, ended, liveness)
             })
@@ -189,8 +180,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// A failure where the directory cannot be read; a damaged run is no error, but
-    /// named in the listing.
+    /// Returns a failure if the directory cannot be read. Damaged runs are reported in the listing instead.
     pub fn list_runs(&self) -> Result<Listing> {
         let mut all = self.read_runs()?;
         self.rate(&mut all.records);
@@ -200,11 +190,11 @@ impl Store {
     fn read_runs(&self) -> Result<Listing> {
         let ids = self.run_ids()?;
         let known = self.cache.lock().is_ok_and(|cache| 2 * cache.len() > ids.len());
-        // what this process has read already it need not read from the cache file
+        // skips the cache file if this process already has most records in memory
         let cached = if known { RecordCache::default() } else { RecordCache::open(&self.dir) };
         let read: Vec<(bool, Listing)> =
             ids.par_iter().map(|id| self.read_run_through(id, &cached)).collect();
-        // the cache is a convenience: a directory that cannot be written can still be listed
+        // a failure to write the cache does not matter: the directory may be read-only
         let _ = cached.append_new(&self.dir);
         let mut all = Listing::default();
         for (_, listing) in read {
@@ -215,15 +205,12 @@ impl Store {
         Ok(all)
     }
 
-    /// Makes a run's directory with its spec, so that it is known even if everything dies now.
-    /// `experiment` and `round` go into the record of an interrupted run.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the directory cannot be made or written.
+    /// Creates a run's directory with its spec, so that the run is known even after a crash. `experiment` and `round`
+    /// go into the record of an interrupted run. Fails if the directory cannot be created or written.
     pub fn begin(&self, spec: &Spec, experiment: Option<&str>, round: u32) -> Result<RunDir> {
         std::fs::create_dir_all(&self.dir).map_err(Error::io(&self.dir))?;
-        // an id that is taken is a chance of one in 16 million a second; whoever makes its directory first has it
+        // two runs in one second get the same id with a chance of 1 in 16 million; the first to create the directory
+        // keeps it
         for _ in 0..ID_DRAWS {
             let now = self.ids.now();
             let id = self.ids.id(now, &spec.architecture.to_string());
@@ -240,11 +227,11 @@ impl Store {
                 created: id::rfc3339(now),
                 process: Process::current(),
             };
-            // the directory appears with its spec in it
+            // the directory becomes visible together with its spec
             let unfinished = UnfinishedDir::create(&path)?;
             atomic::write(&unfinished.path().join("spec.json"), &json(&started)?)?;
             match unfinished.finish() {
-                // another process had the id, and renamed its own between the look above and here
+                // another process took the id after the check above
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -259,7 +246,7 @@ impl Store {
         Err(Error::failed(format!("{}: no free run id was found", self.dir.display())))
     }
 
-    /// Stores a finished (or failed) run: its `record.json`, whole or not at all.
+    /// Stores the record of a finished or failed run as `record.json`, atomically.
     pub fn finish(&self, record: &Record) -> Result<()> {
         if !id::is_id(&record.run) {
             return Err(Error::failed(format!("'{}' cannot be a run's id", record.run)));
@@ -277,7 +264,7 @@ impl Store {
         atomic::sync_dir(&self.dir)
     }
 
-    /// The trace file of a record, if it has one and it is there.
+    /// Trace file of a record, if it exists.
     pub fn trace_path(&self, record: &Record) -> Option<PathBuf> {
         regular::inside(&self.dir, Path::new(record.trace.as_ref()?)).filter(|path| path.is_file())
     }
@@ -288,7 +275,7 @@ impl Store {
             .map(|ids| ids.into_iter().filter(|id| !NO_RUNS.contains(&id.as_str())).collect())
     }
 
-    /// A run's record, or what can be said without one; and whether the run has ended.
+    /// Record of a run, or a substitute without `record.json`. The bool is true if the run has ended.
     pub(super) fn read_run(&self, id: &str) -> (bool, Listing) {
         self.read_run_through(id, &RecordCache::default())
     }
@@ -303,7 +290,7 @@ impl Store {
             }
             match regular::read(&path).map_err(|e| e.to_string()).and_then(|b| table::parse(&b)) {
                 Ok(mut record) => {
-                    // a directory may have been renamed; its name is what it is found by
+                    // a directory may have been renamed, and runs are found by directory name
                     record.run = id.to_owned();
                     known.add(&record, stamp);
                     loaded.records.push(record);
@@ -318,7 +305,7 @@ impl Store {
         }
     }
 
-    /// Whether the process of a run that has no record still runs; `None` where it has one, or is no run.
+    /// Liveness of the process of a run without a record; `None` if there is a record or no run.
     pub(super) fn liveness(&self, id: &str) -> Option<Liveness> {
         let run = self.dir.join(id);
         if run.join("record.json").exists() {
@@ -329,7 +316,7 @@ impl Store {
         Some(started.process.liveness())
     }
 
-    /// A run without a record: it still runs, or its process is gone.
+    /// Substitute record of a run without one: running or interrupted.
     fn read_unfinished(&self, id: &str) -> Listing {
         let mut listing = Listing::default();
         let path = self.dir.join(id).join("spec.json");
@@ -371,8 +358,7 @@ impl Store {
         listing
     }
 
-    /// What `read` makes of a file, unless it was read before and has not changed since. `None` where
-    /// there is no such file.
+    /// Result of `read` for a file, cached while the file is unchanged. `None` if there is no such file.
     pub(super) fn cached(
         &self,
         path: &Path,
@@ -403,7 +389,7 @@ fn json<T: Serialize>(value: &T) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Sorts ids as people would: rows of a batch by number.
+/// Sort key of an id: rows of a batch sort by number.
 pub(super) fn order(id: &str) -> (&str, u32) {
     match id.split_once(':') {
         Some((batch, row)) => (batch, row.parse().unwrap_or(u32::MAX)),
@@ -415,7 +401,7 @@ pub(super) fn file_name(entry: &Entry) -> Option<String> {
     id::is_id(&entry.name).then(|| entry.name.clone())
 }
 
-/// Sorted names of a directory's entries that `pick` wants; none where there is no directory.
+/// Sorted names of directory entries selected by `pick`; empty if there is no directory.
 pub(super) fn names(dir: &Path, pick: impl Fn(&Entry) -> Option<String>) -> Result<Vec<String>> {
     let entries = match regular::entries(dir) {
         Ok(entries) => entries,

@@ -1,13 +1,13 @@
-//! The quality of stored runs: which models were evaluated on which texts (`evaluations/texts.jsonl`, a line an
-//! evaluation that came to its end), and what runs of those models get from it when they are read. It is never
-//! stored with runs, so that runs of long ago have it as soon as their model is evaluated.
+//! Quality of stored runs: the texts that each model was evaluated on (`evaluations/texts.jsonl`, one line per
+//! finished evaluation). Runs get the quality of their model when they are read. It is never stored with runs, so
+//! older runs get it as soon as their model is evaluated.
 //!
 //! ```text
 //! {"version":1,"created":"TIME","model":"/DIR","named":"DIR","text":"FILE","context":512,"backend":"cpu","windows":["KEY",...],"evaluations":["KEY",...]}
 //! ```
 //!
-//! The text that a model was evaluated on last is the one whose numbers its runs have: numbers of several texts
-//! cannot be compared. To have another one's again is to evaluate on it again, which finds all of it stored.
+//! The latest text of a model counts, because numbers of different texts are not comparable. To go back to another
+//! text, evaluate on it again; all of its results are cached.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
@@ -25,52 +25,48 @@ use model::Model;
 use plan::{Architecture, CommDType, DType};
 use table::{Backend, Provenance, Record, RunQuality, Spec, WindowQuality, quality};
 
-/// The file's name in the folder of evaluations.
 pub(super) const FILE: &str = "texts.jsonl";
 
-/// Version of the file's lines.
 const VERSION: u32 = 1;
 
-/// A text that architectures of a model were evaluated on, to its end.
+/// Finished evaluation of a model's architectures on a text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct EvaluatedText {
     version: u32,
     created: String,
-    /// Where the model lies.
+    /// Absolute path of the model.
     model: PathBuf,
-    /// The model's name as it was typed. A run of a relative name is of this model where it was named alike: from
-    /// where its own name started nothing tells any more.
+    /// Model name as typed. Runs store relative names as typed too, and their working directory is not stored, so
+    /// relative names match if they are equal.
     #[serde(default)]
     named: PathBuf,
     text: String,
     context: usize,
     backend: Backend,
-    /// The model whose `standard` it was compared with, where that is another one.
+    /// Reference model whose `standard` it was compared with, if it is a different model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reference: Option<String>,
     windows: Vec<String>,
     evaluations: Vec<String>,
 }
 
-/// What was evaluated of each model on the text that counts for it.
+/// Evaluations of each model on its latest text.
 #[derive(Debug, Default)]
 pub(super) struct Qualities(Vec<Evaluated>);
 
-/// What was evaluated of one model.
 #[derive(Debug)]
 struct Evaluated {
     model: PathBuf,
-    /// Its names as they were typed.
     named: Vec<PathBuf>,
     cases: Vec<Case>,
 }
 
-/// One wiring of a model.
+/// Evaluation of one architecture of a model.
 #[derive(Debug)]
 struct Case {
     architecture: Architecture,
     tp: u32,
-    /// Whether it computes the same at every TP, but for the order of sums.
+    /// True if results do not depend on TP, except for the order of summation.
     is_of_any_tp: bool,
     dtype: DType,
     comm_dtype: CommDType,
@@ -78,12 +74,9 @@ struct Case {
 }
 
 impl Store {
-    /// Says that the model was evaluated on these windows of a text, each of them in all of these files: its runs
-    /// have that quality from now on. With the model it is compared with, where that is another one.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the file cannot be made or written.
+    /// Records that a model (and its reference model, if different) was evaluated on these windows of a text; each
+    /// file has results for all of them. From now on, runs of the model have this quality. Fails if the file cannot
+    /// be created or written.
     pub fn evaluated(
         &self,
         (model, reference): (&str, Option<&str>),
@@ -107,7 +100,7 @@ impl Store {
         let path = self.texts_path();
         let mut file = open_locked(&path)?;
         heal(&mut file).map_err(Error::io(&path))?;
-        // who evaluates again finds all of it stored, and says nothing new
+        // a repeated evaluation finds everything stored and adds no line
         let lines = regular::read(&path).map(|bytes| parse(&bytes)).unwrap_or_default();
         if lines.iter().rfind(|known| known.model == line.model).is_some_and(|known| known.says(&line)) {
             return Ok(());
@@ -115,8 +108,8 @@ impl Store {
         append_line(&mut file, &line).map_err(Error::io(&path))
     }
 
-    /// Gives runs the quality of their models. Costs a look at one file where no model was evaluated.
-    /// Beside it what trainings of their models ended with.
+    /// Adds the quality of their models, and the results of their trainings, to runs. Costs one file lookup if no
+    /// model was evaluated.
     pub(super) fn rate(&self, records: &mut [Record]) {
         self.add_trainings(records);
         let qualities = self.qualities();
@@ -151,7 +144,7 @@ impl Store {
         {
             return qualities.clone();
         }
-        // a convenience: what cannot be read is as if it were not there
+        // the quality is optional: an unreadable file counts as missing
         let lines = regular::read(&path).map(|bytes| parse(&bytes)).unwrap_or_default();
         let qualities = Arc::new(self.load(&lines));
         if let Ok(mut seen) = self.qualities.lock() {
@@ -160,7 +153,7 @@ impl Store {
         qualities
     }
 
-    /// Of each model the newest line, and those before it of the same text and weights.
+    /// Loads the newest line of each model, and older ones for the same text and weights.
     fn load(&self, lines: &[EvaluatedText]) -> Qualities {
         let mut models: Vec<(PathBuf, Vec<&EvaluatedText>)> = Vec::new();
         for line in lines.iter().rev() {
@@ -174,7 +167,7 @@ impl Store {
             let (mut cases, mut seen): (Vec<Case>, HashSet<&str>) = Default::default();
             let keys = lines.iter().flat_map(|line| line.evaluations.iter().map(move |k| (line, k)));
             for (line, key) in keys {
-                // of a model that was evaluated again and again each result is read once
+                // each result is read once, even if several lines name it
                 if !seen.insert(key) {
                     continue;
                 }
@@ -226,7 +219,7 @@ impl EvaluatedText {
             == (other.context, &other.windows, &other.reference)
     }
 
-    /// Whether it says what another line would: but for the time, and evaluations that it names beside.
+    /// True if this line already contains the other, except for the time.
     fn says(&self, other: &Self) -> bool {
         self.is_on_same_text(other)
             && (&self.text, &self.named) == (&other.text, &other.named)
@@ -244,7 +237,7 @@ impl Case {
         self.architecture == other.architecture && of(self) == of(other)
     }
 
-    /// Whether a cell computes what was evaluated, but for the format of the weights.
+    /// True if the cell computes what was evaluated, apart from the weight format.
     fn is_of(&self, spec: &Spec) -> bool {
         self.architecture == spec.architecture
             && self.comm_dtype == spec.comm_dtype
@@ -253,7 +246,7 @@ impl Case {
 }
 
 impl Qualities {
-    /// What was evaluated of the model that runs name so.
+    /// Evaluations of the model with this name in runs.
     fn of_model(&self, model: &str) -> Option<&[Case]> {
         let is_relative = Path::new(model).is_relative() && !Model::is_built_in(model);
         let (place, named) = (place(model), plain(model));
@@ -265,14 +258,14 @@ impl Qualities {
     }
 }
 
-/// The quality of a cell: that of its own number format where it is known, and of its own TP.
+/// Quality for a cell. Prefers its own number format, then its own TP.
 fn best(cases: &[Case], spec: &Spec) -> Option<Arc<RunQuality>> {
     let of_cell = cases.iter().filter(|case| case.is_of(spec));
     let best = of_cell.max_by_key(|case| (case.dtype == spec.dtype, case.tp == spec.tp));
     best.map(|case| Arc::clone(&case.quality))
 }
 
-/// Where the model lies that runs name so; a built-in shape is named by itself.
+/// Absolute path of a model from its name in runs; built-in shapes keep their name.
 pub(super) fn place(model: &str) -> PathBuf {
     if Model::is_built_in(model) {
         return model.into();
@@ -281,12 +274,12 @@ pub(super) fn place(model: &str) -> PathBuf {
     std::fs::canonicalize(model).unwrap_or_else(|_| absolute())
 }
 
-/// A name as it was typed, without what says nothing: `./a/` is `a`.
+/// Normalizes a typed name: `./a/` becomes `a`.
 fn plain(model: &str) -> PathBuf {
     Path::new(model).components().filter(|part| *part != Component::CurDir).collect()
 }
 
-/// The lines that can be read, without those of a newer build and the last one where it was not finished.
+/// Readable lines, without those of newer builds and a torn last line.
 fn parse(bytes: &[u8]) -> Vec<EvaluatedText> {
     let lines = bytes.split(|byte| *byte == b'\n');
     let lines = lines.filter_map(|line| serde_json::from_slice::<EvaluatedText>(line).ok());

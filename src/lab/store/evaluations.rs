@@ -1,14 +1,14 @@
-//! Results of evaluations, so that none is computed twice: `evaluations/KEY.jsonl` beside the runs, where KEY names
-//! what was computed ([`Evaluation`]). The first line says what that is, every other one what was found on a window,
-//! named by its tokens: a longer text, or another, shares the windows that it has in common.
+//! Cached results of evaluations: `evaluations/KEY.jsonl` in the runs directory, where KEY identifies the computation
+//! ([`Evaluation`]). The first line describes it; every other line is the result for one window. Windows are named by
+//! a hash of their tokens, so texts share the windows that they have in common.
 //!
 //! ```text
 //! {"version":1,"model":"DIR","weights":"HASH","architecture":"ladder:10","tp":2,"dtype":"f32","plan":"HASH"}
 //! {"window":"HASH","predicted":511,"nll":1722.5,"kl":204.25,"agreed":377}
 //! ```
 //!
-//! Lines are appended under a lock when a window is finished. A line that somebody did not finish writing, and one
-//! that cannot be read, counts as not there: its window is computed again.
+//! Lines are appended under a lock when a window is finished. Torn and unreadable lines are ignored, and their
+//! windows are computed again.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -22,37 +22,32 @@ use base::{hash, regular};
 use plan::{Architecture, CommDType, DType};
 use run::WindowQuality;
 
-/// Version of the files' lines.
 const VERSION: u32 = 1;
 
-/// The folder's name in a runs directory.
 pub(super) const FOLDER: &str = "evaluations";
 
-/// What was evaluated: whatever its results follow from, but for the window.
+/// Identity of an evaluation: all inputs of its results except the window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     version: u32,
-    /// The model's name or directory, for people; the same weights elsewhere are the same.
+    /// Name or directory of the model, for people. Equal weights count as the same model.
     pub model: String,
     /// Hash of shape and weights ([`model::Model::fingerprint`]).
     pub weights: String,
-    /// How it was wired.
     pub architecture: Architecture,
-    /// The number of ranks (TP).
     pub tp: u32,
-    /// The format of the weights.
     pub dtype: DType,
-    /// Hash of the plan that was executed ([`plan::Plan::hash`]).
+    /// Hash of the executed plan ([`plan::Plan::hash`]).
     pub plan: String,
-    /// The format in which partial sums were sent; the plan's hash names it too.
+    /// Format in which partial sums are sent; also part of the plan's hash.
     #[serde(default)]
     pub comm_dtype: CommDType,
-    /// Hash of shape and weights of the model whose `standard` it is compared with, where that is another one.
+    /// Hash of shape and weights of the reference model whose `standard` it is compared with, if it is a different
+    /// model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
 }
 
-/// A line of the file but its first.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     window: String,
@@ -61,7 +56,6 @@ struct Line {
 }
 
 impl Evaluation {
-    /// An evaluation whose members say all but the version.
     pub fn new(
         model: &str,
         weights: &str,
@@ -84,17 +78,17 @@ impl Evaluation {
         }
     }
 
-    /// The same with partial sums sent in this format.
+    /// Copy with another format of partial sums.
     pub fn sending(self, comm_dtype: CommDType) -> Self {
         Self { comm_dtype, ..self }
     }
 
-    /// The same compared with another model's `standard`, where one is named by its hash.
+    /// Copy that compares with the `standard` of another model, if `reference` is set.
     pub fn beside(self, reference: Option<String>) -> Self {
         Self { reference, ..self }
     }
 
-    /// What its file is called. The model's name is no part of it.
+    /// File name without suffix. Independent of the model's name.
     pub(super) fn key(&self) -> String {
         let Self { version, weights, architecture, tp, dtype, plan, .. } = self;
         let beside = self.reference.iter().map(|reference| format!("\n{reference}")).collect::<String>();
@@ -102,12 +96,11 @@ impl Evaluation {
     }
 }
 
-/// The name of a window: a hash of its tokens, their order and number.
+/// Name of a window: a hash of its tokens.
 pub fn window_key(tokens: &[u32]) -> String {
     hash::short_key(tokens.iter().flat_map(|token| token.to_le_bytes()).collect::<Vec<u8>>())
 }
 
-/// The stored results of one evaluation.
 #[derive(Debug)]
 pub struct EvaluationFile {
     path: PathBuf,
@@ -116,21 +109,16 @@ pub struct EvaluationFile {
 }
 
 impl EvaluationFile {
-    /// What the file is called, which names what was evaluated.
+    /// Key of the evaluation, which is also the file's name.
     pub fn key(&self) -> String {
         self.evaluation.key()
     }
 
-    /// What was found on a window, by its [`window_key`].
     pub fn get(&self, window: &str) -> Option<WindowQuality> {
         self.found.get(window).copied()
     }
 
-    /// Stores what was found on a window; when this returns it is on disk.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the file cannot be made or written: a full disk, a directory that is not ours.
+    /// Stores the result for a window and syncs it to disk. Fails if the file cannot be created or written.
     pub fn add(&mut self, window: &str, quality: WindowQuality) -> Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         regular::make_folder(folder).map_err(Error::io(folder))?;
@@ -146,11 +134,7 @@ impl EvaluationFile {
 }
 
 impl Store {
-    /// What is stored of an evaluation; nothing, where it is new.
-    ///
-    /// # Errors
-    ///
-    /// A failure where a file of it is there and cannot be read.
+    /// Opens the stored results of an evaluation; empty if it is new. Fails if its file exists and cannot be read.
     pub fn evaluation(&self, evaluation: Evaluation) -> Result<EvaluationFile> {
         let folder = self.dir().join(FOLDER);
         regular::folder(&folder).map_err(Error::io(&folder))?;
@@ -164,14 +148,14 @@ impl Store {
     }
 }
 
-/// What a file says it is of, and what was found on windows; `None` where the file cannot be read.
+/// Reads the description and the results of a file; `None` if it cannot be read.
 pub(super) fn read(folder: &Path, key: &str) -> Option<(Evaluation, HashMap<String, WindowQuality>)> {
     let bytes = regular::read(&folder.join(format!("{key}.jsonl"))).ok()?;
     let first = bytes.split(|byte| *byte == b'\n').next()?;
     Some((serde_json::from_slice(first).ok()?, parse(&bytes)))
 }
 
-/// What the lines say that can be read. Behind the last line feed is nothing, or a line that was not finished.
+/// Results from the readable lines. Text after the last line feed is a torn line.
 fn parse(bytes: &[u8]) -> HashMap<String, WindowQuality> {
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
     let lines = bytes[..whole].split(|byte| *byte == b'\n');

@@ -1,5 +1,5 @@
-//! Which cells are finished, so that `sweep` need not run them again: where their records lie, not the
-//! records themselves, of which there may be a hundred thousand.
+//! Index of finished cells, with which `sweep` skips them. Holds the locations of records, not the records, of which
+//! there may be a hundred thousand.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,9 +13,9 @@ use table::{Record, Status};
 #[derive(Default)]
 pub struct Finished<'a> {
     places: HashMap<String, Vec<Place>>,
-    /// Runs outside batches; few, and read already.
+    /// Runs outside batches. They are few and already loaded.
     runs: Vec<Record>,
-    /// Batches by number, as places name them.
+    /// Batch ids, indexed by [`At::Row`].
     batches: Vec<String>,
     reader: Option<RowReader<'a>>,
 }
@@ -28,20 +28,20 @@ struct Place {
 
 #[derive(Clone, Copy)]
 enum At {
-    /// A run with a directory of its own: its index into the runs.
+    /// Run with its own directory: index into `runs`.
     Run(usize),
-    /// A row of a batch: the batch's index, and the number of the row.
+    /// Row of a batch: index into `batches`, and row number.
     Row(u32, u32),
 }
 
 impl Store {
-    /// The finished runs of the cells with these keys. Fails where the directory cannot be read.
+    /// Finished runs of the cells with these keys. Fails if the directory cannot be read.
     pub fn finished_of(&self, wanted: &HashSet<&str>) -> Result<Finished<'_>> {
         self.finished_if(|key| wanted.contains(key))
     }
 
-    /// The runs (cell's key and round) of these cells that failed or were interrupted, and did not end well another
-    /// time. Fails where the directory cannot be read.
+    /// Runs (cell key and round) of these cells that failed or were interrupted and never succeeded. Fails if the
+    /// directory cannot be read.
     pub fn failed_of(&self, wanted: &HashSet<&str>) -> Result<HashSet<(String, u32)>> {
         let finished = self.finished_of(wanted)?;
         let mut failed = HashSet::new();
@@ -58,7 +58,7 @@ impl Store {
         Ok(failed)
     }
 
-    /// The finished runs of all cells, whatever their records say else. Fails where the directory cannot be read.
+    /// Finished runs of all cells. Fails if the directory cannot be read.
     pub fn finished(&self) -> Result<Finished<'_>> {
         self.finished_if(|_| true)
     }
@@ -84,15 +84,15 @@ impl Store {
         Ok(finished)
     }
 
-    /// All rows of batches that ended well, or that did not, but for the deleted: the batch's place among
-    /// those in `batches`, the row, the cell's key, round and time.
+    /// Calls `found` for the rows of batches whose success equals `ok`, except deleted ones, with the index of the
+    /// batch in `batches`, row, cell key, round and time.
     fn each_row(&self, batches: &[String], ok: bool, mut found: impl FnMut(u32, u32, &str, u32, &str)) {
         let annotations = self.annotations();
         for (batch, id) in (0..).zip(batches) {
             let deleted = annotations.deleted(id);
             for file in self.batch_files(id) {
                 let Ok(rows) = batch::rows_of(&file) else { continue };
-                // what cannot be read has no rows; listing says why
+                // unreadable files have no rows here; listing reports the error
                 let _ = batch::keys(&file, ok, |at, key, round, created| {
                     if let Some(row) =
                         rows.get(at).filter(|row| !deleted.is_some_and(|d| d.contains(row)))
@@ -105,7 +105,7 @@ impl Store {
     }
 }
 
-/// Runs outside batches that have ended, as they are found one after the other.
+/// Runs outside batches that have ended, collected incrementally.
 #[derive(Debug, Default)]
 pub struct Ended {
     known: HashSet<String>,
@@ -113,8 +113,8 @@ pub struct Ended {
 }
 
 impl Store {
-    /// A cell's finished run, also of another process that ended a moment ago. Costs a look at the directory's names,
-    /// and reading what `ended` does not know yet. Fails where the directory cannot be read.
+    /// Finished run of a cell, including those that other processes have just finished. Lists the directory and reads
+    /// only the records that `ended` lacks. Fails if the directory cannot be read.
     pub fn newly_finished(&self, ended: &mut Ended, key: &str, round: u32) -> Result<Option<Record>> {
         for id in self.run_ids()? {
             if ended.known.contains(&id) {
@@ -130,8 +130,8 @@ impl Store {
         Ok(ended.finished.get(&(key.to_owned(), round)).cloned())
     }
 
-    /// Runs outside batches that `ended` does not know yet, also of other processes, and whether each left its record: one
-    /// that did is told once, one that did not each time. Fails where the directory cannot be read.
+    /// Runs outside batches that `ended` lacks, including those of other processes, each with true if it has a
+    /// record. Runs with a record are returned once, others every time. Fails if the directory cannot be read.
     pub fn new_runs(&self, ended: &mut Ended) -> Result<Vec<(Record, bool)>> {
         let mut new = Vec::new();
         for id in self.run_ids()?.into_iter().filter(|id| !ended.known.contains(id)).collect::<Vec<_>>()
@@ -145,7 +145,7 @@ impl Store {
         Ok(new)
     }
 
-    /// Whether a run or a batch is stored, or in the trash.
+    /// True if a run or batch is stored or in the trash.
     pub fn has(&self, id: &str) -> bool {
         self.dir().join(id).join("record.json").exists()
             || self.is_in_trash(id)
@@ -154,12 +154,12 @@ impl Store {
 }
 
 impl Finished<'_> {
-    /// Whether this cell needs no run in this round.
+    /// True if this cell and round is finished.
     pub fn contains(&self, key: &str, round: u32) -> bool {
         self.place(key, round).is_some()
     }
 
-    /// Its record; `None` where there is none that can be read.
+    /// Record of a cell and round; `None` if missing or unreadable.
     pub fn get(&mut self, key: &str, round: u32) -> Option<Record> {
         match self.place(key, round)?.at {
             At::Run(index) => self.runs.get(index).cloned(),
@@ -170,12 +170,10 @@ impl Finished<'_> {
         }
     }
 
-    /// How many finished runs were found.
     pub fn len(&self) -> usize {
         self.places.values().map(Vec::len).sum()
     }
 
-    /// Whether no run of any cell has finished.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
@@ -184,7 +182,7 @@ impl Finished<'_> {
         self.places.get(key)?.iter().find(|place| place.round == round)
     }
 
-    /// The newest of a cell and round counts.
+    /// Adds a run, keeping only the newest of a cell and round.
     fn add(&mut self, key: &str, place: Place) {
         let newer = |there: &Place| {
             (&place.created, self.order(place.at)) >= (&there.created, self.order(there.at))

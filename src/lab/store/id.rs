@@ -1,5 +1,5 @@
-//! Ids of runs and batches: sortable UTC time, a word for people, a few random digits. Time and
-//! randomness can be injected, so that tests know their ids.
+//! Ids of runs and batches: UTC time for sorting, a readable word, and random digits. Tests inject time and
+//! randomness to get fixed ids.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use jiff::Timestamp;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Where ids get time and randomness from.
+/// Source of time and randomness for ids.
 #[derive(Clone, Debug)]
 pub(super) struct IdSource {
     clock: Clock,
@@ -18,16 +18,15 @@ pub(super) struct IdSource {
 #[derive(Clone, Debug)]
 enum Clock {
     System,
-    /// Seconds since the epoch; each look moves it on by one.
+    /// Seconds since the epoch; every read advances it by one.
     Stepping(Arc<AtomicI64>),
 }
 
 impl IdSource {
-    /// The system's clock and random numbers.
     pub fn system() -> Self {
         let mut seed = [0; 8];
         let got = getrandom(&mut seed, GetRandomFlags::empty());
-        // `fastrand` seeds itself by the clock: tasks that a cluster starts at one moment would draw the same ids
+        // `fastrand` seeds itself from the clock: cluster tasks that start together would draw the same ids
         let random = match got {
             Ok(8) => fastrand::Rng::with_seed(u64::from_ne_bytes(seed)),
             _ => fastrand::Rng::with_seed(fastrand::u64(..) ^ u64::from(std::process::id())),
@@ -35,7 +34,7 @@ impl IdSource {
         Self { clock: Clock::System, random: Arc::new(Mutex::new(random)) }
     }
 
-    /// A clock that starts at `second` and moves on by one second a look; numbers from `seed`.
+    /// Clock that starts at `second` and advances by one second per read; random digits from `seed`.
     pub fn stepping(second: i64, seed: u64) -> Self {
         Self {
             clock: Clock::Stepping(Arc::new(AtomicI64::new(second))),
@@ -43,10 +42,10 @@ impl IdSource {
         }
     }
 
-    /// The present moment, or the next one of a reproducible clock.
+    /// Current time, or the next second of a stepping clock.
     pub fn now(&self) -> Timestamp {
         match &self.clock {
-            // a clock that was set beyond what a date can say is not worth an end
+            // a system clock out of the range of dates is no reason to abort
             Clock::System => SystemTime::now().try_into().unwrap_or(Timestamp::MAX),
             Clock::Stepping(second) => {
                 Timestamp::from_second(second.fetch_add(1, Ordering::SeqCst)).unwrap_or_default()
@@ -54,7 +53,7 @@ impl IdSource {
         }
     }
 
-    /// A new id for something that is called `word`, made at `now`.
+    /// Id for something called `word`, created at `now`.
     pub fn id(&self, now: Timestamp, word: &str) -> String {
         let random = match self.random.lock() {
             Ok(mut random) => random.u32(..),
@@ -64,8 +63,7 @@ impl IdSource {
     }
 }
 
-/// An id that sorts by time: UTC, a word for people, random
-/// digits, as in `20261121-043012-ladder-a1b2c3`.
+/// Id that sorts by time: UTC, a readable word and random digits, e.g. `20261121-043012-ladder-a1b2c3`.
 fn id(now: Timestamp, word: &str, random: u32) -> String {
     let word: String = word
         .chars()
@@ -80,12 +78,12 @@ fn id(now: Timestamp, word: &str, random: u32) -> String {
     format!("{}-{word}-{:06x}", now.strftime("%Y%m%d-%H%M%S"), random & 0xff_ffff)
 }
 
-/// RFC 3339 in UTC with microseconds: always as long, so that text sorts as time does.
+/// RFC 3339 in UTC with microseconds. Fixed length, so text order is time order.
 pub(super) fn rfc3339(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// Whether a name can be an id, and so a directory's or a file's name.
+/// True if a name is a valid id, and thus safe as a file name.
 pub(super) fn is_id(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with('.')

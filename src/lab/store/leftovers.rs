@@ -1,18 +1,17 @@
-//! Leftovers of processes that were killed, or met a full disk, in a runs directory: files and directories that
-//! never got their names, and claims, all in the folder `.ladderscope/`. Whoever is going to write removes those whose
-//! process is provably gone; nothing else is ever removed.
+//! Removes leftovers of processes that were killed or met a full disk: unfinished files and directories, and claims,
+//! all in the folder `.ladderscope/`. Writers remove only those whose process is provably gone.
 
 use super::directory::Store;
 use base::atomic::{self, AtomicFile, UnfinishedDir};
 use base::error::{Error, Result};
 
 impl Store {
-    /// Makes the directory ready for what is going to be stored: it is there and can be written, batches whose
-    /// writers died are one file each, and what they left unfinished is gone.
+    /// Prepares the directory for writing: creates it, checks that it is writable, merges batches whose writers died,
+    /// and removes their unfinished files.
     ///
     /// # Errors
     ///
-    /// An input error where the directory cannot be made or written, found before anything is computed.
+    /// Returns an input error if the directory cannot be created or written, before anything is computed.
     pub fn prepare(&self) -> Result<()> {
         let dir = self.dir();
         let refused = |why: String| {
@@ -22,7 +21,7 @@ impl Store {
             )
         };
         std::fs::create_dir_all(dir).map_err(|e| refused(e.to_string()))?;
-        // the names are never given: dropped, both leave nothing
+        // neither is finished, so dropping them removes both
         let probe = dir.join("probe");
         let probed = AtomicFile::create(&probe).and_then(|_| UnfinishedDir::create(&probe));
         drop(probed.map_err(|e| match e {
@@ -34,7 +33,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes what processes left that are gone. What cannot be removed stays: it is in nobody's way.
+    /// Removes leftovers of processes that are gone. Files that cannot be removed do no harm and stay.
     pub fn remove_abandoned(&self) {
         atomic::remove_abandoned(self.dir());
         self.remove_abandoned_claims();

@@ -1,17 +1,17 @@
-//! Finding one run: by id, by the beginning of an id, as `last`, or as `BATCH:ROW`.
+//! Finds one run: by id, by a prefix of an id, as `last`, or as `BATCH:ROW`.
 
 use super::directory::{Listing, Store};
 use base::error::{Error, Result, nearest};
 use table::Record;
 
 impl Store {
-    /// One run by id, by unique prefix of an id, as `BATCH:ROW` (`BATCH` alone where it has one row), or
-    /// `last`: the newest that has ended.
+    /// Finds one run by id, unique prefix of an id, `BATCH:ROW` (`BATCH` alone if it has one row), or `last`: the
+    /// newest that has ended.
     ///
     /// # Errors
     ///
-    /// Input errors: no such run, with the nearest id; a prefix of several; a batch of several rows. A
-    /// failure where the record is damaged.
+    /// Returns an input error for an unknown run (with the nearest id), an ambiguous prefix, or a batch of several
+    /// rows, and a failure if the record is damaged.
     pub fn get(&self, id: &str) -> Result<Record> {
         let mut record = self.find(id)?;
         self.rate(std::slice::from_mut(&mut record));
@@ -51,8 +51,7 @@ impl Store {
         listing.records.pop().ok_or_else(|| damaged(&listing, &id))
     }
 
-    /// The ids of all runs and batches, the newest first; names of files alone are read. Fails where the
-    /// directory cannot be read.
+    /// Ids of all runs and batches, newest first. Reads only file names. Fails if the directory cannot be read.
     pub fn ids(&self) -> Result<Vec<String>> {
         let mut ids = self.run_ids()?;
         ids.extend(self.batch_ids()?);
@@ -61,7 +60,7 @@ impl Store {
         Ok(ids)
     }
 
-    /// The newest run that has ended, or the newest.
+    /// Newest run that has ended, or the newest one if none has.
     fn last(&self) -> Result<Record> {
         let runs = self.list_runs()?.records;
         let ended = runs.iter().rposition(Record::has_ended);
@@ -83,7 +82,7 @@ impl Store {
         }
     }
 
-    /// The one id that `start` is, or is the beginning of.
+    /// Resolves a full id or a unique prefix.
     fn unique(&self, start: &str, ids: Vec<String>) -> Result<String> {
         if ids.iter().any(|id| id == start) {
             return Ok(start.to_owned());
@@ -117,7 +116,7 @@ impl Store {
     }
 }
 
-/// What is said of a run that is in the trash.
+/// Error for a run that is in the trash.
 pub(super) fn deleted(id: &str) -> Error {
     Error::input_help(
         format!("run '{id}' is deleted"),

@@ -1,28 +1,27 @@
-//! Runs on disk: atomic, versioned, found again.
+//! Runs on disk: atomic and versioned.
 //!
 //! ```text
-//! runs/ID/spec.json              what was asked for, by which process; written before anything starts
-//! runs/ID/record.json            the run's record; a run is finished when this exists
-//! runs/ID/trace.parquet          its trace
-//! runs/ID/log.txt                what its process wrote to standard error
-//! runs/batches/BATCH.parquet     simulated runs, a row each
-//! runs/batches/BATCH.parts/      what is finished of a batch that is still written
-//! runs/records.cache             records as they were last read, for quick listing; may be deleted at any time
-//! runs/annotations.jsonl         tags, notes and deleted rows of batches: a line an edit
-//! runs/evaluations/KEY.jsonl     what architectures lose on windows of texts: a line a window
-//! runs/baselines/NAME.json      runs that later ones are held against, whole
-//! runs/evaluations/texts.jsonl   which models were evaluated on which texts: a line an evaluation
-//! runs/conversions/KEY.json      what converting layers of a checkpoint costs on a text and gives on a target
-//! runs/trainings/ID/             what `adapt` trains: checkpoint, curve, the model that it ends with
-//! runs/trainings/finished.jsonl  trainings that came to their end: a line each
+//! runs/ID/spec.json              requested cell and its process; written before the run starts
+//! runs/ID/record.json            record of the run; a run is finished when this exists
+//! runs/ID/trace.parquet          trace of the run
+//! runs/ID/log.txt                standard error of the run's process
+//! runs/batches/BATCH.parquet     simulated runs, one per row
+//! runs/batches/BATCH.parts/      finished rows of a batch that is still being written
+//! runs/records.cache             cached records for fast listing; may be deleted at any time
+//! runs/annotations.jsonl         tags, notes and deleted rows of batches, one edit per line
+//! runs/evaluations/KEY.jsonl     quality loss of an architecture, one line per window of a text
+//! runs/evaluations/texts.jsonl   evaluated models and texts, one line per evaluation
+//! runs/baselines/NAME.json       whole records of runs to compare later ones with
+//! runs/conversions/KEY.json      quality cost and speedup of converting layers of a checkpoint
+//! runs/trainings/ID/             results of `adapt`: checkpoint, curve, final model
+//! runs/trainings/finished.jsonl  finished trainings, one per line
 //! runs/.trash/ID/                deleted runs, until the trash is emptied
-//! runs/.ladderscope/             what is not finished, by the process that writes it; claims/CELL-ROUND: which
-//!                                process runs a cell just now
-//! runs/.slurm/NAME/              what a sweep submitted to Slurm, and what its tasks wrote
+//! runs/.ladderscope/             unfinished files, by process; claims/CELL-ROUND: process that runs a cell
+//! runs/.slurm/NAME/              jobs that a sweep submitted to Slurm, and the output of their tasks
 //! ```
 //!
-//! The directories are the truth. Every file gets its name when it is written, so
-//! whatever exists is whole. Nothing in the directory is followed if it is a link. An `index.jsonl` of earlier versions is left alone: nothing reads it.
+//! The directories are authoritative. A file gets its name once it is complete, so no file is ever partial. Symbolic
+//! links are never followed. The `index.jsonl` of earlier versions is ignored.
 
 mod annotations;
 mod baselines;

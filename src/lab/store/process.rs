@@ -1,5 +1,5 @@
-//! Which process started a run, and whether it is still there. A process id alone would not do: ids
-//! come round again, so the start time and the boot are compared too.
+//! Identity and liveness of the process that started a run. Process ids are reused, so the start time and the boot id
+//! are compared too.
 
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
@@ -7,38 +7,36 @@ use serde::{Deserialize, Serialize};
 use crate::slurm;
 use base::owner::{boot, stat};
 
-/// A process, so that it can be recognised later.
+/// Identity of a process, for later recognition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Process {
-    /// The number by which the operating system knows it, which is given again after its end.
+    /// Process id. Reused by the system after the process ends.
     pub pid: i32,
-    /// When it started, in clock ticks since boot (field 22 of `/proc/PID/stat`); null without `/proc`.
+    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`); null without `/proc`.
     #[serde(default)]
     pub start_ticks: Option<u64>,
-    /// The kernel's boot id.
     #[serde(default)]
     pub boot: Option<String>,
-    /// The name of the host on which it runs; processes of other hosts cannot be looked up.
+    /// Host name. Processes of other hosts cannot be looked up.
     #[serde(default)]
     pub host: Option<String>,
-    /// The task of Slurm within which it runs (`1234_5`), so that other hosts can ask whether it still does.
+    /// Slurm task (`1234_5`) of the process, through which other hosts can query its state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm: Option<String>,
 }
 
-/// Whether a process runs.
+/// State of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Liveness {
-    /// The process still runs: same number, same start, same boot.
+    /// Running: same id, start time and boot.
     Alive,
-    /// The process has ended, or another has its number now.
+    /// Ended; its id may have been reused.
     Gone,
-    /// It is on another host; nobody here can say.
+    /// On another host, so its state is unknown here.
     Elsewhere(String),
 }
 
 impl Process {
-    /// This process, as the operating system describes it.
     pub fn current() -> Self {
         let pid = std::process::id() as i32;
         Self {
@@ -50,12 +48,12 @@ impl Process {
         }
     }
 
-    /// Whether the process still runs, as far as this host, or Slurm, can tell.
+    /// Queries this host, or Slurm, for the state of the process.
     pub fn liveness(&self) -> Liveness {
-        // a container that was started anew keeps boot id and may keep its name; start time tells
+        // a restarted container keeps the boot id and maybe its name, but start times differ
         match (&self.host, host()) {
             (Some(there), Some(here)) if *there != here && self.boot != boot() => {
-                // Slurm knows of all its nodes
+                // Slurm knows the processes of all its nodes
                 return match self.slurm.as_deref().and_then(slurm::is_under_way) {
                     Some(true) => Liveness::Alive,
                     Some(false) => Liveness::Gone,
@@ -68,11 +66,11 @@ impl Process {
             return Liveness::Gone;
         }
         let alive = match (stat(self.pid), self.start_ticks) {
-            // a zombie has ended, although nobody has asked how
+            // a zombie has ended but has not been reaped
             (Some((state, start)), Some(expected)) => state != 'Z' && state != 'X' && start == expected,
             (Some((state, _)), None) => state != 'Z' && state != 'X',
             (None, Some(_)) => false,
-            // no /proc here: ask the kernel whether such a process exists
+            // without /proc, ask the kernel whether the process exists
             (None, None) => Pid::from_raw(self.pid).is_some_and(|pid| {
                 rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
             }),

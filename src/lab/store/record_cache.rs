@@ -1,12 +1,12 @@
-//! Records as they were last read, in one file that is quick to read: `records.cache`. A record's JSON may
-//! hold ten thousand numbers; parsing some thousand of them takes seconds, and listing runs must not.
+//! Cache of parsed records in one file, `records.cache`. A record's JSON may hold ten thousand numbers, and parsing
+//! thousands of records takes seconds, which is too slow for listing runs.
 //!
-//! The cache is never the truth: an entry counts only while its `record.json` still is the file it was
-//! made from (inode, length, time of change), a damaged entry is passed over, and a file that another
-//! build wrote is begun anew. It may be deleted at any time.
+//! The cache is never authoritative. An entry is valid only while its `record.json` has the same inode, length and
+//! modification time. Damaged entries are skipped, and a file of another build is started over. It may be deleted at
+//! any time.
 //!
 //! ```text
-//! header line, with what this build's records look like
+//! header line, with a hash of this build's record schema
 //! frame*       u32 length, u64 hash, payload
 //! payload      'E' u64 id, JSON                                 an environment, which many runs share
 //!              'R' stamp, u64 environment, id, steps, JSON      a record without steps and environment
@@ -26,32 +26,30 @@ use base::error::{Error, Result};
 use base::regular;
 use table::{Environment, Record, Sample};
 
-/// The file's name in a runs directory.
 const FILE: &str = "records.cache";
 
 /// Bytes before a frame's payload.
 const FRAME: usize = 12;
 
-/// Entries that no run needs any more are kept until there are this many more than runs.
+/// Outdated entries beyond the number of runs before the file is rewritten.
 const SLACK: usize = 1000;
 
-/// What a cache file holds, and what was read beside it.
+/// Contents of the cache file, plus records read since.
 #[derive(Debug, Default)]
 pub(super) struct RecordCache {
     bytes: Vec<u8>,
-    /// Payloads of records by the run's id.
+    /// Payload ranges of records by run id.
     records: HashMap<String, Range<usize>>,
     environments: HashMap<u64, (Range<usize>, OnceLock<Option<Environment>>)>,
-    /// Where whole frames end; beyond it somebody died while writing.
+    /// End of the last whole frame; a torn frame may follow.
     whole: usize,
-    /// Frames of records, outdated ones included.
+    /// Number of record frames, including outdated ones.
     frames: usize,
-    /// What the file must hold to be of this build.
+    /// Header of files written by this build.
     header: String,
     new: Mutex<New>,
 }
 
-/// What is to be appended.
 #[derive(Debug, Default)]
 struct New {
     frames: Vec<u8>,
@@ -60,8 +58,7 @@ struct New {
 }
 
 impl RecordCache {
-    /// Opens the cache of a runs directory; empty where there is no such file, or where
-    /// another build wrote it.
+    /// Opens the cache of a runs directory; empty if there is no file or another build wrote it.
     pub fn open(dir: &Path) -> Self {
         let header = header();
         let mut bytes = Vec::new();
@@ -93,13 +90,13 @@ impl RecordCache {
                         self.records.insert(run.to_owned(), payload);
                     }
                 }
-                // of a later build that forgot to say so
+                // unknown kind of frame, from a later build
                 _ => {}
             }
         }
     }
 
-    /// A run's record, where its file is still the one that was read.
+    /// Cached record of a run, if its file is unchanged.
     pub fn get(&self, run: &str, stamp: &Stamp) -> Option<Record> {
         let payload = self.records.get(run)?.clone();
         if !self.is_whole(&payload) {
@@ -137,7 +134,6 @@ impl RecordCache {
         cursor.u64() == Some(hash(&self.bytes[payload.clone()]))
     }
 
-    /// Remembers a record that was not in the cache.
     pub fn add(&self, record: &Record, stamp: &Stamp) {
         // a cache that was not opened is not written
         if self.header.is_empty() {
@@ -156,8 +152,8 @@ impl RecordCache {
         new.records += 1;
     }
 
-    /// Writes what was added. Where somebody else is writing, or has written since, it is left
-    /// to the next listing.
+    /// Writes the added records. Skips this if another process is writing or has written since; the next listing adds
+    /// them.
     pub fn append_new(&self, dir: &Path) -> Result<()> {
         let Ok(new) = self.new.lock() else { return Ok(()) };
         if new.records == 0 {
@@ -188,7 +184,7 @@ impl RecordCache {
     }
 }
 
-/// Names this build's records: a cache of records that look otherwise is begun anew.
+/// Header line with a hash of the record schema, so that a cache with other fields is started over.
 fn header() -> String {
     static HEADER: OnceLock<String> = OnceLock::new();
     let make = || {
@@ -199,7 +195,7 @@ fn header() -> String {
     HEADER.get_or_init(make).clone()
 }
 
-/// Good for telling what damage did, and fast. Not for keeping: another version may hash otherwise.
+/// Fast hash that detects damage. Unsuitable for permanent files: another version may hash differently.
 fn hash(bytes: &[u8]) -> u64 {
     foldhash::quality::FixedState::default().hash_one(bytes)
 }
@@ -210,17 +206,17 @@ fn push_frame(frames: &mut Vec<u8>, payload: &[u8]) {
     frames.extend(payload);
 }
 
-/// The payload of the frame at `at`, if all of it is there.
+/// Payload range of the frame at `at`, if complete.
 fn frame(bytes: &[u8], at: usize) -> Option<Range<usize>> {
     let length = u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?) as usize;
     let payload = at + FRAME..(at + FRAME).checked_add(length)?;
     (length > 0 && payload.end <= bytes.len()).then_some(payload)
 }
 
-/// Bytes that a record's stamp takes: by it a record that was written anew is told from the cached one.
+/// Bytes of a stamp, which shows if a record was rewritten after caching.
 const STAMP: usize = 28;
 
-/// The environment's JSON, and the record's payload.
+/// JSON of the environment, and the payload of the record.
 fn encoded(record: &Record, stamp: &Stamp) -> Option<(Vec<u8>, Vec<u8>)> {
     let environment = serde_json::to_vec(&record.environment).ok()?;
     let mut payload = vec![b'R'];
@@ -267,7 +263,6 @@ fn encoded(record: &Record, stamp: &Stamp) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((environment, payload))
 }
 
-/// Reads a payload from front to back.
 struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,

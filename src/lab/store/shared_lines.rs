@@ -1,4 +1,4 @@
-//! Files of lines that several processes append to, under a lock.
+//! Line-based files that several processes append to, under a lock.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -9,15 +9,14 @@ use serde::Serialize;
 use base::error::{Error, Result};
 use base::regular;
 
-/// Opens such a file, making it where there is none. The lock is released when the file is closed, so
-/// also when the process dies.
+/// Opens or creates the file and locks it. The lock is released when the file is closed or the process dies.
 pub(super) fn open_locked(path: &Path) -> Result<File> {
     let file = regular::open_or_make(path).map_err(Error::io(path))?;
     file.lock().map_err(Error::io(path))?;
     Ok(file)
 }
 
-/// Goes to the file's end. Whether its last line is torn: somebody died while writing it.
+/// Seeks to the end. Returns true if the last line is torn because its writer died.
 pub(super) fn seek_end(file: &mut File) -> std::io::Result<bool> {
     let length = file.seek(SeekFrom::End(0))?;
     if length == 0 {
@@ -29,14 +28,13 @@ pub(super) fn seek_end(file: &mut File) -> std::io::Result<bool> {
     Ok(last != *b"\n")
 }
 
-/// Whether a line of JSON says that it is of a version after `known`.
+/// True if a line of JSON has a version above `known`.
 pub(super) fn is_newer(line: &[u8], known: u32) -> bool {
     serde_json::from_slice::<serde_json::Value>(line)
         .is_ok_and(|v| v["version"].as_u64().is_some_and(|v| v > u64::from(known)))
 }
 
-/// Appends a value as a line of JSON; when this returns it is on disk. What somebody did not finish writing is
-/// taken away before: it never happened.
+/// Appends a value as a line of JSON and syncs it to disk. Removes a torn last line first.
 pub(super) fn append_line(file: &mut File, value: &impl Serialize) -> std::io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
@@ -45,7 +43,7 @@ pub(super) fn append_line(file: &mut File, value: &impl Serialize) -> std::io::R
     file.sync_data()
 }
 
-/// Takes away a line that somebody did not finish writing, and goes to the end; how many bytes are left.
+/// Removes a torn last line and seeks to the end. Returns the remaining length in bytes.
 pub(super) fn heal(file: &mut File) -> std::io::Result<u64> {
     if seek_end(file)? {
         cut_torn_line(file)?;
@@ -53,7 +51,7 @@ pub(super) fn heal(file: &mut File) -> std::io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }
 
-/// Takes away what follows the last line feed.
+/// Truncates the file after the last line feed.
 fn cut_torn_line(file: &mut File) -> std::io::Result<()> {
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0))?;

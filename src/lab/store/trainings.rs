@@ -1,16 +1,16 @@
-//! Trainings, each in a folder of its own beside the runs: `trainings/ID/`, where ID follows from what was asked for.
+//! Trainings, each in its own folder of the runs directory: `trainings/ID/`, where ID is derived from the request.
 //!
 //! ```text
-//! training.json             what was asked for, how far it is, what it ended with; written anew at each checkpoint
-//! curve.jsonl               what each step lost: a line a step, appended as it goes
-//! checkpoint.safetensors    trained numbers and their moments, and after how many steps
-//! TEXT.held-out.ids         the tokens that are held out
-//! model/                    the HF directory that it ends with, where no other place is named
-//! process.json, lock        who trains
+//! training.json             request, progress and result; rewritten at each checkpoint
+//! curve.jsonl               loss per step, one line per step, appended during training
+//! checkpoint.safetensors    trained parameters, their moments, and the number of steps
+//! TEXT.held-out.ids         held-out tokens
+//! model/                    final model as an HF directory, unless another place is named
+//! process.json, lock        process that trains
 //! ```
 //!
-//! `trainings/finished.jsonl` has a line for each that came to its end, from which runs get what their model's trainings
-//! ended with. A curve may be ahead of its checkpoint: what is behind it is cut off when the training goes on.
+//! `trainings/finished.jsonl` has one line per finished training, from which runs get the training results of their
+//! model. A curve may be ahead of its checkpoint; its extra steps are cut off when the training resumes.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -28,40 +28,36 @@ use base::{atomic, regular};
 use plan::CommDType;
 use table::{Curve, HeldOut, Record, RunTraining, Status, TRAINING, Training, TrainingStep};
 
-/// The folder's name in a runs directory.
 pub(super) const FOLDER: &str = "trainings";
 
-/// The file of finished trainings in it.
 pub(super) const FINISHED: &str = "finished.jsonl";
 
-/// The name of a training's own file.
 const FILE: &str = "training.json";
 
-/// The name of its curve.
 const CURVE: &str = "curve.jsonl";
 
-/// The first line of a curve.
 #[derive(Debug, Serialize, Deserialize)]
 struct First {
     version: u32,
     start: Option<HeldOut>,
 }
 
-/// The folder of a training, which this process has for itself.
+/// Folder of a training, held exclusively by this process.
 #[derive(Debug)]
 pub struct TrainingFolder {
     path: PathBuf,
     curve: Option<File>,
-    /// Who has it locked has the folder.
+    /// Locked as long as this process uses the folder.
     _lock: File,
 }
 
 impl Store {
-    /// The folder of a training, made where it is not there yet; nobody else trains in it until it is dropped.
+    /// Opens the folder of a training, creating it if needed. No other process can train in it until the result is
+    /// dropped.
     ///
     /// # Errors
     ///
-    /// An input error where another process trains in it; a failure where it cannot be made.
+    /// Returns an input error if another process trains in it, and a failure if it cannot be created.
     pub fn training_folder(&self, id: &str) -> Result<TrainingFolder> {
         let all = self.dir().join(FOLDER);
         regular::folder(&all).map_err(Error::io(&all))?;
@@ -78,7 +74,7 @@ impl Store {
                     "wait for it, or end it: what it has done is kept",
                 ));
             }
-            // a file system without locks does without
+            // a file system without locks is accepted
             Err(std::fs::TryLockError::Error(_)) => {}
         }
         let process = serde_json::to_vec(&Process::current()).unwrap_or_default();
@@ -86,20 +82,13 @@ impl Store {
         Ok(TrainingFolder { path, curve: None, _lock: file })
     }
 
-    /// A stored training with its curve; `None` where there is none of this id.
-    ///
-    /// # Errors
-    ///
-    /// A failure where it is there and cannot be read.
+    /// Stored training with its curve; `None` if there is none with this id. Fails if it exists and cannot be read.
     pub fn training(&self, id: &str) -> Result<Option<Curve>> {
         read(&self.dir().join(FOLDER).join(id))
     }
 
-    /// All stored trainings, the newest first, and why others cannot be read.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the folder is there and cannot be read.
+    /// All stored trainings, newest first, and the errors of unreadable ones. Fails if the folder exists and cannot
+    /// be read.
     pub fn trainings(&self) -> Result<(Vec<Curve>, Vec<String>)> {
         let folder = self.dir().join(FOLDER);
         regular::folder(&folder).map_err(Error::io(&folder))?;
@@ -117,11 +106,8 @@ impl Store {
         Ok((found, unreadable))
     }
 
-    /// Says that a training has come to its end: runs of its model and architecture have what it ended with.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the file cannot be written.
+    /// Records that a training has finished. From now on, runs of its model and architecture carry its result. Fails
+    /// if the file cannot be written.
     pub fn trained(&self, training: &Training) -> Result<()> {
         let path = self.finished_path();
         let folder = path.parent().unwrap_or(Path::new("."));
@@ -135,8 +121,8 @@ impl Store {
         self.dir().join(FOLDER).join(FINISHED)
     }
 
-    /// Gives runs what trainings of their model and architecture ended with: the newest one's, with others that differ
-    /// from it in their seeds alone. Costs a look at one file where nothing was trained.
+    /// Adds training results to runs by model and architecture: the newest training, together with those that differ
+    /// only in their seeds. Costs one file lookup if nothing was trained.
     pub(super) fn add_trainings(&self, records: &mut [Record]) {
         let finished = self.ended_trainings();
         if finished.is_empty() {
@@ -147,7 +133,7 @@ impl Store {
         }
     }
 
-    /// The trainings that came to their end, the newest first, each id once.
+    /// Finished trainings, newest first, each id once.
     fn ended_trainings(&self) -> Arc<Vec<Training>> {
         let path = self.finished_path();
         let Ok(metadata) = path.symlink_metadata() else { return Arc::default() };
@@ -158,7 +144,7 @@ impl Store {
         {
             return trainings.clone();
         }
-        // a convenience: what cannot be read is as if it were not there
+        // optional data: an unreadable file counts as missing
         let bytes = regular::read(&path).unwrap_or_default();
         let lines = bytes.split(|byte| *byte == b'\n').rev();
         let mut all: Vec<Training> = Vec::new();
@@ -175,13 +161,13 @@ impl Store {
     }
 }
 
-/// What the trainings of a run's model and architecture ended with.
+/// Results of the trainings of a run's model and architecture.
 fn of_run(finished: &[Training], record: &Record) -> Option<RunTraining> {
     let spec = &record.spec;
     let model = place(&spec.model);
     let is_of = |training: &&Training| {
         let of = &training.spec;
-        // a run of what a training ended with is of that alone
+        // runs of a training's output model match only that training
         (place(&of.model) == model || place(&training.output.to_string_lossy()) == model)
             && of.architecture == spec.architecture
             && (of.tp == spec.tp || of.architecture.is_of_any_tp(CommDType::Activations))
@@ -193,30 +179,20 @@ fn of_run(finished: &[Training], record: &Record) -> Option<RunTraining> {
 }
 
 impl TrainingFolder {
-    /// Where a file of it lies.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Where the checkpoint lies.
     pub fn checkpoint(&self) -> PathBuf {
         self.file("checkpoint.safetensors")
     }
 
-    /// What is stored of the training; `None` where it is new.
-    ///
-    /// # Errors
-    ///
-    /// A failure where it is there and cannot be read.
+    /// Stored state of the training; `None` if it is new. Fails if it exists and cannot be read.
     pub fn read(&self) -> Result<Option<Curve>> {
         read(&self.path)
     }
 
-    /// Stores the training as it is now.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the file cannot be written.
+    /// Stores the current state of the training. Fails if the file cannot be written.
     pub fn write(&self, training: &Training) -> Result<()> {
         let path = self.file(FILE);
         let mut json = serde_json::to_vec_pretty(training)
@@ -225,11 +201,7 @@ impl TrainingFolder {
         atomic::write(&path, &json)
     }
 
-    /// Forgets all that was stored of the training.
-    ///
-    /// # Errors
-    ///
-    /// A failure where a file cannot be removed.
+    /// Deletes the stored state of the training. Fails if a file cannot be removed.
     pub fn clear(&self) -> Result<()> {
         for name in [FILE, CURVE, "checkpoint.safetensors"] {
             let path = self.file(name);
@@ -241,12 +213,8 @@ impl TrainingFolder {
         Ok(())
     }
 
-    /// Opens the curve to go on after the first `steps` steps; what is behind them is cut off. A new one begins with what
-    /// the held-out text lost at the start.
-    ///
-    /// # Errors
-    ///
-    /// A failure where it cannot be written.
+    /// Opens the curve for appending after the first `steps` steps and cuts off later ones. A new curve starts with
+    /// the initial loss on the held-out text. Fails if it cannot be written.
     pub fn open_curve(&mut self, steps: u32, start: Option<HeldOut>) -> Result<()> {
         let path = self.file(CURVE);
         let open = || -> std::io::Result<File> {
@@ -255,7 +223,7 @@ impl TrainingFolder {
             file.read_to_end(&mut bytes)?;
             let mut end = 0;
             if steps > 0 {
-                // the first line, and one a step
+                // the first line, then one per step
                 let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
                 end = ends.map(|(at, _)| at + 1).nth(steps as usize).unwrap_or(bytes.len());
             }
@@ -272,11 +240,7 @@ impl TrainingFolder {
         Ok(())
     }
 
-    /// Appends a step to the curve.
-    ///
-    /// # Errors
-    ///
-    /// A failure where it was not opened or cannot be written.
+    /// Appends a step to the curve. Fails if the curve is not open or cannot be written.
     pub fn add(&mut self, step: &TrainingStep) -> Result<()> {
         let path = self.file(CURVE);
         let file = self.curve.as_mut().ok_or_else(|| Error::failed("the curve is not open"))?;
@@ -286,18 +250,14 @@ impl TrainingFolder {
         file.write_all(&line).map_err(Error::io(&path))
     }
 
-    /// Has all of the curve on disk, before a checkpoint says that it is there.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the disk fails.
+    /// Syncs the curve to disk, before a checkpoint refers to it. Fails if the sync fails.
     pub fn sync(&self) -> Result<()> {
         let path = self.file(CURVE);
         self.curve.as_ref().map_or(Ok(()), |file| file.sync_data()).map_err(Error::io(&path))
     }
 }
 
-/// A training from its folder; one whose process is gone is interrupted.
+/// Reads a training from its folder. A running one whose process is gone becomes interrupted.
 fn read(folder: &Path) -> Result<Option<Curve>> {
     let path = folder.join(FILE);
     let bytes = match regular::read(&path) {
@@ -326,7 +286,7 @@ fn read(folder: &Path) -> Result<Option<Curve>> {
     Ok(Some(Curve { training, start, curve }))
 }
 
-/// What the lines of a curve say that can be read. Behind the last line feed is nothing, or a line that was not finished.
+/// Parses the readable lines of a curve. Text after the last line feed is a torn line.
 fn parse(bytes: &[u8]) -> (Option<HeldOut>, Vec<TrainingStep>) {
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
     let mut lines = bytes[..whole].split(|byte| *byte == b'\n');

@@ -1,9 +1,8 @@
-//! Deleting runs so that they can be restored: a run's directory moves into `.trash/`, a batch's row is
-//! marked in the annotations (its file is never rewritten). Emptying the trash is a step of its own.
+//! Deletes runs in a way that can be undone: a run's directory moves into `.trash/`, and a batch's row is marked in
+//! the annotations (its file is never rewritten). Emptying the trash is a separate step.
 //!
-//! The mark is written first and directories are moved one by one, each at once: whatever dies meanwhile,
-//! every run is either where it was or in the trash, and [`Store::restore_last`] knows what belonged
-//! together.
+//! The mark is written first, then directories are moved one by one, each atomically. After a crash every run is
+//! either in its old place or in the trash, and [`Store::restore_last`] still knows the runs of one deletion.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -15,49 +14,46 @@ use base::atomic;
 use base::error::{Error, Result};
 use base::regular;
 
-/// Where deleted runs lie, in a runs directory. No id begins with a dot.
+/// Folder of deleted runs. Run ids never begin with a dot.
 const TRASH: &str = ".trash";
 
-/// What the trash holds.
+/// Contents of the trash.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct Trash {
     /// Deleted runs, oldest first.
     pub runs: Vec<String>,
-    /// Deleted rows of batches: the batch and how many.
+    /// Deleted rows of batches: batch id and number of rows.
     pub rows: Vec<(String, usize)>,
 }
 
 impl Trash {
-    /// How many runs the trash holds, rows of batches included.
+    /// Number of runs in the trash, including rows of batches.
     pub fn len(&self) -> usize {
         self.runs.len() + self.rows.iter().map(|(_, rows)| rows).sum::<usize>()
     }
 
-    /// Whether the trash holds no run.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What emptying the trash did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Emptied {
-    /// How many runs had their directories removed.
     pub runs: usize,
-    /// Files of batches that were removed: all of their rows were deleted.
+    /// Number of removed batch files, whose rows were all deleted.
     pub batches: usize,
-    /// Deleted rows that stay hidden in the files of batches that have other rows.
+    /// Deleted rows that remain hidden in batch files with other rows.
     pub hidden_rows: usize,
 }
 
 impl Store {
-    /// Moves these runs (full ids) to the trash. One that still runs is refused before anything is
-    /// moved; one that is gone already is no error.
+    /// Moves these runs (full ids) to the trash. Refuses before moving anything if one still runs. Ignores runs that
+    /// are already gone.
     ///
     /// # Errors
     ///
-    /// An input error for a run that still runs, or may do so on another host; a failure where a
-    /// directory cannot be moved.
+    /// Returns an input error if a run is still running, or may be on another host, and a failure if a directory
+    /// cannot be moved.
     pub fn delete(&self, runs: &[String]) -> Result<()> {
         for run in runs.iter().filter(|run| row_of(run).is_none()) {
             let (message, help) = match self.liveness(run) {
@@ -89,11 +85,8 @@ impl Store {
         atomic::sync_dir(self.dir())
     }
 
-    /// Takes these runs (full ids) out of the trash; how many there were to take.
-    ///
-    /// # Errors
-    ///
-    /// A failure where a directory cannot be moved, or its place is taken.
+    /// Restores these runs (full ids) from the trash. Returns the number restored. Fails if a directory cannot be
+    /// moved or its place is taken.
     pub fn restore(&self, runs: &[String]) -> Result<usize> {
         let annotations = self.annotations();
         let (rows, dirs): (Vec<&String>, Vec<&String>) =
@@ -116,11 +109,8 @@ impl Store {
         Ok(restored)
     }
 
-    /// Takes the newest deletion that is still in the trash out of it; the ids.
-    ///
-    /// # Errors
-    ///
-    /// A failure where a directory cannot be moved, or its place is taken.
+    /// Restores the newest deletion that is still in the trash. Returns the ids. Fails if a directory cannot be moved
+    /// or its place is taken.
     pub fn restore_last(&self) -> Result<Vec<String>> {
         let annotations = self.annotations();
         let batches = self.batches_with_deleted(&annotations);
@@ -139,14 +129,14 @@ impl Store {
         Ok(Vec::new())
     }
 
-    /// The deleted rows of a batch, as ids; none where there is no such batch.
+    /// Ids of the deleted rows of a batch; empty if there is no such batch.
     pub fn deleted_rows(&self, batch: &str) -> Vec<String> {
         let annotations = self.annotations();
         let rows = self.rows_among(batch, |row| annotations.is_deleted(batch, row));
         rows.unwrap_or_default().into_iter().map(|row| format!("{batch}:{row}")).collect()
     }
 
-    /// The ids that words of an edit mean: of rows that follow one another those that their batch has.
+    /// Ids for the words of an edit. Ranges expand to the rows that their batch contains.
     fn expanded(&self, words: &[String]) -> Result<Vec<String>> {
         let mut runs = Vec::with_capacity(words.len());
         for word in words {
@@ -161,11 +151,7 @@ impl Store {
         Ok(runs)
     }
 
-    /// What the trash holds.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the directories cannot be read.
+    /// Contents of the trash. Fails if the directories cannot be read.
     pub fn trash(&self) -> Result<Trash> {
         let annotations = self.annotations();
         let batches = self.batch_ids()?;
@@ -178,17 +164,17 @@ impl Store {
         Ok(Trash { rows, runs: self.trashed_runs()? })
     }
 
-    /// Removes for good what the trash holds. Rows of batches that have other rows stay hidden in their
-    /// files, and can still be restored.
+    /// Removes the contents of the trash permanently. Deleted rows of batches with other rows stay hidden in their
+    /// files and can still be restored.
     ///
     /// # Errors
     ///
-    /// A failure where something cannot be removed; what was removed before stays so.
+    /// Returns a failure if something cannot be removed. Earlier removals remain.
     pub fn empty_trash(&self) -> Result<Emptied> {
         let trash = self.trash_dir()?;
         let mut emptied = Emptied::default();
         for run in self.trashed_runs()? {
-            // half removed is never taken for a run
+            // removed atomically, so a partly removed directory is never taken for a run
             atomic::remove_dir(&trash.join(&run))?;
             emptied.runs += 1;
         }
@@ -210,12 +196,11 @@ impl Store {
         Ok(emptied)
     }
 
-    /// Whether a run of this id is in the trash.
     pub(super) fn is_in_trash(&self, run: &str) -> bool {
         super::id::is_id(run) && self.trash_dir().is_ok_and(|trash| trash.join(run).is_dir())
     }
 
-    /// Batches that have deleted rows and whose files are still there.
+    /// Batches with deleted rows whose files still exist.
     fn batches_with_deleted<'a>(&self, annotations: &'a Annotations) -> HashSet<&'a str> {
         let batches = annotations.batches_with_deleted().into_iter();
         batches.filter(|batch| !self.batch_files(batch).is_empty()).collect()
@@ -225,14 +210,14 @@ impl Store {
         names(&self.trash_dir()?, |entry| entry.is_dir.then(|| file_name(entry))?)
     }
 
-    /// Where deleted runs lie, unless a link stands there: what lies behind it is not ours to delete.
+    /// Trash folder. Fails if it is a symbolic link, whose target must not be deleted from.
     fn trash_dir(&self) -> Result<PathBuf> {
         let dir = self.dir().join(TRASH);
         regular::folder(&dir).map_err(Error::io(&dir))?;
         Ok(dir)
     }
 
-    /// Moves a directory; `false` where there is none.
+    /// Moves a directory; false if it does not exist.
     fn rename(&self, from: PathBuf, to: PathBuf) -> Result<bool> {
         match regular::rename(&from, &to) {
             Ok(()) => Ok(true),
@@ -242,7 +227,7 @@ impl Store {
     }
 }
 
-/// Whether it is a row that is deleted, of one of these batches.
+/// True for a deleted row of one of these batches.
 fn is_deleted_row(annotations: &Annotations, batches: &HashSet<&str>, run: &str) -> bool {
     row_of(run).is_some_and(|(batch, row)| batches.contains(batch) && annotations.is_deleted(batch, row))
 }

@@ -1,6 +1,5 @@
-//! Telling when another process changes a runs directory. The kernel tells of files on this host's disks
-//! (inotify), at no cost while nothing happens; of a network's file system it does not tell, and a few of its
-//! times are looked at every some seconds.
+//! Detects changes of a runs directory by other processes. On local disks the kernel reports them (inotify) at no
+//! cost while idle. On network file systems it does not, so a few timestamps are polled every few seconds.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -18,14 +17,14 @@ use super::id::is_id;
 use super::trainings::{FINISHED, FOLDER as TRAININGS};
 use base::regular;
 
-/// Changes that come together are told once.
+/// Time window in which changes are merged into one notification.
 const GATHER: Duration = Duration::from_millis(300);
 
-/// How often a directory that is not there yet, or lies on a network, is looked at.
+/// Poll interval for directories that do not exist yet or are on a network.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// File systems whose changes by other hosts the kernel does not know: NFS, SMB, CIFS, FUSE, Lustre, GPFS, 9P,
-/// BeeGFS, Ceph, AFS (`linux/magic.h` and their own headers).
+/// Magic numbers of file systems on which the kernel does not see changes by other hosts: NFS, SMB, CIFS, FUSE,
+/// Lustre, GPFS, 9P, BeeGFS, Ceph, AFS (`linux/magic.h` and their own headers).
 const OF_A_NETWORK: [u32; 10] = [
     0x6969,
     0xfe53_4d42,
@@ -39,7 +38,7 @@ const OF_A_NETWORK: [u32; 10] = [
     0x5346_414f,
 ];
 
-/// What is of interest in a watched directory: names that appear, go or are written to.
+/// Watched events of a directory: names created, removed or written.
 const EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::MOVED_TO)
     .union(WatchFlags::MOVED_FROM)
@@ -48,8 +47,8 @@ const EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::ONLYDIR);
 
 impl Store {
-    /// Calls `changed` soon after runs, batches, tags or notes have changed, whoever changed them; ends when it
-    /// returns false. Blocks: a thread's whole work.
+    /// Calls `changed` soon after runs, batches, tags or notes change, until it returns false. Blocks, so it needs
+    /// its own thread.
     pub fn watch(&self, mut changed: impl FnMut() -> bool) {
         let mut was_there = self.dir().is_dir();
         loop {
@@ -71,19 +70,19 @@ impl Store {
         }
     }
 
-    /// Whether other hosts may change the directory, so that what they did is seen here only after a while.
+    /// True if the directory is on a network file system, where changes by other hosts are seen with a delay.
     pub fn is_of_a_network(&self) -> bool {
         is_of_a_network(self.dir())
     }
 
-    /// Listens to the kernel until the directory is gone (true) or nobody wants to know any more (false).
+    /// Waits for inotify events until the directory is gone (true) or `changed` returns false (false).
     fn listen(&self, changed: &mut dyn FnMut() -> bool) -> bool {
         let Ok(inotify) = inotify::init(CreateFlags::CLOEXEC) else {
             return self.look_again_and_again(changed);
         };
         let mut watched = Watched { inotify: &inotify, places: HashMap::new() };
         if !watched.add(self.dir()) {
-            // more watches than the system allows, or the directory went this very moment
+            // the system's limit on watches is reached, or the directory was just removed
             return self.look_again_and_again(changed);
         }
         let batches = self.dir().join("batches");
@@ -117,14 +116,14 @@ impl Store {
                     if is_new && event.events().contains(ReadFlags::ISDIR) && is_id(name) {
                         watched.add(&path);
                     }
-                    // of evaluations only those count that came to their end
+                    // only finished evaluations and trainings count
                     is_news |= match (of_evaluations, of_trainings) {
                         (true, _) => name == TEXTS,
                         (_, true) => name == FINISHED,
                         _ => is_of_interest(name),
                     };
                     if name == "record.json" {
-                        // it has ended: nothing more comes, and the system counts watches
+                        // the run has ended: release the watch, since the system limits their number
                         let _ = inotify::remove_watch(&inotify, event.wd());
                     }
                 }
@@ -141,7 +140,7 @@ impl Store {
         }
     }
 
-    /// Compares times every few seconds, as [`Store::listen`] ends.
+    /// Polls timestamps every few seconds, with the same result as [`Store::listen`].
     fn look_again_and_again(&self, changed: &mut dyn FnMut() -> bool) -> bool {
         let look = || {
             let mut places = ["batches", ANNOTATIONS, EVALUATIONS, TRAININGS]
@@ -164,7 +163,7 @@ impl Store {
         true
     }
 
-    /// Directories of runs that have no record yet, and of batches that are still written.
+    /// Directories of runs without a record and of unfinished batches.
     fn unfinished(&self) -> Vec<PathBuf> {
         let runs = self.run_ids().unwrap_or_default().into_iter().map(|id| self.dir().join(id));
         let mut unfinished: Vec<PathBuf> =
@@ -176,7 +175,7 @@ impl Store {
     }
 }
 
-/// Directories of which the kernel tells, by its numbers for them.
+/// Watched directories by watch descriptor.
 struct Watched<'a> {
     inotify: &'a OwnedFd,
     places: HashMap<i32, PathBuf>,
@@ -184,14 +183,14 @@ struct Watched<'a> {
 
 impl Watched<'_> {
     fn add(&mut self, path: &Path) -> bool {
-        // the runs directory itself may be a link, nothing in it is followed
+        // the runs directory itself may be a symbolic link; links inside it are not followed
         let follow = if self.places.is_empty() { WatchFlags::empty() } else { WatchFlags::DONT_FOLLOW };
         let added = inotify::add_watch(self.inotify, path, EVENTS | follow);
         added.is_ok_and(|number| self.places.insert(number, path.to_owned()).is_none_or(|_| true))
     }
 }
 
-/// Whether a name is one that listing runs reads; the cache of records that listing itself writes is none.
+/// True for names that listing reads. Excludes the record cache, which listing writes itself.
 fn is_of_interest(name: &str) -> bool {
     match name {
         "log.txt" | "records.cache" | "lock" => false,

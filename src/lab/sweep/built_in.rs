@@ -1,4 +1,4 @@
-//! Experiments that come with the binary, so that they can be run anywhere by name.
+//! Experiments embedded in the binary, which can be run anywhere by name.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use base::error::{Error, Result, nearest};
 use base::text::same_name;
 use run::Shared;
 
-/// Name and text of each, quickstart first.
+/// Names and texts, quickstart first.
 pub const BUILT_IN: [(&str, &str); 15] = [
     ("quickstart", include_str!("../../../experiments/quickstart.toml")),
     ("p2p", include_str!("../../../experiments/p2p.toml")),
@@ -27,20 +27,20 @@ pub const BUILT_IN: [(&str, &str); 15] = [
 ];
 
 impl Experiment {
-    /// Reads a file; where there is none, a built-in experiment of that name. Fails where [`Experiment::load`] does,
-    /// and for a bare word that is neither, with the nearest name.
+    /// Reads a file, or a built-in experiment of that name if there is no file. Fails like [`Experiment::load`], and
+    /// for an unknown word, with the nearest name.
     pub fn open(path_or_name: &Path) -> Result<Self> {
         Self::open_with(path_or_name, None)
     }
 
-    /// Like [`Experiment::open`], with all cells of this model in place of the file's, where one is named. Fails for a
-    /// model that is neither built in nor a directory, too.
+    /// Like [`Experiment::open`], but with `model`, if given, in all cells in place of the file's. Also fails for a
+    /// model that is neither built in nor a directory.
     pub fn open_with(path_or_name: &Path, model: Option<&str>) -> Result<Self> {
         Self::open_on(path_or_name, model, &Shared::default())
     }
 
-    /// Like [`Experiment::open_with`], for cells that run on another machine than this one: neither its GPUs nor its
-    /// memory decide what can run. Fails for cells whose backend is `auto`, too.
+    /// Like [`Experiment::open_with`], for cells that run on another machine: the GPUs and memory of this one do not
+    /// limit what can run. Also fails for cells with backend `auto`.
     pub fn open_elsewhere(path_or_name: &Path, model: Option<&str>) -> Result<Self> {
         Self::open_on(path_or_name, model, &Shared::elsewhere())
     }
@@ -52,7 +52,7 @@ impl Experiment {
             Some((name, text)) if !path_or_name.exists() => {
                 Self::of_model(text, Path::new(&format!("{name}.toml")), model, shared)
             }
-            // a word that is no file is taken for a name
+            // a word that is not a file counts as a name
             _ if !path_or_name.exists() && is_word(path_or_name) => {
                 let wrong = path_or_name.display().to_string();
                 let names = BUILT_IN.iter().map(|(name, _)| *name);
@@ -64,7 +64,7 @@ impl Experiment {
     }
 }
 
-/// There is no such file; which one of its folder, or which built-in experiment, may have been meant.
+/// Error for a missing file, with the nearest file or built-in experiment.
 fn no_file(path: &Path) -> Error {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let beside = std::fs::read_dir(folder.unwrap_or(Path::new("."))).into_iter().flatten().flatten();
@@ -85,7 +85,7 @@ fn no_file(path: &Path) -> Error {
     Error::input_help(format!("{}: there is no such file", path.display()), help)
 }
 
-/// Whether a path could be the name of an experiment: no folder, no ending.
+/// True if a path could be an experiment's name: no folder, no extension.
 fn is_word(path: &Path) -> bool {
     path.extension().is_none() && path.components().count() == 1
 }

@@ -1,4 +1,4 @@
-//! From a cell's runs to its one record, told in the order of the cells.
+//! Combines the runs of each cell into one record and emits the records in cell order.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use crate::store::Store;
 use run::Feasibility;
 use table::{Record, Spec, Status};
 
-/// Collects what runs of cells left, and tells each cell's record when it and all before it have ended.
+/// Collects the runs of cells. Emits a cell's record once it and all earlier cells have ended.
 pub(super) struct Conclusion<'a> {
     cells: &'a [Cell],
-    /// After this round a cell has ended.
+    /// Final round, after which a cell has ended.
     last_round: u32,
     name: Option<&'a str>,
     store: &'a Store,
-    /// The first cell that was not told.
+    /// First cell that was not emitted yet.
     next: usize,
-    /// Of cells that were not told: their records, a round after the other, and whether that is all.
+    /// Records of cells that were not emitted yet, by round, and true if they are complete.
     waiting: BTreeMap<usize, (Vec<Record>, bool)>,
     outcome: SweepOutcome,
-    /// Whether some round of a cell was to be run now.
+    /// Predicate: true if some round of a cell was selected to run.
     chosen: &'a dyn Fn(usize) -> bool,
 }
 
@@ -43,13 +43,13 @@ impl<'a> Conclusion<'a> {
         }
     }
 
-    /// A run was executed now.
+    /// Adds a run that was executed now.
     pub fn ran(&mut self, cell: usize, round: u32, record: Record, emit: &mut dyn FnMut(SweepEvent)) {
         self.outcome.failed += usize::from(record.status == Status::Failed);
         self.ended(cell, round, record, emit);
     }
 
-    /// A run has ended, now or earlier.
+    /// Adds a run that has ended, now or earlier.
     pub fn ended(&mut self, cell: usize, round: u32, record: Record, emit: &mut dyn FnMut(SweepEvent)) {
         let (records, all) = self.waiting.entry(cell).or_default();
         records.push(record);
@@ -63,7 +63,7 @@ impl<'a> Conclusion<'a> {
         }
     }
 
-    /// Tells the cells that are left: what was cancelled has a record too.
+    /// Emits the remaining cells. Cancelled ones get a record too.
     pub fn finish(mut self, emit: &mut dyn FnMut(SweepEvent)) -> SweepOutcome {
         while self.next < self.cells.len() {
             self.report(emit);
@@ -81,10 +81,10 @@ impl<'a> Conclusion<'a> {
         self.next += 1;
     }
 
-    /// One record of all rounds of a cell.
+    /// Aggregates all rounds of a cell into one record.
     fn conclude(&self, number: usize, mut records: Vec<Record>) -> Record {
         let cell = &self.cells[number];
-        // an interrupted run says nothing about a cell that ended in another round
+        // interrupted runs are ignored if another round ended
         if records.iter().any(|r| r.status != Status::Interrupted) {
             records.retain(|r| r.status != Status::Interrupted);
         }
@@ -103,7 +103,7 @@ impl<'a> Conclusion<'a> {
     }
 }
 
-/// The record of a cell that cannot run: never stored, its id always the same.
+/// Record of a cell that cannot run. Never stored, and always has the same id.
 pub(super) fn impossible(cell: &Cell, experiment: Option<&str>, store: &Store) -> Option<Record> {
     let (status, reason) = match &cell.feasibility {
         Feasibility::Runs => return None,
@@ -122,13 +122,13 @@ fn without_run(spec: &Spec, status: Status, reason: &str, store: &Store) -> Reco
     }
 }
 
-/// Why a cell was not reached.
+/// Reason of cells that were not reached.
 const CANCELLED: &str = "cancelled before it ran";
 
-/// Why a cell was not run where only what failed was to be run again.
+/// Reason of cells that were not run because only failed ones were selected.
 const NOT_CHOSEN: &str = "it did not fail before, and only what failed was to run again";
 
-/// The record of a cell that was not reached.
+/// Record of a cell that was not reached.
 pub(super) fn not_run(spec: &Spec, store: &Store) -> Record {
     without_run(spec, Status::Interrupted, CANCELLED, store)
 }

@@ -1,108 +1,74 @@
-//! The cells of a sweep, which of their runs are executed, and what happens meanwhile.
+//! Cells of a sweep, the choice of runs, and progress events.
 
 use serde::{Deserialize, Serialize};
 
 use run::{Feasibility, RunEvent};
 use table::{Record, Spec, Status};
 
-/// A point of the grid.
+/// Point of the grid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// What the cell asks for, with every default filled in.
+    /// Full spec of the cell, including defaults.
     pub spec: Spec,
-    /// Why it will not be run, found before anything starts.
+    /// Reason why the cell cannot run, checked before anything starts.
     pub feasibility: Feasibility,
 }
 
-/// What happens in a sweep; the terminal and the command line draw from it.
+/// Progress event of a sweep, for the TUI and the command line.
 #[derive(Clone, Debug)]
 pub enum SweepEvent {
-    /// A cell needs no run: finished before (`record` as stored), skipped or oom.
+    /// A cell needs no run: finished before (with the stored record), skipped, or out of memory.
     CellSettled {
-        /// Index into the experiment's cells.
         cell: usize,
-        /// Which pass over the cells it would have been, from 0.
         round: u32,
-        /// The record as it is stored, or would be.
+        /// Stored record, or a record that is not stored for a cell that cannot run.
         record: Box<Record>,
     },
     /// A run of a cell starts.
-    RunStarted {
-        /// Index into the experiment's cells.
-        cell: usize,
-        /// Which pass over the cells it is, from 0.
-        round: u32,
-        /// The id under which the run is stored.
-        run: String,
-    },
-    /// A run tells what it does: its phase, a sample that ended, decode steps that went by.
-    Run {
-        /// Index into the experiment's cells.
-        cell: usize,
-        /// Which pass over the cells it is, from 0.
-        round: u32,
-        /// What the run's process told, as it sent it.
-        event: RunEvent,
-    },
+    RunStarted { cell: usize, round: u32, run: String },
+    /// Progress of a run: its phase, a finished sample, or decode steps.
+    Run { cell: usize, round: u32, event: RunEvent },
     /// A run wrote a line to its standard error.
-    Log {
-        /// Index into the experiment's cells.
-        cell: usize,
-        /// The line without its end.
-        line: String,
-    },
-    /// A run ended, well or badly; it is stored (a simulated one within seconds).
-    RunEnded {
-        /// Index into the experiment's cells.
-        cell: usize,
-        /// Which pass over the cells it is, from 0.
-        round: u32,
-        /// The record as it is stored.
-        record: Box<Record>,
-    },
-    /// The quality of the cells' models is evaluated, after the cells.
+    Log { cell: usize, line: String },
+    /// A run ended, well or badly, and is stored (simulated ones within seconds).
+    RunEnded { cell: usize, round: u32, record: Box<Record> },
+    /// Progress of evaluating the quality of the cells' models, after the cells.
     Evaluating {
-        /// What is evaluated, in words.
         what: String,
-        /// Windows times architectures that are computed or found.
+        /// Windows times architectures, computed or found in the store.
         done: usize,
-        /// Those of them that were found.
+        /// Part of `done` that was found in the store.
         found: usize,
-        /// Windows times architectures in the whole evaluation.
+        /// Windows times architectures in total.
         of: usize,
     },
-    /// The cells' models are trained, after the cells.
+    /// Progress of training the cells' models, after the cells.
     Training {
-        /// What is trained, in words.
         what: String,
-        /// Steps that are done.
         done: u32,
-        /// Those of them that an earlier process did.
+        /// Steps in `done` that an earlier process did.
         found: u32,
-        /// Steps of the training.
         of: u32,
-        /// What the step's windows lost, in nats a token.
+        /// Loss of the step in nats per token.
         loss: f64,
-        /// Tokens that are trained on in a second.
         tokens_per_s: f64,
     },
-    /// Something to be told that is of no one cell: what an evaluation found, who is left out and why, what is queued.
+    /// Message about no particular cell: results of evaluations, skipped models with reasons, queued jobs.
     Note(String),
-    /// The sweep is paused: no run goes on, and none is started until it is resumed.
+    /// The sweep is paused: nothing runs and nothing starts until it resumes.
     Paused,
-    /// The sweep was paused and starts runs again.
+    /// A paused sweep starts runs again.
     Resumed,
-    /// A cell and all before it have ended, or will not run: told once a cell, in their order.
+    /// A cell and all before it have ended or cannot run. Sent once per cell, in order.
     CellDone {
-        /// Index into the experiment's cells.
         cell: usize,
-        /// Its record, aggregated over rounds (contract: one object a cell).
+        /// Record aggregated over rounds (contract: one object per cell).
         record: Box<Record>,
     },
 }
 
 impl SweepEvent {
-    /// The same of a grid in which the cell has another number.
+    /// Translates the cell index, for an event from another grid.
     pub(super) fn of_cell(mut self, number: impl Fn(usize) -> usize) -> Self {
         match &mut self {
             Self::CellSettled { cell, .. }
@@ -121,30 +87,28 @@ impl SweepEvent {
     }
 }
 
-/// Which runs of a grid are executed.
+/// Choice of runs to execute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Choice {
-    /// The runs that are not finished: what a sweep that stopped goes on with.
+    /// Runs that are not finished; resumes a stopped sweep.
     #[default]
     Missing,
-    /// All runs of the grid, those that are finished too.
+    /// All runs, including finished ones.
     All,
-    /// The runs that failed or were interrupted; what never ran stays so.
+    /// Runs that failed or were interrupted. Runs that never started are left out.
     Failed,
 }
 
-/// How a sweep ended.
 #[derive(Clone, Debug, Default)]
 pub struct SweepOutcome {
-    /// How many cells ended how; their records were told as [`SweepEvent::CellDone`].
+    /// Number of cells by status; their records were sent as [`SweepEvent::CellDone`].
     pub cells: std::collections::BTreeMap<Status, usize>,
-    /// How many runs, or batches of simulated ones, were stored.
+    /// Number of stored runs or batches of simulated runs.
     pub stored: usize,
-    /// How many runs of this sweep ended as failed.
     pub failed: usize,
-    /// How many evaluations of quality failed.
+    /// Number of failed evaluations of quality.
     pub unevaluated: usize,
-    /// Whether the sweep was cancelled before its end.
+    /// True if the sweep was cancelled before its end.
     pub interrupted: bool,
 }

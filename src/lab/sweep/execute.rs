@@ -1,7 +1,8 @@
-//! Running a grid: rounds that interleave cells, resume, cancellation, one record a cell in the end. What another
-//! sweep runs just now in the same directory is waited for and taken from there.
+//! Runs a grid: rounds that interleave cells, resume, cancellation, and one record per cell. Waits for cells that
+//! another sweep is running in the same directory and uses its results.
 //!
-//! A cell's record is told as soon as it and all cells before it have ended, and is not kept: memory
+//! A cell's record is emitted as soon as it and all cells before it have ended, then dropped, so memory grows with
+//! the grid and not with the results.
 //! grows with the grid, not with what came out of it.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
@@ -17,15 +18,15 @@ use base::hash::short_key;
 use run::{Feasibility, feasibility};
 use table::{Record, Spec, Status};
 
-/// How often a cell that another process runs is asked for again.
+/// Poll interval for cells that another process runs.
 const POLL: Duration = Duration::from_millis(200);
 
-/// Runs an experiment: rounds interleave the cells; `choice` says which runs; simulated cells run in this process and are stored as one batch. Blocks; call it on a thread.
+/// Runs an experiment. Rounds interleave the cells, `choice` selects the runs, and simulated cells run in this
+/// process and are stored as one batch. Blocks, so call it on a thread.
 ///
 /// # Errors
 ///
-/// A failure where the store cannot be read or written; runs that fail are no error,
-/// but stored as failed.
+/// Returns a failure if the store cannot be read or written. Failed runs are stored as failed instead.
 pub fn execute(
     experiment: &Experiment,
     store: &Store,
@@ -39,13 +40,12 @@ pub fn execute(
     grid.run(store, executor, choice, cancel, emit)
 }
 
-/// Runs one cell, `rounds` times, whether it was finished before or not: the `run` verb. Its record is
-/// aggregated over the rounds. A cell that cannot run yields its record, with the reason.
+/// Runs one cell `rounds` times, even if it is finished (command `run`). Returns its record, aggregated over the
+/// rounds. A cell that cannot run yields a record with the reason.
 ///
 /// # Errors
 ///
-/// A failure where the store cannot be read or written; a run that fails is no error, but a
-/// record that says why.
+/// Returns a failure if the store cannot be read or written. A failed run yields a record with the reason instead.
 pub fn run_one(
     spec: &Spec,
     rounds: u32,
@@ -64,19 +64,17 @@ pub fn run_one(
     Ok(concluded.unwrap_or_else(|| super::conclude::not_run(spec, store)))
 }
 
-/// What is to be run.
 struct Grid<'a> {
     cells: &'a [Cell],
     rounds: u32,
     name: Option<&'a str>,
 }
 
-/// What one round has to do.
+/// Division of the cells in one round.
 struct Round<'a> {
-    /// Cells that were finished before.
+    /// Cells that are already finished.
     settled: Vec<usize>,
     simulations: Vec<Simulation<'a>>,
-    /// Cells that are executed.
     runs: Vec<usize>,
 }
 
@@ -203,20 +201,21 @@ impl Grid<'_> {
         }
     }
 
-    /// Takes note of a run of another experiment that one of these cells was found stored as.
+    /// Collects stored runs of other experiments that are reused for a cell.
     fn note_found(&self, record: &Record, found: &mut Vec<String>) {
         if record.experiment.as_deref() != self.name {
             found.push(record.run.clone());
         }
     }
 
-    /// Claims a cell, so that no other sweep runs it meanwhile. What was asked for by itself (`run`) needs no claim:
-    /// it is to be run whoever else does.
+    /// Claims a cell, so that no other sweep runs it at the same time. A cell run on its own (`run`) needs no claim:
+    /// it runs regardless of others.
     fn claim(&self, key: &str, round: u32, store: &Store) -> Result<Option<Claimed>> {
         self.name.map(|_| store.claim(&format!("{key}-{round}"))).transpose()
     }
 
-    /// Waits until nobody else simulates the same cells: they take seconds, and are found stored then.
+    /// Waits until no other process simulates the same cells. That takes seconds, and the results are in the store
+    /// afterwards.
     fn claim_simulations(
         &self,
         keys: &[String],
@@ -241,7 +240,7 @@ impl Grid<'_> {
         Ok(None)
     }
 
-    /// Who does what in a round.
+    /// Divides the cells of a round into finished, simulated and executed ones.
     fn round(
         &self,
         round: u32,
@@ -268,17 +267,18 @@ impl Grid<'_> {
     }
 }
 
-/// Cells of a round that are still to be run.
+/// Queue of cells left in a round.
 struct Waiting {
     cells: VecDeque<usize>,
-    /// How many in a row others have.
+    /// Number of consecutive cells held by other processes.
     refused: usize,
-    /// Cells of which it was told who has them.
+    /// Cells whose holder was already reported.
     told: HashSet<usize>,
 }
 
 impl Waiting {
-    /// Another process has this cell: the others come first, and when all are had it is time to wait.
+    /// Puts a cell held by another process at the end of the queue. Sleeps once all remaining cells are held by
+    /// others.
     fn put_back(&mut self, cell: usize, who: &str, emit: &mut dyn FnMut(SweepEvent)) {
         if self.told.insert(cell) {
             emit(SweepEvent::Log { cell, line: waits_for(who) });

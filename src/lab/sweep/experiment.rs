@@ -1,4 +1,4 @@
-//! Experiment files: from text to the grid of cells that can or cannot run.
+//! Experiment files: from text to the grid of cells, with the feasibility of each.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -14,59 +14,56 @@ use run::Resolve;
 use run::{Shared, feasibility};
 use table::Spec;
 
-/// Rounds of a sweep that executes something, where the file does not say.
+/// Default rounds of a sweep with executed cells.
 const ROUNDS: u32 = 3;
 
-/// An experiment file, parsed and checked.
+/// Parsed and checked experiment file.
 #[derive(Clone, Debug)]
 pub struct Experiment {
-    /// The file's stem: `quickstart`.
+    /// Stem of the file name, e.g. `quickstart`.
     pub name: String,
-    /// The file of the text, from whose directory relative paths in it start.
+    /// Path of the file, whose directory is the base of relative paths in it.
     pub path: PathBuf,
-    /// The question that the experiment asks, where the file says one.
+    /// Question that the experiment asks, if given.
     pub question: Option<String>,
-    /// The text of the file.
     pub text: String,
-    /// The model that was named in place of the file's, if one was.
+    /// Model that overrides the file's, if any.
     pub model: Option<String>,
-    /// How often each cell is run, a pass over all cells after the other.
     pub rounds: u32,
-    /// On which text the quality of the cells' models is evaluated, where the file says that it is.
+    /// Evaluation of the quality of the cells' models, if any.
     pub evaluate: Option<Evaluate>,
-    /// How the cells' models are trained, where the file says that they are.
+    /// Training of the cells' models, if any.
     pub adapt: Option<Adapt>,
     /// Names of the grid's axes, in file order.
     pub axes: Vec<String>,
-    /// How many combinations of values the grid has.
+    /// Number of value combinations in the grid.
     pub combinations: usize,
-    /// The grid, resolved (backend, dtype, links), in file order; combinations that are run alike are one cell.
+    /// Resolved cells (backend, dtype, links) in file order. Combinations that would run identically are one cell.
     pub cells: Vec<Cell>,
 }
 
 impl Experiment {
-    /// Reads an experiment file and resolves every cell of its grid; nothing is run.
+    /// Reads an experiment file and resolves every cell of its grid. Runs nothing.
     ///
     /// # Errors
     ///
-    /// The system's error where the file cannot be read; an input error with file, line and column of
-    /// what is wrong in it, and with the nearest valid name.
+    /// Returns the system's error if the file cannot be read, and an input error with file, line, column and nearest
+    /// valid name if its contents are invalid.
     pub fn load(path: &Path) -> Result<Self> {
         Self::from_str(&read(path)?, path)
     }
 
-    /// Like [`Experiment::load`], of a text that was read already (or is built in); relative paths in it
-    /// start at `path`'s directory.
+    /// Like [`Experiment::load`], for a text already in memory. Relative paths in it start at `path`'s directory.
     ///
     /// # Errors
     ///
-    /// An input error with line and column of what is wrong, and with the nearest valid name.
+    /// Returns an input error with line, column and the nearest valid name.
     pub fn from_str(text: &str, path: &Path) -> Result<Self> {
         Self::of_model(text, path, None, &Shared::default())
     }
 
-    /// Like [`Experiment::from_str`], with all cells of another model than the text says, where one is named, and for
-    /// the machine that `shared` is about.
+    /// Like [`Experiment::from_str`], with `model`, if given, in all cells, and for the machine described by
+    /// `shared`.
     pub(super) fn of_model(
         text: &str,
         path: &Path,
@@ -84,7 +81,7 @@ impl Experiment {
                 Ok((spec.key(), Cell { spec, feasibility }))
             })
             .collect::<Result<_>>()?;
-        // an option that a backend does not read makes no other cell of it
+        // cells that differ only in options that their backend ignores are the same
         let mut keys = HashSet::new();
         let new = resolved.into_iter().filter_map(|(key, cell)| keys.insert(key).then_some(cell));
         let cells: Vec<Cell> = new.collect();
@@ -97,7 +94,7 @@ impl Experiment {
             model: model.map(str::to_owned),
             evaluate: draft.evaluate.clone(),
             adapt: draft.adapt.clone(),
-            // a simulation gives the same numbers every time
+            // simulations are deterministic
             rounds: draft.rounds.unwrap_or(if executed { ROUNDS } else { 1 }),
             combinations,
             axes: draft.axes.iter().map(|axis| axis.name.to_string()).collect(),
@@ -105,8 +102,8 @@ impl Experiment {
         })
     }
 
-    /// What the user should know about how cells were resolved: which backend `auto` chose and why,
-    /// options that have no effect. Asks the file's text again; each note once.
+    /// Notes about resolving the cells: the backend chosen by `auto` with the reason, and options without effect.
+    /// Parses the text again; each note appears once.
     pub fn notes(&self) -> Result<Vec<String>> {
         let draft = parse(&self.text, &self.path, self.model.as_deref())?;
         let shared = Shared::default();
@@ -119,12 +116,12 @@ impl Experiment {
         Ok(notes.filter(|note| seen.insert(note.clone())).collect())
     }
 
-    /// What is to be known of the grid as a whole: that combinations are run once, or set links alike.
+    /// Remarks about the whole grid: merged combinations and shared link settings.
     pub fn remarks(&self) -> impl Iterator<Item = String> {
         self.run_once().into_iter().chain(self.links_alike())
     }
 
-    /// That some combinations are one cell, if any are: what sets them apart has no effect on their backends.
+    /// Remark that combinations are one cell if they differ only in options without effect.
     fn run_once(&self) -> Option<String> {
         let same = self.combinations.saturating_sub(self.cells.len());
         (same > 0).then(|| {
@@ -136,8 +133,7 @@ impl Experiment {
         })
     }
 
-    /// That a profile value is set for the links of P2P on and off alike where both are run, if one is; how
-    /// to name one of the links.
+    /// Remark that a profile value applies to the links of P2P on and off alike, with the keys for a single link.
     fn links_alike(&self) -> Option<String> {
         let key = self.sets_both_links()?;
         let name = key.trim_start_matches("link.");
@@ -147,7 +143,7 @@ impl Experiment {
         ))
     }
 
-    /// A profile value that is set for all links where P2P is compared.
+    /// Profile value that is set for all links in a grid that compares P2P settings.
     fn sets_both_links(&self) -> Option<&'static str> {
         let several = self.cells.iter().any(|cell| cell.spec.p2p != self.cells[0].spec.p2p);
         let set = |key: &&str| self.cells.iter().any(|cell| cell.spec.set.contains_key(*key));
@@ -155,7 +151,6 @@ impl Experiment {
     }
 }
 
-/// The text of an experiment file.
 pub(super) fn read(path: &Path) -> Result<String> {
     InputKind::EXPERIMENT.text(path)
 }
@@ -165,7 +160,7 @@ fn parse(text: &str, path: &Path, model: Option<&str>) -> Result<Draft> {
     model.map_or(Ok(draft.clone()), |model| draft.of_model(model))
 }
 
-/// The spec of one cell, and what the user should know about it.
+/// Spec of one cell, with a note for the user if needed.
 fn resolve(draft: &Draft, index: usize, path: &Path, shared: &Shared) -> Result<(Spec, Option<String>)> {
     let options = draft.cell(index)?;
     options.resolve_with(shared).map_err(|e| {
@@ -181,7 +176,7 @@ fn resolve(draft: &Draft, index: usize, path: &Path, shared: &Shared) -> Result<
     })
 }
 
-/// An error that belongs to no single place of the file.
+/// Adds the cell to an error without a position in the file.
 fn in_cell(path: &Path, cell: &str, error: Error) -> Error {
     match error {
         Error::Input { message, help } => {

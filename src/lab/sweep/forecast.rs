@@ -1,5 +1,5 @@
-//! What a sweep would do, before it starts: cells, runs, what is stored already, what cannot run and
-//! why, and how long the rest should take, with what that rests on.
+//! Forecast of a sweep: cells, runs, stored results, cells that cannot run with reasons, and the estimated time with
+//! its basis.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -10,66 +10,61 @@ use run::sim;
 use run::{Feasibility, Shared};
 use table::{Spec, Status};
 
-/// What stored runs say of a cell.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Past {
-    /// Rounds that are stored.
     pub rounds: BTreeSet<u32>,
     /// Completion latency of the newest run (ms).
     pub completion_ms: f64,
 }
 
-/// What is known of runs, for a forecast.
+/// Stored runs that a forecast uses.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Of the experiment's cells, by [`Spec::key`].
+    /// Runs of the experiment's cells, by [`Spec::key`].
     pub cells: HashMap<String, Past>,
-    /// Executed runs of any cells, with their completion latency (ms): what predictions are scaled by.
+    /// Executed runs of any cells with their completion latency (ms), which calibrate predictions.
     pub executed: Vec<(Spec, f64)>,
 }
 
-/// What a sweep would do.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Forecast {
-    /// Cells of the grid.
     pub cells: usize,
-    /// How many passes the sweep makes over the cells.
     pub rounds: u32,
-    /// Runs of cells that can run: cells times rounds.
+    /// Runs of feasible cells: cells times rounds.
     pub runs: usize,
-    /// Of those, finished and stored.
+    /// Part of `runs` that is already stored.
     pub stored: usize,
-    /// Cells that cannot run, by reason.
+    /// Cells that cannot run, grouped by reason.
     pub unable: Vec<Unable>,
-    /// How long the runs that are left should take (seconds); `None` where nothing can be said.
+    /// Estimated time of the remaining runs in seconds; `None` if unknown.
     pub seconds: Option<f64>,
-    /// What that rests on: runs that are left, by how their time is known.
+    /// Number of remaining runs by basis of their estimate.
     pub rests_on: BTreeMap<Basis, usize>,
-    /// Simulated cells a second on this machine, where there are any to simulate.
+    /// Simulated cells per second on this machine, if there are any.
     pub cells_per_s: Option<f64>,
 }
 
-/// How the time of a run is known.
+/// Basis of a time estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Basis {
-    /// The cell was run before.
+    /// Stored runs of the same cell.
     SameCell,
-    /// The simulator's prediction, scaled by what stored runs of other cells took on this machine.
+    /// Simulator prediction, scaled by stored runs of other cells on this machine.
     Scaled,
-    /// The simulator's prediction for a machine of nominal speed: no stored run to scale it by.
+    /// Simulator prediction for a nominal CPU, without stored runs to scale it by.
     Nominal,
-    /// Some of the cells were simulated, just now.
+    /// Sample of the cells simulated just now.
     Timed,
 }
 
 impl Basis {
-    /// In words, with what nobody has measured: how long it takes to start a run.
+    /// Description, including the assumed start time of a run, which is not measured.
     pub fn text(self) -> String {
         let known = match self {
             Self::SameCell => "stored runs of the same cell",
             Self::Scaled => "the simulator, scaled by stored runs of other cells",
             Self::Nominal => "the simulator on a nominal CPU, a guess: nothing stored to scale it by",
-            // nothing is started for these
+            // simulated cells start no process
             Self::Timed => return "cells simulated just now".into(),
         };
         let millions = WEIGHTS_PER_S / 1e6;
@@ -80,29 +75,28 @@ impl Basis {
 /// Cells that cannot run for the same reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Unable {
-    /// Whether they are skipped or out of memory.
+    /// Either skipped or oom.
     pub status: Status,
-    /// How many cells there are of that kind.
     pub cells: usize,
-    /// The first of them.
+    /// Label of the first such cell.
     pub example: String,
-    /// Its reason, with its arithmetic.
+    /// Reason with the numbers of the first cell.
     pub reason: String,
 }
 
-/// Memory bandwidth and arithmetic of a CPU of which nothing is known: a few cores of a server.
+/// Assumed memory bandwidth (GB/s) and compute of an unknown CPU: a few cores of a server.
 const NOMINAL_GB_S: f64 = 20.0;
 const NOMINAL_GFLOPS_A_CORE: f64 = 20.0;
-/// Starting a process, its threads, its trace (seconds). Assumed, as is the next: forecasts say so.
+/// Assumed time to start a process, its threads and its trace, in seconds. Forecasts mention it and the next.
 const START_S: f64 = 0.3;
-/// Weights made or read (parameters a second).
+/// Assumed rate of creating or loading weights (parameters per second).
 const WEIGHTS_PER_S: f64 = 1.5e8;
-/// Simulating is timed for no longer than this.
+/// Time limit for timing simulations.
 const TIMING: Duration = Duration::from_millis(60);
-/// Cells that are simulated to time it.
+/// Number of cells simulated for timing.
 const TIMED: usize = 6;
 
-/// Forecasts a sweep. `stop` is asked between cells: `None` when it says so.
+/// Forecasts a sweep. Checks `stop` between cells and returns `None` if it is true.
 pub fn forecast(
     experiment: &Experiment,
     history: &History,
@@ -122,7 +116,7 @@ pub fn forecast(
         if stop() {
             return None;
         }
-        // a key is a hash of the whole cell: of a hundred thousand cells half a second
+        // computing keys is slow: half a second for a hundred thousand cells
         let stored = (!history.cells.is_empty()).then(|| cell.spec.key());
         let past = stored.and_then(|key| history.cells.get(&key));
         let done = past.map_or(0, |past| past.rounds.range(..experiment.rounds).count());
@@ -165,7 +159,7 @@ pub fn forecast(
     (!stop()).then_some(forecast)
 }
 
-/// Cells that cannot run, grouped by what their reasons say but for the numbers in them.
+/// Cells that cannot run, grouped by reason without its numbers.
 fn unable(experiment: &Experiment) -> Vec<Unable> {
     let mut groups: Vec<(String, Unable)> = Vec::new();
     for cell in &experiment.cells {
@@ -190,13 +184,13 @@ fn without_numbers(text: &str) -> String {
     text.chars().filter(|c| !c.is_ascii_digit() && *c != '.').collect()
 }
 
-/// What a run takes besides its generations (seconds).
+/// Overhead of a run besides its generations (seconds).
 fn start_s(spec: &Spec, shared: &Shared) -> f64 {
     let parameters = shared.model(&spec.model).map_or(0, |model| model.shape.parameters());
     START_S + parameters as f64 / WEIGHTS_PER_S
 }
 
-/// Measured over predicted completion of stored runs: their median; `None` without any.
+/// Median ratio of measured to predicted completion latency of stored runs; `None` without any.
 fn scale(history: &History, shared: &Shared) -> Option<f64> {
     let ratios: Vec<f64> = history
         .executed
@@ -207,7 +201,7 @@ fn scale(history: &History, shared: &Shared) -> Option<f64> {
     base::statistics::median(&ratios)
 }
 
-/// Completion latency (ms) by the simulator on a CPU of nominal speed that all ranks share.
+/// Simulated completion latency (ms) on a nominal CPU shared by all ranks.
 fn nominal_ms(spec: &Spec, shared: &Shared) -> Option<f64> {
     let model = shared.model(&spec.model).ok()?;
     let target = nominal(spec.tp)?;
@@ -216,7 +210,7 @@ fn nominal_ms(spec: &Spec, shared: &Shared) -> Option<f64> {
     Some(prediction.prefill_ms + prediction.decode_ms)
 }
 
-/// The nominal CPU as one of `tp` ranks has it.
+/// Share of the nominal CPU for one of `tp` ranks.
 fn nominal(tp: u32) -> Option<Target> {
     let mut target = Target { profile: Profile::load("l40s").ok()?, stack: Stack::load("native").ok()? };
     let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
@@ -233,8 +227,8 @@ fn nominal(tp: u32) -> Option<Target> {
     Some(target)
 }
 
-/// How long simulating one of these cells takes on one core (seconds, mean): some of them are simulated,
-/// a few steps each, and the rest of their steps is added up.
+/// Mean time to simulate one of these cells on one core (seconds). Simulates a few steps of a sample of cells and
+/// extrapolates.
 fn cell_s(specs: &[&Spec], shared: &Shared, stop: &dyn Fn() -> bool) -> Option<f64> {
     let began = Instant::now();
     let stride = specs.len().div_ceil(TIMED).max(1);

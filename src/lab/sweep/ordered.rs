@@ -1,8 +1,8 @@
-//! Work on all cores whose results are told in order, with few of them in memory at a time.
+//! Parallel work on all cores with results delivered in order and bounded memory.
 //!
-//! Results are told block by block, while the next block is worked on: at most two blocks are in memory,
-//! however slow one piece of work or taking its result is. Blocks grow and shrink so that one takes a
-//! fraction of a second; that decides how often somebody hears of results, never what they are.
+//! Results are delivered block by block while the next block is computed, so at most two blocks are in memory,
+//! however slow the work or its consumer is. The block size adapts so that a block takes a fraction of a second. It
+//! affects only how often results arrive, never the results.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -11,15 +11,15 @@ use rayon::prelude::*;
 
 use base::error::Result;
 
-/// A block that took less than this is followed by a larger one.
+/// Blocks faster than this are followed by larger ones.
 const SHORT: Duration = Duration::from_millis(100);
-/// A block that took more than this is followed by a smaller one.
+/// Blocks slower than this are followed by smaller ones.
 const LONG: Duration = Duration::from_millis(400);
-/// Pieces of work in a block, at most.
+/// Maximum items in a block.
 const MOST: usize = 1024;
 
-/// Does `work` for 0 to `count` on Rayon's threads; `on_result` is called with the results in order, on this
-/// thread. The first error of `on_result` ends it.
+/// Runs `work` for 0 to `count` on Rayon's threads and calls `on_result` in order, on this thread. Stops at the first
+/// error of `on_result`.
 pub(super) fn in_order<T: Send>(
     count: usize,
     work: impl Fn(usize) -> T + Sync,

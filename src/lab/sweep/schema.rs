@@ -1,11 +1,10 @@
-//! The JSON schema of experiment files, for editors (`ladderscope schema experiment`). It describes what
-//! [`super::draft`] reads, with better errors than a schema's.
+//! JSON schema of experiment files, for editors (`ladderscope schema experiment`). Describes the input of
+//! [`super::draft`], whose errors are better than those of a schema.
 
 use serde_json::{Map, Value, json};
 
 use table::options::{OPTIONS, OptionEntry, PAIRS, Pairs};
 
-/// The schema of an experiment file.
 pub fn experiment_schema() -> Value {
     let options = |of: &dyn Fn(&OptionEntry) -> Value| -> Map<String, Value> {
         OPTIONS.iter().map(|option| (option.name.to_owned(), of(option))).collect()

@@ -1,6 +1,7 @@
-//! Simulated cells: in this process, on all cores, results in the order of the cells.
+//! Simulates cells in this process, on all cores, with results in cell order.
 //!
-//! Cells times steps times operations of a step is what it costs; memory does not grow with the cells.
+//! Time is proportional to cells times steps times operations per step; memory does not grow with the number of
+//! cells.
 
 use super::ordered::in_order;
 use crate::launch::Cancel;
@@ -10,16 +11,13 @@ use base::panic::caught;
 use run::{Shared, backend};
 use table::{Environment, Record, Spec, Status};
 
-/// A cell to simulate.
 pub(super) struct Simulation<'a> {
-    /// Index of the cell.
     pub cell: usize,
-    /// What the cell asks for.
     pub spec: &'a Spec,
 }
 
-/// Simulates these specs and calls `on_record` with each record, in order; nothing is stored. A simulation that fails
-/// is a record that says so.
+/// Simulates these specs and calls `on_record` with each record, in order. Stores nothing. A failed simulation yields
+/// a failed record.
 pub fn simulate_cells(specs: &[&Spec], mut on_record: impl FnMut(usize, Record)) {
     let shared = Shared::default();
     // `on_record` cannot fail here
@@ -33,8 +31,8 @@ pub fn simulate_cells(specs: &[&Spec], mut on_record: impl FnMut(usize, Record))
     );
 }
 
-/// Simulates the cells, stores them as one batch and calls `on_record` with each record, in order. A cell that fails or is
-/// cancelled does not stop the others.
+/// Simulates the cells, stores them as one batch and calls `on_record` with each record, in order. Failed or
+/// cancelled cells do not stop the others.
 pub(super) fn run(
     cells: &[Simulation<'_>],
     round: u32,
@@ -50,15 +48,15 @@ pub(super) fn run(
     run_as(cells, &origin, store, cancel, on_record)
 }
 
-/// What all records of a batch have in common.
+/// Fields common to all records of a batch.
 pub(super) struct Origin<'a> {
     pub environment: Environment,
     pub experiment: Option<&'a str>,
     pub round: u32,
 }
 
-/// Simulates cells, stores them as one batch and calls `on_record` with each record, in order, once it is on disk. What
-/// is stored follows from the arguments (and the store's clock) to the last byte.
+/// Simulates cells, stores them as one batch and calls `on_record` with each record, in order, once it is on disk.
+/// The stored bytes depend only on the arguments and the store's clock.
 pub(super) fn run_as(
     cells: &[Simulation<'_>],
     origin: &Origin<'_>,
@@ -92,7 +90,7 @@ pub(super) fn run_as(
     Ok(())
 }
 
-/// One cell's record; a simulation that failed, or panicked, is a failed record.
+/// Simulates one cell. A failed or panicked simulation yields a failed record.
 fn simulate(spec: &Spec, shared: &Shared) -> Record {
     let failed = |reason: String| Record::new(spec.clone(), Status::Failed, Some(reason));
     let simulated = caught(|| backend(spec.backend)?.predict(spec, shared, false));

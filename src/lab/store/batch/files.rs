@@ -1,4 +1,4 @@
-//! Where a batch lies, whole or in parts, and what marks the files as batches.
+//! Files of a batch (whole or in parts), and the keys in their footers.
 
 use std::path::{Path, PathBuf};
 
@@ -6,35 +6,33 @@ use polars_parquet::read::FileMetadata;
 
 use base::regular;
 
-/// Version of the batch format. 1: no columns for `status`' reason, overlap times and the rest of what
-/// a record without its environment needs. 2: `tpot_ms` for `tpot_p50_ms`.
+/// Version of the batch format. Version 1 lacks the columns for the reason of `status`, overlap times and the rest of
+/// a record without its environment. Version 2 has `tpot_ms` for `tpot_p50_ms`.
 pub(super) const VERSION: u32 = 3;
-/// From this version on every file has a checksum.
+/// First version with a checksum in every file.
 pub(super) const SEALED_SINCE: u32 = 3;
-/// From this version on records are read from their columns.
+/// First version whose records are read from columns.
 pub(super) const COLUMNS_SINCE: u32 = 2;
 
 pub(super) const VERSION_KEY: &str = "ladderscope.batch.version";
 
 pub(super) const SEAL_KEY: &str = "ladderscope.batch.seal";
 
-/// The version of the format that a file says it has.
 pub(super) fn version(metadata: &FileMetadata) -> Option<u32> {
     let entries = metadata.key_value_metadata().iter().flatten();
     entries.filter(|pair| pair.key == VERSION_KEY).find_map(|pair| pair.value.as_ref()?.parse().ok())
 }
 
-/// Rows of a row group: few enough that one row is read at once, enough to compress well.
+/// Rows per row group: a compromise between fast access to one row and good compression.
 pub(in crate::store) const ROWS: usize = 4096;
 
-/// The file in a directory of parts that its writer has locked.
+/// File in the parts directory that the writer locks.
 pub(super) const LOCK: &str = "lock";
 
-/// How the directory of a batch's parts ends.
+/// Suffix of the parts directory of a batch.
 pub(in crate::store) const PARTS: &str = ".parts";
 
-/// Files that hold a batch's rows, in order; none where there is no such batch. `dir`
-/// is where batches lie.
+/// Files with the rows of a batch in `dir`, in order; empty if there is no such batch.
 pub(in crate::store) fn files(dir: &Path, batch: &str) -> Vec<PathBuf> {
     let whole = dir.join(format!("{batch}.parquet"));
     if whole.exists() {
@@ -43,7 +41,7 @@ pub(in crate::store) fn files(dir: &Path, batch: &str) -> Vec<PathBuf> {
     parts(&dir.join(format!("{batch}{PARTS}")))
 }
 
-/// Parts in a directory of parts, in order.
+/// Part files in a parts directory, in order.
 pub(super) fn parts(dir: &Path) -> Vec<PathBuf> {
     let entries = regular::entries(dir).unwrap_or_default().into_iter();
     let mut parts: Vec<PathBuf> =
@@ -52,7 +50,6 @@ pub(super) fn parts(dir: &Path) -> Vec<PathBuf> {
     parts
 }
 
-/// True for the name of a part's file.
 pub(super) fn is_part(name: &str) -> bool {
     name.strip_suffix(".parquet").is_some_and(crate::store::id::is_id)
 }

@@ -1,17 +1,17 @@
 //! Batches: many simulated runs as the rows of one Parquet file.
 //!
-//! The `record` column holds each row's whole record as JSON, for whoever looks at one row. Every other
-//! column is one number or word of it, for verbs that look at all rows and for other tools.
+//! The `record` column holds each row's whole record as JSON, for views of one row. Every other column is one number
+//! or word of the record, for commands that scan all rows and for other tools.
 //!
 //! ```text
-//! batches/BATCH.parquet          a whole batch, in row groups of some thousand rows
-//! batches/BATCH.parts/N.parquet  what is finished of a batch that is still written
-//! batches/BATCH.parts/lock       held by whoever writes it
+//! batches/BATCH.parquet          a whole batch, in row groups of 4096 rows
+//! batches/BATCH.parts/N.parquet  finished rows of a batch that is still being written
+//! batches/BATCH.parts/lock       held by the writer
 //! ```
 //!
-//! A batch that is killed while it is written keeps its parts: they are read like any other batch, and
-//! the next sweep makes them one file. What a simulation's single steps took is not stored: 500
-//! numbers a row that simulating the row again gives to the last digit.
+//! A batch whose writer was killed keeps its parts. They are read like any other batch, and the next sweep merges
+//! them into one file. Latencies of single steps are not stored: about 500 numbers per row, and simulating the row
+//! again reproduces them exactly.
 
 mod files;
 mod read;

@@ -1,5 +1,5 @@
-//! Reading batches: all rows from their columns, single rows from their whole records, or only what
-//! tells which cells are finished. Memory holds a window of rows beside what is asked for.
+//! Reads batches: all rows from columns, single rows from whole records, or only the keys of finished cells. Memory
+//! holds one window of rows in addition to the result.
 
 use std::fs::File;
 use std::ops::Range;
@@ -16,39 +16,36 @@ use base::{parquet, regular};
 use table::frame::{self as columns, Numbers, RECORD, Texts};
 use table::{Record, Status};
 
-/// Rows that are read at once where all are wanted.
+/// Rows per read when reading a whole file.
 const WINDOW: usize = 4 * ROWS;
 
-/// The most rows of a batch: ten rounds of the largest grid.
+/// Maximum rows of a batch: ten rounds of the largest grid.
 const MOST_ROWS: usize = 1_000_000;
 
-/// A batch in few words.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct BatchSummary {
-    /// The id under which the batch's file is stored.
     pub batch: String,
-    /// How many rows it has, a simulated run each.
+    /// Number of rows, one simulated run each.
     pub runs: usize,
-    /// How many of its rows ended well.
+    /// Number of rows that ended well.
     pub ok: usize,
-    /// The name of the experiment that made it, where one did.
+    /// Experiment that created it, if any.
     pub experiment: Option<String>,
-    /// When its first row was stored, RFC 3339 in UTC.
+    /// Time of its first row, RFC 3339 in UTC.
     pub created: String,
-    /// Whether it is still written, or its writer died: it is made one file by the next sweep.
+    /// True while it is being written or if its writer died; the next sweep merges it into one file.
     pub unfinished: bool,
 }
 
-/// What a file says of itself.
 struct Head {
     version: u32,
     schema: ArrowSchema,
-    /// The whole footer: parsing one of 70 columns takes longer than reading some of them.
+    /// Cached because parsing a footer of 70 columns takes longer than reading some of them.
     metadata: FileMetadata,
 }
 
 impl Head {
-    /// The head of a file, after checking that its bytes are those that were written.
+    /// Reads the footer after verifying the checksum.
     fn verified(path: &Path) -> Result<Self, String> {
         Self::of(seal::verify(path)?)
     }
@@ -73,19 +70,18 @@ impl Head {
         0..self.metadata.num_rows
     }
 
-    /// Columns of these names, of some rows.
     fn columns(&self, path: &Path, names: &[&str], rows: Range<usize>) -> Result<DataFrame, String> {
         guarded(path, |file| parquet::columns(&file, &self.metadata, &self.schema, names, rows))
     }
 
-    /// Rows at once, for reading all.
+    /// Row ranges for reading the whole file in steps of [`WINDOW`].
     fn windows(&self) -> Vec<Range<usize>> {
         let rows = self.metadata.num_rows;
         (0..rows).step_by(WINDOW).map(|at| at..rows.min(at + WINDOW)).collect()
     }
 }
 
-/// Polars panics at some corrupt files; here that becomes an error.
+/// Runs `read` on a file and converts panics of Polars on corrupt files into errors.
 fn guarded<T>(path: &Path, read: impl FnOnce(File) -> PolarsResult<T>) -> Result<T, String> {
     let file = regular::open(path).map_err(|e| e.to_string())?;
     match contained(|| read(file)) {
@@ -95,15 +91,15 @@ fn guarded<T>(path: &Path, read: impl FnOnce(File) -> PolarsResult<T>) -> Result
     }
 }
 
-/// A whole file as it is.
+/// Reads all columns and rows of a file, after verifying the checksum.
 pub(super) fn everything(path: &Path) -> Result<DataFrame, String> {
     let head = Head::of(seal::verify(path)?)?;
     let names: Vec<&str> = head.schema.iter_names().map(|name| name.as_str()).collect();
     head.columns(path, &names, head.rows())
 }
 
-/// All rows of one file, from their columns: records without their environment, and what could not be
-/// read. A file of another version is read from its whole records, which every version has.
+/// Reads all rows of a file from columns: records without their environment, and the errors. Files of another version
+/// are read from whole records, which every version has.
 pub(in crate::store) fn records(path: &Path, batch: &str) -> (Vec<Record>, Vec<String>) {
     let head = match Head::verified(path) {
         Ok(head) => head,
@@ -159,7 +155,7 @@ fn records_of_whole(path: &Path, batch: &str, head: &Head) -> (Vec<Record>, Vec<
     (records, damaged)
 }
 
-/// The numbers of one file's rows, in order. What reads the file further need not verify it again.
+/// Row numbers of a file, in order. Verifies the checksum, so later reads need not.
 pub(in crate::store) fn rows_of(path: &Path) -> Result<Vec<u32>, String> {
     let head = Head::verified(path)?;
     let frame = head.columns(path, &["row"], head.rows())?;
@@ -167,8 +163,7 @@ pub(in crate::store) fn rows_of(path: &Path) -> Result<Vec<u32>, String> {
     (0..frame.height()).map(|at| rows.count(at)).collect()
 }
 
-/// Whole records of some of one file's rows: those with these places; for each what
-/// is wrong with it, if something is.
+/// Reads whole records of a range of rows of a file, each with its own error.
 pub(in crate::store) fn whole(
     path: &Path,
     batch: &str,
@@ -189,8 +184,7 @@ pub(in crate::store) fn whole(
     Ok((0..frame.height()).map(read).collect())
 }
 
-/// What tells which cells a file's rows finished: of each row that ended well, its place in the file,
-/// key, round and time.
+/// Calls `found` for each row whose success equals `ok`, with place in the file, key, round and time.
 pub(in crate::store) fn keys(
     path: &Path,
     ok: bool,
@@ -208,7 +202,7 @@ pub(in crate::store) fn keys(
     Ok(())
 }
 
-/// One file of a batch in few words, without the deleted rows.
+/// Summary of one file of a batch, excluding deleted rows.
 pub(in crate::store) fn summary(
     path: &Path,
     deleted: Option<&rangemap::RangeInclusiveSet<u32>>,

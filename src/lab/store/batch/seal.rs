@@ -1,5 +1,5 @@
-//! A batch's checksum: SHA-256 of the whole file, in the file's own footer. What is damaged is told from
-//! it before Parquet's readers see it, which allocate whatever a damaged length asks for.
+//! Checksum of a batch: SHA-256 of the whole file, stored in its footer. It detects damage before Parquet readers see
+//! the file, which would allocate whatever a damaged length asks for.
 
 use std::fs::File;
 use std::io::{Cursor, Read, Seek, SeekFrom, Write};
@@ -16,17 +16,16 @@ use base::regular;
 
 use super::files::{SEALED_SINCE, version};
 
-/// Begins the digits in the footer, so that they can be found in it.
+/// Prefix of the digits, by which they are found in the footer.
 const MARK: &str = "ladderscope.batch.sha256:";
-/// Hex digits of the checksum.
 const DIGITS: usize = 64;
 
-/// The footer's entry before its digits are known.
+/// Footer entry with zeros in place of the checksum.
 pub(super) fn unsealed() -> String {
     format!("{MARK}{}", "0".repeat(DIGITS))
 }
 
-/// Puts the checksum into a file that was written with [`unsealed`] in its footer.
+/// Writes the checksum into a file that was written with [`unsealed`] in its footer.
 pub(super) fn seal(file: &mut File, path: &Path) -> Result<()> {
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0)).map_err(Error::io(path))?;
@@ -42,8 +41,7 @@ pub(super) fn seal(file: &mut File, path: &Path) -> Result<()> {
     file.write_all(digits.as_bytes()).map_err(Error::io(path))
 }
 
-/// Whether the file is as it was written. One without a checksum may be of an early version. Returns what its footer
-/// says, for those who read on.
+/// Verifies the checksum of a file and returns its footer. Files of early versions may lack a checksum.
 pub(super) fn verify(path: &Path) -> Result<FileMetadata, String> {
     let bytes = regular::read(path).map_err(|e| e.to_string())?;
     if bytes.is_empty() {
@@ -65,15 +63,14 @@ pub(super) fn verify(path: &Path) -> Result<FileMetadata, String> {
     }
 }
 
-/// Where the digits are. The footer is last in the file, and what follows the mark first elsewhere
-/// would be text of a record.
+/// Byte range of the digits. Searches from the end, where the footer is: an earlier match would be text of a record.
 fn place(bytes: &[u8]) -> Option<Range<usize>> {
     let start = memchr::memmem::rfind(bytes, MARK.as_bytes())? + MARK.len();
     let range = start..start.checked_add(DIGITS)?;
     bytes.get(range.clone()).map(|_| range)
 }
 
-/// The checksum of all bytes but the digits of the checksum itself.
+/// Checksum of all bytes except its own digits.
 fn checksum(bytes: &[u8], place: &Range<usize>) -> String {
     let hash = Sha256::new().chain_update(&bytes[..place.start]).chain_update(&bytes[place.end..]);
     hex(hash.finalize())

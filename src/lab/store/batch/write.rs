@@ -1,8 +1,8 @@
-//! Writing a batch: parts while it grows, one file when it is done.
+//! Writes a batch: parts while it grows, one file at the end.
 //!
-//! A part is written whole at the latest every few seconds, so that kill -9 loses no more than that, and
-//! memory holds no more than one part. In the end the parts become one file whose bytes depend on the
-//! rows alone, not on when parts were written.
+//! A part is written at least every second or so, so that kill -9 loses at most that much and memory holds at most
+//! one part. At the end the parts become one file whose bytes depend only on the rows, not on when parts were
+//! written.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,12 @@ use base::regular;
 use table::frame::frame;
 use table::{MEASURES, Provenance, Record};
 
-/// The longest time for which finished rows exist in memory alone.
+/// Maximum time that finished rows stay in memory only.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
-/// A batch that is written, row by row.
+/// Batch that is being written, row by row.
 #[derive(Debug)]
 pub struct BatchWriter {
-    /// The directory in which batches lie.
     dir: PathBuf,
     id: String,
     created: String,
@@ -35,12 +34,12 @@ pub struct BatchWriter {
     last_write: Instant,
 }
 
-/// The directory of parts, locked.
+/// Locked directory of the batch's parts.
 #[derive(Debug)]
 struct Parts {
     dir: PathBuf,
     count: usize,
-    /// Whoever can lock it may take the parts: the system unlocks it when this process dies.
+    /// Released by the system when this process dies. Another process that gets the lock may take over the parts.
     _lock: File,
 }
 
@@ -49,20 +48,20 @@ impl BatchWriter {
         Self { dir, id, created, pending: Vec::new(), parts: None, last_write: Instant::now() }
     }
 
-    /// The id under which the batch is stored; rows are `ID:ROW`.
+    /// Id under which the batch is stored; rows are `ID:ROW`.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// Appends a row; numbers must grow. Gives the record its id and time. Tells whether this row and all
-    /// before it are on disk; they are within a second or so.
+    /// Appends a row and sets the record's id and time. Row numbers must increase. Returns true if all rows so far
+    /// are on disk; otherwise they are within about a second.
     ///
     /// # Errors
     ///
-    /// A failure where a part cannot be written; the rows before it stay stored.
+    /// Returns a failure if a part cannot be written. Earlier rows stay stored.
     pub fn push(&mut self, row: u32, record: &mut Record) -> Result<bool> {
         record.run = format!("{}:{row}", self.id);
-        // one time a batch: rows are in order by their number
+        // all rows have the same time; their order is that of their numbers
         record.created.clone_from(&self.created);
         self.pending.push((row, without_steps(record)));
         if self.pending.len() >= ROWS || self.last_write.elapsed() >= WRITE_EVERY {
@@ -71,11 +70,11 @@ impl BatchWriter {
         Ok(self.pending.is_empty())
     }
 
-    /// Makes it one file. A batch without rows leaves none.
+    /// Merges the parts into one file. A batch without rows leaves no file.
     ///
     /// # Errors
     ///
-    /// A failure where the file cannot be written; the parts stay, and are read.
+    /// Returns a failure if the file cannot be written. The parts stay readable.
     pub fn finish(mut self) -> Result<()> {
         regular::folder(&self.dir).map_err(Error::io(&self.dir))?;
         let path = self.dir.join(format!("{}.parquet", self.id));
@@ -92,7 +91,6 @@ impl BatchWriter {
         }
     }
 
-    /// Puts what is in memory on disk.
     pub(in crate::store) fn write_part(&mut self) -> Result<()> {
         let parts = match &mut self.parts {
             Some(parts) => parts,
@@ -108,7 +106,7 @@ impl BatchWriter {
 }
 
 impl Parts {
-    /// The directory appears locked, so that nobody takes it for abandoned.
+    /// Creates the directory with its lock already held, so that no other process takes it for abandoned.
     fn new(dir: &Path, id: &str) -> Result<Self> {
         regular::make_folder(dir).map_err(Error::io(dir))?;
         let parts = dir.join(format!("{id}{PARTS}"));
@@ -121,7 +119,7 @@ impl Parts {
     }
 }
 
-/// The record without what simulating it again would give.
+/// Copy of the record without step latencies, which simulating it again reproduces.
 fn without_steps(record: &Record) -> Record {
     let mut record = record.clone();
     if record.provenance == Provenance::Simulated {
@@ -130,8 +128,8 @@ fn without_steps(record: &Record) -> Record {
     record
 }
 
-/// Makes one file of each batch whose writer is gone. A batch that cannot be is left as it is: its
-/// readers say what is wrong with it. A directory without a writer's lock file is somebody else's.
+/// Merges each batch whose writer is gone into one file. A batch that fails stays as it is, and reading it reports
+/// the error. Directories without a lock file are ignored: they belong to another program.
 pub(in crate::store) fn seal_abandoned(dir: &Path) {
     for entry in regular::entries(dir).unwrap_or_default() {
         let Some(id) = entry.name.strip_suffix(PARTS).filter(|id| entry.is_dir && is_id(id)) else {
@@ -140,14 +138,14 @@ pub(in crate::store) fn seal_abandoned(dir: &Path) {
         let path = dir.join(&entry.name);
         let Ok(lock) = regular::open(&path.join(LOCK)) else { continue };
         if lock.try_lock().is_ok() {
-            // not fatal: the parts are still there, and are read as they are
+            // not fatal: the parts stay readable
             let _ = make_one(&path, &dir.join(format!("{id}.parquet")));
         }
     }
 }
 
-/// Makes one file of parts, and removes them; unless it was made before and only removing is left. Parts beside which
-/// somebody keeps other files stay.
+/// Merges parts into one file, unless it exists already, and removes them. Keeps the directory if it contains other
+/// files.
 fn make_one(dir: &Path, path: &Path) -> Result<()> {
     if !path.exists() {
         let files = parts(dir);
@@ -162,7 +160,7 @@ fn make_one(dir: &Path, path: &Path) -> Result<()> {
     }
 }
 
-/// The rows of several files in frames of [`ROWS`] rows, whatever the files' were.
+/// Iterator over the rows of several files in frames of [`ROWS`] rows.
 struct Regrouped {
     files: std::vec::IntoIter<PathBuf>,
     rest: Option<DataFrame>,
@@ -190,7 +188,7 @@ impl Regrouped {
         frame.rechunk_mut();
         if rest.height() > ROWS {
             let mut later = rest.slice(ROWS as i64, rest.height() - ROWS);
-            // or the rows that are gone would be kept
+            // copies the rest, so that the rows already returned are freed
             later.rechunk_mut();
             self.rest = Some(later);
         }
@@ -206,7 +204,7 @@ impl Iterator for Regrouped {
     }
 }
 
-/// The columns of a batch, those of measures with their units.
+/// Schema of a batch. Columns of measures carry their units.
 fn schema(frame: &DataFrame) -> ArrowSchema {
     let mut schema = parquet::file_schema(frame.schema());
     for measure in MEASURES {
@@ -217,7 +215,7 @@ fn schema(frame: &DataFrame) -> ArrowSchema {
     schema
 }
 
-/// Writes frames as row groups of one file, whole or not at all.
+/// Writes frames as row groups of one file, atomically.
 fn write(path: &Path, frames: impl Iterator<Item = Result<DataFrame>>) -> Result<()> {
     let mut file = AtomicFile::create_all(path)?;
     let mut writer = None;

@@ -1,5 +1,5 @@
-//! An experiment file's text as settings and axes, checked one by one. What the settings mean together
-//! (backend, dtype, whether cells can run) is [`super::experiment`]'s.
+//! Parses an experiment file into settings and axes, each checked on its own. [`super::experiment`] resolves their
+//! combination (backend, dtype, feasibility).
 
 mod tables;
 mod values;
@@ -18,17 +18,15 @@ use table::{CellOptions, Link, P2p};
 
 pub(super) use values::MAX_ROUNDS;
 
-/// More cells than anybody can want.
 const MAX_CELLS: usize = 100_000;
 
-/// What a setting or an axis sets.
+/// Target of a setting or an axis.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Name {
-    /// An option of a cell.
     Option(&'static str),
-    /// A variable of the run's process.
+    /// Environment variable of the run's process.
     Env(String),
-    /// A value of the hardware profile.
+    /// Value of the hardware profile.
     Set(String),
 }
 
@@ -42,39 +40,34 @@ impl fmt::Display for Name {
     }
 }
 
-/// A value and where it stands.
+/// Value and its span in the text.
 pub(super) type Placed = (String, Range<usize>);
 
-/// One or, in an axis, several values of something.
+/// Setting (one value) or axis (one or more).
 #[derive(Clone, Debug)]
 pub(super) struct Axis {
     pub name: Name,
-    /// Where the name stands.
     pub at: Range<usize>,
     pub values: Vec<Placed>,
 }
 
-/// An experiment file, each value of it checked.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Draft {
     pub question: Option<String>,
     pub rounds: Option<u32>,
-    /// What all cells share.
+    /// Settings shared by all cells.
     pub settings: Vec<Axis>,
-    /// What the grid varies, in file order; the first varies slowest.
+    /// Axes of the grid, in file order; the first varies slowest.
     pub axes: Vec<Axis>,
-    /// What p2p on and off mean.
+    /// Links for P2P on and off.
     pub on: Option<Link>,
     pub off: Option<Link>,
-    /// The place of `[links]` in the text.
     pub links: Range<usize>,
-    /// On which text quality is evaluated.
     pub evaluate: Option<Evaluate>,
-    /// How the cells' models are trained.
     pub adapt: Option<Adapt>,
 }
 
-/// Reads an experiment's text; `path` names it in errors and is what relative paths in it start from.
+/// Parses an experiment's text. `path` appears in errors and is the base of relative paths in the text.
 pub(super) fn parse(text: &str, path: &Path) -> Result<Draft> {
     let source = Source { path, text };
     let document = DeTable::parse(text).map_err(|e| {
@@ -86,14 +79,13 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Draft> {
     reader.finish()
 }
 
-/// The draft of a file as far as it was read.
 struct Reader<'a> {
     source: Source<'a>,
     draft: Draft,
 }
 
 impl Reader<'_> {
-    /// What can only be checked when all was read.
+    /// Runs the checks that need the whole file.
     fn finish(self) -> Result<Draft> {
         self.check_links()?;
         let draft = self.draft;
@@ -108,7 +100,7 @@ impl Reader<'_> {
                 Some("remove one of the two".into()),
             ));
         }
-        // counted before any cell is made
+        // checked before any cell is created
         let sizes = draft.axes.iter().map(|axis| (axis.values.len(), &axis.name));
         let at = draft.axes.first().map_or(0..0, |axis| axis.at.clone());
         check_size(&self.source, sizes, &at)?;
@@ -139,8 +131,8 @@ fn check_size<'a>(
 }
 
 impl Reader<'_> {
-    /// Returns an error if P2P on and off would run over links that are not comparable: an emulated one beside the
-    /// native one, or the same one twice.
+    /// Returns an error if P2P on and off would run over links that are not comparable: an emulated and the native
+    /// link, or the same link twice.
     fn check_links(&self) -> Result<()> {
         let draft = &self.draft;
         let of = |name: &'static str| {
@@ -178,7 +170,7 @@ impl Reader<'_> {
 }
 
 impl Draft {
-    /// The same with all cells of another model; errors where it is neither built in nor a directory.
+    /// Copy with another model in all cells. Returns an error if it is neither built in nor a directory.
     pub fn of_model(mut self, model: &str) -> Result<Self> {
         Model::resolve(model)?;
         let name = Name::Option("model");
@@ -188,12 +180,11 @@ impl Draft {
         Ok(self)
     }
 
-    /// Cells of the grid.
     pub fn count(&self) -> usize {
         self.axes.iter().map(|axis| axis.values.len()).product()
     }
 
-    /// Options of a cell, in file order: the last axis varies fastest.
+    /// Options of a cell, in file order; the last axis varies fastest.
     pub fn cell(&self, index: usize) -> Result<CellOptions> {
         let mut cell = CellOptions::default();
         for setting in &self.settings {
@@ -203,7 +194,7 @@ impl Draft {
         }
         let mut below = self.count();
         for axis in &self.axes {
-            // an axis has values, so that no count is 0
+            // axes are never empty, so the count is never 0
             below /= axis.values.len().max(1);
             if let Some((value, _)) = axis.values.get(index / below.max(1) % axis.values.len().max(1)) {
                 apply(&mut cell, &axis.name, value)?;
@@ -227,7 +218,7 @@ fn apply(cell: &mut CellOptions, name: &Name, value: &str) -> Result<(), Error> 
     Ok(())
 }
 
-/// A whole number with its thousands apart; in powers of ten where nobody would count the digits.
+/// Formats a whole number with thousands separators, or as a power of ten from 1e15.
 fn grouped(number: f64) -> String {
     if number >= 1e15 {
         return format!("{number:.1e}");

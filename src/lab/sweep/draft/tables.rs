@@ -1,4 +1,4 @@
-//! The tables of an experiment file, key by key: what each may hold, and where a key that is unknown there stands.
+//! Parses the tables of an experiment file key by key, and reports unknown keys with their position.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,8 @@ use crate::sweep::quality::{Adapt, CONTEXT, Evaluate, Text};
 use base::error::Result;
 use table::options::{self, OPTIONS};
 
-/// Tables that a file may have.
 const TABLES: [&str; 8] = ["model", "workload", "grid", "links", "env", "set", "evaluate", "adapt"];
 
-/// Names of all options of a cell.
 fn names() -> impl Iterator<Item = &'static str> {
     OPTIONS.iter().map(|option| option.name)
 }
@@ -62,7 +60,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// `[model]`: a name or a path.
+    /// Parses `[model]`: a name or a path.
     fn model(
         &mut self,
         key: &Spanned<std::borrow::Cow<'_, str>>,
@@ -168,7 +166,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// `[evaluate]`: a text, the program's own where none is named, and how it is cut into windows.
+    /// Parses `[evaluate]`: a text (the built-in one by default) and its division into windows.
     fn evaluate(&mut self, table: &DeTable<'_>) -> Result<()> {
         let mut evaluate = Evaluate { text: Text::Own, context: CONTEXT, limit: None };
         for (key, value) in entries(table) {
@@ -198,7 +196,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A text that is named by `text` or `tokens_file`, once.
+    /// Resolves a text given by `text` or `tokens_file`; only one may be set.
     fn text(
         &self,
         name: &str,
@@ -219,7 +217,7 @@ impl Reader<'_> {
         Ok(if name == "text" { Text::Words(path) } else { Text::Ids(path) })
     }
 
-    /// `[adapt]`: how the cells' models are trained.
+    /// Parses `[adapt]`: training of the cells' models.
     fn adapt(&mut self, at: Range<usize>, table: &DeTable<'_>) -> Result<()> {
         let (mut steps, mut adapt) = (
             None,
@@ -290,7 +288,6 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A number above 0.
     fn positive(&self, name: &str, value: &Spanned<DeValue<'_>>) -> Result<f64> {
         let text = match value.get_ref() {
             DeValue::Float(number) => number.as_str().to_owned(),

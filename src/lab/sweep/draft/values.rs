@@ -1,4 +1,4 @@
-//! The values of an experiment file: each of the kind that its option wants, accepted by it, and set once.
+//! Parses the values of an experiment file: checks the type, the option's own limits, and that each is set once.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -16,15 +16,14 @@ use run::HOST;
 use table::CellOptions;
 use table::options::{self, Kind, Pairs, variables};
 
-/// More rounds than anybody can want.
 pub(in crate::sweep) const MAX_ROUNDS: i64 = 10_000;
-/// More tokens of a window than any model takes.
+/// Upper limit on tokens of a window, above the context of any model.
 const MAX_CONTEXT: i64 = 1 << 24;
 
-/// A key and its value, each with its place in the text.
+/// Key and value, each with its span.
 type Entry<'a, 'i> = (&'a Spanned<std::borrow::Cow<'i, str>>, &'a Spanned<DeValue<'i>>);
 
-/// A table's entries in file order.
+/// Entries of a table in file order.
 pub(super) fn entries<'a, 'i>(table: &'a DeTable<'i>) -> Vec<Entry<'a, 'i>> {
     let mut entries: Vec<Entry<'a, 'i>> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
@@ -32,7 +31,6 @@ pub(super) fn entries<'a, 'i>(table: &'a DeTable<'i>) -> Vec<Entry<'a, 'i>> {
 }
 
 impl Reader<'_> {
-    /// A whole number that is not less than `least`.
     pub(super) fn whole(&self, name: &str, value: &Spanned<DeValue<'_>>, least: i64) -> Result<usize> {
         let Some(number) = value.get_ref().as_integer() else {
             return Err(wrong_kind(&self.source, name, "a whole number", value));
@@ -46,7 +44,7 @@ impl Reader<'_> {
         })
     }
 
-    /// `[env]` and `[set]`: scalars are settings, lists are axes; tables within are dotted names.
+    /// Parses `[env]` and `[set]`: scalars are settings, lists are axes, nested tables are dotted names.
     pub(super) fn variables(&mut self, what: &str, table: &DeTable<'_>) -> Result<()> {
         for (key, value) in entries(table) {
             self.variable(what, key.get_ref().to_string(), key.span(), value)?;
@@ -106,7 +104,7 @@ impl Reader<'_> {
             DeValue::Array(list) => list.iter().collect(),
             _ => vec![value],
         };
-        // too long alone: no value needs a check
+        // one axis alone may be too long, so its length is checked before its values
         check_size(&self.source, std::iter::once((list.len(), &name)), &at)?;
         for element in list {
             let text = self.scalar(&name, element)?;
@@ -124,11 +122,11 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Whatever is set twice is a mistake in one of the places.
+    /// Returns an error if a name is set twice.
     fn once(&self, name: &Name, at: &Range<usize>) -> Result<()> {
         let all = self.draft.settings.iter().chain(&self.draft.axes);
         let Some(there) = all.into_iter().find(|axis| axis.name == *name) else { return Ok(()) };
-        // tables are visited in file order of their first keys; name the place that comes first
+        // tables are visited in file order of their first keys; the error names the earlier place as first
         let (first, second) = if there.at.start < at.start { (&there.at, at) } else { (at, &there.at) };
         let line = self.source.text.get(..first.start).unwrap_or_default().matches('\n').count() + 1;
         let message = format!("{name} is set twice, first in line {line}");
@@ -156,7 +154,7 @@ impl Reader<'_> {
         value.get_ref().as_str().ok_or_else(|| wrong_kind(&self.source, name, "a string", value))
     }
 
-    /// A value as text, of the kind that `name` wants, and one that it accepts.
+    /// Converts a value to text, checking its type and that the option accepts it.
     pub(super) fn scalar(&self, name: &Name, value: &Spanned<DeValue<'_>>) -> Result<String> {
         let Name::Option(option) = name else {
             let text = match value.get_ref() {
@@ -200,7 +198,7 @@ impl Reader<'_> {
             }
         };
         let text = match *option {
-            // a name that is built in means that, anything else may be a path
+            // a built-in name takes precedence; anything else may be a path
             "model" if Model::built_in().iter().all(|m| m.name != text) => self.beside_if_there(text),
             "hardware" | "stack" if text.ends_with(".toml") => self.beside_if_there(text),
             _ => text,
@@ -209,7 +207,7 @@ impl Reader<'_> {
         Ok(text)
     }
 
-    /// Refuses a value that no cell could use, where it stands.
+    /// Returns an error with its position if no cell could use the value.
     pub(super) fn checked(&self, name: &Name, text: &str, at: Range<usize>) -> Result<()> {
         let Name::Option(option) = name else { return Ok(()) };
         let checked = CellOptions::default().set_option(option, text).and_then(|()| match *option {
@@ -221,7 +219,7 @@ impl Reader<'_> {
         checked.map_err(|e| self.source.blame(at, e))
     }
 
-    /// A path as the file means it: from the file's own directory.
+    /// Resolves a path relative to the experiment file's directory.
     pub(super) fn beside(&self, path: &str) -> String {
         let dir = self.source.path.parent().unwrap_or(Path::new(""));
         dir.join(path).to_string_lossy().into_owned()
@@ -237,7 +235,7 @@ pub(super) fn variable_name(what: &str, name: String) -> Name {
     if what == "env" { Name::Env(name) } else { Name::Set(name) }
 }
 
-/// A number in decimal digits, however it was written.
+/// Formats an integer in decimal, for any radix.
 pub(super) fn decimal(number: &DeInteger<'_>) -> String {
     match i64::from_str_radix(number.as_str(), number.radix()) {
         Ok(decimal) => decimal.to_string(),

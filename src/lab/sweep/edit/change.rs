@@ -1,4 +1,4 @@
-//! The changes that can be made to an experiment's text, and how each is made.
+//! Edits of an experiment's text and their implementation.
 
 use std::ops::Range;
 use std::path::Path;
@@ -9,73 +9,41 @@ use super::written::{list, table_of, written};
 use base::error::{Error, Result};
 use model::Model;
 
-/// A change to an experiment's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
-    /// Another value in the place of one of an axis.
-    Replace {
-        /// The name of the axis.
-        axis: String,
-        /// Which of its values, from 0.
-        index: usize,
-        /// What stands there from now on.
-        value: String,
-    },
-    /// One more value of an axis, before the one at `index`.
+    /// Replaces one value of an axis.
+    Replace { axis: String, index: usize, value: String },
+    /// Inserts a value before the one at `index`.
     Insert {
-        /// The name of the axis.
         axis: String,
-        /// Where, from 0; the number of values to append.
+        /// Position from 0; the number of values appends.
         index: usize,
-        /// The value that is added.
         value: String,
     },
-    /// One value of an axis less.
-    Remove {
-        /// The name of the axis.
-        axis: String,
-        /// Which of its values, from 0.
-        index: usize,
-    },
-    /// A value of an axis to another place among the others.
-    Move {
-        /// The name of the axis.
-        axis: String,
-        /// Where it is, from 0.
-        from: usize,
-        /// Where the value goes, from 0.
-        to: usize,
-    },
-    /// All values of an axis at once.
-    Values {
-        /// The name of the axis.
-        axis: String,
-        /// The values that it has from now on.
-        values: Vec<String>,
-    },
-    /// A new axis; a setting of the same name gives way to it.
+    /// Removes one value of an axis.
+    Remove { axis: String, index: usize },
+    /// Moves a value of an axis to another position.
+    Move { axis: String, from: usize, to: usize },
+    /// Replaces all values of an axis.
+    Values { axis: String, values: Vec<String> },
+    /// Adds an axis, replacing a setting of the same name.
     AddAxis {
-        /// An option, `env.NAME` or `set.KEY`.
+        /// Option, `env.NAME` or `set.KEY`.
         axis: String,
-        /// The values that the axis has.
         values: Vec<String>,
     },
-    /// An axis or a setting less.
-    Drop {
-        /// The name of the axis or setting.
-        name: String,
-    },
-    /// A value that is the same for all cells; an axis of the same name gives way to it.
+    /// Removes an axis or a setting.
+    Drop { name: String },
+    /// Sets a value for all cells, replacing an axis of the same name.
     Set {
-        /// An option, `question`, `rounds`, `env.NAME`, `set.KEY`, `links.on` or `links.off`.
+        /// Option, `question`, `rounds`, `env.NAME`, `set.KEY`, `links.on` or `links.off`.
         name: String,
-        /// The value that all cells get.
         value: String,
     },
 }
 
-/// The text after an edit. An error where the text is not TOML or has no such axis or value; `path` names
-/// the text in it.
+/// Applies an edit and returns the new text. Returns an error if the text is not TOML or lacks the axis or value;
+/// `path` names the text in errors.
 pub fn apply(text: &str, path: &Path, edit: &Edit) -> Result<String> {
     let outline = Outline::of(text, path)?;
     let editor = Editor { text, outline: &outline };
@@ -110,7 +78,7 @@ pub fn apply(text: &str, path: &Path, edit: &Edit) -> Result<String> {
     }
 }
 
-/// A `[model]` without a model is an error; where an edit has left one, it goes too, but for its comment.
+/// Removes a `[model]` section left empty by an edit, since it would be invalid. Keeps its comment.
 fn without_empty_model(text: String, path: &Path) -> Result<String> {
     let outline = Outline::of(&text, path)?;
     let Some(section) = outline.section("model") else { return Ok(text) };
@@ -127,7 +95,7 @@ fn without_empty_model(text: String, path: &Path) -> Result<String> {
     Ok(splices.apply(&text))
 }
 
-/// Makes the values of an axis these, one small change after the other.
+/// Replaces all values of an axis through a sequence of single edits.
 fn all_values(text: &str, path: &Path, axis: &Entry, values: &[String]) -> Result<String> {
     let (name, old) = (&axis.name, &axis.values);
     let mut text = text.to_owned();
@@ -186,7 +154,7 @@ impl Editor<'_> {
         let value = written(&axis.name, value, place.quoted && !axis.values.is_empty());
         let mut splices = Splices::default();
         if !place.list {
-            // one value becomes a list of two
+            // a single value becomes a list of two
             let old = text.get(place.value.clone()).unwrap_or_default();
             let (first, second) = if index == 0 { (value.as_str(), old) } else { (old, value.as_str()) };
             splices.replace(place.value.clone(), format!("[{first}, {second}]"));
@@ -213,12 +181,12 @@ impl Editor<'_> {
                 None if self.on_own_line(last) => format!(",{}", self.new_line(last.start)),
                 None => ", ".to_owned(),
             };
-            // a trailing comma stays one
+            // keeps a trailing comma
             let end = if trailing.is_some() { "," } else { "" };
             splices.replace(at..at, format!("{separator}{value}{end}"));
             return Ok(splices.apply(text));
         }
-        // a line of its own, beneath the last value and its comment
+        // adds a line below the last value and its comment
         let end = if trailing.is_some() { "," } else { "" };
         if trailing.is_none() {
             splices.replace(last.end..last.end, ",");
@@ -233,7 +201,7 @@ impl Editor<'_> {
         let (text, place) = (self.text, &axis.place);
         let mut splices = Splices::default();
         let Some(element) = place.elements.get(index) else {
-            // the one value of an axis that is no list
+            // the axis is a single value, not a list
             splices.replace(place.value.clone(), "[]");
             return Ok(splices.apply(text));
         };
@@ -251,7 +219,7 @@ impl Editor<'_> {
                 cut.end = comma + 1;
                 let rest = text.get(cut.end..next).unwrap_or_default();
                 let blanks = rest.len() - rest.trim_start_matches([' ', '\t']).len();
-                // a comment keeps its distance
+                // keeps the blanks before a comment
                 if !rest.trim_start_matches([' ', '\t']).starts_with('#') {
                     cut.end += blanks;
                 }
@@ -261,7 +229,7 @@ impl Editor<'_> {
             (None, Some(comma)) => splices.replace(comma..comma + 1, ""),
             (None, None) => {}
         }
-        // a line that has nothing else goes with it
+        // removes the whole line if nothing else is on it
         let (start, end) = (line_start(text, cut.start), line_end(text, cut.end));
         if blank(start..cut.start) && blank(cut.end..end) && start > place.value.start && end < close {
             cut = start..next_line(text, cut.end);
@@ -286,7 +254,7 @@ impl Editor<'_> {
         Ok(splices.apply(self.text))
     }
 
-    /// Removes an entry; its comments stay where it was.
+    /// Removes an entry; its comments stay in place.
     fn drop(&self, entry: &Entry) -> String {
         let (text, place) = (self.text, &entry.place);
         let mut kept = Vec::new();
@@ -332,7 +300,7 @@ impl Editor<'_> {
         splices.apply(text)
     }
 
-    /// Another value of a setting that stands there.
+    /// Replaces the value of an existing setting.
     fn set(&self, entry: &Entry, value: &str) -> String {
         let mut splices = Splices::default();
         let place = &entry.place;
@@ -348,7 +316,7 @@ impl Editor<'_> {
         self.add(name, &written(name, value, false))
     }
 
-    /// Writes a new entry where its kind belongs. `value` is TOML.
+    /// Adds a new entry in its table. `value` is TOML.
     fn add(&self, name: &str, value: &str) -> String {
         let axis = value.starts_with('[');
         let (table, key) = table_of(name, axis);
@@ -410,13 +378,12 @@ impl Editor<'_> {
         splices.apply(text)
     }
 
-    /// A line beneath the one that `at` is in.
+    /// Inserts a line below the line of `at`.
     fn write_line(&self, splices: &mut Splices, at: usize, line: &str) {
         let end = line_end(self.text, at);
         splices.replace(end..end, format!("{}{line}", self.new_line(at)));
     }
 
-    /// An entry more in `{ ... }`.
     fn write_inline(&self, splices: &mut Splices, section: &Section, key: &str, value: &str) {
         let inside = |entry: &&Entry| {
             section.span.start < entry.place.key.start && entry.place.value.end < section.span.end
@@ -430,18 +397,17 @@ impl Editor<'_> {
         }
     }
 
-    /// Whether a value is the first of its line.
     fn on_own_line(&self, element: &Range<usize>) -> bool {
         let before = self.text.get(line_start(self.text, element.start)..element.start);
         before.is_some_and(|before| before.trim().is_empty())
     }
 
-    /// A newline, and the blanks that the line of `at` begins with.
+    /// Newline plus the indentation of the line of `at`.
     fn new_line(&self, at: usize) -> String {
         format!("{}{}", newline(self.text), indent(self.text, at))
     }
 
-    /// A newline where the text does not end with one.
+    /// Newline if the text does not end with one.
     fn line_break_at_end(&self) -> &'static str {
         if self.text.is_empty() || self.text.ends_with('\n') { "" } else { newline(self.text) }
     }

@@ -1,6 +1,6 @@
-//! Edits of an experiment's text. Each yields a new text in which only what was meant has changed:
-//! comments, order and formatting stay, also the comments of what is removed. Whether the result is a
-//! valid experiment is [`super::Experiment::from_str`]'s to say, with line and column.
+//! Edits of an experiment's text. Each returns a new text with a minimal change: comments, order and formatting stay,
+//! including comments of removed entries. [`super::Experiment::from_str`] validates the result and reports line and
+//! column.
 
 mod change;
 mod names;

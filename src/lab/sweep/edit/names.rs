@@ -1,26 +1,25 @@
-//! What can be an axis: names to choose from, and lists of values as people type them.
+//! Names of possible axes, and parsing of value lists as typed by users.
 
 use machine::hardware::Target;
 use table::Spec;
 use table::options::{OPTIONS, OptionEntry};
 
-/// Something that can be varied.
+/// Name that can be an axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AxisName {
-    /// The name by which files know it: `tp`, `env.NCCL_ALGO`, `set.link.alpha_us`.
+    /// Name in experiment files, e.g. `tp`, `env.NCCL_ALGO` or `set.link.alpha_us`.
     pub name: String,
-    /// What it is, in a few words, with values it takes.
+    /// Short description with valid values.
     pub about: String,
 }
 
-/// A variable of NCCL that changes how fast an all-reduce is.
+/// NCCL variable that affects the latency of an all-reduce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NcclVariable {
-    /// Its name in the environment of a run: `NCCL_ALGO`.
+    /// Name in the environment, e.g. `NCCL_ALGO`.
     pub name: &'static str,
-    /// What it decides, in a few words.
     pub about: &'static str,
-    /// The values it takes, where they are few.
+    /// Valid values, if they are few.
     pub values: &'static [&'static str],
 }
 
@@ -32,7 +31,7 @@ const fn variable(
     NcclVariable { name, about, values }
 }
 
-/// The variables that are offered. Any other can be typed.
+/// Variables offered for selection. Users can type any other.
 const NCCL: [NcclVariable; 18] = [
     variable("NCCL_ALGO", "algorithm", &["Ring", "Tree", "NVLS", "NVLSTree"]),
     variable("NCCL_PROTO", "protocol", &["LL", "LL128", "Simple"]),
@@ -62,13 +61,13 @@ const NCCL: [NcclVariable; 18] = [
     variable("NCCL_GRAPH_MIXING_SUPPORT", "1 is captured beside uncaptured collectives", &["0", "1"]),
 ];
 
-/// The variable of this name, where it is one of those that are offered.
+/// Looks up an offered variable by name.
 pub fn nccl(name: &str) -> Option<&'static NcclVariable> {
     NCCL.iter().find(|variable| variable.name == name)
 }
 
-/// Everything that can be varied: options, NCCL variables, and each value of the hardware profile and
-/// the stack that `spec` is simulated on.
+/// All possible axes: options, NCCL variables, and the values of the hardware profile and stack that `spec` is
+/// simulated on.
 pub fn axis_names(spec: Option<&Spec>) -> Vec<AxisName> {
     let option = |option: &OptionEntry| AxisName {
         name: option.name.to_owned(),
@@ -92,16 +91,15 @@ pub fn axis_names(spec: Option<&Spec>) -> Vec<AxisName> {
     names
 }
 
-/// A profile's value as it is read: a number of a scale, say, without the digits that rounding left behind.
+/// Formats a profile value for display, without the digits left by rounding.
 fn short(value: &str) -> String {
     let number = value.parse::<f64>().ok().filter(|_| value.len() > 8);
     let rounded = number.and_then(|number| format!("{number:.5e}").parse::<f64>().ok());
     rounded.map_or_else(|| value.to_owned(), |number| number.to_string())
 }
 
-/// A list as people type it: values between blanks or commas, in quotes where they have either. Links
-/// and variables have commas in them: there a comma separates only before a blank. `1..64*2` stands
-/// for 1 2 4 8 16 32 64, `1..4` for 1 2 3 4. What stands twice counts once.
+/// Splits a typed list at blanks or commas, respecting quotes. Links and variables contain commas, so for them a
+/// comma separates only before a blank. `1..64*2` expands to 1 2 4 8 16 32 64, `1..4` to 1 2 3 4. Drops duplicates.
 pub fn split_values(name: &str, typed: &str) -> Vec<String> {
     let commas = name != "link" && !name.starts_with("env.") && !name.starts_with("links.");
     let mut values: Vec<String> = Vec::new();
@@ -128,7 +126,7 @@ pub fn split_values(name: &str, typed: &str) -> Vec<String> {
             c if !in_quotes && (c.is_whitespace() || (commas && c == ',')) => {
                 push(&mut value, &mut quoted);
             }
-            // as it stands in the file
+            // brackets of TOML lists are ignored
             '[' | ']' if !in_quotes => {}
             c => value.push(c),
         }
@@ -137,7 +135,7 @@ pub fn split_values(name: &str, typed: &str) -> Vec<String> {
     values
 }
 
-/// `1..64*2` or `1..4`, of at most 64 values.
+/// Expands `1..64*2` or `1..4`, up to 64 values.
 fn range(text: &str) -> Option<Vec<String>> {
     let (from, to) = text.split_once("..")?;
     let (to, factor) = to.split_once('*').map_or((to, None), |(to, factor)| (to, Some(factor)));

@@ -1,5 +1,5 @@
-//! What an experiment's text sets and varies, and where each value stands: what an editor shows and
-//! where it writes. Nothing is checked here but that the text is TOML.
+//! Settings and axes of an experiment's text with their positions, for display and editing. Requires valid TOML;
+//! checks nothing else.
 
 use std::ops::Range;
 use std::path::Path;
@@ -8,68 +8,64 @@ use toml_edit::{Document, Item, Table, TableLike, Value};
 
 use base::error::{Error, Result};
 
-/// Whether something is the same for all cells or varied by the grid.
+/// Kind of an entry: the same for all cells, or varied by the grid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
-    /// The same for all cells.
+    /// Same value in all cells.
     Setting,
-    /// A list that makes cells.
+    /// List of values in the grid.
     Axis,
 }
 
-/// A setting or an axis of an experiment's text.
+/// Setting or axis of an experiment's text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// An option (`tp`), `question`, `rounds`, a variable (`env.NCCL_ALGO`, `set.link.alpha_us`), or
-    /// what P2P means (`links.on`).
+    /// Option (`tp`), `question`, `rounds`, variable (`env.NCCL_ALGO`, `set.link.alpha_us`), or link of a P2P setting
+    /// (`links.on`).
     pub name: String,
-    /// Whether it is a setting or an axis.
     pub kind: EntryKind,
-    /// Its values as cells get them; one of a setting.
+    /// Values as passed to cells; a setting has one.
     pub values: Vec<String>,
     pub(super) place: Place,
 }
 
-/// Where an entry stands, in bytes of the text.
+/// Position of an entry, in bytes of the text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Place {
-    /// The last part of its key.
+    /// Last part of its key.
     pub key: Range<usize>,
-    /// Its value, brackets included.
+    /// Value, including brackets.
     pub value: Range<usize>,
-    /// Each value of its list; none where it is no list.
+    /// Elements of a list; empty for a single value.
     pub elements: Vec<Range<usize>>,
-    /// It is a list.
     pub list: bool,
-    /// Its values are strings.
+    /// True if the values are strings.
     pub quoted: bool,
-    /// It stands in braces, not on a line of its own.
+    /// True inside an inline table (`{ ... }`).
     pub inline: bool,
-    /// The table's header that it stands under (its first byte); `None` at the top of the file.
+    /// Offset of the enclosing table's header; `None` at the top of the file.
     pub header: Option<usize>,
-    /// All parts of its key, from the root.
+    /// All parts of the key, from the root.
     pub path: Vec<String>,
 }
 
-/// A table of the text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Section {
     pub path: Vec<String>,
-    /// Its header, or its braces.
+    /// Header or braces of the table.
     pub span: Range<usize>,
     pub inline: bool,
 }
 
-/// Settings and axes of an experiment's text, in the order in which they stand there.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outline {
-    /// The settings and axes, in the order in which they stand in the text.
+    /// Entries in text order.
     pub entries: Vec<Entry>,
     pub(super) sections: Vec<Section>,
 }
 
 impl Outline {
-    /// Of a text; an error, with its place, where it is not TOML. `path` names it in errors.
+    /// Parses a text. Returns an error with its position if it is not TOML; `path` names the text in errors.
     pub fn of(text: &str, path: &Path) -> Result<Self> {
         let document = Document::parse(text).map_err(|error| {
             let message = error.message().lines().next().unwrap_or("not TOML").to_owned();
@@ -89,12 +85,10 @@ impl Outline {
         Ok(Self { entries, sections })
     }
 
-    /// The entries that are axes.
     pub fn axes(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.kind == EntryKind::Axis)
     }
 
-    /// A setting or an axis by its name.
     pub fn get(&self, name: &str) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.name == name)
     }
@@ -110,7 +104,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// A table with a header, dotted, or the root. `header`: the header that its lines stand under.
+    /// Adds a table with a header, a dotted table, or the root. `header` is the enclosing header of its lines.
     fn table(&mut self, table: &Table, path: &mut Vec<String>, header: Option<usize>) {
         let header = match table.span().filter(|_| !path.is_empty() && !table.is_dotted()) {
             Some(span) => {
@@ -183,7 +177,7 @@ impl Reader<'_> {
         self.outline.entries.push(Entry { name, kind, values, place });
     }
 
-    /// A value as cells get it.
+    /// Value as passed to cells.
     fn plain(&self, value: &Value) -> String {
         match value {
             Value::String(text) => text.value().clone(),
@@ -196,7 +190,7 @@ impl Reader<'_> {
     }
 }
 
-/// What a key of the file means: its name for users, and whether it varies.
+/// Name for users and kind of a key in the file; `None` for other keys.
 fn meaning(path: &[String], list: bool) -> Option<(String, EntryKind)> {
     use EntryKind::{Axis, Setting};
     let parts: Vec<&str> = path.iter().map(String::as_str).collect();

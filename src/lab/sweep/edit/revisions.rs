@@ -1,17 +1,17 @@
-//! An experiment's text while it is edited: what it was, what it is, and what was undone.
+//! Text of an experiment during editing, with undo and redo.
 
 use std::path::Path;
 
 use super::{Edit, apply};
 use base::error::Result;
 
-/// Steps back that are kept.
+/// Maximum number of undo steps.
 const KEPT: usize = 500;
 
-/// A text and its past.
+/// Text with its undo and redo history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revisions {
-    /// What is on disk (or built in).
+    /// Text on disk, or of the built-in experiment.
     saved: String,
     text: String,
     past: Vec<String>,
@@ -19,27 +19,26 @@ pub struct Revisions {
 }
 
 impl Revisions {
-    /// A text that was not changed.
+    /// Starts with an unedited text.
     pub fn new(text: String) -> Self {
         Self { saved: text.clone(), text, past: Vec::new(), future: Vec::new() }
     }
 
-    /// The text as it is now.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The text as it was read or saved last.
+    /// Text as last read or saved.
     pub fn saved(&self) -> &str {
         &self.saved
     }
 
-    /// Whether it differs from what was read or saved last.
+    /// True if the text differs from the last read or saved one.
     pub fn is_edited(&self) -> bool {
         self.text != self.saved
     }
 
-    /// Takes edits, which are undone together; whether the text changed.
+    /// Applies edits as one undo step. Returns true if the text changed.
     pub fn edit(&mut self, path: &Path, edits: &[Edit]) -> Result<bool> {
         let mut text = self.text.clone();
         for edit in edits {
@@ -56,7 +55,7 @@ impl Revisions {
         Ok(true)
     }
 
-    /// Takes a whole text, as one edit.
+    /// Replaces the whole text, as one undo step.
     pub fn replace(&mut self, text: String) {
         if text != self.text {
             self.past.push(std::mem::replace(&mut self.text, text));
@@ -64,27 +63,27 @@ impl Revisions {
         }
     }
 
-    /// Takes the last edit back; whether there was one.
+    /// Undoes the last edit. Returns false if there is none.
     pub fn undo(&mut self) -> bool {
         let Some(text) = self.past.pop() else { return false };
         self.future.push(std::mem::replace(&mut self.text, text));
         true
     }
 
-    /// Does again what was undone last; whether there was something.
+    /// Redoes the last undone edit. Returns false if there is none.
     pub fn redo(&mut self) -> bool {
         let Some(text) = self.future.pop() else { return false };
         self.past.push(std::mem::replace(&mut self.text, text));
         true
     }
 
-    /// A text of these revisions was written to the file; there may be edits since.
+    /// Marks a text of these revisions as saved. Later edits stay unsaved.
     pub fn wrote(&mut self, text: String) {
         self.saved = text;
     }
 
-    /// The file was read again: what was not edited follows it. What was edited stays an edit of the text
-    /// that it began with: so saving still finds that somebody else has changed the file.
+    /// Adopts the file's new text if nothing was edited. With unsaved edits it keeps the old base, so that saving
+    /// still detects the change by someone else.
     pub fn reread(&mut self, text: String) {
         if !self.is_edited() {
             *self = Self::new(text);

@@ -1,8 +1,8 @@
-//! How names and values are written in an experiment's text.
+//! Formats names and values in TOML.
 
 use table::options::{Kind, option};
 
-/// The table that an entry belongs into (`None`: the top of the file), and its key there.
+/// Table of an entry (`None` for the top of the file) and its key there.
 pub(super) fn table_of(name: &str, axis: bool) -> (Option<&str>, String) {
     if let Some((table @ ("env" | "set" | "links"), rest)) = name.split_once('.') {
         return (Some(table), key(rest));
@@ -18,7 +18,7 @@ pub(super) fn table_of(name: &str, axis: bool) -> (Option<&str>, String) {
     }
 }
 
-/// A key as TOML writes it: in quotes where it is not a bare one.
+/// Formats a TOML key, quoted unless it is a bare key.
 fn key(name: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !name.is_empty() && name.chars().all(bare) { name.to_owned() } else { quoted(name) }
@@ -28,8 +28,8 @@ fn quoted(text: &str) -> String {
     toml_edit::Value::from(text).to_string()
 }
 
-/// A value as TOML writes it: flags, and whole numbers where the option wants one, bare; a variable's numbers too
-/// unless its other values are strings; all else in quotes.
+/// Formats a TOML value. Bare are flags, whole numbers for numeric options, and numbers of variables unless their
+/// other values are strings. Everything else is quoted.
 pub(super) fn written(name: &str, value: &str, others_quoted: bool) -> String {
     let variable = name.starts_with("env.") || name.starts_with("set.");
     let kind = option(name).map(|option| option.kind);
@@ -45,7 +45,7 @@ pub(super) fn written(name: &str, value: &str, others_quoted: bool) -> String {
     quoted(value)
 }
 
-/// Digits, a point, digits: what TOML reads and gives back as it was.
+/// True for `digits.digits`, which TOML preserves exactly.
 fn is_plain_decimal(value: &str) -> bool {
     let unsigned = value.strip_prefix('-').unwrap_or(value);
     let whole = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());

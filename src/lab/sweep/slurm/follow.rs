@@ -1,5 +1,5 @@
-//! From Slurm's queue and the shared store to the events of a sweep: what tasks begin and end is found in the store,
-//! what becomes of the tasks themselves in the queue.
+//! Converts the state of Slurm's queue and of the shared store into events of a sweep: runs that begin and end are
+//! found in the store, tasks that end in the queue.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -18,34 +18,32 @@ use base::error::Result;
 use run::Feasibility;
 use table::{Record, Status};
 
-/// How often the store is looked at.
+/// Poll interval of the store.
 const STORE: Duration = Duration::from_secs(1);
-/// Tasks that were cancelled have so long to store what they have: Slurm's `KillWait`, and some more.
+/// Time for cancelled tasks to store their results: Slurm's `KillWait` plus a margin.
 const CANCELLING: Duration = Duration::from_secs(90);
-/// How often it is looked whether the sweep is cancelled.
 const POLL: Duration = Duration::from_millis(50);
 
-/// How cells are given to Slurm.
+/// Settings for running cells on Slurm.
 #[derive(Clone, Debug)]
 pub struct OnSlurm {
-    /// What the user gives to `sbatch`.
     pub options: SlurmOptions,
-    /// This program's file, as it is named on all nodes.
+    /// Path of this program on all nodes.
     pub binary: PathBuf,
-    /// Whether nobody waits for the tasks.
+    /// True to return without waiting for the tasks.
     pub detach: bool,
-    /// How long a rank may show no progress.
+    /// Maximum time without progress of any rank.
     pub timeout: Duration,
 }
 
-/// Runs an experiment on Slurm: simulated cells here, the others in tasks of job arrays. Tasks of an earlier call that
-/// are still queued or running are followed, and not submitted again. Blocks until all tasks have ended; `None` where
-/// nobody waits for them.
+/// Runs an experiment on Slurm: simulated cells here, the others in tasks of job arrays. Tasks of an earlier call
+/// that are still queued or running are followed instead of submitted again. Blocks until all tasks have ended;
+/// returns `None` right after submitting if detached.
 ///
 /// # Errors
 ///
-/// A failure where Slurm refuses the jobs or the store cannot be read or written; tasks that fail
-/// are no error, but failed runs.
+/// Returns a failure if Slurm rejects the jobs or the store cannot be read or written. Failed tasks become failed
+/// runs instead.
 pub fn execute_on_slurm(
     experiment: &Experiment,
     store: &Store,
@@ -148,29 +146,27 @@ pub fn execute_on_slurm(
     Ok(Some(outcome))
 }
 
-/// What is still expected, and what came.
+/// Expected runs and the results so far.
 struct Follower<'a> {
     experiment: &'a Experiment,
     store: &'a Store,
-    /// Which runs are executed.
     choice: Choice,
-    /// Cells by their keys.
     by_key: HashMap<&'a str, Vec<usize>>,
-    /// Runs (cell and round) of which tasks are to leave a record.
+    /// Runs (cell and round) that still need a record.
     expected: BTreeSet<(usize, u32)>,
-    /// Records of cells of which others are still expected: told in the order of their rounds.
+    /// Records of cells with other rounds outstanding, kept to be concluded in round order.
     ended: BTreeMap<usize, BTreeMap<u32, (Record, bool)>>,
-    /// Runs that have begun and not ended, as they were last seen.
+    /// Last seen records of runs in progress.
     unfinished: HashMap<(usize, u32), Record>,
-    /// How many runs of tasks did not come to an end of their own.
+    /// Number of runs whose task ended without leaving a record.
     lost: usize,
     cells: Conclusion<'a>,
-    /// Runs that were stored meanwhile.
+    /// Runs stored during this sweep.
     stored: BTreeSet<String>,
 }
 
 impl Follower<'_> {
-    /// Simulated cells take seconds: they run in this process, as in any sweep.
+    /// Runs simulated cells in this process, as any sweep does; they take seconds.
     fn simulate(
         &mut self,
         executor: &dyn Executor,
@@ -206,7 +202,7 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// A run has a record: its cell is concluded when all its rounds have.
+    /// Adds the record of a run and concludes the cell if no expected run is outstanding.
     fn has_ended(
         &mut self,
         cell: usize,
@@ -224,7 +220,7 @@ impl Follower<'_> {
             return;
         }
         let rounds = self.ended.remove(&cell).unwrap_or_default();
-        // further rounds of simulated cells may come: a cell is concluded by its last
+        // a simulated cell may get further rounds; its last round concludes it
         for (round, (record, ran)) in rounds {
             match ran {
                 true => self.cells.ran(cell, round, record, emit),
@@ -270,7 +266,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Tells what tasks began and ended.
+    /// Emits the runs that tasks began and ended.
     fn look_at_store(
         &mut self,
         known: &mut Ended,
@@ -304,7 +300,7 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// Says of what a task left without a record why there is none.
+    /// Concludes the cells that a task left without a record, with the reason.
     fn conclude(
         &mut self,
         queue: &Queue<'_>,
@@ -330,7 +326,8 @@ impl Follower<'_> {
                 }
             }
         }
-        // a run of an earlier task may have ended well after its end was waited for, and this task found it stored
+        // an earlier task may have finished the run after we stopped waiting for it, and this task found it in the
+        // store
         let keys: Vec<String> =
             followed.cells.iter().map(|cell| self.experiment.cells[*cell].spec.key()).collect();
         let wanted: HashSet<&str> = keys.iter().map(String::as_str).collect();
@@ -357,7 +354,7 @@ impl Follower<'_> {
                         self.store.finish(&record)?;
                         record
                     }
-                    // what a user cancelled before it ran is told as in any sweep
+                    // cells cancelled before they ran are reported as in any sweep
                     None if cancelled => continue,
                     None => self.without_run(cell, round, status, reason),
                 };

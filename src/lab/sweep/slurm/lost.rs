@@ -1,5 +1,5 @@
-//! What is said of cells that a task of Slurm left without a record: they cannot run on its node, or the task, its
-//! process or its node came to an end before they did.
+//! Reasons for cells that a Slurm task left without a record: they cannot run on its node, or the task, its process
+//! or its node ended first.
 
 use std::path::Path;
 
@@ -10,27 +10,27 @@ use base::regular;
 use base::text::printable;
 use table::Status;
 
-/// So many bytes of a log are looked at for its last words.
+/// Bytes read from the end of a log.
 const TAIL: usize = 4096;
 
-/// A task that has ended, or is not known to Slurm any more.
+/// Task that has ended or that Slurm has forgotten.
 #[derive(Debug)]
 pub(super) struct Over<'a> {
     pub sweep: &'a Submitted,
     pub array: usize,
     pub task: usize,
-    /// What Slurm said of it last; `None` where it never did.
+    /// Last state from Slurm; `None` if Slurm never listed it.
     pub last: Option<&'a Task>,
 }
 
 impl Over<'_> {
-    /// The cells that cannot run on the task's node.
+    /// Cells that cannot run on the task's node.
     pub fn impossible(&self) -> Vec<Impossible> {
         let path = self.sweep.impossible(self.array, self.task);
         regular::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
     }
 
-    /// How the cell under way, or one that was to come, ended: by Slurm's word for the task.
+    /// Status for the unfinished cells of the task, from Slurm's state.
     pub fn status(&self) -> Status {
         match self.last.map(|task| task.state) {
             Some(State::Stopped) => Status::Interrupted,
@@ -38,7 +38,7 @@ impl Over<'_> {
         }
     }
 
-    /// Why there is no record.
+    /// Reason for the missing record.
     pub fn reason(&self, began: bool) -> String {
         let name = || format!("{}_{}", self.sweep.name(self.array), self.task);
         let job = self.last.map_or_else(name, Task::id);
@@ -62,7 +62,7 @@ impl Over<'_> {
             None => format!("Slurm knows nothing any more of job {job}{on}, which ended {when}"),
         };
         match last_words(&self.sweep.log(self.array, self.task)) {
-            // what a task that was stopped said last is not why
+            // the last output of a stopped task does not explain its end
             Some(said) if self.status() == Status::Failed && word != Some("NODE_FAIL") => {
                 format!("{what}; its log ends: {said}")
             }
@@ -71,7 +71,6 @@ impl Over<'_> {
     }
 }
 
-/// The last line of a log that says something.
 fn last_words(log: &Path) -> Option<String> {
     let bytes = regular::read(log).ok()?;
     let tail = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL)..]).into_owned();

@@ -1,16 +1,16 @@
-//! A sweep on a Slurm cluster: cells become tasks of job arrays, the store is shared, and whoever submitted them
-//! follows what the tasks leave in it.
+//! Sweeps on a Slurm cluster: cells become tasks of job arrays, all nodes share the store, and the submitter follows
+//! the results in it.
 //!
-//! | file | what it is for |
+//! | file | purpose |
 //! |---|---|
-//! | `needs` | which cells make a task, and what it needs of nodes, CPUs and GPUs |
-//! | `options` | what the user gives to `sbatch` |
-//! | `plan` | the file that says which task has which cells, and the batch scripts |
-//! | `submit` | what is queued already, what is to be queued |
-//! | `queue` | what becomes of the tasks |
-//! | `follow` | from the queue and the store to the events of a sweep |
-//! | `lost` | what is said of cells that a task left without a record |
-//! | `task` | the other side: a task runs its cells |
+//! | `needs` | groups cells into tasks; nodes, CPUs and GPUs of each |
+//! | `options` | user options for `sbatch` |
+//! | `plan` | file that assigns cells to tasks, and the batch scripts |
+//! | `submit` | finds queued tasks and submits the rest |
+//! | `queue` | state of the tasks |
+//! | `follow` | events of the sweep from the queue and the store |
+//! | `lost` | reasons for cells without a record |
+//! | `task` | task side: runs the cells |
 
 mod follow;
 mod lost;

@@ -1,7 +1,7 @@
-//! Which cells make a task of Slurm, and what it needs. Pure.
+//! Groups cells into Slurm tasks and computes the resources of each. Pure.
 //!
-//! What is compared with one another runs on one node, in one task, a round after the other: numbers of two machines
-//! are never compared. So a task has all cells that differ only in architecture, P2P, link, variables or collective.
+//! Cells to be compared run on one node, in one task, round by round, because results of different machines are not
+//! comparable. A task therefore has all cells that differ only in architecture, P2P, link, variables or collective.
 
 use std::collections::BTreeMap;
 
@@ -12,26 +12,22 @@ use plan::Architecture;
 use run::backend;
 use table::{Link, P2p, Spec};
 
-/// GPUs of a node where Slurm is not told of any: most nodes for tensor parallelism have so many.
+/// GPUs per node if Slurm reports none, the usual size of nodes for tensor parallelism.
 const GPUS: u32 = 8;
 
-/// What a task needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Needs {
-    /// How many nodes the task takes.
     pub nodes: u32,
-    /// Processes on each node: one that has all ranks as threads, or over several nodes one a rank.
+    /// Processes per node: one with all ranks as threads, or one per rank if there are several nodes.
     pub processes: u32,
-    /// GPUs on each node.
     pub gpus: u32,
-    /// CPUs for each process.
     pub cpus: u32,
 }
 
 impl Needs {
-    /// Of a cell on nodes of this size.
+    /// Resources for a cell on nodes of this size.
     pub fn of(spec: &Spec, largest: Nodes) -> Self {
-        // a rank computes with one thread and communicates with another
+        // a rank uses one thread for compute and one for communication
         let cpus = |ranks: u32| ranks.saturating_mul(2).clamp(1, largest.cpus.max(1));
         let gpus = backend(spec.backend).map_or(0, |backend| backend.gpus(spec));
         if gpus == 0 {
@@ -47,7 +43,7 @@ impl Needs {
         }
     }
 
-    /// As options of `sbatch`. GPUs are asked for as a generic resource of each node, which every version knows.
+    /// Options of `sbatch`. GPUs are requested as a generic resource per node, which every version supports.
     pub fn options(&self) -> Vec<String> {
         let mut options = vec![
             format!("--nodes={}", self.nodes),
@@ -59,7 +55,7 @@ impl Needs {
         options
     }
 
-    /// In words: `2 nodes with 8 GPUs each`.
+    /// Description, e.g. `2 nodes with 8 GPUs each`.
     pub fn words(&self) -> String {
         let counted = base::text::counted;
         let nodes = counted(self.nodes as usize, "node");
@@ -71,7 +67,7 @@ impl Needs {
     }
 }
 
-/// Job arrays: by what their tasks need, the cells of each task. Cells keep their order.
+/// Groups cells into job arrays by the needs of their tasks. Cells keep their order.
 pub(super) fn arrays<'a>(
     cells: impl Iterator<Item = (usize, &'a Spec)>,
     largest: Nodes,
@@ -90,7 +86,7 @@ pub(super) fn arrays<'a>(
     arrays.into_iter().map(|(needs, tasks)| (needs, cells_of(tasks))).collect()
 }
 
-/// What cells have in common that are compared with one another.
+/// Key shared by cells that are compared with each other.
 fn setting(spec: &Spec) -> String {
     let common = Spec {
         architecture: Architecture::Standard,

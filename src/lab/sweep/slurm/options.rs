@@ -1,23 +1,21 @@
-//! Options that a user gives to `sbatch`: words of a shell, read as `sbatch` reads them, from a list of those that leave
-//! Ladderscope its own.
+//! User options for `sbatch`: split like a shell, parsed like `sbatch`, and limited to options that do not conflict
+//! with those Ladderscope sets.
 
 use std::str::FromStr;
 
 use base::error::{Error, nearest};
 
-/// Argument of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Takes {
     Nothing,
     Value,
-    /// A value behind `=`, or none.
+    /// Optional value after `=`.
     Perhaps,
 }
 
 use Takes::{Nothing, Perhaps, Value};
 
-/// Options that a user may give: what a job may use, when and on which nodes, and who pays. By their long and short
-/// names in `sbatch`.
+/// Allowed options, by long and short name in `sbatch`: resources, time, choice of nodes, and accounting.
 const ALLOWED: [(&str, char, Takes); 83] = [
     ("account", 'A', Value),
     ("acctg-freq", '\0', Value),
@@ -104,15 +102,15 @@ const ALLOWED: [(&str, char, Takes); 83] = [
     ("wckey", '\0', Value),
 ];
 
-/// Options of `sbatch`, each as one word with its long name: however they were written, `sbatch` has nothing to guess.
+/// Options of `sbatch`, each as one word with its long name, which leaves no ambiguity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlurmOptions {
-    /// The words, in the order in which they were given.
+    /// Words in the order given.
     pub words: Vec<String>,
 }
 
 impl SlurmOptions {
-    /// The partition that they name, if one.
+    /// Partition named by the options, if any.
     pub fn partition(&self) -> Option<&str> {
         self.words.iter().rev().find_map(|word| word.strip_prefix("--partition="))
     }
@@ -144,7 +142,7 @@ impl FromStr for SlurmOptions {
     }
 }
 
-/// Reads `--name`, `--name=value` or `--name` with its value in the next word.
+/// Parses `--name`, `--name=value`, or `--name` with its value in the next word.
 fn long_option(
     word: &str,
     long: &str,
@@ -159,7 +157,7 @@ fn long_option(
     written(name, *takes, value, word, rest)
 }
 
-/// Reads the letters of one word: each an option, the rest of the word the value of the first that takes one.
+/// Parses short options in one word. The rest of the word is the value of the first that takes one.
 fn short_options(
     word: &str,
     shorts: &str,
@@ -170,7 +168,7 @@ fn short_options(
     while let Some(letter) = letters.next() {
         let known = ALLOWED.iter().find(|(_, short, _)| *short == letter && letter != '\0');
         let Some((name, _, takes)) = known else { return Err(refused(word, &letter.to_string())) };
-        // a short option has an optional value nowhere but in its long form
+        // optional values exist only in the long form
         let value = Some(letters.as_str()).filter(|rest| *takes == Value && !rest.is_empty());
         let value = value.map(str::to_owned);
         let is_last = value.is_some();
@@ -200,7 +198,7 @@ fn written(
     }
 }
 
-/// The error of an option that sweep gives to `sbatch` itself, that `sbatch` does not have, or that is abbreviated.
+/// Error for an option that the sweep sets itself, that `sbatch` lacks, or that is abbreviated.
 fn refused(word: &str, name: &str) -> Error {
     let all = || ALLOWED.iter().map(|(long, ..)| *long);
     let whole = all().find(|long| name.len() > 1 && long.starts_with(name));

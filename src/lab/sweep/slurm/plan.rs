@@ -1,5 +1,5 @@
-//! What was submitted, in the store: `runs/.slurm/NAME/sweep.json` says which task has which cells, and beside it
-//! lie the batch scripts and what the tasks wrote. It is whole before anything is queued, and does not change.
+//! Submitted sweeps in the store: `runs/.slurm/NAME/sweep.json` assigns cells to tasks, next to the batch scripts and
+//! the logs of the tasks. Complete before anything is queued, and never changed.
 
 use std::path::{Path, PathBuf};
 
@@ -13,69 +13,59 @@ use base::text::shell_command;
 use base::{atomic, regular};
 use table::Spec;
 
-/// The folder of all submitted sweeps in a runs directory.
 const FOLDER: &str = ".slurm";
-/// The file that says which task has which cells.
 const FILE: &str = "sweep.json";
-/// The format of that file.
 const SCHEMA: u32 = 1;
 
-/// Cells that were submitted together.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Submitted {
     pub schema: u32,
-    /// The name of the experiment.
     pub experiment: String,
     pub rounds: u32,
-    /// Which runs of its cells a task executes.
     pub choice: Choice,
-    /// How long a rank may show no progress, in seconds.
+    /// Maximum time without progress of any rank, in seconds.
     pub timeout_s: u64,
-    /// The cells, as they were resolved when they were submitted.
+    /// Cells as resolved at submission.
     pub cells: Vec<Spec>,
     pub arrays: Vec<Array>,
-    /// Where all of it lies; not written.
+    /// Folder of its files; not serialized.
     #[serde(skip)]
     pub folder: PathBuf,
 }
 
-/// A job array: tasks that need the same of a node.
+/// Job array: tasks with the same needs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Array {
     pub needs: Needs,
-    /// Of each task the cells, as indices into those of the whole.
+    /// Cells of each task, as indices into [`Submitted::cells`].
     pub tasks: Vec<Vec<usize>>,
 }
 
 impl Submitted {
-    /// The name under which Slurm has an array.
     pub fn name(&self, array: usize) -> String {
         let folder = self.folder.file_name().unwrap_or_default().to_string_lossy();
         format!("{folder}.{array}")
     }
 
-    /// The names of all arrays.
     pub fn names(&self) -> Vec<String> {
         (0..self.arrays.len()).map(|array| self.name(array)).collect()
     }
 
-    /// The batch script of an array.
     pub fn script(&self, array: usize) -> PathBuf {
         self.folder.join(format!("array-{array}.sh"))
     }
 
-    /// Where a task writes.
     pub fn log(&self, array: usize, task: usize) -> PathBuf {
         self.folder.join(format!("{}-{task}.log", self.name(array)))
     }
 
-    /// Where a task says which of its cells cannot run there.
+    /// File in which a task lists its cells that cannot run on its node.
     pub fn impossible(&self, array: usize, task: usize) -> PathBuf {
         self.folder.join(format!("impossible-{array}-{task}.json"))
     }
 
-    /// Makes the folder with all that tasks read. `binary` is this program's file and `dir` the runs directory, as they
-    /// are named on all nodes.
+    /// Writes the folder with everything that tasks read. `binary` (this program) and `dir` (the runs directory) are
+    /// paths valid on all nodes.
     pub fn write(&mut self, store: &Store, binary: &Path, dir: &Path) -> Result<()> {
         let all = store.dir().join(FOLDER);
         regular::folder(&all).map_err(Error::io(&all))?;
@@ -91,7 +81,6 @@ impl Submitted {
         atomic::write(&self.folder.join(FILE), &text)
     }
 
-    /// Reads the file of a sweep.
     pub fn read(file: &Path) -> Result<Self> {
         let bytes = regular::read(file).map_err(Error::io(file))?;
         let wrong = |why: String| Error::failed(format!("{}: {why}", file.display()));
@@ -109,14 +98,13 @@ impl Submitted {
         Ok(Self { folder: file.parent().unwrap_or(Path::new(".")).to_owned(), ..read })
     }
 
-    /// All sweeps that were submitted from this store and whose folders are there; what cannot be read is left out.
+    /// All submitted sweeps of this store. Skips unreadable ones.
     pub fn all(store: &Store) -> Vec<Self> {
         let all = store.dir().join(FOLDER);
         let folders = regular::entries(&all).unwrap_or_default().into_iter();
         folders.filter_map(|folder| Self::read(&all.join(folder.name).join(FILE)).ok()).collect()
     }
 
-    /// Takes the folder away, of which nobody needs anything any more.
     pub fn remove(&self) {
         let _ = atomic::remove_dir(&self.folder);
     }
@@ -137,13 +125,13 @@ impl Default for Submitted {
     }
 }
 
-/// Characters that neither a file name nor Slurm's lists of names take for something else.
+/// True for characters that are safe in file names and in Slurm's lists of names.
 fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
 }
 
-/// The batch script of an array. `exec` hands Slurm's signals to the program itself; over several nodes
-/// `srun` starts a process a rank.
+/// Batch script of an array. `exec` passes Slurm's signals to the program; `srun` starts one process per rank if
+/// there are several nodes.
 fn script(
     experiment: &str,
     number: usize,

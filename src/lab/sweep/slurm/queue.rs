@@ -1,4 +1,4 @@
-//! The tasks of a sweep in Slurm's queue: what became of each, and what is told of them all.
+//! State of a sweep's tasks in Slurm's queue, individually and summarized.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, Instant};
@@ -10,28 +10,25 @@ use crate::store::Store;
 use crate::sweep::SweepEvent;
 use base::text::counted;
 
-/// How often the queue is looked at: a controller has many users.
+/// Poll interval of the queue. Long, because a controller serves many users.
 const QUEUE: Duration = Duration::from_secs(5);
-/// For so long after its end a task's records may still come; over a network's file system later.
+/// Time after a task's end in which its records may still appear: on local and on network file systems.
 const LATE: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(65));
-/// A task that Slurm does not name so many times has ended long ago.
+/// Number of polls without a task after which it counts as ended.
 const ABSENT: u32 = 3;
 
-/// A task with cells of this sweep.
+/// Task with cells of this sweep.
 pub(super) struct Followed<'a> {
-    /// What was submitted together with it.
+    /// Sweep with which it was submitted.
     pub sweep: &'a Submitted,
-    /// The number of its array.
     pub array: usize,
-    /// Its number within the array.
     pub task: usize,
-    /// Its cells, as the experiment counts them.
+    /// Indices of its cells in the experiment.
     pub cells: Vec<usize>,
-    /// What Slurm said of it last.
     last: Option<Task>,
-    /// How many times in a row Slurm did not name it.
+    /// Consecutive polls in which Slurm did not list it.
     absent: u32,
-    /// Since when it is over.
+    /// Time since which it is over.
     since: Option<Instant>,
     concluded: bool,
 }
@@ -42,15 +39,12 @@ impl Followed<'_> {
     }
 }
 
-/// The tasks of this sweep in Slurm's queue.
 pub(super) struct Queue<'a> {
-    /// The names of its arrays.
     pub names: Vec<String>,
-    /// All tasks, each with what is known of it.
     pub tasks: Vec<Followed<'a>>,
-    /// When Slurm was asked last; `None`: it is to be asked now.
+    /// Time of the last query; `None` to query at once.
     pub looked: Option<Instant>,
-    /// What was told of it last.
+    /// Last note that was emitted.
     told: String,
     late: Duration,
 }
@@ -86,7 +80,7 @@ impl<'a> Queue<'a> {
         Self { names, tasks, looked: None, told: String::new(), late }
     }
 
-    /// Asks Slurm, where that is due, and tells what changed.
+    /// Queries Slurm if due and emits changes.
     pub fn look(&mut self, emit: &mut dyn FnMut(SweepEvent)) {
         if self.looked.is_some_and(|looked| looked.elapsed() < QUEUE) {
             return;
@@ -94,7 +88,7 @@ impl<'a> Queue<'a> {
         self.looked = Some(Instant::now());
         let there = match slurm::queue(&self.names) {
             Ok(there) => there,
-            // a controller that is away comes back; the tasks go on meanwhile
+            // the controller may be away for a while; the tasks continue
             Err(e) => return self.tell(format!("{e}; asking again"), emit),
         };
         for followed in &mut self.tasks {
@@ -122,7 +116,7 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// What runs where, and what waits for what.
+    /// Summary of running, waiting and ended tasks.
     fn words(&self) -> String {
         let last = || self.tasks.iter().filter_map(|followed| followed.last.as_ref());
         let count = |state: State| last().filter(|task| task.state == state).count();
@@ -150,7 +144,7 @@ impl<'a> Queue<'a> {
         said.join(", ")
     }
 
-    /// Tasks that have ended so long ago that nothing more comes of them, each once.
+    /// Tasks that ended long enough ago for all records to have appeared. Returns each once.
     pub fn over(&mut self) -> Vec<usize> {
         let late = self.late;
         let is_due = |followed: &Followed<'_>| {

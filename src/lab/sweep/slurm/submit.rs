@@ -1,5 +1,5 @@
-//! What is queued already, and what is to be queued: a sweep that is started again follows its tasks that are still
-//! under way, and submits only cells that no task has.
+//! Submits the cells of a sweep. A restarted sweep follows its tasks that are still queued or running and submits
+//! only cells without a task.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ use crate::sweep::{Choice, Experiment};
 use base::error::{Error, Result};
 use base::text::counted;
 
-/// How often it is asked whether another process has ended submitting.
+/// Poll interval while another process submits.
 const POLL: Duration = Duration::from_millis(200);
 
-/// Puts tasks for cells into the queue where none is there. Gives the sweeps whose tasks have cells of this one, and
-/// tells what was queued or found. Fails where Slurm refuses, and then has cancelled what it took before.
+/// Submits tasks for cells that have none in the queue. Returns the sweeps with tasks for cells of this one and notes
+/// what was queued or found. If Slurm rejects a job, cancels those submitted before and fails.
 pub(super) fn submit(
     experiment: &Experiment,
     cells: &[usize],
@@ -29,7 +29,7 @@ pub(super) fn submit(
     how: &OnSlurm,
     note: &mut dyn FnMut(String),
 ) -> Result<Vec<Submitted>> {
-    // two that submit at once would both find nothing in the queue
+    // two processes that submit at once would both find an empty queue
     let _only = loop {
         match store.claim("slurm")? {
             Claimed::Ours(claim) => break claim,
@@ -63,7 +63,7 @@ pub(super) fn submit(
             queued.extend(of_ours);
             followed.push(sweep);
         } else if !is_alive && sweep.experiment == experiment.name {
-            // all that it ran is stored, and its logs were told of
+            // its runs are stored and its logs were reported
             sweep.remove();
         }
     }
@@ -117,7 +117,7 @@ fn queue(
                 counted(array.tasks.iter().map(Vec::len).sum(), "cell"),
             )),
             Err(e) => {
-                // all of it or nothing
+                // submit all arrays or none
                 let _ = slurm::cancel(&sweep.names());
                 sweep.remove();
                 return Err(e);

@@ -1,4 +1,4 @@
-//! The other side: a task of Slurm runs its cells on the node that it was given, into the store that all share.
+//! Task side: runs the cells of a Slurm task on its node, into the shared store.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,33 +12,27 @@ use base::error::{Error, Result};
 use run::{Feasibility, Shared, feasibility};
 use table::Status;
 
-/// A cell that cannot run on the node of its task, and why: such cells leave no record.
+/// Cell that cannot run on the node of its task, with the reason. It leaves no record.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Impossible {
-    /// The key of its spec.
     pub key: String,
-    /// `Skipped` or `Oom`; nothing else leaves no record.
+    /// Either `Skipped` or `Oom`; every other status leaves a record.
     pub status: Status,
     pub reason: String,
 }
 
-/// What a task is to run.
 #[derive(Debug)]
 pub struct TaskCells {
-    /// The cells of the task as an experiment of their own, judged on this machine.
+    /// Experiment with the task's cells, whose feasibility is checked on this machine.
     pub experiment: Experiment,
-    /// Which of their runs are executed.
     pub choice: Choice,
-    /// How long a rank may show no progress.
+    /// Maximum time without progress of any rank.
     pub timeout: Duration,
 }
 
 impl TaskCells {
-    /// Reads what a task has to do, and says which of its cells cannot run here.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the file that was submitted cannot be read, or has no such task.
+    /// Reads the cells of a task and writes a file with those that cannot run here. Fails if the submitted file
+    /// cannot be read or has no such task.
     pub fn open(file: &Path, array: usize, task: usize) -> Result<Self> {
         let submitted = Submitted::read(file)?;
         let tasks = submitted.arrays.get(array).map(|array| &array.tasks);
