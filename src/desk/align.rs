@@ -1,4 +1,4 @@
-//! Two traces under one another: which stretch of the lower one belongs beneath a stretch of the upper one.
+//! Alignment of two traces shown one above the other.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use study::plot::Stretch;
 use trace::overlap::{StepKey, origin_ns};
 use trace::{NO_STEP, Trace};
 
-/// When each step of a trace begins and ends over all ranks (ns since its first start).
+/// Start and end of each step over all ranks (ns since the trace's first start).
 fn steps(trace: &Trace) -> BTreeMap<StepKey, (i64, i64)> {
     let origin = origin_ns(trace);
     let mut steps: BTreeMap<StepKey, (i64, i64)> = BTreeMap::new();
@@ -19,9 +19,9 @@ fn steps(trace: &Trace) -> BTreeMap<StepKey, (i64, i64)> {
     steps
 }
 
-/// A stretch of a trace over the stretch of another one that lies beneath it: aligned at the step in which the
-/// upper one begins, where the other has a step of that number, else at the first decode step that both have,
-/// else at their first starts. A stretch that is a whole step becomes as long as the longer of both steps.
+/// Aligns a stretch of `lower` with a stretch of another trace: at the step in which `upper` starts if both have it,
+/// else at the first decode step that both have, else at their first starts. If the stretch is a whole step, its
+/// length becomes that of the longer step.
 pub fn aligned<'a>(upper: Stretch<'a>, lower: &'a Trace) -> [Stretch<'a>; 2] {
     let (above, below) = (steps(upper.trace), steps(lower));
     let like = |key: &StepKey| {

@@ -1,8 +1,8 @@
-//! Which layers of a checkpoint to convert to ladder: what sets of layers lose on a text, measured and shared with
-//! `evaluate`'s stored results, and what they give on a target, simulated.
+//! Search for the layers of a checkpoint to convert to ladder: measured quality loss on a text (shared with
+//! `evaluate`'s stored results) against simulated speed on a target.
 //!
-//! First each layer alone, then sets in the order of what that costs, each set measured; beside them what the upper
-//! half, the last and random layers give. A greedy search measures every way to add a layer, step by step.
+//! First measures each layer alone, then sets that grow in the order of that cost, compared with the upper half, the
+//! last and random layers. A greedy search tries every layer at each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -24,30 +24,27 @@ use study::analysis::{
 use table::options::{OPTIONS, option};
 use table::{Backend, CellOptions, Metrics, Provenance, Quality, Spec};
 
-/// What is asked for.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// The checkpoint and the text; its architectures are not looked at.
+    /// Checkpoint and text; its architectures are ignored.
     pub asked: Asked,
-    /// The cell whose speed is predicted.
     pub target: Spec,
-    /// What layers are converted to, a search each.
+    /// Target wirings of the converted layers, one search each.
     pub conversions: Vec<Conversion>,
-    /// Whether to measure every way to add a layer, step by step.
     pub greedy: bool,
-    /// How many random sets of a size are measured.
+    /// Number of random sets per size.
     pub draws: u32,
 }
 
-/// The options of a target that the search itself decides.
+/// Target options that the search itself sets.
 const DECIDED: [&str; 2] = ["architecture", "backend"];
 
-/// The cell that `HARDWARE,tp=8,p2p=off,model=NAME` names: any option of a cell, and,
-/// where no model is named, the checkpoint's shape.
+/// Parses a target such as `HARDWARE,tp=8,p2p=off,model=NAME`: any options of a cell; the model defaults to the
+/// checkpoint's shape.
 ///
 /// # Errors
 ///
-/// An input error for an option or a value that there is not, and for a cell that cannot run, with the arithmetic.
+/// Returns an input error for an unknown option or value, and for an infeasible cell, with the arithmetic.
 pub fn target(text: &str, checkpoint: &str) -> Result<Spec> {
     let mut options = CellOptions { backend: Some(Backend::Sim), ..CellOptions::default() };
     for (at, word) in text.split(',').map(str::trim).enumerate() {
@@ -80,13 +77,13 @@ pub fn target(text: &str, checkpoint: &str) -> Result<Spec> {
     }
 }
 
-/// Measures the sets of layers, predicts their speed, and stores the report. Windows that are measured are stored as
-/// they are finished, and found there. The second value is what the user should know.
+/// Measures the sets of layers, predicts their speed, and stores the report. Stored windows are reused. The second
+/// value has notes for the user.
 ///
 /// # Errors
 ///
-/// Those of [`evaluate::evaluate`]; an input error where sync-drop is asked for on one rank, where nothing is dropped,
-/// and where the checkpoint is a ladder already; a failure where the simulation fails.
+/// Returns the errors of [`evaluate::evaluate`]; an input error for sync-drop on one rank, where it drops nothing,
+/// and for a checkpoint that is a ladder already; an error if the simulation fails.
 pub fn convert(
     wanted: &Wanted,
     backend: &dyn PlanBackend,
@@ -134,11 +131,7 @@ pub fn convert(
     Ok((report, text.notes))
 }
 
-/// The layers of a point that a checkpoint can be written with.
-///
-/// # Errors
-///
-/// An input error for sync-drop, which no `config.json` can say.
+/// Ladder layers of a point. Returns an input error for sync-drop, which `config.json` cannot express.
 pub fn written(point: &ConversionPoint) -> Result<&LayerSet> {
     match &point.architecture {
         Architecture::Ladder(layers) => Ok(layers),
@@ -149,11 +142,7 @@ pub fn written(point: &ConversionPoint) -> Result<&LayerSet> {
     }
 }
 
-/// The stored reports, the newest first, and why others cannot be shown.
-///
-/// # Errors
-///
-/// A failure where the store cannot be read.
+/// Returns the stored reports, newest first, and the problems of unreadable ones.
 pub fn stored(store: &Store) -> Result<(Vec<ConversionReport>, Vec<String>)> {
     let (reports, mut problems) = store.conversions::<ConversionReport>()?;
     let (known, newer): (Vec<_>, Vec<_>) =
@@ -169,11 +158,7 @@ pub fn stored(store: &Store) -> Result<(Vec<ConversionReport>, Vec<String>)> {
     Ok((known, problems))
 }
 
-/// Writes a checkpoint with the layers of a stored point of `model`, which had so many layers; what was done, in words.
-///
-/// # Errors
-///
-/// Those of [`written`] and of [`Model::write_converted`], and an input error where the checkpoint is not there any more.
+/// Writes a checkpoint with the layers of a stored point of `model`, which had `layers` layers; returns a summary.
 pub fn write_stored(model: &str, layers: u32, point: &ConversionPoint, out: &Path) -> Result<String> {
     let set = written(point)?;
     let model = Model::resolve(model)?;
@@ -187,13 +172,12 @@ pub fn write_stored(model: &str, layers: u32, point: &ConversionPoint, out: &Pat
     Ok(told(&model, set, out))
 }
 
-/// What was written, in words.
+/// Summary of a written checkpoint.
 pub fn told(model: &Model, layers: &LayerSet, out: &Path) -> String {
     let list = layers.layers(model.shape.layers).map(|list| layer_list(&list)).unwrap_or_default();
     format!("wrote {}: ladder in layers {list}", out.display())
 }
 
-/// Errors for what cannot be searched.
 fn check(wanted: &Wanted) -> Result<()> {
     let model = &wanted.asked.model;
     if model.ladder_layers.is_some() {
@@ -211,7 +195,6 @@ fn check(wanted: &Wanted) -> Result<()> {
     Ok(())
 }
 
-/// What was measured so far, and how more is.
 struct Search<'a> {
     wanted: &'a Wanted,
     backend: &'a dyn PlanBackend,
@@ -220,12 +203,11 @@ struct Search<'a> {
     progress: &'a mut dyn FnMut(Progress<'_>),
     subject: Subject,
     measured: BTreeMap<Architecture, Quality>,
-    /// What was measured last; the text is the same each time.
+    /// Latest evaluation; its text is the same each time.
     text: Option<TextQuality>,
 }
 
 impl Search<'_> {
-    /// Measures those of the sets that are not measured yet, beside `standard`.
     fn measure(&mut self, sets: &[Chosen]) -> Result<()> {
         let layers = self.wanted.asked.model.shape.layers;
         let wirings: BTreeSet<Architecture> =
@@ -248,12 +230,11 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// The divergence of a set that is measured.
     fn kl(&self, conversion: Conversion, layers: &[u32]) -> f64 {
         self.measured[&conversion.of(layers, self.wanted.asked.model.shape.layers)].kl
     }
 
-    /// From no layer to all of them, each time the one with which the set diverges least.
+    /// Adds layers one at a time, each time the one with the lowest divergence.
     fn greedy(&mut self, conversion: Conversion) -> Result<Vec<Chosen>> {
         let (mut set, mut steps) = (Vec::new(), Vec::new());
         loop {
@@ -269,7 +250,6 @@ impl Search<'_> {
     }
 }
 
-/// The sets with their quality and speed.
 fn report(
     wanted: &Wanted,
     text: &TextQuality,
@@ -303,7 +283,7 @@ fn report(
     };
     Ok(ConversionReport {
         version: ConversionReport::VERSION,
-        // a relative name would be another checkpoint from elsewhere
+        // a relative path would name another checkpoint from another directory
         model: std::path::absolute(&asked.model.name)
             .map_or_else(|_| asked.model.name.clone(), |path| path.to_string_lossy().into_owned()),
         layers,
@@ -325,7 +305,6 @@ fn report(
     })
 }
 
-/// What the target does with `standard` and with each of these wirings.
 fn speeds(
     target: &Spec,
     wirings: impl Iterator<Item = Architecture>,

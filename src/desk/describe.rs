@@ -1,17 +1,15 @@
-//! Everything about one run in named lines: what was asked for, what it yields, what it was predicted from,
-//! where it ran. Each face shows the same lines in its own way.
+//! Labeled lines about one run: options, results, prediction sources, machine. Every interface shows the same lines
+//! in its own way.
 
 use base::text::counted;
 use lab::store::Annotation;
 use machine::hardware::CostSource;
 use table::{MEASURES, Record, Scope};
 
-/// Lines under a heading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Section {
-    /// The heading; empty where the lines say what the run is.
+    /// Empty for the lines that identify the run.
     pub title: String,
-    /// What each line is about, and what it says of that.
     pub lines: Vec<(String, String)>,
 }
 
@@ -25,7 +23,7 @@ impl Section {
     }
 }
 
-/// The sections of a run, without those in which nothing would stand; the last one is of the machine.
+/// Returns the nonempty sections of a run; the machine's is last.
 pub fn describe(record: &Record, annotation: Option<&Annotation>) -> Vec<Section> {
     let sections = [
         asked(record, annotation),
@@ -40,7 +38,7 @@ pub fn describe(record: &Record, annotation: Option<&Annotation>) -> Vec<Section
     sections.into_iter().filter(|section| !section.lines.is_empty()).collect()
 }
 
-/// What a run was executed or simulated on: `cpu`, or `h100_sxm gpt-fast` where it is simulated.
+/// Platform of a run: `cpu`, or `h100_sxm gpt-fast` if simulated.
 pub fn platform(record: &Record) -> String {
     let spec = &record.spec;
     match spec.backend.is_simulated() {
@@ -78,7 +76,6 @@ fn asked(record: &Record, annotation: Option<&Annotation>) -> Section {
     section
 }
 
-/// When it was stored, and what else of it is.
 fn stored(record: &Record) -> Section {
     let mut section = Section::new("Stored");
     if !record.created.is_empty() {
@@ -92,7 +89,6 @@ fn stored(record: &Record) -> Section {
     section
 }
 
-/// The measures of a scope that the run has, with their intervals.
 fn numbers(record: &Record, scope: Scope) -> Section {
     let (of, samples) = (record.provenance, record.metrics.as_ref().map_or(0, |m| m.samples));
     let mut section = Section::new(match scope {
@@ -120,7 +116,7 @@ fn numbers(record: &Record, scope: Scope) -> Section {
     section
 }
 
-/// The mean where it tells another story than the median: some sample stalled.
+/// Mean of the samples if it differs from the median by more than 5 %: some sample stalled.
 fn mean_aside(record: &Record) -> String {
     let times: Vec<f64> = record.samples.iter().map(|s| s.prefill_ms + s.decode_ms).collect();
     let (Some(metrics), false) = (&record.metrics, times.is_empty()) else { return String::new() };
@@ -131,7 +127,6 @@ fn mean_aside(record: &Record) -> String {
     }
 }
 
-/// Of a simulation, which share of the time came from where.
 fn predicted_from(record: &Record) -> Section {
     let mut section = Section::new("Predicted from, share of the operations' time (simulated)");
     let phases = record.environment.get("cost_sources").and_then(|v| v.as_object());
@@ -153,7 +148,6 @@ fn predicted_from(record: &Record) -> Section {
     section
 }
 
-/// What is known of the machine; what a simulation was predicted from has a section of its own.
 fn environment(record: &Record) -> Section {
     let mut section = Section::new("Environment");
     let told = |key: &str, value: &serde_json::Value| key == "cost_sources" && value.is_object();

@@ -1,5 +1,5 @@
-//! The quality of a model's architectures on a text: windows that were evaluated before are found in the store,
-//! the others are computed and stored one by one, so that nothing is lost where it is interrupted.
+//! Quality of a model's architectures on a text. Stored windows are reused; new ones are stored one by one, so an
+//! interruption loses nothing.
 
 use std::collections::HashSet;
 
@@ -15,92 +15,69 @@ use plan::{Architecture, CommDType, DType};
 use run::{EvaluateRequest, Evaluated, PlanBackend, Window, WindowQuality, evaluation_plan};
 use table::{Backend, FEW_WINDOWS, Quality, quality};
 
-/// What is to be evaluated.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// The model, with its checkpoint if it has one.
     pub model: Model,
-    /// The text, cut into windows of tokens.
     pub text: Text,
-    /// The wirings, in the order in which results are wanted.
     pub architectures: Vec<Architecture>,
-    /// The model whose `standard` they are compared with, where that is another one.
+    /// Another reference model, whose `standard` the architectures are compared with.
     pub reference: Option<Model>,
-    /// The number of ranks (TP).
     pub tp: u32,
-    /// Format of the weights.
     pub dtype: DType,
-    /// The format in which partial sums are sent.
     pub comm_dtype: CommDType,
-    /// Tokens of a window, at least 2.
+    /// Tokens per window, at least 2.
     pub context: usize,
-    /// How many of the text's tokens are used; all without.
     pub limit: Option<usize>,
-    /// Seed of weights where the model has none.
+    /// Seed of random weights, if the model has no checkpoint.
     pub seed: u64,
-    /// Whether the model's runs have the quality on this text from now on; else it is somebody's search alone.
+    /// True if the model's runs get this quality; false for an internal search.
     pub counts: bool,
 }
 
-/// The result of an evaluation.
 #[derive(Clone, Debug)]
 pub struct TextQuality {
-    /// The backend that computed it: activations of cpu are in f32, those of cuda in the format of the weights.
+    /// Backend that computed it; cpu has f32 activations, cuda the format of the weights.
     pub backend: Backend,
-    /// Tokens of a window.
     pub context: usize,
     /// Tokens of the text, after the limit.
     pub tokens: usize,
-    /// Tokens of the whole text.
     pub all_tokens: usize,
-    /// SHA-256 of the text's file.
     pub text_sha256: String,
-    /// The fingerprint of the weights.
     pub weights: String,
-    /// Windows that the text was split into; a last shorter one was dropped.
+    /// Number of windows; a short last window is dropped.
     pub windows: usize,
-    /// Tokens that were predicted: all of the windows but the first of each.
+    /// Predicted tokens: all except the first of each window.
     pub predicted: u32,
-    /// A case for each architecture that was asked for, in that order.
+    /// One per requested architecture, in that order.
     pub cases: Vec<Case>,
-    /// What the user should know.
     pub notes: Vec<String>,
 }
 
-/// How well one architecture does.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The wiring with which the weights were read.
     pub architecture: Architecture,
-    /// The number of ranks (TP): some architectures compute other numbers at another.
+    /// TP; some architectures compute different values at different TP.
     pub tp: u32,
-    /// The quality over all windows.
     pub quality: Quality,
 }
 
-/// What was read of a model and a text: evaluations of other wirings on the same need not read it again.
+/// Loaded text and weight hashes of a model, reused by evaluations of other architectures.
 #[derive(Debug, Default)]
 pub struct Subject(Option<Read>);
 
-/// A text as the windows that stand alone, and what the weights are named by.
+/// Text in independent windows, with the fingerprint of the weights.
 #[derive(Debug)]
 struct Read {
-    /// Tokens of the text, after the limit.
     tokens: Vec<u32>,
-    /// Tokens of the whole text.
     all: usize,
-    /// SHA-256 of the text's file.
     sha256: String,
-    /// What each window is stored under.
+    /// Store key of each window.
     keys: Vec<String>,
-    /// The fingerprint of the weights.
     weights: String,
-    /// That of the model that they are compared with, where it is another one.
     reference: Option<String>,
 }
 
 impl Subject {
-    /// Reads the text and hashes the weights, unless that was done before.
     fn read(&mut self, asked: &Asked, progress: &mut dyn FnMut(Progress<'_>)) -> Result<&Read> {
         let read = match self.0.take() {
             Some(read) => read,
@@ -133,31 +110,26 @@ impl Read {
     }
 }
 
-/// How far an evaluation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress<'a> {
-    /// What it is doing now, before windows are evaluated.
     Doing(&'a str),
-    /// Windows times architectures: how many are done, how many of them were found in the store,
-    /// and how many there are.
+    /// Progress in windows times architectures.
     Windows {
-        /// Windows times architectures that were computed or found.
         done: usize,
-        /// Found in the store.
+        /// Part of `done` that came from the store.
         found: usize,
-        /// Windows times architectures in the whole evaluation.
         of: usize,
     },
 }
 
-/// Evaluates on `backend`, reading `subject` first where it was not read before (it has to be of the same model and
-/// text); finished windows are stored in `store` and found there. After `cancel` no window is begun.
+/// Evaluates on `backend`. Reads `subject` on first use; it must belong to the same model and text. Completed windows
+/// are stored in `store` and reused. Starts no window after `cancel`.
 ///
 /// # Errors
 ///
-/// An input error for a text that cannot be read or is shorter than a window, ids beyond the vocabulary, a TP that
-/// does not divide the model, `upper-bound`, a checkpoint that is wrong; [`Error::Interrupted`] where `cancel` came
-/// before the end; a failure where results cannot be stored or the backend fails.
+/// Returns an input error for a text that is unreadable or shorter than a window, token ids beyond the vocabulary, a
+/// TP that does not divide the model, `upper-bound`, or an invalid checkpoint; [`Error::Interrupted`] on
+/// cancellation; an error if results cannot be stored or the backend fails.
 pub fn evaluate(
     asked: &Asked,
     subject: &mut Subject,
@@ -167,7 +139,7 @@ pub fn evaluate(
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<TextQuality> {
     let Asked { model, context, tp, dtype, comm_dtype, seed, .. } = asked;
-    // what is wrong is told before anything is read that takes long
+    // check the request before any slow reading
     let plans = plan_hashes(asked, backend)?;
     let Read { tokens, all, sha256, keys, weights, reference } = subject.read(asked, progress)?;
     let windows: Vec<&[u32]> = tokens.chunks_exact(*context).collect();
@@ -222,7 +194,7 @@ pub fn evaluate(
         })
         .collect();
     let cases = cases.ok_or(Error::Interrupted)?;
-    // random weights have no quality that runs could have
+    // random weights have no quality worth storing
     if asked.counts && model.has_weights {
         let text = asked.text.name();
         let beside = asked.reference.as_ref().map(|model| model.name.as_str());
@@ -243,7 +215,6 @@ pub fn evaluate(
     })
 }
 
-/// The architectures that are asked for, each once, with the hash of its plan.
 fn plan_hashes(asked: &Asked, backend: &dyn PlanBackend) -> Result<Vec<(Architecture, String)>> {
     if let Some(problem) = asked.model.shape.tp_problem(asked.tp) {
         return Err(Error::input(problem));
@@ -254,31 +225,31 @@ fn plan_hashes(asked: &Asked, backend: &dyn PlanBackend) -> Result<Vec<(Architec
         if hashes.iter().all(|(known, _)| known != architecture) {
             let (tp, sent, lowering) = (asked.tp, asked.comm_dtype, backend.evaluation_lowering());
             let plan = evaluation_plan(&asked.model, architecture, tp, precision, sent, lowering)?;
-            // stored windows are found by the hash that they were stored with
+            // stored windows were keyed by this hash
             hashes.push((architecture.clone(), plan.json_hash()));
         }
     }
     Ok(hashes)
 }
 
-/// The windows of which something is not stored, each once, and their keys.
+/// Distinct windows with missing results, and their keys.
 fn missing(windows: &[&[u32]], keys: &[String], files: &[EvaluationFile]) -> (Vec<Window>, Vec<String>) {
     let mut seen = HashSet::new();
     let one = |(window, key): (&&[u32], &String)| {
         let wanted: Vec<usize> = (0..files.len()).filter(|at| files[*at].get(key).is_none()).collect();
-        // a text may say the same twice
+        // a text may repeat a window
         let is_new = !wanted.is_empty() && seen.insert(key.clone());
         is_new.then(|| (Window { tokens: window.to_vec(), wanted }, key.clone()))
     };
     windows.iter().zip(keys).filter_map(one).unzip()
 }
 
-/// The tokens of a text, all of them in the vocabulary.
+/// Tokens of a text, all within the vocabulary.
 ///
 /// # Errors
 ///
-/// An input error for a text that cannot be read, a model without a tokenizer where it needs one, ids beyond the
-/// vocabulary.
+/// Returns an input error if the text cannot be read, the model needs a tokenizer and has none, or an id is beyond
+/// the vocabulary.
 pub(super) fn tokens(model: &Model, text: &Text) -> Result<Vec<u32>> {
     let path = text.path();
     let words = match text {
@@ -310,7 +281,6 @@ fn tokenizer(model: &Model) -> Result<Tokenizer> {
     }
 }
 
-/// A text of which no window is left; `all` tokens it has, `used` of them are used.
 fn too_short(asked: &Asked, all: usize, used: usize) -> Error {
     let path = asked.text.path();
     let cut = if used < all { format!(", of which --tokens takes {used}") } else { String::new() };
@@ -329,7 +299,6 @@ fn too_short(asked: &Asked, all: usize, used: usize) -> Error {
     )
 }
 
-/// What the user should know of a result.
 fn notes(windows: usize) -> Vec<String> {
     match windows {
         1 => vec!["one window: no interval can be told from it; a longer text has more".into()],

@@ -1,5 +1,5 @@
-//! The quality of an experiment's cells (`[evaluate]`): one evaluation for all cells that compute the same numbers,
-//! by the backend that ran them, for predicted cells by the cpu backend. What was evaluated before is found.
+//! Quality of an experiment's cells (`[evaluate]`): one evaluation for all cells that compute the same values, on the
+//! backend that ran them, or on cpu for simulated cells. Stored results are reused.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use table::{Backend, Spec};
 
 use super::evaluate::{Asked, Progress, Subject, TextQuality, evaluate};
 
-/// What one evaluation is of: cells that differ in nothing but what leaves the numbers as they are.
+/// One evaluation, for all cells that compute the same values.
 #[derive(Clone, Debug, PartialEq)]
 struct Part {
     backend: Backend,
@@ -27,13 +27,13 @@ struct Part {
 }
 
 impl Part {
-    /// That of one cell. Ranks that always agree compute the same at every TP, and one rank does it fastest.
+    /// Evaluation for one cell. Ranks that never diverge compute the same at every TP, and one rank is fastest.
     fn of(spec: &Spec) -> Self {
         let backend = if spec.backend.is_simulated() { Backend::Cpu } else { spec.backend };
         Self {
             backend,
             model: spec.model.clone(),
-            // the cpu backend has no f16
+            // the cpu backend does not support f16
             dtype: match spec.dtype {
                 DType::F16 if backend == Backend::Cpu => DType::F32,
                 dtype => dtype,
@@ -44,7 +44,7 @@ impl Part {
         }
     }
 
-    /// Takes another's architecture where both differ in that alone.
+    /// Merges another part's architectures if all else is equal; returns true if it did.
     fn takes(&mut self, other: &Self) -> bool {
         let of = |part: &Self| (part.backend, part.model.clone(), part.dtype, part.comm_dtype, part.tp);
         let same = of(self) == of(other);
@@ -54,7 +54,6 @@ impl Part {
         same
     }
 
-    /// `standard, ladder of DIR (bf16, TP 1)`.
     fn label(&self) -> String {
         let names: Vec<String> = self.architectures.iter().map(ToString::to_string).collect();
         let sent = match self.comm_dtype {
@@ -65,11 +64,8 @@ impl Part {
     }
 }
 
-/// Evaluates the models of the cells that can run; how many evaluations failed, each with a note that says why.
-///
-/// # Errors
-///
-/// [`Error::Interrupted`] where `cancel` came before the end; what is finished is stored.
+/// Evaluates the models of the feasible cells; returns the number of failed evaluations, each reported in a note.
+/// Returns [`Error::Interrupted`] on cancellation; completed windows are stored.
 pub fn evaluate_cells(
     experiment: &Experiment,
     store: &Store,
@@ -128,7 +124,7 @@ fn one(
     })
 }
 
-/// The evaluations that the cells need, and who is left out.
+/// Evaluations that the cells need, and notes about cells that have none.
 fn parts(experiment: &Experiment) -> (Vec<Part>, Vec<String>) {
     let (mut parts, mut notes): (Vec<Part>, Vec<String>) = Default::default();
     let mut models: Vec<(&str, bool)> = Vec::new();
@@ -167,7 +163,7 @@ fn parts(experiment: &Experiment) -> (Vec<Part>, Vec<String>) {
     (parts, notes)
 }
 
-/// What was found of each architecture, a line each.
+/// One line per architecture with its quality.
 fn told(found: &TextQuality, part: &Part) -> Vec<String> {
     let windows = counted(found.windows, "window");
     let line = |case: &super::evaluate::Case| {
@@ -187,7 +183,6 @@ fn told(found: &TextQuality, part: &Part) -> Vec<String> {
     found.cases.iter().map(line).chain(found.notes.iter().cloned()).collect()
 }
 
-/// An error in a line, with what helps.
 fn in_words(error: &Error) -> String {
     match error {
         Error::Input { message, help: Some(help) } => format!("{message} ({help})"),

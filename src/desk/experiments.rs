@@ -1,4 +1,4 @@
-//! The experiments at hand: files in a directory, and those built in.
+//! Available experiments: files in a directory and built-in ones.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -10,24 +10,21 @@ use base::input::InputKind;
 use base::offer::Offer;
 use lab::sweep::{BUILT_IN, Experiment};
 
-/// The directory that is looked into.
 pub const DIRECTORY: &str = "experiments";
 
-/// An experiment, or why it is none.
+/// Available experiment, possibly broken.
 #[derive(Debug)]
 pub struct AtHand {
-    /// The name of the experiment: the file's, without its extension.
     pub name: String,
-    /// The file; `None` where it is built in.
+    /// `None` if built in.
     pub path: Option<PathBuf>,
-    /// The file's text; empty where it cannot be read.
+    /// Empty if the file cannot be read.
     pub text: String,
-    /// The experiment, or what is wrong with the file.
     pub experiment: Result<Experiment>,
 }
 
-/// The files `*.toml` of a directory, sorted, then the built-in experiments whose names no file has. A broken file is
-/// an entry with its error. Fails where the directory is there and cannot be read.
+/// Loads the `*.toml` files of a directory, sorted, then the built-in experiments that no file overrides. A broken
+/// file is an entry with its error. Returns an error if the directory exists and cannot be read.
 pub fn at_hand(dir: &Path) -> Result<Vec<AtHand>> {
     let mut paths = Vec::new();
     if dir.is_dir() {
@@ -61,7 +58,7 @@ pub fn at_hand(dir: &Path) -> Result<Vec<AtHand>> {
     Ok(found)
 }
 
-/// The names of the experiments at hand: nothing but the directory is read.
+/// Names of the available experiments; reads only the directory.
 pub fn names(dir: &Path) -> Vec<Offer> {
     let files = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "toml"));
@@ -73,8 +70,7 @@ pub fn names(dir: &Path) -> Vec<Offer> {
     own.into_iter().map(|name| Offer::new(name, "")).chain(names).collect()
 }
 
-/// The question that an experiment of this name asks: of a file at hand or built in, whether or not the
-/// rest of it can be read.
+/// Question of an available experiment; the rest of its file may be invalid.
 pub fn question(name: &str) -> Option<String> {
     let file = InputKind::EXPERIMENT.text(&Path::new(DIRECTORY).join(format!("{name}.toml")));
     let built_in = BUILT_IN.iter().find(|(built_in, _)| *built_in == name);

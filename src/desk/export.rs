@@ -1,4 +1,4 @@
-//! What is shown as a file: a figure or a table, by the file's extension.
+//! Export of figures and tables; the file's extension selects the format.
 
 use std::path::{Path, PathBuf};
 
@@ -7,24 +7,17 @@ use study::analysis::{self, Axes, ComparisonReport, ConversionReport, OverlayPoi
 use study::plot::{self, Options, ParetoData, ProvenanceSummary};
 use table::render::Sourced;
 
-/// Kinds of exported files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
-    /// A figure of lines and outlines, sharp at every size.
     Svg,
-    /// A figure of pixels, with its resolution.
     Png,
-    /// A table of what is shown, fields separated by commas.
     Csv,
 }
 
 impl FileKind {
-    /// All kinds of file, in the order in which messages name them.
     pub const ALL: [Self; 3] = [Self::Svg, Self::Png, Self::Csv];
-    /// The kinds of file that hold a picture.
     pub const FIGURES: [Self; 2] = [Self::Svg, Self::Png];
 
-    /// The extension by which a file is of this kind.
     pub fn extension(self) -> &'static str {
         match self {
             Self::Svg => "svg",
@@ -33,17 +26,12 @@ impl FileKind {
         }
     }
 
-    /// The kind of a file, by its extension.
     pub fn of(path: &Path) -> Option<Self> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         Self::ALL.into_iter().find(|kind| kind.extension() == extension)
     }
 
-    /// The kind of a file that `--export` names, if it is one of `valid`.
-    ///
-    /// # Errors
-    ///
-    /// An input error for another extension than those of `valid`, which it lists.
+    /// Kind of a `--export` file. Returns an input error that lists `valid` for any other extension.
     pub fn check(path: &Path, valid: &[Self]) -> Result<Self> {
         Self::of(path).filter(|kind| valid.contains(kind)).ok_or_else(|| {
             let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
@@ -60,12 +48,7 @@ impl FileKind {
     }
 }
 
-/// Writes to the path, or where there is such a file to the first free name beside it; the file that was
-/// written. Directories on the way are made.
-///
-/// # Errors
-///
-/// A failure where a directory cannot be made, and whatever `write` gives.
+/// Writes to the path or, if it exists, to the first free numbered name; returns the written path.
 pub fn write_free(path: PathBuf, write: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
     let path = free(path);
     if let Some(dir) = path.parent() {
@@ -75,7 +58,7 @@ pub fn write_free(path: PathBuf, write: impl FnOnce(&Path) -> Result<()>) -> Res
     Ok(path)
 }
 
-/// The path, or where there is such a file the first free one of `name-2`, `name-3`, ...
+/// Returns the path or, if it exists, the first free one of `name-2`, `name-3`, ...
 fn free(path: PathBuf) -> PathBuf {
     if !path.exists() {
         return path;
@@ -86,12 +69,8 @@ fn free(path: PathBuf) -> PathBuf {
     (2..u32::MAX).map(numbered).find(|path| !path.exists()).unwrap_or(path.clone())
 }
 
-/// Writes points of a frontier: their figure with points from elsewhere beside them, or a table. `provenance`
-/// is asked where a figure says where its numbers come from.
-///
-/// # Errors
-///
-/// Where there is nothing to draw, and where the file cannot be written.
+/// Writes Pareto points as a figure with external points, or as a table. Only a figure calls `provenance`. Returns an
+/// error if there is nothing to draw.
 pub fn pareto(
     path: &Path,
     points: &[ParetoPoint],
@@ -110,11 +89,8 @@ pub fn pareto(
     plot::pareto_figure(&data, &provenance(), &Options::default())?.save(path)
 }
 
-/// Writes a comparison: its figure, or the pairs as a table. See [`pareto`] for `provenance`.
-///
-/// # Errors
-///
-/// Where there is nothing to draw, and where the file cannot be written.
+/// Writes a comparison as a figure, or its pairs as a table. Only a figure calls `provenance`. Returns an error if
+/// there is nothing to draw.
 pub fn comparison(
     path: &Path,
     report: &ComparisonReport,
@@ -130,11 +106,7 @@ pub fn comparison(
     plot::comparison_figure(report, &provenance(), &Options::default())?.save(path)
 }
 
-/// Writes what converting layers costs and gives: its figure, or its points as a table.
-///
-/// # Errors
-///
-/// Where there is nothing to draw, and where the file cannot be written.
+/// Writes a conversion report as a figure, or its points as a table.
 pub fn conversion(path: &Path, report: &ConversionReport, options: &Options) -> Result<()> {
     if FileKind::of(path) == Some(FileKind::Csv) {
         return plot::write(path, report.file().csv(Sourced::ByRow).as_bytes());

@@ -1,4 +1,4 @@
-//! Stored runs as one Parquet file for notebooks: a row a run, a column for every option and every measure, with the
+//! Export of stored runs as one Parquet file for notebooks: one row per run, one column per option and measure, with
 //! units in the metadata of the file and of its columns.
 
 use std::io::Write as _;
@@ -18,23 +18,17 @@ use study::analysis::{Column, RunCell, RunTable};
 use table::options::Kind;
 use table::{Record, Source};
 
-/// Version of what the metadata and the columns say.
 const VERSION: u32 = 2;
 
-/// Rows of a row group.
 const ROW_GROUP: usize = 1 << 18;
 
-/// The key of the file's metadata under which [`VERSION`] stands.
 const VERSION_KEY: &str = "ladderscope.runs";
 
-/// The key of the file's metadata under which a JSON object says of each column its title and, of numbers, its unit.
+/// Metadata key of a JSON object with the title and, for numbers, the unit of each column.
 const COLUMNS_KEY: &str = "ladderscope.columns";
 
-/// Writes these rows of the table of some records in their order, atomically; how many columns the file has.
-///
-/// # Errors
-///
-/// An input error for another extension than `.parquet`; a failure where the file cannot be written.
+/// Writes some rows of the run table atomically; returns the number of columns. Returns an input error for an
+/// extension other than `.parquet`.
 pub fn runs(path: &Path, records: &[Record], table: &RunTable, rows: &[u32]) -> Result<usize> {
     let extension = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
     if !extension.eq_ignore_ascii_case("parquet") {
@@ -78,10 +72,9 @@ pub fn runs(path: &Path, records: &[Record], table: &RunTable, rows: &[u32]) -> 
     Ok(columns.len())
 }
 
-/// The column of the time at which a run was stored.
 const CREATED: &str = "created";
 
-/// Columns of the file: as in the frame, but times are timestamps, and numbers have their unit.
+/// Schema of the file: the frame's, with timestamps and units.
 fn schema(columns: &[&Column], frame: &DataFrame) -> ArrowSchema {
     let mut schema = parquet::file_schema(frame.schema());
     for column in columns {
@@ -96,8 +89,8 @@ fn schema(columns: &[&Column], frame: &DataFrame) -> ArrowSchema {
     schema
 }
 
-/// A column's values: whole numbers as Int64, those that may need 64 bits as UInt64, other numbers as Float64, switches
-/// as booleans, times as microseconds since 1970, else text; null where a run has none.
+/// Values of a column. Whole numbers are Int64, those that may need 64 bits UInt64, other numbers Float64, flags
+/// booleans, times microseconds since 1970, everything else text; missing values are null.
 fn series(column: &Column, records: &[Record], rows: &[u32]) -> Series {
     let name = column.field.name.as_ref().into();
     if let Some(option) = column.field.large_option() {
@@ -109,7 +102,7 @@ fn series(column: &Column, records: &[Record], rows: &[u32]) -> Series {
         _ => None,
     };
     if column.field.unit.is_whole() {
-        // counts and bytes are below 2^53, which a number of a table holds exactly
+        // counts and bytes are below 2^53, so a table's f64 holds them exactly
         return Series::new(
             name,
             rows.iter().map(|row| number(row).map(|n| n as i64)).collect::<Vec<_>>(),
@@ -133,7 +126,7 @@ fn series(column: &Column, records: &[Record], rows: &[u32]) -> Series {
     Series::new(name, rows.iter().map(text).collect::<Vec<_>>())
 }
 
-/// What the metadata says of a column.
+/// Metadata of a column: title and unit.
 fn told(column: &Column) -> Value {
     let (title, unit) = (column.field.title.as_ref(), column.field.unit);
     match unit.is_number() {

@@ -1,5 +1,4 @@
-//! Figures fit for a paper: which there are, and how each is drawn of runs or traces, for the verb and for the
-//! workbench.
+//! Publication figures: the available kinds, and drawing them from runs or traces.
 
 use std::collections::HashSet;
 
@@ -14,7 +13,7 @@ use study::plot::{self, Figure, Options, ParetoData, Part, ProvenanceSummary};
 use table::{Curve, Record};
 use trace::Trace;
 
-/// What a figure shows.
+/// Figure kinds; the comments on the variants are the command line's help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     /// Completion latency against throughput per GPU, with frontiers
@@ -34,7 +33,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its name, and what it shows in a few words.
     pub fn words(self) -> (String, String) {
         let value = self.to_possible_value();
         let about = value.as_ref().and_then(|value| value.get_help()).map(ToString::to_string);
@@ -42,44 +40,34 @@ impl Kind {
     }
 }
 
-/// A figure that is asked for.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// Which of the figures is drawn.
     pub kind: Kind,
-    /// Its size and resolution.
     pub options: Options,
-    /// What is on the axes of a Pareto figure.
     pub axes: Axes,
-    /// Points of others, beside a Pareto frontier.
     pub overlay: Vec<OverlayPoint>,
-    /// The step, the layers and the rank whose lanes an overlap figure draws.
     pub part: Part,
-    /// Where several sets of runs are not comparable and the figure shows one: the set that this run's cell is
-    /// of; without a run that is an error.
+    /// Run whose set of comparable cells is drawn if there are several sets; without it, several sets are an error.
     pub near: Option<String>,
 }
 
-/// A figure, and what is to be told of it: which of the runs were chosen.
 #[derive(Clone, Debug)]
 pub struct Drawn {
-    /// The figure, laid out.
     pub figure: Figure,
-    /// Sentences for the user.
     pub notes: Vec<String>,
 }
 
 impl Wanted {
-    /// Draws the figure of these runs, whose traces and environments lie in the stores; runs without numbers are
-    /// left out. Takes seconds where traces are simulated again.
+    /// Draws the figure of these runs; `stores` hold their traces and environments. Ignores runs without results.
+    /// Takes seconds if traces have to be simulated again.
     ///
     /// # Errors
     ///
-    /// Input errors: no finished runs, runs of several sets that are not comparable, and what the figure lacks
-    /// (no pair, no P2P on and off). Failures where a trace cannot be read.
+    /// Returns an input error if no run has finished, if the runs form several incomparable sets, or if data for the
+    /// figure is missing (no pair, no P2P on and off), and an error if a trace cannot be read.
     pub fn of_records(&self, mut records: Vec<Record>, stores: &Stores) -> Result<Drawn> {
         if self.kind == Kind::Training {
-            // trainings are no runs: those of the stores, whichever runs are shown
+            // trainings are not runs: uses those of the stores, whichever runs are given
             let all: Result<Vec<_>> = stores.0.iter().map(adapt::stored).collect();
             return self.of_trainings(&all?.into_iter().flat_map(|(all, _)| all).collect::<Vec<_>>());
         }
@@ -150,11 +138,8 @@ impl Wanted {
         Ok(Drawn { figure, notes })
     }
 
-    /// Draws the curves of trainings that differ in architecture and seed alone.
-    ///
-    /// # Errors
-    ///
-    /// An input error where they differ in more, and where there is nothing to draw.
+    /// Draws the curves of trainings that differ only in architecture and seed; any other difference is an input
+    /// error.
     pub fn of_trainings(&self, trainings: &[Curve]) -> Result<Drawn> {
         let set = analysis::one_training_set(trainings)?;
         let figure = plot::training_figure(&set, &self.options)?;
@@ -162,8 +147,8 @@ impl Wanted {
         Ok(Drawn { figure, notes: last.iter().map(analysis::ComparedTrainings::told).collect() })
     }
 
-    /// Draws the lanes of one step of each of these traces, the first one above. Fails where [`plot::overlap_figure`]
-    /// does: where a trace has no such step or rank, for one.
+    /// Draws the lanes of one step of each trace, the first one on top. Returns the errors of
+    /// [`plot::overlap_figure`], such as a missing step or rank.
     pub fn of_traces(&self, traces: &[&Trace], provenance: &ProvenanceSummary) -> Result<Figure> {
         for trace in traces {
             let name = trace
@@ -176,8 +161,7 @@ impl Wanted {
         plot::overlap_figure(traces, &self.part, provenance, &self.options)
     }
 
-    /// The one set of comparable cells, and of the records those of its cells. Of several the user has to choose,
-    /// unless a run says which is meant.
+    /// Reduces the records to one set of comparable cells: the only one, or the one that contains the run `near`.
     fn one_set(&self, records: &mut Vec<Record>, notes: &mut Vec<String>) -> Result<CellSet> {
         const LISTED: usize = 6;
         let mut sets = analysis::comparable(records);
@@ -207,7 +191,6 @@ impl Wanted {
     }
 }
 
-/// Trainings in the order in which others are compared with the first: `standard` before all.
 fn with_standard_first(trainings: &[Curve]) -> Vec<Curve> {
     let mut all = trainings.to_vec();
     all.sort_by_key(|one| one.training.spec.architecture != Architecture::Standard);

@@ -1,4 +1,4 @@
-//! Trace files that could be opened: those near the current directory, and what is in a folder that is typed.
+//! Trace file discovery: files near the current directory, and completion of a typed directory.
 
 use std::cmp::Reverse;
 use std::fs::{self, DirEntry};
@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use base::text::si;
 
-/// Endings of files that may hold a trace; what a file is, its first bytes tell when it is opened.
+/// File name endings of possible traces; the format is detected from the contents when a file is opened.
 const ENDINGS: [&str; 11] = [
     ".parquet",
     ".json",
@@ -22,39 +22,35 @@ const ENDINGS: [&str; 11] = [
     ".sqlite.bz2",
 ];
 
-/// Folders deeper than this are not looked into.
 const DEPTH: usize = 4;
 
-/// So many folders are looked into at most, and so many files found.
+/// Maximum number of directories searched and of files found.
 const FOLDERS: usize = 400;
 const FOUND: usize = 200;
 
-/// A file or a folder, to be chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileEntry {
-    /// Its path, as it would be typed; that of a folder ends with `/`.
+    /// Path as it would be typed; ends with `/` for a directory.
     pub path: String,
-    /// Its size, or that it is a folder.
+    /// File size, or `folder`.
     pub about: String,
-    /// Whether its name is one of a trace.
     pub is_trace: bool,
 }
 
 impl FileEntry {
-    /// Whether it is a folder.
     pub fn is_folder(&self) -> bool {
         self.path.ends_with('/')
     }
 }
 
-/// Whether a name is that of a file that may hold a trace.
+/// True if the name may be that of a trace.
 pub fn is_trace(name: &str) -> bool {
     let name = name.to_lowercase();
     ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// The trace files of a folder and those within it, the newest first; hidden ones, what builds leave and the
-/// directory of runs, whose traces are chosen by run, are passed over. Looks into 400 folders at most.
+/// Finds trace files in a directory and its subdirectories, newest first. Skips hidden files, build outputs and the
+/// runs directory, whose traces are selected by run. Searches at most 400 directories.
 pub fn near(folder: &Path, runs: &Path) -> Vec<FileEntry> {
     let mut found: Vec<(SystemTime, FileEntry)> = Vec::new();
     let mut folders = vec![(folder.to_owned(), 0)];
@@ -82,14 +78,15 @@ pub fn near(folder: &Path, runs: &Path) -> Vec<FileEntry> {
     found.into_iter().map(|(_, file)| file).collect()
 }
 
-/// What is in a folder that was typed (`~/` is the home directory, the empty text the current one), its folders
-/// first; nothing where it cannot be read. Where it holds traces, the folder itself can be opened, a file a rank.
+/// Lists a typed directory (`~/` is the home directory, the empty text the current one), subdirectories first; empty
+/// if it cannot be read. If it contains several traces, the directory itself comes first, as one trace with a file
+/// per rank.
 pub fn within(typed: &str) -> Vec<FileEntry> {
     let mut entries: Vec<FileEntry> = Vec::new();
     let folder = if typed.is_empty() { PathBuf::from(".") } else { expanded(typed) };
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        // what a link leads to counts
+        // follows symbolic links
         let folder = fs::metadata(entry.path()).is_ok_and(|data| data.is_dir());
         let path = format!("{typed}{name}");
         entries.push(match folder {
@@ -106,7 +103,7 @@ pub fn within(typed: &str) -> Vec<FileEntry> {
     entries
 }
 
-/// The folder part of a path that is being typed, with its `/`; empty where there is none.
+/// Directory part of a typed path, with its `/`; empty if there is none.
 pub fn folder_of(typed: &str) -> &str {
     match typed {
         "~" => "",
@@ -114,7 +111,6 @@ pub fn folder_of(typed: &str) -> &str {
     }
 }
 
-/// The path that was typed, `~` as the home directory.
 pub fn expanded(typed: &str) -> PathBuf {
     let home = Path::new(typed).strip_prefix("~").ok().zip(std::env::home_dir());
     home.map_or_else(|| PathBuf::from(typed), |(rest, home)| home.join(rest))

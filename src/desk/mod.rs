@@ -1,28 +1,28 @@
-//! What people do with runs and traces, whichever face they do it through: the command line and the
-//! workbench both call these functions, and neither calls the other's.
+//! Use cases on runs and traces, independent of the interface: the command line and the workbench both call these
+//! functions, and neither calls the other.
 //!
 //! | file | use case |
 //! |---|---|
-//! | `open` | a trace from what was typed: a file, a directory of files, or a stored run |
-//! | `align` | which stretch of a trace belongs beneath a stretch of another |
-//! | `resimulate` | the trace of a simulated run, which is made again |
-//! | `rewire` | on what a trace is rewired, and the verdict on it: the machine that it was recorded on, where that is known |
-//! | `select` | stored runs from ids, beginnings of ids, batches, directories, filters |
-//! | `origin` | where the numbers of runs come from, and their traces, in whichever store has them |
-//! | `answer` | what a sweep answers, in sentences and a table |
-//! | `describe` | everything about one run in named lines |
-//! | `start` | run an experiment or a cell, each executed run in a process of its own |
-//! | `evaluate` | the quality of architectures on a text, stored window by window |
-//! | `evaluate_cells` | the quality of an experiment's cells |
-//! | `convert` | which layers of a checkpoint to convert, and a checkpoint with the chosen ones |
-//! | `adapt` | training: a conversion repaired, or a small model from scratch |
-//! | `experiments` | the experiments at hand: files and built-in ones |
-//! | `files` | trace files that could be opened |
-//! | `offers` | what can be typed for an option, an axis or a name |
-//! | `figure` | figures fit for a paper, of runs or traces |
-//! | `export` | what is shown as a figure or a table, by the file's extension |
+//! | `open` | open a trace: a file, a directory of files, or a stored run |
+//! | `align` | align two traces |
+//! | `resimulate` | regenerate the trace of a simulated run |
+//! | `rewire` | machine and engine for rewiring a trace, and the verdict on it |
+//! | `select` | select stored runs by id, prefix, batch, directory or filter |
+//! | `origin` | provenance and traces of runs from several stores |
+//! | `answer` | result of a sweep, in sentences and a table |
+//! | `describe` | labeled lines about one run |
+//! | `start` | run an experiment or a cell, each executed run in its own process |
+//! | `evaluate` | quality of architectures on a text, stored window by window |
+//! | `evaluate_cells` | quality of an experiment's cells |
+//! | `convert` | search for layers to convert, and write the converted checkpoint |
+//! | `adapt` | training: repair a conversion, or train a small model from scratch |
+//! | `experiments` | available experiments: files and built-in ones |
+//! | `files` | trace file discovery |
+//! | `offers` | completions for an option, an axis or a name |
+//! | `figure` | publication figures of runs or traces |
+//! | `export` | export as a figure or a table, by the file's extension |
 //!
-//! Nothing here prints: what a user should be told is in what these functions return.
+//! Nothing here prints: messages for the user are part of the return values.
 
 pub mod adapt;
 mod align;

@@ -1,5 +1,4 @@
-//! What can be typed for an option, an axis or a name, and what it means: offered by the workbench while a line is typed,
-//! and by shells.
+//! Completions for an option, an axis or a name, with their meanings, for the workbench and for shells.
 
 use base::offer::Offer;
 use base::text::si;
@@ -9,7 +8,7 @@ use model::Model;
 use table::Spec;
 use table::options::{OptionEntry, option, value};
 
-/// The values that an option takes: all of them, or those that have names.
+/// Values of an option: all of them, or those with names.
 pub fn values(option: &OptionEntry) -> Vec<Offer> {
     match option.name {
         "model" => models(),
@@ -25,7 +24,6 @@ pub fn values(option: &OptionEntry) -> Vec<Offer> {
     }
 }
 
-/// The built-in models with their sizes.
 pub fn models() -> Vec<Offer> {
     let model = |model: &Model| {
         let shape = &model.shape;
@@ -40,7 +38,7 @@ fn gpus(profile: &Profile) -> String {
     format!("{memory} at {} GB/s, {} GPUs a node", profile.hbm_gb_s, profile.gpus_per_node)
 }
 
-/// The values that something that can be varied takes: an option, `env.NCCL_ALGO`, `set.link.alpha_us`.
+/// Values of an axis: an option, `env.NCCL_ALGO`, `set.link.alpha_us`.
 pub fn axis_values(name: &str) -> Vec<Offer> {
     match (option(name), name.strip_prefix("env.").and_then(nccl)) {
         (Some(option), _) => values(option),
@@ -49,15 +47,14 @@ pub fn axis_values(name: &str) -> Vec<Offer> {
     }
 }
 
-/// The keys that `of` can have, with what each means: of `env` variables of NCCL, of `set` the values of the profile
-/// and the stack that a cell has by default.
+/// Keys of `env` (NCCL variables) or `set` (values of the default profile and stack), with their meanings.
 pub fn pairs(of: &str) -> Vec<Offer> {
     let start = format!("{of}.");
     let names = axis_names(Some(&Spec::default())).into_iter();
     names.filter_map(|name| Some(Offer::new(name.name.strip_prefix(&start)?, name.about))).collect()
 }
 
-/// What something that can be varied means, in which unit, and what it is now: three sentences at most.
+/// Describes an axis: meaning, unit and current value, in at most three sentences.
 pub fn about(name: &str, spec: Option<&Spec>) -> String {
     let now = spec.and_then(|spec| value(spec, name)).map(|now| now.into_owned());
     let (about, now) = if let Some(option) = option(name) {

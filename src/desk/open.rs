@@ -1,5 +1,4 @@
-//! A trace from what a user typed: a file, a directory with a file a rank, or a stored run by its id, a
-//! beginning of it, or `last`.
+//! Opens a trace by file, by directory with one file per rank, or by stored run (id, prefix, or `last`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,21 +13,16 @@ use table::{Record, Status};
 use trace::rules::{RuleReport, Rules};
 use trace::{Trace, import};
 
-/// What a word that should open something stands for.
 #[derive(Debug)]
 pub enum Named {
-    /// A run of the store.
     Run(Box<Record>),
-    /// A trace file, or a directory with a file a rank.
+    /// Trace file, or directory with one file per rank.
     File(PathBuf),
 }
 
 impl Named {
-    /// A file if there is one of that name (`~` is the home directory), else a stored run.
-    ///
-    /// # Errors
-    ///
-    /// Input errors where there is neither; they say what can be named.
+    /// Resolves a name to a file if there is one (`~` is the home directory), else to a stored run. Returns an input
+    /// error that lists the alternatives if neither exists.
     pub fn find(given: &str, store: &Store) -> Result<Self> {
         let path = expanded(given);
         if path.is_file() {
@@ -39,7 +33,7 @@ impl Named {
         }
         let separated = given.contains(std::path::MAIN_SEPARATOR);
         if path.is_dir() {
-            // A run's id may be the name of a directory; whoever writes a separator means the directory.
+            // A run id may equal a directory name; a name with a separator means the directory.
             let run = if separated { None } else { store.get(given).ok() };
             return Ok(run.map_or(Self::File(path), |record| Self::Run(Box::new(record))));
         }
@@ -53,28 +47,22 @@ impl Named {
     }
 }
 
-/// A trace that was opened, and what it was opened from.
 #[derive(Debug)]
 pub struct Opened {
-    /// The trace, classified where it was imported.
     pub trace: Trace,
-    /// What opens it again: the path, or the run's id.
+    /// Path or run id that opens it again.
     pub source: String,
-    /// The name of the rules that classified it, where they are not the default ones.
     pub rules: Option<String>,
-    /// The recording that was asked for.
     pub recording: Option<String>,
-    /// What the rules did; nothing for traces of our own.
+    /// Result of the classification; empty for native traces.
     pub classified: RuleReport,
-    /// The stored run that it is of.
     pub record: Option<Box<Record>>,
-    /// Its steps, where they are not all of the run.
+    /// Steps of the trace, if not all of the run.
     pub part: Option<Part>,
 }
 
 impl Opened {
-    /// What to call it: the run or the file's name; a part says so first, so that nobody takes
-    /// it for the whole.
+    /// Display name: the run or file name, prefixed by the part if the trace is not complete.
     pub fn name(&self) -> String {
         let name = match &self.record {
             Some(record) => record.run.as_str(),
@@ -87,20 +75,19 @@ impl Opened {
 /// Options for opening a trace. Rules and recording apply to imported traces.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenOptions<'a> {
-    /// Name or file of the rules; `None`: the default ones.
     pub rules: Option<&'a str>,
-    /// The recording to open of a directory that has several; `None`: the newest that has all ranks.
+    /// Recording to open of a directory with several; `None` for the newest one with all ranks.
     pub recording: Option<&'a str>,
-    /// The step up to which a simulated run is simulated again, at least, where it has too many steps for all.
+    /// Step that must be included if a simulated run has too many steps to simulate all of them again.
     pub upto: Option<u32>,
 }
 
-/// Opens a run, a trace file or a directory by what the user typed.
+/// Opens a run, a trace file or a directory.
 ///
 /// # Errors
 ///
-/// Where nothing is found under that name, where the file is no trace, where the run has none, where the directory
-/// lacks the recording.
+/// Returns an error if the name is unknown, the file is not a trace, the run has no trace, or the directory lacks the
+/// recording.
 pub fn open(given: &str, store: &Store, options: OpenOptions<'_>) -> Result<Opened> {
     let OpenOptions { rules, recording, upto } = options;
     let loaded = rules.map_or_else(|| Ok(Rules::default()), Rules::load)?;
@@ -129,11 +116,8 @@ pub fn open(given: &str, store: &Store, options: OpenOptions<'_>) -> Result<Open
     }
 }
 
-/// Opens the trace of a stored run.
-///
-/// # Errors
-///
-/// Where the run has none: it did not end well, was not recorded, or the file is gone.
+/// Opens the trace of a stored run. Returns an error if it has none: it failed, was not recorded, or the file is
+/// missing.
 pub fn open_run(record: Box<Record>, store: &Store, upto: Option<u32>) -> Result<Opened> {
     let (trace, part) = trace_of(&record, store, upto)?;
     Ok(Opened {
@@ -147,7 +131,7 @@ pub fn open_run(record: Box<Record>, store: &Store, upto: Option<u32>) -> Result
     })
 }
 
-/// The errors of [`open_run`], for the same reasons.
+/// Trace of a stored run; returns the errors of [`open_run`].
 pub fn trace_of(record: &Record, store: &Store, upto: Option<u32>) -> Result<(Trace, Option<Part>)> {
     if let Some(path) = store.trace_path(record) {
         let mut trace = import::open(&path)?;
@@ -180,11 +164,7 @@ pub fn trace_of(record: &Record, store: &Store, upto: Option<u32>) -> Result<(Tr
 }
 
 impl Opened {
-    /// Refuses a trace in which nothing ran on a GPU, and says which kind of file it is.
-    ///
-    /// # Errors
-    ///
-    /// An input error for a trace without spans.
+    /// Returns an input error for a trace without GPU spans, and explains which kind of file it is.
     pub fn with_gpu(self) -> Result<Self> {
         if !self.trace.spans.is_empty() {
             return Ok(self);

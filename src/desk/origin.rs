@@ -1,4 +1,4 @@
-//! Where the numbers of runs come from, and their traces, in whichever of several stores has them.
+//! Provenance and traces of runs from several stores.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,29 +12,22 @@ use study::plot::ProvenanceSummary;
 use table::{P2p, Record};
 use trace::Trace;
 
-/// The runs directories that runs were taken from.
 #[derive(Clone, Debug)]
 pub struct Stores(pub Vec<Store>);
 
 impl Stores {
-    /// The stores in which runs named so lie (see [`super::Selection::named`]); that of `dir` comes last.
+    /// Opens the stores of the named runs (see [`super::Selection::named`]), with `dir` last.
     pub fn named(named: &[String], dir: &Path) -> Self {
         let dirs = named.iter().map(Path::new).filter(|path| path.is_dir());
         Self(dirs.chain([dir]).map(Store::open).collect())
     }
 
-    /// Whether a run has a trace: recorded, or simulated again.
     pub fn has_trace(&self, record: &Record) -> bool {
         let stored = |store: &Store| store.trace_path(record).is_some();
         record.spec.backend.is_simulated() || self.0.iter().any(stored)
     }
 
-    /// The trace of a run; see [`super::open()`] for `upto`.
-    ///
-    /// # Errors
-    ///
-    /// A failure where no store is named; else the errors of opening the trace, or
-    /// of simulating it again.
+    /// Trace of a run; see [`super::open()`] for `upto`.
     pub fn trace(&self, record: &Record, upto: Option<u32>) -> Result<Trace> {
         let has = |store: &&Store| store.trace_path(record).is_some_and(|path| path.exists());
         let store = self.0.iter().find(has).or(self.0.first());
@@ -42,17 +35,13 @@ impl Stores {
         trace_of(record, store, upto).map(|(trace, _)| trace)
     }
 
-    /// Where the numbers of these runs come from. Rows of a batch share what ran them, so that one row's
-    /// environment is read and not thousands.
+    /// Provenance of these runs. Rows of a batch share their environment, so only one row's is read.
     pub fn provenance(&self, records: &[Record]) -> ProvenanceSummary {
         ProvenanceSummary::of_records(records).with_commits_of(&self.environments(records))
     }
 
-    /// These records with their environment, which listed rows of batches come without, each from the store that has it.
-    ///
-    /// # Errors
-    ///
-    /// None of its own: a row that no store has any more stays as it is.
+    /// Adds the environment, which listed rows of batches lack, from the store of each record. A row that no store
+    /// contains stays as it is.
     pub fn complete(&self, mut records: Vec<Record>) -> Result<Vec<Record>> {
         for store in &self.0 {
             let mut more = Vec::with_capacity(records.len());
@@ -65,7 +54,7 @@ impl Stores {
         Ok(records)
     }
 
-    /// The first record of each batch with its environment, which listed rows come without.
+    /// First record of each batch, with the environment that listed rows lack.
     pub fn environments(&self, records: &[Record]) -> Vec<Record> {
         let mut seen = BTreeSet::new();
         let firsts = records.iter().filter(|record| record.environment.is_empty()).filter(|record| {
@@ -75,12 +64,8 @@ impl Stores {
     }
 }
 
-/// Of a set of comparable cells the runs whose lanes are shown over one another: standard and ladder at
-/// the largest TP, with P2P where there is a choice, at the smallest batch.
-///
-/// # Errors
-///
-/// An input error where no cell was run both as standard and as ladder.
+/// Picks the runs for an overlap figure from a set of comparable cells: standard and ladder at the largest TP,
+/// preferably with P2P, at the smallest batch. Returns an input error if no cell has runs of both.
 pub fn overlap_pair(set: &CellSet) -> Result<(&Record, &Record)> {
     let ladder = |cell: &Record| {
         let spec = &cell.spec;

@@ -1,4 +1,4 @@
-//! A simulated run keeps no trace: simulating its cell again gives the same spans.
+//! Simulated runs store no trace: simulating the cell again gives the same spans.
 
 use std::fmt;
 
@@ -8,16 +8,13 @@ use run::{Shared, backend};
 use table::Spec;
 use trace::Trace;
 
-/// Spans of the largest trace that is simulated again whole: 16 GPUs and 80 layers for 320 tokens. A
-/// span takes 56 bytes.
+/// Maximum spans of a complete trace: 16 GPUs and 80 layers for 320 tokens. A span takes 56 bytes.
 const MOST_SPANS: u64 = 4 << 20;
 
-/// The decode steps that a trace has, where it is not all that the run had: the first ones.
+/// First decode steps of a run, for a trace that does not have all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Decode steps of the trace.
     pub steps: u32,
-    /// Decode steps of the run.
     pub of: u32,
 }
 
@@ -27,13 +24,13 @@ impl fmt::Display for Part {
     }
 }
 
-/// The trace of a simulated cell with all decode steps; of a cell whose trace would have more than
-/// four million spans with as many steps as stay below, but at least up to step `upto`. Every way to
-/// look at a simulated run takes its trace from here, so that all of them show the same steps.
+/// Simulates a cell again with all decode steps. If the trace would exceed four million spans, it has the first steps
+/// below that limit, at least up to step `upto`. Every view of a simulated run uses this function, so all of them
+/// show the same steps.
 ///
 /// # Errors
 ///
-/// Input errors for a model, hardware or stack that there is no more, and those of simulating the cell.
+/// Returns an input error if the model, hardware or stack no longer exists, and the errors of the simulation.
 pub fn resimulate(spec: &Spec, upto: Option<u32>) -> Result<(Trace, Option<Part>)> {
     let (backend, shared) = (backend(spec.backend)?, Shared::default());
     let predict = |output_tokens| -> Result<Trace> {
@@ -41,15 +38,15 @@ pub fn resimulate(spec: &Spec, upto: Option<u32>) -> Result<(Trace, Option<Part>
         let (_, trace) = backend.predict(&spec, &shared, true)?;
         trace.ok_or_else(|| Error::failed("the simulation left no trace"))
     };
-    // one step tells how many spans all have
+    // one step gives the number of spans per step
     let one = predict(spec.output_tokens.min(2))?;
     let spans_a_step = one.spans.iter().filter(|span| span.phase == Phase::Decode).count() as u64;
     let part = part(spec.output_tokens.saturating_sub(1), spans_a_step, upto);
     Ok((predict(part.map_or(spec.output_tokens, |part| part.steps + 1))?, part))
 }
 
-/// Whether the files that a stored cell names have what they had then: else simulating it again gives another cell's
-/// trace. An input error where one has not, or is gone.
+/// Returns an input error if a file that a stored cell names is missing or has changed, because simulating again
+/// would give another trace.
 pub(super) fn unchanged(spec: &Spec) -> Result<()> {
     let shared = Shared::default();
     let now = shared.files(&*shared.model(&spec.model)?, &spec.hardware, &spec.stack)?;
@@ -66,7 +63,6 @@ pub(super) fn unchanged(spec: &Spec) -> Result<()> {
     }
 }
 
-/// Of so many steps those that a trace has, where it has not all.
 fn part(of: u32, spans_a_step: u64, upto: Option<u32>) -> Option<Part> {
     let fitting = u32::try_from(MOST_SPANS / spans_a_step.max(1)).unwrap_or(u32::MAX);
     let steps = fitting.max(1).max(upto.map_or(0, |step| step.saturating_add(1)));

@@ -1,4 +1,4 @@
-//! On what a trace is rewired: the machine that it was recorded on, and the engine, where they are known.
+//! Machine and engine for rewiring a trace.
 
 use base::error::{Error, Result};
 use machine::hardware::{Profile, STACKS, Stack, Target, profile_named};
@@ -9,23 +9,17 @@ use table::Spec;
 use trace::Trace;
 use trace::overlap::Selection;
 
-/// What the user says of the machine and the engine; what is left out is taken from the trace.
+/// User's choice of machine and engine; missing values come from the trace.
 #[derive(Clone, Debug, Default)]
 pub struct Engine {
-    /// A hardware profile: name or file.
     pub hardware: Option<String>,
-    /// A software stack: name or file.
     pub stack: Option<String>,
-    /// Values of either, as `KEY=VALUE`.
     pub set: Vec<String>,
 }
 
-/// The machine and the engine of a trace: what the user names; else those that the run was asked for; else the profile of
-/// the GPU that the trace names, with our own stack. `None` where neither is known. And in words what was taken, and why.
-///
-/// # Errors
-///
-/// An input error where a profile or stack cannot be read, as of [`Target::of`].
+/// Machine and engine of a trace, in order of preference: the user's choice; the run's own; the profile of the
+/// trace's GPU with our stack. `None` if all are unknown. The text explains the choice. Returns an input error if a
+/// profile, stack or override is invalid.
 pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, String)> {
     let spec = trace.meta.spec.as_ref();
     let gpu = trace.meta.environment.get("gpus").and_then(|gpus| gpus[0]["name"].as_str());
@@ -67,14 +61,13 @@ pub fn machine_of(trace: &Trace, engine: &Engine) -> Result<(Option<Target>, Str
     Ok((Some(target), why))
 }
 
-/// The verdict on the selected part of a trace, on its own machine where that is known.
+/// Verdict on the selected part of a trace, on its own machine if known.
 pub fn verdict_of(trace: &Trace, report: &TraceReport, selection: &Selection) -> Verdict {
-    // a profile that is wrong, or gone, keeps nobody from a verdict
+    // an invalid or missing profile must not prevent a verdict
     let target = machine_of(trace, &Engine::default()).ok().and_then(|(target, _)| target);
     verdict_on(target, trace, report, selection)
 }
 
-/// The verdict on the selected part of a trace, on this machine.
 pub fn verdict_on(
     target: Option<Target>,
     trace: &Trace,

@@ -1,4 +1,4 @@
-//! Which stored runs are meant: ids, beginnings of ids, `last`, batches, runs directories, filters.
+//! Selection of stored runs by id, prefix, `last`, batch, runs directory or filter.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -10,23 +10,15 @@ use study::analysis::RunTable;
 use study::analysis::filter::Filter;
 use table::Record;
 
-/// Records, what people added to them, and what could not be read.
 #[derive(Debug, Default)]
 pub struct Selection {
-    /// The records that were chosen, in the order of the store.
     pub records: Vec<Record>,
-    /// Tags and notes of all runs in those stores.
     pub annotations: Arc<Annotations>,
-    /// Files that are damaged, a sentence each, for the user to be warned of.
     pub damaged: Vec<String>,
 }
 
 impl Selection {
-    /// All records of a runs directory; one that is not there (yet) has none.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the directory cannot be read; damaged runs are no error, but named in `damaged`.
+    /// Selects all records of a runs directory; a missing directory has none. Damaged runs are listed in `damaged`.
     pub fn all(dir: &Path) -> Result<Self> {
         if !dir.exists() {
             return Ok(Self::default());
@@ -36,12 +28,12 @@ impl Selection {
         Ok(Self { records: listing.records, annotations: store.annotations(), damaged: listing.damaged })
     }
 
-    /// The records of the named directories and runs, or all of `dir` where nothing is named. A run may be
-    /// named by its id, a beginning of it, `last`, a batch or a row of it; a run named twice is one run.
+    /// Selects the records of the named directories and runs, or all of `dir` without names. A run is named by its
+    /// id, a prefix, `last`, a batch or a row of a batch; duplicates are dropped.
     ///
     /// # Errors
     ///
-    /// Input errors: no such directory, run or batch; a beginning of several ids. A failure where a
+    /// Returns an input error for an unknown directory, run or batch and for an ambiguous prefix, and an error if a
     /// directory cannot be read.
     pub fn named(named: &[String], dir: &Path) -> Result<Self> {
         if named.is_empty() {
@@ -69,22 +61,15 @@ impl Selection {
     }
 }
 
-/// The records of a run or a batch of this store, and what of the batch is damaged.
-///
-/// # Errors
-///
-/// Input errors: no such run or batch, or a beginning of several ids.
+/// Records of a run or batch of this store, and warnings about damaged ones. Returns an input error for an unknown
+/// run or batch, or an ambiguous prefix.
 pub fn stored(store: &Store, name: &str) -> Result<(Vec<Record>, Vec<String>)> {
     let Some(batch) = store.batch(name)? else { return Ok((vec![store.get(name)?], Vec::new())) };
     Ok((batch.records, batch.damaged))
 }
 
-/// The records that meet a filter, in the order of columns (`tpot,arch:desc`).
-///
-/// # Errors
-///
-/// An input error for a filter or an order with a field that there is not, or a value that
-/// its field cannot have.
+/// Filters the records and sorts them by columns (`tpot,arch:desc`). Returns an input error for an unknown field or
+/// an invalid value.
 pub fn filtered(chosen: Selection, filter: Option<&str>, sort: Option<&str>) -> Result<Vec<Record>> {
     if filter.is_none() && sort.is_none() {
         return Ok(chosen.records);
@@ -97,7 +82,6 @@ pub fn filtered(chosen: Selection, filter: Option<&str>, sort: Option<&str>) -> 
     Ok(picked(chosen.records, &rows))
 }
 
-/// The records of these rows, in the order of the rows.
 pub fn picked(records: Vec<Record>, rows: &[u32]) -> Vec<Record> {
     let mut records: Vec<Option<Record>> = records.into_iter().map(Some).collect();
     rows.iter().filter_map(|row| records.get_mut(*row as usize)?.take()).collect()

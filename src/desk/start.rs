@@ -1,4 +1,4 @@
-//! Running an experiment or one cell: simulations in this process, everything else in a process a run.
+//! Runs an experiment or one cell: simulations in this process, every other run in its own process.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,33 +14,26 @@ use run::TIMEOUT;
 use table::{Record, Spec, Status};
 use trace::export;
 
-/// How runs are started, and where they are stored.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// The store in which its runs are put.
     pub store: Store,
-    /// What stops or pauses the runs.
     pub cancel: Cancel,
-    /// A run on GPUs in which a rank shows no progress for so long is ended.
+    /// Timeout: kill a GPU run when any rank makes no progress for this long.
     pub timeout: Duration,
-    /// Whether runs tell of their decode steps.
+    /// True to emit a progress event per decode step.
     pub watch: bool,
-    /// The processes of other ranks, where a launcher started several.
+    /// Processes of the other ranks, if a launcher started several.
     pub leader: Option<Arc<Leader>>,
 }
 
 impl Start {
-    /// Runs are stored there; nobody watches their steps, and all ranks are in one process.
+    /// Defaults: no step events, all ranks in one process.
     pub fn new(store: Store, cancel: Cancel) -> Self {
         Self { store, cancel, timeout: TIMEOUT, watch: false, leader: None }
     }
 
-    /// Runs an experiment, and evaluates the quality of its cells' models and trains them where it asks for that. Blocks until it has ended or was cancelled.
-    ///
-    /// # Errors
-    ///
-    /// A failure where the store cannot be read or written; runs that fail are no error,
-    /// but stored as failed.
+    /// Runs an experiment, then its evaluations and trainings. Blocks until it ends or is cancelled. Failed runs are
+    /// stored as failed and are not an error.
     pub fn experiment(
         &self,
         experiment: &Experiment,
@@ -63,11 +56,7 @@ impl Start {
         Ok(outcome)
     }
 
-    /// Runs an experiment in jobs of Slurm ([`sweep::execute_on_slurm`]); `None` where nobody waits for them. Blocks.
-    ///
-    /// # Errors
-    ///
-    /// A failure where Slurm refuses the jobs, or the store cannot be read or written.
+    /// Runs an experiment in Slurm jobs ([`sweep::execute_on_slurm`]); returns `None` if detached, else blocks.
     pub fn on_slurm(
         &self,
         experiment: &Experiment,
@@ -88,12 +77,8 @@ impl Start {
         sweep::execute_on_slurm(experiment, &self.store, &executor, choice, &self.cancel, &how, emit)
     }
 
-    /// Runs one cell `rounds` times, each in a fresh process where it is measured, and writes the trace of
-    /// its last sample to `trace`. Blocks.
-    ///
-    /// # Errors
-    ///
-    /// Input errors before the run, not after it, where the trace cannot be written.
+    /// Runs one cell `rounds` times, each in a fresh process if it is measured, and writes the trace of the last
+    /// sample to `trace`. Blocks. Returns an input error before the run if the trace cannot be written.
     pub fn cell(
         &self,
         spec: &Spec,
@@ -105,7 +90,7 @@ impl Start {
         let executor = self.executor(trace)?;
         let mut record = sweep::run_one(spec, rounds, &self.store, &executor, &self.cancel, emit)?;
         if let (Some(path), true, Status::Ok) = (trace, spec.backend.is_simulated(), record.status) {
-            // simulated runs keep none: simulating once more, with every step, gives the same numbers
+            // simulated runs store no trace: simulating again with every step gives the same spans
             let (mut simulated, _) = super::resimulate(spec, Some(u32::MAX - 1))?;
             simulated.meta.run = Some(record.run.clone());
             export::write_in(&simulated, export::Format::of_recording(path), path)?;

@@ -1,5 +1,5 @@
-//! What generations computed, looked at: a run whose ranks or samples do not compute the same, or whose logits are no
-//! numbers, has times of something else, however fast it was.
+//! Checks the tokens and logits of generations. If ranks or samples compute different tokens, or logits are not
+//! finite, the measured times are meaningless.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -9,36 +9,31 @@ use base::hash::short_key;
 use base::text::counted;
 use table::Spec;
 
-/// What one rank computed in one generation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Computed {
-    /// The hash of all tokens that it chose.
     pub tokens: String,
-    /// Logits that were infinite or no numbers.
     pub not_finite: u64,
 }
 
 impl Computed {
-    /// What a rank computed that chose these tokens, in an order that is the same for all ranks and generations.
+    /// `tokens` must have the same order on all ranks and in all generations.
     pub fn of<'a>(tokens: impl IntoIterator<Item = &'a u32>, not_finite: u64) -> Self {
         let bytes: Vec<u8> = tokens.into_iter().flat_map(|token| token.to_le_bytes()).collect();
         Self { tokens: short_key(bytes), not_finite }
     }
 }
 
-/// Compares the generations of a run, all of them greedy and from the same prompts.
+/// Compares the generations of a run; all are greedy and start from the same prompts.
 #[derive(Debug)]
 pub(super) struct Comparison {
     architecture: String,
-    /// Whether ranks must choose the same tokens: where no rank has a residual of its own.
+    /// True if all ranks must choose the same tokens, that is, no rank has its own residual.
     ranks_agree: bool,
-    /// The first generation's name, and what its ranks computed.
     first: Option<(String, Vec<Computed>)>,
     generations: u32,
 }
 
 impl Comparison {
-    /// For the generations of a run of this cell of a model with so many layers.
     pub fn new(spec: &Spec, layers: u32) -> Self {
         Self {
             architecture: spec.architecture.to_string(),
@@ -48,12 +43,12 @@ impl Comparison {
         }
     }
 
-    /// Looks at a generation, by rank; `name` is what people call it.
+    /// Checks a generation's results, by rank; `name` is used in errors.
     ///
     /// # Errors
     ///
-    /// A failure where logits are not finite, where ranks disagree that must not, and where a rank's tokens are not
-    /// those of the first generation.
+    /// Returns an error if logits are not finite, if ranks disagree that must agree, or if a rank's tokens differ
+    /// from the first generation.
     pub fn take(&mut self, name: &str, ranks: &[Computed]) -> Result<()> {
         let failed =
             |why: String| Err(Error::failed(format!("{name}: {why}; its times count for nothing")));
@@ -82,7 +77,8 @@ impl Comparison {
         }
     }
 
-    /// For the record: what was the same in how many generations (warm-ups too), and whether ranks were compared.
+    /// Entry for the run record: the token hash, the number of compared generations (including warm-ups), and if
+    /// ranks were compared.
     pub fn environment(&self) -> Value {
         let ranks = self.first.as_ref().map_or(&[][..], |(_, ranks)| ranks);
         json!({

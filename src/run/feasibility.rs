@@ -1,4 +1,4 @@
-//! Whether a cell can run, found before anything starts.
+//! Feasibility of a cell, checked before anything starts.
 
 use super::Shared;
 use super::backend::backend;
@@ -6,25 +6,21 @@ use base::error::Result;
 use plan::{CommDType, Groups, ModelShape, Phase, Step};
 use table::{Collective, Link, P2p, Spec};
 
-/// Whether a cell can run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Feasibility {
-    /// Nothing speaks against running the cell.
     Runs,
-    /// It cannot: TP does not divide the heads (with the arithmetic), or its backend has no such all-reduce.
+    /// TP does not divide the heads (with the arithmetic), or the backend lacks the all-reduce.
     Skipped(String),
-    /// It would not fit in memory (with the arithmetic).
     Oom(String),
 }
 
-/// Whether a cell can run here, before anything starts: TP divides the model, and its backend can. Fails
-/// where the model or the hardware profile cannot be read.
+/// Checks a cell: TP must divide the model and the backend must support it. Returns an error if the model or hardware
+/// profile cannot be read.
 pub fn of(spec: &Spec) -> Result<Feasibility> {
     of_with(spec, &Shared::default())
 }
 
-/// Whether a cell can run here, like [`of`], for one cell of many: models and profiles are read once.
-/// Fails where [`of`] does.
+/// Like [`of`] for one cell of many; reads models and profiles once.
 pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
     let model = shared.model(&spec.model)?;
     let backend = backend(spec.backend)?;
@@ -34,9 +30,9 @@ pub fn of_with(spec: &Spec, shared: &Shared) -> Result<Feasibility> {
     }
 }
 
-/// Why no backend can run a cell of a model of this shape: TP does not divide it, layers are named that it has not, a batch cannot be divided
-/// into as many groups as are asked for, or the head into as many parts, messages in 8 bits would go through a fused all-reduce, or the link is not one of
-/// what P2P is said to be. `None` where nothing speaks against it.
+/// Explains why no backend can run the cell, if so: TP does not divide the model, layers do not exist, the batch
+/// cannot be divided into the micro-batches, the head cannot be sharded, rows cannot be scattered, 8-bit messages
+/// would need a fused all-reduce, or link and P2P contradict each other.
 pub fn problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     let layers = || spec.architecture.layer_problem(shape.layers);
     let problem = shape.tp_problem(spec.tp).or_else(layers).or_else(|| division_problem(spec));
@@ -47,14 +43,12 @@ pub fn problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
         .or_else(|| link_problem(spec))
 }
 
-/// Why the head cannot be divided over the ranks.
 fn head_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     let (tp, vocab) = (spec.tp.max(1), shape.vocab);
     (spec.shard_head && !vocab.is_multiple_of(tp))
         .then(|| format!("TP {tp} does not divide the vocabulary of {vocab} that a sharded head needs"))
 }
 
-/// Why a link of the profile cannot be what P2P says.
 fn link_problem(spec: &Spec) -> Option<String> {
     let contradicts = matches!((spec.link, spec.p2p), (Link::P2pOn, P2p::Off) | (Link::P2pOff, P2p::On));
     contradicts.then(|| {
@@ -63,7 +57,7 @@ fn link_problem(spec: &Spec) -> Option<String> {
     })
 }
 
-/// Why messages in 8 bits cannot go through a fused all-reduce: nobody measured one.
+/// Rejects 8-bit messages in fused all-reduces: there are no measurements of them.
 fn fused_messages(spec: &Spec) -> Option<String> {
     let both = spec.collective == Collective::Fused && spec.comm_dtype != CommDType::Activations;
     both.then(|| {
@@ -71,8 +65,7 @@ fn fused_messages(spec: &Spec) -> Option<String> {
     })
 }
 
-/// Why the rows of the residual cannot be scattered over the ranks: the architecture has no such residual, or a
-/// step too few rows.
+/// Explains why the residual cannot be scattered over the ranks: wrong architecture, or too few rows in a step.
 fn scatter_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     let Spec { tp, batch, prompt_tokens, output_tokens, .. } = *spec;
     if !spec.sequence_parallel || tp == 1 {
@@ -81,7 +74,7 @@ fn scatter_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     if spec.collective == Collective::Fused {
         return Some("sequence parallelism has no all-reduce that could be fused".into());
     }
-    // the least rows of a group of a step
+    // fewest rows of a group in a step
     let rows = |phase: Phase, step: Step| {
         let groups = Groups::of(phase, batch, spec.micro_batches);
         step.of_group(groups, groups.count - 1).rows()
@@ -102,8 +95,7 @@ fn scatter_problem(spec: &Spec, shape: &ModelShape) -> Option<String> {
     })
 }
 
-/// Why a batch cannot be divided into as many groups as are asked for:
-/// a group must have something to do in every step.
+/// Explains why the batch cannot be divided into the micro-batches: every group needs work in every step.
 fn division_problem(spec: &Spec) -> Option<String> {
     let Spec { micro_batches, batch, prompt_tokens, output_tokens, .. } = *spec;
     if batch >= micro_batches {

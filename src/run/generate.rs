@@ -1,4 +1,4 @@
-//! What it means to generate tokens from prompts, whichever backend does it.
+//! Token generation from prompts, independent of the backend.
 
 use base::error::{Error, Result};
 use model::Model;
@@ -9,45 +9,35 @@ use super::backend::PlanBackend;
 
 use super::sample::Sampling;
 
-/// Prompt tokens that are processed at a time: bounds the memory of all positions' logits.
+/// Prompt tokens per chunk; bounds the memory for the logits of all positions.
 pub(super) const CHUNK: usize = 128;
 
-/// Highest logits that are reported.
 pub(super) const TOP: usize = 5;
 
-/// What a user asks of `generate`: a model, its wiring, prompts, and how tokens are chosen.
 #[derive(Clone, Debug)]
 pub struct GenerateRequest {
-    /// The model, with its checkpoint if it has one.
     pub model: Model,
-    /// When module outputs join the residual.
     pub architecture: Architecture,
-    /// Format of the weights; the cpu backend does f32 and bf16.
+    /// Weight format; the cpu backend supports f32 and bf16.
     pub dtype: DType,
-    /// The number of ranks (TP).
     pub tp: u32,
     /// Token ids of each prompt; none may be empty.
     pub prompts: Vec<Vec<u32>>,
-    /// New tokens of each sequence.
     pub output_tokens: u32,
-    /// The temperature of sampling; without one the likeliest token is taken.
+    /// Sampling temperature; `None` is greedy.
     pub temperature: Option<f32>,
-    /// How many of the highest logits take part in sampling; all without.
+    /// Number of top logits to sample from; `None` uses all.
     pub top_k: Option<u32>,
-    /// Seed of sampling, and of weights where the model has none.
     pub seed: u64,
-    /// Tokens that end a sequence; empty: none does.
     pub stop_at: Vec<u32>,
-    /// What options change in the plans; micro-batches divide decode steps alone, since prompts come one by one.
+    /// Plan options. Micro-batches divide only decode steps, since prompts are processed one by one.
     pub variant: Variant,
 }
 
-/// How a generation runs, as far as its backend heeds that.
 #[derive(Clone, Copy, Debug)]
 pub struct GenerateOptions {
-    /// Whether decode steps are captured and replayed.
+    /// True to capture decode steps as CUDA graphs and replay them.
     pub graph: bool,
-    /// How long nothing may happen.
     pub timeout: std::time::Duration,
 }
 
@@ -57,23 +47,16 @@ impl Default for GenerateOptions {
     }
 }
 
-/// What a generation says of itself.
+/// Status message of a generation.
 #[derive(Clone, Copy, Debug)]
 pub enum Said<'a> {
-    /// What it is doing now.
     Phase(&'a str),
-    /// Something that the user should know.
     Note(&'a str),
 }
 
-/// Hears what a generation says of itself.
 pub type Saying<'a> = dyn FnMut(Said<'_>) + 'a;
 
-/// Which backend generates where nobody said, and why.
-///
-/// # Errors
-///
-/// Where no backend generates tokens.
+/// Chooses the default backend for generation, and gives the reason.
 pub fn choose_generator(
     model: &Model,
     dtype: Option<DType>,
@@ -90,20 +73,16 @@ pub fn choose_generator(
     Err(Error::input(format!("no backend generates tokens here: {}", said.join("; "))))
 }
 
-/// What was generated, an entry a prompt.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Generated {
-    /// The new tokens of each prompt, in order.
     pub tokens: Vec<Vec<u32>>,
-    /// The five highest logits at the prompt's last position, highest first.
+    /// Five highest logits at the prompt's last position, highest first.
     pub top_logits: Vec<Vec<(u32, f32)>>,
-    /// Mean negative log-likelihood (nats) of the prompt's tokens after its first; `None` for
-    /// prompts of one token.
+    /// Mean negative log-likelihood (nats) of the prompt's tokens after the first; `None` for prompts of one token.
     pub nll: Vec<Option<f64>>,
 }
 
 impl GenerateRequest {
-    /// Errors where something is wrong that no backend could do.
     pub(super) fn check(&self) -> Result<()> {
         if self.prompts.is_empty() {
             return Err(Error::input_help(
@@ -145,7 +124,6 @@ impl GenerateRequest {
         Ok(())
     }
 
-    /// How tokens are chosen.
     pub(super) fn sampling(&self) -> Sampling {
         match self.temperature {
             Some(temperature) if temperature > 0.0 => Sampling::Random {
@@ -157,14 +135,12 @@ impl GenerateRequest {
         }
     }
 
-    /// Tokens that the KV cache must have room for, in each sequence.
     pub(super) fn capacity(&self) -> usize {
         let longest = self.prompts.iter().map(Vec::len).max().unwrap_or(0);
         longest + self.output_tokens as usize
     }
 }
 
-/// What a prompt's logits say: the likelihood of its own tokens, and what may follow it.
 #[derive(Debug, Default)]
 pub(super) struct PromptLogits {
     nll: f64,
@@ -172,7 +148,6 @@ pub(super) struct PromptLogits {
 }
 
 impl PromptLogits {
-    /// Takes the logits (`[rows, vocab]`) at positions `first..` of `prompt`.
     pub fn take(&mut self, prompt: &[u32], first: usize, logits: &[f32], vocab: usize) {
         for (row, logits) in logits.chunks_exact(vocab).enumerate() {
             match prompt.get(first + row + 1) {
@@ -182,19 +157,17 @@ impl PromptLogits {
         }
     }
 
-    /// Adds what is known once all of `prompt` was taken.
     pub fn finish(self, prompt: &[u32], generated: &mut Generated) {
         generated.top_logits.push(self.last);
         generated.nll.push((prompt.len() > 1).then(|| self.nll / (prompt.len() - 1) as f64));
     }
 }
 
-/// Log-probability of one token, in f64.
 fn log_softmax(logits: &[f32], token: u32) -> f64 {
     f64::from(logits[token as usize]) - log_total(logits).1
 }
 
-/// The greatest logit, and the logarithm of the sum of all exponentials, in f64.
+/// Maximum logit and log-sum-exp, in f64.
 pub(super) fn log_total(logits: &[f32]) -> (f32, f64) {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let total: f64 = logits.iter().map(|logit| f64::from(logit - max).exp()).sum();

@@ -1,5 +1,5 @@
-//! Whether a launcher started this process as one rank of several, and what its variables say: torchrun,
-//! srun, mpirun. Pure, but for [`of_process`].
+//! Detects a launcher (torchrun, srun, mpirun) that started this process as one of several ranks, and parses its
+//! environment variables. Pure except for [`of_process`].
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -10,32 +10,28 @@ use crate::comm::Meeting;
 use base::error::{Error, Result};
 use table::Spec;
 
-/// Chooses the launcher whose variables count, or `none`.
+/// Selects the launcher whose variables count, or `none`.
 const LAUNCHER: &str = "LADDERSCOPE_LAUNCHER";
-/// The port at which rank 0 listens, in place of one that is derived.
+/// Overrides rank 0's port, which is otherwise derived.
 const PORT: &str = "LADDERSCOPE_PORT";
-/// Ports are tried from the first on: others may hold some.
 const PORTS: u16 = 8;
-/// Where ports are derived from the job's name.
 const DERIVED: std::ops::Range<u16> = 23_000..31_000;
-/// Slurm's step numbers from here on are no steps of srun: the batch script itself, for example.
+/// Special Slurm step numbers, such as the batch script, start here.
 const NO_STEP: u64 = 0xffff_fff0;
 
-/// A program that starts one process a rank, told by the variables that it sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Launcher {
-    /// PyTorch's launcher, which sets `RANK`, `WORLD_SIZE` and `MASTER_ADDR`.
+    /// Sets `RANK`, `WORLD_SIZE` and `MASTER_ADDR`.
     Torchrun,
-    /// Slurm's launcher of steps, which sets `SLURM_PROCID` and its like.
+    /// Sets `SLURM_PROCID` and related variables.
     Srun,
-    /// Open MPI's, or another that speaks PMI.
+    /// Open MPI, or another launcher with PMI.
     Mpirun,
 }
 
 impl Launcher {
     const ALL: [Self; 3] = [Self::Torchrun, Self::Srun, Self::Mpirun];
 
-    /// The name of its command, as users type it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Torchrun => "torchrun",
@@ -45,29 +41,21 @@ impl Launcher {
     }
 }
 
-/// What a launcher's variables say of this process: its rank, and where the others are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launched {
-    /// The launcher whose variables were found.
     pub launcher: Launcher,
-    /// The rank of this process among all, from 0.
     pub rank: usize,
-    /// How many ranks there are; at least 2.
+    /// World size, at least 2.
     pub ranks: usize,
-    /// The number of this process among those on this host, from 0.
     pub local_rank: usize,
-    /// How many are on this host, where the launcher says.
     pub local_ranks: Option<usize>,
-    /// The host of rank 0, by name or address, at which the others meet it.
     pub address: String,
-    /// Where rank 0 may listen.
     pub ports: Vec<u16>,
-    /// A number that all ranks of this launch have, and those of another launch do not.
+    /// Id that all ranks of this launch share and other launches do not.
     pub job: u64,
 }
 
 impl Launched {
-    /// Where this process meets the others.
     pub fn meeting(&self) -> Meeting {
         Meeting {
             address: self.address.clone(),
@@ -80,7 +68,7 @@ impl Launched {
 }
 
 impl Launched {
-    /// The remark on ranks that have not come yet, and on the way out where nobody started them.
+    /// Warning about late ranks, with a way out if they were never started.
     pub fn late(&self, missing: &[usize], after: Duration) -> String {
         let names: Vec<String> = missing.iter().map(usize::to_string).collect();
         format!(
@@ -98,10 +86,9 @@ impl Launched {
     }
 }
 
-/// What the launcher of this process says; `None` where there is none or where it started one process.
-/// An input error for variables that are missing or contradict one another, by name.
+/// Parses this process's launcher variables; `None` without a launcher or if it started one process. Returns an input
+/// error that names missing or contradictory variables.
 pub fn of_process() -> Result<Option<&'static Launched>> {
-    /// An error's message and advice: errors themselves cannot be copied.
     type Read = Result<Option<Launched>, (String, Option<String>)>;
     static READ: OnceLock<Read> = OnceLock::new();
     let read = READ.get_or_init(|| {
@@ -116,11 +103,11 @@ pub fn of_process() -> Result<Option<&'static Launched>> {
     }
 }
 
-/// Which of the `count` GPUs that this process sees is its own: the only one, or the one with the number
-/// of its local rank. An input error where there is no GPU of that number.
+/// Index of this process's GPU among the `count` visible ones: the only one, or the one of its local rank. Returns an
+/// input error if that GPU does not exist.
 pub fn device(local_rank: usize, local_ranks: Option<usize>, count: usize) -> Result<usize> {
     match count {
-        // the launcher shows each process a GPU of its own
+        // the launcher shows each process only its own GPU
         1 => Ok(0),
         _ if local_rank < count => Ok(local_rank),
         _ => Err(Error::input_help(
@@ -133,10 +120,8 @@ pub fn device(local_rank: usize, local_ranks: Option<usize>, count: usize) -> Re
     }
 }
 
-/// Looks a variable of the environment up by its name; tests give their own.
 type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// What the variables say: `None` where no launcher started this process.
 fn read(variable: Variables<'_>) -> Result<Option<Launched>> {
     let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
     let wanted = set(LAUNCHER);
@@ -188,7 +173,7 @@ fn read(variable: Variables<'_>) -> Result<Option<Launched>> {
     }))
 }
 
-/// The launcher whose variables are set. torchrun and mpirun may run within a Slurm job, so they come first.
+/// Detects the launcher. torchrun and mpirun may run within a Slurm job, so they are checked first.
 fn guess(set: Variables<'_>) -> Result<Option<Launcher>> {
     match (set("RANK"), set("WORLD_SIZE")) {
         (Some(_), Some(_)) => return Ok(Some(Launcher::Torchrun)),
@@ -199,7 +184,7 @@ fn guess(set: Variables<'_>) -> Result<Option<Launcher>> {
     if set("OMPI_COMM_WORLD_RANK").is_some() {
         return Ok(Some(Launcher::Mpirun));
     }
-    // a batch script has a SLURM_PROCID too, and runs once
+    // a batch script has a SLURM_PROCID too, but runs once
     let step = set("SLURM_STEP_ID").or_else(|| set("SLURM_STEPID"));
     let is_step = step.and_then(|step| step.trim().parse::<u64>().ok()).is_some_and(|n| n < NO_STEP);
     if is_step && set("SLURM_PROCID").is_some() {
@@ -215,7 +200,6 @@ fn half(there: &str, missing: &str) -> Error {
     )
 }
 
-/// The variables of a launcher.
 struct Names {
     launcher: Launcher,
     rank: &'static str,
@@ -252,7 +236,6 @@ impl Names {
             .map_err(|_| self.wrong(format!("{name}='{text}' is not a whole number of at least 0")))
     }
 
-    /// What is wrong with this launcher's variables.
     fn wrong(&self, what: String) -> Error {
         Error::input_help(
             format!("the variables of {} tell no rank: {what}", self.launcher.as_str()),
@@ -267,7 +250,6 @@ impl Names {
     }
 }
 
-/// The host on which rank 0 listens, as the launcher tells it.
 fn address(launcher: Launcher, names: &Names, set: Variables<'_>, all_here: bool) -> Result<String> {
     if let Some(address) = set("MASTER_ADDR") {
         return Ok(address.trim().to_owned());
@@ -292,7 +274,7 @@ fn address(launcher: Launcher, names: &Names, set: Variables<'_>, all_here: bool
     ))
 }
 
-/// The first of Slurm's list of hosts: `gpu[003-006,9],x` begins with `gpu003`.
+/// First host of a Slurm host list: `gpu[003-006,9],x` starts with `gpu003`.
 fn first_host(list: &str) -> Option<String> {
     let mut name = String::new();
     let mut rest = list.trim();
@@ -308,7 +290,6 @@ fn first_host(list: &str) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
-/// What all ranks of this launch, and no others, have in common.
 fn job(launcher: Launcher, address: &str, set: Variables<'_>) -> u64 {
     const COMMON: [&str; 9] = [
         "MASTER_PORT",
@@ -342,7 +323,7 @@ fn ports(set: Variables<'_>, job: u64) -> Result<Vec<u16>> {
     if let Some(port) = number(PORT)? {
         return Ok((port..=port.saturating_add(PORTS - 1)).collect());
     }
-    // the port itself is torchrun's own
+    // the port itself is used by torchrun
     if let Some(port) = number("MASTER_PORT")? {
         return Ok(match port.checked_add(PORTS) {
             Some(last) => (port + 1..=last).collect(),
@@ -354,7 +335,6 @@ fn ports(set: Variables<'_>, job: u64) -> Result<Vec<u16>> {
     Ok((first..first + PORTS).collect())
 }
 
-/// Why a cell does not fit the launch.
 pub fn too_few(ranks: usize, spec: &Spec) -> String {
     format!("tp {} needs {} ranks, and the launcher started {ranks}", spec.tp, spec.tp)
 }

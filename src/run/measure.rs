@@ -1,5 +1,5 @@
-//! What backends that execute and time generations have in common: prompts, names of phases, the link
-//! that a run asks for, one sample from what each rank saw.
+//! Shared by backends that execute and time generations: prompts, phase names, emulated link, and merging of the
+//! ranks' times into samples.
 
 use std::sync::Arc;
 
@@ -9,18 +9,15 @@ use machine::hardware::Profile;
 use table::{Collective, Link, P2p, Sample, Spec};
 use trace::Span;
 
-/// One rank's part of one generation: moments on a clock that all ranks share (ns).
+/// One rank's times in one generation (ns), on a clock shared by all ranks.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Times {
-    /// When the generation started.
     pub started: i64,
-    /// When the rank had the first token.
     pub prefill_end: i64,
-    /// When each decode step had ended.
     pub step_ends: Vec<i64>,
 }
 
-/// What a generation of a run is called, counted from 1: `warm-up 1/2`, then `sample 3/10`.
+/// Name of a generation, counted from 1: `warm-up 1/2`, then `sample 3/10`.
 pub(super) fn phase_name(spec: &Spec, generation: u32) -> String {
     match generation.checked_sub(spec.warmup) {
         None => format!("warm-up {}/{}", generation + 1, spec.warmup),
@@ -28,14 +25,14 @@ pub(super) fn phase_name(spec: &Spec, generation: u32) -> String {
     }
 }
 
-/// Prompts of random tokens that follow from the seed alone, one after the other.
+/// Random prompt tokens that depend only on the seed, concatenated.
 pub(super) fn prompts(spec: &Spec, vocab: u32) -> Vec<u32> {
     let mut rng = fastrand::Rng::with_seed(spec.seed ^ 0x70726f6d7074);
     (0..u64::from(spec.batch) * u64::from(spec.prompt_tokens)).map(|_| rng.u32(0..vocab)).collect()
 }
 
-/// Puts the ranks' times together: everything lasts until its last rank is done. `spans` are those of
-/// the sample, for its overlap; none: it has none.
+/// Merges the ranks' times into a sample: each step ends when its last rank ends. `spans` are the sample's spans, for
+/// its overlap; without spans there is none.
 pub(super) fn combine(times: &[Times], spans: &[Span], ranks: u32) -> Sample {
     let ms = |ns: i64| ns as f64 / 1e6;
     let started = times.iter().map(|t| t.started).min().unwrap_or(0);
@@ -56,8 +53,8 @@ pub(super) fn combine(times: &[Times], spans: &[Span], ranks: u32) -> Sample {
     }
 }
 
-/// The emulated link of a cell that is executed, if it has one: given outright, or from a hardware profile. Fails
-/// where that is to be taken from a profile and none is named, or it cannot be read.
+/// Emulated link of an executed cell, if any: given directly or from a hardware profile. Returns an error if the
+/// profile is missing or cannot be read.
 pub fn emulated_link(spec: &Spec) -> Result<Option<EmulatedLink>> {
     let from_profile = |p2p: P2p| {
         if spec.hardware == "host" {

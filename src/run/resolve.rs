@@ -1,4 +1,4 @@
-//! From what a user says about a cell to its [`Spec`]: the backend where it is `auto`, and defaults.
+//! Resolves a cell's options into its [`Spec`]: backend `auto`, and defaults.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,20 @@ use plan::Architecture;
 use table::options::{OPTIONS, PAIRS};
 use table::{Backend, CellOptions, Link, P2p, Spec};
 
-/// Resolves the options of a cell, which are declared where no backend is known.
+/// Resolution of cell options, as a trait because the options' crate knows no backends.
 pub trait Resolve {
-    /// Fills in defaults, picks the backend where it is `auto`, and says which and why (second value).
-    /// Whether the cell can run is said by [`super::feasibility::of`].
+    /// Fills in defaults and picks the backend for `auto`; the second value explains the choice.
+    /// [`super::feasibility::of`] checks if the cell can run.
     ///
     /// # Errors
     ///
-    /// An input error for a value that is out of its bounds or contradicts another, for a model,
-    /// hardware profile or stack that there is not, and where `auto` finds no backend for the cell.
+    /// Returns an input error for a value that is out of range or contradicts another, for an unknown model, hardware
+    /// profile or stack, and if `auto` finds no backend.
     fn resolve(&self) -> Result<(Spec, Option<String>)> {
         self.resolve_with(&Shared::default())
     }
 
-    /// Resolves a cell like [`Resolve::resolve`], for one cell of many: models and profiles are read
-    /// once. Fails where [`Resolve::resolve`] does.
+    /// Like [`Resolve::resolve`] for one cell of many; reads models and profiles once.
     fn resolve_with(&self, shared: &Shared) -> Result<(Spec, Option<String>)>;
 }
 
@@ -44,7 +43,7 @@ impl Resolve for CellOptions {
             named => backend(named)?,
         };
         let spec = fill(self, &model, chosen, shared)?;
-        // a prediction reads no weights
+        // predictions read no weights
         if !chosen.name().is_simulated() {
             notes.extend(model.warnings.iter().cloned());
         }
@@ -68,13 +67,13 @@ impl Resolve for CellOptions {
     }
 }
 
-/// Which backend `auto` means here, and why: the last of the list that suits.
+/// Picks the backend for `auto`, with the reason: the last suitable one of the list.
 fn choose(
     options: &CellOptions,
     model: &Model,
     shared: &Shared,
 ) -> Result<(&'static dyn PlanBackend, String)> {
-    // what only a prediction can heed asks for it
+    // options that only a predicting backend honors select it
     for predicts in BACKENDS.into_iter().filter(|backend| backend.name().is_simulated()) {
         let asked_for = predicts.asked_for(options);
         if !asked_for.is_empty() {
@@ -109,7 +108,6 @@ fn choose(
     Err(Error::input(format!("no backend can run it: {}", said.join("; "))))
 }
 
-/// What the command line's own parser lets through.
 fn check_counts(options: &CellOptions) -> Result<()> {
     OPTIONS.iter().try_for_each(|option| option.check(options))?;
     if options.prompt_tokens.unwrap_or(0).checked_add(options.output_tokens.unwrap_or(0)).is_none() {
@@ -118,7 +116,6 @@ fn check_counts(options: &CellOptions) -> Result<()> {
     Ok(())
 }
 
-/// The spec of a cell on a given backend.
 pub(super) fn fill(
     options: &CellOptions,
     model: &Model,
@@ -143,7 +140,7 @@ pub(super) fn fill(
     if let Some(layers) = &model.ladder_layers {
         spec.architecture = Architecture::from_ladder_layers(layers);
     }
-    // a link of the profile is one with P2P or without
+    // a profile's link is one with P2P or without
     spec.p2p = if link == Link::P2pOff { P2p::Off } else { P2p::On };
     for option in OPTIONS.iter().filter(|option| option.is_heeded_by(backend.name())) {
         option.apply(options, &mut spec);
@@ -152,7 +149,7 @@ pub(super) fn fill(
     spec.stack = Stack::meant(&spec.stack).to_owned();
     (spec.backend, spec.hardware) = (backend.name(), hardware);
     spec.env = PAIRS[0].read(&options.env)?;
-    // wrong ones are told on every backend
+    // invalid overrides are errors on every backend
     PAIRS[1].read(&options.set)?;
     backend.complete(options, shared, &mut spec)?;
     spec.files = shared.files(model, &spec.hardware, &spec.stack)?;

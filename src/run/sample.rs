@@ -1,26 +1,18 @@
-//! The next token from logits: greedy, or temperature and top-k with a seed.
-//!
-//! Random draws depend on (seed, sequence, position) alone, so every rank draws the same token from
-//! the same logits, whatever TP and batch are.
+//! Token sampling. Random draws depend only on (seed, sequence, position), so every rank draws the same token from
+//! the same logits for any TP and batch.
 
-/// How the next token of a sequence is chosen from its logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Sampling {
-    /// The highest logit; the first of equals.
+    /// Highest logit; the first one on ties.
     Greedy,
-    /// Softmax at a temperature over the k highest logits.
     Random {
-        /// Above 0; 1 leaves the distribution as it is.
         temperature: f32,
-        /// How many of the highest logits take part.
         top_k: usize,
-        /// The seed from which, with sequence and position, each draw follows.
         seed: u64,
     },
 }
 
 impl Sampling {
-    /// The token that follows `position` of `sequence`.
     pub fn choose(&self, logits: &[f32], sequence: usize, position: usize) -> u32 {
         match *self {
             Self::Greedy => top(logits, 1)[0].0,
@@ -42,13 +34,12 @@ impl Sampling {
     }
 }
 
-/// The `k` highest logits with their tokens, highest first, lower tokens first among equals. NaN counts
-/// as lowest. O(n + k log k).
+/// The `k` highest logits with their tokens, highest first; ties by token, NaN counts as lowest. O(n + k log k).
 pub fn top(logits: &[f32], k: usize) -> Vec<(u32, f32)> {
     let key = |logit: f32| if logit.is_nan() { f32::NEG_INFINITY } else { logit };
     let order = |a: &(u32, f32), b: &(u32, f32)| key(b.1).total_cmp(&key(a.1)).then(a.0.cmp(&b.0));
     if k == 1 {
-        // the hot path of greedy decoding: one pass, no memory
+        // hot path of greedy decoding: one pass, no allocation
         let mut best = (0, f32::NEG_INFINITY);
         for (token, logit) in logits.iter().enumerate() {
             if *logit > best.1 {
@@ -67,7 +58,7 @@ pub fn top(logits: &[f32], k: usize) -> Vec<(u32, f32)> {
     all
 }
 
-/// A number in [0, 1) from three integers (SplitMix64's finaliser over their mix).
+/// Uniform number in [0, 1) from three integers (SplitMix64's finalizer over their mix).
 fn uniform(seed: u64, sequence: u64, position: u64) -> f64 {
     let mut z = seed;
     for part in [sequence, position] {

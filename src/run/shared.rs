@@ -1,7 +1,5 @@
-//! What many cells of a grid share: models, profiles and plans, read or built once.
-//!
-//! A cache lives as long as one grid is looked at, so that a changed file is seen by the next look. It
-//! never grows with the grid: a table that is full is emptied, which costs no more than having had none.
+//! Cache for the cells of a grid. It lives for one pass over a grid, so the next pass sees changed files. A full
+//! table is cleared, so memory does not grow with the grid.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -20,57 +18,50 @@ use model::Model;
 use plan::ModelShape;
 use table::Spec;
 
-/// Models and profiles that are kept.
+/// Maximum cached models, profiles and other small entries.
 const SMALL: usize = 1024;
-/// Pairs of plans that are kept; a large model's take about a megabyte.
+/// Maximum cached pairs of plans; a large model's take about a megabyte.
 const LARGE: usize = 64;
 
-/// Hardware, stack and overrides.
 type TargetKey = (String, String, Vec<(String, String)>);
 
-/// Models, targets and plans by what they follow from.
 #[derive(Debug, Default)]
 pub struct Shared {
     models: Table<String, Model>,
     targets: Table<TargetKey, Target>,
-    /// Hashes of files.
     files: Table<PathBuf, String>,
-    /// By everything but the workload that they depend on.
+    /// Keyed by every plan input except the workload.
     plans: Table<String, Plans>,
-    /// What plans keep in memory, by the same key: little, so that more of it is kept than of plans.
+    /// Memory need of plans, with the same key; smaller than plans, so more entries are kept.
     memory: Table<String, PlanMemory>,
-    /// GPUs to look at instead of those of the machine.
     gpus: Option<Gpus>,
-    /// Of ranks on GPUs, by all that they follow from.
+    /// Memory need of a rank on a GPU, keyed by all its inputs.
     on_gpu: Table<String, MemoryNeed>,
-    /// Whether cells run on another machine than this one.
     elsewhere: bool,
 }
 
 impl Shared {
-    /// For cells that run on another machine: neither the GPUs nor the memory of this one decide whether they can.
+    /// For cells that run on another machine: this machine's GPUs and memory do not limit them.
     pub fn elsewhere() -> Self {
         Self { elsewhere: true, ..Self::default() }
     }
 
-    /// Whether cells run on another machine, of which nothing is known.
     pub fn is_elsewhere(&self) -> bool {
         self.elsewhere
     }
 
-    /// The memory that cells on CPUs may take; `None` where it is not known.
+    /// Available memory for cells on CPUs, if known.
     pub fn available_memory(&self) -> Option<u64> {
         if self.elsewhere { None } else { available_memory() }
     }
 
-    /// The model that [`Model::resolve`] finds for a name or directory, kept for the next cell. Fails
-    /// where that does, each time that it is asked.
+    /// Cached [`Model::resolve`]; errors are not cached.
     pub fn model(&self, name_or_dir: &str) -> Result<Arc<Model>> {
         self.models.get(name_or_dir.to_owned(), SMALL, || Model::resolve(name_or_dir))
     }
 
-    /// A hardware profile and a stack, with these overrides, kept for the next cell. An input error for
-    /// a profile or stack that there is not, and for an override that neither knows.
+    /// Cached hardware profile and stack with overrides. Returns an input error for an unknown profile, stack or
+    /// override.
     pub fn target(
         &self,
         hardware: &str,
@@ -92,9 +83,8 @@ impl Shared {
         self.targets.get(key(set), SMALL, || plain()?.with(set))
     }
 
-    /// Hashes of the files that a cell names, by the option's name: its hardware profile and its stack where they are
-    /// not built in, and of a model's directory what [`Model::hash`] looks at. Each is read once.
-    /// Fails where a file cannot be read.
+    /// Hashes of the files that a cell names, by option: hardware profile and stack if not built in, and the files
+    /// that [`Model::hash`] covers. Each file is read once. Returns an error if a file cannot be read.
     pub fn files(&self, model: &Model, hardware: &str, stack: &str) -> Result<BTreeMap<String, String>> {
         let mut files = BTreeMap::new();
         let profile = Profile::file(hardware).filter(|_| hardware != HOST);
@@ -111,9 +101,8 @@ impl Shared {
         Ok(files)
     }
 
-    /// The simulator's plans of a cell, kept for all cells of the same model, architecture, TP and dtype
-    /// whose plans are lowered in the same way. An input error where TP does not divide the model, or the link
-    /// was not measured at it.
+    /// Simulator plans of a cell, cached for cells with the same model, architecture, TP, dtype and lowering. Returns
+    /// an input error if TP does not divide the model or the link has no times at it.
     pub fn plans(&self, spec: &Spec, shape: &ModelShape, target: &Target) -> Result<Arc<Plans>> {
         if let Some(problem) = link_problem(spec, target) {
             return Err(Error::input(problem));
@@ -121,16 +110,16 @@ impl Shared {
         self.plans.get(plans_key(spec, target), LARGE, || Plans::new(spec, shape, target))
     }
 
-    /// What the simulator's plans of a cell keep in memory, of which the plans need not be there any more. An input error
-    /// where TP does not divide the model.
+    /// Memory need of the simulator's plans, cached longer than the plans. Returns an input error if TP does not
+    /// divide the model.
     pub fn memory(&self, spec: &Spec, shape: &ModelShape, target: &Target) -> Result<Arc<PlanMemory>> {
         self.memory.get(plans_key(spec, target), SMALL, || {
             Ok(self.plans(spec, shape, target)?.memory(shape, spec.dtype).clone())
         })
     }
 
-    /// What [`cuda::memory_need`] answers, which builds plans to do so, once for cells that differ in
-    /// nothing that matters to it. An input error where TP does not divide the model.
+    /// Cached [`cuda::memory_need`], which has to build plans. Returns an input error if TP does not divide the
+    /// model.
     pub fn memory_on_gpu(
         &self,
         spec: &Spec,
@@ -146,29 +135,26 @@ impl Shared {
         self.on_gpu.get(key, SMALL, need).map(|need| *need)
     }
 
-    /// The GPUs of this machine.
     pub fn gpus(&self) -> &Gpus {
         self.gpus.as_ref().unwrap_or_else(|| Gpus::of_machine())
     }
 
-    /// With GPUs that are not there.
     #[cfg(test)]
     pub fn with_gpus(gpus: Gpus) -> Self {
         Self { gpus: Some(gpus), ..Self::default() }
     }
 }
 
-/// Everything but the workload that the simulator's plans of a cell follow from.
+/// Cache key: every input of the simulator's plans except the workload.
 fn plans_key(spec: &Spec, target: &Target) -> String {
     let lowering = lowering(spec, target);
     let Spec { model, architecture, tp, dtype, .. } = spec;
     let variant = spec.variant();
-    // where a batch is divided it decides into what
+    // a divided batch determines the micro-batches
     let batch = if variant.micro_batches > 1 { spec.batch } else { 0 };
     format!("{model}\n{architecture}\n{tp}\n{dtype}\n{lowering:?} {variant:?} {batch}")
 }
 
-/// Values by key, shared between threads.
 #[derive(Debug)]
 struct Table<K, V>(RwLock<HashMap<K, Arc<V>>>);
 
@@ -179,12 +165,12 @@ impl<K, V> Default for Table<K, V> {
 }
 
 impl<K: Eq + Hash, V> Table<K, V> {
-    /// The value of `key`; made where it is not there. Errors are not kept: each cell says its own.
+    /// Returns the value of `key`, computing it if missing. Errors are not cached: each cell reports its own.
     fn get(&self, key: K, most: usize, make: impl FnOnce() -> Result<V>) -> Result<Arc<V>> {
         if let Some(there) = self.0.read().ok().and_then(|table| table.get(&key).cloned()) {
             return Ok(there);
         }
-        // two threads may make the same at once; nobody waits for a slow one
+        // two threads may compute the same value concurrently; neither waits for the other
         let made = Arc::new(make()?);
         if let Ok(mut table) = self.0.write() {
             if table.len() >= most {

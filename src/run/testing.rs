@@ -1,4 +1,4 @@
-//! For tests in which ranks meet, and for those that look at what was simulated.
+//! Helpers for tests with a rendezvous or a simulated trace.
 
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -8,8 +8,8 @@ use crate::{PlanBackend, Shared};
 use table::Spec;
 use trace::Trace;
 
-/// A free port of the caller's own: below those that the system gives out, which it may give to another test, or to a rank that
-/// calls, before the caller listens.
+/// Returns a free port below the ephemeral range: a port from that range could be taken by another test or by a
+/// connecting rank before the caller listens.
 pub fn port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -21,7 +21,6 @@ pub fn port() -> u16 {
     }
 }
 
-/// The trace of a simulated cell.
 pub fn simulated(spec: &Spec) -> Trace {
     let (_, trace) = SimBackend.predict(spec, &Shared::default(), true).unwrap();
     trace.unwrap()

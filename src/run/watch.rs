@@ -1,25 +1,22 @@
-//! What somebody who watches a run hears while it decodes: how many steps went by, and what the lanes
-//! of the last one looked like. Compact, so that telling it disturbs the run little.
+//! Progress of a watched run: decode steps done and the lanes of the last step, in a compact form that disturbs the
+//! run little.
 
 use serde::{Deserialize, Serialize};
 
 use plan::Lane;
 use trace::Span;
 
-/// When a rank's lanes were busy during one decode step. Times are ns since the step's first operation
-/// on any rank; busy intervals of a lane are in order and do not touch.
+/// Busy intervals of a rank's lanes during one decode step. Times are ns since the step's first operation on any
+/// rank; the intervals of a lane are sorted and do not touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepLanes {
-    /// The rank whose lanes they are.
     pub rank: u32,
-    /// Busy intervals of the compute lane.
     pub compute: Vec<[u32; 2]>,
-    /// Busy intervals of the comm lane.
     pub comm: Vec<[u32; 2]>,
 }
 
 impl StepLanes {
-    /// The lanes of each rank in these spans of one step; ranks in order.
+    /// Computes each rank's lanes from the spans of one step; sorted by rank.
     pub fn of_step(spans: &[Span]) -> Vec<Self> {
         let zero = spans.iter().map(|span| span.start_ns).min().unwrap_or(0);
         let mut ranks: Vec<u32> = spans.iter().map(|span| span.rank).collect();
@@ -39,18 +36,16 @@ impl StepLanes {
         ranks.into_iter().map(of_rank).collect()
     }
 
-    /// When the last operation ended (ns).
     pub fn end(&self) -> u32 {
         self.compute.iter().chain(&self.comm).map(|[_, end]| *end).max().unwrap_or(0)
     }
 }
 
-/// Nanoseconds from `zero`; a step that takes more than four seconds ends there.
+/// Nanoseconds from `zero`; saturates after about four seconds.
 fn offset(ns: i64, zero: i64) -> u32 {
     u32::try_from(ns.saturating_sub(zero).max(0)).unwrap_or(u32::MAX)
 }
 
-/// Intervals as a union: sorted, and joined where they touch.
 fn union(mut intervals: Vec<[u32; 2]>) -> Vec<[u32; 2]> {
     intervals.sort_unstable();
     let mut joined: Vec<[u32; 2]> = Vec::new();

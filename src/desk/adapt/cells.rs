@@ -1,5 +1,5 @@
-//! The trainings that an experiment asks for (`[adapt]`): one for each model, architecture and seed of its cells, from
-//! random weights where the model has none. What they end with are measures of the cells' runs.
+//! Trainings of an experiment (`[adapt]`): one per model, architecture and seed of its cells, from random weights if
+//! the model has no checkpoint. The results become metrics of the cells' runs.
 
 use super::{Asked, Layers, Progress, adapt};
 use base::error::{Error, Result};
@@ -10,14 +10,11 @@ use model::Model;
 use plan::{Architecture, CommDType};
 use run::Feasibility;
 
-/// Parameters of a model up to which an experiment trains it from random weights: more would take days.
+/// Maximum parameters for training from random weights in an experiment; larger models would take days.
 const MOST: u64 = 50_000_000;
 
-/// Trains the models of the cells that can run; how many trainings failed, each with a note that says why.
-///
-/// # Errors
-///
-/// [`Error::Interrupted`] where `cancel` came before the end; what is done is stored.
+/// Trains the models of the feasible cells; returns the number of failed trainings, each reported in a note. Returns
+/// [`Error::Interrupted`] on cancellation; completed work is stored.
 pub fn train_cells(
     experiment: &Experiment,
     store: &Store,
@@ -40,7 +37,6 @@ pub fn train_cells(
     Ok(failed)
 }
 
-/// What is trained: models, TP, and the architectures that are trained so.
 fn parts(experiment: &Experiment) -> Vec<(String, u32, Vec<Architecture>)> {
     let mut parts: Vec<(String, u32, Vec<Architecture>)> = Vec::new();
     for cell in experiment.cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs) {
@@ -48,7 +44,7 @@ fn parts(experiment: &Experiment) -> Vec<(String, u32, Vec<Architecture>)> {
         if spec.architecture.is_limit() {
             continue;
         }
-        // ranks that always agree compute the same at every TP, and one rank does it fastest
+        // ranks that never diverge compute the same at every TP, and one rank is fastest
         let tp = if spec.architecture.is_of_any_tp(CommDType::Activations) { 1 } else { spec.tp };
         let at = parts.iter().position(|(model, of, _)| *model == spec.model && *of == tp);
         let at = at.unwrap_or_else(|| {

@@ -1,27 +1,23 @@
-//! The text of a training: what is held out of it, and which windows each step has.
+//! Training text: held-out split and the windows of each step.
 
 use base::error::{Error, Result};
 use base::hash;
 
-/// Tokens to train on, in windows; those held out lie at the text's end.
+/// Training tokens and, from the end of the text, held-out tokens.
 #[derive(Clone, Debug)]
 pub(super) struct Data {
     pub train: Vec<u32>,
     pub held_out: Vec<u32>,
-    /// Predicted tokens of a window.
     context: usize,
 }
 
 impl Data {
-    /// Holds out a share of the tokens (percent), at least a window's; `name` is the text's in errors.
-    ///
-    /// # Errors
-    ///
-    /// An input error where not a window is left to train on.
+    /// Holds out `held_out_pct` percent of the tokens, at least one window. Returns an input error, with the text's
+    /// `name`, if less than a window is left for training.
     pub fn split(mut tokens: Vec<u32>, context: usize, held_out_pct: f64, name: &str) -> Result<Self> {
         let all = tokens.len();
         let share = (all as f64 * held_out_pct / 100.0).round() as usize;
-        // a window has a token more than it predicts
+        // a window has one token more than it predicts
         let least = context + 1;
         let held_out = share.max(least);
         if all < held_out + least {
@@ -37,7 +33,6 @@ impl Data {
         Ok(Self { train: tokens, held_out, context })
     }
 
-    /// A hash of all tokens and where they are parted.
     pub fn key(&self) -> String {
         let words = [&self.train, &self.held_out].into_iter().flat_map(|part| {
             let tokens = part.iter().flat_map(|token| token.to_le_bytes());
@@ -46,14 +41,13 @@ impl Data {
         hash::short_key(words.collect::<Vec<u8>>())
     }
 
-    /// Windows of one pass over the text.
     fn count(&self) -> usize {
-        // so many fit behind every shift but in a text that is hardly longer than a window
+        // this many windows fit after every shift, unless the text is hardly longer than one
         ((self.train.len() - self.context) / self.context).max(1)
     }
 
-    /// The windows of step `step`, from 0. Each pass over the text begins somewhere in its first window, and has its
-    /// windows in an order of its own; both follow from the seed and the number of the pass.
+    /// Windows of step `step`, from 0. Each pass over the text starts at a random shift within its first window and
+    /// shuffles its windows; both depend only on the seed and the number of the pass.
     pub fn windows(&self, seed: u64, step: u32, batch: u32) -> Vec<&[u32]> {
         let count = self.count();
         let first = step as usize * batch as usize;
@@ -72,7 +66,6 @@ impl Data {
             .collect()
     }
 
-    /// A pass over the text: its number, where it begins, and the order of its windows.
     fn pass(&self, seed: u64, number: usize) -> (usize, usize, Vec<usize>) {
         let mut random = fastrand::Rng::with_seed(
             seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -86,7 +79,6 @@ impl Data {
         (number, shift, order)
     }
 
-    /// Windows of the held-out text, at most so many.
     pub fn held_out(&self, most: usize) -> Vec<&[u32]> {
         let starts = (0..).step_by(self.context).take(most);
         starts.map_while(|at| self.held_out.get(at..=at + self.context)).collect()

@@ -1,13 +1,13 @@
-//! Training: a conversion repaired by a little retraining, or a small model of any architecture from random weights.
+//! Training: repairs a conversion with a little retraining, or trains a small model from random weights.
 //!
-//! | file | what it is for |
+//! | file | purpose |
 //! |---|---|
-//! | `data` | the text: what is held out, and which windows each step has |
-//! | `one` | one training: begun or gone on with, its checkpoints, the model that it ends with |
-//! | `cells` | the trainings that an experiment asks for |
+//! | `data` | training text: held-out split and windows |
+//! | `one` | one training: start or resume, checkpoints, final model |
+//! | `cells` | trainings of an experiment |
 //!
-//! A training is named by what was asked for, so that the same command goes on where it stopped; what its numbers follow
-//! from besides (the text's tokens, the weights) is compared with what it began with.
+//! A training's id is a hash of its options, so the same command resumes it. Other inputs (the text's tokens, the
+//! weights) are compared with those it started from.
 
 mod cells;
 mod data;
@@ -28,100 +28,73 @@ use model::{Model, check_place};
 use plan::{Architecture, LayerSet};
 use table::{Curve, Status, TrainingSpec};
 
-/// Parameters of a model up to which a training from scratch is a miniature.
+/// Maximum parameters for which a training from scratch counts as a miniature.
 const MINIATURE: u64 = 100_000_000;
 
-/// Which layers are trained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layers {
-    /// All of the model: embedding, every layer, final norm and head.
+    /// Embedding, all layers, final norm and head.
     All,
-    /// The layers that any of the architectures wires in another way than `standard`.
+    /// Layers that any of the architectures wires differently from `standard`.
     Converted,
-    /// These layers.
     These(LayerSet),
 }
 
-/// What is asked for: a training for each seed and architecture.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// The model, with its checkpoint if it has one.
     pub model: Model,
-    /// Whether to begin with random weights.
     pub from_scratch: bool,
-    /// The text, a part of which is held out.
     pub text: Text,
-    /// How many of the text's tokens are used; all without.
     pub limit: Option<usize>,
-    /// Share of the tokens that are held out (percent).
+    /// Held-out share of the tokens (percent).
     pub held_out_pct: f64,
-    /// How the model is wired, a training each.
     pub architectures: Vec<Architecture>,
-    /// Seeds, a training each.
     pub seeds: Vec<u64>,
-    /// Which layers are trained.
     pub layers: Layers,
-    /// Steps of a training.
     pub steps: u32,
-    /// Windows of a step.
     pub batch: u32,
-    /// Predicted tokens of a window.
     pub context: u32,
-    /// The greatest learning rate.
     pub lr: f64,
-    /// Steps over which it grows; without, a twentieth of all.
+    /// Warm-up steps; by default a twentieth of all steps.
     pub warmup: Option<u32>,
-    /// Decay of matrices.
     pub weight_decay: f64,
-    /// The greatest norm of gradients.
     pub clip: f64,
-    /// How much KL to the unconverted model counts beside the tokens.
     pub distil: Option<f64>,
-    /// The number of ranks (TP).
     pub tp: u32,
-    /// Sets of ranks that share a step's windows; without, as many as there are cores for.
+    /// Sets of ranks that share a step's windows; by default one per `tp` cores.
     pub replicas: Option<usize>,
-    /// Steps between checkpoints; without, about a minute's.
+    /// Steps between checkpoints; by default about one minute.
     pub checkpoint_every: Option<u32>,
-    /// Where the model goes that a training ends with; without, beside its checkpoints. Of several trainings a
-    /// directory in which each has its own.
+    /// Directory of the final model, by default next to the checkpoints. With several trainings, each gets a
+    /// subdirectory.
     pub output: Option<PathBuf>,
-    /// Whether to forget what is stored of these trainings.
+    /// True to discard the stored state of these trainings.
     pub restart: bool,
 }
 
-/// How far a training is.
 #[derive(Debug)]
 pub enum Progress<'a> {
-    /// What it is doing before its steps.
     Doing(&'a str),
-    /// How far an evaluation of quality is.
     Evaluating(evaluate::Progress<'a>),
-    /// Something to be told.
     Note(&'a str),
-    /// A step was done.
     Step {
-        /// Which training, in a few words.
         what: &'a str,
-        /// Steps that are done.
         done: u32,
-        /// Those of them that were done by an earlier process.
+        /// Steps completed by an earlier process.
         found: u32,
-        /// Steps of the training.
         of: u32,
-        /// What its windows lost before it, in nats a token.
+        /// Loss of the step's windows before the update, in nats per token.
         loss: f64,
-        /// Tokens that are trained on in a second.
         tokens_per_s: f64,
     },
 }
 
-/// Trains, a training after the other; what is stored of them is gone on with, and what came to its end is found.
+/// Runs the trainings one after the other; resumes interrupted ones and returns completed ones from the store.
 ///
 /// # Errors
 ///
-/// Input errors for what cannot be trained, told before anything starts; [`Error::Interrupted`] where `cancel` came
-/// before the end, with a checkpoint stored; a failure where a loss is not finite, or something cannot be stored.
+/// Returns an input error for an invalid request, before anything starts; [`Error::Interrupted`] on cancellation,
+/// with a checkpoint stored; an error if a loss is not finite or the store cannot be written.
 pub fn adapt(
     asked: &Asked,
     store: &Store,
@@ -148,20 +121,13 @@ pub fn adapt(
     Ok(found)
 }
 
-/// The stored trainings, the newest first, and why others cannot be shown.
-///
-/// # Errors
-///
-/// A failure where the store cannot be read.
+/// Returns the stored trainings, newest first, and the problems of unreadable ones.
 pub fn stored(store: &Store) -> Result<(Vec<Curve>, Vec<String>)> {
     store.trainings()
 }
 
-/// Of stored trainings those whose ids begin with one of these names, all without names.
-///
-/// # Errors
-///
-/// An input error for a name that none has, and where there are none.
+/// Returns the stored trainings whose ids start with one of `names`, or all without names. Returns an input error for
+/// an unknown name, and if no training is stored.
 pub fn named(store: &Store, names: &[String]) -> Result<Vec<Curve>> {
     let (all, _) = stored(store)?;
     if let Some(name) =
@@ -181,7 +147,6 @@ pub fn named(store: &Store, names: &[String]) -> Result<Vec<Curve>> {
     Ok(all.into_iter().filter(is_meant).collect())
 }
 
-/// Errors for what cannot be trained.
 fn check(asked: &Asked) -> Result<()> {
     let shape = &asked.model.shape;
     if let Some(problem) = shape.tp_problem(asked.tp) {
@@ -213,7 +178,6 @@ fn check(asked: &Asked) -> Result<()> {
     Ok(())
 }
 
-/// The layers that are trained; `None`: all of the model.
 fn layers(asked: &Asked) -> Result<Option<Vec<u32>>> {
     let count = asked.model.shape.layers;
     match &asked.layers {
@@ -242,10 +206,9 @@ fn layers(asked: &Asked) -> Result<Option<Vec<u32>>> {
     }
 }
 
-/// A training for each seed and architecture.
 fn specs(asked: &Asked, layers: &Option<Vec<u32>>) -> Vec<TrainingSpec> {
     let model = match &asked.model.dir {
-        // a relative name would be another checkpoint from elsewhere
+        // a relative path would name another checkpoint from another directory
         Some(dir) => {
             std::path::absolute(dir).unwrap_or_else(|_| dir.clone()).to_string_lossy().into_owned()
         }
@@ -279,12 +242,11 @@ fn specs(asked: &Asked, layers: &Option<Vec<u32>>) -> Vec<TrainingSpec> {
     asked.seeds.iter().flat_map(|seed| asked.architectures.iter().map(move |a| one(seed, a))).collect()
 }
 
-/// What a training is called: it follows from what was asked for.
 fn id(spec: &TrainingSpec) -> String {
     hash::short_key(serde_json::to_string(spec).unwrap_or_default())[..12].to_owned()
 }
 
-/// Where the model of each training goes, checked before anything takes long.
+/// Output directory of each training, checked before any long work.
 fn outputs(asked: &Asked, specs: &[TrainingSpec], store: &Store) -> Result<Vec<PathBuf>> {
     let Some(out) = &asked.output else {
         return Ok(specs
@@ -334,7 +296,6 @@ fn outputs(asked: &Asked, specs: &[TrainingSpec], store: &Store) -> Result<Vec<P
     Ok(outputs)
 }
 
-/// The training that wrote a model's directory.
 fn written_by(output: &Path) -> Option<String> {
     let bytes = std::fs::read(output.join("training.json")).ok()?;
     let json: serde_json::Value = serde_json::from_slice(&bytes).ok()?;

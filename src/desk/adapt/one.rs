@@ -1,4 +1,4 @@
-//! One training: begun, or gone on with after its last checkpoint; its steps; the model that it ends with.
+//! One training: start or resume from the last checkpoint, run its steps, write the final model.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,17 +21,15 @@ use table::{
     TrainingStep,
 };
 
-/// How long a training goes on without a checkpoint, where nobody says how often there is one.
 const CHECKPOINT: Duration = Duration::from_secs(60);
 
-/// Windows of the held-out text that are looked at between steps; all of it is evaluated before and after.
+/// Held-out windows used between steps; the whole held-out text is evaluated before and after.
 const LOOKED_AT: usize = 16;
 
-/// What an untied head's random weights are multiplied by before training: as they are, logits of another spread than
-/// their errors would have to be unlearned first.
+/// Scale of an untied head's random weights before training. Unscaled, the logits would spread so widely that
+/// training had to unlearn that first.
 const HEAD: f32 = 0.1;
 
-/// A training that is asked for.
 pub(super) struct One<'a> {
     pub asked: &'a Asked,
     pub spec: TrainingSpec,
@@ -41,19 +39,17 @@ pub(super) struct One<'a> {
     pub cancel: &'a Cancel,
 }
 
-/// A training under way.
 struct UnderWay<'a> {
     one: &'a One<'a>,
     folder: TrainingFolder,
     training: Training,
     trainer: Trainer<f32>,
     steps: Vec<TrainingStep>,
-    /// Arithmetic of a token, and what products of matrices reach.
+    /// FLOP per token, and the GEMM peak in FLOP/s.
     flop: [f64; 2],
 }
 
 impl One<'_> {
-    /// Trains to the end; what came to its end before is found.
     pub fn train(&self, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Curve> {
         let id = id(&self.spec);
         let folder = self.store.training_folder(&id)?;
@@ -100,7 +96,7 @@ impl One<'_> {
         }
     }
 
-    /// Errors where the files that it began with are others now.
+    /// Returns an error if the text or weights changed since the training started.
     fn compare(&self, stored: &Training, weights: &str, text_hash: &str) -> Result<()> {
         let files = [
             ("text", self.spec.text.as_str(), stored.text_hash.as_str(), text_hash),
@@ -125,7 +121,6 @@ impl One<'_> {
         ))
     }
 
-    /// Removes the model that an earlier training of the same name wrote.
     fn remove_output(&self) -> Result<()> {
         match written_by(&self.output) {
             Some(writer) if writer == id(&self.spec) => {
@@ -166,7 +161,7 @@ impl One<'_> {
         }
     }
 
-    /// Writes the held-out tokens, so that `evaluate --tokens-file` can be asked of them.
+    /// Writes the held-out tokens, so `evaluate --tokens-file` can use them.
     fn write_held_out(&self, folder: &TrainingFolder) -> Result<()> {
         let ids: Vec<String> = self.data.held_out.iter().map(u32::to_string).collect();
         base::atomic::write(&self.held_out(folder), (ids.join(" ") + "\n").as_bytes())
@@ -177,7 +172,7 @@ impl One<'_> {
         folder.file(&format!("{stem}.held-out.ids"))
     }
 
-    /// The quality on the held-out text: of a trained model beside the one that it began with, or of that one.
+    /// Evaluates the held-out text with the trained model, compared with the initial one, or with the initial model.
     fn quality(
         &self,
         folder: &TrainingFolder,
@@ -210,7 +205,6 @@ impl One<'_> {
             .ok_or_else(|| Error::failed("nothing was evaluated"))
     }
 
-    /// The trainer with its numbers: those of the last checkpoint, where there is one.
     fn begin(
         &self,
         mut folder: TrainingFolder,
@@ -245,10 +239,10 @@ impl One<'_> {
         (training.parameters, training.trained_parameters) = trainer.parameters();
         training.step = restore(&mut trainer, &folder, &training)?;
         progress(Progress::Doing("measuring products of matrices"));
-        // its speed is that of all its parts, and so is what it is held against
+        // the speed covers all parts of a training, so its peak does too
         let earlier = training.speed.map_or(0.0, |speed| speed.gemm_flop_per_s);
         let flop = [trainer.flop_per_token(), gemm_rate(&training).max(earlier)];
-        // a curve that is shorter than its checkpoint was lost with the disk's cache
+        // a curve shorter than its checkpoint was lost in the disk's cache
         let known = folder.read()?.map(|curve| (curve.start, curve.curve.len())).unwrap_or_default();
         let start = match known.0 {
             Some(start) if training.step > 0 => Some(start),
@@ -268,13 +262,12 @@ impl One<'_> {
     }
 }
 
-/// What products of matrices reach on as many threads as a training computes with (FLOP/s).
+/// GEMM peak (FLOP/s) with as many threads as the training uses.
 fn gemm_rate(training: &Training) -> f64 {
     gemm_peak(training.replicas * training.spec.tp as usize)
 }
 
 impl UnderWay<'_> {
-    /// The steps that are left.
     fn run(&mut self, progress: &mut dyn FnMut(Progress<'_>)) -> Result<()> {
         let One { asked, spec, data, cancel, .. } = self.one;
         let optimiser = Optimiser {
@@ -322,15 +315,15 @@ impl UnderWay<'_> {
             }
         }
         if done > found {
-            // beside another program the first measurement came out too low
+            // the first measurement is too low if another program was running
             self.flop[1] = self.flop[1].max(gemm_rate(&self.training));
         }
         self.checkpoint(done)
     }
 
-    /// Stores numbers, moments and how far it is, all of it or none.
+    /// Stores parameters, moments and step atomically.
     fn checkpoint(&mut self, done: u32) -> Result<()> {
-        // the curve is never behind the checkpoint
+        // the curve must never be behind the checkpoint
         self.folder.sync()?;
         let state = self.trainer.state();
         let tensors: Vec<(String, Vec<usize>)> =
@@ -339,7 +332,7 @@ impl UnderWay<'_> {
         let about: HashMap<String, String> = [
             ("training", self.training.id.clone()),
             ("step", done.to_string()),
-            // which window of the order that follows from the seed comes next
+            // next window in the seed's order
             ("window", (u64::from(done) * u64::from(spec.batch)).to_string()),
         ]
         .map(|(key, value)| (key.to_owned(), value))
@@ -352,7 +345,6 @@ impl UnderWay<'_> {
         self.folder.write(&self.training)
     }
 
-    /// How fast it was, over all of its steps.
     fn speed(&self) -> Option<TrainingSpeed> {
         let spec = &self.one.spec;
         let tokens = self.steps.len() as f64 * f64::from(spec.batch) * f64::from(spec.context);
@@ -362,7 +354,6 @@ impl UnderWay<'_> {
         Some(TrainingSpeed::new(tokens_per_s, flop_per_token, gemm_flop_per_s))
     }
 
-    /// Writes the model, and says what its quality is.
     fn finish(self, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Curve> {
         let Self { one, folder, mut training, trainer, .. } = self;
         let One { asked, spec, output, store, .. } = one;
@@ -377,7 +368,7 @@ impl UnderWay<'_> {
             let numbers = |tensor: Tensor| trainer.tensor(tensor);
             asked.model.write_trained(spec.seed, layers, &numbers, ("training.json", &about), output)?;
         }
-        // its weights are needed no more, and the evaluation has its own
+        // its weights are no longer needed, and the evaluation loads its own
         drop(trainer);
         let trained = Model::resolve(&output.to_string_lossy())?;
         training.after = Some(one.quality(&folder, Some(trained), progress)?);
@@ -392,7 +383,6 @@ impl UnderWay<'_> {
     }
 }
 
-/// Takes over the numbers of the last checkpoint; after how many steps it was written, 0 without one.
 fn restore(trainer: &mut Trainer<f32>, folder: &TrainingFolder, training: &Training) -> Result<u32> {
     let path = folder.checkpoint();
     let Some(file) = NumbersFile::open(&path)? else { return Ok(0) };
@@ -408,13 +398,12 @@ fn restore(trainer: &mut Trainer<f32>, folder: &TrainingFolder, training: &Train
     Ok(step)
 }
 
-/// What the beginning of the held-out text loses now.
+/// Loss on the start of the held-out text.
 fn look(trainer: &mut Trainer<f32>, data: &Data, spec: &TrainingSpec) -> Result<HeldOut> {
     let lost = trainer.loss(&data.held_out(LOOKED_AT))?;
     Ok(means(lost, spec.distil.is_some()))
 }
 
-/// Means over tokens.
 fn means(lost: Lost, is_taught: bool) -> HeldOut {
     let tokens = lost.predicted as f64;
     HeldOut { nll: lost.nll / tokens, kl: is_taught.then_some(lost.kl / tokens) }

@@ -1,11 +1,10 @@
 //! Collectives and barrier between the ranks of one process.
 //!
 //! A collective is two calls: [`Group::give`] hands in a rank's buffer and returns at once, [`Group::take`] waits for
-//! the result. Between them a rank computes, as it would while a network works. Buffers change hands instead of being
-//! shared, so there is nothing to race on. The last rank to arrive sums in rank order, so results are the same bits in
-//! every run and on every rank. Cost: `(2 tp - 1) x bytes` read and as many written by that rank, of a
-//! decode step's few kilobytes; nobody else does anything, and no thread is woken where ranks have cores of their own
-//! ([`Patience`]).
+//! the result, and the rank computes in between. Buffers move instead of being shared, so there are no data races.
+//! The last rank to arrive sums in rank order, so results are bitwise equal in every run and on every rank. That rank
+//! reads and writes `(2 tp - 1) x bytes`, a few kilobytes per decode step. If every rank has its own core, no thread
+//! has to be woken ([`Patience`]).
 
 use std::collections::VecDeque;
 use std::ops::AddAssign;
@@ -17,27 +16,24 @@ use super::patience::Patience;
 use crate::recorder::Clock;
 use plan::Rows;
 
-/// Another rank died; nobody will arrive any more.
+/// Error after another rank died: pending collectives cannot complete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Broken(pub String);
 
-/// What ranks do with what each of them gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
-    /// Every rank gets the sum.
     AllReduce,
-    /// Every rank gets its share of the rows of the sum, each of so many columns ([`Rows::share`]).
+    /// Every rank gets its share of the rows of the sum ([`Rows::share`]).
     ReduceScatter {
-        /// How many columns a row has.
+        /// Columns per row.
         columns: usize,
     },
-    /// Every rank gets what all gave, one behind the other in rank order.
+    /// Every rank gets all buffers, concatenated in rank order.
     AllGather,
 }
 
 impl Exchange {
-    /// The name in words.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::AllReduce => "all-reduce",
@@ -46,8 +42,7 @@ impl Exchange {
         }
     }
 
-    /// How long it takes on a link (ns), of a message of so many bytes: reduce-scatter and all-gather are
-    /// the two halves of an all-reduce.
+    /// Time on a link (ns) for `message` bytes. Reduce-scatter and all-gather are the two halves of an all-reduce.
     pub fn link_ns(self, link: &EmulatedLink, message: u64) -> i64 {
         let us = match self {
             Self::AllReduce => link.us(message),
@@ -56,7 +51,7 @@ impl Exchange {
         (us * 1e3).round() as i64
     }
 
-    /// Makes of what the ranks gave what they get, both in rank order.
+    /// Replaces the ranks' inputs with their results, both in rank order.
     fn apply<T: Copy + AddAssign>(self, buffers: &mut [Vec<T>]) {
         let ranks = buffers.len() as u32;
         let Some((first, others)) = buffers.split_first_mut() else { return };
@@ -85,64 +80,60 @@ impl Exchange {
     }
 }
 
-/// A completed collective as one rank sees it.
 #[derive(Debug)]
 pub struct Exchanged<T = f32> {
-    /// What the rank got, in memory that one of the ranks gave.
+    /// The rank's result; the memory may come from another rank's input.
     pub buffer: Vec<T>,
-    /// When the last rank arrived (ns).
+    /// Arrival of the last rank (ns).
     pub last_arrival: i64,
-    /// When the result was there: summed, and the link's time over (ns).
+    /// Completion (ns): the result is computed and the link time is over.
     pub end: i64,
 }
 
-/// The ranks of one process, and the numbers that they exchange.
+/// Ranks of one process that exchange values of type `T`.
 #[derive(Debug)]
 pub struct Group<T = f32> {
     ranks: usize,
     clock: Clock,
     link: Option<EmulatedLink>,
-    /// How much earlier than the link's completion a sleep must end to be in time (ns).
+    /// Margin by which a sleep must end before the link completes (ns).
     early_ns: i64,
     patience: Patience,
     state: Mutex<State<T>>,
-    /// Counts what a rank may wait for: results, barriers, and the end.
+    /// Incremented on each event that a rank may wait for: result, barrier, abort.
     news: AtomicU64,
     changed: Condvar,
 }
 
 #[derive(Debug)]
 struct State<T> {
-    /// Collectives that not all ranks have fetched the result of, in order, and how many came before them.
+    /// Collectives whose result some rank has not fetched yet, in order; `before` counts those already removed.
     rounds: VecDeque<Round<T>>,
     before: u64,
-    /// How many collectives each rank has given to, and taken from.
     given: Vec<u64>,
     taken: Vec<u64>,
     occupancy: Occupancy,
     barrier_arrived: usize,
     barriers: u64,
-    /// How many wait without spinning.
+    /// Number of waiting threads that sleep instead of spinning.
     sleeping: usize,
     broken: Option<Broken>,
 }
 
-/// A collective under way, in which ranks arrive one by one.
 #[derive(Debug)]
 struct Round<T> {
-    /// What ranks gave, and when all have and it is done, what they get.
+    /// Inputs by rank; results once `done`.
     buffers: Vec<Vec<T>>,
     arrived: usize,
     fetched: usize,
     done: bool,
-    /// When the last rank arrived (ns).
+    /// Arrival of the last rank and completion (ns).
     last_arrival: i64,
-    /// When the result is there (ns).
     end: i64,
 }
 
 impl<T: Copy + AddAssign> Group<T> {
-    /// A group of `ranks` ranks; with a link, every collective takes at least the link's time.
+    /// Creates a group of `ranks` ranks. With a link, every collective takes at least the link's time.
     pub fn new(ranks: usize, link: Option<EmulatedLink>, patience: Patience, clock: Clock) -> Self {
         let state = State {
             rounds: VecDeque::new(),
@@ -164,7 +155,7 @@ impl<T: Copy + AddAssign> Group<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// There is something for whoever waits. A call to the system is made only where somebody sleeps.
+    /// Notifies waiting ranks. Makes a system call only if a thread sleeps.
     fn tell(&self, state: MutexGuard<'_, State<T>>) {
         self.news.fetch_add(1, Ordering::Release);
         let somebody_sleeps = state.sleeping > 0;
@@ -174,9 +165,9 @@ impl<T: Copy + AddAssign> Group<T> {
         }
     }
 
-    /// Hands in a rank's buffer for its next collective, whose message has so many bytes; does not wait. The last rank
-    /// to come makes the result. Every rank must call with the same exchange and message, in the same order, and where
-    /// sums are made with buffers of the same length. [`Broken`] where a rank has left, so that nothing can come of it.
+    /// Hands in a rank's buffer for its next collective without waiting; the last rank to arrive computes the result.
+    /// All ranks must call it in the same order with the same exchange and message size, and for sums with buffers of
+    /// equal length. Returns [`Broken`] if a rank has left.
     pub fn give(
         &self,
         rank: usize,
@@ -208,7 +199,7 @@ impl<T: Copy + AddAssign> Group<T> {
             Some(link) => state.occupancy.issue(arrived, exchange.link_ns(link, message_bytes)),
             None => arrived,
         };
-        // a large sum must not keep others from giving to the next
+        // a large sum must not block ranks that give to the next collective
         drop(state);
         exchange.apply(&mut buffers);
         let mut state = self.lock();
@@ -220,8 +211,8 @@ impl<T: Copy + AddAssign> Group<T> {
         Ok(())
     }
 
-    /// The result of the oldest collective that the rank has given to and not taken from; blocks until all ranks have
-    /// arrived and the link's time is over. [`Broken`] where a rank has left, so that nothing can come of it.
+    /// Returns the result of the oldest collective that the rank has given to and not taken from; blocks until all
+    /// ranks have arrived and the link time is over. Returns [`Broken`] if a rank has left.
     pub fn take(&self, rank: usize) -> Result<Exchanged<T>, Broken> {
         let mut exchanged = None;
         self.until(|state| {
@@ -246,7 +237,7 @@ impl<T: Copy + AddAssign> Group<T> {
         Ok(exchanged)
     }
 
-    /// Waits until `done` says so of the state; as long as patience lasts without the lock.
+    /// Waits until `done` returns true; spins without the lock before it sleeps.
     fn until(&self, mut done: impl FnMut(&mut State<T>) -> bool) -> Result<(), Broken> {
         let mut look = || {
             let seen = self.news.load(Ordering::Acquire);
@@ -276,8 +267,6 @@ impl<T: Copy + AddAssign> Group<T> {
         }
     }
 
-    /// Blocks until every rank of the group has called it. [`Broken`] where a rank has left, so that not
-    /// all can ever arrive.
     pub fn barrier(&self) -> Result<(), Broken> {
         let mut state = self.lock();
         let mine = state.barriers;
@@ -292,7 +281,6 @@ impl<T: Copy + AddAssign> Group<T> {
         self.until(|state| state.barriers != mine)
     }
 
-    /// Tells every rank that one of them is gone: all present and future waits end with an error.
     pub fn abort(&self, why: impl Into<String>) {
         let mut state = self.lock();
         if state.broken.is_none() {

@@ -1,8 +1,8 @@
-//! The emulated link: what an all-reduce would take over a given interconnect.
+//! Emulated link: all-reduce latency over a given interconnect.
 //!
-//! An all-reduce starts when its last rank has arrived; one transfer at a time, in issue order. What it takes is
-//! `alpha + message bytes / bandwidth` (message, not bus, bytes), or what a hardware profile says of a message of so
-//! many bytes, its measured points included.
+//! An all-reduce starts when its last rank has arrived; the link does one transfer at a time, in issue order. Its
+//! latency is `alpha + message bytes / bandwidth` (message, not bus, bytes), or the hardware profile's latency for
+//! the message size, including measured points.
 
 use std::sync::Arc;
 
@@ -11,23 +11,17 @@ use serde_json::{Value, json};
 use machine::hardware::{CollectiveCost, CollectiveScale, Profile};
 use table::{Collective, P2p};
 
-/// An interconnect that is not there.
 #[derive(Clone, Debug)]
 pub enum EmulatedLink {
-    /// A link of one latency and one bandwidth.
+    /// Constant latency plus constant bandwidth.
     Formula {
-        /// Latency of one all-reduce (us).
         alpha_us: f64,
-        /// Message bandwidth (1e9 bytes a second).
+        /// Message bandwidth (1e9 bytes/s).
         gb_s: f64,
     },
-    /// NCCL's all-reduce on the hardware of a profile.
     Profile {
-        /// The profile whose links are emulated.
         profile: Arc<Profile>,
-        /// Whether its GPUs talk directly.
         p2p: P2p,
-        /// How many ranks sum.
         tp: u32,
     },
 }
@@ -44,22 +38,20 @@ impl EmulatedLink {
         }
     }
 
-    /// Duration of one all-reduce of `bytes` message bytes (us).
     pub fn us(&self, bytes: u64) -> f64 {
         self.cost().us(bytes as f64).0
     }
 
-    /// Duration of one half of it, a reduce-scatter or an all-gather (us).
+    /// Latency of a reduce-scatter or all-gather, half of an all-reduce (us).
     pub fn half_us(&self, bytes: u64) -> f64 {
         self.cost().half_us(bytes as f64).0
     }
 
-    /// Thread blocks that a collective occupies, where that is known.
+    /// Thread blocks (CTAs) that a collective occupies, if known.
     pub fn blocks(&self) -> Option<u32> {
         self.cost().ctas()
     }
 
-    /// For records: where its times come from.
     pub fn describe(&self) -> Value {
         match self {
             Self::Formula { alpha_us, gb_s } => json!({ "alpha_us": alpha_us, "gb_s": gb_s }),
@@ -70,14 +62,14 @@ impl EmulatedLink {
     }
 }
 
-/// When the link is free again; one transfer at a time.
+/// Time from which the link is free (ns); it does one transfer at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Occupancy {
     free_at: i64,
 }
 
 impl Occupancy {
-    /// Issues a transfer that takes `lasts_ns`, whose last rank arrived at `arrived` (ns); returns when it completes.
+    /// Issues a transfer of `lasts_ns` whose last rank arrived at `arrived` (ns); returns its completion time.
     pub(super) fn issue(&mut self, arrived: i64, lasts_ns: i64) -> i64 {
         self.free_at = arrived.max(self.free_at) + lasts_ns;
         self.free_at

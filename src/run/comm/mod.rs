@@ -1,5 +1,5 @@
-//! Communication: all-reduces between the threads of one process, the emulated link, and what ranks in
-//! threads or processes say to each other besides (meeting, gathering reports, giving up together).
+//! Communication: all-reduces between threads of one process, the emulated link, and control messages between ranks
+//! in threads or processes (rendezvous, report gathering, abort).
 
 mod group;
 mod link;

@@ -1,26 +1,24 @@
-//! Waiting for another thread: spinning for a moment, then sleeping.
-//!
-//! Waking a thread that sleeps takes tens of microseconds, on virtual machines more; what a rank waits for comes within
-//! a few. Where others need the core, spinning would only keep them from it.
+//! Waiting for another thread: spin briefly, then sleep. Waking a thread takes tens of microseconds, more on virtual
+//! machines, while the other rank usually arrives within a few. If threads share cores, spinning would only delay the
+//! others.
 
 use std::time::{Duration, Instant};
 
-/// How long whoever waits spins: the time in which ranks that do the same drift apart, with some to spare.
+/// Spin time: the usual drift between ranks that do the same work, plus a margin.
 const SPIN: Duration = Duration::from_micros(200);
 
-/// How long whoever waits spins before it sleeps. By default it sleeps at once.
+/// Spin time before a waiting thread sleeps; zero by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Patience {
     spin: Duration,
 }
 
 impl Patience {
-    /// For threads that have a core of their own: 200 us.
     pub fn of_own_core() -> Self {
         Self { spin: SPIN }
     }
 
-    /// Waits until `done`; whoever makes it so must also end `sleep`, which may end without cause.
+    /// Waits until `done` returns true. Code that makes it true must also end `sleep`, which may wake spuriously.
     pub fn wait(self, mut done: impl FnMut() -> bool, mut sleep: impl FnMut()) {
         if self.spins(&mut done) {
             return;
@@ -30,7 +28,7 @@ impl Patience {
         }
     }
 
-    /// Spins; whether it is done.
+    /// Spins; returns true if `done` was reached.
     pub fn spins(self, mut done: impl FnMut() -> bool) -> bool {
         if done() {
             return true;

@@ -1,10 +1,9 @@
-//! Signs of progress of a run's ranks: what a watchdog looks at, and what it says when there are none.
+//! Progress of a run's ranks, for the watchdog and its error message.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// When any rank last showed progress, and what each was doing.
 #[derive(Debug)]
 pub struct Progress {
     state: Mutex<State>,
@@ -13,7 +12,6 @@ pub struct Progress {
 #[derive(Debug)]
 struct State {
     latest: Instant,
-    /// What the run as a whole is doing.
     phase: String,
     ranks: BTreeMap<usize, String>,
 }
@@ -26,14 +24,12 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// A rank does something new, or the same for another part.
     pub fn of_rank(&self, rank: usize, what: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.latest = Instant::now();
         state.ranks.insert(rank, what.to_owned());
     }
 
-    /// The run as a whole goes on; with a name where a new phase begins.
     pub fn of_run(&self, phase: Option<&str>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.latest = Instant::now();
@@ -42,12 +38,12 @@ impl Progress {
         }
     }
 
-    /// How long nothing was heard.
+    /// Time since the latest progress.
     pub fn silence(&self) -> Duration {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).latest.elapsed()
     }
 
-    /// What was going on: `sample 3/10; rank 0: decode step 17, rank 1: decode step 16`.
+    /// Current activity: `sample 3/10; rank 0: decode step 17, rank 1: decode step 16`.
     pub fn describe(&self) -> String {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let ranks: Vec<String> =

@@ -1,7 +1,7 @@
-//! RoPE, the KV cache, causal attention over it (GQA), on one rank's heads.
+//! RoPE, KV cache and causal attention (GQA) over it, on one rank's heads.
 //!
-//! Decode reads each layer's cache once: `2 x kv_heads x head_dim x 4` bytes a cached token. Prefill
-//! works on blocks of [`BLOCK`] queries, so no more than `BLOCK x context` scores exist at a time.
+//! Decode reads each layer's cache once: `2 x kv_heads x head_dim x 4` bytes per cached token. Prefill works on
+//! blocks of [`BLOCK`] queries, so at most `BLOCK x context` scores exist at a time.
 
 use std::borrow::Cow;
 
@@ -10,48 +10,41 @@ use arithmetic::{CausalScores, OneQuery, Real, View, gemm};
 use super::kernels::Kernels;
 use plan::{Groups, ModelShape, Quantity};
 
-/// Queries of one sequence that are handled together in prefill.
 const BLOCK: usize = 64;
 
-/// From so many new tokens of a sequence on, scores are computed as a matrix product.
+/// Minimum new tokens per sequence for computing scores as a matrix product.
 const MANY_QUERIES: usize = 8;
 
-/// Where the rows of a step belong. Rows of a sequence are consecutive, their positions ascending by 1.
+/// Rows of a step by sequence. The rows of a sequence are consecutive, with ascending positions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepRows {
-    /// For each sequence with new tokens: its index, its first new position, and how many.
+    /// One run per sequence with new tokens.
     pub runs: Vec<RowRun>,
 }
 
-/// Consecutive rows of one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowRun {
-    /// The sequence of the batch that the rows belong to.
     pub sequence: usize,
-    /// Position of its first new token.
     pub position: usize,
-    /// How many new tokens of it follow one another: its rows.
     pub count: usize,
 }
 
-/// The rows of a step that a group of the batch processes, and the tokens of these rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepPart<'a> {
-    /// Where the rows belong.
     pub rows: Cow<'a, StepRows>,
-    /// One token a row.
+    /// One token per row.
     pub tokens: Cow<'a, [u32]>,
 }
 
 impl StepPart<'_> {
-    /// Bytes of a message that grows with rows and sequences alone.
+    /// Bytes of a message that depends only on rows and sequences.
     pub fn bytes(&self, message: &Quantity) -> u64 {
         message.row * self.rows.rows() as u64 + message.sequence * self.rows.runs.len() as u64
     }
 }
 
 impl StepRows {
-    /// The part of the step of each group: runs of rows divided among the groups, or every run's rows.
+    /// Splits the step into its groups, by sequences or by the rows of every sequence.
     pub fn parts<'a>(&'a self, groups: Groups, tokens: &'a [u32]) -> Vec<StepPart<'a>> {
         if groups.count == 1 {
             return vec![StepPart { rows: Cow::Borrowed(self), tokens: Cow::Borrowed(tokens) }];
@@ -79,25 +72,19 @@ impl StepRows {
             .collect()
     }
 
-    /// How many rows the step has over all sequences.
     pub fn rows(&self) -> usize {
         self.runs.iter().map(|run| run.count).sum()
     }
 }
 
-/// Heads of one rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Heads {
-    /// Query heads of the rank: the model's, divided by TP.
     pub query: usize,
-    /// Key and value heads of the rank: the model's, divided by TP.
     pub kv: usize,
-    /// Width of a head.
     pub dim: usize,
 }
 
 impl Heads {
-    /// The heads of one of `tp` ranks.
     pub fn of(shape: &ModelShape, tp: u32) -> Self {
         Self {
             query: (shape.heads / tp) as usize,
@@ -107,19 +94,16 @@ impl Heads {
     }
 }
 
-/// What is done to one head of queries, keys or values before queries and keys are rotated.
 #[derive(Clone, Copy, Debug)]
 pub enum Before<'a> {
-    /// Nothing is done: heads are what was projected.
     Nothing,
-    /// These biases are added: a number for each column of q, k and v.
     Bias(&'a [f32]),
-    /// RMSNorm of queries and keys, with these weights, `[2, dim]`, and this epsilon.
+    /// RMSNorm of queries and keys with weights `[2, dim]` and epsilon.
     Norm(&'a [f32], f32),
 }
 
 impl Before<'_> {
-    /// Does it to a head, whose number counts queries first, then keys, then values.
+    /// Applies the preprocessing to a head; `number` counts queries first, then keys, then values.
     fn apply(self, heads: Heads, number: usize, head: &mut [f32]) {
         let Heads { query, kv, dim } = heads;
         match self {
@@ -144,11 +128,9 @@ impl Before<'_> {
 /// Rows of a projection that start with q, k, v of a rank's heads.
 #[derive(Clone, Copy, Debug)]
 pub struct Projected<'a> {
-    /// The numbers, row by row.
+    /// Row-major values.
     pub x: &'a [f32],
-    /// How many numbers a row has.
     pub columns: usize,
-    /// What is done to them first.
     pub before: Before<'a>,
 }
 
@@ -161,7 +143,7 @@ pub struct RopeTable<T = f32> {
 }
 
 impl<T: Real> RopeTable<T> {
-    /// For positions `0..positions`; angles in f64, as positions times high frequencies need.
+    /// For positions `0..positions`. Angles are f64 because position times frequency needs the precision.
     pub fn new(shape: &ModelShape, positions: usize) -> Self {
         let frequencies = shape.rope.frequencies(shape.head_dim);
         let angles = (0..positions).flat_map(|p| frequencies.iter().map(move |f| p as f64 * f));
@@ -169,17 +151,17 @@ impl<T: Real> RopeTable<T> {
         Self { half: frequencies.len(), cos, sin }
     }
 
-    /// `[positions, dim / 2]` pairs (cos, sin), one after the other.
+    /// Interleaved (cos, sin) pairs: `[positions, dim / 2]`.
     pub fn pairs(&self) -> Vec<T> {
         self.cos.iter().zip(&self.sin).flat_map(|(cos, sin)| [*cos, *sin]).collect()
     }
 
-    /// Rotates one head's pairs `(i, i + dim / 2)`, the convention of HF checkpoints.
+    /// Rotates the pairs `(i, i + dim / 2)` of one head, as HF checkpoints do.
     pub(super) fn rotate(&self, position: usize, head: &mut [T]) {
         self.turn(position, head, |sin| sin);
     }
 
-    /// Rotates them back, as their gradients are.
+    /// Inverse rotation, for gradients.
     pub(super) fn rotate_back(&self, position: usize, head: &mut [T]) {
         self.turn(position, head, |sin| -sin);
     }
@@ -207,7 +189,7 @@ pub struct KvCache {
 }
 
 impl KvCache {
-    /// Room for `capacity` tokens of each sequence.
+    /// Reserves `capacity` tokens per sequence.
     pub fn new(heads: Heads, layers: usize, sequences: usize, capacity: usize) -> Self {
         let layer = || vec![0.0; sequences * heads.kv * capacity * heads.dim];
         Self {
@@ -219,7 +201,6 @@ impl KvCache {
         }
     }
 
-    /// Bytes of keys and values over all layers, filled or not.
     pub fn bytes(&self) -> u64 {
         let layer = self.sequences * self.heads.kv * self.capacity * self.heads.dim;
         (2 * self.keys.len() * layer * size_of::<f32>()) as u64
@@ -235,15 +216,14 @@ impl KvCache {
         (sequence * self.heads.kv + head) * self.capacity * self.heads.dim
     }
 
-    /// Replaces the keys and values of a layer: the cache as another backend filled it.
+    /// Replaces a layer's keys and values, to continue from another backend's cache.
     #[cfg(test)]
     pub fn replace(&mut self, layer: usize, keys: Vec<f32>, values: Vec<f32>) {
         assert!(keys.len() == self.keys[layer].len() && values.len() == keys.len());
         (self.keys[layer], self.values[layer]) = (keys, values);
     }
 
-    /// Rotates queries and keys of the step's rows, appends keys and values
-    /// of `layer`, and writes the queries.
+    /// Rotates queries and keys, appends keys and values to `layer`, and writes the queries.
     pub fn append(
         &mut self,
         layer: usize,
@@ -281,14 +261,14 @@ impl KvCache {
     }
 }
 
-/// Causal attention; keeps its scratch memory between calls.
 #[derive(Debug, Default)]
 pub struct Attention {
     scores: Vec<f32>,
 }
 
 impl Attention {
-    /// `out[rows, query heads x dim]`: each row's queries over the cache up to the row's own position.
+    /// Writes `out[rows, query heads x dim]`: attention of each row's queries over the cache up to the row's
+    /// position.
     pub fn attend(
         &mut self,
         kernels: &Kernels,
@@ -326,7 +306,6 @@ impl Attention {
         }
     }
 
-    /// Attention of one query head over its context: scores, softmax, weighted sum of the values.
     fn one(&mut self, kernels: &Kernels, query: &[f32], keys: &[f32], values: &[f32], out: &mut [f32]) {
         let dim = query.len();
         let scale = 1.0 / (dim as f32).sqrt();
@@ -336,7 +315,6 @@ impl Attention {
         OneQuery { query, keys, values, scores, scale, out }.run(kernels.arch());
     }
 
-    /// Many queries of one sequence and head, in blocks.
     #[expect(clippy::too_many_arguments, reason = "geometry of two strided operands and the result")]
     fn many(
         &mut self,

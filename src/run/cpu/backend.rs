@@ -1,4 +1,4 @@
-//! The cpu backend: which cells fit it, and what it fills in.
+//! Cpu backend: default options and feasibility of cells.
 
 use crate::backend::{PlanBackend, Suits, usual};
 use crate::evaluate::{Emit, EvaluateRequest};
@@ -12,10 +12,9 @@ use model::Model;
 use plan::{DType, ModelShape, Precision};
 use table::{Backend, CellOptions, Spec};
 
-/// Beyond so many parameters decoding takes too long to be chosen unasked.
+/// Maximum parameters for `auto` to pick this backend; larger models decode too slowly.
 const MOST_PARAMETERS: u64 = 1_500_000_000;
 
-/// Real decoding on CPU threads, each rank one or several.
 #[derive(Debug)]
 pub struct CpuBackend;
 
@@ -114,7 +113,6 @@ fn gb(bytes: u64) -> f64 {
     bytes as f64 / 1e9
 }
 
-/// Why threads cannot be divided over the ranks.
 fn threads_problem(spec: &Spec) -> Option<String> {
     let Spec { threads, tp, .. } = *spec;
     (!threads.is_multiple_of(tp.max(1))).then(|| {
@@ -122,8 +120,7 @@ fn threads_problem(spec: &Spec) -> Option<String> {
     })
 }
 
-/// Whether all ranks together fit in so much memory. Where nobody knows how much there is, running is
-/// how to find out.
+/// Checks if all ranks together fit in `capacity`. An unknown capacity counts as enough.
 fn fits(spec: &Spec, need: &MemoryNeed, capacity: Option<u64>) -> Feasibility {
     let ranks = u64::from(spec.tp);
     let total = need.total().saturating_mul(ranks);

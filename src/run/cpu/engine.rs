@@ -1,4 +1,4 @@
-//! Starts each rank's threads, runs the same body on each rank, and ends all of them when one dies.
+//! Starts each rank's threads, runs the same body on each rank, and stops all of them when one fails.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,48 +19,39 @@ use base::panic::caught;
 use model::{Model, WeightSource};
 use plan::{Architecture, DType, Lane, Lowering, Phase, Plan, PlanSpec, Precision, Variant};
 
-/// What the ranks are made from.
 #[derive(Debug)]
 pub(super) struct Setup<'a> {
     pub model: &'a Model,
     pub architecture: &'a Architecture,
     pub dtype: DType,
     pub tp: u32,
-    /// Compute threads of each rank.
     pub threads: u32,
-    /// Whether each rank has its part of the vocabulary's rows of the head.
+    /// True if each rank holds its share of the head's vocabulary rows.
     pub shard_head: bool,
     pub seed: u64,
     pub link: Option<EmulatedLink>,
     pub sampling: Sampling,
-    /// How many sequences are decoded together.
     pub sequences: usize,
-    /// Tokens that each sequence's KV cache has room for.
+    /// KV cache capacity in tokens per sequence.
     pub capacity: usize,
-    /// Prefill yields the logits of every position.
     pub all_logits: bool,
-    /// What options change in the plan of a decode step.
     pub variant: Variant,
-    /// What they change in the prefill's, which is not divided where prompts are processed one by one.
+    /// Plan options of prefill, which is not divided if prompts are processed one by one.
     pub prefill_variant: Variant,
 }
 
-/// What a rank's body works with.
 pub(super) struct Worker<'a> {
     pub rank: Rank,
     pub prefill: Bound<'a>,
     pub decode: Bound<'a>,
-    /// All weights that the rank has, for programs besides these two.
     pub weights: Weights,
-    /// How many bytes the rank's weights take.
     pub weight_bytes: u64,
 }
 
-/// Weights of all ranks, each loaded by the first who needs it; several groups of ranks may share them.
+/// Weights of all ranks, each loaded on first use; several groups of ranks may share them.
 #[derive(Debug)]
 pub(super) struct Loaded<'a> {
     source: WeightSource,
-    /// Whose weights are loaded.
     plans: Vec<&'a Plan>,
     dtype: DType,
     whole: Weights,
@@ -69,7 +60,6 @@ pub(super) struct Loaded<'a> {
 }
 
 impl<'a> Loaded<'a> {
-    /// Loads what all ranks share of the weights that these plans read.
     pub fn open(setup: &Setup<'_>, plans: Vec<&'a Plan>) -> Result<Self> {
         let source = WeightSource::open(setup.model, setup.seed)?;
         Ok(Self {
@@ -82,7 +72,7 @@ impl<'a> Loaded<'a> {
         })
     }
 
-    /// One rank's weights; whoever comes while they are loaded waits.
+    /// Returns one rank's weights; concurrent callers wait while they are loaded.
     pub fn rank(&self, index: u32) -> Result<Weights> {
         let mut there = self.of_rank[index as usize].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(weights) = &*there {
@@ -94,7 +84,6 @@ impl<'a> Loaded<'a> {
     }
 }
 
-/// What all ranks share once they are made.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub prefill: Program,
@@ -104,7 +93,6 @@ pub(super) struct Shared {
     pub placement: Placement,
 }
 
-/// Plans and the group; nothing is loaded and no thread started yet.
 pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
     let clock = Clock::start();
     let program = |phase, all_logits, base| {
@@ -127,8 +115,8 @@ pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
     Ok(Shared { prefill, decode, group, clock, placement })
 }
 
-/// Runs `body` on every rank's compute thread, and `main` on this thread meanwhile; results in rank
-/// order. `main` must return when the ranks end; it gets told by its channel closing.
+/// Runs `body` on every rank's compute thread and `main` on this thread; returns results in rank order. `main` must
+/// return once its channel closes, when the ranks have ended.
 pub(super) fn run_ranks<T: Send, E: Send>(
     setup: &Setup<'_>,
     shared: &Shared,
@@ -140,7 +128,7 @@ pub(super) fn run_ranks<T: Send, E: Send>(
     run_ranks_with(setup, shared, &loaded, body, abort, main)
 }
 
-/// As [`run_ranks`], with weights that other groups of ranks may use at the same time.
+/// Like [`run_ranks`], with weights that other groups of ranks may use concurrently.
 pub(super) fn run_ranks_with<T: Send, E: Send>(
     setup: &Setup<'_>,
     shared: &Shared,
@@ -187,7 +175,7 @@ pub(super) fn run_ranks_with<T: Send, E: Send>(
                     body(&mut worker, &events).map_err(|broken| Error::failed(broken.to_string()))
                 };
                 let guarded = move || {
-                    // a rank that fails or panics must not leave the others waiting for it
+                    // a rank that fails or panics must not leave the others waiting
                     let result = caught(compute).unwrap_or_else(|text| {
                         Err(Error::failed(format!("rank {index} panicked: {text}")))
                     });

@@ -1,10 +1,9 @@
-//! Quality of architectures on a text: windows through prefill, all rows of one at once.
+//! Quality evaluation: each window is one prefill with all rows at once.
 //!
-//! Windows are independent, so that several groups of ranks work at once, as many as there are cores for, on the
-//! same weights. Where plans are alike until some operation, it is executed once for all of them: what they have
-//! computed until there is kept, and each goes on from it ([`Branch`]). A rank keeps what the final norm gave of a
-//! few architectures on its window; logits follow from that in slices ([`super::loss`]), of which each rank of a
-//! group takes its part of the positions.
+//! Windows are independent, so as many groups of ranks as there are cores work concurrently on the same weights. The
+//! common prefix of several plans is executed once; its live values are kept and each plan continues from there
+//! ([`Branch`]). A rank keeps the final norm's output of a few architectures per window; the logits are computed from
+//! it in slices ([`super::loss`]), with the positions divided over the ranks of a group.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -27,29 +26,29 @@ use base::error::{Error, Result};
 use machine::environment::available_memory;
 use plan::{Architecture, DType, Plan, Precision, Tensor, Variant, Weight};
 
-/// Architectures whose logits are made together, beside the reference's, which they share.
+/// Architectures whose logits are computed together, in addition to the shared reference.
 const TOGETHER: usize = 8;
 
-/// A rank's part of a window: of some of the wanted architectures, its part of the predicted tokens.
+/// One rank's share of a window's predicted tokens, for some of the wanted architectures.
 struct Part {
     window: usize,
     quality: Vec<(usize, WindowQuality)>,
 }
 
-/// Programs that are the same up to an operation, and the values that they had computed until there and read later.
+/// Programs with a common prefix, and the values of the prefix that they read later.
 struct Branch {
     programs: Vec<usize>,
     from: usize,
     kept: Kept,
 }
 
-/// Evaluates on this machine's cores; results go to `emit` as they come. Ends early, without an error, after
-/// `stop` says so: architectures under way are finished, others are not begun.
+/// Evaluates on this machine's cores and sends results to `emit` as they complete. Once `stop` returns true, running
+/// architectures finish and no more start; that is not an error.
 ///
 /// # Errors
 ///
-/// An input error for weights in f16, a TP that does not divide the model, `upper-bound` or a checkpoint that is
-/// wrong; a failure where a rank's thread dies; whatever `emit` fails with.
+/// Returns an input error for f16 weights, a TP that does not divide the model, `upper-bound`, or an invalid
+/// checkpoint. Also returns an error if a rank's thread dies, and any error of `emit`.
 pub fn evaluate(
     request: &EvaluateRequest,
     stop: &(dyn Fn() -> bool + Sync),
@@ -80,7 +79,7 @@ pub fn evaluate(
         dtype: request.dtype,
         tp: request.tp,
         threads: 1,
-        // logits are made in slices of the whole head
+        // logits are computed in slices of the whole head
         shard_head: false,
         seed: request.seed,
         link: None,
@@ -140,7 +139,7 @@ pub fn evaluate(
     })
 }
 
-/// Bytes of the weights of all ranks that these plans read, each once.
+/// Bytes of all ranks' weights that these plans read, each counted once.
 fn weight_bytes(plans: &[Plan], request: &EvaluateRequest) -> u64 {
     let is_embedding =
         |weight: &Weight| request.model.shape.tied_embeddings && weight.parts[0].tensor == Tensor::Head;
@@ -157,9 +156,8 @@ fn weight_bytes(plans: &[Plan], request: &EvaluateRequest) -> u64 {
     bytes
 }
 
-/// How many groups, at most those that are wanted, fit into memory beside the weights: each keeps so many bytes of what
-/// architectures have in common. Errors where not even one does. Where nobody knows how much memory there is,
-/// running is how to find out.
+/// Number of groups that fit into memory next to the weights, at most `wanted`; each group keeps `kept` bytes of
+/// shared prefixes. Unknown memory counts as enough. Returns an error if not even one group fits.
 fn groups_that_fit(wanted: usize, weights: u64, kept: u64, available: Option<u64>) -> Result<usize> {
     let Some(available) = available else { return Ok(wanted) };
     let gb = |bytes: u64| bytes as f64 / 1e9;
@@ -187,13 +185,11 @@ fn groups_that_fit(wanted: usize, weights: u64, kept: u64, available: Option<u64
     }
 }
 
-/// How many groups of ranks work at once: as many as there are cores and windows for.
 fn groups(request: &EvaluateRequest) -> usize {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     (cores / request.tp.max(1) as usize).clamp(1, request.windows.len().max(1))
 }
 
-/// Runs one group of ranks until there is no more to do.
 fn one_group(
     work: &Work<'_>,
     group: usize,
@@ -213,7 +209,6 @@ fn one_group(
     Ok(())
 }
 
-/// Puts the ranks' parts of each window together.
 fn gather(ranks: usize, parts: Receiver<Part>, results: &Sender<Evaluated>) {
     let mut open: HashMap<(usize, usize), (usize, WindowQuality)> = HashMap::new();
     for Part { window, quality } in parts {
@@ -222,7 +217,7 @@ fn gather(ranks: usize, parts: Receiver<Part>, results: &Sender<Evaluated>) {
             *seen += 1;
             *sum += quality;
             if *seen == ranks {
-                // nobody listens any more where the evaluation was given up
+                // the receiver is gone if the evaluation was aborted
                 let _ = results.send(Evaluated { window, architecture, quality: *sum });
                 open.remove(&(window, architecture));
             }
@@ -230,7 +225,6 @@ fn gather(ranks: usize, parts: Receiver<Part>, results: &Sender<Evaluated>) {
     }
 }
 
-/// One rank of a group: takes windows with the others, and hands in its part of each.
 fn on_rank(
     worker: &mut Worker<'_>,
     work: &Work<'_>,
@@ -240,7 +234,7 @@ fn on_rank(
 ) -> Result<(), Broken> {
     let no_head = || Broken("no head was loaded".into());
     let head = worker.prefill.panels(Tensor::Head).ok_or_else(no_head)?;
-    // weights and head of another model, which the others are compared with
+    // weights and head of another reference model
     let other = reference.map(|loaded| -> Result<_, Broken> {
         let broken = |e: Error| Broken(e.to_string());
         let program = &work.programs[REFERENCE];
@@ -257,12 +251,12 @@ fn on_rank(
         let mine = predicted * rank / ranks..predicted * (rank + 1) / ranks;
         let following = &window.tokens[1..][mine.clone()];
         let rows = mine.start * head.inputs..mine.end * head.inputs;
-        // the reference is ahead of its branch, and so comes first
+        // the reference is computed first
         let mut programs = work.programs_of(window);
         let begun = |programs| Branch { programs, from: 0, kept: Kept::new() };
         let mut branches = match &other {
             None => vec![begun(programs)],
-            // nothing is in common with another model
+            // no prefix is shared with another model
             Some(_) => {
                 let others = programs.split_off(1);
                 let others = Some(others).filter(|others| !others.is_empty()).map(begun);
@@ -282,7 +276,7 @@ fn on_rank(
                     Some(_) => others.push((program, normed)),
                 }
             } else {
-                // no more of them; what was computed is told
+                // stopped: report only finished architectures
                 branches.clear();
             }
             let Some(reference) = &reference else { return Ok(()) };
@@ -308,8 +302,8 @@ fn on_rank(
     Ok(())
 }
 
-/// What the final norm gives of a branch's first program at some positions of a window (`rows`, in numbers): the rest of
-/// one prefill. Where others leave it, they become branches of their own.
+/// Runs the rest of a branch's first program and returns the final norm's output at some positions of the window
+/// (`rows`, in values). Programs that diverge on the way become new branches.
 fn forward(
     worker: &mut Worker<'_>,
     work: &Work<'_>,
@@ -321,7 +315,7 @@ fn forward(
     let program = &work.programs[branch.programs[0]];
     let plan = &program.plan;
     let weights = weights.of_plan(plan).map_err(|e| Broken(e.to_string()))?;
-    // buffers of one architecture at a time
+    // only one architecture's buffers exist at a time
     let mut bound = Bound::new(program, weights);
     bound.restore(branch.kept);
     let run = StepRows { runs: vec![RowRun { sequence: 0, position: 0, count: window.tokens.len() }] };

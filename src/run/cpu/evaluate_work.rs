@@ -1,5 +1,4 @@
-//! What groups of ranks work on: the programs of the plans that differ, what these have in common, and the windows
-//! that nobody has begun.
+//! Work of the groups of ranks: the distinct programs, their common prefixes, and the queue of windows.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,22 +11,19 @@ use crate::evaluate::{EvaluateRequest, Window, evaluation_plan};
 use base::error::Result;
 use plan::{Architecture, CommDType, Plan, Precision};
 
-/// The place among the programs of what the others are compared with.
 pub(super) const REFERENCE: usize = 0;
 
-/// What all groups of ranks work on.
 pub(super) struct Work<'a> {
     pub(super) request: &'a EvaluateRequest,
-    /// The programs that are executed, `standard` first, and which of them is each architecture's.
+    /// Distinct programs, `standard` first; `program_of` maps each architecture to its program.
     pub(super) programs: Vec<Program>,
     pub(super) program_of: Vec<usize>,
-    /// Of each pair of programs what the first one has in common with the second.
+    /// Length of the common prefix of each pair of programs.
     common: Vec<OnceLock<usize>>,
     pub(super) queue: Queue<'a>,
 }
 
 impl<'a> Work<'a> {
-    /// For one group, until its queue is another.
     pub(super) fn new(
         request: &'a EvaluateRequest,
         plans: Plans,
@@ -39,7 +35,6 @@ impl<'a> Work<'a> {
         Self { request, programs, program_of: plans.of, common, queue }
     }
 
-    /// The programs of a window, the reference first.
     pub(super) fn programs_of(&self, window: &Window) -> Vec<usize> {
         let mut programs = vec![REFERENCE];
         for program in window.wanted.iter().map(|wanted| self.program_of[*wanted]) {
@@ -50,7 +45,7 @@ impl<'a> Work<'a> {
         programs
     }
 
-    /// Where others leave the first of these programs, and which they are.
+    /// Operations at which other programs diverge from the first one, with those programs.
     pub(super) fn leaving(&self, programs: &[usize]) -> BTreeMap<usize, Vec<usize>> {
         let mut leave: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let Some((first, others)) = programs.split_first() else { return leave };
@@ -63,7 +58,7 @@ impl<'a> Work<'a> {
         leave
     }
 
-    /// The most bytes that a rank keeps at a time of what architectures have in common, over all windows.
+    /// Maximum bytes of shared prefix values that a rank keeps at a time, over all windows.
     pub(super) fn kept_bytes(&self) -> u64 {
         let mut seen: HashSet<Vec<usize>> = HashSet::new();
         let mut most = 0;
@@ -76,7 +71,7 @@ impl<'a> Work<'a> {
         most * self.request.context() as u64 * size_of::<f32>() as u64
     }
 
-    /// The same of programs that are executed on one window, in numbers for each of its tokens.
+    /// Like [`Self::kept_bytes`] for programs on one window, in values per token.
     fn kept_columns(&self, programs: Vec<usize>) -> u64 {
         let (mut branches, mut kept, mut most) = (vec![(programs, 0)], 0, 0);
         while let Some((programs, columns)) = branches.pop() {
@@ -88,14 +83,14 @@ impl<'a> Work<'a> {
                 branches.push((programs, columns));
             }
             most = most.max(kept);
-            // in place of the buffers of its program from now on
+            // the program's own buffers replace the kept values
             kept -= columns;
         }
         most
     }
 }
 
-/// The plans that differ, `standard`'s first, and which of them is each architecture's.
+/// Distinct plans, `standard` first; `of` maps each architecture to its plan.
 pub(super) struct Plans {
     pub(super) plans: Vec<Plan>,
     of: Vec<usize>,
@@ -105,7 +100,7 @@ impl Plans {
     pub(super) fn of(request: &EvaluateRequest) -> Result<Self> {
         let plan = |architecture: &Architecture, sent: CommDType| {
             let precision = Precision::cpu(request.dtype);
-            // logits of a slice of positions at a time follow from what `Plan::selected_from` names
+            // logits are computed later, in slices, from the value named by `Plan::selected_from`
             let lowering = CpuBackend.evaluation_lowering();
             evaluation_plan(&request.model, architecture, request.tp, precision, sent, lowering)
         };
@@ -113,7 +108,7 @@ impl Plans {
         let mut of = Vec::with_capacity(request.architectures.len());
         for architecture in &request.architectures {
             let plan = plan(architecture, request.comm_dtype)?;
-            // another model's `standard` is no program of this one's
+            // another reference model's `standard` is never this model's program
             let own = usize::from(request.reference.is_some());
             let there = plans.iter().skip(own).position(|known| *known == plan).map(|at| own + at);
             of.push(there.unwrap_or(plans.len()));
@@ -125,11 +120,11 @@ impl Plans {
     }
 }
 
-/// Windows that nobody has begun; groups take one after another.
+/// Windows not started yet; groups take one after another.
 pub(super) struct Queue<'a> {
     next: AtomicUsize,
     count: usize,
-    /// Of each group what its ranks do, turn by turn: they come one by one and must all do the same.
+    /// Decisions per group and turn: its ranks arrive one by one and must all do the same.
     taken: Vec<Mutex<Vec<Option<usize>>>>,
     stop: &'a (dyn Fn() -> bool + Sync),
 }
@@ -140,18 +135,16 @@ impl<'a> Queue<'a> {
         Self { next: AtomicUsize::new(0), count, taken, stop }
     }
 
-    /// The window that a group takes at its `turn`; `None` where there is no more to do.
     pub(super) fn take(&self, group: usize, turn: &mut usize) -> Option<usize> {
         let next = || Some(self.next.fetch_add(1, Ordering::Relaxed)).filter(|next| *next < self.count);
         self.agree(group, turn, next)
     }
 
-    /// Whether a group goes on with its window at its `turn`.
     pub(super) fn goes_on(&self, group: usize, turn: &mut usize) -> bool {
         self.agree(group, turn, || Some(0)).is_some()
     }
 
-    /// What the first rank of a group that comes to a turn, from 0, decides for all of them; `None` once it is to stop.
+    /// Decision of a turn, made by the first rank of the group to reach it; `None` on stop.
     fn agree(
         &self,
         group: usize,

@@ -1,4 +1,4 @@
-//! Tokens from a checkpoint: prompts of different lengths, any architecture, any TP.
+//! Token generation from prompts of different lengths.
 
 use super::attention::{RowRun, StepRows};
 use super::engine::{self, Setup, Worker};
@@ -8,13 +8,8 @@ use crate::generate::{CHUNK, GenerateRequest, Generated, PromptLogits};
 use base::error::Result;
 use plan::Architecture;
 
-/// Generates tokens on this machine's cores; `on_token` is called with the number of tokens each
-/// sequence has so far.
-///
-/// # Errors
-///
-/// An input error for weights in f16, a TP that does not divide the model or a checkpoint that is wrong;
-/// a failure where a rank's thread dies.
+/// Generates tokens on this machine's cores; calls `on_token` with the number of tokens per sequence so far. Returns
+/// an input error for f16 weights, a TP that does not divide the model, or an invalid checkpoint.
 pub fn generate(request: &GenerateRequest, on_token: &mut dyn FnMut(usize)) -> Result<Generated> {
     request.check()?;
     super::refuse_f16(request.dtype)?;
@@ -43,12 +38,11 @@ pub fn generate(request: &GenerateRequest, on_token: &mut dyn FnMut(usize)) -> R
         progress.iter().for_each(&mut *on_token);
         Ok(())
     })?;
-    // ranks agree where the architecture lets them; where it does not, rank 0 speaks
+    // if the architecture lets ranks diverge, rank 0's tokens count
     Ok(ranks.swap_remove(0))
 }
 
-/// Whether ranks divide the head: nothing is compared here with a paper's replicated one. Where their residuals may
-/// differ, each needs all of it.
+/// True if the head is sharded. Ranks whose residuals may diverge each need the whole head.
 fn shards_head(request: &GenerateRequest) -> bool {
     let shape = &request.model.shape;
     let agree = !request.architecture.wiring(shape.layers).may_diverge();
@@ -64,7 +58,7 @@ fn on_rank(
     let vocab = request.model.shape.vocab as usize;
     let count = request.prompts.len();
     let mut generated = Generated::default();
-    // prompts differ in length: each is processed alone, in chunks
+    // prompts differ in length: each is processed separately, in chunks
     for (sequence, prompt) in request.prompts.iter().enumerate() {
         let mut seen = PromptLogits::default();
         let mut next = 0;

@@ -1,8 +1,5 @@
-//! The cpu backend's arithmetic: matrix products, norms, activations. f32 throughout; bf16 weights
-//! are widened in registers.
-//!
-//! Products are those of [`arithmetic::product`], divided over the threads of a rank ([`super::team`]); loops over many
-//! numbers are [`arithmetic`]'s too.
+//! Arithmetic of the cpu backend in f32; bf16 weights are widened in registers. The rank's threads ([`super::team`])
+//! share each matrix product.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,13 +11,11 @@ use pulp::Arch;
 use super::team::Team;
 use model::Matrix;
 
-/// What kernels need from the thread they run on: the detected instruction set, scratch memory, and
-/// the other threads of the rank.
 #[derive(Debug)]
 pub struct Kernels {
     arch: Arch,
     set: InstructionSet,
-    /// Shared with the rank's other threads while they multiply.
+    /// Rearranged input, shared with the rank's other threads during a product.
     arranged: Arc<Arranged>,
     team: Team,
 }
@@ -32,22 +27,21 @@ impl Default for Kernels {
 }
 
 impl Kernels {
-    /// Kernels whose products the threads of a team share.
     pub(super) fn with(team: Team) -> Self {
         Self { arch: Arch::new(), set: InstructionSet::chosen(), arranged: Arc::default(), team }
     }
 
-    /// The instruction set of products, for the record: `avx512`, `avx2`, `neon`, `portable`.
+    /// Instruction set of products, for the run record: `avx512`, `avx2`, `neon`, `portable`.
     pub fn instruction_set(&self) -> String {
         self.set.to_string()
     }
 
-    /// `y[rows, outputs] = x[rows, inputs] W^T`. Reads each weight from memory once for up to 512 rows.
+    /// `y[rows, outputs] = x[rows, inputs] W^T`. Reads each weight from memory once per 512 rows.
     pub fn matmul(&mut self, x: &[f32], w: &Arc<Panels>, y: &mut [f32]) {
         self.matmul_part(x, w, 0..w.outputs, y);
     }
 
-    /// [`Kernels::matmul`] with some of the weight's rows: `y[rows, part]`. The part begins with a panel.
+    /// [`Kernels::matmul`] with some of the weight's rows: `y[rows, part]`. The part must start at a panel boundary.
     pub fn matmul_part(&mut self, x: &[f32], w: &Arc<Panels>, part: Range<usize>, y: &mut [f32]) {
         assert!(part.start.is_multiple_of(WIDE), "a part begins with a panel");
         let arranged = Arc::make_mut(&mut self.arranged);
@@ -61,21 +55,19 @@ impl Kernels {
         arithmetic::norm(self.arch, x, weight, eps, y);
     }
 
-    /// `y = a + b`.
     pub fn add(&self, a: &[f32], b: &[f32], y: &mut [f32]) {
         for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
             *y = a + b;
         }
     }
 
-    /// `y = b + a x scale`.
     pub fn add_scaled(&self, a: &[f32], scale: f32, b: &[f32], y: &mut [f32]) {
         for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
             *y = a * scale + b;
         }
     }
 
-    /// `y = x + own x scale + (sum - part)`, without the last where no `sum` is there yet.
+    /// `y = x + own x scale + (sum - part)`; the last term only if `others` is given.
     pub fn join(&self, [x, own]: [&[f32]; 2], scale: f32, others: Option<[&[f32]; 2]>, y: &mut [f32]) {
         self.add_scaled(own, scale, x, y);
         if let Some([sum, part]) = others {
@@ -85,19 +77,17 @@ impl Kernels {
         }
     }
 
-    /// `y = x x scale`.
     pub fn scale(&self, x: &[f32], scale: f32, y: &mut [f32]) {
         for (y, x) in y.iter_mut().zip(x) {
             *y = x * scale;
         }
     }
 
-    /// `y = silu(gate) x up` for each row of `x`, where gate starts at column `offset` and up follows.
+    /// `y = silu(gate) x up` for each row of `x`; gate starts at column `offset`, up follows it.
     pub fn silu_mul(&self, x: &[f32], columns: usize, offset: usize, width: usize, y: &mut [f32]) {
         f32::silu_mul(self.arch, SiluMul { of: Gated { x, columns, offset, width }, y });
     }
 
-    /// The instruction set, for kernels in other files.
     pub(super) fn arch(&self) -> Arch {
         self.arch
     }

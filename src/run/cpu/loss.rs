@@ -1,8 +1,8 @@
-//! What logits say of a text, and of one another: likelihood, divergence, agreement.
+//! Likelihood, KL divergence and agreement from logits.
 //!
-//! The head is applied to [`ROWS`] positions and [`COLUMNS`] tokens of the vocabulary at a time, so that logits
-//! take a few megabytes whatever the vocabulary, the context and the number of architectures. Of each position the
-//! greatest logit so far and sums relative to it are kept, and rescaled where a greater one comes.
+//! The head is applied to [`ROWS`] positions and [`COLUMNS`] vocabulary tokens at a time, so logits take a few
+//! megabytes for any vocabulary, context and number of architectures. Each position keeps its maximum logit so far
+//! and sums relative to it, which are rescaled when a larger logit appears.
 
 use std::sync::Arc;
 
@@ -12,13 +12,10 @@ use arithmetic::{Panel, Seen, TakeOther, TakeReference};
 use super::kernels::Kernels;
 use crate::evaluate::WindowQuality;
 
-/// Positions whose logits are computed at a time.
 const ROWS: usize = 512;
 
-/// Tokens of the vocabulary whose logits are computed at a time.
 const COLUMNS: usize = 1024;
 
-/// Scratch memory for logits.
 #[derive(Debug, Default)]
 pub(super) struct Loss {
     reference: Vec<f32>,
@@ -28,9 +25,9 @@ pub(super) struct Loss {
 }
 
 impl Loss {
-    /// What each of `others` says of the tokens `following`, and how far it is from `reference`: both are what
-    /// the final norm gave, a row a token that is to be predicted. The reference's head comes first, then that of the
-    /// others. The first result is the reference's own.
+    /// Compares each of `others` with `reference` on the tokens `following`. Inputs are outputs of the final norm,
+    /// one row per predicted token. `heads` are the reference's head and that of the others. The first result is the
+    /// reference's own.
     pub fn of(
         &mut self,
         kernels: &mut Kernels,
@@ -52,7 +49,7 @@ impl Loss {
         sums
     }
 
-    /// All of the vocabulary at some positions; what was seen there of the reference, then of the others.
+    /// Processes the whole vocabulary at some positions; returns the reference's statistics first, then the others'.
     fn slice(
         &mut self,
         kernels: &mut Kernels,
@@ -97,7 +94,7 @@ impl Loss {
     }
 }
 
-/// Adds what was seen at some positions to the sums, the reference's first.
+/// Adds statistics of some positions to the sums, the reference's first.
 fn add(sums: &mut [WindowQuality], seen: &[Vec<Seen>]) {
     let Some(reference) = seen.first() else { return };
     for (at, (sum, seen)) in sums.iter_mut().zip(seen).enumerate() {
@@ -106,7 +103,7 @@ fn add(sums: &mut [WindowQuality], seen: &[Vec<Seen>]) {
             sum.nll += one.log_total() - f64::from(one.following);
             sum.agreed += u32::from(one.best == p.best);
             let kl = one.cross / p.total - (p.log_total() - one.log_total());
-            // rounding may leave less than nothing of two that are alike; what is no number stays so
+            // rounding can make the KL of equal distributions negative; NaN is kept
             sum.kl += if at == 0 || kl < 0.0 { 0.0 } else { kl };
         }
     }

@@ -1,20 +1,20 @@
-//! The cpu backend: real decoding, each rank a thread, or several.
+//! Cpu backend: real decoding, with one or more threads per rank.
 //!
-//! | file | what it is for |
+//! | file | purpose |
 //! |---|---|
-//! | `backend` | what the rest of the house knows of this backend |
-//! | `engine` | starts the ranks' threads, hands each its weights, ends all when one dies |
+//! | `backend` | the backend's interface |
+//! | `engine` | starts the ranks' threads, hands each its weights, stops all when one fails |
 //! | `rank` | executes a plan's operations on one rank |
-//! | `lane` | the comm lane: collectives under way |
-//! | `team` | the other threads of a rank |
-//! | `placement` | which core each thread runs on |
-//! | `program` | a plan made ready: buffers, waits, weights |
-//! | `kernels`, `attention`, `quantize` | the arithmetic; its loops are in the crate `arithmetic` |
+//! | `lane` | comm lane: collectives in flight |
+//! | `team` | other threads of a rank |
+//! | `placement` | core of each thread |
+//! | `program` | compiled plan: buffers, waits, weights |
+//! | `kernels`, `attention`, `quantize` | arithmetic; its loops are in the crate `arithmetic` |
 //! | `run` | timed samples for a record and a trace |
 //! | `generate` | tokens from a checkpoint |
-//! | `evaluate`, `evaluate_work` | quality of architectures on a text, and what groups of ranks take of it |
-//! | `loss` | its arithmetic: likelihood, divergence, agreement |
-//! | `train` | training, forwards and backwards |
+//! | `evaluate`, `evaluate_work` | quality of architectures on a text, and its work queue |
+//! | `loss` | likelihood, divergence, agreement |
+//! | `train` | training: forward and backward passes |
 
 pub(super) mod attention;
 mod backend;
@@ -45,7 +45,7 @@ pub(crate) use quantize::quantize;
 use base::error::{Error, Result};
 use plan::DType;
 
-/// Errors for a format of weights that this backend does not compute with.
+/// Returns an error for weight formats that this backend does not support.
 fn refuse_f16(dtype: DType) -> Result<()> {
     match dtype {
         DType::F16 => Err(Error::input_help(

@@ -1,25 +1,24 @@
-//! Which core each thread runs on.
+//! Core of each thread.
 //!
-//! Threads are pinned, so that runs can be compared, and spin for a moment before they sleep where they wait for one
-//! another. With fewer cores than threads nothing is pinned, and whoever waits sleeps at once: it keeps nobody from
-//! computing, and waking it takes tens of microseconds for each collective.
+//! Threads are pinned, so runs are comparable, and spin briefly before they sleep while waiting for each other. With
+//! fewer cores than threads nothing is pinned and waiting threads sleep at once; waking them costs tens of
+//! microseconds per collective.
 
 use crate::comm::Patience;
 
-/// The cores of all ranks' threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Placement {
-    /// For each rank its threads' cores; empty: not pinned.
+    /// Cores of each rank's threads; empty if not pinned.
     cores: Vec<Vec<usize>>,
 }
 
 impl Placement {
-    /// For `ranks` ranks of so many threads on the cores that this process may use.
+    /// Places `ranks` ranks of `threads` threads each on the cores that this process may use.
     pub fn here(ranks: usize, threads: u32) -> Self {
         Self::on(&allowed(), ranks, threads)
     }
 
-    /// Threads go where the system puts them: for several groups of ranks at once, of which nobody measures one.
+    /// Leaves placement to the system, for several unmeasured groups of ranks.
     pub fn free() -> Self {
         Self { cores: Vec::new() }
     }
@@ -33,19 +32,16 @@ impl Placement {
         Self { cores }
     }
 
-    /// Pins the calling thread, one of a rank's.
     pub fn compute(&self, rank: u32, number: u32) {
         if let Some(core) = self.cores.get(rank as usize).and_then(|cores| cores.get(number as usize)) {
             pin(*core);
         }
     }
 
-    /// How long threads that wait for one another spin.
     pub fn patience(&self) -> Patience {
         if self.cores.is_empty() { Patience::default() } else { Patience::of_own_core() }
     }
 
-    /// The placement in words, for the record's environment.
     pub fn describe(&self) -> String {
         if self.cores.is_empty() {
             return "not pinned: fewer cores than threads, which sleep where they wait for one another"
@@ -74,7 +70,7 @@ fn allowed() -> Vec<usize> {
 fn pin(core: usize) {
     let mut set = rustix::thread::CpuSet::new();
     set.set(core);
-    // where it is forbidden, the kernel schedules as it likes
+    // if pinning is forbidden, the kernel schedules as usual
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 

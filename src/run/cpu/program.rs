@@ -1,4 +1,4 @@
-//! A plan made ready for the cpu: buffers assigned, names formatted, waits resolved, weights shared.
+//! Compiled plan for the cpu backend: buffers assigned, names formatted, waits resolved, weights shared.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,33 +8,28 @@ use base::error::{Error, Result};
 use model::{Matrix, MatrixData, Model, WeightSource};
 use plan::{Buffer, BufferId, DType, Kind, Lane, Plan, PlanSpec, Tensor, Weight};
 
-/// A plan and what all ranks can share about it.
 #[derive(Debug)]
 pub struct Program {
-    /// The plan whose operations the ranks execute.
     pub plan: Plan,
-    /// The buffer of each value.
     pub(super) buffer_of: Vec<BufferId>,
-    /// What each buffer holds.
     pub(super) buffers: Vec<Buffer>,
-    /// For each operation, the last comm operation that must have completed (comm completes in order).
+    /// Last comm operation that each operation must wait for (comm completes in order).
     pub(super) awaits: Vec<Option<u32>>,
-    /// For each operation, whether it is a collective whose operand a later operation reads.
+    /// True for collectives whose operand a later operation reads.
     pub(super) keeps: Vec<bool>,
-    /// Names with their phase, for NVTX.
+    /// Operation names with their phase, for NVTX.
     pub(super) names: Arc<[String]>,
     /// Index of the first operation in the trace's operations table.
     pub(super) base: u32,
 }
 
 impl Program {
-    /// Builds a phase's plan; `base` is the number of operations before it in the trace's table.
     pub fn new(spec: &PlanSpec, base: u32) -> Result<Self> {
         let plan = Plan::new(spec).map_err(|problem| Error::input(problem.to_string()))?;
         Ok(Self::of(plan, base))
     }
 
-    /// Makes a plan ready; `base` is the number of operations before it in the trace's table.
+    /// Compiles a plan; `base` is the number of operations before it in the trace's table.
     pub fn of(plan: Plan, base: u32) -> Self {
         let assigned = plan.buffers();
         let writers = plan.writers();
@@ -71,8 +66,8 @@ impl Program {
     }
 }
 
-/// A weight in memory: what is multiplied with (and the embedding, which the head may be too) in panels, norms and
-/// biases as they are.
+/// Weight in memory: panels for matrix products and the embedding (which the head may share), plain rows for norms
+/// and biases.
 #[derive(Clone, Debug)]
 pub(super) enum Held {
     Panels(Arc<Panels>),
@@ -112,13 +107,13 @@ impl Held {
     }
 }
 
-/// One rank's weights by name. Whole tensors (norms, embedding, head) are shared between ranks.
+/// One rank's weights by name. Unsharded tensors (norms, embedding, head) are shared between ranks.
 #[derive(Clone, Debug, Default)]
 pub struct Weights {
     by_name: HashMap<String, Held>,
 }
 
-/// A plan's weights, each with whether it is read in panels.
+/// A plan's weights, each with a flag that is true if it is read as panels.
 fn weights_of(plan: &Plan) -> impl Iterator<Item = (&Weight, bool)> {
     let in_panels = move |at: usize| {
         let mut readers =
@@ -129,7 +124,6 @@ fn weights_of(plan: &Plan) -> impl Iterator<Item = (&Weight, bool)> {
 }
 
 impl Weights {
-    /// Loads what every rank holds whole for these plans: norms, embedding and head, once for all ranks.
     pub fn shared(source: &WeightSource, model: &Model, plans: &[&Plan], dtype: DType) -> Result<Self> {
         let mut weights = Self::default();
         let tied = |tensor: Tensor| tensor == Tensor::Head && model.shape.tied_embeddings;
@@ -148,7 +142,6 @@ impl Weights {
         Ok(weights)
     }
 
-    /// Adds the slices of sharded weights that this rank holds for these plans.
     pub fn with_rank(
         mut self,
         source: &WeightSource,
@@ -163,7 +156,6 @@ impl Weights {
         Ok(self)
     }
 
-    /// Loads those of these weights that are not there yet; those in panels lie in one piece of memory.
     fn load(
         &mut self,
         mut wanted: Vec<(&Weight, bool)>,
@@ -185,7 +177,6 @@ impl Weights {
         Ok(())
     }
 
-    /// The plan's weights, by its indices.
     pub(super) fn of_plan(&self, plan: &Plan) -> Result<Vec<Held>> {
         plan.weights
             .iter()
@@ -198,7 +189,7 @@ impl Weights {
             .collect()
     }
 
-    /// Bytes of all weights, tied ones once.
+    /// Bytes of all weights; tied weights count once.
     pub fn bytes(&self) -> u64 {
         let mut seen = HashSet::new();
         self.by_name.values().filter(|held| seen.insert(held.address())).map(Held::bytes).sum()

@@ -1,14 +1,11 @@
-//! Messages in 8 bits: the nearest numbers that a format and the scale of their neighbours can say.
-//!
-//! Ranks of this backend share memory, so what is sent stays f32: its values are those of the format, and a
-//! link, emulated or simulated, counts the bytes of the format.
+//! 8-bit messages. Ranks of this backend share memory, so messages stay f32 with rounded values; links count the
+//! bytes of the message format.
 
 use arithmetic::e4m3::{self, from_e4m3, to_e4m3};
 use plan::{CommDType, SCALED_TOGETHER};
 
-/// Writes what each number of `x` becomes in messages of a format. Rows have so many columns; each
-/// [`SCALED_TOGETHER`] columns of a row share a scale, which makes the largest of them the largest number of the
-/// format. Reads x twice.
+/// Rounds `x` to a message format. Each group of [`SCALED_TOGETHER`] columns of a row shares a scale that maps its
+/// largest magnitude to the format's maximum. Reads x twice.
 pub(crate) fn quantize(x: &[f32], columns: usize, to: CommDType, y: &mut [f32]) {
     let together = SCALED_TOGETHER as usize;
     for (x, y) in x.chunks_exact(columns).zip(y.chunks_exact_mut(columns)) {

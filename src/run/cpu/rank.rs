@@ -1,9 +1,8 @@
-//! One rank: its weights, its KV cache, its buffers, and the loop that executes a plan's operations.
+//! One rank: weights, KV cache, buffers, and the loop that executes a plan's operations.
 //!
-//! The rank executes compute operations in order and hands collectives to its comm lane;
-//! it waits only where an operation reads what a collective still owes it. A collective's buffer
-//! leaves the rank while it is in flight, so using it too early is an error, not a race; where its operand is
-//! read again (`delayed`), a copy leaves.
+//! The rank executes compute operations in order and posts collectives to its comm lane; it waits only if an
+//! operation needs the result of a collective in flight. A collective's buffer is moved out of the rank, so using it
+//! too early is an error, not a race. If the operand is read again (`delayed`), a copy is sent.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,33 +20,29 @@ use model::Matrix;
 use plan::{Kind, Lane, ModelShape, Operation, Rows, Tensor, ValueId};
 use trace::Span;
 
-/// Where the spans of a step belong.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// Whether spans are recorded at all: only those of the last sample are.
+    /// True if spans are recorded; only in the last sample.
     pub on: bool,
-    /// The timed generation to which the spans belong, from 0.
     pub sample: u32,
-    /// Which decode step; 0 in prefill.
+    /// Decode step; 0 in prefill.
     pub step: u32,
 }
 
-/// The state of one phase on one rank: its weights and buffers.
 #[derive(Debug)]
 pub(super) struct Bound<'a> {
     pub program: &'a Program,
     weights: Vec<Held>,
     slots: Vec<Vec<f32>>,
-    /// How many numbers each buffer holds in the present step.
+    /// Values in each buffer in the current step.
     sizes: Vec<usize>,
-    /// Buffers for copies of what is reduced and read again meanwhile.
+    /// Spare buffers for copies of operands that are read again during the collective.
     spare: Vec<Vec<f32>>,
-    /// When each value was there (ns).
+    /// Time at which each value became available (ns).
     ready: Vec<i64>,
 }
 
 impl<'a> Bound<'a> {
-    /// Binds a program to a rank's weights; buffers grow when a step needs them.
     pub fn new(program: &'a Program, weights: Vec<Held>) -> Self {
         Self {
             weights,
@@ -59,20 +54,19 @@ impl<'a> Bound<'a> {
         }
     }
 
-    /// Bytes of the buffers.
     pub fn bytes(&self) -> u64 {
         let buffers = self.slots.iter().chain(&self.spare);
         buffers.map(|buffer| (buffer.capacity() * size_of::<f32>()) as u64).sum()
     }
 
-    /// A copy of a buffer, in memory that an earlier copy left.
+    /// Copies a buffer into memory of an earlier copy.
     fn copy_of(&mut self, slot: usize) -> Vec<f32> {
         let mut copy = self.spare.pop().unwrap_or_default();
         copy.clone_from(&self.slots[slot]);
         copy
     }
 
-    /// The weight of one tensor, where the program reads it alone.
+    /// The weight of a tensor, if the program stores it unfused.
     pub fn panels(&self, tensor: Tensor) -> Option<Arc<Panels>> {
         let weights = self.program.plan.weights.iter().zip(&self.weights);
         let mut alone =
@@ -80,12 +74,11 @@ impl<'a> Bound<'a> {
         alone.find_map(|(_, held)| held.panels().cloned())
     }
 
-    /// Copies of values of the step.
     pub fn kept(&self, values: &[ValueId]) -> Kept {
         values.iter().map(|value| (*value, self.value(*value).to_vec())).collect()
     }
 
-    /// Puts values into place that a plan computed which is this one so far.
+    /// Restores values computed by another plan with the same prefix.
     pub fn restore(&mut self, kept: Kept) {
         for (value, numbers) in kept {
             let slot = self.slot(value);
@@ -93,7 +86,6 @@ impl<'a> Bound<'a> {
         }
     }
 
-    /// A value of the last step.
     pub fn value(&self, value: ValueId) -> &[f32] {
         &self.slots[self.program.buffer_of[value.index()].0 as usize]
     }
@@ -102,7 +94,7 @@ impl<'a> Bound<'a> {
         self.program.buffer_of[value.index()].0 as usize
     }
 
-    /// How many columns each rank gives to an all-gather; `None` where it gives rows.
+    /// Columns that each rank contributes to an all-gather; `None` if it gathers rows.
     fn gathers(&self, operation: &Operation) -> Option<usize> {
         let (own, all) = (self.columns(operation.reads[0]), self.columns(operation.writes[0]));
         (own < all).then_some(own)
@@ -112,7 +104,6 @@ impl<'a> Bound<'a> {
         self.program.plan.values[value.index()].columns as usize
     }
 
-    /// Gives every buffer its size for a step whose groups have these rows, on this rank.
     fn fit(&mut self, parts: &[StepPart<'_>], rank: u32) {
         let tp = self.program.plan.tp;
         let buffers = self.slots.iter_mut().zip(&mut self.sizes).zip(&self.program.buffers);
@@ -129,10 +120,8 @@ impl<'a> Bound<'a> {
     }
 }
 
-/// Values of a step, copied.
 pub(super) type Kept = Vec<(ValueId, Vec<f32>)>;
 
-/// One rank's compute side.
 #[derive(Debug)]
 pub(super) struct Rank {
     pub index: u32,
@@ -144,20 +133,17 @@ pub(super) struct Rank {
     pub rope: Arc<RopeTable>,
     pub sampling: Sampling,
     pub clock: Clock,
-    /// Spans of the compute lane.
     pub compute: SpanRecorder,
     pub comm: CommLane,
-    /// Logits that were infinite or no numbers where tokens were chosen, so far.
     pub not_finite: u64,
 }
 
 impl Rank {
-    /// The heads that this rank holds.
     pub fn heads(shape: &ModelShape, tp: u32) -> Heads {
         Heads::of(shape, tp)
     }
 
-    /// Executes one step: `tokens` has one token a row; returns the next token of each run of rows.
+    /// Executes one step with one token per row; returns the next token of each run of rows.
     pub fn step(
         &mut self,
         bound: &mut Bound<'_>,
@@ -169,8 +155,8 @@ impl Rank {
         self.stretch(bound, place, rows, tokens, all)
     }
 
-    /// Executes some operations of a step, whose earlier ones were executed or restored.
-    /// Nothing is in flight afterwards.
+    /// Executes a range of a step's operations; the earlier ones must be executed or restored. No collective is in
+    /// flight afterwards.
     pub fn stretch(
         &mut self,
         bound: &mut Bound<'_>,
@@ -195,7 +181,7 @@ impl Rank {
             let at = plan.operations[..before].iter().rposition(|o| o.lane == Lane::Comm);
             at.map(|at| at as u32)
         };
-        // the last collective known to have completed
+        // latest collective known to be complete
         let mut completed = last_collective(stretch.start);
         for index in stretch.clone() {
             let (at, operation) = (index as u32, &plan.operations[index]);
@@ -214,7 +200,8 @@ impl Rank {
                     _ => Exchange::AllReduce,
                 };
                 let bytes = parts[operation.group as usize].bytes(&operation.cost.message_bytes);
-                // the last rank to come sums: that is of the collective's time, and not of what is computed next
+                // the last rank to arrive computes the sum; that time belongs to the collective, not to the next
+                // operation
                 let named = place.on.then(|| &*program.names[index]);
                 self.comm.post((at, named), [ready, now], exchange, bytes, buffer)?;
                 now = self.clock.now();
@@ -245,25 +232,23 @@ impl Rank {
         Ok(next)
     }
 
-    /// The spans that both lanes recorded so far.
     pub fn take_spans(&mut self) -> Vec<Span> {
         let mut spans = self.compute.take();
         spans.extend(self.comm.recorder.take());
         spans
     }
 
-    /// What both lanes recorded of the step that has just ended.
     pub fn step_spans(&self) -> Vec<Span> {
         [self.compute.of_step(), self.comm.recorder.of_step()].concat()
     }
 
-    /// Waits for collectives up to operation `wanted`; puts their results into place.
+    /// Waits for collectives up to operation `wanted` and stores their results.
     fn wait_for(&mut self, bound: &mut Bound<'_>, wanted: u32) -> Result<u32, Broken> {
         loop {
             let Completed { operation, end, buffer } = self.comm.complete()?;
             let done = &bound.program.plan.operations[operation as usize];
             let (from, to) = (bound.slot(done.reads[0]), bound.slot(done.writes[0]));
-            // the operand's buffer, or its copy, comes back as the result's; the result's old one takes its place
+            // the operand's buffer, or its copy, now holds the result; the result's old buffer takes its place
             let buffer = match bound.gathers(done) {
                 Some(columns) => side_by_side(buffer, columns, bound.columns(done.writes[0])),
                 None => buffer,
@@ -283,7 +268,6 @@ impl Rank {
         }
     }
 
-    /// Executes one compute operation.
     fn execute(
         &mut self,
         bound: &mut Bound<'_>,
@@ -295,7 +279,7 @@ impl Rank {
         if operation.kind == Kind::Sample {
             let columns = bound.columns(operation.reads[0]);
             let logits = &bound.slots[bound.slot(operation.reads[0])];
-            // one pass without a branch: a thousandth of the product that made them
+            // one branch-free pass: a thousandth of the cost of the head's product
             self.not_finite += logits.iter().map(|logit| u64::from(!logit.is_finite())).sum::<u64>();
             next.extend(logits.chunks_exact(columns).zip(&rows.runs).map(|(logits, run)| {
                 self.sampling.choose(logits, run.sequence, run.position + run.count - 1)
@@ -357,21 +341,20 @@ impl Rank {
             (Kind::SelectLast, _) => {
                 select_last(read(0), bound.columns(operation.reads[0]), rows, &mut out)
             }
-            // programs are built without these for the cpu, and collectives are not executed here
+            // plans for the cpu never contain these, and collectives are not executed here
             (kind, _) => unreachable!("{} is not a compute operation of the cpu backend", kind.as_str()),
         }
         bound.slots[to] = out;
     }
 }
 
-/// Rows of the embedding.
 fn embed(table: &Panels, tokens: &[u32], out: &mut [f32]) {
     for (token, out) in tokens.iter().zip(out.chunks_exact_mut(table.inputs)) {
         table.row(*token as usize, out);
     }
 }
 
-/// Rows of which each rank gave so many of all columns, from one rank's after another's.
+/// Interleaves all-gathered columns: rank-major blocks become rows of all columns.
 fn side_by_side(gathered: Vec<f32>, columns: usize, all_columns: usize) -> Vec<f32> {
     let rows = gathered.len() / all_columns;
     if rows == 1 {
@@ -386,7 +369,6 @@ fn side_by_side(gathered: Vec<f32>, columns: usize, all_columns: usize) -> Vec<f
     out
 }
 
-/// The last row of each run.
 fn select_last(x: &[f32], columns: usize, rows: &StepRows, out: &mut [f32]) {
     let mut end = 0;
     for (run, out) in rows.runs.iter().zip(out.chunks_exact_mut(columns)) {

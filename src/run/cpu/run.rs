@@ -1,8 +1,8 @@
-//! Timed generations on the cpu: warm-up, samples, spans, overlap.
+//! Timed generations on the cpu backend: warm-up, samples, spans, overlap.
 //!
-//! A sample starts when all ranks stand at the gate and ends when the last rank has its last token.
-//! Step times are differences of the moments at which the last rank ended a step. Between samples
-//! the main thread does the bookkeeping while the ranks wait, so that it disturbs none of them.
+//! A sample starts when all ranks have reached the gate and ends when the last rank has its last token. Step times
+//! are differences between the times at which the last rank finished each step. The main thread does its bookkeeping
+//! between samples, while the ranks wait, so it disturbs none of them.
 
 use serde_json::json;
 
@@ -22,7 +22,6 @@ use plan::{DType, QUANTIZED};
 use table::{Environment, Spec};
 use trace::{FORMAT_VERSION, Span, Trace, TraceMeta};
 
-/// One rank's part of one generation.
 struct Report {
     rank: u32,
     times: Times,
@@ -31,20 +30,13 @@ struct Report {
     memory_bytes: u64,
 }
 
-/// What a rank tells the main thread.
 enum Message {
-    /// A rank has ended a generation; its times and spans.
     Done(Report),
-    /// A decode step that somebody watches.
     Step(Note),
 }
 
-/// Runs a job: warm-up, then samples. The last sample's spans become the trace.
-///
-/// # Errors
-///
-/// An input error for a TP that does not divide the model or a checkpoint that is wrong; a failure where
-/// a rank's thread dies.
+/// Runs a job: warm-up, then samples. The last sample's spans become the trace. Returns an input error for a TP that
+/// does not divide the model or an invalid checkpoint.
 pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let spec = &job.spec;
     let model = Model::resolve(&spec.model)?;
@@ -66,7 +58,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     };
     let shared = engine::prepare(&setup)?;
     emit(RunEvent::Phase { name: "loading weights".into() });
-    // ranks and main thread meet here before every generation
+    // barrier of ranks and main thread before every generation
     let gate: Group = Group::new(spec.tp as usize + 1, None, Patience::default(), shared.clock);
     let generations = spec.warmup + spec.samples;
     let prompts = prompts(spec, model.shape.vocab);
@@ -80,7 +72,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
                 Place { on: job.record && sample.is_some(), sample: sample.unwrap_or(0), step: 0 };
             let watched = watch.as_ref().map(|watch| Watched { watch, generation, to_main });
             let report = generate_once(worker, spec, &prompts, place, &mut pace, watched)?;
-            // a closed channel means that the main thread gave up; the gate will say so
+            // a closed channel means that the main thread has failed; the gate returns the error
             let _ = to_main.send(Message::Done(report));
         }
         Ok(worker.rank.kernels.instruction_set())
@@ -96,7 +88,7 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
             for generation in 0..generations {
                 emit(RunEvent::Phase { name: phase_name(spec, generation) });
                 if gate.barrier().is_err() {
-                    break; // the rank that died says why
+                    break; // the failed rank reports the reason
                 }
                 let mut gathered: Vec<Report> = Vec::with_capacity(spec.tp as usize);
                 while gathered.len() < spec.tp as usize {
@@ -175,12 +167,10 @@ pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     Ok((outcome, trace))
 }
 
-/// Compute threads of each rank.
 pub(super) fn threads(spec: &Spec) -> u32 {
     (spec.threads / spec.tp.max(1)).max(1)
 }
 
-/// Who is told of a generation's decode steps.
 #[derive(Clone, Copy)]
 struct Watched<'a> {
     watch: &'a Watch,
@@ -189,7 +179,6 @@ struct Watched<'a> {
 }
 
 impl Watched<'_> {
-    /// Rank 0 may tell that the prefill has ended.
     fn prefilled(&self, rank: &Rank, pace: &mut Pace, now: i64) {
         if rank.index == 0
             && let Some(note) = pace.prefilled(self.watch, self.generation, now)
@@ -198,7 +187,6 @@ impl Watched<'_> {
         }
     }
 
-    /// Hands in what is wanted of the step that has just ended, the `done`-th.
     fn stepped(
         &self,
         rank: &Rank,
@@ -212,7 +200,7 @@ impl Watched<'_> {
         }
         let mut note = match rank.index {
             0 => pace.stepped(self.watch, self.generation, done, now),
-            // only its lanes are of interest
+            // other ranks contribute only their lanes
             _ if !recorded => return Ok(()),
             _ => Note { generation: self.generation, done, steps: 0, took_ns: 0, spans: None },
         };
@@ -224,7 +212,6 @@ impl Watched<'_> {
     }
 }
 
-/// One generation on one rank.
 fn generate_once(
     worker: &mut Worker<'_>,
     spec: &Spec,

@@ -1,8 +1,8 @@
-//! The compute threads of a rank beside its own: each takes its part of a product's panels.
+//! Additional compute threads of a rank: each computes its share of a product's panels.
 //!
-//! Products follow one another within microseconds, so a thread that waits for the next one spins for a moment
-//! before it sleeps, where there is a core for each ([`super::placement`]). What it needs is shared or handed over,
-//! and its part of the result copied: a few kilobytes beside the megabytes of weights.
+//! Products follow each other within microseconds, so if every thread has its own core ([`super::placement`]), a
+//! waiting thread spins briefly before it sleeps. Inputs are shared or moved, and each share of the result is copied:
+//! a few kilobytes compared with megabytes of weights.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,39 +16,32 @@ use crate::comm::Patience;
 use crate::recorder::name_thread;
 use base::error::{Error, Result};
 
-/// Products of fewer lines of weights than this (256 KB) are not worth dividing.
+/// Minimum product size worth dividing (256 KB of weight lines).
 const LEAST_BYTES: usize = 256 * 1024;
 
-/// The threads that a rank has beside its own; none of them by default.
 #[derive(Debug, Default)]
 pub(super) struct Team {
     mates: Vec<Mate>,
     patience: Patience,
 }
 
-/// A thread beside the rank's own.
 #[derive(Debug)]
 struct Mate {
     desk: Arc<Desk>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a thread and the rank's own hand each other.
+/// Exchange between a thread and the rank's main thread.
 #[derive(Debug, Default)]
 struct Desk {
     state: AtomicU32,
     work: Mutex<Work>,
 }
 
-/// The thread has nothing to do.
 const IDLE: u32 = 0;
-/// A part is to be done.
 const ASKED: u32 = 1;
-/// The part is done; the rank's own thread may read it.
 const DONE: u32 = 2;
-/// The thread is to end.
 const LEAVE: u32 = 3;
-/// The thread has ended, of its own accord or by a panic.
 const GONE: u32 = 4;
 
 #[derive(Debug, Default)]
@@ -78,7 +71,6 @@ impl Desk {
 }
 
 impl Team {
-    /// Starts the `threads - 1` other threads of a rank.
     pub fn start(rank: u32, threads: u32, placement: &Placement) -> Result<Self> {
         let patience = placement.patience();
         let mates = (1..threads).map(|number| -> Result<Mate> {
@@ -97,7 +89,6 @@ impl Team {
         Ok(Self { mates: mates.collect::<Result<_>>()?, patience })
     }
 
-    /// `y = x W^T` for some panels, of which each thread takes its part.
     pub fn product(
         &self,
         set: InstructionSet,
@@ -152,16 +143,15 @@ impl Drop for Team {
             mate.desk.state.store(LEAVE, Ordering::Release);
             if let Some(thread) = mate.thread.take() {
                 thread.thread().unpark();
-                // one that panicked has said so
+                // a panic was already reported
                 let _ = thread.join();
             }
         }
     }
 }
 
-/// What a thread beside the rank's own does until it is told to leave.
 fn serve(desk: &Desk, patience: Patience) {
-    /// Whoever waits for a thread that panics must hear of it.
+    /// Wakes the waiting main thread if this thread panics.
     struct Leaves<'a>(&'a Desk);
     impl Drop for Leaves<'_> {
         fn drop(&mut self) {
@@ -183,7 +173,7 @@ fn serve(desk: &Desk, patience: Patience) {
         let columns = panels.len() * WIDE;
         y.resize(x.rows() * columns, 0.0);
         set.product(x, w, panels.clone(), Onto { y, columns });
-        // the shared rows are let go before the asker goes on, who writes them again
+        // release the shared input before the main thread continues, because it overwrites it
         let asker = part.take().map(|part| part.asker);
         drop(work);
         desk.state.store(DONE, Ordering::Release);

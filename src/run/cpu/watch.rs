@@ -1,34 +1,30 @@
-//! Telling a watcher about decode steps, at most ten times a second: rank 0 chooses a step before it
-//! begins, every rank hands in its lanes of that step, the main thread makes one event of them.
-//!
-//! With nobody watching there is none of this.
+//! Progress events for decode steps, at most ten per second: rank 0 chooses a step before it starts, every rank sends
+//! its lanes of that step, and the main thread merges them into one event. Without a watcher none of this happens.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{RunEvent, StepLanes};
 use trace::Span;
 
-/// Least time between two steps that are told of (ns).
+/// Minimum time between two reported steps (ns).
 const INTERVAL: i64 = 100_000_000;
 
-/// What the ranks share: the step that is wanted next, and the one before, which a rank that is late may
-/// not have ended yet.
+/// State shared by the ranks: the next wanted step, and the one before for ranks that are behind.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     wanted: AtomicU64,
     before: AtomicU64,
 }
 
-/// What a rank says of a step.
 #[derive(Debug)]
 pub(super) struct Note {
     pub generation: u32,
-    /// Decode steps done; 0: the prefill ended.
+    /// Completed decode steps; 0 means the end of prefill.
     pub done: u32,
-    /// Steps since the last note of rank 0, and how long they took (ns); 0 of other ranks.
+    /// Steps since rank 0's last note, and their time (ns); 0 on other ranks.
     pub steps: u32,
     pub took_ns: i64,
-    /// What it recorded of the step; `None` where nothing is recorded (warm-up).
+    /// Spans of the step; `None` if not recorded (warm-up).
     pub spans: Option<Vec<Span>>,
 }
 
@@ -37,11 +33,11 @@ impl Watch {
         u64::from(generation) << 32 | u64::from(done)
     }
 
-    /// Whether the step that has just ended on this rank, the `done`-th, is wanted.
+    /// True if step `done`, which has just ended on this rank, is wanted.
     pub fn wants(&self, rank: u32, generation: u32, done: u32) -> bool {
         let key = Self::key(generation, done);
         let is = |wanted: &AtomicU64| wanted.load(Ordering::Relaxed) == key;
-        // rank 0 chose it, and is never late
+        // rank 0 chooses the step, so it is never behind
         is(&self.wanted) || (rank != 0 && is(&self.before))
     }
 
@@ -51,25 +47,20 @@ impl Watch {
     }
 }
 
-/// Rank 0's part: which step to tell of.
+/// Step selection on rank 0.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// When a step was reported last (ns), if one was.
     reported_ns: Option<i64>,
-    /// How long a step takes.
     step_ns: i64,
-    /// Where the steps that were not told of begin.
     since: (u32, i64),
 }
 
 impl Pace {
-    /// Before a generation: the first step wanted is the one that will be due. Whether the end of the
-    /// prefill should be told is asked when it has ended.
+    /// Starts a generation and chooses the first wanted step. The end of prefill is decided when it is reached.
     pub fn begin(&mut self, watch: &Watch, generation: u32, now: i64) {
         watch.want(generation, self.next(0, now));
     }
 
-    /// After the prefill; a note where one is due.
     pub fn prefilled(&mut self, watch: &Watch, generation: u32, now: i64) -> Option<Note> {
         self.since = (0, now);
         let due = self.reported_ns.is_none_or(|reported| now - reported >= INTERVAL);
@@ -80,7 +71,6 @@ impl Pace {
         due.then_some(Note { generation, done: 0, steps: 0, took_ns: 0, spans: None })
     }
 
-    /// After the wanted step; chooses the next one.
     pub fn stepped(&mut self, watch: &Watch, generation: u32, done: u32, now: i64) -> Note {
         let (before, from) = std::mem::replace(&mut self.since, (done, now));
         let (steps, took_ns) = (done.saturating_sub(before), (now - from).max(0));
@@ -92,8 +82,8 @@ impl Pace {
         Note { generation, done, steps, took_ns, spans: None }
     }
 
-    /// The step after `done` steps that ends when something may be told again, the next one at the
-    /// earliest. How long a step takes is known once one was told of.
+    /// Next step to report: the first one that ends after the interval. The step time is known after the first
+    /// report.
     fn next(&self, done: u32, now: i64) -> u32 {
         let wait = self.reported_ns.map_or(0, |reported| (reported + INTERVAL - now).max(0));
         let steps = if self.step_ns > 0 { (wait + self.step_ns - 1) / self.step_ns } else { 1 };
@@ -101,22 +91,19 @@ impl Pace {
     }
 }
 
-/// The main thread's part: one event of the ranks' notes.
 #[derive(Debug)]
 pub(super) struct Gather {
     ranks: u32,
     of: u32,
-    /// What the ranks noted of one step, until all have.
     notes: Vec<Note>,
 }
 
 impl Gather {
-    /// For so many ranks and decode steps a generation.
     pub fn new(ranks: u32, of: u32) -> Self {
         Self { ranks, of, notes: Vec::new() }
     }
 
-    /// Takes a note; the event, once all ranks spoke of a step or one speaks of another.
+    /// Adds a note; returns an event once all ranks have reported a step or a later step arrives.
     pub fn take(&mut self, note: Note) -> Option<RunEvent> {
         let same = |there: &Note| (there.generation, there.done) == (note.generation, note.done);
         let before = if self.notes.iter().all(same) { None } else { self.finish() };
@@ -128,10 +115,10 @@ impl Gather {
         before
     }
 
-    /// The event of what is there; also called when a generation has ended.
+    /// Returns the event of the collected notes; also called at the end of a generation.
     pub fn finish(&mut self) -> Option<RunEvent> {
         let notes = std::mem::take(&mut self.notes);
-        // rank 0 counts steps; without it there is nothing to say
+        // rank 0 counts the steps; without its note there is no event
         let first = notes.iter().find(|note| note.steps > 0 || note.done == 0)?;
         let (done, steps, ms) = (first.done, first.steps, first.took_ns as f64 / 1e6);
         let spans: Vec<Span> = notes.into_iter().filter_map(|note| note.spans).flatten().collect();

@@ -1,10 +1,9 @@
-//! Where a lane's spans go: a vector of its own per thread, so that recording takes no lock and
-//! disturbs no other lane. 64 bytes a span.
+//! Span storage: one vector per lane and thread, so recording takes no lock and disturbs no other lane. 64 bytes per
+//! span.
 
 use plan::{Lane, Phase};
 use trace::Span;
 
-/// Collects the spans of one lane of one rank.
 #[derive(Debug)]
 pub struct SpanRecorder {
     rank: u32,
@@ -16,26 +15,24 @@ pub struct SpanRecorder {
 }
 
 impl SpanRecorder {
-    /// A recorder of one lane that keeps nothing until it is switched on.
     pub fn new(rank: u32, lane: Lane) -> Self {
         Self { rank, lane, on: false, place: (0, Phase::Prefill, 0), base: 0, spans: Vec::new() }
     }
 
-    /// Sets where the next spans belong. `base` is the index of the phase's first operation in the
-    /// trace's operations table; `on` whether to record at all.
+    /// Sets the position of the next spans. `base` is the index of the phase's first operation in the trace's
+    /// operations table; `on` enables recording.
     pub fn enter(&mut self, on: bool, sample: u32, phase: Phase, step: u32, base: u32) {
         self.on = on;
         self.place = (sample, phase, step);
         self.base = base;
     }
 
-    /// Whether spans are being recorded.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.on
     }
 
-    /// Records one execution of the phase's operation `operation`; times in ns of the run's clock.
+    /// Records one execution of `operation`, an index in the phase's plan; times in ns of the run's clock.
     #[inline]
     pub fn record(&mut self, operation: u32, ready: i64, start: i64, end: i64, last_arrival: i64) {
         if self.on {
@@ -56,14 +53,12 @@ impl SpanRecorder {
         }
     }
 
-    /// The spans of the step that was entered last.
     pub fn of_step(&self) -> &[Span] {
         let here = |span: &Span| (span.sample, span.phase, span.step) == self.place;
         let start = self.spans.iter().rposition(|span| !here(span)).map_or(0, |last| last + 1);
         self.spans.get(start..).unwrap_or_default()
     }
 
-    /// The spans so far; the recorder starts anew with as much room.
     pub fn take(&mut self) -> Vec<Span> {
         let room = self.spans.len();
         std::mem::replace(&mut self.spans, Vec::with_capacity(room))

@@ -1,4 +1,4 @@
-//! The simulator as a backend: it suits every cell, and needs nothing.
+//! Simulator as a backend; it suits every cell and needs no hardware.
 
 use super::run::{link_problem, simulate_plans};
 use crate::backend::{HOST, PlanBackend, Suits, usual};
@@ -36,10 +36,10 @@ impl PlanBackend for SimBackend {
     }
 
     fn asked_for(&self, options: &CellOptions) -> Vec<&'static str> {
-        // an emulated link of a profile needs the profile on every backend
+        // an emulated link from a profile needs the profile on every backend
         let from_profile = matches!(options.link, Some(Link::P2pOn | Link::P2pOff));
         let hardware = options.hardware.as_deref().is_some_and(|h| h != HOST) && !from_profile;
-        // where these are said to be as they are anyway, nothing is asked for
+        // options equal to their defaults do not select the simulator
         let asked = |option: &&OptionEntry| match option.name {
             "hardware" => hardware,
             _ => option.asked(options).is_some_and(|text| text != option.about.default),

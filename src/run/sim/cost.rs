@@ -1,65 +1,54 @@
-//! How long an operation takes on simulated hardware, alone on its lane.
+//! Latency of an operation on simulated hardware, alone on its lane.
 //!
-//! Matrix multiplications and decode attention come from measured latency tables where the profile has
-//! them, scaled to the stack; everything else from bytes and FLOPs over what kernels reach, plus a fixed
-//! time a kernel. Collectives come from the link. Times are whole nanoseconds, so that sums are exact.
-//! Operations of the same kind and size are costed once (some twenty a plan), and between decode steps
-//! only those that depend on the context are costed again.
+//! Matrix products and decode attention come from measured latency tables if the profile has them, scaled to the
+//! stack; everything else from rooflines plus a fixed time per kernel; collectives from the link. Times are whole
+//! nanoseconds, so sums are exact. Operations of the same kind and size are costed once (about twenty per plan), and
+//! between decode steps only those that depend on the context are costed again.
 
 use machine::hardware::{AttentionKind, CollectiveCost, CostSource, Peaks, Tables, Target};
 use plan::{Cost, DType, Groups, Kind, Lane, ModelShape, Operation, Phase, Plan, Quantity, Rows, Step};
 use table::Spec;
 
-/// Nanoseconds in a microsecond.
 const NS_PER_US: f64 = 1e3;
 
-/// What decides how long the operations of one plan take.
 #[derive(Clone, Debug)]
 pub(super) struct Machine<'a> {
     target: &'a Target,
     collective: CollectiveCost<'a>,
     tables: Option<&'static Tables>,
     phase: Phase,
-    /// The format of activations and KV cache.
+    /// Dtype of activations and KV cache.
     dtype: DType,
-    /// Whether products' weights are in a format that was never measured.
+    /// True if the weight format was never measured.
     unmeasured: bool,
     head_dim: u64,
-    /// KV heads of the rank.
     kv_heads: u64,
-    /// Slots of a static KV cache, a sequence.
+    /// Slots of a static KV cache per sequence.
     slots: u64,
-    /// The groups into which the plan divides a batch.
     groups: Groups,
 }
 
-/// What one operation takes, and how that is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Taken {
     us: f64,
     source: CostSource,
-    /// Whether arithmetic, not memory, decides.
+    /// True if compute-bound.
     arithmetic: bool,
 }
 
-/// Operations that take the same time.
+/// Operations with the same latency.
 #[derive(Clone, Debug, PartialEq)]
 struct Class {
     kind: Kind,
     lane: Lane,
     cost: Cost,
-    /// Inputs and outputs of its weight.
     weight: Option<(u32, u32)>,
     rows: Rows,
-    /// How many columns its result has.
     columns: u32,
-    /// The group of the batch whose part of a step it processes.
     group: u32,
 }
 
 impl<'a> Machine<'a> {
-    /// The machine that executes the plans of one phase of a cell on a
-    /// target; collectives take `collective`.
     pub(super) fn new(
         target: &'a Target,
         collective: CollectiveCost<'a>,
@@ -70,7 +59,7 @@ impl<'a> Machine<'a> {
         Self {
             target,
             collective,
-            // measured in 2-byte numbers
+            // tables hold 2-byte measurements
             tables: target
                 .profile
                 .tables
@@ -103,7 +92,6 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// How long one operation takes in one step.
     fn taken(&self, class: &Class, step: &Step) -> Taken {
         let step = &step.of_group(self.groups, class.group);
         let numbers = Numbers::new(step);
@@ -116,7 +104,7 @@ impl<'a> Machine<'a> {
             };
             let is_sum = matches!(class.kind, Kind::AllReduce | Kind::ReduceScatter);
             if is_sum && cost.flops != Quantity::ZERO {
-                // messages in 8 bits are scaled and added by kernels, which read those of all ranks
+                // 8-bit messages are scaled and summed by kernels that read the messages of all ranks
                 us += self.memory_us(numbers.of(&cost.bytes_read) + numbers.of(&cost.bytes_written));
             }
             return Taken { us, source, arithmetic: false };
@@ -142,12 +130,12 @@ impl<'a> Machine<'a> {
         taken
     }
 
-    /// Time of bytes at the bandwidth that kernels reach (us).
+    /// Time to move bytes at the bandwidth that kernels reach (us).
     fn memory_us(&self, bytes: f64) -> f64 {
         bytes / (self.target.profile.hbm_gb_s * self.target.profile.hbm_efficiency * 1e3)
     }
 
-    /// Roofline: a fixed time a kernel, and what bytes or FLOPs take.
+    /// Roofline: fixed time per kernel plus the larger of memory and compute time.
     fn streamed(&self, cost: &Cost, step: &Numbers, kernels: u32) -> Taken {
         let profile = &self.target.profile;
         let memory = self.memory_us(step.of(&cost.bytes_read) + step.of(&cost.bytes_written));
@@ -202,7 +190,7 @@ impl<'a> Machine<'a> {
                 }
                 let scores = cells * step.new_tokens as f64;
                 let passes = f64::from(attention.score_passes * attention.score_bytes);
-                // K and V are expanded: written, and read again
+                // expanded K and V are written and read again
                 let memory = self.memory_us(scores * passes + 2.0 * expanded);
                 let us = launch + memory + flops_us(scores * self.head_dim as f64);
                 Taken { us, source: CostSource::Roofline, arithmetic: false }
@@ -228,8 +216,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// What the operation loses of its rate to, or makes the other lane lose with, contention: for
-    /// compute the loss to a large collective, for a collective how much of that it causes.
+    /// Contention of an operation: for compute, the share of its rate lost to a large collective; for a collective,
+    /// how much of that loss it causes.
     fn contention(&self, class: &Class, taken: &Taken, step: &Step) -> f64 {
         let step = &step.of_group(self.groups, class.group);
         let contention = &self.target.stack.contention;
@@ -244,7 +232,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// A step's numbers in floating point: exact as far as it matters, and never an overflow.
+/// Step quantities as floats: precise enough, and they cannot overflow.
 struct Numbers {
     rows: f64,
     sequences: f64,
@@ -273,42 +261,35 @@ impl Numbers {
     }
 }
 
-/// How long each operation of a plan takes, kept up to date from step to step.
+/// Latency of each operation of a plan, updated from step to step.
 #[derive(Debug)]
 pub(super) struct Durations<'a> {
     machine: Machine<'a>,
     classes: Vec<Class>,
     taken: Vec<Taken>,
-    /// The class of each operation.
     class_of: Vec<u32>,
     /// Classes and operations whose cost depends on the context.
     growing: (Vec<u32>, Vec<u32>),
-    /// The duration of each operation, alone on the machine (ns).
+    /// Duration of each operation, alone on the machine (ns).
     pub(super) ns: Vec<i64>,
-    /// What contention means to each operation; see [`Machine::contention`].
+    /// Contention of each operation; see [`Machine::contention`].
     pub(super) contention: Vec<f64>,
     /// Share of its rate that a collective loses while compute runs.
     pub(super) comm_loss: f64,
 }
 
-/// What a replay of lanes has to know of a plan's operations.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loads<'a> {
-    /// The duration of each operation, alone on the machine (ns).
     pub(super) ns: &'a [i64],
-    /// What contention means to each operation; see [`Machine::contention`].
     pub(super) contention: &'a [f64],
-    /// Share of its rate that a collective loses while compute runs.
     pub(super) comm_loss: f64,
 }
 
 impl<'a> Durations<'a> {
-    /// What a replay needs of them.
     pub(super) fn loads(&self) -> Loads<'_> {
         Loads { ns: &self.ns, contention: &self.contention, comm_loss: self.comm_loss }
     }
 
-    /// The durations of a plan's operations in its first step; later steps let them grow.
     pub(super) fn new(machine: Machine<'a>, plan: &Plan, step: &Step) -> Self {
         let mut classes: Vec<Class> = Vec::new();
         let class_of: Vec<u32> = plan
@@ -348,8 +329,7 @@ impl<'a> Durations<'a> {
         }
     }
 
-    /// Takes up a step that differs from the last one in its context alone, and tells
-    /// whether any duration changed.
+    /// Updates to a step that differs only in its context; returns true if any duration changed.
     pub(super) fn grow(&mut self, step: &Step) -> bool {
         let mut changed = false;
         for &class in &self.growing.0 {
@@ -367,12 +347,11 @@ impl<'a> Durations<'a> {
         changed
     }
 
-    /// Whether any operation's time depends on the context.
     pub(super) fn is_growing(&self) -> bool {
         !self.growing.0.is_empty()
     }
 
-    /// Time by how it is known (us), in the order of [`CostSource::ALL`].
+    /// Simulated time (us), grouped by cost source in the order of [`CostSource::ALL`].
     pub(super) fn by_source(&self) -> [f64; 4] {
         let mut us = [0.0; 4];
         for &class in &self.class_of {
@@ -384,7 +363,6 @@ impl<'a> Durations<'a> {
 }
 
 impl Machine<'_> {
-    /// Whether the operation takes longer as the context grows.
     fn grows(&self, class: &Class) -> bool {
         let cost = &class.cost;
         let depends = [cost.flops, cost.bytes_read, cost.bytes_written, cost.message_bytes]
@@ -398,12 +376,10 @@ impl Machine<'_> {
 
 #[cfg(test)]
 impl Durations<'_> {
-    /// Durations (ns) of operations that do not contend.
     pub(super) fn given(ns: &[i64]) -> Self {
         Self::contending(ns, &vec![0.0; ns.len()], 0.0)
     }
 
-    /// Durations (ns) of operations that contend, by how much each loses.
     pub(super) fn contending(ns: &[i64], contention: &[f64], comm_loss: f64) -> Self {
         use std::sync::LazyLock;
         static TARGET: LazyLock<Target> =
@@ -428,7 +404,7 @@ impl Durations<'_> {
     }
 }
 
-/// Whole nanoseconds; saturates, and the lanes report times that do not fit.
+/// Whole nanoseconds; saturates, and overflowing times are reported later.
 fn ns(taken: &Taken) -> i64 {
     (taken.us * NS_PER_US).round() as i64
 }

@@ -1,32 +1,29 @@
-//! Discrete events: when each operation of a plan starts and ends on one rank's two lanes.
+//! Discrete-event simulation of one rank's two lanes: start and end of each operation of a plan.
 //!
-//! An operation starts when its lane is free and everything it reads or awaits is there; nothing
-//! else decides. While both lanes are busy each works at a lower rate: contention. The clock goes on
-//! from step to step: a step begins with the token that the step before it sampled. A step costs
-//! O(operations + their producers): an operation ends once, and only an end changes a rate.
+//! An operation starts when its lane is free and all its producers have ended. While both lanes are busy, contention
+//! lowers the rate of each. The clock continues across steps: a step starts with the token sampled by the previous
+//! one. A step costs O(operations + producers), because each operation ends once and only an end changes a rate.
 
 use std::collections::VecDeque;
 
 use super::cost::Durations;
 use plan::{Lane, OpId, Operation, Plan, ValueId};
 
-/// Stands for the step's tokens among an operation's producers.
+/// Producer index that means the step's tokens.
 const TOKENS: u32 = u32::MAX;
 
-/// An operation that has not ended (ns).
+/// End time of an operation in flight (ns).
 const PENDING: i64 = i64::MAX;
 
-/// Where a rank's lanes stand (ns since the run began).
+/// State of a rank's lanes (ns since the run began).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Clock {
-    /// When each lane becomes free.
     pub(super) free: [i64; 2],
-    /// When the tokens of the next step were there.
     pub(super) tokens: i64,
 }
 
 impl Clock {
-    /// The clock with every time `ns` earlier.
+    /// Shifts every time by `ns` to earlier.
     pub(super) fn earlier(&self, ns: i64) -> Self {
         Self {
             free: self.free.map(|free| free.saturating_sub(ns)),
@@ -35,34 +32,29 @@ impl Clock {
     }
 }
 
-/// One operation as it was executed on one rank; times in ns since the run began.
+/// One executed operation of one rank; times in ns since the run began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Event {
-    /// Index in the plan.
     pub(super) operation: usize,
     pub(super) lane: Lane,
-    /// When everything it reads or awaits was there; what lies between this and the start it spent
-    /// waiting for its lane.
+    /// Time at which all producers had ended; from here to `start` it waited for its lane.
     pub(super) ready: i64,
     pub(super) start: i64,
-    /// Collectives: when the last rank was there. Its start elsewhere, and where ranks are alike.
+    /// Arrival of the last rank at a collective; equals `start` for other operations and for identical ranks.
     pub(super) arrival: i64,
     pub(super) end: i64,
-    /// How long it would have taken alone: the rest is contention.
     pub(super) work: i64,
 }
 
-/// Who waits for whom in a plan, flat.
+/// Dependencies of a plan in flat arrays.
 #[derive(Debug)]
 pub(super) struct Wiring {
-    /// Operations of each lane, in order.
     pub(super) lanes: [Vec<u32>; 2],
     /// Producers of operation i: `producers[first[i]..first[i + 1]]`.
     first: Vec<u32>,
     producers: Vec<u32>,
-    /// The operations that write the step's outputs.
     outputs: Vec<usize>,
-    /// Whether each operation is a collective that the compute lane executes.
+    /// True for collectives that run on the compute lane.
     pub(super) inline: Vec<bool>,
 }
 
@@ -74,7 +66,7 @@ impl Wiring {
         let mut lanes = [Vec::new(), Vec::new()];
         first.push(0);
         for (index, operation) in plan.operations.iter().enumerate() {
-            // the comm lane does one thing at a time: what it did before is there when it gets to the next
+            // the comm lane is serial, so its earlier operations have always ended
             let own = |op: &OpId| {
                 operation.lane == Lane::Comm && plan.operations[op.index()].lane == Lane::Comm
             };
@@ -93,12 +85,11 @@ impl Wiring {
         Self { lanes, first, producers, outputs, inline: plan.operations.iter().map(inline).collect() }
     }
 
-    /// Operations of the plan.
     pub(super) fn len(&self) -> usize {
         self.first.len() - 1
     }
 
-    /// When everything that `operation` reads or awaits is there; [`PENDING`] while that is open.
+    /// Time at which all producers of `operation` have ended; [`PENDING`] if one has not.
     #[inline]
     pub(super) fn ready(&self, operation: usize, ends: &[i64], tokens: i64) -> i64 {
         let range = self.first[operation] as usize..self.first[operation + 1] as usize;
@@ -108,39 +99,33 @@ impl Wiring {
             .fold(tokens, i64::max)
     }
 
-    /// When the step's tokens are there.
     pub(super) fn tokens(&self, ends: &[i64], free: [i64; 2]) -> i64 {
         let last = self.outputs.iter().map(|&output| ends[output]).max();
         last.unwrap_or(free[0].max(free[1]))
     }
 }
 
-/// A plan prepared for replay on one rank.
 #[derive(Debug)]
 pub(super) struct Lanes {
     wiring: Wiring,
-    /// The lane of each operation.
     lane: Vec<Lane>,
-    /// When each operation of the current step ended (ns); [`PENDING`] for collectives under way.
+    /// End of each operation of the current step (ns); [`PENDING`] for collectives in flight.
     ends: Vec<i64>,
-    /// Collectives that have been issued and have not started, with when they were ready.
     queue: VecDeque<(usize, i64)>,
 }
 
-/// A collective that has started.
 #[derive(Clone, Copy)]
 struct Transfer {
     operation: usize,
     ready: i64,
     start: i64,
-    /// Up to when its progress is accounted for.
+    /// Time up to which its progress is accounted for.
     at: i64,
-    /// Work left at `at`, as time alone.
+    /// Remaining work at `at`, without contention (ns).
     left: i64,
 }
 
-/// One step under way: the compute lane leads, in the order of the plan, and takes
-/// the comm lane along.
+/// Step in progress: the compute lane leads in plan order and advances the comm lane.
 struct Replay<'a, V> {
     wiring: &'a Wiring,
     ends: &'a mut [i64],
@@ -148,7 +133,7 @@ struct Replay<'a, V> {
     durations: &'a Durations<'a>,
     clock: &'a mut Clock,
     transfer: Option<Transfer>,
-    /// How long both lanes were busy.
+    /// Time with both lanes busy (ns).
     both: i64,
     visit: V,
 }
@@ -164,10 +149,9 @@ impl Lanes {
         }
     }
 
-    /// Replays one step with the given durations and tells `visit` every operation, each lane's in
-    /// order. Leaves in `clock` where the lanes stand and when the sampled tokens were there. A
-    /// collective that outlives its step does not slow the next one; no plan has one. How long both
-    /// lanes were busy (ns).
+    /// Replays one step and passes every operation to `visit`, in order per lane. Updates `clock` with the lanes'
+    /// state and the time of the sampled tokens; returns the time with both lanes busy (ns). A collective that
+    /// outlives its step would not slow the next one; no plan contains one.
     pub(super) fn step(
         &mut self,
         durations: &Durations<'_>,
@@ -191,8 +175,7 @@ impl Lanes {
 }
 
 impl<V: FnMut(Event)> Replay<'_, V> {
-    /// When everything that `operation` reads or awaits is there: collectives that it waits for are
-    /// run to their end.
+    /// Time at which all producers of `operation` have ended; completes the collectives it waits for.
     #[inline]
     fn ready(&mut self, operation: usize) -> i64 {
         let mut ready = self.wiring.ready(operation, self.ends, self.clock.tokens);
@@ -202,14 +185,12 @@ impl<V: FnMut(Event)> Replay<'_, V> {
         ready
     }
 
-    /// Puts a collective on the comm lane as soon as what it reads is there.
     fn issue(&mut self, operation: usize) {
         let ready = self.ready(operation);
         self.ends[operation] = PENDING;
         self.queue.push_back((operation, ready));
     }
 
-    /// Executes a compute operation.
     #[inline]
     fn compute(&mut self, operation: usize) {
         let ready = self.ready(operation);
@@ -254,7 +235,6 @@ impl<V: FnMut(Event)> Replay<'_, V> {
         (self.visit)(Event { operation, lane: Lane::Compute, ready, start, arrival: start, end, work });
     }
 
-    /// When the next collective in the queue starts.
     #[inline]
     fn next_start(&self) -> Option<i64> {
         self.queue.front().map(|(_, ready)| (*ready).max(self.clock.free[1]))
@@ -277,7 +257,7 @@ impl<V: FnMut(Event)> Replay<'_, V> {
         }
     }
 
-    /// The comm lane goes on until `time` while the compute lane is idle.
+    /// Advances the comm lane to `time` while the compute lane is idle.
     #[inline]
     fn comm_alone(&mut self, time: i64) {
         loop {
@@ -285,7 +265,7 @@ impl<V: FnMut(Event)> Replay<'_, V> {
                 Some(transfer) => {
                     let end = transfer.at.saturating_add(transfer.left);
                     if end > time {
-                        // nothing is lost where the compute lane goes on at once
+                        // no progress is lost if the compute lane continues at once
                         let done = (time - transfer.at).max(0);
                         let at = transfer.at.max(time);
                         self.transfer = Some(Transfer { at, left: transfer.left - done, ..transfer });
@@ -299,7 +279,7 @@ impl<V: FnMut(Event)> Replay<'_, V> {
         }
     }
 
-    /// Runs the comm lane alone to the end of its current or next collective; whether there was one.
+    /// Completes the current or next collective alone; returns false if there is none.
     fn end_next_transfer(&mut self) -> bool {
         if self.transfer.is_none() {
             self.start_transfer();
@@ -310,19 +290,19 @@ impl<V: FnMut(Event)> Replay<'_, V> {
     }
 }
 
-/// Time that `left` takes at a rate, and what is done in a time: whole nanoseconds.
+/// Time to finish `left` at a rate; `progress` is the inverse. Whole nanoseconds.
 #[inline]
 fn stretched(left: i64, rate: f64) -> i64 {
     if rate >= 1.0 {
         return left;
     }
-    // the ceiling; without SSE 4.1 the library's is a call
+    // manual ceiling; without SSE 4.1 the library's is a call
     let exact = left as f64 / rate;
     let whole = exact as i64;
     whole.saturating_add(i64::from((whole as f64) < exact))
 }
 #[inline]
 fn progress(time: i64, rate: f64) -> i64 {
-    // positive: cutting is the floor
+    // truncation is the floor, since the value is positive
     if rate >= 1.0 { time } else { (time as f64 * rate) as i64 }
 }

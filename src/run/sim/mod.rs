@@ -1,9 +1,8 @@
-//! The simulator: discrete events over the plan, on lanes, with costs from latency tables and links.
+//! Simulator: discrete events over the plan's lanes, with costs from latency tables and links.
 //!
-//! Nothing here knows architectures: it executes the same plans as the other backends, and only the
-//! clock is arithmetic. Ranks that are alike are simulated once; with skew each rank is. A cell costs
-//! O(steps x operations), with skew O(steps x operations x ranks^2); steps that are alike (a static KV
-//! cache) are simulated once and counted as often as there are.
+//! It executes the same plans as the other backends and knows no architectures. Identical ranks are simulated once;
+//! with skew each rank is. A cell costs O(steps x operations), with skew O(steps x operations x ranks^2). Identical
+//! steps (with a static KV cache) are simulated once and counted repeatedly.
 
 mod backend;
 mod cost;

@@ -1,33 +1,28 @@
-//! Overlap of one rank's lanes, summed while the simulation goes on.
-//!
-//! Times are whole nanoseconds, as in a trace of the run, so that what is said of a run and what is
-//! found in its trace are the same to the last digit.
+//! Overlap of one rank's lanes, summed during the simulation in whole nanoseconds, so that it equals the overlap of
+//! the run's trace to the last digit.
 
 use super::lanes::Event;
 use plan::Lane;
 
-/// Busy times of two lanes, each of which does one thing at a time, in order (ns).
+/// Busy times of two serial lanes (ns).
 #[derive(Debug, Default)]
 pub(super) struct Overlap {
     compute: i64,
     comm: i64,
     both: i64,
-    /// Compute and comm while the collective waited for a peer.
+    /// Time with both lanes busy while the collective waited for a peer.
     both_waiting: i64,
     /// Comm lane busy before the last rank had arrived.
     waiting: i64,
-    /// Compute times without contention (ns).
     work: i64,
-    /// First start and last end.
     span: Option<(i64, i64)>,
-    /// Intervals that the other lane may still meet; of comm also the last arrival.
+    /// Intervals that may still overlap with the other lane; for comm with the last arrival.
     open_compute: Vec<(i64, i64)>,
     open_comm: Vec<(i64, i64, i64)>,
 }
 
 impl Overlap {
-    /// Adds an event without meeting it with those of the other lane: [`Self::meet`] says
-    /// how long they met.
+    /// Adds an event without its overlap; the caller adds that with [`Self::meet`].
     #[inline]
     pub(super) fn count(&mut self, event: &Event) {
         let (first, last) = self.span.unwrap_or((event.start, event.end));
@@ -41,12 +36,11 @@ impl Overlap {
         }
     }
 
-    /// Both lanes were busy for `ns`.
     pub(super) fn meet(&mut self, ns: i64) {
         self.both = self.both.saturating_add(ns);
     }
 
-    /// Adds an event that is met with those of the other lane when it is settled.
+    /// Adds an event; [`Self::settle`] computes its overlap.
     pub(super) fn add(&mut self, event: &Event) {
         let (start, end) = (event.start, event.end);
         let (first, last) = self.span.unwrap_or((start, end));
@@ -59,7 +53,7 @@ impl Overlap {
             }
             Lane::Comm => {
                 let arrival = event.arrival.clamp(start, end);
-                // a link may be so slow that times saturate at the end of the clock
+                // times saturate on an extremely slow link
                 self.comm = self.comm.saturating_add(end - start);
                 self.waiting = self.waiting.saturating_add(arrival - start);
                 self.open_comm.push((start, end, arrival));
@@ -67,13 +61,13 @@ impl Overlap {
         }
     }
 
-    /// Settles what has been added since the last call. To be called between steps: all that follows
-    /// on the compute lane starts after all that was added to it.
+    /// Computes the overlap of the events since the last call. Call it between steps, when every later compute event
+    /// starts after the added ones.
     pub(super) fn settle(&mut self) {
         let horizon = self.open_compute.last().map_or(i64::MIN, |last| last.1);
         let mut from = 0;
         for &(start, end, arrival) in &self.open_comm {
-            // compute intervals that end before this one starts meet no later one either
+            // compute intervals that end before this one starts cannot overlap later ones either
             while self.open_compute.get(from).is_some_and(|compute| compute.1 <= start) {
                 from += 1;
             }
@@ -82,7 +76,7 @@ impl Overlap {
                 self.both_waiting += (arrival.min(compute.1) - start.max(compute.0)).max(0);
             }
         }
-        // a transfer that outlives its step meets the next step's compute with what is left of it
+        // the rest of a transfer that outlives its step overlaps with the next step's compute
         self.open_comm.retain_mut(|comm| {
             comm.0 = comm.0.max(horizon);
             comm.2 = comm.2.max(comm.0);
@@ -91,8 +85,8 @@ impl Overlap {
         self.open_compute.clear();
     }
 
-    /// Counts what was added since `before`, a step, another `times` times, `ns` in all: steps that are
-    /// alike are simulated once.
+    /// Repeats the step added since `before` another `times` times, `ns` in total, because identical steps are
+    /// simulated once.
     pub(super) fn repeat(&mut self, before: &Self, times: i64, ns: i64) {
         let more = |now: &mut i64, then: i64| {
             *now = now.saturating_add(times.saturating_mul(now.saturating_sub(then)))
@@ -108,7 +102,6 @@ impl Overlap {
         }
     }
 
-    /// A copy of the sums, for [`Self::repeat`].
     pub(super) fn sums(&self) -> Self {
         Self {
             compute: self.compute,
@@ -121,7 +114,6 @@ impl Overlap {
         }
     }
 
-    /// The record's overlap; `None` if nothing was added.
     pub(super) fn finish(mut self) -> Option<table::Overlap> {
         self.settle();
         let (first, last) = self.span?;
@@ -145,7 +137,7 @@ impl Overlap {
     }
 }
 
-/// The overlap of a run: the average over its ranks (ms); `None` where none has any.
+/// Mean overlap of a run's ranks (ms); `None` if no rank has any.
 pub(super) fn average(ranks: Vec<Overlap>) -> Option<table::Overlap> {
     let all: Vec<table::Overlap> = ranks.into_iter().filter_map(Overlap::finish).collect();
     let count = all.len() as f64;

@@ -1,4 +1,4 @@
-//! The plans of a cell, which cells that differ in batch, tokens or link share.
+//! Plans of a cell, shared by cells that differ in batch, tokens or link.
 
 use std::sync::OnceLock;
 
@@ -8,23 +8,20 @@ use machine::hardware::{PlanMemory, Target};
 use plan::{DType, Lowering, ModelShape, Phase, Plan, Precision};
 use table::{Collective, Spec};
 
-/// The prefill and the decode plan of a cell as a stack lowers them.
 #[derive(Clone, Debug)]
 pub struct Plans {
-    /// The plan of the prompt's step.
     pub prefill: Plan,
-    /// The plan of any decode step; costs follow from the step's numbers.
+    /// Plan of every decode step; costs depend on the step.
     pub decode: Plan,
-    /// Made when they are first asked for: whether a cell can run is told without them.
+    /// Lazy, because feasibility checks do not need them.
     hashes: OnceLock<Vec<String>>,
-    /// Found when it is first asked for.
     memory: OnceLock<PlanMemory>,
 }
 
 impl Plans {
-    /// Builds the plans of a cell, both at once. They depend on the spec's architecture, TP, dtype and variant and on how they are lowered; on the
-    /// workload only where a batch is divided into groups. An input error where TP does not
-    /// divide the model, with the arithmetic.
+    /// Builds both plans in parallel. They depend on architecture, TP, dtype, variant and lowering, and on the batch
+    /// only if it is divided into micro-batches. Returns an input error with the arithmetic if TP does not divide the
+    /// model.
     pub fn new(spec: &Spec, shape: &ModelShape, target: &Target) -> Result<Self> {
         let lowering = lowering(spec, target);
         let plan = |phase| {
@@ -35,17 +32,16 @@ impl Plans {
         Ok(Self { prefill: prefill?, decode: decode?, hashes: OnceLock::new(), memory: OnceLock::new() })
     }
 
-    /// What the plans keep in memory; `shape` and `dtype` are those that they were built with.
+    /// Memory need of the plans; `shape` and `dtype` must be those they were built with.
     pub fn memory(&self, shape: &ModelShape, dtype: DType) -> &PlanMemory {
         let precision = Precision::gpu(dtype);
         self.memory.get_or_init(|| PlanMemory::of(shape, precision, &self.prefill, &self.decode))
     }
 
-    /// The hashes of the prefill and of the decode plan, in this order: the first time a millisecond or
-    /// two for a large model.
+    /// Hashes of prefill and decode plan. The first call takes one or two milliseconds for a large model.
     pub fn hashes(&self) -> &[String] {
         self.hashes.get_or_init(|| {
-            // not Rayon's join: a worker that waits there may take up a cell that waits for these hashes
+            // not Rayon's join: a waiting worker may pick up a cell that waits for these hashes
             std::thread::scope(|scope| {
                 let decode = scope.spawn(|| self.decode.hash());
                 let prefill = self.prefill.hash();
@@ -55,8 +51,8 @@ impl Plans {
     }
 }
 
-/// How the plans of a cell are lowered: as its stack does, and with fused all-reduces where its collective is
-/// `fused` and its link has that: emulated ones have whatever is asked for.
+/// Lowering of a cell's plans: the stack's, with fused all-reduces if the cell asks for them and its link supports
+/// them. Emulated links support every collective.
 pub fn lowering(spec: &Spec, target: &Target) -> Lowering {
     let is_fused = spec.collective == Collective::Fused
         && collective(spec, target).1.is_none_or(|used| used == Collective::Fused);

@@ -1,5 +1,5 @@
-//! The fast answer: prefill and decode latency of a cell from a few of its steps, for calibration and
-//! sliders. Some hundred microseconds a cell.
+//! Fast prediction of prefill and decode latency from a few steps, for calibration and sliders. A few hundred
+//! microseconds per cell.
 
 use super::cost::{Durations, Machine};
 use super::lanes::{Clock, Event, Lanes};
@@ -10,42 +10,33 @@ use machine::hardware::Target;
 use plan::{Lane, ModelShape, Phase, Plan, Step};
 use table::Spec;
 
-/// What [`predict`] says of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
-    /// Latency of prefill: prompt to token 1 (ms).
+    /// Prefill latency: prompt to first token (ms).
     pub prefill_ms: f64,
-    /// Latency of all decode steps (ms).
     pub decode_ms: f64,
 }
 
-/// The middle decode step of a cell: what its lanes did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PredictedStep {
-    /// Every operation, each lane's in order.
+    /// All operations, in order per lane.
     pub spans: Vec<PredictedSpan>,
-    /// From the step's begin to its tokens (ns).
+    /// Time from the start of the step to its tokens (ns).
     pub length_ns: i64,
-    /// What the lanes did, and where the time went; of this one step.
     pub overlap: table::Overlap,
 }
 
-/// One operation of a predicted step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PredictedSpan {
-    /// Which operation it is: an index into the decode plan's operations.
     pub operation: usize,
-    /// The lane on which it executes.
     pub lane: Lane,
-    /// When it starts, counted from the step's beginning (ns).
     pub start_ns: i64,
-    /// When it ends, counted from the step's beginning (ns).
     pub end_ns: i64,
 }
 
-/// Prefill and decode latency without skew. Decode steps grow slowly with the context: the first, the
-/// middle and the last are simulated, and Simpson's rule adds up all (exact where the KV cache is
-/// static, within a thousandth elsewhere).
+/// Predicts prefill and decode latency without skew. Decode steps grow slowly with the context, so the first, middle
+/// and last step are simulated and summed with Simpson's rule (exact with a static KV cache, otherwise within a
+/// thousandth).
 pub fn predict(plans: &Plans, spec: &Spec, shape: &ModelShape, target: &Target) -> Prediction {
     let one = Replayed { plans, spec, shape, target };
     let steps = u64::from(spec.output_tokens.saturating_sub(1));
@@ -63,7 +54,7 @@ pub fn predict(plans: &Plans, spec: &Spec, shape: &ModelShape, target: &Target) 
     }
 }
 
-/// The middle decode step, without skew. `None` where there is none: only one token is asked for.
+/// Predicts the middle decode step without skew; `None` if only one token is generated.
 pub fn predict_step(
     plans: &Plans,
     spec: &Spec,
@@ -83,7 +74,6 @@ pub fn predict_step(
     Some(PredictedStep { spans, length_ns: (ms * 1e6).round() as i64, overlap })
 }
 
-/// A cell of which single steps are replayed, each on lanes that are free.
 struct Replayed<'a> {
     plans: &'a Plans,
     spec: &'a Spec,
@@ -92,7 +82,6 @@ struct Replayed<'a> {
 }
 
 impl Replayed<'_> {
-    /// How long a decode step takes (ms).
     fn decode_ms(&self, step: u64, visit: impl FnMut(Event)) -> f64 {
         let (batch, prompt) = (u64::from(self.spec.batch), u64::from(self.spec.prompt_tokens));
         self.ms(&self.plans.decode, Phase::Decode, &Step::decode(batch, prompt, step), visit)

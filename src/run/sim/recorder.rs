@@ -1,4 +1,4 @@
-//! Turns the simulator's events into spans, sorted as traces are.
+//! Converts the simulator's events into spans in trace order.
 
 use super::lanes::Event;
 use plan::{Lane, Phase};
@@ -7,19 +7,19 @@ use trace::Span;
 
 use super::plans::Plans;
 
-/// Collects events of one step and rank, and turns them into spans at its end, where that is asked for.
+/// Collects the events of one step and converts them to spans at its end, if recording is on.
 pub(super) struct Recorder {
     pub(super) is_on: bool,
-    /// Where the decode plan's operations begin in the trace's table.
+    /// Offset of the decode plan's operations in the trace's table.
     decode_base: u32,
-    /// Events by rank; of one rank only where ranks are alike.
+    /// Events by rank; one entry if ranks are identical.
     events: Vec<[Vec<Event>; 2]>,
     ranks: usize,
     pub(super) spans: Vec<Span>,
 }
 
 impl Recorder {
-    /// For a cell; `simulated`: ranks that are simulated, one where all are alike.
+    /// `simulated` is the number of simulated ranks, one if they are identical.
     pub(super) fn new(spec: &Spec, plans: &Plans, simulated: usize, is_on: bool) -> Self {
         let steps = spec.output_tokens.saturating_sub(1) as usize;
         let events = plans.prefill.operations.len() + steps * plans.decode.operations.len();

@@ -1,4 +1,4 @@
-//! One simulated run: plans, costs, prefill and every decode step, and what is said of it.
+//! Simulation of one run: prefill, every decode step, and the record's environment.
 
 use serde_json::json;
 
@@ -15,13 +15,9 @@ use plan::{Architecture, ModelShape, Phase, Precision, Step};
 use table::{Collective, Environment, Link, P2p, Provenance, Sample, Spec};
 use trace::{FORMAT_VERSION, Trace, TraceMeta, operations};
 
-/// Simulates `spec` on a model and a target that are already at hand (`spec.model`, `spec.hardware`,
-/// `spec.stack` and `spec.set` are not looked at). One sample: but for skew nothing varies, and that
-/// follows from the seed. The trace, if `record`, has every rank.
-///
-/// # Errors
-///
-/// The errors of [`simulate_plans`], and an input error where TP does not divide the model.
+/// Simulates `spec` on a given model shape and target; ignores `spec.model`, `spec.hardware`, `spec.stack` and
+/// `spec.set`. Returns one sample, since only skew varies and that follows from the seed. With `record` the trace has
+/// every rank. Fails like [`simulate_plans`], or if TP does not divide the model.
 pub fn simulate(spec: &Spec, shape: &ModelShape, target: &Target, record: bool) -> RunResult {
     if let Some(problem) = link_problem(spec, target) {
         return Err(Error::input(problem));
@@ -29,12 +25,12 @@ pub fn simulate(spec: &Spec, shape: &ModelShape, target: &Target, record: bool) 
     simulate_plans(&Plans::new(spec, shape, target)?, spec, shape, target, record)
 }
 
-/// Simulates plans that are already at hand: the call behind every what-if and every sweep.
+/// Simulates prebuilt plans; used by every what-if and sweep.
 ///
 /// # Errors
 ///
-/// An input error for a batch or a number of tokens of 0, and for a run of more than 292 simulated
-/// years, where the clock of nanoseconds ends.
+/// Returns an input error for zero batch or tokens, and for a run of more than 292 simulated years, which overflows
+/// the clock.
 pub fn simulate_plans(
     plans: &Plans,
     spec: &Spec,
@@ -86,10 +82,9 @@ pub fn simulate_plans(
     Ok((outcome, trace))
 }
 
-/// Time by how it is known, of prefill and of the middle decode step.
+/// Simulated time of prefill and of the middle decode step, grouped by cost source.
 type Sources = [(&'static str, [f64; 4]); 2];
 
-/// One cell about to be replayed.
 struct Replay<'a> {
     plans: &'a Plans,
     spec: &'a Spec,
@@ -144,8 +139,8 @@ impl<'a> Replay<'a> {
         Step::decode(u64::from(self.spec.batch), u64::from(self.spec.prompt_tokens), u64::from(step))
     }
 
-    /// Ranks that are alike: one stands for all. When prefill's tokens were there, and each step's
-    /// (ns). Nothing is allocated between steps.
+    /// Simulates one rank for all identical ranks. Returns the times of the tokens of prefill and of each step (ns).
+    /// Allocates nothing between steps.
     fn alike(
         &self,
         prefill: &Durations<'_>,
@@ -172,8 +167,8 @@ impl<'a> Replay<'a> {
             recorder.end_step(Phase::Decode, step);
             times.push(clock.tokens);
             step += 1;
-            // the next step is this one again if the lanes stand alike and nothing will have grown:
-            // then so are all others
+            // if the lanes are in the same relative state and nothing grows any more, all remaining steps are
+            // identical
             let length = clock.tokens.saturating_sub(begin.tokens);
             let alike = clock.earlier(length) == begin;
             if !recorder.is_on && alike && !grew && step > 1 && !durations.is_growing() {
@@ -186,8 +181,8 @@ impl<'a> Replay<'a> {
         (times, overlap.finish())
     }
 
-    /// Replays the run with ranks of different speed, each on lanes of its own. Returns when each token
-    /// was there (ns) and the overlap.
+    /// Simulates ranks of different speed, each on its own lanes. Returns the time of each token (ns) and the
+    /// overlap.
     fn skewed(
         &self,
         prefill: &Durations<'_>,
@@ -223,7 +218,7 @@ fn milliseconds(ns: i64) -> f64 {
     ns as f64 / 1e6
 }
 
-/// What collectives cost, and which all-reduce it is (`None`: an emulated one, of no kind).
+/// Collective cost, and the all-reduce that is used (`None` on an emulated link).
 pub(super) fn collective<'a>(
     spec: &Spec,
     target: &'a Target,
@@ -239,7 +234,6 @@ pub(super) fn collective<'a>(
     }
 }
 
-/// Whether the GPUs of a cell talk directly.
 fn p2p_of(spec: &Spec) -> P2p {
     match spec.link {
         Link::P2pOn => P2p::On,
@@ -248,7 +242,6 @@ fn p2p_of(spec: &Spec) -> P2p {
     }
 }
 
-/// Why the link of a cell has no times at its TP.
 pub fn link_problem(spec: &Spec, target: &Target) -> Option<String> {
     if matches!(spec.link, Link::Emulated { .. }) {
         return None;
@@ -258,20 +251,18 @@ pub fn link_problem(spec: &Spec, target: &Target) -> Option<String> {
     Some(format!("{}: {problem}", profile.name))
 }
 
-/// An all-reduce of a message of so many bytes on the link of a simulated cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkTimes {
-    /// Latency as nccl-tests measures it, all-reduces back to back (us).
+    /// Latency as nccl-tests measures it, back to back (us).
     pub alone_us: f64,
-    /// Latency that the cell is charged with: the stack's scales applied (us).
+    /// Latency used in the simulation, with the stack's scale factors (us).
     pub charged_us: f64,
-    /// The rows of the profile that both rest on; `None` of an emulated link.
+    /// Profile rows used; `None` on an emulated link.
     pub basis: Option<LinkBasis>,
-    /// Where the times come from, if not from measurements of this collective, TP and message size.
+    /// Source of the latencies, unless this collective, TP and message size were measured.
     pub note: Option<String>,
 }
 
-/// The times of an all-reduce of a cell, alone and as its stack charges it.
 pub fn link_times(spec: &Spec, target: &Target, bytes: f64) -> LinkTimes {
     let (cost, used) = collective(spec, target);
     let basis = cost.basis();
@@ -287,27 +278,25 @@ pub fn link_times(spec: &Spec, target: &Target, bytes: f64) -> LinkTimes {
     }
 }
 
-/// How long one all-reduce of a message of so many bytes takes in a simulated cell, alone on its lane (us).
+/// Latency of one all-reduce of `bytes` bytes in a simulated cell, alone on its lane (us).
 pub fn all_reduce_us(spec: &Spec, target: &Target, bytes: f64) -> f64 {
     collective(spec, target).0.us(bytes).0
 }
 
-/// Where the environment says that a cell's collective is not the one that it asks for, and why: a run warns of it.
+/// Environment key that explains why a cell uses another collective than requested; shown as a warning.
 pub const COLLECTIVE_NOTE: &str = "collective_note";
 
-/// Where the environment says that the link was not measured at the cell's TP.
+/// Environment key for a link that was not measured at the cell's TP.
 const LINK_BASIS: &str = "link_basis";
 
-/// How the warning of a run begins whose link is extrapolated to its TP.
 pub const LINK_WARNING: &str = "link: ";
 
-/// The warning of a run whose link is extrapolated to its TP.
 pub fn link_warning(environment: &Environment) -> Option<String> {
     let basis = environment.get(LINK_BASIS)?.as_str()?;
     basis.contains("extrapolated").then(|| format!("{LINK_WARNING}{basis}"))
 }
 
-/// What the simulator adds to the record's environment: everything that decided the numbers.
+/// The simulator's entries in the record's environment: everything that determines the results.
 fn environment(spec: &Spec, target: &Target, sources: &Sources) -> Environment {
     let Target { profile, stack } = target;
     let mut environment = Environment::from([
@@ -359,14 +348,14 @@ fn environment(spec: &Spec, target: &Target, sources: &Sources) -> Environment {
     environment
 }
 
-/// The sentence on a collective that is not the one that a cell asks for, and why; `None` if it is.
+/// Explains why another collective than requested is used; `None` if it is the requested one.
 fn another(spec: &Spec, target: &Target, used: Collective) -> Option<String> {
     (used != spec.collective).then(|| {
         format!("all-reduces are those of {used}, not {}: {}", spec.collective, instead(spec, target))
     })
 }
 
-/// Why a cell's collective is not the one that it asks for.
+/// Reason why the requested collective is not used.
 fn instead(spec: &Spec, target: &Target) -> String {
     if p2p_of(spec) == P2p::Off {
         return "needs P2P".to_owned();
@@ -377,7 +366,7 @@ fn instead(spec: &Spec, target: &Target) -> String {
     format!("was measured by nobody on {}", target.profile.name)
 }
 
-/// Which norm the upper bound assumes, in words.
+/// Norm cost assumed for the upper bound, in words.
 fn norm_of_the_bound(spec: &Spec, target: &Target) -> &'static str {
     if lowering(spec, target).fuse_all_reduce {
         "every rank norms all rows on its compute lane, which fused all-reduces spare it: hidden shares above 1 are real"
@@ -386,7 +375,7 @@ fn norm_of_the_bound(spec: &Spec, target: &Target) -> &'static str {
     }
 }
 
-/// Shares of the predicted time by how it is known, by phase (0 to 1; three digits).
+/// Share of the simulated time by cost source (0 to 1, three digits), for each phase.
 fn shares(sources: &Sources) -> serde_json::Value {
     let of = |us: &[f64; 4]| -> serde_json::Value {
         let all: f64 = us.iter().sum();

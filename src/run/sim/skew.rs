@@ -1,19 +1,19 @@
-//! Ranks that differ: every rank's lanes at once, collectives start when the last rank has arrived.
+//! Simulation of ranks that differ: all ranks' lanes at once; collectives start when the last rank has arrived.
 //!
-//! A rank's compute times are drawn from the run's seed: its own speed once, and each operation's
-//! every time. A collective occupies a rank's comm lane from its arrival on (NCCL spins), so that
-//! waiting for a peer contends too; data move once all are there, at the rate that the share of
-//! computing ranks leaves. A collective on the compute lane waits for its peers there. Costs O(ranks) an event, so O(ranks^2 x operations) a step.
+//! Compute times are drawn from the run's seed: each rank's speed once, each operation's jitter every time. A
+//! collective occupies a rank's comm lane from the rank's arrival (NCCL spins), so waiting for a peer causes
+//! contention too. Data moves once all ranks have arrived, at a rate that depends on the share of computing ranks. A
+//! collective on the compute lane waits for its peers there. An event costs O(ranks), a step O(ranks^2 x operations).
 
 use super::cost::{Durations, Loads};
 use super::lanes::{Clock, Event, Wiring};
 use machine::hardware::Skew;
 use plan::{Lane, Plan};
 
-/// No operation takes less than this multiple of its time without skew.
+/// Lower bound of the random factors.
 const LEAST: f64 = 0.05;
 
-/// Normal numbers from a seed: the same on any machine and any number of threads.
+/// Normal random numbers from a seed: the same on any machine and any number of threads.
 pub(super) struct Normal(fastrand::Rng);
 
 impl Normal {
@@ -25,31 +25,28 @@ impl Normal {
         Self(fastrand::Rng::with_seed(mixed))
     }
 
-    /// The next number (Box and Muller, 1958).
+    /// Next number (Box and Muller, 1958).
     pub(super) fn next(&mut self) -> f64 {
         let (u, v) = (1.0 - self.0.f64(), self.0.f64());
         (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
     }
 }
 
-/// A plan prepared for replay on ranks that differ.
 pub(super) struct Skewed {
     wiring: Wiring,
     skew: Skew,
     seed: u64,
     ranks: Vec<Rank>,
-    /// Number of the next step.
     steps: u64,
 }
 
 struct Rank {
     clock: Clock,
-    /// By which factor the rank's compute times are longer or shorter.
     speed: f64,
     ends: Vec<i64>,
-    /// The durations of the current step's operations on this rank (ns).
+    /// Durations of the current step's operations on this rank (ns).
     durations: Vec<i64>,
-    /// Before which time an operation cannot end on this rank (ns); empty where nothing is known of that.
+    /// Earliest end of each operation on this rank (ns); empty if unknown.
     floors: Vec<i64>,
     head: [usize; 2],
     compute: Option<Running>,
@@ -64,7 +61,7 @@ struct Running {
     left: f64,
 }
 
-/// A rank's part in the collective under way.
+/// A rank that has arrived at the current collective.
 #[derive(Clone, Copy)]
 struct Arrived {
     operation: usize,
@@ -74,8 +71,8 @@ struct Arrived {
 }
 
 impl Skewed {
-    /// `first` is the number of the first step that will be replayed: steps of a run have numbers of
-    /// their own, so that each is drawn anew, and a rank keeps its speed over both plans.
+    /// `first` is the number of the first replayed step: steps are numbered over the run, so each is drawn anew,
+    /// while a rank keeps its speed over both plans.
     pub(super) fn new(plan: &Plan, skew: Skew, seed: u64, first: u64, clocks: &[Clock]) -> Self {
         let wiring = Wiring::new(plan);
         let ranks = clocks
@@ -83,7 +80,7 @@ impl Skewed {
             .zip(0_u64..)
             .map(|(&clock, rank)| Rank {
                 clock,
-                // a rank's own speed is the same in prefill and decode
+                // a rank's speed is the same in prefill and decode
                 speed: (1.0 + skew.rank_pct / 100.0 * Normal::new(seed, rank, u64::MAX - 1).next())
                     .max(LEAST),
                 ends: vec![i64::MAX; wiring.len()],
@@ -97,23 +94,21 @@ impl Skewed {
         Self { wiring, skew, seed, ranks, steps: first }
     }
 
-    /// What each rank's clock shows after the steps so far, by rank.
     pub(super) fn clocks(&self) -> Vec<Clock> {
         self.ranks.iter().map(|rank| rank.clock).collect()
     }
 
-    /// When the last rank had the step's tokens (ns).
     pub(super) fn tokens(&self) -> i64 {
         self.ranks.iter().map(|rank| rank.clock.tokens).max().unwrap_or(0)
     }
 
-    /// Replays one step; tells `visit` every operation of every rank, each lane's in order.
+    /// Replays one step; passes every operation of every rank to `visit`, in order per lane.
     pub(super) fn step(&mut self, durations: &Durations<'_>, visit: impl FnMut(usize, Event)) {
         self.draw(durations);
         self.replay(durations.loads(), visit);
     }
 
-    /// Replays one step with the times that each rank was measured to take, and floors, by rank and operation (ns).
+    /// Replays one step with measured durations and floors, by rank and operation (ns).
     pub(super) fn measured_step(
         &mut self,
         work: &[Vec<i64>],
@@ -131,7 +126,7 @@ impl Skewed {
     }
 
     fn replay(&mut self, durations: Loads<'_>, mut visit: impl FnMut(usize, Event)) {
-        // the transfer of the collective under way: when its last rank arrived, and what is left of it
+        // current transfer: arrival of its last rank, and remaining work
         let mut transfer: Option<(i64, f64)> = None;
         let mut now = self.ranks.iter().map(|rank| rank.clock.tokens).min().unwrap_or(0);
         loop {
@@ -166,7 +161,7 @@ impl Skewed {
                     let arrival = transfer.take().map_or(now, |(at, _)| at);
                     for (index, rank) in self.ranks.iter_mut().enumerate() {
                         let Some(one) = rank.comm.take() else { continue };
-                        // what it waited for its peers on the compute lane is no contention
+                        // waiting for peers on the compute lane is not contention
                         let waited = if one.lane == Lane::Compute { arrival - one.start } else { 0 };
                         let event = Event {
                             operation: one.operation,
@@ -181,7 +176,7 @@ impl Skewed {
                         visit(index, event);
                     }
                 }
-                // something starts: rates change
+                // something starts, so rates change
                 Ended::Nothing => {}
             }
         }
@@ -191,7 +186,6 @@ impl Skewed {
         self.steps += 1;
     }
 
-    /// Draws how long each compute operation of this step takes on each rank.
     fn draw(&mut self, durations: &Durations<'_>) {
         let share = self.skew.operation_pct / 100.0;
         for (rank, index) in self.ranks.iter_mut().zip(0_u64..) {
@@ -205,14 +199,14 @@ impl Skewed {
         }
     }
 
-    /// When the last rank arrived at the collective that all have reached; `None` while one has not.
+    /// Arrival of the last rank at the current collective; `None` if a rank has not arrived.
     fn arrival(&self) -> Option<(i64, usize)> {
         let arrived: Option<Vec<Arrived>> = self.ranks.iter().map(|rank| rank.comm).collect();
         let arrived = arrived?;
         Some((arrived.iter().map(|one| one.start).max()?, arrived.first()?.operation))
     }
 
-    /// Rates at `now` until the next event: what a rank's compute loses, and what the transfer does.
+    /// Rates of every rank's compute and of the transfer, valid until the next event.
     fn rates(&self, now: i64, durations: Loads<'_>) -> (Vec<f64>, f64) {
         let compute = |rank: &Rank| match (rank.compute, rank.comm) {
             (Some(compute), Some(comm)) if comm.start <= now => {
@@ -225,7 +219,6 @@ impl Skewed {
         (self.ranks.iter().map(compute).collect(), 1.0 - durations.comm_loss * share)
     }
 
-    /// The next event after `now`.
     fn next(
         &self,
         now: i64,
@@ -258,7 +251,6 @@ impl Skewed {
         best
     }
 
-    /// Progress of everything that runs from `now` to `next`.
     fn advance(&mut self, now: i64, next: i64, transfer: &mut Option<(i64, f64)>, durations: Loads<'_>) {
         let (compute_rates, comm_rate) = self.rates(now, durations);
         let time = (next - now) as f64;
@@ -273,7 +265,6 @@ impl Skewed {
     }
 }
 
-/// What the next event on the ranks' lanes is.
 #[derive(Clone, Copy)]
 enum Ended {
     Compute(usize),
@@ -282,7 +273,6 @@ enum Ended {
 }
 
 impl Rank {
-    /// Starts the next operation of each lane that has none under way, once what it reads is there.
     fn start(&mut self, wiring: &Wiring) {
         let waits_inline = self.comm.is_some_and(|one| one.lane == Lane::Compute);
         if self.compute.is_none()

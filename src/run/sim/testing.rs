@@ -3,7 +3,6 @@
 use plan::{Architecture, DType, Lowering, ModelShape, Phase, Plan, PlanSpec, Precision};
 pub(crate) use table::testing::{cell as spec, shape_70b, shape_tiny};
 
-/// A plan of the native stack in f16.
 pub(crate) fn plan(architecture: &Architecture, shape: &ModelShape, tp: u32, phase: Phase) -> Plan {
     Plan::new(&PlanSpec {
         shape: shape.clone(),

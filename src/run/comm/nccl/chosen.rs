@@ -1,53 +1,50 @@
-//! What NCCL decided, from its own debug lines, and the variables that decided with it: for a run's
-//! record.
+//! NCCL's choices (algorithms, transports, channels), parsed from its debug log, and its environment variables, for
+//! the run record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// The variables that make NCCL write down what it chooses, which takes time: never where something is timed. The file's
-/// name is set with [`DEBUG_FILE`].
+/// Variables that make NCCL log its choices. Logging costs time, so they are never set in timed runs. [`DEBUG_FILE`]
+/// names the log file.
 pub const DEBUG_VARIABLES: [(&str, &str); 2] =
     [("NCCL_DEBUG", "INFO"), ("NCCL_DEBUG_SUBSYS", "INIT,ENV,GRAPH,TUNING")];
 
-/// Whether it may sum within NVLink's switch: 0 or 1, or 2 for where it chooses so.
+/// Controls in-switch reduction (NVLS): 0 off, 1 on, 2 automatic.
 pub const NVLS: &str = "NCCL_NVLS_ENABLE";
 
-/// Names the file that NCCL's debug lines go to.
 pub const DEBUG_FILE: &str = "NCCL_DEBUG_FILE";
 
-/// What NCCL chose. All of it as far as NCCL tells, which differs by version.
+/// NCCL's choices, as far as its log reports them; that differs by version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chosen {
-    /// Version with the CUDA it was built for: `2.27.3+cuda12.9`.
+    /// NCCL version with its CUDA version: `2.27.3+cuda12.9`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// How many channels (rings or trees in parallel) collectives were given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channels: Option<u32>,
-    /// Ways between ranks: `P2P/CUMEM`, `SHM/direct`, `NET/IB`.
+    /// Transports between ranks: `P2P/CUMEM`, `SHM/direct`, `NET/IB`.
     pub transports: BTreeSet<String>,
     /// Network between hosts: `IB`, `Socket`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
-    /// Whether it could sum within NVLink's switch (NVLS).
+    /// True if in-switch reduction (NVLS) was available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvls: Option<bool>,
-    /// Algorithm and protocol by size of all-reduces (bytes): `RING LL`.
+    /// Algorithm and protocol (`RING LL`) by all-reduce size (bytes).
     pub all_reduce: BTreeMap<u64, String>,
-    /// Channels, each a block of threads, of all-reduces by their size (bytes).
+    /// Channels, one thread block each, by all-reduce size (bytes).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub blocks: BTreeMap<u64, u32>,
-    /// Variables that NCCL says it heeded.
+    /// Environment variables that NCCL reports to have applied.
     pub heeded: BTreeSet<String>,
-    /// The lines that NCCL printed as warnings.
     pub warnings: Vec<String>,
 }
 
 impl Chosen {
-    /// The messages (bytes) of all-reduces that go through NVLink's switch, as far as NCCL told
-    /// of messages; `None` where none do.
+    /// Sizes (bytes) of all-reduces that use in-switch reduction (NVLS); empty if NVLS is available but the log lists
+    /// no sizes, `None` if it is not used.
     pub fn through_the_switch(&self) -> Option<Vec<u64>> {
         let nvls = self.all_reduce.iter().filter(|(_, how)| how.starts_with("NVLS"));
         let bytes: Vec<u64> = nvls.map(|(bytes, _)| *bytes).collect();
@@ -55,7 +52,7 @@ impl Chosen {
         (!bytes.is_empty() || (!is_told && self.nvls == Some(true))).then_some(bytes)
     }
 
-    /// What to say beside results of runs without P2P, where NCCL sums through NVLink's switch all the same.
+    /// Note for runs without P2P in which NCCL still reduces in the NVLink switch.
     pub fn switch_without_p2p(&self) -> Option<String> {
         let bytes = self.through_the_switch()?;
         let which = match bytes.as_slice() {
@@ -72,13 +69,12 @@ impl Chosen {
     }
 }
 
-/// The most warnings that are kept.
 const WARNINGS: usize = 20;
 
-/// What this process's NCCL wrote to the file that `NCCL_DEBUG_FILE` names; `None` where it wrote none.
+/// Parses the log that this process's NCCL wrote to `NCCL_DEBUG_FILE`; `None` if there is no log.
 pub fn chosen() -> Option<Chosen> {
     let name = std::env::var(DEBUG_FILE).ok()?;
-    // NCCL's placeholders: %p the process's id, %h the host's name
+    // NCCL's placeholders: %p is the process id, %h the host name
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let short = host.split('.').next().unwrap_or_default();
     let of = |host: &str| name.replace("%p", &std::process::id().to_string()).replace("%h", host);
@@ -86,7 +82,6 @@ pub fn chosen() -> Option<Chosen> {
     Some(parse(&String::from_utf8_lossy(&text)))
 }
 
-/// Every `NCCL_*` variable of this process.
 pub fn variables() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
@@ -116,7 +111,7 @@ fn information(chosen: &mut Chosen, said: &str) {
         chosen.version.get_or_insert_with(|| first_word(version));
     } else if let Some((channels, _)) = said.split_once(" coll channels") {
         chosen.channels = channels.trim().parse().ok().or(chosen.channels);
-        // versions before 2.17 have no such channels and say nothing of them
+        // versions before 2.17 have no NVLS channels and do not log them
         if let Some(nvls) = said.split(',').find_map(|part| part.trim().strip_suffix(" nvls channels")) {
             chosen.nvls = nvls.parse::<u32>().ok().map(|channels| channels > 0).or(chosen.nvls);
         }
@@ -142,12 +137,12 @@ fn first_word(text: &str) -> String {
     text.split_whitespace().next().unwrap_or_default().to_owned()
 }
 
-/// `P2P/CUMEM/read` without how it is used; a network without the number of its card.
+/// Shortens `P2P/CUMEM/read` to `P2P/CUMEM` and drops the card number of a network.
 fn transport(way: &str) -> String {
     first_word(way).split('/').take(2).collect::<Vec<_>>().join("/")
 }
 
-/// How many channels `channel{Lo..Hi}={0..1}` are.
+/// Number of channels in `channel{Lo..Hi}={0..1}`.
 fn channels(how: &str) -> Option<u32> {
     let (_, range) = how.split_once("channel{Lo..Hi}={")?;
     let (low, high) = range.split_once('}')?.0.split_once("..")?;
@@ -155,7 +150,7 @@ fn channels(how: &str) -> Option<u32> {
     high.checked_sub(low)?.checked_add(1)
 }
 
-/// `Algo RING proto LL channel{...}`; versions before 2.24 give numbers in place of names.
+/// Parses `Algo RING proto LL channel{...}`; versions before 2.24 log numbers instead of names.
 fn algorithm(how: &str) -> Option<String> {
     const ALGORITHMS: [&str; 7] =
         ["TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT"];

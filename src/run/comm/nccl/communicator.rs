@@ -1,7 +1,6 @@
-//! A rank's membership in NCCL's group of ranks. Blocking: a call returns when it has done what was asked, since NCCL
-//! hands what is asked of a non-blocking communicator to a thread of its own, every eager all-reduce too. A call that
-//! waits for a rank that is gone would never return: a watchdog thread ends the communicator under it, when the
-//! time-out is over or when another rank has given up.
+//! One rank's NCCL communicator, in blocking mode: non-blocking communicators hand every call, including each eager
+//! all-reduce, to a separate NCCL thread. A blocking call that waits for a dead rank would never return, so a
+//! watchdog thread aborts the communicator on timeout or when another rank has failed.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -17,36 +16,30 @@ use crate::comm::{Exchange, Peers};
 use base::error::{Error, Result};
 use plan::DType;
 
-/// How often the watchdog looks, and whoever waits for a call to end.
+/// Poll interval of the watchdog and of waits for calls to finish.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long the end of a communicator may take before it is left to the end of the process.
+/// Maximum time to finalize a communicator; after that it is leaked until the process exits.
 const ENDING: Duration = Duration::from_millis(if cfg!(test) { 300 } else { 5000 });
-/// A call that still has the communicator after so long waits for another rank: only ending it lets it return.
+/// A call that holds the communicator longer than this is waiting for another rank and returns only on abort.
 const STUCK: Duration = Duration::from_millis(50);
 
-/// Says whether the other ranks are well.
 pub type Alive = Arc<dyn Fn() -> Result<()> + Send + Sync>;
 
-/// One rank's membership in an NCCL communicator; dropping it ends the membership.
 #[derive(Debug)]
 pub struct Communicator {
     shared: Arc<Shared>,
     rank: usize,
-    /// Dropped with this: the watchdog ends.
     _watched: Sender<()>,
 }
 
-/// What the rank's thread and its watchdog share.
 #[derive(Debug)]
 struct Shared {
     nccl: &'static Nccl,
-    /// NCCL's handle, which is null once the communicator was ended.
+    /// NCCL handle; null once the communicator is aborted.
     comm: AtomicPtr<c_void>,
-    /// Held while a call has the communicator.
+    /// Locked while a call uses the communicator.
     using: Mutex<()>,
-    /// The call that is under way, and when it must have returned.
     call: Mutex<Option<(String, Instant)>>,
-    /// Why the communicator was ended before its time.
     ended: Mutex<Option<String>>,
     timeout: Duration,
 }
@@ -56,13 +49,13 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Communicator {
-    /// Joins the ranks of `peers`, all of which must call this; rank 0's id goes to all. `bind` makes the rank's GPU the
-    /// current one of the thread that calls it. Ends within the peers' time-out, and when one of them is gone; then all
-    /// of them are told.
+    /// Joins the ranks of `peers` with rank 0's id; every rank must call this. `bind` makes the rank's GPU current on
+    /// the calling thread.
     ///
     /// # Errors
     ///
-    /// A failure with NCCL's reason, or where a rank does not come within the time-out.
+    /// Aborts all ranks and returns an error with NCCL's reason, or if a rank dies or does not join within the
+    /// timeout.
     pub fn join(
         nccl: &'static Nccl,
         peers: &Arc<Peers>,
@@ -81,8 +74,8 @@ impl Communicator {
         joined.inspect_err(|e| peers.abort(&format!("rank {}: {e}", peers.rank())))
     }
 
-    /// Joins the ranks that have the same id, as the first of a pair of so many. `alive` is asked meanwhile, and by the
-    /// watchdog later, whether to go on.
+    /// Joins the ranks that share `id`, as `rank` of `ranks`. `alive` is polled while joining, and later by the
+    /// watchdog.
     pub fn join_with(
         nccl: &'static Nccl,
         id: UniqueId,
@@ -96,14 +89,14 @@ impl Communicator {
         };
         let (c_rank, c_ranks) = (number(rank)?, number(ranks)?);
         let what = format!("joining rank {rank} of {ranks}");
-        // on a thread of its own: it returns when all ranks are there, which may be never
+        // on its own thread: the call returns only when all ranks have joined, possibly never
         let (done, joined) = bounded(1);
         let init = nccl.functions.ncclCommInitRankConfig;
         let join = move || {
             let mut comm: Comm = null_mut();
             let mut config = Config::blocking();
             let code = bind().map(|()| {
-                // SAFETY: the pointers are to live places of the right types; NCCL copies the configuration.
+                // SAFETY: the pointers are to live values of the right types; NCCL copies the configuration.
                 unsafe { init(&mut comm, c_ranks, id, c_rank, &mut config) }
             });
             let _ = done.send(code.map(|code| (code, comm as usize)));
@@ -142,20 +135,20 @@ impl Communicator {
         }
     }
 
-    /// Enqueues an exchange of numbers at `send` into `receive` (device addresses; of an all-reduce they may be the
-    /// same) on `stream` (a `CUstream`). `count`: those of a sum, of a rank's share of one, or what a rank gives to
-    /// a gather; without `dtype` they are bytes, which no sum takes. Returns when it is enqueued; the first of its kind
-    /// connects the ranks before, which takes its time.
+    /// Enqueues an exchange from `send` into `receive` (device addresses; may be equal for an all-reduce) on `stream`
+    /// (a `CUstream`). `count` is the length of the sum for an all-reduce, of one rank's share for a reduce-scatter,
+    /// and of one rank's input for an all-gather. Without `dtype` the elements are bytes, which cannot be summed.
+    /// Returns when the exchange is enqueued; the first exchange of its kind also connects the ranks.
     ///
     /// # Safety
-    /// Both addresses have as many numbers of `dtype` as that asks for (the share of every rank where all ranks' are
-    /// read or written) in the memory of this communicator's GPU, and live until the stream has done it; the stream
-    /// is one of that GPU.
+    ///
+    /// Both addresses must have room for the elements above (the shares of all ranks on the full side) in the memory
+    /// of this communicator's GPU, and must live until the stream has finished the exchange. The stream must belong
+    /// to that GPU.
     ///
     /// # Errors
     ///
-    /// A failure with NCCL's reason, and its last debug line where it printed one; or
-    /// why the communicator was ended meanwhile.
+    /// Returns an error with NCCL's reason and last debug line, or with the reason why the communicator was aborted.
     pub unsafe fn exchange(
         &self,
         exchange: Exchange,
@@ -171,7 +164,7 @@ impl Communicator {
             self.shared.nccl.functions;
         let doing = || format!("rank {}: the {what} of {count} numbers", self.rank);
         let code = self.shared.call(doing, |comm| {
-            // SAFETY: the communicator is alive while a call has it; the rest is the caller's promise.
+            // SAFETY: the communicator is alive during the call; the caller guarantees the rest.
             unsafe {
                 match exchange {
                     Exchange::AllReduce => ncclAllReduce(from, to, count, format, SUM, comm, stream),
@@ -188,13 +181,12 @@ impl Communicator {
         }
     }
 
-    /// An error as soon as NCCL noticed one in the background (`ncclCommGetAsyncError`), with NCCL's
-    /// reason, or when this communicator was aborted, with the reason of the abort.
+    /// Returns the background error of NCCL (`ncclCommGetAsyncError`) or the reason of an abort.
     pub fn check(&self) -> Result<()> {
         let asks = self.shared.nccl.functions.ncclCommGetAsyncError;
         let mut code = SUCCESS;
         let doing = || format!("rank {}: asking for errors", self.rank);
-        // SAFETY: the communicator is alive while a call has it; one int is written.
+        // SAFETY: the communicator is alive during the call; the function writes one int.
         let asked = self.shared.call(doing, |comm| unsafe { asks(comm, &mut code) })?;
         match (asked, code) {
             (SUCCESS, SUCCESS | IN_PROGRESS) => Ok(()),
@@ -204,13 +196,12 @@ impl Communicator {
         }
     }
 
-    /// Ends it, and whatever it has under way on the GPU; from any thread. What others wait for here
-    /// ends with an error that says `why`.
+    /// Aborts the communicator and its work on the GPU; callable from any thread. Waiting calls return `why` as an
+    /// error.
     pub fn abort(&self, why: &str) {
         self.shared.abort(why);
     }
 
-    /// How long a call may take.
     pub fn timeout(&self) -> Duration {
         self.shared.timeout
     }
@@ -222,7 +213,8 @@ impl Communicator {
 }
 
 impl Shared {
-    /// Lets `call` have the communicator, watched; what it answered. An error where it was ended before, or under it.
+    /// Runs `call` with the communicator, supervised by the watchdog; returns NCCL's result code, or an error if the
+    /// communicator was aborted before or during the call.
     fn call(&self, what: impl Fn() -> String, call: impl FnOnce(Comm) -> c_int) -> Result<c_int> {
         let using = locked(&self.using);
         let comm = self.comm.load(Ordering::SeqCst);
@@ -239,27 +231,24 @@ impl Shared {
         }
     }
 
-    /// Why it was ended.
     fn why(&self) -> String {
         locked(&self.ended).clone().unwrap_or_else(|| "NCCL's communicator was ended".into())
     }
 
     fn abort(&self, why: &str) {
         locked(&self.ended).get_or_insert_with(|| why.to_owned());
-        // a call that is about to return does so first; one that does not return is why it is ended
+        // lets a call that is about to return finish first; a stuck one is the reason for the abort
         let _using = lock_within(&self.using, STUCK);
         let comm = self.comm.swap(null_mut(), Ordering::SeqCst);
         end(self.nccl.functions.ncclCommAbort, comm);
     }
 
-    /// Ends it after an error of NCCL's, which comes back in words.
     fn give_up(&self, code: c_int, what: &str) -> Error {
         let why = self.nccl.describe(code, what, self.comm.load(Ordering::SeqCst));
         self.abort(&why);
         Error::failed(why)
     }
 
-    /// Why the call that is under way must end, if so.
     fn overdue(&self, alive: &Alive) -> Option<String> {
         let (what, until) = locked(&self.call).clone()?;
         if Instant::now() > until {
@@ -270,7 +259,6 @@ impl Shared {
     }
 }
 
-/// Starts the watchdog of a communicator; it ends when what this gives is dropped.
 fn watch(shared: &Arc<Shared>, alive: Alive) -> Result<Sender<()>> {
     let (watched, ended) = bounded::<()>(0);
     let shared = Arc::clone(shared);
@@ -286,7 +274,7 @@ fn watch(shared: &Arc<Shared>, alive: Alive) -> Result<Sender<()>> {
     Ok(watched)
 }
 
-/// The lock, unless somebody holds it for longer.
+/// Locks the mutex; returns `None` if it is not free within `limit`.
 fn lock_within(mutex: &Mutex<()>, limit: Duration) -> Option<MutexGuard<'_, ()>> {
     let began = Instant::now();
     loop {
@@ -300,7 +288,7 @@ fn lock_within(mutex: &Mutex<()>, limit: Duration) -> Option<MutexGuard<'_, ()>>
 }
 
 impl Drop for Communicator {
-    /// In good order where nothing went wrong; never for longer than a few seconds, never with a panic.
+    /// Finalizes the communicator if it is healthy, else aborts it. Takes a few seconds at most and never panics.
     fn drop(&mut self) {
         let functions = self.shared.nccl.functions;
         let comm = self.shared.comm.swap(null_mut(), Ordering::SeqCst);
@@ -311,8 +299,8 @@ impl Drop for Communicator {
     }
 }
 
-/// Calls what ends a communicator, on a thread of its own: where the GPU hangs, so may this, and then
-/// the end of the process frees it. What it answered; `None` where it did not.
+/// Finalizes or aborts a communicator on a separate thread, because a hung GPU can block this too; then the process
+/// exit frees it. Returns NCCL's result code, `None` on timeout.
 fn end(free: unsafe extern "C" fn(Comm) -> c_int, comm: Comm) -> Option<c_int> {
     if comm.is_null() {
         return None;
@@ -320,8 +308,8 @@ fn end(free: unsafe extern "C" fn(Comm) -> c_int, comm: Comm) -> Option<c_int> {
     let address = comm as usize;
     let (done, ended) = bounded(1);
     let thread = std::thread::Builder::new().name("ends NCCL".into()).spawn(move || {
-        // SAFETY: the communicator was taken out of its place by whoever called: nobody else has it any more, but a
-        // call that only this lets return.
+        // SAFETY: the caller swapped the handle out of its slot, so only a stuck call that this releases still uses
+        // it.
         let code = unsafe { free(address as Comm) };
         let _ = done.send(code);
     });

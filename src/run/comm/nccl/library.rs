@@ -1,4 +1,4 @@
-//! Finding NCCL and its functions, once for the process.
+//! Loads the NCCL library once per process.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -12,11 +12,11 @@ use base::shared_gpu;
 use machine::driver::functions::functions;
 use machine::driver::libraries;
 
-/// The first version that permits several ranks on one GPU.
+/// First version that allows several ranks on one GPU.
 const SHARES_GPU: c_int = 23_000;
 
 functions! {
-    /// The functions of NCCL that are used, with their types in `nccl.h`, from 2.18 on.
+    /// NCCL functions in use, with their `nccl.h` types, from 2.18 on.
     #[derive(Clone, Copy, Debug)]
     pub(super) struct Functions;
     fn ncclGetUniqueId(id: *mut UniqueId) -> c_int;
@@ -32,7 +32,6 @@ functions! {
     fn ncclGetLastError(comm: Comm) -> *const c_char;
 }
 
-/// NCCL's library, loaded, with the functions that are used.
 #[derive(Debug)]
 pub struct Nccl {
     pub(super) functions: Functions,
@@ -40,8 +39,8 @@ pub struct Nccl {
 }
 
 impl Nccl {
-    /// Loads NCCL; the same answer for the life of the process. Fails where NCCL is not found, cannot be
-    /// loaded or is older than 2.18, with all that was tried.
+    /// Loads NCCL; the result is cached for the process. Returns an error that lists the tried paths if NCCL is
+    /// missing, cannot be loaded or is older than 2.18.
     pub fn load() -> Result<&'static Self> {
         static LOADED: OnceLock<std::result::Result<Nccl, String>> = OnceLock::new();
         let loaded = LOADED.get_or_init(|| {
@@ -68,13 +67,13 @@ impl Nccl {
         Self { functions, version: 22_703 }
     }
 
-    /// The version of the library that was loaded, as people write it: `2.27.3`.
+    /// Version of the loaded library: `2.27.3`.
     pub fn version(&self) -> String {
         version_text(self.version)
     }
 
-    /// A fresh id of a communicator (`ncclGetUniqueId`, 128 bytes), for rank 0 to make and all ranks to
-    /// have. Fails with NCCL's reason.
+    /// Creates a communicator id (`ncclGetUniqueId`, 128 bytes) on rank 0, to be broadcast to all ranks. Returns an
+    /// error with NCCL's reason.
     pub fn unique_id(&self) -> Result<UniqueId> {
         let mut id = UniqueId { bytes: [0; 128] };
         // SAFETY: the function fills 128 bytes at a valid address.
@@ -83,7 +82,7 @@ impl Nccl {
         Ok(id)
     }
 
-    /// What NCCL answered; `InProgress` counts as well.
+    /// Turns a result code into an error; `InProgress` counts as success.
     pub(super) fn check(&self, code: c_int, what: &str, comm: Comm) -> Result<()> {
         match code {
             SUCCESS | IN_PROGRESS => Ok(()),
@@ -91,10 +90,9 @@ impl Nccl {
         }
     }
 
-    /// An answer in words, with NCCL's own last words where it has any.
     pub(super) fn describe(&self, code: c_int, what: &str, comm: Comm) -> String {
-        // SAFETY: both functions take any code and give a string that lives as long as the library, or
-        // null; the communicator is alive or null, which asks for the thread's own last error.
+        // SAFETY: both functions accept any code and return null or a string that lives as long as the library; the
+        // communicator is alive, or null to ask for the thread's own last error.
         let (name, last) = unsafe {
             (
                 text((self.functions.ncclGetErrorString)(code)),
@@ -110,31 +108,28 @@ impl Nccl {
     }
 }
 
-/// A C string that is neither null nor blank.
+/// Reads a C string; `None` if it is null or blank.
 ///
 /// # Safety
+///
 /// `pointer` is null or a C string.
 unsafe fn text(pointer: *const c_char) -> Option<String> {
     if pointer.is_null() {
         return None;
     }
-    // SAFETY: as promised by the caller.
+    // SAFETY: guaranteed by the caller.
     let text = unsafe { CStr::from_ptr(pointer) }.to_string_lossy().trim().to_owned();
     (!text.is_empty()).then_some(text)
 }
 
-/// The NCCL that would be used.
 #[derive(Debug, Default, Serialize, schemars::JsonSchema)]
 pub struct Probe {
-    /// The version as people write it: `2.27.3`; `None` where no NCCL was found.
+    /// Version as `2.27.3`; `None` if no NCCL was found.
     pub version: Option<String>,
-    /// Name or path under which it was found.
     pub library: Option<String>,
-    /// Why there is none, or why it cannot be used.
     pub problem: Option<String>,
 }
 
-/// Loads NCCL and asks its version.
 pub fn probe() -> Probe {
     match find() {
         Ok((_, library, version)) => Probe {
@@ -149,7 +144,6 @@ pub fn probe() -> Probe {
     }
 }
 
-/// The library, the file or name under which it was found, its version code.
 fn find() -> std::result::Result<(&'static Library, String, c_int), String> {
     let found = libraries::found(libraries::Library::Nccl).map_err(|e| e.to_string())?;
     let name = found.path.display().to_string();
@@ -159,17 +153,17 @@ fn find() -> std::result::Result<(&'static Library, String, c_int), String> {
 
 fn version(library: &Library, name: &str) -> std::result::Result<c_int, String> {
     type GetVersion = unsafe extern "C" fn(*mut c_int) -> c_int;
-    // SAFETY: this is the symbol's type in nccl.h, in all versions of NCCL 2.
+    // SAFETY: the symbol has this type in nccl.h in all versions of NCCL 2.
     let get = unsafe { library.get::<GetVersion>(b"ncclGetVersion\0") }.map_err(|e| why(name, &e))?;
     let mut code = 0;
-    // SAFETY: the function writes one int to a valid address, and needs no GPU.
+    // SAFETY: the function writes one int to a valid address and needs no GPU.
     match unsafe { get(&mut code) } {
         SUCCESS => Ok(code),
         error => Err(format!("{name}: ncclGetVersion answers {error}")),
     }
 }
 
-/// The loader's own words, which name the library or the symbol.
+/// The loader's message, with the library's name.
 fn why(name: &str, error: &libloading::Error) -> String {
     let detail = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
     if detail.contains(name) { detail } else { format!("{name}: {detail}") }

@@ -1,7 +1,5 @@
-//! NCCL, loaded at run time: a small table of its functions, a blocking communicator whose every
-//! wait a watchdog ends, and what NCCL says of its own choices.
-//!
-//! The functions and structures are those of `nccl.h` from version 2.18 on; later versions keep them.
+//! NCCL, loaded at run time. Functions and structures follow `nccl.h` from version 2.18 on; later versions are
+//! compatible.
 
 mod chosen;
 mod communicator;

@@ -1,31 +1,29 @@
-//! NCCL's types as its C interface has them, in declarations of our own.
+//! NCCL's C types, declared by hand.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use base::error::{Error, Result};
 use plan::DType;
 
-/// A communicator; what it points to is NCCL's.
 pub(super) type Comm = *mut c_void;
 
-/// A stream of the CUDA driver (`CUstream`, the same as `cudaStream_t`).
+/// CUDA driver stream (`CUstream`, the same as `cudaStream_t`).
 pub(super) type Stream = *mut c_void;
 
-/// `ncclSuccess` of `ncclResult_t`: the call has done what was asked.
+/// `ncclSuccess` of `ncclResult_t`: the call has completed.
 pub(super) const SUCCESS: c_int = 0;
-/// `ncclInProgress`: a non-blocking communicator goes on with the call in the background.
+/// `ncclInProgress`: a non-blocking call continues in the background.
 pub(super) const IN_PROGRESS: c_int = 7;
 
-/// The reduction that adds (`ncclSum` of `ncclRedOp_t`).
+/// `ncclSum` of `ncclRedOp_t`.
 pub(super) const SUM: c_int = 0;
 
-/// What has no numbers to NCCL (`ncclUint8` of `ncclDataType_t`).
+/// `ncclUint8` of `ncclDataType_t`, for data that is not summed.
 pub(super) const BYTE: c_int = 1;
 
-/// Lets NCCL choose a number of the configuration.
+/// Leaves a configuration value to NCCL.
 const UNDEFINED: c_int = c_int::MIN;
 
-/// By which ranks know that they mean the same communicator. Rank 0 makes it, all get a copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct UniqueId {
@@ -33,7 +31,6 @@ pub struct UniqueId {
 }
 
 impl UniqueId {
-    /// The id in the bytes that rank 0 sent.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let bytes = bytes.try_into().map_err(|_| {
             Error::failed(format!("NCCL's unique id has 128 bytes, and {} came", bytes.len()))
@@ -41,7 +38,6 @@ impl UniqueId {
         Ok(Self { bytes })
     }
 
-    /// The id as bytes, to be sent to the other ranks.
     pub fn as_bytes(&self) -> &[u8; 128] {
         &self.bytes
     }
@@ -53,8 +49,7 @@ impl std::fmt::Debug for UniqueId {
     }
 }
 
-/// `ncclConfig_t` as of 2.18: later versions take fewer fields than they know, by `size`, and
-/// take `version` into account.
+/// `ncclConfig_t` as of 2.18. Later versions read `size` and `version` and accept the shorter struct.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Config {
@@ -67,13 +62,12 @@ pub(super) struct Config {
     max_ctas: c_int,
     net_name: *const c_char,
     split_share: c_int,
-    /// Where later versions have a field: left to them.
+    /// Padding; a field in later versions.
     later: c_int,
 }
 
 impl Config {
-    /// Calls return when they have done what was asked; all else as NCCL (or
-    /// the environment, which overrides this) wants.
+    /// Blocking calls; all other values are left to NCCL, and its environment variables override this.
     pub fn blocking() -> Self {
         Self {
             size: size_of::<Self>(),
@@ -90,10 +84,9 @@ impl Config {
     }
 }
 
-/// The oldest version that has all we use, as NCCL counts: 2.18.0.
+/// Oldest supported version, as NCCL's code: 2.18.0.
 const OLDEST: c_uint = 21_800;
 
-/// The code of a number format in `ncclDataType_t`.
 pub(super) fn data_type(dtype: DType) -> c_int {
     match dtype {
         DType::F16 => 6,
@@ -103,7 +96,7 @@ pub(super) fn data_type(dtype: DType) -> c_int {
     }
 }
 
-/// NCCL's version codes: major x 1000 + ... up to 2.8, major x 10000 + ... from 2.9 on.
+/// Formats a version code: major x 1000 + ... up to 2.8, major x 10000 + ... from 2.9 on.
 pub(super) fn version_text(code: c_int) -> String {
     let scale = if code >= 10_000 { 10_000 } else { 1_000 };
     format!("{}.{}.{}", code / scale, code % scale / 100, code % 100)

@@ -1,4 +1,4 @@
-//! What other ranks sent to one rank, whichever way it came, and waiting for it.
+//! Mailbox of one rank: messages received from other ranks over threads or TCP.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use super::wire::{Frame, Operation};
 
-/// What other ranks sent to one rank and it has not taken yet, in order, by sender.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     state: Mutex<State>,
@@ -16,34 +15,31 @@ pub(super) struct Mailbox {
 #[derive(Debug)]
 struct State {
     from: Vec<Sender>,
-    /// Why nothing more will come from anybody.
     broken: Option<String>,
 }
 
-/// What is known of a rank that may send.
 #[derive(Debug)]
 struct Sender {
     messages: VecDeque<(Operation, u64, Vec<u8>)>,
-    /// What it was doing last, as ` (loading weights)`; empty where it never said.
+    /// Latest activity, as ` (loading weights)`; empty if never reported.
     phase: String,
-    /// When the rank last showed progress.
     progress: Instant,
     left: bool,
 }
 
-/// Why waiting for other ranks' messages ended without them.
+/// Reason why a wait for a message failed.
 #[derive(Debug)]
 pub(super) enum Missing {
-    /// Some rank gave up or died.
     Broken(String),
-    /// The rank that was waited for ended in good order.
     Left,
-    /// It showed no progress for that long; what it was doing.
-    Late { phase: String, silent: Duration },
+    /// The rank made no progress for `silent`; `phase` is its latest activity.
+    Late {
+        phase: String,
+        silent: Duration,
+    },
 }
 
 impl Mailbox {
-    /// Empty, for mail of so many ranks.
     pub fn new(ranks: usize) -> Self {
         let sender = || Sender {
             messages: VecDeque::new(),
@@ -59,7 +55,7 @@ impl Mailbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what rank `from` sent.
+    /// Delivers a frame from rank `from`.
     pub fn take(&self, from: usize, frame: Frame) {
         let mut state = self.lock();
         let sender = &mut state.from[from];
@@ -77,18 +73,17 @@ impl Mailbox {
         self.changed.notify_all();
     }
 
-    /// What rank `of` is doing.
     pub fn phase(&self, of: usize, what: &str) {
         note(&mut self.lock().from[of], what);
     }
 
-    /// Nothing more will come; the first reason stays.
+    /// Ends all waits with `why`; the first reason wins.
     pub fn abort(&self, why: &str) {
         self.lock().broken.get_or_insert_with(|| why.to_owned());
         self.changed.notify_all();
     }
 
-    /// The connection of a rank ended: its death, where it had not left.
+    /// Handles a closed connection. Returns true if the rank died, that is, it had not left before.
     pub fn lost(&self, from: usize, why: &str) -> bool {
         let mut state = self.lock();
         let died = !state.from[from].left && state.broken.is_none();
@@ -99,19 +94,18 @@ impl Mailbox {
         died
     }
 
-    /// Why nothing more will come, if so.
     pub fn check(&self) -> Result<(), String> {
         self.lock().broken.clone().map_or(Ok(()), Err)
     }
 
-    /// What a rank that sent nothing yet is doing; `None` where something of it is here.
+    /// Activity of a rank that has no message waiting; `None` if it has one.
     pub fn missing(&self, from: usize) -> Option<String> {
         let state = self.lock();
         let sender = &state.from[from];
         sender.messages.is_empty().then(|| sender.phase.clone())
     }
 
-    /// The next message of rank `from`. With `patience`, ends when it has shown no progress for so long.
+    /// Waits for the next message of rank `from`. With `patience`, fails after that long without progress.
     pub fn wait(
         &self,
         from: usize,
@@ -130,7 +124,7 @@ impl Mailbox {
             if sender.left {
                 return Err(Missing::Left);
             }
-            // what it did before the wait was no promise to come soon
+            // activity before this wait does not count as progress
             let since = sender.progress.max(began);
             state = match patience {
                 None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),

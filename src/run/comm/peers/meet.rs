@@ -1,6 +1,6 @@
-//! How the processes of one run find each other: rank 0 listens at the launcher's address, the others knock at its
-//! ports until it answers. Both sides prove that they have the job's secret before anything that they say counts;
-//! then who comes is checked: version, rank, number of ranks.
+//! Rendezvous of a run's processes: rank 0 listens at the launcher's address, the others try its ports until it
+//! answers. Both sides prove that they know the job's secret before anything else is accepted; then rank 0 checks
+//! version, rank and number of ranks.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read};
@@ -15,51 +15,44 @@ use super::secret::{self, Secret};
 use super::wire::{Answer, Frame, Greeting, Hello, Visitor};
 use base::error::{Error, Result};
 
-/// Between two looks at who came, and between two knocks at all ports.
+/// Poll interval for new connections, and between two rounds over all ports.
 const POLL: Duration = Duration::from_millis(20);
-/// A greeting takes no longer than this, from its first byte to its last.
+/// Timeout of a handshake, from its first byte to its last.
 const MANNERS: Duration = Duration::from_secs(5);
-/// So many greetings may be under way beyond those of the ranks that are awaited; of more, the oldest ends.
+/// Maximum number of handshakes in progress beyond the awaited ranks; the oldest is dropped.
 const STRANGERS: usize = 32;
-/// So many odd visitors are told of; of the others, their number.
+/// Maximum number of failed handshakes listed in the error; the rest are counted.
 const TOLD: usize = 8;
-/// How long one address may take to accept a connection.
+/// Timeout for connecting to one address.
 const KNOCK: Duration = Duration::from_secs(2);
 
-/// Where and as whom a rank meets the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meeting {
-    /// Rank 0's host, by name or address.
     pub address: String,
-    /// Ports on which it may listen, the preferred one first: it takes the first that is free,
-    /// others try them all.
+    /// Candidate ports in order of preference: rank 0 listens on the first free one, others try them all.
     pub ports: Vec<u16>,
-    /// Tells this meeting from others on the same ports.
+    /// Job id, to tell apart jobs on the same ports.
     pub job: u64,
-    /// The rank of this process, from 0.
     pub rank: usize,
-    /// How many ranks meet, this one included.
     pub ranks: usize,
 }
 
-/// A remark on ranks that are late: the meeting goes on until its time-out.
+/// One-time report about late ranks; the rendezvous continues until its timeout.
 #[derive(Clone, Copy)]
 pub struct Late<'a> {
-    /// Waiting time before the remark, which is made once.
     pub after: Duration,
-    /// Takes the ranks that are missing.
     pub report: &'a dyn Fn(&[usize]),
 }
 
-/// The connections of one rank: rank 0's to all others, another's to rank 0.
+/// Connections of one rank: rank 0 connects to all others, every other rank to rank 0.
 #[derive(Debug)]
 pub(super) struct Wires {
-    /// By rank; none to itself and between others.
+    /// By rank; `None` if there is no connection.
     to: Arc<Vec<Option<Mutex<TcpStream>>>>,
 }
 
 impl Meeting {
-    /// Whether rank 0 can be reached from its own host alone.
+    /// True if rank 0 is reachable only from its own host (loopback).
     pub fn is_here(&self) -> bool {
         resolve(&self.address, 0).is_ok_and(|all| all.iter().all(|address| address.ip().is_loopback()))
     }
@@ -70,7 +63,7 @@ impl Wires {
         send(&self.to, to, frame)
     }
 
-    /// To all that can be reached; who cannot be finds out by itself.
+    /// Sends the abort to every reachable rank; the others notice the closed connection.
     pub fn abort(&self, why: &str) {
         let frame = Frame::Abort(why.to_owned());
         for rank in 0..self.to.len() {
@@ -78,7 +71,7 @@ impl Wires {
         }
     }
 
-    /// Says good-bye; what was sent still arrives.
+    /// Announces a normal exit; data already sent still arrives.
     pub fn leave(&self) {
         for (rank, wire) in self.to.iter().enumerate() {
             let _ = send(&self.to, rank, &Frame::Leave);
@@ -97,7 +90,7 @@ fn send(wires: &[Option<Mutex<TcpStream>>], to: usize, frame: &Frame) -> io::Res
     }
 }
 
-/// Meets the others. Rank 0 returns when all have come, another when rank 0 let it in.
+/// Runs the rendezvous. Rank 0 returns when all ranks have connected, another rank when rank 0 accepts it.
 pub(super) fn connect(
     meeting: &Meeting,
     secret: &Secret,
@@ -119,7 +112,7 @@ pub(super) fn connect(
         streams
     };
     for stream in streams.iter().flatten() {
-        // small messages go at once, and none blocks for ever
+        // sends small messages at once, and bounds every write
         let set = stream
             .set_nodelay(true)
             .and_then(|()| stream.set_read_timeout(None))
@@ -144,7 +137,7 @@ pub(super) fn connect(
     Ok(Wires { to })
 }
 
-/// Takes in what `rank` sends until its connection ends. Rank 0 passes the end of one rank on to all.
+/// Receives frames from `rank` until its connection closes. Rank 0 forwards a rank's failure to all others.
 fn receive(
     rank: usize,
     mut stream: TcpStream,
@@ -185,7 +178,7 @@ fn receive(
     }
 }
 
-/// A connection that must be done with by a moment, however slowly its other end sends.
+/// Reader with a deadline for the whole handshake, however slowly the peer sends.
 struct Until<'a> {
     stream: &'a TcpStream,
     end: Instant,
@@ -202,17 +195,14 @@ impl Read for Until<'_> {
     }
 }
 
-/// How a greeting went, as rank 0 sees it.
+/// Outcome of a handshake on rank 0.
 enum Greeted {
-    /// It has the job's secret.
     Known(Visitor),
-    /// It belongs to another job.
     Stranger,
-    /// It is nobody of ours, and why.
+    /// The handshake failed, with the reason.
     Odd(String),
 }
 
-/// Rank 0's part of a greeting.
 fn greet(meeting: &Meeting, secret: &Secret, mut stream: &TcpStream) -> io::Result<Greeted> {
     stream.set_nonblocking(false)?;
     stream.set_write_timeout(Some(MANNERS))?;
@@ -227,8 +217,8 @@ fn greet(meeting: &Meeting, secret: &Secret, mut stream: &TcpStream) -> io::Resu
     Ok(Greeted::Known(Visitor::read(&greeting, secret, &mut from)?))
 }
 
-/// Greetings that are under way, oldest first. Each has a thread of its own: a slow or silent visitor must not
-/// keep others waiting; and of too many the oldest ends, so that silence in numbers does not either.
+/// Handshakes in progress, oldest first. Each runs on its own thread so that a slow peer does not delay others; above
+/// the limit the oldest is dropped, so many silent peers cannot block the rendezvous.
 struct Door {
     under_way: VecDeque<Arc<TcpStream>>,
     most: usize,
@@ -251,12 +241,12 @@ impl Door {
             let greeted = greeted.unwrap_or_else(|e| Greeted::Odd(e.to_string()));
             let _ = sender.send((stream, greeted));
         });
-        // without a thread the connection closes, and whoever it was may come again
+        // if no thread starts, the connection closes and the peer may retry
         drop(greeting);
     }
 }
 
-/// Rank 0's part of meeting: listens until every other rank has come, and answers each.
+/// Rank 0's side: listens until every other rank has connected, and answers each.
 fn gather_all(
     meeting: &Meeting,
     secret: &Secret,
@@ -324,7 +314,6 @@ fn gather_all(
     Ok(streams)
 }
 
-/// Reports the ranks that are missing once, when its time has come.
 fn report_late(began: Instant, late: &mut Option<Late<'_>>, missing: &[usize]) {
     if let Some(now) = late.take_if(|late| began.elapsed() > late.after) {
         (now.report)(missing);
@@ -346,22 +335,19 @@ fn never_came(meeting: &Meeting, late: &[usize], timeout: Duration, odd: &[Strin
     )
 }
 
-/// Tells the processes that came why the meeting ends.
 fn tell_all(streams: &[Option<TcpStream>], why: &str) {
     for mut stream in streams.iter().flatten() {
         let _ = Frame::Abort(why.to_owned()).write(&mut stream);
     }
 }
 
-/// What becomes of a visitor.
 #[derive(Debug, PartialEq, Eq)]
 enum Decision {
     Welcome(usize),
-    /// It belongs to another job, and is sent elsewhere.
     Stranger,
-    /// It goes; the right one may still come.
+    /// Rejected; the right process may still connect.
     Refused(String),
-    /// It has this job's secret and says something else about the job: nothing can come of it.
+    /// Has this job's secret but contradicts its parameters: the rendezvous fails.
     Contradiction(String),
 }
 
@@ -392,7 +378,7 @@ fn decide(meeting: &Meeting, visitor: &Visitor, streams: &[Option<TcpStream>]) -
 }
 
 fn listen(meeting: &Meeting) -> Result<TcpListener> {
-    // the address by which others know this host, and no other one of its own
+    // the address that other ranks use for this host, not any other one
     let ip: IpAddr = resolve(&meeting.address, 0)?[0].ip();
     let mut problems = Vec::new();
     for port in &meeting.ports {
@@ -426,7 +412,7 @@ fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>> {
     Ok(all)
 }
 
-/// Another rank's part: until rank 0 lets it in.
+/// Another rank's side: retries until rank 0 accepts it.
 fn knock(
     meeting: &Meeting,
     secret: &Secret,
@@ -478,7 +464,7 @@ fn knock_once(
     hello.write(&mut &stream)?;
     let (nonce, proof) = match Answer::read(&mut from)? {
         Answer::Challenge { nonce, proof } => (nonce, proof),
-        // nothing else has been proven yet, so that it may be anybody who says it
+        // the peer is not authenticated yet, so a refusal may come from anyone
         Answer::Refused(why) => return Err(io::Error::other(why)),
         other => return Ok(Err(other)),
     };

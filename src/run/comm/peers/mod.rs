@@ -1,10 +1,9 @@
-//! The ranks of one run, as one of them sees them: barrier, gather to rank 0, broadcast from rank 0,
-//! and an end for all when one fails.
+//! Control messages between the ranks of one run: barrier, gather to rank 0, broadcast from rank 0, and abort.
 //!
-//! Ranks are threads of one process or processes over TCP; both look alike from here. Messages go
-//! between rank 0 and each other rank (a star): small things (an id, reports, spans), rarely; never
-//! what is measured. Every wait ends: when the others have come, when a rank gives up, dies or leaves,
-//! or when a rank that is waited for has shown no progress for the time-out.
+//! Ranks are threads of one process or processes over TCP, behind the same interface. Messages go between rank 0 and
+//! each other rank (a star); they are small and rare (an id, reports, spans), and never part of a measurement. Every
+//! wait ends: when the others arrive, when a rank aborts, dies or leaves, or when the awaited rank shows no progress
+//! for the timeout.
 
 mod mailbox;
 mod meet;

@@ -1,10 +1,9 @@
-//! What the processes of one job know and nobody else does: each proves to the other that it has the
-//! job's secret before a word of its is believed.
+//! Mutual authentication of a job's processes by a shared secret.
 //!
-//! The secret is `LADDERSCOPE_SECRET`, or the contents of a file that its owner alone can read:
-//! `LADDERSCOPE_SECRET_FILE`, else `$XDG_STATE_HOME/ladderscope/secret`. Where all ranks meet on this
-//! host's loopback that last file is made on first use. It never goes over the wire: challenge and response are
-//! HMAC-SHA256 (RFC 2104) over both sides' nonces, the port and what the rank says of itself.
+//! The secret comes from `LADDERSCOPE_SECRET`, or from a file that only its owner can read:
+//! `LADDERSCOPE_SECRET_FILE`, else `$XDG_STATE_HOME/ladderscope/secret`. If all ranks meet on this host's loopback,
+//! the latter is created on first use. The secret never goes over the wire: challenge and response are HMAC-SHA256
+//! (RFC 2104) over both sides' nonces, the port and the rank's own data.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -18,21 +17,17 @@ use sha2::{Digest, Sha256};
 
 use base::error::{Error, Result};
 
-/// The variable that holds the secret itself.
 const SECRET: &str = "LADDERSCOPE_SECRET";
-/// The variable that names the file with the secret.
 const SECRET_FILE: &str = "LADDERSCOPE_SECRET_FILE";
-/// Fewer characters can be guessed.
+/// Minimum length in characters; shorter secrets could be guessed.
 const SHORTEST: usize = 16;
-/// A file of more bytes holds something else.
+/// Maximum size of a secret file in bytes.
 const LONGEST: u64 = 4096;
 
-/// A number that is used once.
 pub(super) type Nonce = [u8; 32];
-/// What shows that its sender has the secret.
 pub(super) type Proof = [u8; 32];
 
-/// The key of a job's ranks.
+/// Key of a job, the SHA-256 of its secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; 32]);
 
@@ -42,30 +37,28 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Which side a proof is of: what one side sent is no answer of the other.
+/// Side that a proof belongs to; prevents reflecting a proof back to its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// The process that listens.
+    /// The listening process.
     First,
-    /// A process that came to it.
+    /// The connecting process.
     Other,
 }
 
 impl Secret {
-    /// The key made of a text.
     pub fn of(text: &str) -> Self {
         Self(Sha256::digest(text.trim().as_bytes()).into())
     }
 
-    /// The secret of this job: the variable `LADDERSCOPE_SECRET`, else the file that
-    /// `LADDERSCOPE_SECRET_FILE` names, else the user's own. With `here` all ranks meet on this host's
-    /// loopback, where a secret is made if there is none.
+    /// Loads the secret of this job from `LADDERSCOPE_SECRET`, the file named by `LADDERSCOPE_SECRET_FILE`, or the
+    /// user's own file. With `here` (all ranks meet on this host's loopback) it creates the user's file if there is
+    /// none.
     ///
     /// # Errors
     ///
-    /// An input error where there is no secret and ranks come from other hosts, with the command that
-    /// makes one; where there is no home directory to keep one in; where others than its owner can read the file; or
-    /// where it is too short to be one.
+    /// Returns an input error if ranks of several hosts have no secret (with the command that creates one), if there
+    /// is no home directory to keep one in, if the file is readable by others, or if the secret is too short.
     pub fn of_job(here: bool) -> Result<Self> {
         Self::from(here, &|name| std::env::var_os(name), std::env::home_dir())
     }
@@ -88,7 +81,7 @@ impl Secret {
             Some(path) => (Some(PathBuf::from(path)), true),
             None => (usual_file(state, home), false),
         };
-        // no secret is ever derived from nothing: everybody on this host could reach rank 0's port
+        // never derive a secret from nothing: everybody on this host could reach rank 0's port
         let Some(path) = path else {
             return Err(Error::input_help(
                 "ranks meet only with a secret of the job, and there is no home directory to keep one in (HOME is not \
@@ -126,18 +119,17 @@ impl Secret {
         }
     }
 
-    /// What `side` sends to prove that it has the secret, for what both sides said until then.
     pub(super) fn prove(&self, side: Side, said: &[&[u8]]) -> Proof {
         self.mac(side, said).finalize().into_bytes().into()
     }
 
-    /// Whether a proof is one; takes as long wherever it differs.
+    /// True if the proof is valid; compares in constant time.
     pub(super) fn accepts(&self, side: Side, said: &[&[u8]], proof: &Proof) -> bool {
         self.mac(side, said).verify_slice(proof).is_ok()
     }
 
     fn mac(&self, side: Side, said: &[&[u8]]) -> Hmac<Sha256> {
-        // HMAC itself fills a short key up to a block of the hash with zeros
+        // HMAC pads a short key with zeros to the hash's block size
         let mut block = [0; 64];
         block[..self.0.len()].copy_from_slice(&self.0);
         let mut mac = <Hmac<Sha256> as KeyInit>::new(&block.into());
@@ -146,7 +138,7 @@ impl Secret {
             Side::Other => b"ladderscope a rank ",
         });
         for part in said {
-            // lengths, so that no two lists of parts give the same bytes
+            // length prefixes keep different lists of parts from giving the same bytes
             mac.update(&(part.len() as u64).to_le_bytes());
             mac.update(part);
         }
@@ -154,8 +146,6 @@ impl Secret {
     }
 }
 
-/// Thirty-two bytes that nobody can foresee, from the system's own generator. Fails where
-/// the system gives none.
 pub(super) fn nonce() -> Result<Nonce> {
     let mut bytes = [0; 32];
     let got = getrandom(&mut bytes, GetRandomFlags::empty());
@@ -166,7 +156,7 @@ pub(super) fn nonce() -> Result<Nonce> {
     }
 }
 
-/// Default file of the secret. A relative path would be one of the directory that somebody started this in.
+/// Default secret file. Relative paths are ignored: they would depend on the current directory.
 fn usual_file(state: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
     let absolute = |path: &PathBuf| path.is_absolute();
     let home = home.filter(absolute).map(|home| home.join(".local/state"));
@@ -182,11 +172,10 @@ fn checked(text: &str, from: &str) -> Result<Secret> {
     Ok(Secret::of(text))
 }
 
-/// The secret of a file; `None` where there is none.
 fn read(path: &Path) -> Result<Option<Secret>> {
     let options = std::fs::OpenOptions::new()
         .read(true)
-        // a pipe in its place must not hold us up
+        // opening a pipe must not block
         .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
         .open(path);
     let mut file = match options {
@@ -218,7 +207,7 @@ fn read(path: &Path) -> Result<Option<Secret>> {
     checked(&text, &path.display().to_string()).map(Some)
 }
 
-/// Makes the file, whole or not at all, unless another rank was quicker; what it holds then.
+/// Creates the secret file atomically, unless another rank was faster; returns the secret in it.
 fn make(path: &Path) -> Result<Secret> {
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(Error::io(folder))?;

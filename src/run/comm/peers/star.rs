@@ -1,4 +1,4 @@
-//! The ranks as a star: every collective operation goes through rank 0.
+//! Star topology: every collective operation goes through rank 0.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,51 +11,44 @@ use super::{Late, Meeting, Secret, meet};
 use crate::comm::Progress;
 use base::error::{Error, Result};
 
-/// Other ranks wait for rank 0 a little longer than it waits for them: its message, which names who
-/// is missing, comes first.
+/// Extra time that other ranks wait for rank 0, so that its error, which names the missing ranks, arrives first.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// One rank's view of all ranks. A thread a rank holds one; it may be shared with threads that only
-/// [`Peers::check`], note a [`Peers::phase`] or [`Peers::abort`].
+/// One rank's view of all ranks, owned by its thread; other threads may share it only to call [`Peers::check`],
+/// [`Peers::phase`] or [`Peers::abort`].
 ///
-/// A collective operation fails as soon as any rank has aborted, has died, or has shown no progress for
-/// the time-out; the error names that rank, and all other ranks end with the same error.
+/// A collective operation fails as soon as any rank has aborted, died, or made no progress for the timeout. The error
+/// names that rank, and all other ranks fail with the same error.
 #[derive(Debug)]
 pub struct Peers {
     rank: usize,
     ranks: usize,
     timeout: Duration,
-    /// What others sent to this rank.
     mine: Arc<Mailbox>,
     pub(super) way: Way,
-    /// Collective operations so far: what is received must be of the same one.
+    /// Number of collective operations so far; received messages must have the same number.
     number: AtomicU64,
-    /// Who else is informed of progress: the watchdog.
     progress: Option<Arc<Progress>>,
 }
 
-/// How what is sent gets there.
+/// Transport of messages to other ranks.
 #[derive(Debug)]
 pub(super) enum Way {
-    /// Into the mailboxes of the other threads, by rank.
     Threads(Vec<Arc<Mailbox>>),
-    /// Over TCP connections to the other processes.
     Processes(Wires),
 }
 
-/// One question to another rank's clock, all in ns.
+/// One clock query to another rank; all times in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PingPong {
-    /// When rank 0 asked, by its clock.
     pub sent: i64,
-    /// What the other's clock said.
+    /// Reply of the other rank's clock.
     pub theirs: i64,
-    /// When the answer had come, by rank 0's clock.
+    /// Time on rank 0's clock at which the reply arrived.
     pub received: i64,
 }
 
 impl Peers {
-    /// The ranks of one process, each for a thread of its own.
     pub fn threads(ranks: usize, timeout: Duration) -> Vec<Self> {
         let boxes: Vec<Arc<Mailbox>> = (0..ranks).map(|_| Arc::new(Mailbox::new(ranks))).collect();
         let peers = |rank| Self {
@@ -70,14 +63,13 @@ impl Peers {
         (0..ranks).map(peers).collect()
     }
 
-    /// A rank that is a process of its own: rank 0 listens, the others come to it. Returns when all have
-    /// come, each with the job's `secret`, or with an error when `timeout` is over; ranks that are late are reported
-    /// before.
+    /// Connects a rank in its own process: rank 0 listens, the others connect to it with the job's `secret`. Returns
+    /// when all ranks have connected, or with an error after `timeout`; late ranks are reported before that.
     ///
     /// # Errors
     ///
-    /// A failure where not all ranks come within the time-out, which names those that are missing; where
-    /// one comes twice, or is of another version of this program.
+    /// Returns an error that names the missing ranks after the timeout, or if a rank connects twice or runs another
+    /// version of this program.
     pub fn connect(
         meeting: &Meeting,
         secret: &Secret,
@@ -95,45 +87,41 @@ impl Peers {
             number: AtomicU64::new(0),
             progress: None,
         };
-        // others learn here that all have come
+        // the barrier tells the others that all ranks have connected
         peers.barrier()?;
         Ok(peers)
     }
 
-    /// With another time-out from now on (meeting may take longer than what follows).
+    /// Changes the timeout for later operations; the rendezvous may need a longer one.
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// A watchdog's view of progress is told of every [`Peers::phase`] too.
     pub fn with_progress(mut self, progress: Arc<Progress>) -> Self {
         self.progress = Some(progress);
         self
     }
 
-    /// The rank that sees the others here, from 0.
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// How many ranks there are, this one included.
     pub fn ranks(&self) -> usize {
         self.ranks
     }
 
-    /// How long a rank may show no progress before others stop waiting for it.
+    /// Maximum time without progress before other ranks stop waiting.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Whether every rank is a thread of this process.
     pub fn in_one_process(&self) -> bool {
         matches!(self.way, Way::Threads(_))
     }
 
-    /// Says what this rank is doing now (`loading weights`): progress, as far as others wait for it, and
-    /// what they say of it when they stop waiting.
+    /// Announces this rank's current activity (`loading weights`). It counts as progress, and other ranks name it in
+    /// their timeout error.
     pub fn phase(&self, what: &str) {
         self.mine.phase(self.rank, what);
         if let Some(progress) = &self.progress {
@@ -144,28 +132,27 @@ impl Peers {
         }
     }
 
-    /// Blocks until every rank has called it. Fails as every collective operation of [`Peers`] does.
+    /// Blocks until every rank has called it. Fails like every collective operation of [`Peers`].
     pub fn barrier(&self) -> Result<()> {
         let number = self.next();
         self.to_first(Operation::Barrier, number, Vec::new())?;
         self.by_first(Operation::Barrier, number, Vec::new()).map(|_| ())
     }
 
-    /// Every rank's bytes, by rank, on rank 0; `None` on the others, which do not wait. Fails as every
-    /// collective operation of [`Peers`] does.
+    /// Collects every rank's bytes on rank 0, by rank; returns `None` at once on the others. Fails like every
+    /// collective operation of [`Peers`].
     pub fn gather(&self, bytes: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>> {
         self.to_first(Operation::Gather, self.next(), bytes)
     }
 
-    /// Rank 0's bytes, on every rank; what other ranks give is ignored. Fails as every collective
-    /// operation of [`Peers`] does.
+    /// Sends rank 0's bytes to every rank; the other ranks' argument is ignored. Fails like every collective
+    /// operation of [`Peers`].
     pub fn broadcast(&self, bytes: Vec<u8>) -> Result<Vec<u8>> {
         self.by_first(Operation::Broadcast, self.next(), bytes)
     }
 
-    /// Rank 0's bytes on every rank like [`Peers::broadcast`], for as long as that takes: there
-    /// is no time-out, and the wait ends only with rank 0's bytes, or with an error when a rank
-    /// has aborted or died.
+    /// Broadcasts like [`Peers::broadcast`] but without a timeout: the wait ends only with rank 0's bytes or when a
+    /// rank aborts or dies.
     pub fn broadcast_unhurried(&self, bytes: Vec<u8>) -> Result<Vec<u8>> {
         let number = self.next();
         if self.rank == 0 {
@@ -174,9 +161,9 @@ impl Peers {
         self.receive(0, Operation::Broadcast, number, None)
     }
 
-    /// Compares every other rank's clock with rank 0's: on rank 0, by rank, `rounds` questions each
-    /// (none of itself); empty on others. All ranks must call it. `now` is a rank's clock in ns. Fails
-    /// as every collective operation of [`Peers`] does.
+    /// Compares every other rank's clock with rank 0's in `rounds` queries each. Returns the replies by rank on rank
+    /// 0 (none for itself) and an empty list on others. All ranks must call it; `now` reads the rank's clock in ns.
+    /// Fails like every collective operation of [`Peers`].
     pub fn compare_clocks(&self, rounds: usize, now: impl Fn() -> i64) -> Result<Vec<Vec<PingPong>>> {
         let number = self.next();
         if self.rank != 0 {
@@ -204,8 +191,7 @@ impl Peers {
         Ok(all)
     }
 
-    /// Tells every rank that this one cannot go on: all present and future waits end with `why`.
-    /// The first reason stays.
+    /// Aborts all ranks: all present and future waits return `why`. The first reason wins.
     pub fn abort(&self, why: &str) {
         self.mine.abort(why);
         match &self.way {
@@ -214,13 +200,12 @@ impl Peers {
         }
     }
 
-    /// An error as soon as any rank has aborted or died, with the first reason that any rank gave. Never
-    /// blocks: for loops that poll a GPU.
+    /// Returns the first abort reason as an error if any rank has aborted or died. Never blocks, so loops that poll a
+    /// GPU can call it.
     pub fn check(&self) -> Result<()> {
         self.mine.check().map_err(Error::failed)
     }
 
-    /// Ranks that this one sends to.
     fn reachable(&self) -> std::ops::Range<usize> {
         if self.rank == 0 { 1..self.ranks } else { 0..1 }
     }
@@ -259,7 +244,7 @@ impl Peers {
     fn deliver(&self, to: usize, operation: Operation, number: u64, bytes: Vec<u8>) -> Result<()> {
         self.check()?;
         self.send(to, Frame::Data { operation, number, bytes }).map_err(|e| {
-            // its end may have been told meanwhile, with a better reason
+            // the rank may have aborted in the meantime, with a better reason
             self.check()
                 .err()
                 .unwrap_or_else(|| self.fail(format!("rank {to} cannot be reached any more: {e}")))
@@ -276,7 +261,7 @@ impl Peers {
         }
     }
 
-    /// What `from` sent; no progress of it within `patience` is an error that ends all.
+    /// Receives the message of `from`; aborts all ranks if it makes no progress within `patience`.
     fn receive(
         &self,
         from: usize,
@@ -310,11 +295,10 @@ impl Peers {
         Ok(bytes)
     }
 
-    /// Who did not come, and what they were doing, in one line.
     fn late(&self, from: usize, operation: Operation, phase: &str, silent: Duration) -> String {
         let mut who = format!("rank {from}{phase}");
         if self.rank == 0 {
-            // those after it may be missing too
+            // later ranks may be missing too
             for other in from + 1..self.ranks {
                 if let Some(phase) = self.mine.missing(other) {
                     who += &format!(", rank {other}{phase}");
@@ -328,7 +312,6 @@ impl Peers {
         )
     }
 
-    /// An error that ends all ranks.
     fn fail(&self, why: String) -> Error {
         self.abort(&why);
         Error::failed(why)
@@ -342,7 +325,8 @@ impl Drop for Peers {
         }
         match &self.way {
             Way::Threads(boxes) => {
-                // who gave up tells one mailbox after the other: nobody may see this rank go before the reason
+                // an aborting rank notifies one mailbox after the other: no peer may see this rank leave before it
+                // sees the reason
                 let known = self.mine.check().err();
                 for other in boxes {
                     if let Some(why) = &known {

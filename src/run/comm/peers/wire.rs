@@ -1,24 +1,20 @@
-//! What goes over the wire between processes of one run: a greeting, then frames. Little-endian.
+//! Wire format between the processes of one run: a handshake, then frames; little-endian.
 //!
-//! Who comes says hello with a nonce; rank 0 answers with a challenge, a nonce of its own beside the proof that it
-//! has the job's secret; who came then says which rank it is, with its proof; and rank 0 answers welcome, or why not.
-//! A frame is `kind: u8, operation: u8, number: u64, length: u32` and as many bytes.
+//! The connecting process sends a hello with a nonce. Rank 0 answers with its own nonce and its proof that it knows
+//! the job's secret. The process then sends its rank with its own proof, and rank 0 accepts or refuses it. A frame is
+//! `kind: u8, operation: u8, number: u64, length: u32` and `length` bytes.
 
 use std::io::{self, Read, Write};
 
 use super::secret::{Nonce, Proof, Secret, Side};
 use base::text::printable;
 
-/// First bytes of a greeting and of its answer.
 const MAGIC: [u8; 8] = *b"LADDERSC";
-/// Counts changes of what follows.
 const PROTOCOL: u32 = 2;
-/// More than any report: a length beyond this is no frame of ours.
+/// Maximum payload length; larger than any report.
 const LONGEST: u32 = 1 << 30;
-/// Longest text of a greeting or an answer.
 const LONGEST_TEXT: u32 = 4096;
 
-/// Which operation a message belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
     Barrier,
@@ -30,7 +26,6 @@ pub(super) enum Operation {
 impl Operation {
     const ALL: [Self; 4] = [Self::Barrier, Self::Gather, Self::Broadcast, Self::Clock];
 
-    /// What messages for people call it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Barrier => "barrier",
@@ -41,21 +36,15 @@ impl Operation {
     }
 }
 
-/// What one rank sends to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Frame {
-    /// A part of a collective operation.
     Data { operation: Operation, number: u64, bytes: Vec<u8> },
-    /// What the sender is doing.
     Phase(String),
-    /// The sender ends in good order.
     Leave,
-    /// Some rank cannot go on, and why.
     Abort(String),
 }
 
 impl Frame {
-    /// Writes the frame whole.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let (kind, operation, number, bytes): (u8, u8, u64, &[u8]) = match self {
             Self::Data { operation, number, bytes } => (0, *operation as u8, *number, bytes),
@@ -75,7 +64,6 @@ impl Frame {
         to.flush()
     }
 
-    /// Reads one frame; blocks.
     pub fn read(from: &mut impl Read) -> io::Result<Self> {
         let [kind, operation] = array(from)?;
         let number = u64::from_le_bytes(array(from)?);
@@ -97,7 +85,7 @@ impl Frame {
     }
 }
 
-/// The first words of a process that comes to the meeting: to which job it belongs, nothing about itself.
+/// First message of a connecting process: its job, nothing about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub job: u64,
@@ -119,14 +107,13 @@ impl Hello {
     }
 }
 
-/// What both sides of a greeting have said, over which port: what their proofs are of. A third process that
-/// passes their words on listens at another port, and its proofs are worth nothing.
+/// Transcript of a handshake, covered by both proofs. It includes the port: a process that relays the messages
+/// listens on another port, so its proofs are invalid.
 #[derive(Clone, Debug)]
 pub(super) struct Greeting {
     pub hello: Hello,
-    /// Rank 0's own 32 random bytes: proofs of an earlier meeting are worth nothing in this one.
+    /// Rank 0's 32 random bytes; invalidates proofs from earlier handshakes.
     pub nonce: Nonce,
-    /// The port at which rank 0 listens.
     pub port: u16,
 }
 
@@ -136,18 +123,15 @@ impl Greeting {
         body(&[&job, &port, &self.hello.nonce, &self.nonce, more])
     }
 
-    /// Rank 0's proof, in its challenge.
     pub fn first(&self, secret: &Secret) -> Proof {
         self.said(&[], |said| secret.prove(Side::First, said))
     }
 
-    /// Whether rank 0's proof is one.
     pub fn is_first(&self, secret: &Secret, proof: &Proof) -> bool {
         self.said(&[], |said| secret.accepts(Side::First, said, proof))
     }
 }
 
-/// Which rank has come, in its own words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Visitor {
     pub version: String,
@@ -156,7 +140,7 @@ pub(super) struct Visitor {
 }
 
 impl Visitor {
-    /// One of this very program.
+    /// Identity of this process, with this program's version.
     pub fn new(rank: usize, ranks: usize) -> Self {
         let small = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         Self { version: env!("CARGO_PKG_VERSION").to_owned(), rank: small(rank), ranks: small(ranks) }
@@ -170,7 +154,6 @@ impl Visitor {
         whole
     }
 
-    /// Writes who it is, with its proof.
     pub fn write(&self, greeting: &Greeting, secret: &Secret, to: &mut impl Write) -> io::Result<()> {
         let mut whole = self.bytes();
         let proof = greeting.said(&whole, |said| secret.prove(Side::Other, said));
@@ -179,7 +162,7 @@ impl Visitor {
         to.flush()
     }
 
-    /// Reads who has come. What it says of itself is not believed without its proof, and not told either.
+    /// Reads and verifies the identity; without a valid proof its contents are neither used nor printed.
     pub fn read(greeting: &Greeting, secret: &Secret, from: &mut impl Read) -> io::Result<Self> {
         let version = String::from_utf8_lossy(&sized(from, LONGEST_TEXT)?).into_owned();
         let [rank, ranks] = [array(from)?, array(from)?].map(u32::from_le_bytes);
@@ -192,18 +175,15 @@ impl Visitor {
     }
 }
 
-/// What rank 0 says to who came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Rank 0's nonce and its proof; it wants to know who came.
+    /// Rank 0's nonce and proof; asks the process to identify itself.
     Challenge {
         nonce: Nonce,
         proof: Proof,
     },
     Welcome,
-    /// This is another job's meeting: look elsewhere.
     Elsewhere,
-    /// The process may not take part, for this reason.
     Refused(String),
 }
 
@@ -275,7 +255,7 @@ fn array<const N: usize>(from: &mut impl Read) -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// A length and as many bytes, taken in as they come: a length that lies allocates nothing.
+/// Reads a length and that many bytes as they arrive, so a false length allocates nothing.
 fn sized(from: &mut impl Read, longest: u32) -> io::Result<Vec<u8>> {
     let length = u32::from_le_bytes(array(from)?);
     if length > longest {
@@ -289,7 +269,7 @@ fn sized(from: &mut impl Read, longest: u32) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads what some process sent as each of the messages there are; only that it ends is of interest.
+/// Parses arbitrary bytes as every message type, for fuzzing; only termination matters.
 #[cfg(any(test, fuzzing))]
 pub fn read_any_message(bytes: &[u8]) {
     let greeting = Greeting { hello: Hello { job: 9, nonce: [1; 32] }, nonce: [2; 32], port: 23_000 };

@@ -1,32 +1,28 @@
-//! AdamW (Loshchilov and Hutter, 2019): the step that parameters take along their gradients, and how long it is.
-//!
-//! A step reads parameter, gradient and two moments once and writes three of them: 28 bytes a parameter in f32, which is
-//! what it costs.
+//! AdamW (Loshchilov and Hutter, 2019). A step is memory-bound: it reads parameter, gradient and two moments and
+//! writes three of them, 28 bytes per f32 parameter.
 
 use arithmetic::Real;
 
-/// How parameters follow their gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Optimiser {
-    /// The greatest learning rate (no unit), which is reached after the warm-up.
+    /// Peak learning rate, reached after the warm-up.
     pub lr: f64,
-    /// Steps over which the learning rate grows from 0.
+    /// Steps of linear warm-up from 0.
     pub warmup: u32,
-    /// Decay of matrices: each step takes this times the learning rate of them away. Norms and biases stay.
+    /// Weight decay of matrices, times the learning rate; norms and biases do not decay.
     pub weight_decay: f64,
-    /// The greatest norm of all gradients together; greater ones are made so short.
+    /// Maximum global gradient norm; larger gradients are scaled down to it.
     pub clip: f64,
 }
 
-/// How much of the older gradients stays in the first moment, and of their squares in the second.
 const BETAS: [f64; 2] = [0.9, 0.95];
-/// What keeps a step finite where there was no gradient.
+/// Keeps a step finite if there was no gradient.
 const EPSILON: f64 = 1e-8;
-/// What is left of the learning rate at the end.
+/// Final learning rate as a share of the peak.
 const LAST: f64 = 0.1;
 
 impl Optimiser {
-    /// The learning rate of step `step` (from 0) of `steps`: growing over the warm-up, then half a cosine down to a tenth.
+    /// Learning rate of step `step` (from 0) of `steps`: linear warm-up, then cosine decay to a tenth.
     pub fn rate(&self, step: u32, steps: u32) -> f64 {
         if step < self.warmup {
             return self.lr * f64::from(step + 1) / f64::from(self.warmup);
@@ -38,19 +34,15 @@ impl Optimiser {
     }
 }
 
-/// One parameter's first and second moments.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Moments<T> {
-    /// The mean of gradients.
     pub first: Vec<T>,
-    /// The mean of their squares.
     pub second: Vec<T>,
 }
 
-/// What one step does to a parameter: rate, decay, and by what gradients are multiplied first.
+/// Update of one step; `scale` multiplies the gradients.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Move {
-    /// The number of the step, from 0.
     pub step: u32,
     pub rate: f64,
     pub decay: f64,
@@ -58,7 +50,6 @@ pub(super) struct Move {
 }
 
 impl Move {
-    /// Moves numbers of a parameter along their gradients.
     pub fn apply<T: Real>(self, weights: &mut [T], gradient: &[T], first: &mut [T], second: &mut [T]) {
         let number = i32::try_from(self.step + 1).unwrap_or(i32::MAX);
         let [one, two] = BETAS.map(|beta| 1.0 - beta.powi(number));

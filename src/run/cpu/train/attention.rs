@@ -1,8 +1,8 @@
-//! Causal attention over whole windows, forwards and backwards, on one rank's heads.
+//! Causal attention over whole windows on one rank's heads, forward and backward.
 //!
-//! Probabilities are not kept: the backward pass computes them again from queries and keys, as FlashAttention does
-//! (Dao et al., 2022). Queries are taken [`BLOCK`] at a time, so that scores above the diagonal are left out but for
-//! the block's own. Backwards that is five products a block where forwards there are two.
+//! Probabilities are not stored: the backward pass recomputes them from queries and keys, as in FlashAttention (Dao
+//! et al., 2022). Queries are processed in blocks of [`BLOCK`], so scores above the diagonal are computed only within
+//! a block. A block takes two products forward and five backward.
 
 use std::ops::Range;
 
@@ -11,11 +11,10 @@ use pulp::Arch;
 
 use crate::cpu::attention::{Heads, RopeTable};
 
-/// Queries that are handled together.
 const BLOCK: usize = 128;
 
-/// What is done to one head before its rotation: nothing, a bias, or an RMSNorm of queries and keys with weights
-/// `[2, dim]` and an epsilon.
+/// Preprocessing of one head before RoPE: nothing, a bias, or an RMSNorm of queries and keys with weights `[2, dim]`
+/// and epsilon.
 #[derive(Clone, Copy)]
 pub(super) enum Before<'a, T> {
     Nothing,
@@ -23,7 +22,7 @@ pub(super) enum Before<'a, T> {
     Norm(&'a [T], T),
 }
 
-/// Windows side by side, each of so many positions, and the heads of a rank.
+/// Adjacent windows of `length` positions each, and the heads of a rank.
 #[derive(Clone, Copy)]
 pub(super) struct Windows {
     pub heads: Heads,
@@ -31,12 +30,11 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// Columns of queries, and of keys and values side by side.
     fn columns(self) -> (usize, usize) {
         (self.heads.query * self.heads.dim, 2 * self.heads.kv * self.heads.dim)
     }
 
-    /// Splits rows of a projection into rotated queries and, side by side, rotated keys and values.
+    /// Splits the rows of a projection into rotated queries and, in one buffer, rotated keys and values.
     pub fn rotate<T: Real>(
         self,
         rotation: &RopeTable<T>,
@@ -76,8 +74,8 @@ impl Windows {
         }
     }
 
-    /// From the gradients of queries, keys and values that of what stands before the rotation: a head of all rows at a
-    /// time is told to `head`, with its row, its number (queries, keys, values) and its gradient.
+    /// Computes gradients before the rotation from those of queries, keys and values. Calls `head` for each head with
+    /// its row, its number (queries, keys, values) and its gradient.
     pub fn rotate_back<T: Real>(
         self,
         rotation: &RopeTable<T>,
@@ -100,13 +98,11 @@ impl Windows {
         }
     }
 
-    /// Which query heads share a head of keys and values.
     fn sharers(self, kv: usize) -> Range<usize> {
         let Heads { query, kv: all, .. } = self.heads;
         kv * query / all..(kv + 1) * query / all
     }
 
-    /// Calls `block` for each window, head of keys and values, query head and block of queries.
     fn blocks(self, rows: usize, mut block: impl FnMut(Block)) {
         for window in (0..rows).step_by(self.length.max(1)) {
             for kv in 0..self.heads.kv {
@@ -120,7 +116,6 @@ impl Windows {
         }
     }
 
-    /// `out[rows, queries]` from rotated queries, and keys and values side by side.
     pub fn attend<T: Real>(
         self,
         arch: Arch,
@@ -140,7 +135,6 @@ impl Windows {
         });
     }
 
-    /// Gradients of queries, and of keys and values side by side, from that of what attention gave.
     pub fn attend_back<T: Real>(
         self,
         arch: Arch,
@@ -178,35 +172,30 @@ impl Windows {
     }
 }
 
-/// Queries of one window and head that are handled together.
+/// Queries of one window and head that are processed together.
 #[derive(Clone, Copy)]
 struct Block {
-    /// The window's first row.
     window: usize,
     kv: usize,
     query: usize,
-    /// The first query's position, and how many there are.
     first: usize,
     count: usize,
 }
 
 impl Block {
-    /// Where the block's queries begin.
     fn queries(self, of: Windows) -> usize {
         (self.window + self.first) * of.columns().0 + self.query * of.heads.dim
     }
 
-    /// Where the window's keys begin.
     fn keys(self, of: Windows) -> usize {
         self.window * of.columns().1 + self.kv * of.heads.dim
     }
 
-    /// Where the window's values begin.
     fn values(self, of: Windows) -> usize {
         self.keys(of) + of.heads.kv * of.heads.dim
     }
 
-    /// Probabilities of the block's queries over all positions up to its last, 0 where one is not seen.
+    /// Probabilities of the block's queries over all positions up to the block's last; 0 where masked.
     fn probabilities<T: Real>(
         self,
         of: Windows,

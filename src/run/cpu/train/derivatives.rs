@@ -1,4 +1,4 @@
-//! The backward pass of one rank: what each derivative of the plan computes from what the forward pass left.
+//! Backward pass of one rank.
 
 use arithmetic::{Gated, NormOperand, NormWeight, Real, SiluMulOperand, View, gemm, gemm_onto};
 
@@ -10,7 +10,6 @@ use crate::cpu::attention::Heads;
 use plan::{BackwardOperation, Derivative, Kind, Operation, ValueId};
 
 impl<T: Real> Pass<T> {
-    /// One backward operation.
     pub(super) fn backward(
         &mut self,
         given: &Given<'_, T>,
@@ -54,7 +53,6 @@ impl<T: Real> Pass<T> {
         }
     }
 
-    /// The gradient of a forward operation's operand.
     fn operand(
         &mut self,
         given: &Given<'_, T>,
@@ -126,7 +124,6 @@ impl<T: Real> Pass<T> {
         Ok(())
     }
 
-    /// Adds the gradient of a forward operation's weight.
     fn weight(
         &mut self,
         given: &Given<'_, T>,
@@ -170,7 +167,7 @@ impl<T: Real> Pass<T> {
                     let to = match (&of.kind, x) {
                         (Kind::BiasRopeAppend, _) => &mut dw[number * dim..][..dim],
                         (_, Some(x)) if number < windows.heads.query + windows.heads.kv => {
-                            // the gradient of a norm's weight is that of its result times the normed
+                            // gradient of a norm's weight: gradient of the result times the normalized input
                             let x = &x[row * inputs + number * dim..][..dim];
                             let scale = T::ONE / (T::dot(x, x) / T::of(dim as f64) + eps).sqrt();
                             for (head, x) in head.iter_mut().zip(x) {
@@ -192,7 +189,7 @@ impl<T: Real> Pass<T> {
     }
 }
 
-/// The weight of the norm that a head of queries or keys goes through before its rotation, if it goes through one.
+/// Weight of the norm of a query or key head before RoPE, if the model has one.
 fn norm_of<'a, T: Real>(
     kind: &Kind,
     weight: &'a [T],

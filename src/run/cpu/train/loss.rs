@@ -1,27 +1,24 @@
-//! The loss of windows and its gradient: cross entropy of the tokens that follow and, where there is a teacher, how far
-//! the student's distribution is from the teacher's.
+//! Loss of windows and its gradient: cross entropy of the following tokens plus, with a teacher, the divergence of
+//! the student's distribution from the teacher's.
 //!
-//! The head is applied to some rows at a time, and their logits become gradients in place, so that logits take
-//! [`LOGIT_BYTES`] whatever the batch and the vocabulary: three products of the head's size a row, and one more with a
-//! teacher. With p the student's probabilities and t the teacher's, the gradient of a row's logits is
-//! `(p - [token]) + weight x (p - t)`, over the number of tokens of the step.
+//! The head is applied to some rows at a time and their logits become gradients in place, so logits take
+//! [`LOGIT_BYTES`] for any batch and vocabulary. Each row costs three products of the head's size, and one more with
+//! a teacher. The gradient of a row's logits is `(p - [token]) + weight x (p - t)`, divided by the tokens of the
+//! step, with student probabilities p and teacher probabilities t.
 
 use arithmetic::{LossRows, Lost, Real, View, gemm, gemm_onto};
 use pulp::Arch;
 
-/// How much memory the logits of the rows that are handled together may take, roughly.
+/// Approximate memory for the logits of one slice of rows.
 const LOGIT_BYTES: usize = 32 << 20;
 
-/// What the final norm gave of the student, and of the teacher with its head.
 pub(super) struct Normed<'a, T> {
     pub student: &'a [T],
     pub head: &'a [T],
     pub teacher: Option<Teacher<'a, T>>,
-    /// Columns of both.
     pub hidden: usize,
 }
 
-/// What the final norm gave of the teacher, the teacher's head, and how much its distribution counts beside the tokens.
 #[derive(Clone, Copy)]
 pub(super) struct Teacher<'a, T> {
     pub normed: &'a [T],
@@ -29,15 +26,14 @@ pub(super) struct Teacher<'a, T> {
     pub weight: f64,
 }
 
-/// Where gradients go: that of the student's normed rows, and, where it is trained, that of the head, to which is added.
+/// Gradient outputs: the student's final norm output and, if trained, the head (accumulated).
 pub(super) struct Gradients<'a, T> {
     pub normed: Option<&'a mut [T]>,
     pub head: Option<&'a mut [T]>,
-    /// What a token's loss counts in the step: one over how many tokens the step predicts.
+    /// Weight of a token's loss: one over the tokens of the step.
     pub share: T,
 }
 
-/// Memory for logits, kept between calls.
 #[derive(Debug, Default)]
 pub(super) struct Logits<T> {
     student: Vec<T>,
@@ -45,7 +41,6 @@ pub(super) struct Logits<T> {
 }
 
 impl<T: Real> Logits<T> {
-    /// The loss of rows whose following tokens are `targets`, and its gradients where they are wanted.
     pub fn loss(
         &mut self,
         arch: Arch,

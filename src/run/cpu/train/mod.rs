@@ -1,13 +1,13 @@
-//! Training on this machine's cores: any architecture, from its plan ([`plan::TrainingPlan`]).
+//! Training on this machine's cores, for any architecture, from its plan ([`plan::TrainingPlan`]).
 //!
-//! | file | what it is for |
+//! | file | purpose |
 //! |---|---|
-//! | `program` | a training plan made ready: parameters, lifetimes of buffers |
+//! | `program` | compiled training plan: parameters, buffer lifetimes |
 //! | `pass`, `derivatives` | one rank's forward and backward pass over windows |
-//! | `attention`, `loss` | the arithmetic, in f32, and in f64 for checks by finite differences |
-//! | `adamw` | the optimiser |
-//! | `trainer` | steps: replicas of ranks, sums of gradients, parameters |
-//! | `peak` | how fast this machine multiplies large matrices, which training is held against |
+//! | `attention`, `loss` | arithmetic in f32, and in f64 for finite-difference checks |
+//! | `adamw` | optimizer |
+//! | `trainer` | steps: replicas of ranks, gradient sums, parameters |
+//! | `peak` | this machine's GEMM peak, the baseline for training speed |
 
 mod adamw;
 mod attention;

@@ -1,8 +1,5 @@
-//! One rank's pass over windows: the plan's operations forwards, the loss, and their derivatives backwards
-//! ([`super::derivatives`]).
-//!
-//! Buffers come from a pool and go back to it when nothing reads them any more. Collectives are handed to the group of
-//! ranks at once and waited for where their result is read, so that a rank computes meanwhile.
+//! One rank's pass over windows: forward operations, loss, and derivatives ([`super::derivatives`]). Buffers come
+//! from a pool. Collectives are awaited only when their result is read, so they overlap with compute.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -16,12 +13,10 @@ use crate::comm::{Broken, Exchange, Group};
 use crate::cpu::attention::{Heads, RopeTable};
 use plan::{Kind, Operation};
 
-/// Why a pass ended early.
 #[derive(Debug)]
 pub(super) enum Stopped {
-    /// Another rank died.
     Broken(Broken),
-    /// This forward operation, the first, gave a number that is not finite.
+    /// First forward operation whose result is not finite.
     NotFinite(String),
 }
 
@@ -31,17 +26,16 @@ impl From<Broken> for Stopped {
     }
 }
 
-/// Tokens of windows side by side, and those that follow each.
+/// Tokens of adjacent windows, and the token that follows each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Batch {
     pub tokens: Vec<u32>,
     pub targets: Vec<u32>,
-    /// Positions of a window.
     pub length: usize,
 }
 
 impl Batch {
-    /// Windows of `length + 1` tokens each.
+    /// Builds a batch from windows of `length + 1` tokens each.
     pub fn of(windows: &[&[u32]], length: usize) -> Self {
         let mut batch = Self { length, ..Self::default() };
         for window in windows {
@@ -52,7 +46,6 @@ impl Batch {
     }
 }
 
-/// What a pass is made with: a program, one rank's numbers of its parameters, and the other ranks.
 pub(super) struct Given<'a, T> {
     pub program: &'a Program,
     pub weights: &'a [Vec<T>],
@@ -61,25 +54,21 @@ pub(super) struct Given<'a, T> {
     pub rotation: &'a RopeTable<T>,
 }
 
-/// What is wanted of a pass.
 pub(super) struct Wanted<'a, T> {
-    /// Where gradients of parameters are added; without it the pass ends with the loss.
+    /// Accumulated parameter gradients; without them the pass ends with the loss.
     pub gradients: Option<&'a mut [Vec<T>]>,
-    /// What a token's loss counts in the step.
     pub share: f64,
     pub teacher: Option<Teacher<'a, T>>,
-    /// Whether to look at every number that operations give.
+    /// True if every operation's result is checked for finite values.
     pub looks: bool,
 }
 
-/// Buffers of one thread's passes, kept between them.
 #[derive(Debug)]
 pub(super) struct Pass<T> {
     pub(super) arch: Arch,
     pub(super) there: HashMap<Slot, Vec<T>>,
-    /// Buffers that nothing reads, by their length.
     pool: HashMap<usize, Vec<Vec<T>>>,
-    /// Results of collectives that are under way, in order.
+    /// Results of collectives in flight, in order.
     awaited: VecDeque<Slot>,
     logits: Logits<T>,
     pub(super) scratch: [Vec<T>; 2],
@@ -99,7 +88,6 @@ impl<T: Real> Default for Pass<T> {
 }
 
 impl<T: Real> Pass<T> {
-    /// What the final norm gives of the batch, for a student to learn from.
     pub fn normed(&mut self, given: &Given<'_, T>, batch: &Batch) -> Result<Vec<T>, Stopped> {
         self.forward(given, batch, false)?;
         let normed = self.take(given, Slot::Value(given.program.plan.normed.index()))?;
@@ -107,7 +95,6 @@ impl<T: Real> Pass<T> {
         Ok(normed)
     }
 
-    /// The loss on a batch, and gradients where they are wanted.
     pub fn run(
         &mut self,
         given: &Given<'_, T>,
@@ -150,7 +137,6 @@ impl<T: Real> Pass<T> {
         Ok(lost)
     }
 
-    /// All forward operations.
     fn forward(&mut self, given: &Given<'_, T>, batch: &Batch, looks: bool) -> Result<(), Stopped> {
         let plan = &given.program.plan;
         for (at, operation) in plan.plan.operations[..plan.forward].iter().enumerate() {
@@ -167,20 +153,19 @@ impl<T: Real> Pass<T> {
         Ok(())
     }
 
-    /// A buffer of so many numbers, whose contents are anything.
+    /// Returns a buffer with arbitrary contents.
     pub(super) fn fresh(&mut self, numbers: usize) -> Vec<T> {
         let pooled = self.pool.get_mut(&numbers).and_then(Vec::pop);
         pooled.unwrap_or_else(|| vec![T::ZERO; numbers])
     }
 
-    /// Gives a buffer back.
     fn done(&mut self, buffer: Vec<T>) {
         if !buffer.is_empty() {
             self.pool.entry(buffer.len()).or_default().push(buffer);
         }
     }
 
-    /// Gives back what is not read any more after a step.
+    /// Frees the buffers whose last read was in this step.
     fn release(&mut self, program: &Program, step: usize) {
         for slot in &program.last[step] {
             if let Some(buffer) = self.there.remove(slot) {
@@ -189,14 +174,12 @@ impl<T: Real> Pass<T> {
         }
     }
 
-    /// Gives back all that is left.
     fn clear(&mut self) {
         for (_, buffer) in std::mem::take(&mut self.there) {
             self.done(buffer);
         }
     }
 
-    /// Waits for collectives until what is in a slot is there.
     pub(super) fn fetch(&mut self, given: &Given<'_, T>, slot: Slot) -> Result<(), Stopped> {
         while !self.there.contains_key(&slot) {
             let (Some(awaited), Some(group)) = (self.awaited.pop_front(), given.group) else {
@@ -208,13 +191,12 @@ impl<T: Real> Pass<T> {
         Ok(())
     }
 
-    /// Takes a buffer out, to be put back by whoever reads it.
+    /// Moves a buffer out; the caller must put it back.
     fn take(&mut self, given: &Given<'_, T>, slot: Slot) -> Result<Vec<T>, Stopped> {
         self.fetch(given, slot)?;
         Ok(self.there.remove(&slot).unwrap_or_default())
     }
 
-    /// Begins the sum over ranks of what is in a slot.
     pub(super) fn all_reduce(
         &mut self,
         given: &Given<'_, T>,
@@ -237,7 +219,6 @@ impl<T: Real> Pass<T> {
         Windows { heads: Heads::of(shape, *tp), length: batch.length }
     }
 
-    /// One forward operation.
     fn operation(
         &mut self,
         given: &Given<'_, T>,
@@ -331,7 +312,6 @@ impl<T: Real> Pass<T> {
     }
 }
 
-/// `y = of(a, b)`, number by number.
 pub(super) fn combine<T: Real>(y: &mut [T], [a, b]: [&[T]; 2], of: impl Fn(T, T) -> T) {
     for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
         *y = of(*a, *b);

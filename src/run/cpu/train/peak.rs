@@ -1,17 +1,16 @@
-//! How fast this machine multiplies large matrices, which training is held against.
+//! GEMM peak of this machine, the baseline for training speed.
 
 use std::time::{Duration, Instant};
 
 use arithmetic::{View, gemm};
 
-/// Rows and columns of the matrices: large enough to be fast, small enough to stay in a core's cache.
+/// Matrix side: large enough to be fast, small enough for a core's cache.
 const SIDE: usize = 384;
 
-/// How long it is measured.
 const MEASURED: Duration = Duration::from_millis(300);
 
-/// FLOP a second of products of f32 matrices on so many threads at once, each with matrices of its own: the most that
-/// the kernels of training reach. Of five parts of the time the fastest counts, since other programs only take from it.
+/// FLOP/s of f32 matrix products on `threads` threads, each with its own matrices: the upper bound for the training
+/// kernels. The fastest of five intervals counts, since other programs only slow it down.
 pub fn gemm_peak(threads: usize) -> f64 {
     let one = || {
         let (a, b) = (vec![0.5f32; SIDE * SIDE], vec![0.25f32; SIDE * SIDE]);

@@ -1,34 +1,27 @@
-//! A training plan made ready: which numbers its weights share, and when each buffer is read for the last time.
+//! Compiled training plan: shared parameters, and the last read of each buffer.
 
 use plan::{Derivative, GradientId, Kind, ModelShape, Tensor, TrainingPlan, Weight, WeightId};
 
-/// A buffer of one pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Slot {
-    /// A value of the forward plan, by its index.
     Value(usize),
-    /// Rotated keys and values of a layer, side by side.
     Keys(u32),
-    /// A gradient, by its index.
     Gradient(usize),
 }
 
-/// A training plan, its parameters and the lifetimes of its buffers.
 #[derive(Debug)]
 pub(super) struct Program {
     pub plan: TrainingPlan,
     pub shape: ModelShape,
     pub tp: u32,
-    /// Which parameter each weight of the plan is: tied embeddings and head are one.
+    /// Parameter of each weight of the plan; tied embedding and head share one.
     pub parameter: Vec<usize>,
-    /// The weight that each parameter is loaded as.
     pub parameters: Vec<WeightId>,
-    /// What is not read any more after each forward operation, the loss, and each backward operation.
+    /// Slots with their last read in each step: forward operations, the loss, backward operations.
     pub last: Vec<Vec<Slot>>,
 }
 
 impl Program {
-    /// A plan made ready for a model of this shape.
     pub fn of(plan: TrainingPlan, shape: &ModelShape) -> Self {
         let is_tied = shape.tied_embeddings;
         let stored = |tensor| if is_tied && tensor == Tensor::Head { Tensor::Embedding } else { tensor };
@@ -48,22 +41,19 @@ impl Program {
         Self { shape: shape.clone(), tp: plan.plan.tp, parameter, parameters, last, plan }
     }
 
-    /// The weight that a parameter is loaded as.
     pub fn weight(&self, parameter: usize) -> &Weight {
         &self.plan.plan.weights[self.parameters[parameter].index()]
     }
 
-    /// Whether a parameter is trained.
     pub fn is_trained(&self, parameter: usize) -> bool {
         self.plan.trained[self.parameters[parameter].index()]
     }
 
-    /// Whether each rank has a summand of a parameter's gradient.
     pub fn is_summed(&self, parameter: usize) -> bool {
         self.plan.summed.iter().any(|weight| self.parameter[weight.index()] == parameter)
     }
 
-    /// Whether a parameter grows smaller by itself (weight decay): matrices do, norms and biases do not.
+    /// True if weight decay applies: to matrices, not to norms and biases.
     pub fn decays(&self, parameter: usize) -> bool {
         let parts = &self.weight(parameter).parts;
         parts.iter().all(|part| {
@@ -72,14 +62,13 @@ impl Program {
         })
     }
 
-    /// What the state of a trained parameter is called on a rank: its numbers, its first and its second moment.
     pub fn state_names(&self, rank: usize, parameter: usize) -> [String; 3] {
         let name = &self.weight(parameter).name;
         ["numbers", "first", "second"].map(|what| format!("rank{rank}/{name}/{what}"))
     }
 
-    /// FLOP of matrix products for each position of windows of this length, on all ranks: forwards and the head, and
-    /// where it `learns` backwards.
+    /// FLOP of matrix products per position on all ranks, for windows of this length: forward and head, and backward
+    /// if `learns`.
     pub fn flop_per_token(&self, length: usize, learns: bool) -> f64 {
         let TrainingPlan { plan, forward, backward, head, seed, trained, .. } = &self.plan;
         let operation = |id: plan::OpId| &plan.operations[id.index()];
@@ -90,7 +79,7 @@ impl Program {
             }
             _ => 0.0,
         };
-        // one product of attention: queries of a rank's heads with half of the positions
+        // one product of attention: a rank's query heads with half of the positions
         let attended = |o: &plan::Operation| match o.kind {
             Kind::Attend => f64::from(plan.values[o.writes[0].index()].columns) * (length as f64 + 1.0),
             _ => 0.0,
@@ -111,14 +100,13 @@ impl Program {
         f64::from(self.tp) * (forwards + backwards + f64::from(products) * of_head)
     }
 
-    /// How many numbers one rank has of a parameter.
     pub fn numbers(&self, parameter: usize) -> usize {
         let weight = self.weight(parameter);
         weight.outputs as usize * weight.inputs as usize
     }
 }
 
-/// What a step of the pass reads beside what its operation says: values that the derivative needs again.
+/// Forward values that a derivative reads in addition to its gradients.
 fn again(plan: &TrainingPlan, does: Derivative) -> Vec<Slot> {
     let (id, is_weight) = match does {
         Derivative::Operand(id) => (id, false),
@@ -135,7 +123,6 @@ fn again(plan: &TrainingPlan, does: Derivative) -> Vec<Slot> {
     }
 }
 
-/// After which step each slot is not read any more.
 fn last_reads(plan: &TrainingPlan) -> Vec<Vec<Slot>> {
     let forward = plan.plan.operations[..plan.forward].iter().map(|operation| {
         let keys = operation.layer.map(Slot::Keys);

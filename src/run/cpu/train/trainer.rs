@@ -1,8 +1,8 @@
-//! Steps of training: windows divided over replicas of the ranks, gradients summed, parameters moved.
+//! Training steps: windows divided over replicas of the ranks, gradients summed, parameters updated.
 //!
-//! A replica is a set of ranks (TP) that share parameters with the other replicas and have gradients of their own: with
-//! more cores than ranks, each replica takes its part of a step's windows and nobody waits until its end. Sums go in the
-//! order of replicas and of numbers, so that the same step on as many threads gives the same bits.
+//! A replica is a set of TP ranks that shares parameters with the other replicas and has its own gradients. With more
+//! cores than ranks, each replica processes its share of a step's windows and synchronizes only at the end. Sums
+//! follow the order of replicas and values, so a step on the same number of threads is bitwise reproducible.
 
 use std::ops::Range;
 
@@ -20,74 +20,60 @@ use base::error::{Error, Result};
 use base::panic::caught;
 use plan::{Architecture, ModelShape, Tensor, TrainingPlan, Weight};
 
-/// Positions that one pass of a replica handles, unless a window has more: what products need to be fast.
+/// Target number of positions per pass of a replica: enough for fast products.
 const ROWS: usize = 1024;
 
-/// Numbers that one thread sums or moves at a time.
+/// Values that one thread sums or updates at a time.
 const CHUNK: usize = 1 << 16;
 
-/// What is trained, and by how many.
 #[derive(Clone, Copy)]
 pub struct Setup<'a> {
-    /// The shape of the model.
     pub shape: &'a ModelShape,
-    /// How its residual is wired.
     pub architecture: &'a Architecture,
-    /// Which tensors change.
     pub trains: &'a dyn Fn(Tensor) -> bool,
-    /// The number of ranks (TP).
     pub tp: u32,
-    /// How many sets of ranks share a step's windows.
+    /// Sets of ranks that share a step's windows.
     pub replicas: usize,
-    /// Predicted tokens of a window.
     pub context: usize,
-    /// How much the distribution of the model as `standard` counts beside the tokens; without it there is no teacher.
+    /// Weight of the divergence from the teacher, the same model as `standard`; `None` disables the teacher.
     pub distil: Option<f64>,
 }
 
-/// One rank's numbers of all parameters, in the order of the program.
+/// One rank's values of all parameters, in the order of the program.
 type Numbers<T> = Vec<Vec<T>>;
 
-/// A model as it was before, from which a student learns.
+/// Frozen teacher model with the weight of its loss.
 #[derive(Debug)]
 struct Taught<T> {
     program: Program,
-    /// By rank.
     weights: Vec<Numbers<T>>,
     weight: f64,
 }
 
-/// A model that is being trained.
 #[derive(Debug)]
 pub struct Trainer<T> {
     pub(super) program: Program,
-    /// By rank.
+    /// Indexed by rank.
     pub(super) weights: Vec<Numbers<T>>,
-    /// By rank and parameter; empty of what is not trained.
+    /// Indexed by rank and parameter; empty for parameters that are not trained.
     moments: Vec<Vec<Moments<T>>>,
     teacher: Option<Taught<T>>,
-    /// By replica and rank.
+    /// Indexed by replica and rank.
     gradients: Vec<Vec<Numbers<T>>>,
     passes: Vec<Vec<Pass<T>>>,
     rotation: RopeTable<T>,
     context: usize,
 }
 
-/// What one step did.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stepped {
-    /// What the step's windows lost before it.
     pub lost: Lost,
-    /// The norm of all gradients together, before they were made shorter.
     pub gradient_norm: f64,
 }
 
 impl<T: Real> Trainer<T> {
-    /// A model whose parameters come from `load`, which gives a rank's slice of a weight.
-    ///
-    /// # Errors
-    ///
-    /// An input error where TP does not divide the model or the architecture cannot be trained; what `load` fails with.
+    /// `load` returns a rank's slice of a weight. Returns an input error if TP does not divide the model or the
+    /// architecture cannot be trained.
     pub fn new(setup: Setup<'_>, load: &dyn Fn(&Weight, u32) -> Result<Vec<T>>) -> Result<Self> {
         let Setup { shape, architecture, trains, tp, replicas, context, distil } = setup;
         let program = |architecture: &Architecture, trains: &dyn Fn(Tensor) -> bool| {
@@ -128,21 +114,17 @@ impl<T: Real> Trainer<T> {
         })
     }
 
-    /// What windows lose as the model is now. Windows have a token more than positions.
-    ///
-    /// # Errors
-    ///
-    /// A failure where a rank's thread dies.
+    /// Computes the loss of windows, each one token longer than its positions.
     pub fn loss(&mut self, windows: &[&[u32]]) -> Result<Lost> {
         self.passes(windows, false, false).map_err(|stopped| failed(&stopped))
     }
 
-    /// One step along the gradient of the mean loss of these windows: step `step` of `steps`, from 0.
+    /// Runs step `step` (from 0) of `steps` on these windows.
     ///
     /// # Errors
     ///
-    /// A failure where the loss is not finite, with the first operation whose result is not; where a gradient is not
-    /// finite; where a rank's thread dies.
+    /// Returns an error if the loss is not finite (names the first operation with such a result), if a gradient is
+    /// not finite, or if a rank's thread dies.
     pub fn step(
         &mut self,
         windows: &[&[u32]],
@@ -182,7 +164,6 @@ impl<T: Real> Trainer<T> {
         Ok(Stepped { lost, gradient_norm })
     }
 
-    /// Computes the gradient of the mean loss of these windows; what they lost.
     pub(super) fn gradients(&mut self, windows: &[&[u32]]) -> Result<Lost> {
         for numbers in self.gradients.iter_mut().flatten().flatten() {
             numbers.par_chunks_mut(CHUNK).for_each(|chunk| chunk.fill(T::ZERO));
@@ -206,13 +187,12 @@ impl<T: Real> Trainer<T> {
         Ok(lost)
     }
 
-    /// A rank's gradient of a parameter, as the last call of [`Self::gradients`] left it.
     #[cfg(test)]
     pub(super) fn gradient(&self, rank: usize, parameter: usize) -> &[T] {
         &self.gradients[0][rank][parameter]
     }
 
-    /// What changes from step to step, by name: of each trained parameter, on each rank, its numbers and two moments.
+    /// Training state by name: values and two moments of each trained parameter on each rank.
     pub fn state(&self) -> Vec<(String, &[T])> {
         let mut state = Vec::new();
         for (rank, moments) in self.moments.iter().enumerate() {
@@ -226,11 +206,8 @@ impl<T: Real> Trainer<T> {
         state
     }
 
-    /// Goes back to a state: `fill` writes the numbers of each name that [`Self::state`] has.
-    ///
-    /// # Errors
-    ///
-    /// What `fill` fails with; the trainer is of no use then.
+    /// Restores a state: `fill` writes the values of each name in [`Self::state`]. The trainer is unusable after an
+    /// error.
     pub fn restore(&mut self, fill: &mut dyn FnMut(&str, &mut [T]) -> Result<()>) -> Result<()> {
         for (rank, moments) in self.moments.iter_mut().enumerate() {
             for (at, moments) in moments.iter_mut().enumerate() {
@@ -245,7 +222,6 @@ impl<T: Real> Trainer<T> {
         Ok(())
     }
 
-    /// How many numbers the model has, and how many of them are trained.
     pub fn parameters(&self) -> (u64, u64) {
         let program = &self.program;
         let of = |at: usize| {
@@ -256,20 +232,20 @@ impl<T: Real> Trainer<T> {
         (all.clone().map(of).sum(), all.filter(|at| program.is_trained(*at)).map(of).sum())
     }
 
-    /// Arithmetic of a step for each token of its windows (FLOP), on all ranks: matrix products alone, two FLOP a
-    /// multiplication and addition; attention sees half of a window on average. The teacher's pass is counted too.
+    /// FLOP of a step per token on all ranks, including the teacher: matrix products only, two FLOP per multiply-add;
+    /// attention sees half of a window on average.
     pub fn flop_per_token(&self) -> f64 {
         let learns = self.program.flop_per_token(self.context, true);
         learns + self.teacher.as_ref().map_or(0.0, |t| t.program.flop_per_token(self.context, false))
     }
 
-    /// A tensor as it is now, whole, row by row; `None` where the architecture does not read it.
+    /// Current value of a whole tensor, row-major; `None` if the architecture does not use it.
     pub fn tensor(&self, tensor: Tensor) -> Option<Vec<T>> {
         let ranks: Vec<&[Vec<T>]> = self.weights.iter().map(Vec::as_slice).collect();
         assemble(&self.program, &ranks, tensor)
     }
 
-    /// The norm of all gradients together: those of shards of every rank, those of what ranks share once.
+    /// Global gradient norm; parameters shared by all ranks count once.
     fn norm(&self) -> f64 {
         let mut squares = 0.0;
         for (rank, numbers) in self.gradients[0].iter().enumerate() {
@@ -284,7 +260,6 @@ impl<T: Real> Trainer<T> {
         squares.sqrt()
     }
 
-    /// The name of the first weight whose gradient is not finite, from the head on, as gradients come.
     fn first_gradient(&self) -> String {
         let bad = |at: &usize| {
             self.gradients[0].iter().any(|rank| rank[*at].iter().any(|g| !g.wide().is_finite()))
@@ -293,7 +268,6 @@ impl<T: Real> Trainer<T> {
         last.map_or_else(|| "no weight".into(), |at| self.program.weight(at).name.clone())
     }
 
-    /// Passes of all replicas over their parts of the windows.
     fn passes(&mut self, windows: &[&[u32]], learns: bool, looks: bool) -> Result<Lost, Stopped> {
         let replicas = self.passes.len();
         let share = 1.0 / (windows.len() * self.context) as f64;
@@ -323,7 +297,7 @@ impl<T: Real> Trainer<T> {
                         let result = result.unwrap_or_else(|text| {
                             Err(Broken(format!("rank {rank} panicked: {text}")).into())
                         });
-                        // a rank that fails must not leave the others waiting for it
+                        // a rank that fails must not leave the others waiting
                         if let Err(stopped) = &result {
                             group.abort(failed(stopped).to_string());
                         }
@@ -335,7 +309,7 @@ impl<T: Real> Trainer<T> {
             let ended = started.into_iter().map(|(rank, thread)| {
                 (rank, thread.join().unwrap_or_else(|_| Err(Broken("a rank panicked".into()).into())))
             });
-            // every rank says what its whole replica lost
+            // every rank reports its whole replica's loss, so rank 0's is enough
             ended.filter(|(rank, ended)| *rank == 0 || ended.is_err()).map(|(_, ended)| ended).collect()
         });
         let (mut lost, mut broken) = (Lost::default(), None);
@@ -343,7 +317,7 @@ impl<T: Real> Trainer<T> {
             match result {
                 Ok(part) => lost += part,
                 Err(Stopped::Broken(why)) => broken = Some(Stopped::Broken(why)),
-                // what was found says more than that others were ended by it
+                // the original error says more than the aborts that it caused
                 Err(found) => return Err(found),
             }
         }
@@ -351,19 +325,15 @@ impl<T: Real> Trainer<T> {
     }
 }
 
-/// What the ranks of all replicas do.
 struct Work<'a, T> {
     windows: &'a [&'a [u32]],
     context: usize,
-    /// What a token's loss counts.
     share: f64,
     teacher: Option<&'a Taught<T>>,
-    /// Whether every number is looked at.
     looks: bool,
 }
 
 impl<T: Real> Work<'_, T> {
-    /// A replica's part of the windows on one of its ranks, some windows at a time.
     fn on_rank(
         &self,
         part: Range<usize>,
@@ -415,8 +385,8 @@ fn not_finite(step: u32, what: &str, first: &str) -> Error {
     ))
 }
 
-/// A whole tensor from what all ranks have of it in `numbers` (parameters, or their gradients); `None` where it is no
-/// part of the program.
+/// Assembles a whole tensor from all ranks' `numbers` (parameters or gradients); `None` if the program does not
+/// contain it.
 pub(super) fn assemble<T: Real>(
     program: &Program,
     numbers: &[&[Vec<T>]],
