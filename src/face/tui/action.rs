@@ -1,9 +1,8 @@
-//! What a user can do: what holds on every screen, and what a screen's own table of bindings says. What is in
-//! no table of bindings cannot be done, and what is in one is shown: help cannot lie.
+//! User actions: global ones, and those in each screen's binding table. Help and the palette read the
+//! same tables that dispatch keys, so they always agree.
 
 use super::prelude::*;
 
-/// Something a user asks for; its [`Row`] says in words what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     Show(Tab),
@@ -20,64 +19,46 @@ pub enum Action {
     PageDown,
     First,
     Last,
-    /// Read experiments and runs again.
     Reload,
-    /// Type the path of a trace to open.
     TypeOpen,
-    /// Write what is shown to a file.
     Export,
-    /// Draw a figure for a paper.
     Figure,
-    /// Write a picture of the screen to a file.
     Picture,
-    /// Copy the command that shows the same.
     CopyCommand,
-    /// Start a what-if from what is selected.
     WhatIfHere,
-    /// Show what converting layers costs and gives.
     Conversions,
-    /// Shows the stored trainings.
     Trainings,
-    /// Show what was told until now.
     Messages,
-    /// Choose the theme: the colours of the workbench.
     Theme,
-    /// What the binding at this place of a screen's table says.
+    /// Binding at this index of a screen's table.
     On(Tab, usize),
 }
 
 impl Action {
-    /// What can be done on a screen, as an action.
     pub fn of<S: Acts>(act: S::Act) -> Self {
-        // a test presses every binding: what is in no table cannot be asked for
+        // a test presses every binding: an act without a table entry has no action
         let at = S::Act::BINDINGS.iter().position(|binding| binding.act == act);
         Self::On(S::TAB, at.unwrap_or(usize::MAX))
     }
 }
 
-/// A binding in words.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// Its name within its screen, for key maps: `sort-next`.
+    /// Name within its screen, as in key maps: `sort-next`.
     pub id: &'static str,
-    /// Its built-in keys, separated by blanks, the one to advertise first.
+    /// Built-in keys, separated by spaces; the first is the one shown in hints.
     pub keys: &'static str,
-    /// What they do, for help and palette.
     pub name: &'static str,
-    /// A word or two for the footer, where it deserves a place there.
+    /// One or two words for the footer; `None` keeps it out of the footer.
     pub hint: Option<&'static str>,
 }
 
-/// One row of a table of bindings.
 #[derive(Clone, Copy, Debug)]
 pub struct Binding<A> {
-    /// The binding's name, its keys, and what it does in words.
     pub row: Row,
-    /// What the keys do on the screen.
     pub act: A,
 }
 
-/// A row, in short.
 pub const fn bind<A: Copy>(
     id: &'static str,
     keys: &'static str,
@@ -88,16 +69,14 @@ pub const fn bind<A: Copy>(
     Binding { row: Row { id, keys, name, hint }, act }
 }
 
-/// Acts that are listed with their keys and words.
 pub trait Listed: Copy + PartialEq + 'static {
-    /// Keys and words of each act, in the order of help.
+    /// Keys and description of each act, in help order.
     const BINDINGS: &'static [Binding<Self>];
 }
 
-/// Makes the acts of a screen, in the order of help: of each its name in the code, and what [`bind`] takes.
+/// Defines a screen's acts in help order: the variant name, then the arguments of [`bind`].
 macro_rules! acts {
     ($($act:ident: $id:literal, $keys:literal, $name:literal, $hint:expr;)*) => {
-        /// What can be done here.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Act {
             $(#[doc = $name] $act,)*
@@ -111,7 +90,7 @@ macro_rules! acts {
 }
 pub(super) use acts;
 
-/// Moving in a list, on every screen.
+/// List movement, on every screen.
 #[rustfmt::skip]
 pub const MOVING: &[Binding<Action>] = &[
     bind("up", "Up k", Action::Up, "up one row", None),
@@ -122,10 +101,9 @@ pub const MOVING: &[Binding<Action>] = &[
     bind("last", "End G", Action::Last, "last row", None),
 ];
 
-/// The digits that show the screens, in the order of their tabs.
 pub const DIGITS: [&str; 9] = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
 
-/// What holds on every screen beside moving and showing others, in the order of help.
+/// Bindings on every screen apart from movement and screen switching, in help order.
 #[rustfmt::skip]
 pub const EVERYWHERE: &[Binding<Action>] = &[
     bind("what-if", "w", Action::WhatIfHere, "what if: sliders over the simulation of what is selected", None),

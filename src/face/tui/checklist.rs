@@ -1,4 +1,4 @@
-//! An overlay with things to show or hide: columns of a table, series of a plot.
+//! Overlay to show or hide items: table columns, plot series.
 
 use super::overlay::{Overlay, whole_body};
 use super::prelude::*;
@@ -6,7 +6,6 @@ use super::state::Placed;
 use super::widgets::field::Typed;
 use base::text::folded;
 
-/// A list of items that keys turn on and off.
 pub struct Checklist {
     title: String,
     hints: Hints,
@@ -16,35 +15,25 @@ pub struct Checklist {
     change: Box<Change>,
 }
 
-/// Handles a key at the selected item.
 type Change = dyn FnMut(&mut State, KeyCode, usize) -> Changed;
 
-/// An item of a checklist.
 #[derive(Clone, Debug)]
 pub struct CheckItem {
-    /// Whether it is on, as a mark.
     pub mark: String,
-    /// The item's name.
     pub name: String,
-    /// A few words about it.
     pub about: String,
-    /// How it is drawn.
     pub role: Role,
 }
 
-/// What a key changed.
 #[derive(Debug)]
 pub enum Changed {
-    /// Nothing: it means nothing here.
     Nothing,
-    /// The items, and which of them is selected.
+    /// New items and the index of the selected one.
     Items(Vec<CheckItem>, usize),
-    /// The list is closed.
     Closed,
 }
 
 impl Checklist {
-    /// A checklist; `change` handles keys at the selected item, on a screen.
     pub fn new<S: Placed>(
         title: impl Into<String>,
         hints: Hints,
@@ -59,7 +48,7 @@ impl Checklist {
         Self { title: title.into(), hints, items, list, search, change: Box::new(change) }
     }
 
-    /// The first item from a place on, then from the top, that contains the search.
+    /// Returns the first item at or after `from` that contains the search text, wrapping to the top.
     fn find(&self, from: usize) -> Option<usize> {
         let typed = folded(self.search.value());
         let holds = |at: &usize| {
@@ -115,7 +104,7 @@ impl Overlay for Checklist {
 
     fn key(mut self: Box<Self>, key: KeyEvent, state: &mut State) -> Option<Box<dyn Overlay>> {
         if let Some(typed) = self.search.key(key) {
-            // the selection goes to the item that is found, with Enter to the next one
+            // the selection jumps to the match; Enter goes to the next one
             let from = self.list.selected + usize::from(typed == Typed::Kept);
             let found = self.find(from).filter(|_| typed != Typed::Moved);
             self.list.selected = found.unwrap_or(self.list.selected);

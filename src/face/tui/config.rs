@@ -1,6 +1,5 @@
-//! The user's settings of the workbench: theme, colours, keys, mouse, in one TOML file. Whatever is
-//! wrong in it is said, a line each, and the rest holds: a mistake in a setting must not keep anybody
-//! from working.
+//! User settings of the workbench (theme, colours, keys, mouse) in one TOML file. Each mistake is
+//! reported on its own line and the rest still applies, so a typo never locks anyone out.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,38 +12,35 @@ use base::cache::own_directory;
 use base::error::{Error, Result};
 use base::input::InputKind;
 
-/// Overrides where the settings are read.
+/// Environment variable that overrides the settings path.
 const VARIABLE: &str = "LADDERSCOPE_CONFIG";
 
-/// Settings, read and checked.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The colours of the theme in force.
     pub theme: Theme,
-    /// What other themes become with the user's colours, on this terminal.
+    /// Every theme, adapted to the user's colours and this terminal.
     pub themes: Themes,
-    /// Which keys do what, the user's own choices included.
     pub keys: Keymap,
-    /// Whether the mouse is captured at first.
+    /// True if the mouse starts captured.
     pub mouse: bool,
-    /// What is wrong with the file, a line each: `FILE:LINE: ...`.
+    /// Problems in the file, one line each: `FILE:LINE: ...`.
     pub wrong: Vec<String>,
 }
 
-/// What themes become with the user's own colours, on the terminal that there is.
+/// Themes with the user's colours, adapted to the terminal.
 #[derive(Clone, Debug, Default)]
 pub struct Themes {
-    /// The theme of the settings, as written there; a built-in one's name where they say nothing.
+    /// Theme name from the settings; the default theme's name if unset.
     pub setting: String,
-    /// The theme of the settings, before what the terminal cannot show is taken from it.
+    /// Theme from the settings file, before adapting it to the terminal's colour depth.
     own: Option<Theme>,
-    /// Roles and their styles in the settings, which hold in every theme.
+    /// Role styles from the settings, applied on top of every theme.
     colors: Vec<(String, String)>,
     around: Surroundings,
 }
 
 impl Themes {
-    /// Names to choose from: the built-in ones, and that of the settings where it is another.
+    /// Selectable names: the built-in themes, plus the one from the settings if it is a file.
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = theme::names().map(str::to_owned).collect();
         if !self.setting.is_empty() && !names.contains(&self.setting) {
@@ -53,12 +49,12 @@ impl Themes {
         names
     }
 
-    /// The theme of a name, with the user's colours, as this terminal can show it; `None` where there is none.
+    /// Returns a theme by name with the user's colours, reduced to this terminal's colour depth.
     pub fn of(&self, name: &str) -> Option<Theme> {
         let own = self.own.filter(|_| name == self.setting);
         let mut theme = own.or_else(|| Theme::built_in(name))?;
         for (role, style) in &self.colors {
-            // what is wrong was told when the settings were read
+            // errors were reported when the settings were read
             let _ = theme.set(role, style);
         }
         if !self.around.true_color {
@@ -68,19 +64,17 @@ impl Themes {
     }
 }
 
-/// What the environment says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
-    /// Colours are not wanted (`NO_COLOR`).
+    /// Colours disabled (`NO_COLOR`).
     pub no_color: bool,
-    /// The terminal shows 24 bits a colour (`COLORTERM`).
+    /// 24-bit colour support (`COLORTERM`).
     pub true_color: bool,
-    /// It is reached over SSH, where a captured mouse is in the way of selecting text.
+    /// SSH session; mouse capture would get in the way of selecting text.
     pub ssh: bool,
 }
 
 impl Surroundings {
-    /// What this process's environment and files say.
     pub fn of_process() -> Self {
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let depth = std::env::var("COLORTERM").unwrap_or_default();
@@ -92,8 +86,8 @@ impl Surroundings {
     }
 }
 
-/// Where the settings are: `$LADDERSCOPE_CONFIG`, or `ladderscope/config.toml` in
-/// the user's configuration directory.
+/// Settings path: `$LADDERSCOPE_CONFIG`, or `ladderscope/config.toml` in the user's configuration
+/// directory.
 pub fn path() -> Option<PathBuf> {
     variable(VARIABLE).or_else(|| Some(own_directory("XDG_CONFIG_HOME", ".config")?.join("config.toml")))
 }
@@ -103,7 +97,6 @@ fn variable(name: &str) -> Option<PathBuf> {
 }
 
 impl Config {
-    /// The user's settings; the built-in ones where there is no file.
     pub fn load(around: &Surroundings) -> Self {
         let Some(path) = path() else { return Self::parse("", Path::new(""), around) };
         match InputKind::SETTINGS.text(&path) {
@@ -118,7 +111,7 @@ impl Config {
         }
     }
 
-    /// Settings from a text that stands in a file at `path`.
+    /// Parses settings; `path` is used in messages and to resolve theme files.
     pub fn parse(text: &str, path: &Path, around: &Surroundings) -> Self {
         let mut reader = Reader { text, path, wrong: Vec::new() };
         let document = Document::parse(text).map_err(|error| {
@@ -141,7 +134,7 @@ impl Config {
                     (None, Some("auto")) => {}
                     _ => reader.say(start(item), "mouse is true, false or \"auto\" (off over SSH)"),
                 },
-                // on top of the theme, wherever it stands
+                // applied after the theme, regardless of their order in the file
                 "colors" | "keys" => {}
                 other => reader.say(
                     start(item),
@@ -165,7 +158,6 @@ fn start(item: &Item) -> usize {
     item.span().map_or(0, |span| span.start)
 }
 
-/// Reads settings, and gathers what is wrong.
 struct Reader<'a> {
     text: &'a str,
     path: &'a Path,
@@ -180,7 +172,7 @@ impl Reader<'_> {
         self.wrong.push(format!("{}:{line}: {why}", self.path.display()));
     }
 
-    /// A built-in theme by its name, or a file with a table of colours.
+    /// Loads a built-in theme by name, or a TOML file with a colour table.
     fn theme(&mut self, item: &Item) -> Option<Theme> {
         let Some(name) = item.as_str() else {
             self.say(start(item), "theme is a name or the path of a TOML file");
@@ -195,7 +187,7 @@ impl Reader<'_> {
             self.say(start(item), &format!("there is no theme '{name}': {known}, or a .toml file"));
             return None;
         }
-        // beside the settings, unless it is absolute
+        // relative to the settings file
         let path = self.path.parent().unwrap_or(Path::new("")).join(name);
         let text = match InputKind::SETTINGS.text(&path) {
             Ok(text) => text,
@@ -225,7 +217,6 @@ impl Reader<'_> {
         Some(theme)
     }
 
-    /// Gives roles of a theme their styles; those that are right.
     fn colors(&mut self, item: Option<&Item>, theme: &mut Theme) -> Vec<(String, String)> {
         let mut right = Vec::new();
         let Some(item) = item else { return right };
@@ -255,7 +246,7 @@ impl Reader<'_> {
             return changes;
         };
         for (name, item) in table.iter() {
-            // both "runs.filter" = ... and [keys.runs] filter = ...
+            // accepts both "runs.filter" = ... and [keys.runs] filter = ...
             let inner: Vec<(String, &Item)> = match item.as_table_like() {
                 Some(table) => table.iter().map(|(k, v)| (format!("{name}.{k}"), v)).collect(),
                 None => vec![(name.to_string(), item)],
@@ -270,7 +261,7 @@ impl Reader<'_> {
                     self.say(start(item), &format!("{id} wants a list of keys: [\"ctrl-f\", \"F5\"]"));
                     continue;
                 };
-                // alone first, so that what is wrong is told with its line
+                // checked one at a time first, so that each problem gets its line number
                 let (_, wrong) =
                     Keymap::with(&[(id.clone(), words)].map(|(id, words): (String, Vec<String>)| {
                         changes.push((id.clone(), words.clone()));
@@ -286,7 +277,7 @@ impl Reader<'_> {
     }
 }
 
-/// A settings file that says what is built in, to be edited: every line is a comment.
+/// Settings template listing the defaults; every line is commented out.
 pub fn template(theme: &str) -> Result<String> {
     let styles = theme::written(theme).ok_or_else(|| Error::unknown("theme", theme, theme::names()))?;
     let names: Vec<_> = theme::names().collect();

@@ -1,5 +1,5 @@
-//! What all screens share: the window, the clock, colours, keys, stored runs, what the user is told; and
-//! the ways out of a screen: questions ([`super::task`]), requests to the workbench, effects.
+//! State shared by all screens (window, clock, colours, keys, stored runs, messages), and the ways a screen
+//! reaches outside itself: background questions ([`super::task`]), requests to the workbench, effects.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -18,130 +18,100 @@ use super::task::Tasks;
 use lab::sweep::{Choice, Experiment, SweepEvent};
 use table::{Record, Spec};
 
-/// Messages that are kept.
+/// Length of the message history.
 const MESSAGES: usize = 200;
 
-/// What a screen sees beside itself. It does not see the other screens.
+/// Shared state visible to a screen; other screens are not.
 #[derive(Debug)]
 pub struct Context {
-    /// Columns and rows of the window.
+    /// Window size in columns and rows.
     pub size: (u16, u16),
-    /// Pixels of one of them, across and down, where the terminal tells.
+    /// Cell size in pixels (width, height), if the terminal reports it.
     pub cell_pixels: Option<(u16, u16)>,
     /// Milliseconds since the workbench was opened.
     pub now_ms: u64,
-    /// The screen that is shown.
     pub tab: Tab,
-    /// What lies on the screen, the topmost last.
+    /// Open overlays, topmost last.
     pub overlays: Vec<Box<dyn Overlay>>,
-    /// The lines that were typed where the user was asked for one, by title of the question.
+    /// Input history, by prompt title.
     pub past: HashMap<String, Vec<String>>,
-    /// Which runs the screens are about.
     pub scope: Scope,
-    /// Trace files that were opened, the newest first.
+    /// Recently opened trace files, newest first.
     pub recent: Vec<String>,
-    /// The folder of the path that is typed.
     pub folder: Option<Folder>,
-    /// Something the user is told.
     pub notice: Option<Notice>,
-    /// Which key does what.
     pub keys: Keymap,
-    /// What was told until now, the newest last.
+    /// Message history with timestamps (ms), newest last.
     pub messages: VecDeque<(u64, Notice)>,
-    /// Whether the mouse is captured.
     pub mouse: bool,
-    /// Where and when the mouse's button went down last.
     pub press: Option<Press>,
-    /// The user wants to leave as soon as the cancelled sweep has ended.
+    /// Set when the user quits during a sweep: leave once the cancelled sweep has ended.
     pub leaving: bool,
-    /// The colours of the theme in force.
     pub theme: Theme,
-    /// The themes to choose from.
     pub themes: Themes,
-    /// The theme that the user chose in the workbench, instead of that of the settings.
+    /// Theme chosen in the workbench, overriding the settings.
     pub chosen_theme: Option<String>,
-    /// The theme that was kept from an earlier start and is shown since this one began.
+    /// Theme restored from an earlier session at startup.
     pub recalled_theme: Option<String>,
-    /// The directory in which runs are stored.
     pub dir: PathBuf,
-    /// The runs directory's content, once read.
     pub stored: Option<Arc<Snapshot>>,
-    /// The directory of experiment files.
     pub experiments: PathBuf,
-    /// Experiments that a sweep is running or will run.
     pub sweeps: Sweeps,
-    /// The questions that are being answered in the background.
     pub tasks: Tasks,
-    /// What the screens ask of the workbench, in order.
     pub requests: VecDeque<Request>,
-    /// What is to be done outside of the state.
     pub effects: Vec<Effect>,
 }
 
-/// Experiments of sweeps, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sweeps {
-    /// The name of the experiment whose sweep runs; `None` where none does.
     pub running: Option<String>,
-    /// Whether it moves: it runs, and does not wait to be resumed.
+    /// True while the sweep is running and not paused.
     pub moving: bool,
-    /// The experiments that wait for the one that runs.
     pub queued: Vec<String>,
 }
 
-/// How traces are shown.
+/// Placement of a newly opened trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
-    /// In the place of what is shown, at a stretch of the first trace (from and to, in ns since its
-    /// first start), or, with `None`, at the first decode step of that trace.
+    /// Replaces the current view. Opens at the given interval of the first trace (ns since its first
+    /// start), or at its first decode step if `None`.
     Alone(Option<(i64, i64)>),
-    /// Beneath the trace that is shown, where one is.
+    /// Adds the trace below the current one, if any.
     Beneath,
 }
 
-/// What a screen asks of the workbench, or what the sweep tells it. Each request is offered to one
-/// screen after the other, and the one that does it takes it ([`super::screen::Screen::serve`]).
+/// Request from a screen or the sweep to the workbench. It is offered to each screen in turn; the first
+/// that handles it consumes it ([`super::screen::Screen::serve`]).
 #[derive(Debug)]
 pub enum Request {
-    /// Show the timelines of stored runs (full ids), from top to bottom.
     OpenRuns {
-        /// The full ids of the runs.
+        /// Full run ids.
         runs: Vec<String>,
-        /// How their traces are shown.
         opening: Opening,
     },
-    /// Show the timeline of a run.
     OpenRecord(Box<Record>),
-    /// Show the timeline of a trace file, or of a run by its id where there is no such file.
+    /// Shows the timeline of a trace file, or of the run with this id if no such file exists.
     OpenPath(String, Opening),
-    /// Run an experiment, behind the sweep that runs if one does.
     Sweep {
-        /// The experiment whose cells are run.
         experiment: Arc<Experiment>,
-        /// Which of the experiment's runs are started: those that are missing, that failed, or all.
+        /// Runs to start: missing, failed, or all.
         choice: Choice,
     },
-    /// Cancel the sweep that runs.
     CancelSweep,
-    /// The sweep that runs tells what has happened in it.
     SweepNews(Box<SweepEvent>),
-    /// The sweep ended; the error if it could not be run.
+    /// End of the sweep; the error if it could not run.
     SweepEnded(Result<Ended, String>),
-    /// Show what-if, starting from a run where one is selected.
     WhatIf(Option<Box<SelectedRun>>),
 }
 
-/// A run that is selected on a screen.
 #[derive(Clone, Debug)]
 pub struct SelectedRun {
-    /// The cell that was run, with all its options.
     pub spec: Spec,
-    /// The full id of the run.
+    /// Full run id.
     pub run: String,
 }
 
 impl Context {
-    /// What a workbench that has just been opened knows.
     pub fn new(dir: PathBuf, theme: Theme, size: (u16, u16)) -> Self {
         Self {
             size,
@@ -173,27 +143,26 @@ impl Context {
         }
     }
 
-    /// The body of the window, empty where it is too small.
+    /// Body of the window; empty if the window is too small.
     pub fn body(&self) -> Rect {
         layout::regions(self).map_or(Rect::ZERO, |regions| regions.body)
     }
 
-    /// The key to tell of what can be done on a screen.
     pub fn key<S: Acts>(&self, act: S::Act) -> String {
         self.keys.label(Action::of::<S>(act))
     }
 
-    /// Tells the user something that a key press takes away.
+    /// Shows a message that the next key press dismisses.
     pub fn inform(&mut self, text: impl Into<String>) {
         self.tell(Notice { text: text.into(), error: false });
     }
 
-    /// Tells the user what went wrong; stays until Escape.
+    /// Shows an error until Escape closes it.
     pub fn fail(&mut self, text: impl Into<String>) {
         self.tell(Notice { text: text.into(), error: true });
     }
 
-    /// An answer, or its error told.
+    /// Unwraps an answer; shows the error if there is one.
     pub fn told<T>(&mut self, answer: Result<T, String>) -> Option<T> {
         answer.map_err(|error| self.fail(error)).ok()
     }
@@ -203,18 +172,17 @@ impl Context {
             self.messages.pop_front();
         }
         self.messages.push_back((self.now_ms, notice.clone()));
-        // what went wrong stays until it is closed, whatever else there is to tell
+        // an open error is not replaced by a plain message
         if notice.error || !self.notice.as_ref().is_some_and(|n| n.error) {
             self.notice = Some(notice);
         }
     }
 
-    /// Asks the workbench for something.
     pub fn request(&mut self, request: Request) {
         self.requests.push_back(request);
     }
 
-    /// Opens the timelines of stored runs, from top to bottom, alone.
+    /// Opens the timelines of stored runs from top to bottom, replacing the current view.
     pub fn open_runs(&mut self, runs: impl IntoIterator<Item = String>) {
         self.request(Request::OpenRuns {
             runs: runs.into_iter().collect(),
@@ -222,17 +190,15 @@ impl Context {
         });
     }
 
-    /// Has something done outside of the state.
     pub fn perform(&mut self, effect: Effect) {
         self.effects.push(effect);
     }
 }
 
-/// Something the user is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// What the user is told; it may have several lines.
+    /// Text; may span several lines.
     pub text: String,
-    /// It went wrong: shown until it is closed.
+    /// True for errors, which stay until closed.
     pub error: bool,
 }

@@ -1,5 +1,5 @@
-//! The stored results of `convert`, over the screen: KL over speed-up of sets of layers, the sets as a list, and a
-//! checkpoint written with the layers of the one that is selected.
+//! Overlay with stored results of `convert`: KL against speedup for sets of layers, a list of the sets,
+//! and writing a checkpoint with the selected set.
 
 use super::format;
 use super::message::Deed;
@@ -14,10 +14,9 @@ use model::check_place;
 use study::analysis::{Conversion, ConversionPoint, ConversionReport, SetSeries};
 use study::plot::series_look;
 
-/// Rows of the plot in a window that has room for it.
+/// Height of the plot in rows, if the window has room.
 const PLOT: u16 = 16;
 
-/// The columns of the list of sets.
 const COLUMNS: [Column; 8] = [
     Column::number("point", 5, 0),
     Column::text("to", 9, 3),
@@ -29,14 +28,12 @@ const COLUMNS: [Column; 8] = [
     Column::text("which", 12, 1),
 ];
 
-/// Stored results, and what is selected of them.
 pub struct Conversions {
     reports: Vec<ConversionReport>,
     at: usize,
     list: List,
 }
 
-/// Reads the stored results in the background, and shows them.
 pub fn open(cx: &mut Context) {
     let store = Store::open(&cx.dir);
     cx.ask_own(
@@ -64,7 +61,6 @@ impl Conversions {
         self.report().points.get(self.list.selected)
     }
 
-    /// Shows another result, round and round.
     fn go(&mut self, by: usize) {
         self.at = (self.at + by) % self.reports.len();
         self.list = List::default();
@@ -170,13 +166,13 @@ impl Overlay for Conversions {
     }
 }
 
-/// The mark of a set in the plot: hollow where it is one of many that nobody would choose.
+/// Plot mark of a set; hollow for random and single-layer sets, which serve as reference.
 fn glyph(point: &ConversionPoint) -> &'static str {
     let hollow = matches!(point.series, SetSeries::Random | SetSeries::Alone);
     mark(series_look(point.conversion, point.series), hollow, hollow)
 }
 
-/// Asks where to write a checkpoint with the layers of a point, and writes it in the background.
+/// Prompts for a directory and writes a checkpoint with the point's layers in the background.
 fn ask(cx: &mut Context, (model, layers): (String, u32), point: ConversionPoint) {
     if let Err(error) = convert::written(&point) {
         return cx.fail(format::error(&error));

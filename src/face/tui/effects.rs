@@ -1,5 +1,5 @@
-//! Does what `update` asks for: files, sweeps, analyses, each on a thread of its own; answers come
-//! back as messages. Nothing here touches the state.
+//! Executes the effects requested by `update` (files, sweeps, analyses), each on its own thread. Results
+//! come back as messages; nothing here touches the state.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,6 @@ use lab::launch::Cancel;
 use lab::store::Store;
 use lab::sweep::{Choice, Experiment};
 
-/// Performs effects; answers go to its channel.
 #[derive(Debug)]
 pub struct Performer {
     store: Store,
@@ -26,16 +25,14 @@ pub struct Performer {
     cancel: Cancel,
     sweep: Option<JoinHandle<()>>,
     questions: Questions,
-    /// Works on the runs as they were told last.
     runs: Worker,
-    /// Whether a reading of the runs is asked for and has not begun: another would tell the same.
+    /// True while a read is queued but not started; a second one would be redundant.
     reading: Arc<AtomicBool>,
-    /// Whether a sweep of this process goes on; it tells its own runs.
+    /// True while this process runs a sweep, which reports its own runs.
     sweeping: Arc<AtomicBool>,
 }
 
 impl Performer {
-    /// A performer that stores runs in `dir` and answers there.
     pub fn new(dir: &Path, answers: Sender<Message>) -> Self {
         Self {
             store: Store::open(dir),
@@ -49,7 +46,7 @@ impl Performer {
         }
     }
 
-    /// Has the runs read again whenever another process has changed them. The thread ends with the process.
+    /// Rereads the runs whenever another process changes them. The thread lives as long as the process.
     pub fn watch(&self) {
         let (store, runs, answers) = (self.store.clone(), self.runs.clone(), self.answers.clone());
         let (reading, sweeping) = (Arc::clone(&self.reading), Arc::clone(&self.sweeping));
@@ -63,15 +60,14 @@ impl Performer {
         });
     }
 
-    /// Does it, or sets it going.
     pub fn perform(&mut self, effect: Effect) {
         let store = self.store.clone();
         match effect {
-            // the loop's own
+            // handled by the event loop
             Effect::Quit { .. } => {}
             Effect::Ask(task) => {
                 let answers = self.answers.clone();
-                // nobody listens any more where the workbench is being left
+                // the receiver is gone only when the workbench is closing
                 self.questions.ask(task, move |answer| drop(answers.send(Message::Answered(answer))));
             }
             Effect::Store(StoreTask::Read) => read(&store, &self.runs, &self.reading, &self.answers),
@@ -99,11 +95,11 @@ impl Performer {
         }
     }
 
-    /// Cancels what runs and waits until it has been stored. `patience`: whether to wait at all.
+    /// Cancels running work; waits for it to be stored if `patience` is set.
     pub fn finish(self, patience: bool) {
         self.cancel.all();
         if let (true, Some(sweep)) = (patience, self.sweep) {
-            // a panic in it has been told as a message
+            // a panic in it was already reported as a message
             let _ = sweep.join();
         }
     }
@@ -115,11 +111,11 @@ impl Performer {
     }
 
     fn send(&self, message: Message) {
-        // nobody listens any more: the workbench is being left
+        // the receiver is gone only when the workbench is closing
         let _ = self.answers.send(message);
     }
 
-    /// Runs `work` on a thread; a panic in it becomes a message.
+    /// Runs `work` on a thread; a panic becomes a message.
     fn spawn(&self, work: impl FnOnce() -> Message + Send + 'static) {
         let answers = self.answers.clone();
         std::thread::spawn(move || {
@@ -148,23 +144,22 @@ impl Performer {
     }
 }
 
-/// A thread that does one thing after the other with the runs as they were told last, in the order in which
-/// they were asked for; so the answers come in that order, too.
+/// Thread that executes jobs on the most recent run list in submission order, so answers arrive in that
+/// order.
 #[derive(Clone, Debug)]
 struct Worker(Sender<Work>);
 
-/// The runs as they were told last.
 #[derive(Default)]
 struct Told {
     runs: Option<Arc<Snapshot>>,
-    /// The store's fingerprint before they were read; `None` where they have been changed since.
+    /// Store fingerprint before the read; `None` if the runs have changed since.
     as_of: Option<u64>,
 }
 
 type Work = Box<dyn FnOnce(&mut Told) -> Message + Send>;
 
 impl Worker {
-    /// One whose answers go there. Its thread ends with it.
+    /// Starts a worker that sends answers to `answers`; its thread ends when the worker is dropped.
     fn new(answers: Sender<Message>) -> Self {
         let (ask, asked) = unbounded::<Work>();
         std::thread::spawn(move || {
@@ -186,21 +181,21 @@ impl Worker {
     }
 }
 
-/// Has the runs read, unless that is asked for already: however often somebody asks, at most one reading waits.
+/// Queues a read of the runs unless one is already waiting.
 fn read(store: &Store, runs: &Worker, reading: &Arc<AtomicBool>, answers: &Sender<Message>) {
     if reading.swap(true, Ordering::AcqRel) {
         return;
     }
     let (store, reading, answers) = (store.clone(), Arc::clone(reading), answers.clone());
     runs.ask(move |told| {
-        // what changes from now on is not certain to be read
+        // later changes may be missed by this read, so a new one may be queued
         reading.store(false, Ordering::Release);
         let mut say = |note| drop(answers.send(Message::Told(note)));
         Message::Runs(work_on(&store, StoreTask::Read, told, &mut say).map_err(|e| format::error(&e)))
     });
 }
 
-/// Reads or changes the stored runs; `say` tells the user more than what they are then.
+/// Reads or changes the stored runs; `say` shows messages beyond the new run list.
 fn work_on(
     store: &Store,
     task: StoreTask,
@@ -213,7 +208,7 @@ fn work_on(
             let now = store.fingerprint()?;
             told.as_of = Some(now);
             match known {
-                // thousands of records need not be read and copied to find them as they were
+                // an unchanged store is not reread
                 Some(known) if before == told.as_of => return Ok(Arc::clone(known)),
                 _ => list(store)?,
             }
@@ -230,7 +225,7 @@ fn work_on(
             if let Err(error) = store.delete(&runs) {
                 say(Err(format::error(&error)));
             }
-            // what could not be deleted is shown again
+            // rereads, so that runs that could not be deleted reappear
             list(store)?
         }
         (StoreTask::Restore, _) => {
@@ -246,7 +241,6 @@ fn work_on(
     Ok(Arc::clone(told.runs.insert(Arc::new(snapshot))))
 }
 
-/// Reads the stored runs.
 fn list(store: &Store) -> Result<Snapshot> {
     let listing = store.list()?;
     Ok(Snapshot::annotated(listing.records, listing.damaged, store.annotations()))

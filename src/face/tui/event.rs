@@ -1,5 +1,5 @@
-//! The loop: waits for keys, answers, signals; updates the state; performs effects; draws when
-//! something has changed, and not otherwise.
+//! Event loop: waits for keys, answers and signals, updates the state, performs effects, and redraws
+//! only when something changed.
 
 use std::io::{Stdout, Write as _};
 use std::path::Path;
@@ -21,15 +21,14 @@ use super::update::{begin, update};
 use super::{Options, format, memory, terminal, view};
 use base::error::{Error, Result};
 
-/// While something runs, frames that no key asked for are at least so far apart.
+/// Minimum interval between frames that no key press triggered.
 const FRAME: Duration = Duration::from_millis(100);
 
-/// Without any news, a running sweep's clock is drawn so often.
+/// Redraw interval of a running sweep's clock.
 const CLOCK: Duration = Duration::from_millis(500);
 
 type Window = Terminal<CrosstermBackend<Stdout>>;
 
-/// Opens the workbench; returns when the user leaves it.
 pub fn run(options: Options) -> Result<()> {
     let failed = |error: std::io::Error| Error::failed(format!("the terminal: {error}"));
     let (sender, messages) = unbounded();
@@ -70,15 +69,15 @@ pub fn run(options: Options) -> Result<()> {
     let recalled = workbench.open(options, memory.as_deref());
     let left = workbench.work(&mut window);
     handle.close();
-    // the terminal is the user's again before the sweep has quite ended
+    // restore the terminal before the sweep has fully ended
     drop(guard);
-    // a state directory that cannot be written must not turn leaving into a failure
+    // an unwritable state directory must not make quitting fail
     if let Some(path) = &memory
         && let Err(error) = if recalled { Ok(()) } else { memory::keep_aside(path) }
             .and_then(|()| memory::save(path, &memory::remember(&workbench.state)))
             .and_then(|()| memory::save_theme(&workbench.state.cx))
     {
-        // a standard error that nobody reads is no reason to fail
+        // a closed stderr is no reason to fail
         let _ = writeln!(std::io::stderr(), "what was shown is not remembered: {error}");
     }
     let patience = left.as_ref().map_or(true, |left| !left.at_once);
@@ -89,11 +88,10 @@ pub fn run(options: Options) -> Result<()> {
     }
 }
 
-/// How the workbench was left.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     interrupted: bool,
-    /// Do not wait for the sweep.
+    /// Skip waiting for the sweep.
     at_once: bool,
 }
 
@@ -105,7 +103,7 @@ struct Loop {
 }
 
 impl Loop {
-    /// Sets everything going; whether what was remembered could be read.
+    /// Starts everything; returns true if the saved session could be read.
     fn open(&mut self, options: Options, memory: Option<&Path>) -> bool {
         let mut recalled = true;
         begin(&mut self.state);
@@ -139,8 +137,8 @@ impl Loop {
             };
             let began = Instant::now();
             let (mut next, mut urgent) = (Some(first), false);
-            // everything that is waiting, before a frame is drawn of it; news of a sweep may gather a
-            // little, but no stream of news keeps frames from being drawn
+            // handle every pending message before drawing; sweep events may be batched, but a constant
+            // stream of them must not hold back frames
             while let Some(message) = next {
                 urgent |= is_urgent(&message);
                 match message {
@@ -163,29 +161,28 @@ impl Loop {
         }
     }
 
-    /// Stops the process if that was asked, and takes the terminal over again when it goes on.
+    /// Suspends the process on `Stop`, and retakes the terminal when it resumes.
     fn pause(&self, message: &Message, window: &mut Window) -> std::io::Result<()> {
         if matches!(message, Message::Stop) {
             terminal::stop();
         }
         terminal::retake(self.state.cx.mouse)?;
-        // the screen is empty: what the last frame had counts no more
+        // the screen is blank, so the last frame's diff is invalid
         *window = Terminal::new(CrosstermBackend::new(std::io::stdout()))?;
         Ok(())
     }
 
-    /// Draws a frame of the size that the window has now, of which the news may still be on its way.
+    /// Draws a frame at the window's current size; the resize event may not have arrived yet.
     fn draw(&mut self, window: &mut Window) -> std::io::Result<()> {
         let size = window.size()?;
         if (size.width, size.height) != self.state.cx.size {
-            // sizes never ask to leave
+            // a resize never quits
             let _ = self.take(Message::Resize(size.width, size.height));
         }
         draw(window, &self.state)
     }
 
-    /// The next message; while something runs, the time of now where there is no other. `None` when
-    /// nobody can send any more.
+    /// Returns the next message, or a clock tick while a sweep runs. `None` once all senders are gone.
     fn receive(&self) -> Option<Message> {
         if !self.state.cx.sweeps.moving {
             return self.messages.recv().ok();
@@ -224,17 +221,18 @@ fn draw(window: &mut Window, state: &State) -> std::io::Result<()> {
     window.draw(|frame| view::draw(frame.buffer_mut(), state)).map(|_| ())
 }
 
-/// Whether the user waits to see what a message does.
+/// True if the user is waiting for the effect of this message.
 fn is_urgent(message: &Message) -> bool {
     !matches!(message, Message::Request(Request::SweepNews(_)) | Message::Clock(_))
 }
 
-/// Reads the terminal's events. The thread ends with the process: nothing else can interrupt its read.
+/// Reads terminal events. The thread lives as long as the process because its read cannot be
+/// interrupted.
 fn listen_to_keys(sender: Sender<Message>) {
     std::thread::spawn(move || {
         loop {
             let message = match crossterm::event::read() {
-                // comes back as a signal, as from a terminal that is not in raw mode
+                // comes back as a signal, as it would without raw mode
                 Ok(Event::Key(key)) if is_stop(&key) => {
                     terminal::ask_to_stop();
                     continue;
@@ -257,14 +255,14 @@ fn listen_to_keys(sender: Sender<Message>) {
     });
 }
 
-/// True for Ctrl-Z, which stops every program of a terminal.
+/// True for Ctrl-Z.
 fn is_stop(key: &KeyEvent) -> bool {
     key.code == KeyCode::Char('z')
         && key.modifiers == KeyModifiers::CONTROL
         && key.kind == KeyEventKind::Press
 }
 
-/// A defect on demand, so that a test can see what one does to the terminal; not in release builds.
+/// Panics on demand to test terminal restoration; debug builds only.
 #[cfg(debug_assertions)]
 fn break_on_purpose(window: &mut Window) {
     let wanted = std::env::var("LADDERSCOPE_PANIC_AT_FRAME").ok().and_then(|n| n.parse().ok());

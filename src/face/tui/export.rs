@@ -1,5 +1,5 @@
-//! Writing what is shown to a file, and copying the command that shows the same. Any screen can be had
-//! as a picture of itself; pages that have a figure or a table give that instead.
+//! Exports the current view and copies the equivalent command. Every screen can be saved as a picture;
+//! screens with a figure or table export that instead.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use super::view;
 use crate::desk;
 use base::text::shell_command;
 
-/// Asks where to write what is shown: `figure`, the screen's own figure or table where it has one, else
-/// a picture of it.
+/// Prompts for an export path. `figure`: export the screen's own figure or table if it has one,
+/// otherwise a picture of the screen.
 pub fn ask(state: &mut State, figure: bool) {
     let screen = state.cx.tab.title();
     let (title, name, endings) = match figure {
@@ -28,7 +28,7 @@ pub fn ask(state: &mut State, figure: bool) {
     state.cx.ask_line(prompt);
 }
 
-/// Writes what is shown to the file that was typed; why that cannot be.
+/// Writes the export to the typed path; returns the reason if it cannot.
 fn to(state: &mut State, figure: bool, typed: &str) -> Result<(), String> {
     let path = desk::files::expanded(typed.trim());
     let kind = FileKind::of(&path).ok_or_else(|| {
@@ -49,7 +49,6 @@ fn to(state: &mut State, figure: bool, typed: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A picture of the screen as it is, without what lies on top.
 fn picture(state: &State) -> Export {
     let mut buffer = Buffer::empty(Rect::new(0, 0, state.cx.size.0, state.cx.size.1));
     view::draw_without_overlays(&mut buffer, state);
@@ -57,7 +56,6 @@ fn picture(state: &State) -> Export {
     Export::new(move |path| screenshot::write(&buffer, light, path))
 }
 
-/// Copies the command that shows the same as the screen.
 pub fn copy_command(state: &mut State) {
     let Command { mut words, beyond } = match state.screen(state.cx.tab).command() {
         Ok(command) => command,

@@ -1,4 +1,4 @@
-//! Figures that pages export: the same as those of the command line, with where the numbers come from.
+//! Figures exported by screens: the same as from the command line, including provenance.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use crate::desk::{Stores, export};
 use study::analysis::{Axes, ComparisonReport, OverlayPoint, ParetoPoint};
 use study::plot::ProvenanceSummary;
 
-/// The runs directory and what is known of it, for figures that are drawn on a thread.
+/// Runs directory and its contents, for drawing on a background thread.
 struct Source {
     dir: PathBuf,
     stored: Option<Arc<Snapshot>>,
@@ -20,7 +20,7 @@ impl Source {
         Self { dir: cx.dir.clone(), stored: cx.stored.clone() }
     }
 
-    /// Where the numbers of these runs come from, all rounds of their cells counted.
+    /// Provenance of these runs, counting every round of their cells.
     fn provenance<'a>(&self, runs: impl Iterator<Item = &'a str>) -> ProvenanceSummary {
         let Some(stored) = &self.stored else { return ProvenanceSummary::default() };
         let runs: HashSet<&str> = runs.collect();
@@ -32,7 +32,6 @@ impl Source {
     }
 }
 
-/// The Pareto figure of these points, made for these axes, with points from elsewhere beside them.
 pub fn pareto(cx: &Context, points: Vec<ParetoPoint>, axes: Axes, others: Vec<OverlayPoint>) -> Export {
     let source = Source::of(cx);
     Export::new(move |path| {
@@ -41,7 +40,6 @@ pub fn pareto(cx: &Context, points: Vec<ParetoPoint>, axes: Axes, others: Vec<Ov
     })
 }
 
-/// The figure of a comparison.
 pub fn comparison(cx: &Context, report: ComparisonReport) -> Export {
     let source = Source::of(cx);
     Export::new(move |path| {

@@ -1,11 +1,11 @@
-//! Numbers for people: few digits, always a unit.
+//! Number formatting for people: few digits, always a unit.
 
 use unicode_width::UnicodeWidthStr;
 
 use base::error::Error;
 pub use base::text::{digits, percent, si};
 
-/// A duration given in nanoseconds: `850 ns`, `12.3 us`, `4.56 ms`, `1.20 s`.
+/// Formats a duration in ns: `850 ns`, `12.3 us`, `4.56 ms`, `1.20 s`.
 pub fn ns(value: i64) -> String {
     let abs = value.unsigned_abs();
     let v = value as f64;
@@ -17,7 +17,7 @@ pub fn ns(value: i64) -> String {
     }
 }
 
-/// A text that is cut off says so.
+/// Truncates text to `width` columns, ending in an ellipsis.
 pub fn cut(text: &str, width: u16) -> String {
     let width = usize::from(width);
     if text.width() <= width {
@@ -28,7 +28,7 @@ pub fn cut(text: &str, width: u16) -> String {
     short + "…"
 }
 
-/// Whole seconds as a clock: `0:07`, `12:34`, `1:02:03`.
+/// Formats milliseconds as a clock: `0:07`, `12:34`, `1:02:03`.
 pub fn clock(milliseconds: u64) -> String {
     let seconds = milliseconds / 1000;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -38,7 +38,6 @@ pub fn clock(milliseconds: u64) -> String {
     }
 }
 
-/// An error with its place and its advice, as plain lines.
 pub fn error(error: &Error) -> String {
     match error {
         Error::Input { message, help: Some(help) } => format!("{message}\n{help}"),

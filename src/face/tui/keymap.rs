@@ -1,7 +1,7 @@
-//! Which key does what: the built-in bindings of all pages, changed by the user's own.
+//! Key map: the built-in bindings of all screens with the user's changes.
 //!
-//! Everything that shows a key (help, palette, footer, notices) asks this map, so that none of them can
-//! tell of a key that does something else.
+//! Everything that displays a key (help, palette, footer, messages) reads this map, so a displayed key
+//! is always the real one.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,17 +11,15 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::action::{Action, Binding, DIGITS, EVERYWHERE, MOVING, Row};
 use super::state::Tab;
 
-/// Where a binding holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// The binding holds on every screen.
     Anywhere,
-    /// On this screen; it wins over a binding that holds anywhere.
+    /// One screen; takes precedence over `Anywhere`.
     On(Tab),
 }
 
 impl Scope {
-    /// The word before the dot of a binding's full name.
+    /// Prefix of a binding's full name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Anywhere => "everywhere",
@@ -30,14 +28,14 @@ impl Scope {
     }
 }
 
-/// A key, as pressed. Shift is part of a character, and a modifier of all other keys.
+/// Key press. Shift is part of a character, and a modifier of any other key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     code: KeyCode,
     modifiers: KeyModifiers,
 }
 
-/// Keys that are no characters: their names in key maps, and as help calls them.
+/// Named keys: name in key maps, code, label in help.
 const NAMES: [(&str, KeyCode, &str); 17] = [
     ("Enter", KeyCode::Enter, "Enter"),
     ("Esc", KeyCode::Esc, "Esc"),
@@ -59,7 +57,6 @@ const NAMES: [(&str, KeyCode, &str); 17] = [
 ];
 
 impl Key {
-    /// The key of an event.
     pub fn of(event: &KeyEvent) -> Self {
         let (mut code, mut modifiers) = (event.code, event.modifiers);
         modifiers &= KeyModifiers::CONTROL | KeyModifiers::ALT | KeyModifiers::SHIFT;
@@ -74,7 +71,7 @@ impl Key {
         Self { code, modifiers }
     }
 
-    /// How help calls it: `Ctrl-U`, `↑`.
+    /// Label in help: `Ctrl-U`, `↑`.
     pub fn label(self) -> String {
         let known = NAMES.iter().find(|(_, code, _)| *code == self.code);
         let name = known.map_or_else(|| name_of(self.code), |(.., label)| (*label).to_owned());
@@ -101,7 +98,7 @@ fn name_of(code: KeyCode) -> String {
     }
 }
 
-/// As it is written in a key map: `ctrl-u`, `shift-Left`, `F5`, `j`.
+/// Key map syntax: `ctrl-u`, `shift-Left`, `F5`, `j`.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.prefix(["ctrl-", "alt-", "shift-"]), name_of(self.code))
@@ -160,31 +157,26 @@ fn shifted(c: char) -> String {
     c.to_uppercase().collect()
 }
 
-/// A binding with the keys that it has now.
 #[derive(Clone, Debug)]
 pub struct Bound {
-    /// Whether the binding holds on every screen or on one.
     pub scope: Scope,
-    /// Its name, and what it does in words.
     pub row: Row,
-    /// What the keys of the binding do.
     pub action: Action,
-    /// The keys, the one to advertise first; none: it is in the palette only.
+    /// Keys, the first of which is shown in hints; empty if the action is only in the palette.
     pub keys: Vec<Key>,
 }
 
 impl Bound {
-    /// All its keys, for help: `↓ j`.
+    /// All keys, for help: `↓ j`.
     pub fn label(&self) -> String {
         self.keys.iter().map(|k| k.label()).collect::<Vec<_>>().join(" ")
     }
 
-    /// Its name in a key map: `runs.filter`.
+    /// Full name in a key map: `runs.filter`.
     pub fn id(&self) -> String {
         format!("{}.{}", self.scope.word(), self.row.id)
     }
 
-    /// Whether it can be used on this screen.
     pub fn holds_on(&self, tab: Tab) -> bool {
         match self.scope {
             Scope::Anywhere => true,
@@ -193,7 +185,7 @@ impl Bound {
     }
 }
 
-/// Actions whose keys are promised never to change.
+/// True for actions that keep their built-in keys.
 pub fn is_fixed(action: Action) -> bool {
     matches!(
         action,
@@ -207,7 +199,6 @@ pub fn is_fixed(action: Action) -> bool {
     )
 }
 
-/// The bindings of the workbench.
 #[derive(Clone, Debug)]
 pub struct Keymap {
     all: Vec<Bound>,
@@ -216,7 +207,7 @@ pub struct Keymap {
 impl Default for Keymap {
     fn default() -> Self {
         let bound = |scope, row: Row, action| {
-            // a test parses every key of the tables
+            // a test parses every key in the tables
             let keys = row.keys.split_whitespace().filter_map(|key| key.parse().ok()).collect();
             Bound { scope, row, action, keys }
         };
@@ -239,8 +230,8 @@ impl Default for Keymap {
 }
 
 impl Keymap {
-    /// The built-in map with the user's changes, `(full name, keys)`, and what is wrong with them, a line
-    /// each. What is wrong is left as it was.
+    /// Applies the user's changes `(full name, keys)` to the built-in map. Returns the map and the
+    /// problems, one line each; an invalid change is ignored.
     pub fn with(changes: &[(String, Vec<String>)]) -> (Self, Vec<String>) {
         let mut map = Self::default();
         let mut wrong = Vec::new();
@@ -274,7 +265,6 @@ impl Keymap {
         Ok(())
     }
 
-    /// Keys that mean two things in one place.
     fn clashes(&self) -> Vec<String> {
         let mut clashes = Vec::new();
         for (i, a) in self.all.iter().enumerate() {
@@ -287,19 +277,19 @@ impl Keymap {
         clashes
     }
 
-    /// What a key does on a screen: the screen's own bindings first.
+    /// Looks up the action of a key; the screen's own bindings win.
     pub fn lookup(&self, tab: Tab, event: &KeyEvent) -> Option<Action> {
         let key = Key::of(event);
         let find = |scope| self.all.iter().find(|b| b.scope == scope && b.keys.contains(&key));
         find(Scope::On(tab)).or_else(|| find(Scope::Anywhere)).map(|bound| bound.action)
     }
 
-    /// All bindings: screens first, then what holds anywhere; in a scope in the order of help.
+    /// All bindings, screens before global ones, each scope in help order.
     pub fn all(&self) -> &[Bound] {
         &self.all
     }
 
-    /// The key to tell of an action, `not bound` where it has none.
+    /// Label of the first key of an action, or a note that it is unbound.
     pub fn label(&self, action: Action) -> String {
         let bound = self.all.iter().find(|bound| bound.action == action);
         bound
@@ -307,20 +297,18 @@ impl Keymap {
             .unwrap_or_else(|| "(not bound; in the palette)".into())
     }
 
-    /// How to have a first run, where a page has none to show.
     pub fn to_first_run(&self) -> String {
         let key = self.label(Action::Show(Tab::Experiments));
         format!("{key} lists experiments, the quickstart among them")
     }
 
-    /// What is done to the selected row of a screen: what Enter does if nobody has bound it anew.
+    /// Main action on the selected row of a screen: the one bound to Enter by default.
     pub fn main_action(&self, tab: Tab) -> Option<Action> {
         let mut own = self.all.iter().filter(|bound| bound.scope == Scope::On(tab));
         let main = own.find(|bound| bound.row.keys.split_whitespace().any(|key| key == "Enter"));
         main.map(|bound| bound.action)
     }
 
-    /// Whether a screen's own bindings use the key.
     pub fn is_taken(&self, tab: Tab, key: Key) -> bool {
         self.all.iter().any(|b| b.scope == Scope::On(tab) && b.keys.contains(&key))
     }

@@ -1,4 +1,4 @@
-//! Where things are on the screen: shared by those who draw and by those who ask what was clicked.
+//! Window layout, shared by drawing and hit testing.
 //!
 //! ```text
 //! | 1 experiments  2 live  3 runs ...            ▶ 3/12 |   tabs
@@ -11,26 +11,22 @@
 use super::prelude::*;
 use super::widgets::paint;
 
-/// The smallest window that shows the workbench.
+/// Smallest supported window (columns, rows).
 pub const SMALLEST: (u16, u16) = (80, 24);
 
-/// The parts of the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Regions {
-    /// The row of tabs.
     pub tabs: Rect,
-    /// The part of the window that the screen has to itself.
     pub body: Rect,
-    /// What went wrong; the body makes room for it.
+    /// Error message; takes rows from the body.
     pub notice: Rect,
-    /// Key hints, or something the user is told.
     pub footer: Rect,
 }
 
-/// The most rows that what went wrong takes, its title included.
+/// Maximum rows of an error, title included.
 const NOTICE_ROWS: usize = 6;
 
-/// The parts of the window; `None` where it is too small.
+/// Computes the areas of the window; `None` if it is too small.
 pub fn regions(cx: &Context) -> Option<Regions> {
     let mut regions = regions_of(cx.size)?;
     if let Some(notice) = cx.notice.as_ref().filter(|n| n.error) {
@@ -41,7 +37,7 @@ pub fn regions(cx: &Context) -> Option<Regions> {
     Some(regions)
 }
 
-/// The parts of a window of this size while nothing has gone wrong; `None` where it is too small.
+/// Computes the areas of a window of this size without an error; `None` if it is too small.
 pub fn regions_of(size: (u16, u16)) -> Option<Regions> {
     let (width, height) = size;
     if width < SMALLEST.0 || height < SMALLEST.1 {
@@ -55,11 +51,11 @@ pub fn regions_of(size: (u16, u16)) -> Option<Regions> {
     })
 }
 
-/// Each tab's first column and width.
+/// Tabs with their first column and width.
 pub fn tabs() -> impl Iterator<Item = (Tab, u16, u16)> {
     let mut x = 0;
     Tab::ALL.into_iter().map(move |tab| {
-        // ` 1 experiments`: seven of them, and the sweep's progress, in 80 columns
+        // ` 1 experiments`: seven tabs plus the sweep progress fit into 80 columns
         let width = tab.title().len() as u16 + 3;
         let at = x;
         x += width;
@@ -67,27 +63,26 @@ pub fn tabs() -> impl Iterator<Item = (Tab, u16, u16)> {
     })
 }
 
-/// Cuts `rows` rows off the top: (them, the rest).
+/// Splits `rows` rows off the top: (top, rest).
 pub fn cut_top(area: Rect, rows: u16) -> (Rect, Rect) {
     let rows = rows.min(area.height);
     let top = Rect { height: rows, ..area };
     (top, Rect { y: area.y + rows, height: area.height - rows, ..area })
 }
 
-/// Cuts `rows` rows off the bottom: (the rest, them).
+/// Splits `rows` rows off the bottom: (rest, bottom).
 pub fn cut_bottom(area: Rect, rows: u16) -> (Rect, Rect) {
     let rows = rows.min(area.height);
     cut_top(area, area.height - rows)
 }
 
-/// Cuts `columns` columns off the left: (them, the rest).
+/// Splits `columns` columns off the left: (left, rest).
 pub fn cut_left(area: Rect, columns: u16) -> (Rect, Rect) {
     let columns = columns.min(area.width);
     let left = Rect { width: columns, ..area };
     (left, Rect { x: area.x + columns, width: area.width - columns, ..area })
 }
 
-/// The inside of a frame.
 pub fn inside(area: Rect) -> Rect {
     Rect {
         x: area.x.saturating_add(1),
@@ -97,7 +92,7 @@ pub fn inside(area: Rect) -> Rect {
     }
 }
 
-/// The middle of an area, at most as large as it.
+/// Centred area of at most this size.
 pub fn centered(area: Rect, width: u16, height: u16) -> Rect {
     let (width, height) = (width.min(area.width), height.min(area.height));
     Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height }

@@ -1,6 +1,5 @@
-//! What the workbench remembers from one start to the next: the screen, the filter, and of each screen its sort
-//! order and zoom. Kept by runs directory in the user's state directory, since several people may
-//! look at the same runs.
+//! State saved between sessions: the screen, the filter, and each screen's sort order and zoom. Stored
+//! per runs directory in the user's state directory, because several people may share the runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,28 +13,23 @@ use base::error::{Error, Result};
 use base::input::InputKind;
 use base::{atomic, hash};
 
-/// Raised when older versions could misread what is kept.
+/// Format version; raise it when older versions could misread the file.
 const VERSION: u32 = 1;
 
-/// What the workbench keeps from one start to the next.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
     version: u32,
-    /// The runs directory, for people who look into the file.
+    /// Runs directory, for people reading the file.
     dir: PathBuf,
-    /// The title of the screen that was shown.
     screen: String,
-    /// The filter that was typed last.
     #[serde(default)]
     filter: String,
-    /// Trace files that were opened, the newest first.
     #[serde(default)]
     recent: Vec<String>,
-    /// By title of a screen.
     pages: BTreeMap<String, Value>,
 }
 
-/// Where the memory of a runs directory is; `None` where there is no home directory.
+/// Path of the saved state of a runs directory; `None` without a home directory.
 pub fn path(dir: &Path) -> Option<PathBuf> {
     let own = own_directory("XDG_STATE_HOME", ".local/state")?;
     let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
@@ -43,7 +37,7 @@ pub fn path(dir: &Path) -> Option<PathBuf> {
     Some(own.join(format!("workbench-{}.json", &name[..12])))
 }
 
-/// What is kept in a file; nothing where there is none.
+/// Loads saved state; `None` if the file does not exist.
 pub fn load(path: &Path) -> Result<Option<Memory>> {
     if !path.exists() {
         return Ok(None);
@@ -65,12 +59,12 @@ pub fn load(path: &Path) -> Result<Option<Memory>> {
     Ok(Some(memory))
 }
 
-/// The theme that was chosen in the workbench, for all runs directories; it holds as long as the settings name the
-/// theme that they named when it was chosen.
+/// Theme chosen in the workbench, for all runs directories. Valid as long as the settings still name the
+/// theme they named when it was chosen.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct ChosenTheme {
     theme: Option<String>,
-    /// The theme that the settings named at that time.
+    /// Theme in the settings at that time.
     instead_of: String,
 }
 
@@ -78,7 +72,7 @@ fn theme_path() -> Option<PathBuf> {
     Some(own_directory("XDG_STATE_HOME", ".local/state")?.join("theme.json"))
 }
 
-/// Shows the theme that was chosen in the workbench, where the settings still are as they were then.
+/// Restores the theme chosen in the workbench, unless the settings' theme changed since.
 pub fn recall_theme(cx: &mut Context) {
     let kept = theme_path().and_then(|path| InputKind::SETTINGS.bytes(&path).ok());
     let kept: Option<ChosenTheme> = kept.and_then(|bytes| serde_json::from_slice(&bytes).ok());
@@ -90,8 +84,8 @@ pub fn recall_theme(cx: &mut Context) {
     }
 }
 
-/// Keeps the theme that was chosen, where another was chosen than at the start: a workbench in which none was
-/// leaves alone what was chosen in another one meanwhile.
+/// Saves the chosen theme if it changed in this session, so that a choice made in a concurrent session
+/// survives.
 pub fn save_theme(cx: &Context) -> Result<()> {
     let Some(path) = theme_path().filter(|_| cx.chosen_theme != cx.recalled_theme) else {
         return Ok(());
@@ -105,19 +99,17 @@ pub fn save_theme(cx: &Context) -> Result<()> {
     atomic::write(&path, text.as_bytes())
 }
 
-/// Moves a file that could not be read aside: edits that were not saved may be in it.
+/// Renames an unreadable file to `.json.old`: it may contain unsaved edits.
 pub fn keep_aside(path: &Path) -> Result<()> {
     std::fs::rename(path, path.with_extension("json.old")).map_err(Error::io(path))
 }
 
-/// Writes what is kept, for the next start.
 pub fn save(path: &Path, memory: &Memory) -> Result<()> {
     let mut text = serde_json::to_string_pretty(memory).map_err(|e| Error::failed(e.to_string()))?;
     text.push('\n');
     atomic::write(path, text.as_bytes())
 }
 
-/// What is worth keeping of a state.
 pub fn remember(state: &State) -> Memory {
     let kept = |tab: Tab| Some((tab.title().to_string(), state.screen(tab).remember()?));
     Memory {
@@ -130,7 +122,7 @@ pub fn remember(state: &State) -> Memory {
     }
 }
 
-/// Takes up what was kept. `tab`: also which screen is shown.
+/// Restores saved state; `tab` also restores the current screen.
 pub fn recall(state: &mut State, memory: &Memory, tab: bool) {
     if let Some(shown) = Tab::ALL.into_iter().find(|s| tab && s.title() == memory.screen) {
         state.cx.tab = shown;

@@ -1,4 +1,4 @@
-//! What can happen ([`Message`]) and what the workbench wants done about it ([`Effect`]).
+//! Inputs of the workbench ([`Message`]) and the side effects it requests ([`Effect`]).
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,74 +12,54 @@ use lab::store;
 use lab::sweep::{Choice, Experiment};
 use table::Record;
 
-/// Something that happened: a key, a result from a worker, an event of the sweep.
+/// Input event: a key, a result from a worker, a sweep event.
 #[derive(Debug)]
 pub enum Message {
-    /// The clock, in milliseconds since the workbench was opened; precedes other messages.
+    /// Time in milliseconds since the workbench was opened; sent before other messages.
     Clock(u64),
-    /// A key was pressed.
     Key(KeyEvent),
-    /// The mouse was used (only while captured).
+    /// Mouse event (only while captured).
     Mouse(MouseEvent),
-    /// Text was pasted, and goes to what is being typed.
     Paste(String),
-    /// The window has this many columns and rows.
     Resize(u16, u16),
-    /// A signal asked the process to end, or the terminal went away.
+    /// Termination signal, or the terminal is gone.
     Terminate,
-    /// A signal asked the process to stop (Ctrl-Z, SIGTSTP).
+    /// Suspend signal (Ctrl-Z, SIGTSTP).
     Stop,
-    /// The process goes on after it was stopped (`fg`, SIGCONT).
+    /// Resume after a suspend (`fg`, SIGCONT).
     Resume,
-    /// The runs directory was read.
     Runs(Result<Arc<Snapshot>, String>),
-    /// Something done outside of the state is to be told: a note, or what went wrong.
     Told(Result<String, String>),
-    /// A question was answered.
     Answered(Answer),
-    /// Something that a screen is to take up, such as news of the sweep.
     Request(Request),
 }
 
-/// How a sweep ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
-    /// How many runs failed.
     pub failed: usize,
-    /// Whether it was cancelled.
     pub interrupted: bool,
 }
 
-/// Something to be done outside of the state; only the loop does it.
 #[derive(Debug)]
 pub enum Effect {
-    /// Leave the workbench and give the terminal back.
     Quit {
-        /// A sweep was cut short: the process says so with its status.
+        /// True if a sweep was cut short; reflected in the exit status.
         interrupted: bool,
     },
-    /// Answer a question in the background.
     Ask(Task),
-    /// Read or change the stored runs.
     Store(StoreTask),
-    /// Start a sweep, or tell the one that runs something.
     Sweep(SweepOrder),
-    /// Write what is shown to a file, beside one that is there already.
+    /// Writes an export; never overwrites an existing file.
     Export {
-        /// What is written: a picture, a figure or a table.
         export: Export,
-        /// The path of the file.
         path: PathBuf,
     },
-    /// Do something in the background, to the end whatever else is asked for, and tell what came of it.
+    /// Runs a job in the background to completion and reports its result.
     Do(Deed),
-    /// Put text on the clipboard.
     Copy(String),
-    /// Capture the mouse, or stop it.
     CaptureMouse(bool),
 }
 
-/// Something to be done, and what to say of it then.
 pub struct Deed(pub Box<dyn FnOnce() -> Result<String, String> + Send>);
 
 impl fmt::Debug for Deed {
@@ -88,40 +68,30 @@ impl fmt::Debug for Deed {
     }
 }
 
-/// Work on the stored runs, done in the order in which it is asked for; what they are then is told.
+/// Job on the stored runs; executed in order, each returns the new run list.
 #[derive(Clone, Debug)]
 pub enum StoreTask {
-    /// Read the runs directory.
     Read,
-    /// Add finished runs to those that are shown.
     Append(Vec<Record>),
-    /// Change tags or notes of runs.
     Annotate {
-        /// The full ids of the runs.
+        /// Full run ids.
         runs: Vec<String>,
-        /// The tags and notes that change.
         edit: store::Edit,
     },
-    /// Move runs (full ids) to the trash.
     Delete(Vec<String>),
-    /// Take the newest deletion out of the trash.
     Restore,
 }
 
-/// What a sweep is told.
 #[derive(Clone, Debug)]
 pub enum SweepOrder {
-    /// Run the cells of an experiment.
     Start {
-        /// The experiment whose cells are run.
         experiment: Arc<Experiment>,
-        /// Which of the experiment's runs are started: those that are missing, that failed, or all.
+        /// Runs to start: missing, failed, or all.
         choice: Choice,
     },
-    /// Start no more runs, or go on.
+    /// Pauses (starts no more runs) or resumes.
     Pause(bool),
-    /// Cancel one cell, by its index.
     CancelCell(usize),
-    /// Cancel the whole sweep, the run under way included.
+    /// Cancels the whole sweep, including the current run.
     CancelAll,
 }

@@ -1,32 +1,33 @@
-//! The workbench: a terminal interface to experiments, runs, timelines, frontiers, comparisons.
+//! The workbench: a terminal interface to experiments, runs, timelines, frontiers and comparisons.
 //!
 //! ```text
-//! event     waits for keys, answers and the sweep, updates the state, performs effects, draws
-//! update    changes the state: pure, no clock, no file, no thread
-//! screen    the trait of screens ([`screen::Screen`]); screens/ holds one folder each
-//! context   what all screens share, and their ways out
-//! task      questions that take longer than a key press, and which answers are stale
-//! scope     the filter that goes from screen to screen, the experiment that results open on
-//! overlay   the trait of overlays ([`overlay::Overlay`])
-//! pick      the list to choose from; palette, opener: the lists of actions, of runs and files to open
-//! checklist items to show or hide; prompt: a line, yes or no; texts: help, texts, pictures
-//! effects   performs: threads for questions, the store's worker, the sweep, the terminal
+//! event     event loop: waits for keys, answers and the sweep, updates the state, performs effects, draws
+//! update    state changes; pure: no clock, files or threads
+//! screen    trait of screens ([`screen::Screen`]); screens/ has one folder each
+//! context   state shared by all screens, and their ways to reach outside
+//! task      background questions and stale answers
+//! scope     filter shared by the screens, and the experiment that results open on
+//! overlay   trait of overlays ([`overlay::Overlay`])
+//! pick      searchable picker; palette, opener: pickers for actions, runs and files
+//! checklist items to show or hide; prompt: text input, yes or no; texts: help, texts, pictures
+//! effects   executes effects: question threads, the store's worker, the sweep, the terminal
 //! view      draws the tabs, the screen, the footer, the overlays
 //! ```
 //!
-//! # A screen
+//! # Screens
 //!
-//! A screen is a value with its own state. `impl Acts` lists its actions and their keys (help, palette, footer and
-//! key maps read the same table), `impl Kept` names the part of its state that outlives the workbench, and
-//! `impl Screen` draws it and handles input, news and requests. It gets its own `&mut self` and the
-//! `context::Context`, and cannot see another screen: it asks the workbench with a `context::Request` to open runs
-//! or to sweep an experiment. Only the screen that is shown settles after a message; news such as other stored runs
-//! reach all. A new screen is a folder in `screens/` and its line in `screens/mod.rs`: tab, digit, help, palette,
-//! memory and export follow.
+//! A screen is a value with its own state. `impl Acts` lists its actions and their keys (help, palette,
+//! footer and key maps read the same table), `impl Kept` selects the state saved between sessions, and
+//! `impl Screen` draws it and handles input, news and requests. A screen gets its own `&mut self` and
+//! the `context::Context`, and cannot access other screens: to open runs or start a sweep, it sends a
+//! `context::Request`. Only the visible screen is settled after a message; news, such as changed runs,
+//! reach all screens. To add a screen, create a folder in `screens/` and add a line to `screens/mod.rs`:
+//! tab, digit, help, palette, saved state and export follow.
 //!
-//! # A question
+//! # Background questions
 //!
-//! Work that takes longer than a key press is asked where it is wanted, together with the use of its answer:
+//! Work that takes longer than a key press runs in the background. The question and the use of its
+//! answer are written in one place:
 //!
 //! ```ignore
 //! let store = Store::open(&cx.dir);
@@ -35,18 +36,18 @@
 //! });
 //! ```
 //!
-//! `cx.ask` asks now; a newer question of the same name makes the older one stale: its work can see that it
-//! should stop, and its answer never arrives. `want`, called from `settle` after every message, asks when its
-//! key has changed; `follow` does so one after the other, so that answers follow a held key. Overlays ask with
-//! `ask_own` and `want_own`. A panic in the work is an error of the answer. Long-lived work (the sweep, the worker
-//! that reads and changes the stored runs) is an effect of its own.
+//! `cx.ask` asks at once. A newer question with the same name makes the older one stale: its work can
+//! see that it should stop, and its answer is dropped. `want`, called from `settle` after every message,
+//! asks when its key has changed; `follow` does so sequentially, so that answers follow a held key.
+//! Overlays use `ask_own` and `want_own`. A panic in the work becomes an error of the answer. Long-lived
+//! work (the sweep, the store's worker) is an effect instead.
 //!
-//! # Asking the user
+//! # User input and messages
 //!
-//! `cx.prompt` asks for a line; `cx.pick` offers a list that is searched by typing; `cx.confirm` asks yes or no;
-//! `cx.inform` and `cx.fail` tell something. Every line that is typed is a `widgets::field::Field`, over
-//! `tui-input`; one that narrows a screen is a `FilterBox`. Lists with columns are `widgets::table`, drawn by
-//! ratatui's `Table`.
+//! `cx.prompt` asks for a line of text, `cx.pick` opens a searchable picker, `cx.confirm` asks yes or
+//! no, and `cx.inform` and `cx.fail` show messages. All text input uses `widgets::field::Field`, based
+//! on `tui-input`; filters of a screen use `FilterBox`. Lists with columns use `widgets::table`, drawn
+//! by ratatui's `Table`.
 
 mod action;
 mod checklist;
@@ -99,43 +100,37 @@ use crate::desk::Opened;
 use base::error::{Error, Result};
 use base::terminal::takes_escapes;
 
-/// How the workbench is opened.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// The directory in which runs are stored.
     pub dir: PathBuf,
-    /// Open at the timeline of these traces, the first above the second.
     pub traces: Vec<Opened>,
-    /// Show this stretch of the first (ns since its first start).
+    /// Interval of the first trace to show (ns since its first start).
     pub window: Option<(i64, i64)>,
 }
 
-/// Where the workbench's settings are read; `None` where there is no home directory.
+/// Path of the settings file; `None` without a home directory.
 pub fn config_path() -> Option<PathBuf> {
     config::path()
 }
 
-/// What is wrong with the user's settings, a line each.
 pub fn config_problems() -> Vec<String> {
     config::Config::load(&config::Surroundings::of_process()).wrong
 }
 
-/// The names of the built-in themes.
 pub fn theme_names() -> impl Iterator<Item = &'static str> {
     theme::names()
 }
 
-/// A settings file that says what is built in, with the colours of a theme.
 pub fn config_template(theme: &str) -> Result<String> {
     config::template(theme)
 }
 
-/// Gives the terminal back if the workbench has it; for what ends the program from another thread.
+/// Restores the terminal if the workbench holds it; for exits from other threads.
 pub fn restore_terminal() {
     terminal::restore();
 }
 
-/// Opens the workbench; returns when the user quits. The terminal is restored whatever happens.
+/// Runs the workbench until the user quits. The terminal is restored even on a panic.
 pub fn run(options: Options) -> Result<()> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return Err(Error::input_help(

@@ -1,4 +1,4 @@
-//! The mouse: clicks on tabs and rows, the wheel, drags; what happens on a screen is the screen's.
+//! Mouse handling: clicks on tabs and rows, the wheel, drags. The screen handles events in its body.
 
 use crossterm::event::{KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 
@@ -6,24 +6,20 @@ use super::layout;
 use super::prelude::*;
 use super::update::{act, step};
 
-/// Rows that one notch of the wheel scrolls.
 const NOTCH: isize = 3;
 
-/// Two clicks within so many milliseconds are a double click.
+/// Maximum interval between the clicks of a double click.
 const DOUBLE_CLICK_MS: u64 = 400;
 
-/// The mouse's button went down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Press {
-    /// The column and the row of the terminal where it happened.
     pub at: Position,
-    /// When, on the clock of the state.
+    /// Time of the press, in ms since the workbench was opened.
     pub ms: u64,
-    /// The mouse was moved since, with the button held.
+    /// True if the mouse moved with the button down.
     pub dragged: bool,
 }
 
-/// Does what a mouse event asks.
 pub fn handle(state: &mut State, event: MouseEvent) {
     let at = Position::new(event.column, event.row);
     let kind = match event.kind {
@@ -79,7 +75,7 @@ fn point(state: &mut State, event: Pointer) {
     {
         screen.input(Input::Narrow, cx);
     }
-    // what was dragged out of the body still ends its drag there
+    // a drag that leaves the body still receives its release
     let dragging = matches!(event.kind, PointerKind::Drag(_) | PointerKind::Drop(_));
     let inside = dragging || regions.body.contains(event.at);
     if inside && screen.input(Input::Mouse(regions.body, event), cx) {
@@ -94,7 +90,7 @@ fn point(state: &mut State, event: Pointer) {
                 return;
             }
             shown.list.selected = row;
-            // a double click is what Enter is, whatever keys that has now
+            // a double click runs the screen's main action, however Enter is bound
             if event.kind == PointerKind::DoubleClick
                 && let Some(action) = cx.keys.main_action(cx.tab)
             {

@@ -1,5 +1,5 @@
-//! Choosing what to open: a stored run, found by a filter, the newest first; or a trace file, those opened before
-//! first, then those near, then whatever folder is typed.
+//! Open dialog: stored runs found by a filter, newest first; or trace files (recent, nearby, then the
+//! typed folder).
 
 use std::path::Path;
 
@@ -8,15 +8,12 @@ use super::pick::{Chosen, Pick, Search};
 use crate::desk::files;
 use table::Record;
 
-/// Files that were opened and are kept.
 const RECENT: usize = 20;
 
-/// The titles of the two lists.
 const FILES: &str = "open a trace: a path lists its folder";
 const RUNS: &str = "open a run: a filter, or the path of a trace";
 
 impl Context {
-    /// Lets the user choose a trace file, beginning with something typed.
     pub fn pick_file(&mut self, typed: &str, opening: Opening) {
         let before = |path: &String| (path.clone(), "opened before".to_owned());
         let lines: Vec<(String, String)> = self.recent.iter().map(before).collect();
@@ -35,14 +32,13 @@ impl Context {
         );
     }
 
-    /// Lets the user choose a stored run, or a file by its path.
+    /// Opens a picker for stored runs that also accepts a file path.
     pub fn pick_run(&mut self, opening: Opening) {
         let Some(stored) = self.stored.clone() else { return self.pick_file("", opening) };
         let lines = stored.records.iter().map(|record| (record.run.clone(), told(record))).collect();
         self.lay(pick(RUNS, lines, opening).searched_by(Search::Runs(stored)));
     }
 
-    /// Opens a trace file, or a run by its id.
     fn open_named(&mut self, name: String, opening: Opening) {
         let run = self.stored.as_ref().is_some_and(|stored| stored.find(&name).is_some());
         self.request(match run {
@@ -51,7 +47,7 @@ impl Context {
         });
     }
 
-    /// Keeps that something was opened, for the next time, where it is a file.
+    /// Adds a file to the recent list; ignores run ids.
     pub fn opened(&mut self, source: String) {
         if !looks_like_path(&source) {
             return;
@@ -62,7 +58,6 @@ impl Context {
     }
 }
 
-/// A list of what can be opened.
 fn pick(title: &str, lines: Vec<(String, String)>, opening: Opening) -> Pick {
     let literal = move |text: &str, nothing| meant(text, nothing, opening);
     Pick::new(title, lines, literal, move |state, chosen| {
@@ -72,21 +67,19 @@ fn pick(title: &str, lines: Vec<(String, String)>, opening: Opening) -> Pick {
     })
 }
 
-/// What a run is, in a few words.
 fn told(record: &Record) -> String {
     let failed = if record.metrics.is_some() { "" } else { record.status.as_str() };
     let words = [&record.spec.label(), &record.spec.model, record.provenance.as_str(), failed];
     words.join("  ").trim_end().to_owned()
 }
 
-/// What Enter does with what was typed itself, where nothing listed is meant.
+/// Describes what Enter does with the typed text when no entry matches.
 fn meant(text: &str, nothing_matches: bool, opening: Opening) -> Option<String> {
     let below = if opening == Opening::Beneath { " beneath the trace shown" } else { "" };
     let text = clean(text);
     (nothing_matches && !text.is_empty()).then(|| format!("Enter opens {text}{below}"))
 }
 
-/// Whether a text is a path rather than words.
 pub fn looks_like_path(text: &str) -> bool {
     let text = text.trim();
     let name = text.rsplit('/').next().unwrap_or(text);
@@ -95,7 +88,7 @@ pub fn looks_like_path(text: &str) -> bool {
         || name.rsplit_once('.').is_some_and(|(stem, end)| !stem.is_empty() && !end.is_empty())
 }
 
-/// A path as terminals drop it: quoted, with escaped blanks, or as a URL.
+/// Normalizes a path dropped by a terminal: removes quotes, escaped spaces and `file://`.
 pub fn clean(text: &str) -> String {
     let text = text.trim();
     for quote in ['\'', '"'] {

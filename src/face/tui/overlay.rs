@@ -1,5 +1,5 @@
-//! Overlays: help, texts, questions, lists to choose from. An overlay lies on a screen, takes its keys, and may
-//! ask questions of its own ([`Context::ask_own`]).
+//! Overlays: help, texts, questions, pickers. An overlay covers a screen, receives its keys, and can
+//! start background questions of its own ([`Context::ask_own`]).
 
 use std::any::Any;
 use std::fmt;
@@ -11,24 +11,20 @@ use super::prompt::{Question, Take};
 use super::state::Placed;
 use crate::desk::files::{FileEntry, within};
 
-/// A folder's path as it was typed, and its files.
+/// Folder path as typed, and its files.
 pub type Folder = (String, Arc<Vec<FileEntry>>);
 
-/// Something that lies on a screen and takes its keys.
 pub trait Overlay: Any {
-    /// Draws it over the window.
     fn draw(&self, buf: &mut Buffer, cx: &Context);
 
-    /// Its keys and what they do, for the footer.
+    /// Keys and their meaning, for the footer.
     fn hints(&self) -> Hints;
 
-    /// Handles a key, and returns the overlay unless the key closes it.
+    /// Handles a key; returns `None` to close the overlay.
     fn key(self: Box<Self>, key: KeyEvent, state: &mut State) -> Option<Box<dyn Overlay>>;
 
-    /// Inserts pasted text into the line that is typed.
     fn paste(&mut self, _text: &str) {}
 
-    /// Moves by rows of the mouse's wheel.
     fn scroll(&mut self, _rows: isize) {}
 
     /// True if a click anywhere closes it.
@@ -36,15 +32,14 @@ pub trait Overlay: Any {
         false
     }
 
-    /// The folder of the path that is typed in it.
     fn folder(&self) -> Option<String> {
         None
     }
 
-    /// After every message, while it is on top: keeps selections in range and searches for what is typed.
+    /// Called after every message while on top: keeps selections in range and updates searches.
     fn settle(&mut self, _cx: &Context) {}
 
-    /// Called as time passes, while it is on top.
+    /// Called on clock ticks while on top.
     fn tick(&mut self, _cx: &mut Context) {}
 }
 
@@ -54,31 +49,26 @@ impl fmt::Debug for dyn Overlay {
     }
 }
 
-/// Largest popup with text in a window of this size.
+/// Largest text popup in a window of this size.
 pub fn text_area(size: (u16, u16)) -> Rect {
     let body = regions_of(size).map_or(Rect::ZERO, |regions| regions.body);
     centered(body, 110.min(body.width.saturating_sub(4)), body.height.saturating_sub(2))
 }
 
-/// Body of the window, whether or not an error is shown.
+/// Body of the window, ignoring any error message.
 pub fn whole_body(cx: &Context) -> Rect {
     regions_of(cx.size).map_or(Rect::ZERO, |regions| regions.body)
 }
 
-/// The parts of an overlay with a plot over a list.
 pub struct PlotAreas {
-    /// The whole overlay.
     pub whole: Rect,
-    /// Two lines about the plot.
     pub head: Rect,
-    /// The plot.
     pub plot: Rect,
-    /// The list, with its header.
     pub list: Rect,
 }
 
 impl PlotAreas {
-    /// A plot of so many rows, or this share of a window that has no room for them.
+    /// Lays out a plot of `rows` rows, or this share of the height if the window is too small.
     pub fn of(whole: Rect, rows: u16, share: f64) -> Self {
         let (head, rest) = cut_top(inside(whole), 2);
         let fits = rest.height >= rows + 8;
@@ -88,7 +78,7 @@ impl PlotAreas {
     }
 }
 
-/// After every message: settles the overlay on top, and has the folder of a path that is typed there read in the
+/// Called after every message: settles the top overlay and reads the folder being typed in the
 /// background.
 pub fn settle(cx: &mut Context) {
     match cx.overlays.last().and_then(|top| top.folder()) {
@@ -101,14 +91,13 @@ pub fn settle(cx: &mut Context) {
                 move |entries, cx| cx.folder = entries.ok().map(|entries| (folder, Arc::new(entries))),
             );
         }
-        // another time it is read anew
+        // reread it next time
         None if cx.folder.take().is_some() => cx.forget_own("folder"),
         None => {}
     }
     with_top(cx, |top, cx| top.settle(cx));
 }
 
-/// Lets the overlay on top know that time has passed.
 pub fn tick(cx: &mut Context) {
     with_top(cx, |top, cx| top.tick(cx));
 }
@@ -121,24 +110,21 @@ fn with_top(cx: &mut Context, work: impl FnOnce(&mut dyn Overlay, &mut Context))
 }
 
 impl Context {
-    /// Puts an overlay on top.
     pub fn lay(&mut self, overlay: impl Overlay) {
         self.overlays.push(Box::new(overlay));
     }
 
-    /// The overlay on top, if it is of this type.
     pub fn top<T: Overlay>(&self) -> Option<&T> {
         let top: &dyn Any = &**self.overlays.last()?;
         top.downcast_ref()
     }
 
-    /// The overlay on top, if it is of this type.
     pub fn top_mut<T: Overlay>(&mut self) -> Option<&mut T> {
         let top: &mut dyn Any = &mut **self.overlays.last_mut()?;
         top.downcast_mut()
     }
 
-    /// Asks the user for a line that begins as `text`; `take` uses it, or returns why it cannot.
+    /// Prompts for a line, prefilled with `text`; `take` consumes it or returns the reason it cannot.
     pub fn prompt<S: Placed>(
         &mut self,
         completing: Completing,
@@ -154,13 +140,13 @@ impl Context {
         self.ask_line(Prompt::new(title.into(), hint.into(), text.into(), completing, take));
     }
 
-    /// Asks the user for a line; ↑ recalls lines that were typed under this title before.
+    /// Prompts for a line; ↑ recalls earlier input under the same title.
     pub fn ask_line(&mut self, mut prompt: Prompt) {
         prompt.field.past = self.past.get(&prompt.title).cloned().unwrap_or_default();
         self.lay(prompt);
     }
 
-    /// Asks the user whether to do something; one such question is open at a time.
+    /// Asks for confirmation; only one such question is open at a time.
     pub fn confirm<S: Placed>(
         &mut self,
         text: impl Into<String>,
@@ -172,18 +158,16 @@ impl Context {
         });
     }
 
-    /// Asks a question in place of one that is open.
+    /// Asks a question, replacing an open one.
     pub fn question(&mut self, text: impl Into<String>, yes: impl FnOnce(&mut State) + 'static) {
         self.drop_questions();
         self.lay(Question { text: text.into(), yes: Box::new(yes) });
     }
 
-    /// Takes back open questions.
     pub fn drop_questions(&mut self) {
         self.overlays.retain(|overlay| !(&**overlay as &dyn Any).is::<Question>());
     }
 
-    /// Lets the user choose from a list; `take` gets the choice.
     pub fn pick<S: Placed>(
         &mut self,
         title: impl Into<String>,

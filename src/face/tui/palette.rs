@@ -1,5 +1,5 @@
-//! The palette: every action that can be used now, found by fuzzy search, with its shortcut; and paths of trace
-//! files.
+//! Command palette: fuzzy search over the currently usable actions with their shortcuts, and paths of
+//! trace files.
 
 use super::action::Action;
 use super::keymap::{Bound, Keymap, Scope};
@@ -7,22 +7,21 @@ use super::opener::{clean, looks_like_path};
 use super::prelude::*;
 use super::update::act;
 
-/// The bindings that can be used on a screen, those of the screen first.
+/// Bindings usable on a screen, its own first.
 pub fn usable(keys: &Keymap, tab: Tab) -> impl Iterator<Item = &Bound> {
     keys.all()
         .iter()
         .filter(move |b| b.holds_on(tab) && !matches!(b.action, Action::Palette | Action::Close))
-        // hidden behind a binding of the screen that has all its keys
+        // drop global bindings whose keys the screen uses itself
         .filter(move |b| b.scope != Scope::Anywhere || !hidden(keys, tab, b))
 }
 
-/// Whether the screen does the same thing in its own way: all keys of a binding that holds anywhere
-/// are the screen's own.
+/// True if the screen overrides every key of a global binding.
 fn hidden(keys: &Keymap, tab: Tab, bound: &Bound) -> bool {
     !bound.keys.is_empty() && bound.keys.iter().all(|k| keys.is_taken(tab, *k))
 }
 
-/// The trace file that a path names, with or without `open` before it; `None` for words of an action.
+/// Path of a trace file, with or without a leading `open`; `None` for search words.
 fn path(typed: &str) -> Option<String> {
     let typed = typed.trim_start();
     let path = typed.strip_prefix("open ").unwrap_or(typed);
@@ -30,7 +29,6 @@ fn path(typed: &str) -> Option<String> {
 }
 
 impl Context {
-    /// Opens the palette with something typed.
     pub fn type_into_palette(&mut self, text: &str) {
         let bounds: Vec<&Bound> = usable(&self.keys, self.tab).collect();
         let actions: Vec<Action> = bounds.iter().map(|bound| bound.action).collect();
@@ -47,7 +45,7 @@ impl Context {
         self.lay(pick.typed(text));
     }
 
-    /// Lets the user choose another theme, kept for the next start.
+    /// Opens the theme picker; the choice is saved for the next session.
     pub fn pick_theme(&mut self) {
         let names = self.themes.names();
         let shown = self.chosen_theme.clone().unwrap_or_else(|| self.themes.setting.clone());
@@ -71,7 +69,7 @@ impl Context {
         self.lay(pick);
     }
 
-    /// Shows another theme; what is no theme changes nothing.
+    /// Applies a theme by name; ignores unknown names.
     pub fn take_theme(&mut self, name: String) {
         if let Some(theme) = self.themes.of(&name) {
             self.theme = theme;

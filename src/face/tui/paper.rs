@@ -1,6 +1,6 @@
-//! Figures for a paper, asked for from the palette: which one, how large, in which file. What goes with the screen
-//! and its selection is offered first. A figure is drawn and written in the background by the use case of the verb
-//! `figure`, and shown where the terminal has pictures.
+//! Paper figures, requested from the palette: kind, size, file. The kind that suits the screen and its
+//! selection is offered first. The figure is drawn and written in the background by the same code as the
+//! command `figure`, and displayed if the terminal supports pictures.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -19,37 +19,29 @@ use study::analysis::{Axes, OverlayPoint};
 use study::plot::{self, Figure, Options, Part, ProvenanceSummary, Size};
 use table::Record;
 
-/// Kitty's number of pictures of figures, which lie on the plot's.
+/// Kitty image id of figures; they are drawn above the plot.
 const KITTY_ID: u32 = 0x006c_6165;
 
-/// What a screen gives to a figure.
 #[derive(Clone, Debug, Default)]
 pub struct Subject {
-    /// The figure that goes with the screen.
     pub kind: Option<Kind>,
-    /// The runs that are shown, whose cells are drawn with all their rounds; `None`: the experiment of the selected
-    /// run, or all stored runs where it is of none.
+    /// Runs shown, whose cells are drawn with all rounds. `None`: the experiment of the selected run, or
+    /// all stored runs if it has none.
     pub runs: Option<Vec<String>>,
-    /// What is on the axes, where it is of a plot of measures.
     pub axes: Axes,
-    /// Points from elsewhere that are shown.
     pub others: Vec<OverlayPoint>,
 }
 
-/// Everything that a figure is drawn of.
 #[derive(Clone)]
 struct Source {
     subject: Subject,
     stored: Arc<Snapshot>,
     dir: PathBuf,
-    /// The selected run, else the newest.
+    /// Selected run, else the newest.
     near: Option<String>,
-    /// The traces of the timeline, from top to bottom.
     traces: Vec<Arc<TraceIndex>>,
     pictures: Pictures,
-    /// Pixels of a cell of the terminal, where it tells.
     cell: Option<(u16, u16)>,
-    /// The largest area in which it can be shown.
     room: Rect,
 }
 
@@ -84,14 +76,12 @@ impl Source {
         })
     }
 
-    /// The kinds of figures, the one that goes with the screen first.
     fn kinds(&self) -> Vec<Kind> {
         let all = Kind::value_variants().iter().copied();
         let first = self.subject.kind;
         first.into_iter().chain(all.filter(|kind| Some(*kind) != first)).collect()
     }
 
-    /// What it is of, in words.
     fn words(&self) -> String {
         let runs = match (&self.subject.runs, self.experiment()) {
             (Some(runs), _) => format!("the {} shown", counted(runs.len(), "run")),
@@ -104,14 +94,13 @@ impl Source {
         }
     }
 
-    /// The experiment of the selected run.
     fn experiment(&self) -> Option<&str> {
         let near = self.near.as_ref()?;
         let record = self.stored.records.iter().find(|record| record.run == *near)?;
         record.experiment.as_deref()
     }
 
-    /// The runs it is of: of those shown all rounds of their cells, else the selected run's experiment.
+    /// Records to draw: all rounds of the shown runs' cells, else the selected run's experiment.
     fn records(&self) -> Vec<Record> {
         let all = self.stored.records.iter();
         let Some(runs) = &self.subject.runs else {
@@ -126,7 +115,7 @@ impl Source {
         all.filter(|record| cells.contains(&record.spec.key())).cloned().collect()
     }
 
-    /// Draws the figure; what is to be told of it.
+    /// Draws the figure; also returns notes for the user.
     fn draw(&self, kind: Kind, size: Size) -> Result<(Figure, Vec<String>)> {
         let options = Options { size, ..Options::default() };
         options.check()?;
@@ -142,17 +131,16 @@ impl Source {
         Ok((drawn.figure, drawn.notes))
     }
 
-    /// The figure as a picture for the terminal, as large as it can be shown; none where the terminal has no
-    /// pictures, or they are off.
+    /// Renders the figure for the terminal at the largest size that fits; `None` if pictures are
+    /// unsupported or off.
     fn picture(&self, figure: &Figure) -> Option<Picture> {
         let kind = self.pictures.kind.filter(|_| self.pictures.on)?;
         let way = Way { kind, tmux: self.pictures.tmux, id: KITTY_ID };
-        // a file that was written is no failure because it cannot be shown
+        // the file is written; failing to display it is not an error
         Picture::of_figure(figure, (self.room.width, self.room.height), self.cell, way).ok()
     }
 }
 
-/// Asks which figure, and then how large and where to.
 pub fn ask(state: &mut State) {
     let Some(source) = Source::of(state) else {
         return state.cx.inform("the stored runs are not read yet");
@@ -174,7 +162,7 @@ pub fn ask(state: &mut State) {
     state.cx.lay(pick);
 }
 
-/// Widths that styles of papers have: what each is called, and for what it is.
+/// Common figure widths in papers: name and description.
 const SIZES: [(&str, &str); 2] = [
     ("column", "3.33 inches wide: a column of two"),
     ("page", "6.9 inches wide: both columns, or the text of one"),
@@ -221,7 +209,7 @@ fn ask_file(cx: &mut Context, source: Source, kind: Kind, size: Size) {
     ));
 }
 
-/// Has it drawn and written; says where, and shows it.
+/// Draws and writes the figure in the background, then reports the path and displays it.
 fn write(cx: &mut Context, source: Source, kind: Kind, size: Size, path: PathBuf) {
     cx.inform(format!("drawing the {} figure…", kind.words().0));
     let work = move |_: &_| {
@@ -230,16 +218,16 @@ fn write(cx: &mut Context, source: Source, kind: Kind, size: Size, path: PathBuf
         let picture = source.picture(&figure);
         Ok::<_, Error>((path, figure.title().to_owned(), notes, picture))
     };
-    // each figure has a slot of its own: none makes another stale
+    // a separate slot per figure keeps one from making another stale
     let slot = usize::try_from(cx.now_ms).unwrap_or_default();
     cx.ask_own(("figure", slot), work, move |written, cx| {
         let Some((path, title, notes, picture)) = cx.told(written) else { return };
         let told = [vec![format!("written: {}: {title}", path.display())], notes].concat();
         cx.inform(told.join("; "));
-        // who was asked something meanwhile is not interrupted
+        // an overlay opened in the meantime is not interrupted
         if let Some(picture) = picture.filter(|_| cx.overlays.is_empty()) {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            // the footer tells meanwhile what was written
+            // the footer shows the written path meanwhile
             let title = format!("{name}: Esc closes");
             cx.lay(PictureView { title, picture });
         }

@@ -1,5 +1,5 @@
-//! A list that the user chooses from by typing: letters of names, for stored runs the language of filters, for files
-//! a path, whose folder is then listed. What is typed is searched once, not in every frame.
+//! Searchable picker. Input matches names fuzzily; for stored runs it is a filter expression; for files
+//! it is a path whose folder is listed. The search runs once per change, not per frame.
 
 use std::sync::Arc;
 
@@ -14,56 +14,46 @@ use crate::desk::files::folder_of;
 use base::text::folded;
 use study::analysis::filter::{Filter, complete};
 
-/// A list that the user chooses from by typing.
 pub struct Pick {
-    /// What the user chooses.
     pub title: String,
-    /// What was typed so far.
     pub field: Field,
-    /// Which of the lines that match is selected.
+    /// Selected match, an index into `found`.
     pub selected: usize,
-    /// The lines: a name, in which is searched, and what there is to say of it.
+    /// Entries: the searched name and a description.
     lines: Vec<(String, String)>,
-    /// How lines are searched.
     pub search: Search,
-    /// The lines that match what was searched for last, the best first.
+    /// Indices of the matching lines, best first.
     found: Vec<usize>,
     searched: Option<String>,
-    /// What is in the folder of the path that is typed.
     folder: Option<Folder>,
     literal: Literal,
     take: TakeChosen,
 }
 
-/// How lines are searched.
 #[derive(Clone, Debug, Default)]
 pub enum Search {
-    /// By letters of their names.
     #[default]
     Letters,
-    /// By letters of their names, or by a path.
+    /// Fuzzy match of names, or a path.
     Paths,
-    /// They are these runs, in their order: by a filter, or by a path. The newest come first.
+    /// Filter expression over these runs, or a path. The lines are the runs in the same order; matches
+    /// show the newest first.
     Runs(Arc<Snapshot>),
 }
 
-/// What Enter does with a text itself, in words; `None` where the text is not meant. The function is told the text,
-/// and whether no line matches it.
+/// Describes what Enter does with the typed text itself, or returns `None` if the text is not a valid
+/// choice. Arguments: the text, and true if no line matches it.
 type Literal = Box<dyn Fn(&str, bool) -> Option<String>>;
 
-/// What is done about a choice, once it is made.
 type TakeChosen = Box<dyn FnOnce(&mut State, Chosen)>;
 
-/// What the user has chosen from a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chosen {
-    /// A line, by its index.
     Line(usize),
-    /// What was typed itself; or the id of a run, or the path of a file, that was listed.
+    /// Typed text, a run id, or a file path.
     Text(String),
 }
 
-/// A name with its index, as the search wants it.
 struct Named<'a>(usize, &'a str);
 
 impl AsRef<str> for Named<'_> {
@@ -73,7 +63,8 @@ impl AsRef<str> for Named<'_> {
 }
 
 impl Pick {
-    /// A list of lines; `literal` says what Enter does with a text itself, where that is meant.
+    /// Creates a picker; `literal` describes what Enter does with the typed text itself, if it is a
+    /// valid choice.
     pub fn new(
         title: impl Into<String>,
         lines: Vec<(String, String)>,
@@ -97,21 +88,19 @@ impl Pick {
         pick
     }
 
-    /// The list with something typed.
     pub fn typed(mut self, text: &str) -> Self {
         self.field = Field::new(text);
         self.refresh();
         self
     }
 
-    /// The list, searched in another way.
     pub fn searched_by(mut self, search: Search) -> Self {
         (self.search, self.searched) = (search, None);
         self.refresh();
         self
     }
 
-    /// Adds lines behind the others, but for those whose names are there.
+    /// Appends lines whose names are not listed yet.
     pub fn add(&mut self, lines: Vec<(String, String)>) {
         for line in lines {
             if self.lines.iter().all(|known| known.0 != line.0) {
@@ -122,12 +111,11 @@ impl Pick {
         self.refresh();
     }
 
-    /// The list, with the line at this index selected.
     pub fn selecting(self, selected: usize) -> Self {
         Self { selected, ..self }
     }
 
-    /// Lists the folder that was read last, where the path that is typed is in it.
+    /// Lists the most recently read folder if it is the one being typed.
     fn list_folder(&mut self, folder: Option<&Folder>) {
         let wanted = self.folder();
         let folder = folder.filter(|folder| Some(&folder.0) == wanted.as_ref());
@@ -141,7 +129,7 @@ impl Pick {
         }
     }
 
-    /// Searches for what is typed, unless that was done.
+    /// Searches for the input unless it is unchanged.
     fn refresh(&mut self) {
         if self.searched.as_deref() == Some(self.field.value()) {
             return;
@@ -152,7 +140,7 @@ impl Pick {
                 let entries = self.folder.iter().flat_map(|(folder, entries)| {
                     entries.iter().enumerate().map(move |(at, entry)| (at, &entry.path[folder.len()..]))
                 });
-                // hidden ones are there for who types their dot; `.` is the folder itself
+                // hidden files only match a typed dot; `.` is the folder itself
                 let shown = |name: &str| typed.starts_with('.') || name == "." || !name.starts_with('.');
                 let mut found: Vec<(bool, usize)> = entries
                     .filter(|(_, name)| shown(name))
@@ -171,13 +159,11 @@ impl Pick {
         self.selected = self.selected.min(self.found.len().saturating_sub(1));
     }
 
-    /// The lines that match what was typed, the best first, by index.
     #[cfg(test)]
     pub fn found(&self) -> &[usize] {
         &self.found
     }
 
-    /// The line of an index: its name and what there is to say of it.
     pub fn line(&self, at: usize) -> Option<(&str, &str)> {
         if self.path().is_some() {
             let (_, entries) = self.folder.as_ref()?;
@@ -186,7 +172,6 @@ impl Pick {
         self.lines.get(at).map(|(name, about)| (name.as_str(), about.as_str()))
     }
 
-    /// Columns that the longest name, and the longest of what is said, take.
     fn widths(&self) -> (u16, u16) {
         let count = match (self.path(), &self.folder) {
             (Some(_), folder) => folder.as_ref().map_or(0, |(_, entries)| entries.len()),
@@ -199,11 +184,11 @@ impl Pick {
         (names as u16, words as u16)
     }
 
-    /// The path that is typed, where this list takes paths.
+    /// Typed path, if the picker accepts paths.
     fn path(&self) -> Option<&str> {
         let text = self.field.value();
         let meant = match &self.search {
-            // names of columns and models have slashes, too
+            // column and model names may contain slashes, too
             Search::Runs(_) => {
                 text.starts_with(['~', '/', '.'])
                     || (text.contains('/') && !text.contains([':', '=', '<', '>', ' ']))
@@ -213,12 +198,12 @@ impl Pick {
         (meant && !matches!(self.search, Search::Letters)).then_some(text)
     }
 
-    /// What Enter does with the text itself, where it is meant.
+    /// Action of Enter on the typed text itself, if it is a valid choice.
     fn literal(&self) -> Option<String> {
         (self.literal)(self.field.value(), self.found.is_empty())
     }
 
-    /// Tab: the line that is typed becomes the selected one; a filter of runs is completed.
+    /// Tab: copies the selected line into the input, or completes a filter of runs.
     fn complete(&mut self) {
         let text = self.field.value();
         let completion = match &self.search {
@@ -240,7 +225,7 @@ impl Pick {
         }
     }
 
-    /// Enter: what is chosen; `None` where nothing matches, or a folder is gone into.
+    /// Enter: returns the choice. `None` if nothing matches or the picker descends into a folder.
     pub fn chosen(&mut self) -> Option<Chosen> {
         self.refresh();
         if self.literal().is_some() {
@@ -268,7 +253,7 @@ impl Overlay for Pick {
         let theme = cx.theme;
         let (names, words) = self.widths();
         let width = names.saturating_add(words).saturating_add(6).clamp(66, 100);
-        // a list that never grows is as high as it needs
+        // a list of fixed length gets only the height it needs
         let height = match self.search {
             Search::Letters => (self.lines.len() as u16).saturating_add(4).clamp(7, 18),
             Search::Paths | Search::Runs(_) => 18,
@@ -291,7 +276,7 @@ impl Overlay for Pick {
         }
         let rows = usize::from(area.height.saturating_sub(2));
         let first = (self.selected + 1).saturating_sub(rows);
-        // descriptions are in one column, as far right as they fit
+        // align descriptions in one column, as far right as they fit
         let column = area.x + area.width.saturating_sub(words + 1).max((names + 3).min(30));
         for ((row, at), y) in self.found.iter().enumerate().skip(first).take(rows).zip(area.y + 2..) {
             let Some((name, about)) = self.line(*at) else { continue };
@@ -347,8 +332,8 @@ impl Overlay for Pick {
     }
 }
 
-/// The lines whose names have the letters of what was typed in their order, by index; where names hold all its words,
-/// these alone, and before all those that begin so: who types a part of a name means that name.
+/// Matches names that contain the typed letters in order. If any name contains every typed word, only
+/// those are returned, prefix matches first: part of a name is meant literally.
 fn by_letters(lines: &[(String, String)], typed: &str) -> Vec<usize> {
     let typed = typed.trim_end_matches([' ', '=']);
     let pattern = Pattern::parse(typed, CaseMatching::Ignore, Normalization::Smart);

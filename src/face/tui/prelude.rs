@@ -1,4 +1,4 @@
-//! What screens, overlays and widgets are made of: `use super::prelude::*`.
+//! Common imports of screens, overlays and widgets: `use super::prelude::*`.
 
 pub use crossterm::event::{KeyCode, KeyEvent};
 pub use ratatui::buffer::Buffer;

@@ -1,5 +1,4 @@
-//! The timeline without a terminal: what it costs to index a trace and to draw a frame of it can be
-//! measured, and a frame can be had as text.
+//! Headless timeline, for measuring index and draw times and for rendering frames as text.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use super::{update, view};
 use table::Record;
 use trace::Trace;
 
-/// A workbench that shows traces, in a window of its own.
+/// Headless workbench with its own buffer.
 #[derive(Debug)]
 pub struct Preview {
     state: State,
@@ -22,7 +21,7 @@ pub struct Preview {
 }
 
 impl Preview {
-    /// Indexes one trace, or two to be shown under one another, in a window of so many columns and rows.
+    /// Indexes one trace, or two stacked, in a window of this size (columns, rows).
     pub fn open(traces: Vec<Trace>, (columns, rows): (u16, u16)) -> Self {
         let mut state = State::new(Context::new(PathBuf::new(), Theme::new(true), (columns, rows)));
         let index = |trace| Arc::new(TraceIndex::new("preview".into(), trace));
@@ -38,7 +37,6 @@ impl Preview {
         preview
     }
 
-    /// A workbench at the page of these runs, in a window of so many columns and rows.
     pub fn runs(records: Vec<Record>, (columns, rows): (u16, u16)) -> Self {
         let mut state = State::new(Context::new(PathBuf::new(), Theme::new(true), (columns, rows)));
         let snapshot = Arc::new(Snapshot::new(records, Vec::new()));
@@ -47,13 +45,12 @@ impl Preview {
         Self { state, buffer: Buffer::empty(Rect::new(0, 0, columns, rows)) }
     }
 
-    /// How many of the runs are shown.
     pub fn shown_runs(&self) -> usize {
         self.state.runs.count
     }
 
-    /// Answers at once what the timeline asks for in the background, but for overlaps: they take longer
-    /// than all else, and no frame of the workbench waits for one.
+    /// Answers the timeline's background questions synchronously, except overlaps: they are the slowest,
+    /// and no frame waits for them.
     fn answer(&mut self, mut effects: Vec<Effect>) {
         while let Some(effect) = effects.pop() {
             if let Effect::Ask(task) = effect
@@ -64,32 +61,32 @@ impl Preview {
         }
     }
 
-    /// Presses a key (Backspace for `\u{8}`, Enter for `\n`), and does what it asks to know of the trace.
+    /// Presses a key (Backspace is `\u{8}`, Enter is `\n`) and answers the questions it raises.
     pub fn press(&mut self, key: char) {
         let effects = update::update(&mut self.state, Message::Key(event(key)));
         self.answer(effects);
     }
 
-    /// Presses a key; what it asks for is not answered.
+    /// Presses a key without answering the questions it raises.
     pub fn tap(&mut self, key: char) {
         update::update(&mut self.state, Message::Key(event(key)));
     }
 
-    /// Makes the overview of the first trace in so many columns; how many of them show computation.
+    /// Builds the overview of the first trace over this many columns; returns the number of columns with
+    /// computation.
     pub fn overview(&self, columns: usize) -> usize {
         let pane = self.state.timeline.view.as_ref().and_then(|view| view.panes.first());
         let overview = pane.map(|pane| Overview::of(&pane.index, columns)).unwrap_or_default();
         overview.columns.iter().filter(|density| density.compute > 0.0).count()
     }
 
-    /// Draws one frame of the timeline into memory.
     pub fn draw(&mut self) -> &Buffer {
         self.buffer.reset();
         view::draw(&mut self.buffer, &self.state);
         &self.buffer
     }
 
-    /// Bytes that the indices take beside the traces.
+    /// Memory used by the indices, excluding traces, in bytes.
     pub fn index_bytes(&self) -> usize {
         let panes = self.state.timeline.view.iter().flat_map(|view| &view.panes);
         panes.map(|pane| pane.index.bytes()).sum()

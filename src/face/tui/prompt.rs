@@ -1,4 +1,4 @@
-//! Questions to the user: a line to type ([`Prompt`]), yes or no ([`Question`]).
+//! User input: a line of text ([`Prompt`]), or yes or no ([`Question`]).
 
 use super::overlay::{Overlay, whole_body};
 use super::prelude::*;
@@ -6,42 +6,32 @@ use super::widgets::field::Field;
 use crate::desk::files::{FileEntry, folder_of};
 use base::offer::{Completion, Offer, complete_word};
 
-/// Uses a typed line, or returns why it cannot.
+/// Consumes the input, or returns the reason it cannot.
 pub type Take = Box<dyn Fn(&mut State, &str) -> Result<(), String>>;
 
-/// A line that the user is asked for.
 pub struct Prompt {
-    /// What the user is asked for.
     pub title: String,
-    /// What may be typed.
     pub hint: String,
-    /// The line so far, and completions of it.
     pub field: Field,
-    /// Why it could not be used.
     pub error: Option<String>,
-    /// True if the screen draws the line in its own place.
+    /// True if the screen draws the line inline.
     pub in_place: bool,
     completing: Completing,
     take: Take,
 }
 
-/// What Tab completes in a line.
 #[derive(Clone, Debug, Default)]
 pub enum Completing {
-    /// Nothing.
     #[default]
     Nothing,
-    /// The last of its words, separated by blanks and commas.
     Words(Vec<Offer>),
-    /// The path of a file.
     Paths,
 }
 
-/// Completions that a prompt lists.
+/// Maximum completions listed.
 const LISTED: usize = 10;
 
 impl Prompt {
-    /// A prompt with a line that begins as `text`.
     pub fn new(title: String, hint: String, text: String, completing: Completing, take: Take) -> Self {
         let field = Field::new(text);
         let mut prompt = Self { title, hint, field, error: None, in_place: false, completing, take };
@@ -133,11 +123,8 @@ impl Overlay for Prompt {
     }
 }
 
-/// A question that is answered by yes or no.
 pub struct Question {
-    /// The question in words.
     pub text: String,
-    /// What a yes does.
     pub yes: Box<dyn FnOnce(&mut State)>,
 }
 

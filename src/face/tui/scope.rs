@@ -1,27 +1,23 @@
-//! The filter that goes with the user from screen to screen, and the experiment on which screens of results open:
-//! the one that was looked at last. Both stand in the box of the screen's filter, so that what is left out is said.
+//! Filter shared by the screens, and the experiment that result screens open on (the most recently
+//! viewed). Both appear in the screen's filter box, so it is always visible that runs are filtered out.
 
 use super::prelude::*;
 use study::analysis::filter::{Filter, Operator, Term, Test};
 
-/// The field of runs that names their experiment.
 const EXPERIMENT: &str = "experiment";
 
-/// Which runs the screens are about.
 #[derive(Debug, Default)]
 pub struct Scope {
-    /// The filter that the user typed last, on whichever screen.
     pub typed: String,
-    /// The screen that was shown at the last message, and what its box held then.
+    /// Screen and filter text at the previous message.
     shown: Option<(Tab, String)>,
-    /// The experiment that was looked at last.
     looked_at: Option<String>,
-    /// The experiment that the user did not want a screen to open on.
+    /// Experiment whose filter the user cleared; screens no longer open on it.
     dismissed: Option<String>,
 }
 
-/// After every message: a screen that has just come up gets the filter, and what is typed there is kept for the
-/// others. Costs a comparison of two short texts; the runs are looked through only when a screen comes up.
+/// Called after every message: applies the shared filter to a newly shown screen, and stores what is typed
+/// there for the others. Cheap: compares two short strings, and scans the runs only on a screen change.
 pub fn settle(state: &mut State) {
     let tab = state.cx.tab;
     let (screen, cx) = state.split(tab);
@@ -37,14 +33,14 @@ pub fn settle(state: &mut State) {
     let before = cx.scope.shown.as_ref().filter(|(shown, _)| *shown == tab).map(|(_, text)| text);
     match before {
         Some(text) if text != filter.value() => {
-            // what was taken away was not typed: the screen came up on it
+            // the user cleared a filter that the screen opened with
             if filter.value().is_empty() && cx.scope.typed.is_empty() {
                 cx.scope.dismissed = cx.scope.name(cx.stored.as_deref());
             }
             cx.scope.typed = filter.value().to_owned();
         }
         Some(_) => {}
-        // which experiments there are is not known yet
+        // the experiments are not known yet
         None if opens && cx.stored.is_none() => return,
         None => {
             let scope = &cx.scope;
@@ -72,13 +68,14 @@ pub fn settle(state: &mut State) {
 }
 
 impl Scope {
-    /// The experiment that was looked at last, or else is the newest.
+    /// Most recently viewed experiment, else the newest.
     fn name(&self, stored: Option<&Snapshot>) -> Option<String> {
         let newest = || stored?.records.last()?.experiment.clone();
         self.looked_at.clone().or_else(newest)
     }
 
-    /// The filter that chooses its runs; `None` where all runs are of it, none is, or the user did not want it.
+    /// Filter for that experiment's runs; `None` if it matches all runs or none, or if the user
+    /// dismissed it.
     fn opening(&self, stored: Option<&Snapshot>) -> Option<String> {
         let (name, table) = (self.name(stored)?, &stored?.table);
         if self.dismissed.as_ref() == Some(&name) {

@@ -1,5 +1,5 @@
-//! What a screen is: a value with its own state, bindings, drawing, and what it does with keys, the mouse and
-//! new runs. The module of the workbench says how to add one.
+//! Screen traits: a screen has its own state, bindings and drawing, and handles keys, the mouse and new
+//! runs. See the workbench module for how to add one.
 
 use std::fmt;
 use std::path::Path;
@@ -15,47 +15,38 @@ use super::state::Placed;
 pub use crate::desk::export::FileKind;
 use base::error::Result;
 
-/// Keys and what they do, in a word or two, for the footer.
 pub type Hints = &'static [(&'static str, &'static str)];
 
-/// What can be done on a screen, and how.
+/// Screen with a table of bindings.
 pub trait Acts: Placed {
-    /// What can be done.
     type Act: Listed;
 
-    /// Does what was asked for.
     fn act(&mut self, act: Self::Act, cx: &mut Context);
 
-    /// Whether that can be done now: a key that does nothing is not advertised.
+    /// True if the act is currently possible; others are hidden from the footer.
     fn can(&self, _act: Self::Act) -> bool {
         true
     }
 }
 
-/// The part of a screen's state that outlives the workbench: sort order, filter, zoom.
+/// Screen state saved between sessions: sort order, filter, zoom.
 pub trait Kept {
-    /// That state, as it is stored.
     type Kept: Serialize + DeserializeOwned;
 
-    /// Returns the state to keep, if any.
     fn keep(&self) -> Option<Self::Kept>;
 
-    /// Restores a state that was kept.
     fn restore(&mut self, kept: Self::Kept, cx: &mut Context);
 }
 
-/// What a screen of any type does through its table of bindings and its kept state.
+/// Object-safe access to a screen's bindings and saved state.
 pub trait AnyScreen {
-    /// Does what the binding at this place of the screen's table says.
+    /// Performs the binding at this index of the screen's table.
     fn perform(&mut self, at: usize, cx: &mut Context);
 
-    /// True if that can be done now.
     fn is_possible(&self, at: usize) -> bool;
 
-    /// The state to keep until the workbench is opened again.
     fn remember(&self) -> Option<Value>;
 
-    /// Restores a state that was kept; ignores one that it cannot read.
     fn recall(&mut self, kept: &Value, cx: &mut Context);
 }
 
@@ -81,138 +72,121 @@ impl<S: Acts + Kept> AnyScreen for S {
     }
 }
 
-/// A screen of the workbench. Nothing in it reads clocks, files or terminals: it asks ([`Context::ask`]).
+/// Screen of the workbench. It never reads clocks, files or terminals itself; it asks through
+/// [`Context::ask`].
 pub trait Screen: AnyScreen {
-    /// Draws the screen into its part of the window.
     fn draw(&self, buf: &mut Buffer, body: Rect, cx: &Context);
 
-    /// Its list, where it has one: keys and the mouse move in it.
+    /// List that movement keys and the mouse act on, if any.
     fn list(&mut self, _body: Rect) -> Option<ScreenList<'_>> {
         None
     }
 
-    /// The line that narrows what is shown, where there is one: keys and pasted text go to it while it is typed.
+    /// Filter box, if any; receives keys and pasted text while it has focus.
     fn filter(&mut self) -> Option<&mut FilterBox> {
         None
     }
 
-    /// Handles input, and returns true if it is used up. Otherwise keys go on to the filter and the bindings, and
-    /// the mouse and moves to the list.
+    /// Handles input; returns true if consumed. Otherwise keys go to the filter and the bindings, and
+    /// mouse and movement to the list.
     fn input(&mut self, _input: Input<'_>, _cx: &mut Context) -> bool {
         false
     }
 
-    /// Reacts to news that concern all screens, whichever is shown.
+    /// Reacts to news sent to all screens, visible or not.
     fn react(&mut self, _news: &News, _cx: &mut Context) {}
 
-    /// After every message, while it is shown: asks for missing answers.
+    /// Called after every message while visible: requests missing answers.
     fn settle(&mut self, _body: Rect, _cx: &mut Context) {}
 
-    /// Serves a request to the workbench, or gives it back for another screen.
+    /// Serves a request, or returns it for another screen.
     fn serve(&mut self, request: Request, _cx: &mut Context) -> Option<Request> {
         Some(request)
     }
 
-    /// What the window around the screen shows of it.
     fn status(&self, _cx: &Context) -> ScreenStatus {
         ScreenStatus::default()
     }
 
-    /// What actions of the workbench start from.
     fn selection(&self, _cx: &Context) -> Selection {
         Selection::default()
     }
 
-    /// The command that shows the same, or why there is none.
+    /// Equivalent command line, or the reason there is none.
     fn command(&self) -> std::result::Result<Command, &'static str> {
         Err(NO_COMMAND)
     }
 
-    /// The content as a file of this kind, or why there is none. `None`: a picture of the screen, and no table.
+    /// Content as a file of this kind, or the reason there is none. `Ok(None)` falls back to a picture
+    /// of the screen; no table is available then.
     fn export(&self, _kind: FileKind, _cx: &Context) -> std::result::Result<Option<Export>, String> {
         Ok(None)
     }
 }
 
-/// A list on a screen.
 #[derive(Debug)]
 pub struct ScreenList<'a> {
-    /// Its selection.
     pub list: &'a mut List,
-    /// How many rows it has.
     pub len: usize,
-    /// The area of the rows shown, without a header.
+    /// Area of the visible rows, without the header.
     pub area: Rect,
 }
 
-/// Input that goes to the screen that is shown.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
-    /// A key, before the filter and any binding.
+    /// Key, before the filter and any binding.
     Key(KeyEvent),
-    /// Pasted text.
     Paste(&'a str),
-    /// The mouse, and the body that it is used on.
     Mouse(Rect, Pointer),
-    /// Moves by rows, down if positive.
+    /// Move by rows; positive is down.
     Step(isize),
-    /// Moves by pages, down if positive.
+    /// Move by pages; positive is down.
     Page(isize),
-    /// The filter was typed into or left.
+    /// The filter text changed or lost focus.
     Narrow,
-    /// Escape with nothing on top: closes what the screen has opened.
+    /// Escape without an overlay: closes what the screen has opened.
     Close,
 }
 
-/// News that concern all screens.
 #[derive(Clone, Debug)]
 pub enum News {
-    /// Files are to be read: when the workbench opens, and when the user asks for it.
+    /// Read files: at startup, and when the user requests it.
     Reload,
-    /// There are other stored runs, or other tags and notes on them.
     Runs {
-        /// The runs.
         now: Arc<Snapshot>,
-        /// The runs until now.
         before: Option<Arc<Snapshot>>,
     },
-    /// The user leaves without saving.
     Discard,
 }
 
-/// What the window around a screen shows of it.
 #[derive(Clone, Debug, Default)]
 pub struct ScreenStatus {
-    /// The keys of a line that is typed, while it takes them all.
+    /// Hints of an input line that currently takes all keys.
     pub hints: Option<Hints>,
-    /// The text at the right end of the row of tabs, whichever screen is shown.
+    /// Text at the right end of the tab row, on every screen.
     pub badge: Option<String>,
-    /// The question before edits are lost.
+    /// Confirmation question while there are unsaved edits.
     pub unsaved: Option<&'static str>,
-    /// The experiment of the selected run, or of the sweep.
     pub experiment: Option<String>,
-    /// True if the screen opens on the experiment that was looked at last, unless a filter is typed.
+    /// True if the screen opens on the most recently viewed experiment when no filter is typed.
     pub opens_on_experiment: bool,
 }
 
-/// What actions of the workbench start from.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// The selected run.
     pub run: Option<SelectedRun>,
-    /// The figure for a paper, and its runs.
     pub figure: Subject,
 }
 
-/// Why there is no command where nothing is shown.
+/// Message when no command line shows the same view.
 pub const NO_COMMAND: &str = "nothing is shown here that a command could show";
 
-/// A command that shows what a screen shows: `pareto --p2p on`.
+/// Command line that shows the same view: `pareto --p2p on`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Command {
-    /// Its words, without the program's name and `--dir`.
+    /// Arguments without the program name and `--dir`.
     pub words: Vec<String>,
-    /// What is shown and the command cannot say, in words.
+    /// Parts of the view that the command cannot express, in words.
     pub beyond: Vec<String>,
 }
 
@@ -222,52 +196,41 @@ impl From<Vec<String>> for Command {
     }
 }
 
-/// Something the mouse did on a screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pointer {
-    /// What the mouse did.
     pub kind: PointerKind,
-    /// The column and the row of the terminal where it happened.
     pub at: Position,
-    /// Whether Shift was held meanwhile.
     pub shift: bool,
 }
 
-/// What the mouse did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PointerKind {
-    /// The left button went down.
     Click,
-    /// It went down a second time at once, at the same place.
+    /// Second press in quick succession at the same place.
     DoubleClick,
-    /// It is moved with the button held, since it went down there.
     Drag(Position),
-    /// It went up after a drag from there.
     Drop(Position),
-    /// The wheel: notches, down is positive.
+    /// Wheel, in notches; positive is down.
     Wheel(isize),
-    /// The wheel sideways: notches, right is positive.
+    /// Horizontal wheel, in notches; positive is right.
     WheelSideways(isize),
 }
 
 type Writer = dyn Fn(&Path) -> Result<()> + Send + Sync;
 
-/// What is shown, ready to be written on a thread.
 #[derive(Clone)]
 pub struct Export(Arc<Writer>);
 
 impl Export {
-    /// By a function that writes the file at a path, atomically.
+    /// Creates an export from a function that writes the file atomically.
     pub fn new(write: impl Fn(&Path) -> Result<()> + Send + Sync + 'static) -> Self {
         Self(Arc::new(write))
     }
 
-    /// A text, such as a table as CSV.
     pub fn text(text: String) -> Self {
         Self::new(move |path| base::atomic::write(path, text.as_bytes()))
     }
 
-    /// Writes what is exported to a file.
     pub fn write(&self, path: &Path) -> Result<()> {
         (self.0)(path)
     }

@@ -1,5 +1,5 @@
-//! The window as a picture: SVG text that can be selected, or a PNG painted with the bundled font.
-//! A cell is [`CELL`] large; colours are those of the theme, the terminal's sixteen as xterm has them.
+//! Picture of the window: SVG with selectable text, or PNG rendered with the bundled font. Colours are
+//! the theme's; the terminal's sixteen follow xterm.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,18 +12,16 @@ use super::screen::FileKind;
 use base::atomic;
 use base::error::{Error, Result};
 
-/// Columns and rows to units of an SVG; a PNG has twice as many pixels.
+/// Cell size in SVG units; a PNG has twice as many pixels.
 const CELL: (f32, f32) = (8.43, 16.5);
 
-/// Height of the letters.
 const FONT_SIZE: f32 = 14.0;
 
-/// Pixels of a PNG a unit.
 const DENSITY: f32 = 2.0;
 
 type Rgb = [u8; 3];
 
-/// Writes a picture of a window, atomically; the kind follows from the path.
+/// Writes a picture of a window atomically; the path's extension selects the format.
 pub fn write(buffer: &Buffer, light: bool, path: &Path) -> Result<()> {
     let bytes = match FileKind::of(path) {
         Some(FileKind::Svg) => svg(buffer, light).into_bytes(),
@@ -33,12 +31,11 @@ pub fn write(buffer: &Buffer, light: bool, path: &Path) -> Result<()> {
     atomic::write(path, &bytes)
 }
 
-/// The colours of text and paper, in a light or a dark theme.
+/// Text and background colour of a light or dark theme.
 pub fn ink(light: bool) -> (Rgb, Rgb) {
     if light { ([28, 28, 28], [255, 255, 255]) } else { ([220, 220, 220], [18, 18, 22]) }
 }
 
-/// Foreground and background of a cell.
 fn colors(cell: &Cell, light: bool) -> (Rgb, Rgb) {
     let (text, paper) = ink(light);
     let mut front = rgb(cell.fg, light).unwrap_or(text);
@@ -52,7 +49,7 @@ fn colors(cell: &Cell, light: bool) -> (Rgb, Rgb) {
     (front, back)
 }
 
-/// The colour that a terminal would show; `None`: its own text or paper.
+/// RGB value a terminal would show; `None` for its default text or background.
 pub fn rgb(color: Color, light: bool) -> Option<Rgb> {
     const DARK: [(Color, Rgb); 16] = [
         (Color::Black, [0, 0, 0]),
@@ -77,7 +74,7 @@ pub fn rgb(color: Color, light: bool) -> Option<Rgb> {
         named => DARK.iter().position(|(name, _)| *name == named),
     };
     if let Some(at) = at {
-        // on white paper the same hues must be darker
+        // white backgrounds need darker hues
         let darker = |c: u8| (u16::from(c) * 2 / 3) as u8;
         return Some(if light { DARK[at].1.map(darker) } else { DARK[at].1 });
     }
@@ -98,7 +95,7 @@ fn hex([r, g, b]: Rgb) -> String {
     format!("#{r:02x}{g:02x}{b:02x}")
 }
 
-/// Neighbouring cells of a row that look alike: first column, columns, text.
+/// Runs of equally styled cells in a row: first column, width, text, foreground, background, bold.
 fn runs(buffer: &Buffer, row: u16, light: bool) -> Vec<(u16, u16, String, Rgb, Rgb, bool)> {
     let mut runs: Vec<(u16, u16, String, Rgb, Rgb, bool)> = Vec::new();
     for column in 0..buffer.area.width {
@@ -116,7 +113,6 @@ fn runs(buffer: &Buffer, row: u16, light: bool) -> Vec<(u16, u16, String, Rgb, R
     runs
 }
 
-/// The window as an SVG document.
 pub fn svg(buffer: &Buffer, light: bool) -> String {
     let (width, height) =
         (f32::from(buffer.area.width) * CELL.0, f32::from(buffer.area.height) * CELL.1);
@@ -145,7 +141,7 @@ pub fn svg(buffer: &Buffer, light: bool) -> String {
             if shown.is_empty() {
                 continue;
             }
-            // columns of the text alone: blanks at its end have no glyphs to stretch
+            // width without trailing blanks, which have no glyphs to stretch
             let blanks = symbols.chars().count() - shown.chars().count();
             let length = f32::from(columns - (blanks as u16).min(columns)) * CELL.0;
             let weight = if bold { " font-weight=\"bold\"" } else { "" };
@@ -167,7 +163,6 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// The window as a PNG.
 fn png(buffer: &Buffer, light: bool) -> std::result::Result<Vec<u8>, String> {
     let fonts = Fonts::load()?;
     let (w, h) = (CELL.0 * DENSITY, CELL.1 * DENSITY);
@@ -220,7 +215,7 @@ impl Pixels {
     }
 }
 
-/// Monospaced first; what it lacks (letters of other scripts in names) comes from its proportional sibling.
+/// Bundled fonts: monospaced, with the proportional sibling for missing glyphs such as other scripts.
 struct Fonts {
     regular: FontRef<'static>,
     bold: FontRef<'static>,
@@ -244,7 +239,7 @@ impl Fonts {
             FONT_SIZE * DENSITY * font.height_unscaled() / font.units_per_em().unwrap_or(2048.0),
         );
         let scaled = font.as_scaled(scale);
-        // what is not of the monospaced font is centred in its cell
+        // centre glyphs of the fallback font in the cell
         let spare = (CELL.0 * DENSITY - scaled.h_advance(font.glyph_id(symbol))) / 2.0;
         let at = point(x + spare, y + CELL.1 * DENSITY * 0.78);
         let glyph: Glyph = font.glyph_id(symbol).with_scale_and_position(scale, at);

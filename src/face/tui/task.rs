@@ -1,8 +1,7 @@
-//! Questions that take longer than a key press may: asked by a screen, answered on a thread, taken in by
-//! the screen that asked.
+//! Background questions: asked by a screen, answered on a thread, delivered to the same screen.
 //!
-//! A question stands in a [`Slot`] of its screen. A newer question in the same slot makes the older one
-//! stale: its work is told to stop, and its answer is dropped, here and nowhere else. A panic in the work
+//! Each question has a [`Slot`] of its screen. A newer question in the same slot makes the older one
+//! stale: its work is asked to stop and its answer is dropped, both in this module. A panic in the work
 //! becomes an error of the answer.
 
 use std::any::Any;
@@ -17,19 +16,16 @@ use super::state::Placed;
 use base::error::Result;
 use base::panic::caught;
 
-/// The place of one kind of question: of a screen, by name, and where a screen asks the same about
-/// several things, by number.
+/// Identity of a kind of question: screen, name, and an index if a screen asks the same about several things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot {
-    /// The screen that asks; `None` for the workbench and its overlays.
+    /// Asking screen; `None` for the workbench and its overlays.
     owner: Option<Tab>,
-    /// What is asked, in a word.
     pub name: &'static str,
-    /// Which of several things it is asked about.
     pub index: usize,
 }
 
-/// Tells work that its answer is no longer wanted.
+/// Cancellation flag of a question's work.
 #[derive(Clone, Debug)]
 pub struct Stop {
     serial: u64,
@@ -37,7 +33,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Whether to stop: something newer was asked, or the answer is not wanted any more.
+    /// True if the answer is no longer wanted, e.g. because of a newer question.
     pub fn is_asked(&self) -> bool {
         self.newest.load(Ordering::Relaxed) != self.serial
     }
@@ -45,15 +41,12 @@ impl Stop {
 
 type Take = Box<dyn FnOnce(&mut State) + Send>;
 
-/// A question under way.
 pub struct Task {
-    /// The slot that the task fills; a newer task in it makes this one stale.
     pub slot: Slot,
     stop: Stop,
     work: Box<dyn FnOnce(&Stop) -> Take + Send>,
 }
 
-/// The answer of a task, on its way to the screen that asked.
 pub struct Answer {
     slot: Slot,
     stop: Stop,
@@ -61,7 +54,7 @@ pub struct Answer {
 }
 
 impl Task {
-    /// Does the work; takes its time.
+    /// Does the work; may take long.
     pub fn run(self) -> Answer {
         let Self { slot, stop, work } = self;
         let take = if stop.is_asked() { Box::new(|_: &mut State| {}) } else { work(&stop) };
@@ -70,7 +63,7 @@ impl Task {
 }
 
 impl Answer {
-    /// Gives it to the screen that asked, unless it is stale.
+    /// Delivers the answer to the asking screen, unless it is stale.
     pub fn deliver(self, state: &mut State) {
         if self.stop.is_asked() {
             return;
@@ -82,12 +75,12 @@ impl Answer {
     }
 }
 
-/// Questions of a slot that are answered at a time, each on a thread of its own: a newer one need not wait for one
-/// that cannot be stopped, as reading a trace cannot.
+/// Maximum threads per slot. A second one lets a newer question start while work that cannot be stopped,
+/// such as reading a trace, is still running.
 const AT_A_TIME: usize = 2;
 
-/// The questions under way, and behind those of a slot the newest that waits. However often a screen asks, a slot so
-/// holds the data of three questions.
+/// Active questions, and the newest waiting one per slot. This bounds a slot to the data of three
+/// questions.
 #[derive(Clone, Debug, Default)]
 pub struct Questions(Arc<Mutex<HashMap<Slot, UnderWay>>>);
 
@@ -98,15 +91,15 @@ struct UnderWay {
 }
 
 impl Questions {
-    /// Does a question's work on a thread, once fewer than two of its slot are under way; `answered` is called there
-    /// with what comes of it. A question that a newer one replaces while it waits is dropped.
+    /// Runs a question's work on a thread as soon as its slot has a free one, then calls `answered`
+    /// there. A waiting question is dropped when a newer one replaces it.
     pub fn ask(&self, task: Task, answered: impl Fn(Answer) + Send + 'static) {
         let slot = task.slot;
         {
             let mut slots = self.slots();
             let under_way = slots.entry(slot).or_default();
             if under_way.threads == AT_A_TIME {
-                // one that waited until now is stale
+                // replaces the waiting question, which is now stale
                 under_way.waiting = Some(task);
                 return;
             }
@@ -147,7 +140,6 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// What was asked last in each slot.
 #[derive(Debug, Default)]
 pub struct Tasks(HashMap<Slot, Asked>);
 
@@ -159,8 +151,8 @@ struct Asked {
 }
 
 impl Context {
-    /// Asks: `work` runs on a thread, `into` takes its result, an error as the user is to read it. A question that
-    /// is under way in this slot becomes stale.
+    /// Asks a question: `work` runs on a thread, `into` receives the result or a user-facing error. An
+    /// active question in this slot becomes stale.
     pub fn ask<S: Placed, T: Send + 'static>(
         &mut self,
         slot: impl Into<In>,
@@ -173,7 +165,7 @@ impl Context {
         });
     }
 
-    /// Asks, for the workbench or an overlay.
+    /// Like [`Self::ask`], for the workbench or an overlay.
     pub fn ask_own<T: Send + 'static>(
         &mut self,
         slot: impl Into<In>,
@@ -208,8 +200,8 @@ impl Context {
         asked.and_then(|asked| asked.downcast_ref()) == Some(key)
     }
 
-    /// Asks, unless the last question of this slot was the same by its key. For [`super::screen::Screen::settle`],
-    /// which says after every message which answers it needs.
+    /// Asks a question unless the last one in this slot had the same key. For
+    /// [`super::screen::Screen::settle`], which requests missing answers after every message.
     pub fn want<S: Placed, K: PartialEq + Clone + 'static, T: Send + 'static>(
         &mut self,
         slot: impl Into<In>,
@@ -226,7 +218,7 @@ impl Context {
         }
     }
 
-    /// As [`Self::want`], for the workbench or an overlay.
+    /// Like [`Self::want`], for the workbench or an overlay.
     pub fn want_own<K: PartialEq + Clone + 'static, T: Send + 'static>(
         &mut self,
         slot: impl Into<In>,
@@ -241,8 +233,8 @@ impl Context {
         }
     }
 
-    /// As [`Self::want`], one after the other: while a question of this slot is under way none is asked, and
-    /// its answer is taken though another is wanted by then, so that the screen follows a key that is held.
+    /// Like [`Self::want`], but sequential: while a question of this slot is active, no other is asked,
+    /// and its answer is used even if outdated, so that the screen follows a held key.
     pub fn follow<S: Placed, K: PartialEq + Clone + 'static, T: Send + 'static>(
         &mut self,
         slot: impl Into<In>,
@@ -256,17 +248,16 @@ impl Context {
         }
     }
 
-    /// True if a question of this slot waits for its answer.
     pub fn is_under_way<S: Placed>(&self, slot: impl Into<In>) -> bool {
         self.tasks.0.get(&slot.into().of::<S>()).is_some_and(|asked| asked.under_way)
     }
 
-    /// Drops the answer that is under way in this slot, and its last question.
+    /// Cancels the active question of this slot and forgets its key.
     pub fn forget<S: Placed>(&mut self, slot: impl Into<In>) {
         self.forget_in(slot.into().of::<S>());
     }
 
-    /// As [`Self::forget`], for the workbench or an overlay.
+    /// Like [`Self::forget`], for the workbench or an overlay.
     pub fn forget_own(&mut self, slot: impl Into<In>) {
         self.forget_in(slot.into().own());
     }
@@ -279,7 +270,7 @@ impl Context {
     }
 }
 
-/// A slot of the screen that asks: `"areas"`, or `("overview", 1)` of the second of several.
+/// Slot within the asking screen: `"areas"`, or `("overview", 1)` for the second of several subjects.
 #[derive(Clone, Copy, Debug)]
 pub struct In(&'static str, usize);
 
@@ -305,7 +296,7 @@ impl From<(&'static str, usize)> for In {
     }
 }
 
-/// A panic as an error: a defect of this program must neither freeze nor end the workbench.
+/// Converts a panic into an error, so that a bug neither freezes nor ends the workbench.
 pub fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     caught(work).map_err(|text| format!("a defect of ladderscope, please report it: {text}"))
 }

@@ -1,5 +1,4 @@
-//! The terminal's state: taken over on entry, given back by one function that the normal exit, a
-//! panic and signals share.
+//! Terminal setup and restoration. A single restore function serves normal exit, panics and signals.
 
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
@@ -20,7 +19,6 @@ use rustix::process::Signal;
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Gives the terminal back when dropped.
 #[derive(Debug)]
 pub struct Guard(());
 
@@ -30,7 +28,7 @@ impl Drop for Guard {
     }
 }
 
-/// Takes the terminal over: raw mode, alternate screen, bracketed paste, and the mouse if wanted.
+/// Takes over the terminal: raw mode, alternate screen, bracketed paste, and the mouse if requested.
 pub fn take(mouse: bool) -> io::Result<Guard> {
     restore_on_panic(std::thread::current().id());
     let guard = Guard(());
@@ -48,26 +46,25 @@ fn enter(mouse: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks all processes of this job to stop, as a terminal that is not in raw mode does at Ctrl-Z.
+/// Suspends all processes of this job, as Ctrl-Z does in a terminal that is not in raw mode.
 pub fn ask_to_stop() {
     let _ = rustix::process::kill_current_process_group(Signal::TSTP);
 }
 
-/// Gives the terminal back and stops this process; returns when the shell lets it go on (`fg`).
+/// Restores the terminal and suspends this process; returns once it is resumed (`fg`).
 pub fn stop() {
     restore();
-    // SIGTSTP, which is handled, cannot stop it; where no shell would let it go on, a SIGCONT does
+    // SIGTSTP is handled, so it cannot suspend the process; without a shell, SIGCONT resumes it
     let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
 }
 
-/// Takes the terminal over again after this process was stopped: its modes are the shell's by now.
+/// Takes over the terminal again after a suspend, which left it in the shell's modes.
 pub fn retake(mouse: bool) -> io::Result<()> {
     restore();
     enter(mouse)
 }
 
-/// Gives the terminal back. Does nothing the second time, and reports nothing: where it fails,
-/// the terminal is gone.
+/// Restores the terminal. Idempotent. Errors are ignored: they mean the terminal is gone.
 pub fn restore() {
     if !TAKEN.swap(false, Ordering::SeqCst) {
         return;
@@ -79,7 +76,6 @@ pub fn restore() {
     let _ = disable_raw_mode();
 }
 
-/// Captures the mouse, or stops it.
 pub fn capture_mouse(capture: bool) -> io::Result<()> {
     match capture {
         true => execute!(io::stdout(), EnableMouseCapture),
@@ -87,27 +83,27 @@ pub fn capture_mouse(capture: bool) -> io::Result<()> {
     }
 }
 
-/// How many pixels a cell has, where the terminal tells.
+/// Cell size in pixels, if the terminal reports it.
 pub fn cell_pixels() -> Option<(u16, u16)> {
     let size = crossterm::terminal::window_size().ok()?;
     let cell = (size.width.checked_div(size.columns)?, size.height.checked_div(size.rows)?);
     (cell.0 > 0 && cell.1 > 0).then_some(cell)
 }
 
-/// Puts text on the clipboard of the terminal, wherever it runs (OSC 52). tmux keeps that to itself unless it is told
-/// otherwise: within it the text goes into its paste buffer, and from there to the terminal where tmux may.
+/// Copies text to the terminal's clipboard, even over SSH (OSC 52). tmux does not forward OSC 52 by
+/// default, so within tmux the text also goes to its paste buffer, which tmux forwards if configured to.
 pub fn copy(text: &str) -> io::Result<()> {
     let mut out = io::stdout();
     write!(out, "\x1b]52;c;{}\x07", STANDARD.encode(text))?;
     out.flush()?;
     if std::env::var_os("TMUX").is_some_and(|socket| !socket.is_empty()) {
-        // without tmux at hand the sequence is all that can be done
+        // without the tmux command, the sequence alone must do
         let _ = to_tmux("tmux", text);
     }
     Ok(())
 }
 
-/// Hands text to tmux, which is ended where it does not take it at once.
+/// Passes text to tmux, killing the command if it does not finish in time.
 fn to_tmux(program: &str, text: &str) -> io::Result<()> {
     const PATIENCE: Duration = Duration::from_millis(500);
     let mut tmux = Command::new(program)
@@ -133,8 +129,8 @@ fn to_tmux(program: &str, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// A panic of the terminal's thread restores the terminal before its message is printed. A worker's
-/// panic becomes a message of the workbench (see `effects`) and must not disturb the screen.
+/// Restores the terminal before the message of a panic on its own thread is printed. A worker's panic
+/// becomes a workbench message (see `effects`) and must not disturb the screen.
 fn restore_on_panic(owner: ThreadId) {
     let previous = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -1,4 +1,4 @@
-//! Overlays that are read: a text such as an experiment's file, a picture, and help with all bindings.
+//! Read-only overlays: text such as an experiment file, a picture, and help with all bindings.
 
 use super::keymap::{Keymap, Scope};
 use super::overlay::{Overlay, text_area, whole_body};
@@ -7,39 +7,33 @@ use super::prelude::*;
 use super::widgets::list::scroll_key;
 use base::text::folded;
 
-/// Pieces of a line, with their roles.
+/// Segments of a line with their roles.
 pub type Pieces = Vec<(String, Role)>;
 
 type Enter = dyn FnOnce(&mut State);
 
-/// A text that is scrolled.
 pub struct TextView {
     title: String,
-    /// Lays the text out in so many columns.
+    /// Lays out the text for a width in columns.
     lines: Box<dyn Fn(usize) -> Vec<Pieces>>,
     scroll: usize,
-    /// What Enter does, and in which words.
     enter: Option<(Hints, Box<Enter>)>,
 }
 
 impl TextView {
-    /// A text, laid out in the columns that it gets.
     pub fn new(title: impl Into<String>, lines: impl Fn(usize) -> Vec<Pieces> + 'static) -> Self {
         Self { title: title.into(), lines: Box::new(lines), scroll: 0, enter: None }
     }
 
-    /// A text with given lines.
     pub fn plain(title: impl Into<String>, lines: Vec<String>) -> Self {
         let lines: Vec<Pieces> = lines.into_iter().map(|line| vec![(line, Role::Text)]).collect();
         Self::new(title, move |_| lines.clone())
     }
 
-    /// The text, of which Enter does something.
     pub fn on_enter(self, hints: Hints, enter: impl FnOnce(&mut State) + 'static) -> Self {
         Self { enter: Some((hints, Box::new(enter))), ..self }
     }
 
-    /// Its popup, and its lines.
     fn laid_out(&self, cx: &Context) -> (Rect, Vec<Pieces>) {
         let most = text_area(cx.size);
         let lines = (self.lines)(usize::from(most.width.saturating_sub(3)));
@@ -87,12 +81,9 @@ impl Overlay for TextView {
     }
 }
 
-/// A picture, such as a figure that was written.
 #[derive(Debug)]
 pub struct PictureView {
-    /// What it shows, and how it is closed.
     pub title: String,
-    /// The picture, as the terminal's sequences.
     pub picture: Picture,
 }
 
@@ -117,17 +108,15 @@ impl Overlay for PictureView {
     }
 }
 
-/// All bindings: of the screen, of every screen, of the other screens.
 #[derive(Debug, Default)]
 pub struct Help {
     scroll: usize,
     search: FilterBox,
 }
 
-/// Columns of the keys in help.
 const HELP_KEYS: usize = 14;
 
-/// A line of help: keys and what they do; `None` in place of keys heads the lines under it.
+/// Line of help: keys and description; a line without keys is a heading.
 pub type HelpLine = (Option<String>, String);
 
 pub fn help_lines(keys: &Keymap, tab: Tab) -> Vec<HelpLine> {
@@ -146,7 +135,7 @@ pub fn help_lines(keys: &Keymap, tab: Tab) -> Vec<HelpLine> {
     lines
 }
 
-/// The lines that contain all words, in their keys or in what they do, under their headings.
+/// Help lines that contain all words in keys or description, with their headings.
 fn help_found(keys: &Keymap, tab: Tab, words: &str) -> Vec<HelpLine> {
     let words: Vec<String> = words.split_whitespace().map(folded).collect();
     let mut found: Vec<HelpLine> = Vec::new();
@@ -166,7 +155,6 @@ fn help_found(keys: &Keymap, tab: Tab, words: &str) -> Vec<HelpLine> {
 }
 
 impl Help {
-    /// The rows of help: the lines that are found, wrapped.
     fn rows(&self, cx: &Context) -> Vec<HelpLine> {
         let width = usize::from(inside(text_area(cx.size)).width);
         let rows = |(keys, text): HelpLine| {

@@ -1,7 +1,7 @@
-//! Colours by role, in themes. `terminal`, the default, uses the 16 colours that the terminal's own
-//! theme defines and never a background, so that it works on light and dark ones; `dark`, `light` and
-//! `high-contrast` bring their own. Without colour (`NO_COLOR`) modifiers alone remain. No state is told
-//! by colour alone: glyphs and words say the same.
+//! Colours by role, grouped in themes. The default, `terminal`, uses the terminal's own 16 colours and
+//! never a background, so it works on light and dark terminals; `dark`, `light` and `high-contrast`
+//! define their own. Without colour (`NO_COLOR`) only modifiers remain. Colour is never the only cue:
+//! glyphs and words carry the same information.
 
 use std::str::FromStr;
 
@@ -10,53 +10,46 @@ use ratatui::style::{Color, Modifier, Style};
 use super::screenshot::rgb;
 use table::{Provenance, Status};
 
-/// Series (modules, lanes) that look different from each other; more repeat them.
+/// Number of distinct series styles; further series repeat them.
 const SERIES: usize = 6;
 
-/// Architectures that look different from each other; more repeat them.
+/// Number of distinct architecture styles; further ones repeat them.
 const ARCHITECTURES: usize = 8;
 
-/// What a piece of the screen means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Ordinary text; its background is the window's.
     Text,
-    /// Text that matters less: units, notes, what is inactive.
+    /// Secondary text: units, notes, inactive items.
     Dim,
-    /// Titles of panes and headers of tables.
     Title,
-    /// Frames around panes and popups.
     Border,
-    /// The selected row, tab or point.
     Selected,
-    /// Keys in hints and help.
     Key,
-    /// What went well: a finished run, a gain.
+    /// Success: a finished run, a gain.
     Good,
-    /// What went wrong: a failed run, a loss.
+    /// Failure: a failed run, a loss.
     Bad,
-    /// Odd news; emulated and simulated labels.
+    /// Warnings; labels of emulated and simulated numbers.
     Warn,
-    /// What is running at this moment.
+    /// Currently running item.
     Active,
-    /// Communication that moves data.
     Comm,
-    /// Communication that waits for a peer.
+    /// Communication waiting for a peer.
     Waiting,
-    /// Communication during which the rank computed nothing.
+    /// Exposed communication.
     Exposed,
-    /// One of several series or modules.
     Series(usize),
-    /// An architecture, by the number of its look: of the hue that it has in figures.
+    /// Architecture, by its look index; uses the same hue as in figures.
     Architecture(usize),
 }
 
-/// The built-in themes, and whether each is meant for dark text on light paper.
+/// Built-in themes, and true for those with dark text on a light background.
 const BUILT_IN: [(&str, bool); 4] =
     [("terminal", false), ("dark", false), ("light", true), ("high-contrast", false)];
 
-/// A row for each role, in the order of [`Theme::styles`]: its name in theme files, and its style in
-/// each of [`BUILT_IN`], in words and numbers of the 256-colour palette.
+/// Roles in the order of [`Theme::styles`]: the name in theme files, and the style in each theme of
+/// [`BUILT_IN`], as words and 256-colour palette indices.
 const ROLES: [(Role, &str, [&str; BUILT_IN.len()]); 13 + SERIES + ARCHITECTURES] = [
     (Role::Text, "text", ["", "252 on 234", "236 on 255", "15 on 16"]),
     (Role::Dim, "dim", ["dim", "245", "242", "15"]),
@@ -87,18 +80,16 @@ const ROLES: [(Role, &str, [&str; BUILT_IN.len()]); 13 + SERIES + ARCHITECTURES]
     (Role::Architecture(7), "architecture-8", ["dim", "245", "242", "7"]),
 ];
 
-/// Names of the built-in themes.
 pub fn names() -> impl Iterator<Item = &'static str> {
     BUILT_IN.iter().map(|(name, _)| *name)
 }
 
-/// What a built-in theme says of each role: (role, style).
+/// Role styles of a built-in theme: (role, style).
 pub fn written(name: &str) -> Option<[(&'static str, &'static str); ROLES.len()]> {
     let at = names().position(|known| known == name)?;
     Some(ROLES.map(|(_, role, styles)| (role, styles[at])))
 }
 
-/// A style for every role.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Theme {
     styles: [Style; ROLES.len()],
@@ -106,21 +97,20 @@ pub struct Theme {
 }
 
 impl Theme {
-    /// The theme of the terminal, with colours, or without.
+    /// Default theme, with or without colours.
     pub fn new(color: bool) -> Self {
         let theme = Self::built_in("terminal")
             .unwrap_or(Self { styles: [Style::new(); ROLES.len()], light: false });
         if color { theme } else { theme.without_color() }
     }
 
-    /// The built-in theme of this name; `None` where there is none.
     pub fn built_in(name: &str) -> Option<Self> {
-        // a test reads them all
+        // a test parses all of them
         let styles = written(name)?.map(|(_, style)| parse(style).unwrap_or_default());
         Some(Self { styles, light: BUILT_IN.contains(&(name, true)) })
     }
 
-    /// The theme with another style for a role; why that cannot be.
+    /// Sets the style of a role; returns the reason if it is invalid.
     pub fn set(&mut self, role: &str, style: &str) -> Result<(), String> {
         let names = ROLES.map(|(_, name, _)| name);
         let Some(at) = names.iter().position(|name| *name == role) else {
@@ -130,7 +120,7 @@ impl Theme {
         Ok(())
     }
 
-    /// Modifiers alone; what had a background is reversed.
+    /// Keeps only modifiers; styles with a background become reversed.
     pub fn without_color(mut self) -> Self {
         for (i, style) in self.styles.iter_mut().enumerate() {
             let marked = i > 0 && style.bg.is_some();
@@ -142,7 +132,7 @@ impl Theme {
         self
     }
 
-    /// Colours that a terminal without 24 bits a colour can show: the nearest of its 256.
+    /// Maps 24-bit colours to the nearest of the 256-colour palette.
     pub fn with_256_colors(mut self) -> Self {
         for style in &mut self.styles {
             style.fg = style.fg.map(nearest);
@@ -151,17 +141,16 @@ impl Theme {
         self
     }
 
-    /// Whether it is meant for dark text on light paper.
+    /// True if meant for dark text on a light background.
     pub fn is_light(self) -> bool {
         self.light
     }
 
-    /// Whether series look different from each other in it; without colours they do not.
+    /// True if series have distinct styles, which requires colour.
     pub fn tells_series(self) -> bool {
         self.style(Role::Series(0)) != self.style(Role::Series(1))
     }
 
-    /// The style of a role.
     pub fn style(self, role: Role) -> Style {
         let role = match role {
             Role::Series(i) => Role::Series(i % SERIES),
@@ -172,7 +161,6 @@ impl Theme {
         self.styles[at]
     }
 
-    /// The style of a status's glyph.
     pub fn status(self, status: Status) -> Style {
         self.style(match status {
             Status::Ok => Role::Good,
@@ -183,7 +171,6 @@ impl Theme {
         })
     }
 
-    /// The style of a provenance label.
     pub fn provenance(self, provenance: Provenance) -> Style {
         self.style(match provenance {
             Provenance::Measured => Role::Good,
@@ -192,7 +179,7 @@ impl Theme {
     }
 }
 
-/// A style in words: `bold red`, `#d55e00 on black`, `dim`, `214`; the empty text is the terminal's own.
+/// Parses a style: `bold red`, `#d55e00 on black`, `dim`, `214`; empty text is the terminal's default.
 fn parse(text: &str) -> Result<Style, String> {
     let mut style = Style::new();
     let mut words = text.split_whitespace();
@@ -219,7 +206,6 @@ fn color(word: &str) -> Result<Color, String> {
     })
 }
 
-/// The nearest of xterm's colour cube and greys.
 fn nearest(color: Color) -> Color {
     let Color::Rgb(r, g, b) = color else { return color };
     let fixed = (16..=255).filter_map(|index| Some((index, rgb(Color::Indexed(index), false)?)));

@@ -1,5 +1,5 @@
-//! The stored trainings, over the screen: curves of those that can be compared with the selected one, and all of them as
-//! a list. What trains meanwhile is read again every other second, so that its curve grows.
+//! Overlay with the stored trainings: curves comparable to the selected one, and a list of all. Running
+//! trainings are reread periodically so that their curves grow.
 
 use super::overlay::{Overlay, PlotAreas};
 use super::prelude::*;
@@ -12,13 +12,12 @@ use lab::store::Store;
 use study::analysis::training_sets;
 use study::plot::look_numbers;
 
-/// Rows of the plot in a window that has room for it.
+/// Height of the plot in rows, if the window has room.
 const PLOT: u16 = 18;
 
-/// How often what trains is read again (ms).
+/// Reread interval of running trainings (ms).
 const AGAIN: u64 = 2000;
 
-/// The columns of the list.
 const COLUMNS: [Column; 10] = [
     Column::text("", 2, 0),
     Column::text("architecture", 14, 0),
@@ -32,16 +31,14 @@ const COLUMNS: [Column; 10] = [
     Column::text("id", 12, 4),
 ];
 
-/// Stored trainings, and what is selected of them.
 pub struct Trainings {
     all: Vec<Curve>,
     list: List,
-    /// Whether steps are drawn, in place of looks at the held-out text.
+    /// True to plot training steps instead of held-out evaluations.
     steps: bool,
     read_ms: u64,
 }
 
-/// Reads the stored trainings in the background, and shows them.
 pub fn open(cx: &mut Context) {
     ask(cx, true);
 }
@@ -78,7 +75,7 @@ impl Trainings {
         self.all.iter().any(|one| one.training.status == Status::Running)
     }
 
-    /// Shows what was read again; the selection stays on its training.
+    /// Replaces the trainings, keeping the selected one.
     fn take(&mut self, all: Vec<Curve>, read_ms: u64) {
         let id = self.selected().map(|one| one.training.id.clone());
         let at = all.iter().position(|one| Some(&one.training.id) == id.as_ref());
@@ -86,7 +83,8 @@ impl Trainings {
         (self.all, self.read_ms) = (all, read_ms);
     }
 
-    /// Curves of the selected training's set: a line an architecture, over seeds; the selected training has marks.
+    /// Draws the curves of the selected training's set: one line per architecture over its seeds, with
+    /// marks for the selected training.
     fn draw_plot(&self, buf: &mut Buffer, area: Rect, selected: &Curve, cx: &Context) {
         let theme = cx.theme;
         let spec = selected.training.spec.set();
@@ -213,7 +211,6 @@ impl Overlay for Trainings {
     }
 }
 
-/// How far the selected training is, or what it ended with.
 fn told(one: &Curve) -> String {
     let training = &one.training;
     let speed = training.speed.map_or(String::new(), |speed| {

@@ -1,5 +1,5 @@
-//! `update(state, message) -> effects`: everything that happens to the state, and nothing else. No
-//! clock, no files, no threads; what is to be done outside goes back as effects.
+//! `update(state, message) -> effects`: all state changes. Pure: no clock, files or threads; side
+//! effects are returned.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::texts::{Help, TextView};
 use super::trainings;
 use super::widgets::field::first_line;
 
-/// Has everything read that is shown: when the workbench opens, and when the user asks for it.
+/// Requests a read of everything shown, at startup or on reload.
 pub fn begin(state: &mut State) {
     tell_all(state, &News::Reload);
     state.cx.perform(Effect::Store(StoreTask::Read));
@@ -34,7 +34,7 @@ fn tell_all(state: &mut State, news: &News) {
     }
 }
 
-/// Takes in what happened; what is to be done about it comes back.
+/// Applies a message to the state; returns the side effects.
 pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
     match message {
         Message::Clock(now) => {
@@ -45,16 +45,16 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
         Message::Resize(columns, rows) => state.cx.size = (columns, rows),
         Message::Key(key) if key.kind == KeyEventKind::Release => return Vec::new(),
         Message::Key(key) => press(state, key),
-        // nothing is shown that could be meant
+        // the window is too small to show a target
         Message::Mouse(_) | Message::Paste(_) if layout::regions_of(state.cx.size).is_none() => {}
         Message::Mouse(event) => mouse::handle(state, event),
         Message::Paste(text) => paste(state, &text),
         Message::Terminate => leave(state),
-        // of the terminal alone, which the loop has
+        // handled by the event loop
         Message::Stop | Message::Resume => {}
         Message::Answered(answer) => answer.deliver(state),
         Message::Request(request) => state.cx.request(request),
-        // read again, and found as they were
+        // reread and found unchanged
         Message::Runs(Ok(snapshot))
             if state.cx.stored.as_ref().is_some_and(|known| Arc::ptr_eq(known, &snapshot)) => {}
         Message::Runs(Ok(snapshot)) => {
@@ -74,7 +74,6 @@ pub fn update(state: &mut State, message: Message) -> Vec<Effect> {
     std::mem::take(&mut state.cx.effects)
 }
 
-/// Has what was asked of the workbench done by the screen that does it.
 fn serve(state: &mut State) {
     while let Some(mut request) = state.cx.requests.pop_front() {
         for tab in Tab::ALL {
@@ -85,7 +84,7 @@ fn serve(state: &mut State) {
     }
 }
 
-/// A key: to the topmost overlay, else to what is being typed, else by the table of bindings.
+/// Routes a key: to the top overlay, else to an active input, else to the bindings.
 fn press(state: &mut State, key: KeyEvent) {
     let ctrl_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
     if state.cx.notice.as_ref().is_some_and(|n| !n.error) {
@@ -95,14 +94,14 @@ fn press(state: &mut State, key: KeyEvent) {
         return act(state, Action::Quit);
     }
     if layout::regions_of(state.cx.size).is_none() {
-        // what is not seen is not worked on
+        // nothing is visible, so no other key is handled
         if state.cx.keys.lookup(state.cx.tab, &key) == Some(Action::Quit) {
             act(state, Action::Quit);
         }
         return;
     }
     if let Some(top) = state.cx.overlays.pop() {
-        // overlays that it opens lie on it
+        // overlays opened by the key go above it
         let at = state.cx.overlays.len();
         if let Some(top) = top.key(key, state) {
             state.cx.overlays.insert(at.min(state.cx.overlays.len()), top);
@@ -118,8 +117,8 @@ fn press(state: &mut State, key: KeyEvent) {
     }
 }
 
-/// Pasted text: into the line that is typed, if any. A path that is dropped on the window arrives like that, too,
-/// and is put into the list of files, where Enter opens it.
+/// Routes pasted text to the active input, if any. A path dropped on the window also arrives as a paste;
+/// it prefills the file picker, where Enter opens it.
 fn paste(state: &mut State, text: &str) {
     if let Some(top) = state.cx.overlays.last_mut() {
         return top.paste(text);
@@ -135,7 +134,6 @@ fn paste(state: &mut State, text: &str) {
     }
 }
 
-/// Does an action, whoever asked for it: a key, the palette, the mouse.
 pub fn act(state: &mut State, action: Action) {
     let (screen, cx) = state.split(state.cx.tab);
     match action {
@@ -185,7 +183,7 @@ pub fn act(state: &mut State, action: Action) {
     }
 }
 
-/// Leaves, or asks first: edits may be lost, a sweep be cut short.
+/// Quits, after confirmation if edits would be lost or a sweep cut short.
 fn quit(state: &mut State) {
     let question = |tab| Some((tab, state.screen(tab).status(&state.cx).unsaved?));
     if let Some((tab, text)) = Tab::ALL.into_iter().find_map(question) {
@@ -203,7 +201,6 @@ fn quit(state: &mut State) {
     state.cx.question(text, leave);
 }
 
-/// Shows what was told until now, the newest first.
 fn show_messages(cx: &mut Context) {
     let mut lines = Vec::new();
     for (ms, notice) in cx.messages.iter().rev() {
@@ -223,7 +220,6 @@ fn show_messages(cx: &mut Context) {
     cx.lay(TextView::plain("messages since the start", lines));
 }
 
-/// Moves the selection of the current screen by rows.
 pub fn step(state: &mut State, rows: isize) {
     let (screen, cx) = state.split(state.cx.tab);
     if !screen.input(Input::Step(rows), cx)
@@ -233,7 +229,6 @@ pub fn step(state: &mut State, rows: isize) {
     }
 }
 
-/// Moves the selection of the current screen by pages.
 fn page(state: &mut State, pages: isize) {
     let (screen, cx) = state.split(state.cx.tab);
     if !screen.input(Input::Page(pages), cx) {
@@ -242,12 +237,11 @@ fn page(state: &mut State, pages: isize) {
     }
 }
 
-/// Rows that a page key moves by in a list of this area.
 pub fn page_rows(area: Rect) -> isize {
     isize::from(area.height as i16 - 1).max(1)
 }
 
-/// Leaves as soon as nothing runs any more; asked a second time, at once.
+/// Cancels the sweep and quits once it has ended; a second request quits immediately.
 fn leave(state: &mut State) {
     let cx = &mut state.cx;
     if cx.sweeps.running.is_none() || cx.leaving {
@@ -258,7 +252,7 @@ fn leave(state: &mut State) {
     cx.request(Request::CancelSweep);
 }
 
-/// After every message: the screen that is shown has selections that exist, and asks for missing answers.
+/// Called after every message: clamps the current screen's selection and requests missing answers.
 fn settle(state: &mut State) {
     scope::settle(state);
     overlay::settle(&mut state.cx);

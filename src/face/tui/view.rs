@@ -1,5 +1,4 @@
-//! The whole window: tabs, the screen, the footer, and what lies on top. Reads the state, draws, and
-//! does nothing else.
+//! Window drawing: tabs, the screen, the footer, overlays. Only reads the state.
 
 use ratatui::widgets::{Clear, Widget};
 
@@ -9,7 +8,6 @@ use super::layout::{SMALLEST, regions, tabs};
 use super::prelude::*;
 use super::widgets::paint;
 
-/// Draws the whole window: tabs, screen, overlays, hints.
 pub fn draw(buf: &mut Buffer, state: &State) {
     draw_without_overlays(buf, state);
     if regions(&state.cx).is_none() {
@@ -18,7 +16,7 @@ pub fn draw(buf: &mut Buffer, state: &State) {
     for top in &state.cx.overlays {
         top.draw(buf, &state.cx);
     }
-    // what lies on top takes the keys
+    // the footer shows the keys of the top overlay
     if let Some(top) = state.cx.overlays.last()
         && state.cx.notice.as_ref().is_none_or(|notice| notice.error)
         && let Some(regions) = regions(&state.cx)
@@ -27,7 +25,6 @@ pub fn draw(buf: &mut Buffer, state: &State) {
     }
 }
 
-/// Draws the window, without what lies on top.
 pub fn draw_without_overlays(buf: &mut Buffer, state: &State) {
     let window = buf.area;
     let size = (window.width, window.height);
@@ -71,9 +68,9 @@ fn draw_tabs(buf: &mut Buffer, area: Rect, state: &State) {
     }
 }
 
-/// The keys of what takes them all, and nothing that they do elsewhere.
+/// Draws only the hints of the element that currently takes all keys.
 fn draw_taken(buf: &mut Buffer, area: Rect, theme: Theme, hints: Hints) {
-    // colours, too, are those of what was told there before
+    // also clear the colours of earlier content
     let area = area.intersection(buf.area);
     Clear.render(area, buf);
     buf.set_style(area, theme.style(Role::Text));
@@ -84,7 +81,8 @@ fn draw_taken(buf: &mut Buffer, area: Rect, theme: Theme, hints: Hints) {
     }
 }
 
-/// As many hints as fit of what can be done now; what holds anywhere stands on the right and is never crowded out.
+/// Draws the hints of currently possible actions, as many as fit; global hints on the right are never
+/// dropped.
 fn draw_footer(buf: &mut Buffer, area: Rect, state: &State) {
     let cx = &state.cx;
     let theme = cx.theme;
@@ -124,7 +122,6 @@ fn draw_footer(buf: &mut Buffer, area: Rect, state: &State) {
     }
 }
 
-/// Draws what went wrong under the body.
 fn failure(buf: &mut Buffer, area: Rect, cx: &Context, notice: &Notice) {
     let theme = cx.theme;
     let (bad, text) = (theme.style(Role::Bad), theme.style(Role::Text));
@@ -133,13 +130,13 @@ fn failure(buf: &mut Buffer, area: Rect, cx: &Context, notice: &Notice) {
     let lines = wrap(&notice.text, usize::from(area.width.saturating_sub(2)));
     let rows = usize::from(area.height.saturating_sub(1));
     for (row, words) in lines.iter().take(rows).enumerate() {
-        // what does not fit is in the list of messages
+        // the rest is in the message history
         let more = if row + 1 == rows && lines.len() > rows { " …" } else { "" };
         line(buf, area, row as u16 + 1, &[("  ", text), (words, text), (more, text)]);
     }
 }
 
-/// Draws a note in the place of the key hints, on one line.
+/// Draws a message in place of the key hints, on one line.
 fn note(buf: &mut Buffer, area: Rect, cx: &Context, notice: &Notice) {
     let text = notice.text.lines().collect::<Vec<_>>().join("  ");
     let title = cx.theme.style(Role::Title);

@@ -1,19 +1,18 @@
-//! Kitty's graphics protocol: the terminal is given a PNG under a number, and cells with a placeholder show parts of
-//! it. Where such a cell is overwritten its part is gone, so that nothing has to be deleted.
+//! Kitty graphics protocol: the PNG is transmitted once under an id, and placeholder cells show parts of
+//! it. Overwriting a placeholder removes that part, so nothing needs deleting.
 //! (<https://sw.kovidgoyal.net/kitty/graphics-protocol/#unicode-placeholders>)
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ratatui::style::Color;
 
-/// The character of a cell that shows a part of a picture.
 const PLACEHOLDER: char = '\u{10EEEE}';
 
-/// Bytes of base64 in one sequence, at most.
+/// Maximum base64 bytes per sequence.
 const CHUNK: usize = 4096;
 
-/// The combining characters that number rows and columns, as ranges of code points: Kitty's
-/// `rowcolumn-diacritics.txt`, those of class 230 in Unicode 6.0 that are part of no other character.
+/// Combining characters that encode row and column numbers, as code point ranges. Source: Kitty's
+/// `rowcolumn-diacritics.txt` (class 230 in Unicode 6.0, not part of any precomposed character).
 #[rustfmt::skip]
 const NUMBERS: [(u32, u32); 86] = [
     (0x305, 0x305), (0x30d, 0x30e), (0x310, 0x310), (0x312, 0x312), (0x33d, 0x33f), (0x346,
@@ -36,8 +35,8 @@ const NUMBERS: [(u32, u32); 86] = [
     (0x1d242, 0x1d244),
 ];
 
-/// The sequences that give a PNG to the terminal, to be shown over so many columns and rows where cells say so. The
-/// terminal answers nothing.
+/// Escape sequences that transmit a PNG for placeholder display over this many columns and rows. Replies
+/// from the terminal are suppressed.
 pub fn transmission(png: &[u8], (columns, rows): (u16, u16), id: u32) -> Vec<String> {
     let data = STANDARD.encode(png);
     let chunks = data.len().div_ceil(CHUNK);
@@ -51,8 +50,8 @@ pub fn transmission(png: &[u8], (columns, rows): (u16, u16), id: u32) -> Vec<Str
     (0..chunks).map(part).collect()
 }
 
-/// What the cells of so many columns and rows say, row by row: which part of the picture each shows. Beyond the numbers
-/// there are the terminal counts on from the cell to the left.
+/// Placeholder text of each cell, row by row. Past the last encodable number, the terminal counts on
+/// from the cell to the left.
 pub fn placeholders((columns, rows): (u16, u16)) -> Vec<String> {
     let numbers = || NUMBERS.iter().flat_map(|(first, last)| *first..=*last).map(char::from_u32);
     let numbered = |count: u16| -> Vec<Option<char>> {
@@ -67,7 +66,7 @@ pub fn placeholders((columns, rows): (u16, u16)) -> Vec<String> {
     rows.iter().flat_map(|row| columns.iter().map(|column| cell(*row, *column))).collect()
 }
 
-/// The colour of a cell's character, by which it names the picture.
+/// Foreground colour of placeholder cells; encodes the image id.
 pub fn color(id: u32) -> Color {
     let [_, r, g, b] = id.to_be_bytes();
     Color::Rgb(r, g, b)

@@ -1,5 +1,5 @@
-//! Pictures in terminals that can show some (Kitty, Sixel, iTerm2, half blocks): which a terminal shows, and its
-//! sequences for one. They are made once, away from the screen; drawing only copies them into cells.
+//! Terminal pictures (Kitty, Sixel, iTerm2, half blocks): detects support and encodes images. Encoding
+//! happens once, off the drawing thread; drawing only copies sequences into cells.
 
 mod kitty;
 mod sixel;
@@ -15,43 +15,39 @@ use ratatui::style::Color;
 
 use study::plot::{self, Figure, Pixels};
 
-/// Decides about pictures, whatever the terminal is: off, kitty, sixel, iterm2, halfblocks.
+/// Environment variable that overrides detection: off, kitty, sixel, iterm2, halfblocks.
 pub const VARIABLE: &str = "LADDERSCOPE_PICTURES";
 
-/// Pixels of a cell where the terminal does not tell; enough for protocols that scale a picture.
+/// Assumed cell size in pixels if the terminal does not report one; good enough for protocols that scale.
 const CELL: (u16, u16) = (10, 20);
 
-/// The cell's symbol is a sequence that leaves the cursor anywhere: whatever its length, it counts as one column.
+/// Forces the width of a cell that holds an escape sequence to one column, whatever its length.
 const ONE_COLUMN: CellDiffOption = CellDiffOption::ForcedWidth(std::num::NonZeroU16::MIN);
 
-/// How a picture reaches the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The graphics protocol of Kitty, which other terminals know too.
+    /// Kitty graphics protocol, also supported by other terminals.
     Kitty,
-    /// Sixel graphics, as DEC's terminals had them.
+    /// Sixel graphics (DEC).
     Sixel,
-    /// The inline images of iTerm2.
     Iterm2,
-    /// Half blocks in two colours: any terminal with colours.
+    /// Half blocks in two colours; works in any colour terminal.
     Halfblocks,
 }
 
-/// What the terminal can show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pictures {
-    /// How; `None`: not at all, as far as is known.
+    /// Protocol; `None` if unsupported or unknown.
     pub kind: Option<Kind>,
-    /// Sequences must be wrapped to pass tmux.
+    /// True if sequences must be wrapped for tmux.
     pub tmux: bool,
-    /// Whether the plot is shown as a picture.
     pub on: bool,
 }
 
 impl Pictures {
-    /// As the environment tells: no question is put to the terminal, so start-up waits for nothing and
-    /// no answer can end up among keys. Off over SSH, where pictures cost bandwidth, until a key turns
-    /// them on; unknown under tmux and screen, unless [`VARIABLE`] says that they pass.
+    /// Detects support from the environment. The terminal is not queried, so startup never waits and no
+    /// reply can be mistaken for keys. Off over SSH, where pictures cost bandwidth, until a key turns
+    /// them on; unknown under tmux and screen unless [`VARIABLE`] is set.
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
         let has = |name: &str| variable(name).is_some_and(|v| !v.is_empty());
         let is = |name: &str, wanted: &str| variable(name).is_some_and(|v| v == wanted);
@@ -90,38 +86,36 @@ impl Pictures {
     }
 }
 
-/// How a picture reaches one terminal.
+/// Encoding of pictures for one terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
-    /// By which sequences.
     pub kind: Kind,
-    /// Whether they are wrapped to pass tmux.
     pub tmux: bool,
-    /// Kitty's number of the picture: a new one replaces the one before it in the terminal's memory.
+    /// Kitty image id; a new picture replaces the previous one with the same id in the terminal's memory.
     pub id: u32,
 }
 
-/// A picture, as the terminal's sequences.
 #[derive(Debug)]
 pub struct Picture {
-    /// Columns and rows that it covers.
+    /// Columns and rows covered.
     size: (u16, u16),
     content: Content,
 }
 
 #[derive(Debug)]
 enum Content {
-    /// One sequence, at the upper left; the terminal paints over the cells.
+    /// One sequence at the top left; the terminal paints over the cells.
     Sequence(String),
-    /// What each cell says: its part of a picture, by the colour that names it. The first gives it to the terminal.
+    /// Placeholder text per cell and the colour that encodes the image id. The first cell also transmits
+    /// the image.
     Placed(Vec<String>, Color),
-    /// Colours of the upper and of the lower half of each cell.
+    /// Colours of the upper and lower half of each cell.
     Halves(Vec<[Color; 2]>),
 }
 
 impl Picture {
-    /// A picture over so many columns and rows. What has the colour `clear` stays the terminal's background, but for
-    /// half blocks. Takes milliseconds; the error is for people.
+    /// Encodes a picture over this many columns and rows. Pixels of colour `clear` show the terminal's
+    /// background, except with half blocks. Takes milliseconds. Errors are user-facing.
     pub fn new(
         pixels: &Pixels,
         clear: Option<[u8; 3]>,
@@ -131,7 +125,7 @@ impl Picture {
         let size = (columns, rows);
         let content = match way.kind {
             Kind::Kitty => {
-                // tmux lets only so much pass in one sequence
+                // tmux limits the length of a sequence
                 let parts = kitty::transmission(&png_of(pixels, clear)?, size, way.id);
                 let mut cells = kitty::placeholders(size);
                 if let Some(first) = cells.first_mut() {
@@ -158,9 +152,12 @@ impl Picture {
         Ok(Self { size, content })
     }
 
-    /// A figure, as large as it can be in a room of so many columns and rows of cells with so many pixels. Takes tens of
-    /// milliseconds. Fails where a Sixel terminal does not tell its cells' pixels, and where painting does; the error
-    /// is for people.
+    /// Renders a figure at the largest size that fits the given columns and rows. Takes tens of
+    /// milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// Returns a user-facing error if a Sixel terminal does not report its cell size, or if rendering fails.
     pub fn of_figure(
         figure: &Figure,
         (columns, rows): (u16, u16),
@@ -176,12 +173,11 @@ impl Picture {
         Self::new(&pixels, None, size, way)
     }
 
-    /// The columns and rows that it covers.
     pub fn size(&self) -> (u16, u16) {
         self.size
     }
 
-    /// Puts it into the window, from the upper left of an area; nothing where it is larger than the area.
+    /// Draws the picture at the top left of an area; does nothing if it does not fit.
     pub fn draw(&self, area: Rect, buf: &mut Buffer) {
         let area = area.intersection(buf.area);
         let (columns, rows) = self.size;
@@ -211,8 +207,11 @@ impl Picture {
     }
 }
 
-/// Pixels of a cell, by which a picture is painted. Fails where the terminal does not tell them and shows no other
-/// size than the picture's own.
+/// Cell size in pixels for rendering.
+///
+/// # Errors
+///
+/// Returns an error for Sixel, which cannot scale, if the terminal does not report the cell size.
 pub fn pixels_of_cell(cell: Option<(u16, u16)>, kind: Kind) -> Result<(u16, u16), String> {
     match (cell, kind) {
         (Some(cell), _) => Ok(cell),
@@ -221,7 +220,7 @@ pub fn pixels_of_cell(cell: Option<(u16, u16)>, kind: Kind) -> Result<(u16, u16)
     }
 }
 
-/// A sequence as it passes tmux, where that is in between: wrapped, each escape twice.
+/// Wraps a sequence for tmux passthrough, doubling each escape, if needed.
 fn passed(sequence: &str, tmux: bool) -> String {
     if tmux {
         format!("\x1bPtmux;{}\x1b\\", sequence.replace('\x1b', "\x1b\x1b"))
@@ -230,8 +229,8 @@ fn passed(sequence: &str, tmux: bool) -> String {
     }
 }
 
-/// Erases what cells show, from the cursor on, and leaves it where it was: a picture does not cover characters where
-/// it is clear.
+/// Sequence that erases the covered cells and restores the cursor: transparent parts of a picture do not
+/// hide characters.
 fn erased((columns, rows): (u16, u16)) -> String {
     let mut sequence = String::from("\x1b7");
     for row in 0..rows {
@@ -241,7 +240,7 @@ fn erased((columns, rows): (u16, u16)) -> String {
     sequence + "\x1b8"
 }
 
-/// A PNG of the pixels, transparent where they have the colour `clear`.
+/// Encodes the pixels as PNG; pixels of colour `clear` become transparent.
 fn png_of(pixels: &Pixels, clear: Option<[u8; 3]>) -> Result<Vec<u8>, String> {
     let rgba = pixels.rgb.as_chunks::<3>().0.iter().flat_map(|pixel| {
         let [r, g, b] = *pixel;
@@ -251,12 +250,12 @@ fn png_of(pixels: &Pixels, clear: Option<[u8; 3]>) -> Result<Vec<u8>, String> {
     plot::png_file((pixels.width, pixels.height), ColorType::Rgba, &rgba)
 }
 
-/// Of each cell the mean colours of its upper and lower half.
+/// Mean colours of the upper and lower half of each cell.
 fn halves(pixels: &Pixels, (columns, rows): (u16, u16)) -> Vec<[Color; 2]> {
     let (across, down) = (usize::from(columns), usize::from(rows) * 2);
     let (width, height) = (pixels.width as usize, pixels.height as usize);
     let (rgb, _) = pixels.rgb.as_chunks::<3>();
-    // at least one pixel, also of a picture with fewer than there are halves
+    // at least one pixel per half, even if the picture has fewer pixels than halves
     let span = |at: usize, parts: usize, of: usize| {
         let from = (at * of / parts).min(of - 1);
         from..((at + 1) * of / parts).max(from + 1)

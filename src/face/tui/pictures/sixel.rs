@@ -1,5 +1,5 @@
-//! Sixel graphics, as DEC's terminals had them: bands of six rows, one colour of a palette after the other.
-//! (VT330/VT340 Programmer Reference Manual, volume 2, chapter 14)
+//! Sixel encoding: bands of six rows, painted one palette colour after the other. (VT330/VT340
+//! Programmer Reference Manual, volume 2, chapter 14)
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -8,25 +8,24 @@ use foldhash::fast::FixedState;
 
 use study::plot::Pixels;
 
-/// Colours that terminals have registers for, at least.
+/// Palette size that terminals commonly support.
 const COLORS: usize = 256;
 
-/// Rows of a band.
 const BAND: usize = 6;
 
-/// The sequence for some pixels; those that have the colour `clear` are not painted.
+/// Encodes pixels as Sixel; pixels of colour `clear` are left unpainted.
 ///
-/// Costs a few passes over the pixels and, of each band, one over the width for each colour in it.
+/// Costs a few passes over the pixels, plus one pass over the width for each colour in each band.
 pub fn encode(pixels: &Pixels, clear: Option<[u8; 3]>) -> String {
     let (width, height) = (pixels.width as usize, pixels.height as usize);
     let (colors, indices) = palette(pixels.rgb.as_chunks().0, clear);
-    // what is not painted stays (1); pixels are square
+    // P2=1 leaves unpainted pixels alone; square pixels
     let mut sequence = format!("\x1bP0;1;0q\"1;1;{width};{height}");
     for (at, color) in colors.iter().enumerate() {
         let [r, g, b] = color.map(|part| (u32::from(part) * 100 + 127) / 255);
         write!(sequence, "#{at};2;{r};{g};{b}").expect("strings take any text");
     }
-    // bits of six rows, for each colour
+    // six-row bit columns, one buffer per colour
     let mut bits = vec![vec![0u8; width]; colors.len()];
     let mut used = vec![false; colors.len()];
     for band in indices.chunks(width * BAND) {
@@ -43,7 +42,6 @@ pub fn encode(pixels: &Pixels, clear: Option<[u8; 3]>) -> String {
             if std::mem::take(&mut used[at]) {
                 write!(sequence, "#{at}").expect("strings take any text");
                 runs(bits, &mut sequence);
-                // back to the beginning of the band
                 sequence.push('$');
                 bits.fill(0);
             }
@@ -53,7 +51,7 @@ pub fn encode(pixels: &Pixels, clear: Option<[u8; 3]>) -> String {
     sequence + "\x1b\\"
 }
 
-/// A colour's part of a band, equal columns counted; nothing of what is empty at its end.
+/// Run-length encodes one colour of a band, dropping trailing empty columns.
 fn runs(bits: &[u8], sequence: &mut String) {
     let painted = bits.iter().rposition(|bits| *bits != 0).map_or(0, |last| last + 1);
     for run in bits[..painted].chunk_by(|a, b| a == b) {
@@ -66,17 +64,16 @@ fn runs(bits: &[u8], sequence: &mut String) {
     }
 }
 
-/// Colours, and which of them each pixel has.
+/// Colours, and the colour index of each pixel.
 type Palette = (Vec<[u8; 3]>, Vec<Option<u8>>);
 
-/// All colours of pixels where there are registers for them, else the means of those that agree in as many high bits
-/// as can be told apart.
+/// Palette of the pixels: exact if it fits, else quantized to as many high bits as fit.
 fn palette(rgb: &[[u8; 3]], clear: Option<[u8; 3]>) -> Palette {
-    // two bits of three parts make 64 colours: they always fit
+    // two bits per channel give 64 colours, which always fit
     (2..=8).rev().find_map(|kept| by_bits(rgb, clear, kept)).unwrap_or_default()
 }
 
-/// The palette of colours by so many of their high bits, where it fits.
+/// Palette by the `kept` high bits of each channel, if it fits. Each entry is the mean of its pixels.
 fn by_bits(rgb: &[[u8; 3]], clear: Option<[u8; 3]>, kept: u8) -> Option<Palette> {
     let mut found: HashMap<[u8; 3], u8, FixedState> = HashMap::default();
     let mut sums: Vec<([u64; 3], u64)> = Vec::new();

@@ -1,4 +1,4 @@
-//! The screens, in the order of their digits. A new one is a folder beside these and its line here.
+//! Screens in digit order. To add one, create a folder here and add a line below.
 
 pub mod compare;
 pub mod experiments;

@@ -1,5 +1,5 @@
-//! A line of text that is typed, everywhere in the same way: ← → by letters, with Ctrl or Alt by words, ↑ ↓
-//! through what was typed there before, pasted text; and such a line that narrows what a screen shows.
+//! Text input with common editing keys: ← → by characters, with Ctrl or Alt by words, ↑ ↓ through the
+//! history, paste. Includes the filter box built on it.
 
 use std::ops::Range;
 
@@ -15,41 +15,36 @@ use base::offer::Completion;
 use study::analysis::RunTable;
 use study::analysis::filter::{Bound, Filter, complete};
 
-/// Lines that were typed before and are kept.
 const PAST: usize = 50;
 
-/// A line that is typed, with its cursor, its completions, and the lines that were typed in its place before.
 #[derive(Clone, Debug, Default)]
 pub struct Field {
     input: Input,
-    /// What can be typed next.
     pub offers: Offers,
-    /// What was typed before, the oldest first.
+    /// History, oldest first.
     pub past: Vec<String>,
-    /// How many lines back in the past the line is; 0: it is new.
+    /// Position in the history, counted back from the new line (0).
     back: usize,
-    /// The new line, while one of the past is shown.
+    /// New line, saved while the history is browsed.
     new: String,
 }
 
 impl Field {
-    /// A line that begins as `text`, the cursor behind it.
     pub fn new(text: impl Into<String>) -> Self {
         Self { input: Input::new(text.into()), ..Self::default() }
     }
 
-    /// The text so far.
     pub fn value(&self) -> &str {
         self.input.value()
     }
 
-    /// The byte of the text before which the cursor stands.
+    /// Byte position of the cursor.
     pub fn cursor(&self) -> usize {
         let text = self.value();
         text.char_indices().nth(self.input.cursor()).map_or(text.len(), |(at, _)| at)
     }
 
-    /// Puts a text in the place of some bytes, the cursor behind it; whether there are such bytes.
+    /// Replaces a byte range and puts the cursor after it; false if the range is invalid.
     pub fn replace(&mut self, bytes: Range<usize>, with: &str) -> bool {
         let (Some(before), Some(behind)) =
             (self.value().get(..bytes.start), self.value().get(bytes.end..))
@@ -61,14 +56,13 @@ impl Field {
         true
     }
 
-    /// Empties the line; whether there was something in it.
+    /// Clears the line; returns true if it was not empty.
     pub fn clear(&mut self) -> bool {
         let typed = !self.value().is_empty();
         (self.input, self.offers, self.back) = (Input::default(), Offers::default(), 0);
         typed
     }
 
-    /// Keeps the line for ↑: it was taken.
     pub fn keep(&mut self) {
         let line = self.value().to_owned();
         self.past.retain(|past| *past != line && !line.is_empty());
@@ -77,17 +71,16 @@ impl Field {
         self.back = 0;
     }
 
-    /// Shows these completions from now on.
     pub fn suggest(&mut self, completion: Completion) {
         self.offers.set(completion, self.input.value());
     }
 
-    /// True if ↓ means something in the line.
+    /// True if ↓ has a meaning in the line.
     fn takes_down(&self) -> bool {
         self.back > 0 || !self.offers.list().is_empty()
     }
 
-    /// Edits the line, or chooses one of its completions; true if its text may have changed.
+    /// Handles an editing or completion key; returns true if the text may have changed.
     pub fn key(&mut self, mut key: KeyEvent) -> bool {
         match key.code {
             KeyCode::Up | KeyCode::Down if self.offers.choose(key.code == KeyCode::Down) => {
@@ -99,7 +92,7 @@ impl Field {
                 let chosen = self.offers.chosen();
                 return chosen.is_some_and(|(bytes, text)| self.replace(bytes, &text));
             }
-            // Ctrl and Alt alike move by words
+            // both Ctrl and Alt move by words
             KeyCode::Left | KeyCode::Right if key.modifiers.contains(KeyModifiers::ALT) => {
                 key.modifiers = KeyModifiers::CONTROL;
             }
@@ -111,7 +104,7 @@ impl Field {
         self.input.handle_event(&Event::Key(key)).is_some_and(|change| change.value)
     }
 
-    /// Shows the line that is so many lines back; whether there is one.
+    /// Shows a history entry; false if there is none.
     fn travel(&mut self, back: usize) -> bool {
         let Some(at) = self.past.len().checked_sub(back) else { return false };
         if self.back == 0 {
@@ -122,12 +115,12 @@ impl Field {
         true
     }
 
-    /// Inserts the first line of a text that was pasted, without control characters.
+    /// Inserts the first line of pasted text without control characters.
     pub fn paste(&mut self, text: &str) {
         first_line(text).for_each(|c| _ = self.input.handle(InputRequest::InsertChar(c)));
     }
 
-    /// Draws it, scrolled so that its cursor is seen.
+    /// Draws the line, scrolled to keep the cursor visible.
     pub fn draw(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
         let scroll = self.input.visual_scroll(usize::from(area.width.saturating_sub(1)));
         let shown: String = self.value().chars().skip(scroll).collect();
@@ -138,75 +131,66 @@ impl Field {
     }
 }
 
-/// The first line of a text, without control characters.
+/// First line of a text, without control characters.
 pub fn first_line(text: &str) -> impl Iterator<Item = char> {
     text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control())
 }
 
-/// A line that narrows what is shown while it is typed: Enter keeps it, Escape drops it.
+/// Incremental filter box: Enter keeps the text, Escape drops it.
 #[derive(Clone, Debug, Default)]
 pub struct FilterBox {
-    /// The line that is typed, and its cursor.
     pub field: Field,
-    /// Whether keys go to it.
     pub typing: bool,
-    /// What is wrong with it.
     pub wrong: Option<String>,
 }
 
-/// What a key did to a line that is typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Typed {
-    /// Its text may be another: what is shown is narrowed anew.
+    /// The text may have changed; filter again.
     Changed,
-    /// It is kept: keys are the screen's again.
+    /// Accepted; keys go to the screen again.
     Kept,
-    /// At most its cursor has moved.
     Moved,
 }
 
 impl FilterBox {
-    /// Its keys while it is typed into; `None` while it is not.
+    /// Hints while it has focus.
     pub fn taken(&self) -> Option<Hints> {
         const KEYS: Hints = &[("Enter", "keep"), ("Tab", "take an offer"), ("Esc", "drop")];
         self.typing.then_some(KEYS)
     }
 
-    /// A box that is not typed into, and begins as `text`.
     pub fn new(text: impl Into<String>) -> Self {
         Self { field: Field::new(text), ..Self::default() }
     }
 
-    /// The text so far.
     pub fn value(&self) -> &str {
         self.field.value()
     }
 
-    /// The line as a filter of runs; what of it cannot be is left out and told beside it.
+    /// Parses the text as a run filter. Invalid terms are ignored and reported next to the box.
     pub fn bind(&mut self, table: &RunTable) -> Bound {
         let (bound, wrong) = Filter::parse(self.value()).bind(table);
         self.tell(&wrong);
         bound
     }
 
-    /// Tells beside it what of the line cannot be.
     pub fn tell(&mut self, wrong: &[Error]) {
         self.wrong = wrong.first().map(|error| format::error(error).replace('\n', "; "));
     }
 
-    /// Offers what can be typed next of runs in a table.
     pub fn suggest(&mut self, table: &RunTable) {
         self.field.suggest(complete(self.value(), self.field.cursor(), table, MOST));
     }
 
-    /// Draws what can be typed next under the line's row, over what the screen shows.
+    /// Draws the completions below the box, over the screen.
     pub fn draw_offers(&self, buf: &mut Buffer, row: Rect, body: Rect, theme: Theme) {
         if self.typing {
             self.field.offers.draw(buf, Position::new(row.x + 20, row.y), body, theme);
         }
     }
 
-    /// What a key does; `None` where keys do not go to it.
+    /// Handles a key; `None` without focus.
     pub fn key(&mut self, key: KeyEvent) -> Option<Typed> {
         if !self.typing {
             return None;
@@ -230,7 +214,7 @@ impl FilterBox {
         })
     }
 
-    /// Takes pasted text; whether text goes to it.
+    /// Inserts pasted text; returns true if the box has focus.
     pub fn paste(&mut self, text: &str) -> bool {
         if self.typing {
             self.field.paste(text);
@@ -238,19 +222,19 @@ impl FilterBox {
         self.typing
     }
 
-    /// Narrows nothing any more; whether it did.
+    /// Clears the filter; returns true if it was not empty.
     pub fn drop_text(&mut self) -> bool {
         self.typing = false;
         self.field.clear()
     }
 
-    /// Draws it on a line, and beside it what is wrong with it, or while it is typed a hint; nothing where it is
-    /// empty. The column behind all that.
+    /// Draws the box, followed by its error, or by a hint while typing; draws nothing if empty. Returns
+    /// the next free column.
     pub fn draw(&self, buf: &mut Buffer, area: Rect, theme: Theme, hint: &str) -> u16 {
         self.draw_named(buf, area, theme, "filter: ", hint)
     }
 
-    /// As [`Self::draw`], with another name before it.
+    /// Like [`Self::draw`], with another label.
     pub fn draw_named(&self, buf: &mut Buffer, area: Rect, theme: Theme, name: &str, hint: &str) -> u16 {
         let mut x = area.x;
         if self.typing || !self.value().is_empty() {

@@ -1,7 +1,7 @@
-//! A line of a timeline as a row of characters. What it costs follows its columns, not its spans: each
-//! column asks the line's index how much of it was covered, and by what.
+//! Timeline line as a row of characters. The cost depends on the number of columns, not spans: each
+//! column queries the index for covered time by class.
 //!
-//! What a cell shows follows from [`super::shade`]; `◆` is what a search found.
+//! Cells follow [`super::shade`]; `◆` marks a search match.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,21 +15,22 @@ use crate::face::tui::screens::timeline::state::row::{Class, Column, KINDS, Row}
 use crate::face::tui::screens::timeline::state::window::Window;
 use crate::face::tui::screens::timeline::state::{Line, Matches, TraceIndex};
 
-/// Eighths of a column, from the left.
+/// Left-aligned blocks in eighths of a column.
 const LEFT: [&str; 9] = [" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"];
 
-/// What a line did in each column of a window.
+/// Content of a line in each column of a window.
 #[derive(Debug)]
 pub enum Strip {
-    /// A rank: its exposed communication (ns); while it is collapsed, all its rows, too.
+    /// Rank: exposed communication (ns), plus all its rows merged while collapsed.
     Rank(Arc<Vec<i64>>, Option<Vec<Column>>),
-    /// Named ranges: the place of the one that runs on from before, and the places that start.
+    /// Named ranges: the range that continues from before the window, and the half-open position ranges
+    /// that start in each column.
     Ranges(Option<usize>, Vec<(usize, usize)>),
-    /// Spans, and the rank's exposed communication (ns) where they communicate.
+    /// Spans, and the rank's exposed communication (ns).
     Row(Vec<Column>, Arc<Vec<i64>>),
 }
 
-/// Asks the index what lines did. `window` is in the trace's time.
+/// Queries the content of lines from the index. `window` is in trace time.
 pub fn strips(
     index: &TraceIndex,
     lines: &[Line],
@@ -37,7 +38,7 @@ pub fn strips(
     window: Window,
     columns: usize,
 ) -> Vec<Strip> {
-    // several lines of a rank ask for what was exposed: once is enough
+    // lines of one rank share its exposed communication, so compute it once
     let ranks: BTreeSet<usize> = lines.iter().map(|line| index.rank_of(*line)).collect();
     let of = |rank: usize| index.ranks.get(rank).map(|r| r.exposed.columns(window, columns));
     let exposed: BTreeMap<usize, Arc<Vec<i64>>> =
@@ -65,12 +66,12 @@ pub fn strips(
     lines.par_iter().map(strip).collect()
 }
 
-/// What cannot be seen (ns): an eighth of a column.
+/// Invisible duration (ns): an eighth of a column.
 fn tolerance(window: Window, columns: usize) -> i64 {
     window.width() / (columns.max(1) as i64 * 8)
 }
 
-/// Several rows as one: of each class, what the busiest row has.
+/// Merges several rows into one, taking the busiest row for each class.
 fn merged(index: &TraceIndex, rows: &[Row], window: Window, columns: usize) -> Vec<Column> {
     let mut all = vec![Column::default(); columns];
     let tolerance = tolerance(window, columns);
@@ -82,33 +83,31 @@ fn merged(index: &TraceIndex, rows: &[Row], window: Window, columns: usize) -> V
             }
             sum.left |= column.left;
             sum.right |= column.right;
-            // places of several rows are none: how many started is all that counts
+            // positions of merged rows are meaningless; only the number of starts counts
             sum.places.1 += column.places.1 - column.places.0;
         }
     }
     all
 }
 
-/// How a column is filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
-    /// So many eighths (1 to 8) from its left edge.
+    /// Eighths (1 to 8) from the left edge.
     FromLeft(u8),
-    /// So many eighths (1 to 7) from its right edge.
+    /// Eighths (1 to 7) from the right edge.
     FromRight(u8),
-    /// So many eighths (1 to 8) from below: a share of several operations.
+    /// Eighths (1 to 8) from below: a share of several operations.
     High(u8),
 }
 
-/// How much of a column of `width` ns is covered, and from which side. What is covered at all is seen:
-/// it gets at least an eighth.
+/// Fill of a column `width` ns wide. Nonzero coverage gets at least an eighth.
 pub fn ink(covered: i64, width: i64, left: bool, right: bool) -> Ink {
     let eighths = (covered as f64 / width.max(1) as f64 * 8.0).round().clamp(1.0, 8.0) as u8;
     if eighths < 8 && !left && right { Ink::FromRight(eighths) } else { Ink::FromLeft(eighths) }
 }
 
-/// What a column of a line shows; `None` where nothing ran. `several`: the line is several rows as one.
-/// `class`: of a span without any length that starts here.
+/// Cell of a column; `None` if nothing ran. `several`: the line merges several rows. `class`: class of a
+/// zero-length span that starts here.
 fn cell(
     column: &Column,
     exposed: i64,
@@ -142,15 +141,15 @@ fn cell(
         Class::Compute => Cell::Compute(fill(busy, width, column)),
         Class::Memory => Cell::Glyph("▬", Role::Series(2)),
         Class::Comm => {
-            // a span without length waits for nothing and hides nothing
+            // a zero-length span neither waits nor hides anything
             let (mark, role) = shade::comm(shares).unwrap_or(("▒", Role::Comm));
             Cell::Glyph(mark, role)
         }
     })
 }
 
-/// How a column of computation is filled: by height where several operations start in it, else by where
-/// the one begins or ends.
+/// Fill of a compute column: by height if several operations start in it, else by the edges of the
+/// single one.
 fn fill(covered: i64, width: i64, column: &Column) -> Ink {
     match column.places.1 - column.places.0 {
         0..=1 => ink(covered, width, column.left, column.right),
@@ -164,21 +163,16 @@ enum Cell {
     Glyph(&'static str, Role),
 }
 
-/// A place to draw a line at.
 #[derive(Clone, Copy, Debug)]
 pub struct Canvas<'a> {
-    /// The trace whose spans are drawn, indexed.
     pub index: &'a TraceIndex,
-    /// The window, in the trace's time.
+    /// Window in trace time.
     pub window: Window,
-    /// The colours of the theme in force.
     pub theme: Theme,
-    /// What a search found.
     pub matches: Option<&'a Matches>,
 }
 
 impl Canvas<'_> {
-    /// Draws a line of the timeline into a row of the terminal.
     pub fn draw(&self, buf: &mut Buffer, area: Rect, line: Line, strip: &Strip) {
         match (strip, line) {
             (Strip::Rank(exposed, Some(merged)), _) => self.cells(buf, area, None, merged, exposed),
@@ -210,7 +204,7 @@ impl Canvas<'_> {
         exposed: &[i64],
     ) {
         let spans = self.index.spans();
-        // streams of imported traces may compute and communicate
+        // streams of imported traces may both compute and communicate
         let has = |class: Class| row.is_none_or(|row| row.has[class as usize]);
         let several = has(Class::Compute) && has(Class::Comm);
         let mut from = self.window.from;
@@ -235,7 +229,7 @@ impl Canvas<'_> {
                         Ink::FromLeft(8) | Ink::High(8) => (shade::module(role, self.theme), style),
                         Ink::FromLeft(n) => (LEFT[usize::from(n)], style),
                         Ink::High(n) => (BELOW[usize::from(n)], style),
-                        // the empty part is a block from the left, and the colours change places
+                        // draw the empty part as a block from the left, in reversed colours
                         Ink::FromRight(n) => {
                             (LEFT[usize::from(8 - n)], style.add_modifier(Modifier::REVERSED))
                         }
@@ -246,7 +240,7 @@ impl Canvas<'_> {
         }
     }
 
-    /// The role of a span that computes.
+    /// Role of a compute span, by its module.
     fn role(&self, span: Option<usize>) -> Role {
         let span = span.and_then(|i| self.index.trace.spans.get(i));
         let operation = span.and_then(|s| self.index.trace.operations.get(s.operation as usize));
@@ -258,7 +252,6 @@ impl Canvas<'_> {
         })
     }
 
-    /// Draws exposed communication, hatched over its line.
     fn exposed(&self, buf: &mut Buffer, area: Rect, exposed: &[i64]) {
         for (i, covered) in exposed.iter().enumerate().filter(|(_, covered)| **covered > 0) {
             let share = *covered as f64 / self.width(i, exposed.len()) as f64;
@@ -267,7 +260,7 @@ impl Canvas<'_> {
         }
     }
 
-    /// Names of operations that are wide enough, and a mark where one follows another without a gap.
+    /// Draws names of wide enough operations, and a mark between adjacent ones.
     fn names(&self, buf: &mut Buffer, area: Rect, row: &Row, columns: &[Column]) {
         let (Some(first), Some(last)) = (columns.first(), columns.last()) else { return };
         let (width, window, spans) = (columns.len(), self.window, self.index.spans());
@@ -297,21 +290,21 @@ impl Canvas<'_> {
             if span.start_ns > window.from && follows && class == Class::Compute {
                 put(buf, area, area.x + from as u16, area.y, "▐", base);
             }
-            // behind the part that waits, where the name fits there
+            // after the waiting part, if the name fits there
             let moved = waits.then(|| window.column(span.last_arrival_ns, width)).flatten();
             let (at, room) = match moved {
                 Some(column) if to > column + 1 => (column + 1, to - column - 1),
                 _ => (from + 1, to - from - 1),
             };
-            // what is exposed stays hatched over at least half its length
+            // keep at least half of an exposed span hatched
             let x = area.x + at as u16;
             let hatched = buf.cell((x, area.y)).is_some_and(|cell| matches!(cell.symbol(), "╱" | "╲"));
             let room = if hatched { room / 2 } else { room };
             let name = short(self.index.name(span));
             let text = cut(name, room as u16);
-            // two letters say something
+            // show only names of two letters or more
             if text.chars().count() >= if text == name { 2 } else { 3 } {
-                // as it is there, so that exposed stays exposed
+                // keep the style below, so that exposed spans remain marked
                 let there = buf.cell((x, area.y)).map_or(base, |cell| cell.style());
                 let style = if waits || class == Class::Memory { there } else { reversed(there) };
                 put(buf, area, x, area.y, &text, style);
@@ -337,13 +330,12 @@ impl Canvas<'_> {
             if *first == last || ends(last) > self.window.time(i + 1, width) {
                 self.write_range(buf, area, row, last, i, width);
             } else {
-                // several, too narrow for names
+                // several operations too narrow for names
                 glyph(buf, area, area.x + i as u16, area.y, "╫", self.theme.style(Role::Text));
             }
         }
     }
 
-    /// Writes a range from a column on.
     fn write_range(
         &self,
         buf: &mut Buffer,
@@ -368,7 +360,6 @@ impl Canvas<'_> {
         put(buf, area, x(from + 1), area.y, &name, text);
     }
 
-    /// Marks what a search found.
     fn found(&self, buf: &mut Buffer, area: Rect, line: Line, strip: &Strip) {
         let Some(matches) = self.matches.filter(|m| !m.places(line).is_empty()) else { return };
         let mark = |buf: &mut Buffer, i: usize, places: (usize, usize), left: bool| {
@@ -394,7 +385,6 @@ impl Canvas<'_> {
     }
 }
 
-/// The style with its colours changing places, or back.
 fn reversed(style: Style) -> Style {
     match style.add_modifier.contains(Modifier::REVERSED) {
         true => style,
@@ -402,14 +392,15 @@ fn reversed(style: Style) -> Style {
     }
 }
 
-/// `down` of `decode/L12/mlp/down`; a kernel's name without namespaces, templates and arguments.
+/// Short name: `down` for `decode/L12/mlp/down`; a kernel name without namespaces, templates and
+/// arguments.
 pub fn short(name: &str) -> &str {
     let base = name.split(['<', '(']).next().unwrap_or(name).trim();
     let last = base.rsplit(['/', ':', ' ']).next().unwrap_or(base);
     if last.is_empty() { name } else { last }
 }
 
-/// Times (ns since the window's start) at which an axis of so many columns has its ticks.
+/// Tick positions (ns since the window's start) for an axis of this width.
 pub fn ticks(window: Window, columns: usize) -> Vec<i64> {
     let wanted = (columns / 14).max(1) as f64;
     let rough = window.width() as f64 / wanted;

@@ -1,23 +1,20 @@
-//! The selection in a list that may be longer than its area.
+//! Selection and viewport of a list.
 
 use crate::face::tui::prelude::*;
 
-/// A selection in rows that may not all fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct List {
-    /// The index of the selected row, from 0.
     pub selected: usize,
-    /// The first row shown.
     pub offset: usize,
 }
 
 impl List {
-    /// Moves the selection, not beyond the ends of `len` rows.
+    /// Moves the selection within `len` rows.
     pub fn move_by(&mut self, by: isize, len: usize) {
         self.selected = self.selected.saturating_add_signed(by).min(len.saturating_sub(1));
     }
 
-    /// Moves the selection by a key that moves in lists; whether it is one.
+    /// Handles a movement key; returns false for other keys.
     pub fn key(&mut self, key: KeyCode, len: usize) -> bool {
         let by = match key {
             KeyCode::Up | KeyCode::Char('k') => -1,
@@ -32,12 +29,12 @@ impl List {
         true
     }
 
-    /// The rows shown in an area, of `len`: each with the row of the window that it stands in.
+    /// Visible rows of `len`, each with its window row.
     pub fn rows(&self, len: usize, area: Rect) -> impl Iterator<Item = (usize, u16)> + use<> {
         (self.offset..len).zip(area.y..area.bottom())
     }
 
-    /// Makes the selection exist and be among the `height` rows shown.
+    /// Clamps the selection and scrolls it into the `height` visible rows.
     pub fn fit(&mut self, len: usize, height: usize) {
         self.selected = self.selected.min(len.saturating_sub(1));
         let height = height.max(1);
@@ -46,10 +43,9 @@ impl List {
     }
 }
 
-/// Lines that a page key scrolls.
 pub const PAGE: usize = 10;
 
-/// Scrolls a text by a key that does, without regard to its end; whether it is one.
+/// Handles a scroll key, ignoring the end of the text; returns false for other keys.
 pub fn scroll_key(key: KeyCode, scroll: &mut usize) -> bool {
     *scroll = match key {
         KeyCode::Up | KeyCode::Char('k') => scroll.saturating_sub(1),
@@ -63,7 +59,7 @@ pub fn scroll_key(key: KeyCode, scroll: &mut usize) -> bool {
     true
 }
 
-/// What follows `current` among all, round and round, or stands before it.
+/// Next or previous element, wrapping around.
 pub fn next_of<T: Copy + PartialEq>(all: &[T], current: T, backwards: bool) -> T {
     let at = all.iter().position(|one| *one == current).unwrap_or(0);
     all[(at + if backwards { all.len() - 1 } else { 1 }) % all.len()]

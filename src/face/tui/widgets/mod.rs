@@ -1,4 +1,4 @@
-//! Pieces that several screens draw with. All of them cut off what does not fit.
+//! Shared drawing components. All of them clip to their area.
 
 pub mod field;
 pub mod lanes;

@@ -1,14 +1,12 @@
-//! What can be typed next in a line, as a popup under it: ↑ ↓ choose, Tab puts the chosen one in.
+//! Completion popup below an input line: ↑ ↓ choose, Tab inserts the choice.
 
 use std::ops::Range;
 
 use crate::face::tui::prelude::*;
 use base::offer::{Completion, Offer};
 
-/// Offers that are shown at once.
 pub const MOST: usize = 8;
 
-/// Offers for the word that is being typed, and which of them is chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
     completion: Completion,
@@ -16,8 +14,8 @@ pub struct Offers {
 }
 
 impl Offers {
-    /// Offers this for a line from now on; the choice stays where the offers do. Where the only offer is typed
-    /// already, nothing is offered.
+    /// Sets the completions of a line, keeping the choice if they are unchanged. Clears them if the only
+    /// one is typed already.
     pub fn set(&mut self, mut completion: Completion, line: &str) {
         let typed = line.get(completion.replaces.clone()).unwrap_or_default();
         if matches!(completion.offers.as_slice(), [only] if only.text == typed) {
@@ -28,12 +26,12 @@ impl Offers {
         }
     }
 
-    /// What is offered, the best first.
+    /// Offers, best first.
     pub fn list(&self) -> &[Offer] {
         &self.completion.offers
     }
 
-    /// Chooses the next one, or the previous one, round and round; false if nothing is offered.
+    /// Chooses the next or previous offer, wrapping around; false if there is none.
     pub fn choose(&mut self, next: bool) -> bool {
         let count = self.completion.offers.len();
         if count > 0 {
@@ -42,13 +40,13 @@ impl Offers {
         count > 0
     }
 
-    /// The chosen text, and the bytes of the line that it replaces.
+    /// Chosen text, and the byte range of the line that it replaces.
     pub fn chosen(&self) -> Option<(Range<usize>, String)> {
         let offer = self.completion.offers.get(self.chosen)?;
         Some((self.completion.replaces.clone(), offer.text.clone()))
     }
 
-    /// Draws them under a place, or above it where there is no room below, within an area.
+    /// Draws the offers below a position, or above it if there is no room, within an area.
     pub fn draw(&self, buf: &mut Buffer, at: Position, within: Rect, theme: Theme) {
         let offers = self.list();
         if offers.is_empty() {
@@ -66,14 +64,13 @@ impl Offers {
         self.draw_rows(buf, inner, theme);
     }
 
-    /// Draws them into an area, a row each.
     pub fn draw_rows(&self, buf: &mut Buffer, area: Rect, theme: Theme) {
         let offers = self.list();
         let height = usize::from(area.height);
         let first = (self.chosen + 1).saturating_sub(height);
         let texts = offers.iter().map(|offer| offer.text.width()).max().unwrap_or(0) as u16;
         let words = offers.iter().map(|offer| offer.about.width()).max().unwrap_or(0) as u16;
-        // what is said of them stands in one column, at the right where there is room
+        // descriptions share one column, on the right if there is room
         let column = (area.x + texts + 3).max(area.right().saturating_sub(words + 1).min(area.x + 36));
         for (row, (index, offer)) in offers.iter().enumerate().skip(first).take(height).enumerate() {
             let y = area.y + row as u16;

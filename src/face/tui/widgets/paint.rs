@@ -1,11 +1,11 @@
-//! Text and frames that never leave their area.
+//! Clipped drawing of text and frames.
 
 use crate::face::tui::prelude::*;
 use ratatui::widgets::{Block, BorderType, Clear, Widget};
 use unicode_width::UnicodeWidthChar;
 
-/// Writes text at a place of the window, cut off at the area's right edge with a sign that says so; the column
-/// behind it. What is cut of blanks and rules is no loss, and has no sign.
+/// Writes text, cut at the area's right edge with an ellipsis; returns the next column. Cut blanks and
+/// rules need no ellipsis.
 pub fn put(buf: &mut Buffer, area: Rect, x: u16, y: u16, text: &str, style: Style) -> u16 {
     let area = area.intersection(buf.area);
     if !area.contains(Position::new(x, y)) {
@@ -22,8 +22,8 @@ pub fn put(buf: &mut Buffer, area: Rect, x: u16, y: u16, text: &str, style: Styl
     }
 }
 
-/// Writes text that needs no looking for the bounds of letters: printable ASCII, a byte a column, all of which has room
-/// (blanks at its end need none). Most of what a page writes is that. `None` for any other text.
+/// Fast path for printable ASCII that fits (trailing blanks may be cut), which is most text: one byte
+/// per column, no grapheme segmentation. `None` for other text.
 fn put_plain(buf: &mut Buffer, at: (u16, u16), room: u16, text: &str, style: Style) -> Option<u16> {
     if !text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
         return None;
@@ -36,12 +36,12 @@ fn put_plain(buf: &mut Buffer, at: (u16, u16), room: u16, text: &str, style: Sty
     for (cell, place) in buf.content[first..first + columns].iter_mut().zip(0..) {
         cell.set_symbol(&text[place..=place]).set_style(style);
     }
-    // at most as many as the room, which is a `u16`
+    // at most the room, which is a `u16`
     Some(at.0 + columns as u16)
 }
 
-/// Puts one glyph, a column wide, at a place of the window, if that lies within the area: what lanes are drawn
-/// of, thousands in a frame, without looking for the bounds of letters.
+/// Draws one glyph of width 1, if inside the area. Used for lanes, which draw thousands per frame; skips
+/// grapheme segmentation.
 pub fn glyph(buf: &mut Buffer, area: Rect, x: u16, y: u16, symbol: &'static str, style: Style) {
     if area.contains(Position::new(x, y))
         && let Some(cell) = buf.cell_mut((x, y))
@@ -50,12 +50,12 @@ pub fn glyph(buf: &mut Buffer, area: Rect, x: u16, y: u16, symbol: &'static str,
     }
 }
 
-/// Writes pieces one behind another into a row of the area.
+/// Writes segments one after the other into a row of the area.
 pub fn line(buf: &mut Buffer, area: Rect, row: u16, pieces: &[(&str, Style)]) {
     let Some(y) = area.y.checked_add(row) else { return };
     let mut x = area.x;
     for (text, style) in pieces {
-        // a piece that has no room at all is cut too
+        // a segment without any room also gets an ellipsis
         if x == area.right() && x > area.x && !text.trim().is_empty() {
             put(buf, area, x - 1, y, "…", *style);
             return;
@@ -64,13 +64,12 @@ pub fn line(buf: &mut Buffer, area: Rect, row: u16, pieces: &[(&str, Style)]) {
     }
 }
 
-/// Marks a row of the area as the selected one.
 pub fn select(buf: &mut Buffer, area: Rect, y: u16, theme: Theme) {
     let row = Rect { y, height: 1, ..area }.intersection(buf.area);
     buf.set_style(row, theme.style(Role::Selected));
 }
 
-/// Draws a frame with a title; the inside.
+/// Draws a frame with a title; returns its interior.
 pub fn frame(buf: &mut Buffer, area: Rect, title: &str, theme: Theme) -> Rect {
     let area = area.intersection(buf.area);
     if area.width < 2 || area.height < 2 {
@@ -90,7 +89,7 @@ pub fn frame(buf: &mut Buffer, area: Rect, title: &str, theme: Theme) -> Rect {
     inside(area)
 }
 
-/// Like [`frame`], on the theme's ground with nothing on it.
+/// Like [`frame`], after clearing the area to the theme's background.
 pub fn popup(buf: &mut Buffer, area: Rect, title: &str, theme: Theme) -> Rect {
     let ground = area.intersection(buf.area);
     Clear.render(ground, buf);
@@ -98,12 +97,12 @@ pub fn popup(buf: &mut Buffer, area: Rect, title: &str, theme: Theme) -> Rect {
     frame(buf, area, title, theme)
 }
 
-/// Text as lines of at most `width` columns, broken at blanks where there are any.
+/// Wraps text to `width` columns, at spaces if possible.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut lines = Vec::new();
     for paragraph in text.lines() {
-        // the line and the columns that it takes so far: each word is measured once
+        // the line and its width so far, so that each word is measured once
         let (mut current, mut columns) = (String::new(), 0);
         for word in paragraph.split(' ') {
             let takes = word.width();
@@ -134,7 +133,6 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A line in the middle of an area, for what has nothing to show; several are stacked.
 pub fn empty(buf: &mut Buffer, area: Rect, text: &str, theme: Theme) {
     let lines = wrap(text, usize::from(area.width.saturating_sub(4)));
     let top = area.y + area.height.saturating_sub(lines.len() as u16) / 2;
@@ -144,7 +142,7 @@ pub fn empty(buf: &mut Buffer, area: Rect, text: &str, theme: Theme) {
     }
 }
 
-/// A bar that is `fraction` full, in eighths of a column.
+/// Progress bar filled to `fraction`, in eighths of a column.
 pub fn bar(fraction: f64, columns: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     let eighths = (fraction.clamp(0.0, 1.0) * (columns * 8) as f64).round() as usize;

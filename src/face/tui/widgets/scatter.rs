@@ -1,5 +1,5 @@
-//! A scatter plot with lines: quarters of cells for the lines, which any font has, a glyph a point, axes with ticks at round numbers,
-//! logarithmic on demand or where the values span more than a factor of ten.
+//! Scatter plot with lines: quadrant characters for lines, which every font has; one glyph per point;
+//! ticks at round numbers; logarithmic axes on request or if the values span more than a factor of ten.
 
 use ratatui::style::Color;
 use ratatui::symbols::Marker;
@@ -9,11 +9,10 @@ use ratatui::widgets::canvas::{Canvas, Line};
 use crate::face::tui::prelude::*;
 use study::plot::{self, Marker as Shape};
 
-/// Columns of the vertical axis's labels.
 const LABELS: u16 = 9;
 
-/// The mark of a point of an architecture, by the number of its look: the shape that it has in figures, filled
-/// or hollow, and small where it matters less.
+/// Mark of a point by its look index: the shape used in figures, filled or hollow, small for less
+/// important points.
 pub fn mark(look: usize, hollow: bool, small: bool) -> &'static str {
     let glyphs = match plot::look(look).marker {
         Shape::Square => ["■", "□", "▪", "▫"],
@@ -28,18 +27,17 @@ pub fn mark(look: usize, hollow: bool, small: bool) -> &'static str {
     glyphs[usize::from(hollow) + 2 * usize::from(small)]
 }
 
-/// One axis of a plot: its ends, its scale, its ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Axis {
     low: f64,
     high: f64,
     log: bool,
-    /// What the numbers at its ticks are divided by: 1000 where values are ms and it says seconds.
+    /// Divisor of tick labels: 1000 for values in ms labelled in seconds.
     divided: f64,
 }
 
 impl Axis {
-    /// An axis for these values, with a margin; logarithmic where they span more than a factor of ten.
+    /// Creates an axis for these values with a margin; logarithmic if they span more than a factor of ten.
     pub fn of(values: impl Iterator<Item = f64>) -> Self {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|v| v.is_finite()) {
@@ -52,7 +50,7 @@ impl Axis {
         Self::around((low, high), low > 0.0 && high / low > 10.0)
     }
 
-    /// An axis around a range of values, with a margin.
+    /// Creates an axis around a range, with a margin.
     pub fn around((low, high): (f64, f64), log: bool) -> Self {
         if low > high {
             return Self { low: 0.0, high: 1.0, log: false, divided: 1.0 };
@@ -66,35 +64,33 @@ impl Axis {
         Self { low: low - margin, high: high + margin, log, divided: 1.0 }
     }
 
-    /// An axis over exactly this range.
+    /// Creates an axis over exactly this range.
     pub fn exact((low, high): (f64, f64), log: bool) -> Self {
         let log = log && low > 0.0;
         let (low, high) = if log { (low.log10(), high.log10()) } else { (low, high) };
         Self { low, high: high.max(low + f64::EPSILON), log, divided: 1.0 }
     }
 
-    /// The axis with the numbers at its ticks divided.
     pub fn divided_by(self, divided: f64) -> Self {
         Self { divided, ..self }
     }
 
-    /// Where a value lies on it: 0 to 1; what lies beyond an end is put there.
+    /// Position of a value, clamped to 0 to 1.
     pub fn place(&self, value: f64) -> f64 {
         self.share(value).clamp(0.0, 1.0)
     }
 
-    /// Where a value lies: below 0 or above 1 where it is beyond an end.
+    /// Position of a value; outside 0 to 1 if beyond an end.
     pub fn share(&self, value: f64) -> f64 {
         let value = if self.log { value.max(f64::MIN_POSITIVE).log10() } else { value };
         (value - self.low) / (self.high - self.low)
     }
 
-    /// Whether it shows a value.
     pub fn contains(&self, value: f64) -> bool {
         (-1e-9..=1.0 + 1e-9).contains(&self.share(value))
     }
 
-    /// Round values on it, ascending: about `most` of them or fewer.
+    /// Round values for ticks, ascending; about `most` or fewer.
     pub fn ticks(&self, most: usize) -> Vec<f64> {
         let (low, high) = (self.value(0.0), self.value(1.0));
         let decade = |e: i32| 10f64.powi(e);
@@ -119,19 +115,18 @@ impl Axis {
         (0..=(last - first).clamp(0.0, 1000.0) as u32).map(|n| (first + f64::from(n)) * step).collect()
     }
 
-    /// The value at a place from 0 to 1.
     pub fn value(&self, place: f64) -> f64 {
         let value = self.low + place * (self.high - self.low);
         if self.log { 10f64.powf(value) } else { value }
     }
 
-    /// Its name with `(log)` where it is.
+    /// Axis name, with `(log)` if logarithmic.
     fn title(&self, name: &str) -> String {
         if self.log { format!("{name} (log)") } else { name.into() }
     }
 }
 
-/// A tick's number: no more digits than it needs.
+/// Formats a tick label with only the digits it needs.
 fn round(value: f64) -> String {
     if value == 0.0 || value.abs() >= 1e7 || value.abs() < 1e-5 {
         return if value == 0.0 { "0".into() } else { format!("{value:e}") };
@@ -144,19 +139,15 @@ fn round(value: f64) -> String {
     }
 }
 
-/// The axes of a plot and the area between them.
 #[derive(Clone, Copy, Debug)]
 pub struct Plot {
-    /// The area of the terminal in which points lie.
     pub area: Rect,
-    /// The horizontal axis, values growing to the right.
     pub x: Axis,
-    /// The vertical axis, values growing upwards.
     pub y: Axis,
 }
 
 impl Plot {
-    /// A plot of these points in an area that has room for the axes, too.
+    /// Creates a plot of these points; `area` includes the axes.
     pub fn new(area: Rect, points: impl Iterator<Item = (f64, f64)> + Clone) -> Self {
         let inner = Rect {
             x: area.x.saturating_add(LABELS + 1),
@@ -167,17 +158,15 @@ impl Plot {
         Self { area: inner, x: Axis::of(points.clone().map(|p| p.0)), y: Axis::of(points.map(|p| p.1)) }
     }
 
-    /// The plot with other axes in the same area.
     pub fn with(self, x: Axis, y: Axis) -> Self {
         Self { x, y, ..self }
     }
 
-    /// Whether a point lies between the axes' ends.
     pub fn contains(&self, point: (f64, f64)) -> bool {
         self.x.contains(point.0) && self.y.contains(point.1)
     }
 
-    /// The place of a cell in shares of the area, from the lower left.
+    /// Position of a cell as fractions of the area, from the lower left.
     pub fn share(&self, (x, y): (u16, u16)) -> (f64, f64) {
         let of = |at: u16, from: u16, length: u16| {
             f64::from(at.saturating_sub(from).min(length.saturating_sub(1)))
@@ -186,7 +175,6 @@ impl Plot {
         (of(x, self.area.x, self.area.width), 1.0 - of(y, self.area.y, self.area.height))
     }
 
-    /// The cell of the window that shows a point.
     pub fn cell(&self, point: (f64, f64)) -> (u16, u16) {
         let across = self.x.place(point.0) * f64::from(self.area.width.saturating_sub(1));
         let up = self.y.place(point.1) * f64::from(self.area.height.saturating_sub(1));
@@ -194,7 +182,6 @@ impl Plot {
         (self.area.x + across, (self.area.y + self.area.height.saturating_sub(1)).saturating_sub(up))
     }
 
-    /// Draws axes with ticks and names.
     pub fn draw_axes(&self, buf: &mut Buffer, theme: Theme, x_name: &str, y_name: &str) {
         let (dim, title) = (theme.style(Role::Dim), theme.style(Role::Title));
         let area = self.area;
@@ -227,7 +214,7 @@ impl Plot {
             let label = round(tick / self.x.divided);
             let wide = label.chars().count() as u16;
             let from = x.saturating_sub(wide / 2);
-            // numbers keep apart from each other, and from the axis's name
+            // labels keep clear of each other and of the axis name
             if from >= free && from + wide <= end {
                 put(buf, whole, from, base + 1, &label, dim);
                 free = from + wide + 2;
@@ -238,27 +225,25 @@ impl Plot {
         put(buf, whole, x, base + 1, &name, title);
     }
 
-    /// Draws a line through points.
     pub fn draw_line(&self, buf: &mut Buffer, style: Style, points: &[(f64, f64)]) {
         self.draw_dashed(buf, style, points, Dash::default());
     }
 
-    /// Draws the line of a series by the number of its look: in its colour, or in dashes of its own
-    /// where no colours tell series apart.
+    /// Draws a series' line by its look index: in colour, or dashed on themes without colours.
     pub fn draw_series(&self, buf: &mut Buffer, theme: Theme, look: usize, points: &[(f64, f64)]) {
         let dash = if theme.tells_series() { Dash::default() } else { Dash::of_look(look) };
         self.draw_dashed(buf, theme.style(Role::Architecture(look)), points, dash);
     }
 
-    /// Draws a line through these points in dashes, which go on from one of its parts to the next.
+    /// Draws a dashed line; the dashes continue across its segments.
     fn draw_dashed(&self, buf: &mut Buffer, style: Style, points: &[(f64, f64)], dash: Dash) {
         let area = self.area.intersection(buf.area);
         if area.is_empty() {
             return;
         }
-        // the canvas paints its whole area, in the ground that lies there
+        // the canvas paints its whole area, so pass on the existing background
         let ground = buf[(area.x, area.y)].bg;
-        // the canvas's cells are centred on points, so a point's glyph lies on its line
+        // cell centres match the points, so a glyph is on its line
         Canvas::default()
             .background_color(ground)
             .marker(Marker::Quadrant)
@@ -267,7 +252,7 @@ impl Plot {
             .paint(|context| {
                 let mut run = 0.0;
                 for pair in points.windows(2) {
-                    // what lies beyond the ends is cut off by the canvas
+                    // the canvas clips what is outside
                     let at = |p: (f64, f64)| (self.x.share(p.0), self.y.share(p.1));
                     let ((x1, y1), (x2, y2)) = (at(pair[0]), at(pair[1]));
                     // a row is about as high as two columns are wide
@@ -288,11 +273,11 @@ impl Plot {
     }
 }
 
-/// The most dashes that one part of a line is drawn in; what would have more is drawn whole.
+/// Maximum dashes per segment; a longer segment is drawn solid.
 const MOST_DASHES: f64 = 1000.0;
 
-/// How a line is drawn: in dashes of `on` columns, `off` columns apart; whole where `off` is 0. Without colours lines
-/// are told by it.
+/// Dash pattern: `on` columns drawn, `off` columns skipped; solid if `off` is 0. Distinguishes lines
+/// without colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Dash {
     on: f64,
@@ -300,15 +285,15 @@ struct Dash {
 }
 
 impl Dash {
-    /// The dashes of a series by the number of its look: the first is whole.
+    /// Dash pattern by look index; the first is solid.
     fn of_look(look: usize) -> Self {
         let all = [(0.0, 0.0), (4.0, 3.0), (1.0, 3.0), (8.0, 3.0), (1.0, 1.5), (6.0, 6.0), (2.0, 6.0)];
         let (on, off) = all[look % all.len()];
         Self { on, off }
     }
 
-    /// The dashes in a part of a line that begins after `run` columns of it and is `length` columns long: from where
-    /// to where, as shares of the part.
+    /// Dashes of a segment `length` columns long that starts `run` columns into the line, as fractions
+    /// of the segment.
     fn within(self, run: f64, length: f64) -> Vec<(f64, f64)> {
         let period = self.on + self.off;
         if self.off <= 0.0 || !length.is_finite() || length <= 0.0 || length > MOST_DASHES * period {

@@ -1,39 +1,36 @@
-//! What a cell of a lane shows, from the shares of its time: the same marks for a lane, for a rank whose lanes
-//! are one line, and for a whole trace in a row, at every zoom. So a cell that covers a thousand operations
-//! and one that covers a part of one are read alike.
+//! Lane cells from time shares. A lane, a collapsed rank and the overview use the same marks at every
+//! zoom, so a cell over a thousand operations reads like a cell over part of one.
 //!
-//! Computation is a block, as high (or, at the edge of an operation, as wide) as its share; communication that
-//! is hidden is `▒`, or `▓` from half of the time on; what is exposed of it is `╌ ▖ ▚ ▜ ╱`: a little, a
-//! quarter, half, three quarters, all of the cell's time. Waiting for a peer is `░`, exposed `╲`; copies `▬`.
+//! Computation is a block as high as its share (or as wide, at the edge of an operation). Hidden
+//! communication is `▒`, or `▓` from half of the time. Exposed communication is `╌ ▖ ▚ ▜ ╱`: a little, a
+//! quarter, half, three quarters, all of the cell's time. Waiting for a peer is `░`, exposed `╲`; copies
+//! are `▬`.
 
 use crate::face::tui::theme::{Role, Theme};
 
-/// Eighths of a cell, from below.
+/// Blocks from below, in eighths of a cell.
 pub const BELOW: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
-/// The least share of a cell, or of its communication, that is worth a mark of its own.
+/// Minimum share of a cell, or of its communication, that gets its own mark.
 const WORTH: f64 = 0.125;
 
 /// Shares of a cell's time, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shares {
-    /// Share in which something is computed.
     pub compute: f64,
-    /// Share of communicating, hidden or exposed.
+    /// Communication, hidden or exposed.
     pub comm: f64,
-    /// Share of copies and fills.
     pub memory: f64,
-    /// Share of communication that waits for a peer.
+    /// Communication that waits for a peer.
     pub waiting: f64,
-    /// Share of communicating while the rank computes nothing.
     pub exposed: f64,
 }
 
-/// A full cell of computation of attention, MLP, head and all else where no colour tells them apart: glyphs that
-/// no other mark of the lanes has.
+/// Full compute cells of attention, MLP, head and the rest on themes without colours; no other mark uses
+/// these glyphs.
 pub const MODULES: [&str; 4] = ["█", "▦", "▩", "▤"];
 
-/// A full cell of computation of a module (`Role::Series`), in colours or without.
+/// Full compute cell of a module (`Role::Series`), depending on whether the theme has colours.
 pub fn module(role: Role, theme: Theme) -> &'static str {
     match role {
         Role::Series(module) if !theme.tells_series() => MODULES[module % MODULES.len()],
@@ -41,10 +38,9 @@ pub fn module(role: Role, theme: Theme) -> &'static str {
     }
 }
 
-/// A mark and its colour.
 pub type Mark = (&'static str, Role);
 
-/// A share in eighths; what is there at all is seen.
+/// Share in eighths; nonzero shares give at least 1.
 pub fn eighths(share: f64) -> usize {
     match share {
         share if share > 0.0 => ((share * 8.0).round() as usize).clamp(1, 8),
@@ -52,7 +48,6 @@ pub fn eighths(share: f64) -> usize {
     }
 }
 
-/// The mark of exposed communication by its share of the time.
 pub fn exposed(share: f64) -> Mark {
     let mark = match (share * 8.0).round() as usize {
         0 => "╌",
@@ -64,7 +59,7 @@ pub fn exposed(share: f64) -> Mark {
     (mark, Role::Exposed)
 }
 
-/// What a comm lane shows; `None` where it does nothing.
+/// Mark of a comm lane; `None` if idle.
 pub fn comm(shares: Shares) -> Option<Mark> {
     let Shares { comm, waiting, exposed: bare, .. } = shares;
     let waits = waiting > comm / 2.0;
@@ -79,8 +74,8 @@ pub fn comm(shares: Shares) -> Option<Mark> {
     })
 }
 
-/// What several lanes show as one, where that is no computation: exposed communication that is worth it, or
-/// communication or copies that take more of the time than computing does. `None`: what is computed.
+/// Non-compute mark of several merged lanes: exposed communication above the minimum share, or
+/// communication or copies if they take more time than computation. `None` means computation.
 pub fn several(shares: Shares) -> Option<Mark> {
     let Shares { compute, comm: all, memory, exposed: bare, .. } = shares;
     match () {

@@ -1,5 +1,5 @@
-//! Tables, drawn by ratatui from the rows on the screen alone. Columns that do not fit are left out: the least
-//! important ones first, or in a table that is scrolled sideways those before and behind the shown ones.
+//! Tables, drawn by ratatui from the visible rows only. Columns that do not fit are dropped: the least
+//! important first, or, in a table that scrolls sideways, those before and after the visible ones.
 
 use std::borrow::Cow;
 
@@ -10,65 +10,55 @@ use ratatui::widgets::{Row, StatefulWidget, Table, TableState};
 use crate::face::tui::prelude::*;
 use base::text::without_middle;
 
-/// One column of a table of the workbench.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// The words in its header.
     pub title: Cow<'static, str>,
-    /// Columns of the window it takes.
     pub width: u16,
-    /// Numbers are aligned to the right.
+    /// True for right alignment (numbers).
     pub right: bool,
-    /// The higher, the sooner it is left out; 0: never.
+    /// Drop priority: higher values are dropped first; 0 is never dropped.
     pub spare: u8,
-    /// How much wider it may get where there is room.
+    /// Maximum extra width if there is room.
     pub grows: u16,
 }
 
 impl Column {
-    /// A column of text.
     pub const fn text(title: &'static str, width: u16, spare: u8) -> Self {
         Self { title: Cow::Borrowed(title), width, right: false, spare, grows: 0 }
     }
 
-    /// A column of numbers.
     pub const fn number(title: &'static str, width: u16, spare: u8) -> Self {
         Self { title: Cow::Borrowed(title), width, right: true, spare, grows: 0 }
     }
 
-    /// The column, wider by up to so much where there is room.
     pub const fn growing(mut self, grows: u16) -> Self {
         self.grows = grows;
         self
     }
 
-    /// The column with a mark behind its title.
     pub fn marked(mut self, mark: &str) -> Self {
         self.title.to_mut().push_str(mark);
         self
     }
 }
 
-/// The rows of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
-    /// The selection and the first row shown.
     pub list: &'a List,
-    /// How many rows there are.
     pub len: usize,
-    /// Of the columns that may be left out, how many are scrolled away on the left; `None`: the table is
-    /// not scrolled, and the least important columns are left out.
+    /// Number of droppable columns scrolled off on the left; `None` disables scrolling and drops the
+    /// least important columns.
     pub scrolled: Option<usize>,
 }
 
 impl<'a> Rows<'a> {
-    /// The rows of a table that is not scrolled sideways.
+    /// Rows of a table without sideways scrolling.
     pub fn new(list: &'a List, len: usize) -> Self {
         Self { list, len, scrolled: None }
     }
 }
 
-/// Draws header and rows; `cell` makes the text of (row, column), in so many columns of the window.
+/// Draws header and rows; `cell` renders (row, column, width).
 pub fn draw(
     buf: &mut Buffer,
     area: Rect,
@@ -88,7 +78,7 @@ pub fn draw(
     };
     let fitted = |line: Line<'static>, column: &Column, width: u16| {
         let line = match &line.spans[..] {
-            // a growing column has names
+            // growing columns hold names
             [span] if line.width() > width.into() => {
                 let text = match column.grows {
                     0 => cut(&span.content, width),
@@ -116,35 +106,26 @@ pub fn draw(
     table.render(area, buf, &mut TableState::new().with_selected(selected));
 }
 
-/// The content of a cell in one style.
 pub fn cell((text, style): (String, Style)) -> Line<'static> {
     Line::from(Span::styled(text, style))
 }
 
-/// A column on the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its index among all columns.
     pub column: usize,
-    /// Its first column of the window.
     pub x: u16,
-    /// How many columns of the window it takes.
     pub width: u16,
 }
 
-/// The columns that are shown, and how many are left out before and behind them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableLayout {
-    /// The columns on the screen, from left to right.
     pub places: Vec<Place>,
-    /// How many are left out before those shown.
     pub left: usize,
-    /// How many are left out behind them.
     pub right: usize,
 }
 
 impl TableLayout {
-    /// Words on the columns left out: `← 2 columns 3 →`; empty where all are shown.
+    /// Describes the hidden columns: `← 2 columns 3 →`; empty if all are visible.
     pub fn words(&self) -> String {
         match (self.left, self.right) {
             (0, 0) => String::new(),
@@ -155,7 +136,7 @@ impl TableLayout {
     }
 }
 
-/// Lays columns out. Text in the last one takes the room that is left.
+/// Lays out columns. Text in the last one gets the remaining width.
 pub fn lay_out(columns: &[Column], area: Rect, scrolled: Option<usize>) -> TableLayout {
     let (shown, left, right) = match scrolled {
         Some(scrolled) => scrolled_to(columns, area.width, scrolled),
@@ -177,19 +158,19 @@ pub fn lay_out(columns: &[Column], area: Rect, scrolled: Option<usize>) -> Table
     TableLayout { places, left, right }
 }
 
-/// The columns that a window of so many columns shows, `scrolled` of those that may be left out scrolled away
-/// (no more than needed to see the last one), and how many are left out before and behind them.
+/// Visible columns with `scrolled` droppable ones scrolled off (at most until the last one is visible),
+/// and the number hidden on each side.
 fn scrolled_to(columns: &[Column], width: u16, scrolled: usize) -> (Vec<usize>, usize, usize) {
     let (fixed, loose): (Vec<usize>, Vec<usize>) =
         (0..columns.len()).partition(|column| columns[*column].spare == 0);
     let needed = |of: &[usize]| of.iter().map(|column| columns[*column].width + 1).sum::<u16>();
     let room = (width + 1).saturating_sub(needed(&fixed));
-    // from the right: where the last column is just seen
+    // leftmost scroll position that shows the last column
     let last = (0..loose.len()).find(|from| needed(&loose[*from..]) <= room);
     let last = last.unwrap_or(loose.len().saturating_sub(1));
     let left = scrolled.min(last);
     let fits = (left..=loose.len()).rev().find(|to| needed(&loose[left..*to]) <= room).unwrap_or(left);
-    // a window too narrow for any shows the cut one
+    // a window too narrow for any column shows one, cut
     let to = fits.max(left + 1).min(loose.len());
     let mut shown = fixed;
     shown.extend(&loose[left..to]);
@@ -197,7 +178,6 @@ fn scrolled_to(columns: &[Column], width: u16, scrolled: usize) -> (Vec<usize>, 
     (shown, left, loose.len() - to)
 }
 
-/// The columns that fit into `width`, in their order.
 fn fitting(columns: &[Column], width: u16) -> Vec<usize> {
     let mut shown: Vec<usize> = (0..columns.len()).collect();
     loop {

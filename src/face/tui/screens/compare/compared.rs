@@ -1,5 +1,4 @@
-//! A comparison of stored runs as screen 6 shows it: its pairs, the rows into which equal ones fold, and the
-//! cells that are kept for the next one.
+//! Comparison of stored runs for screen 6: pairs, rows that group equal pairs, and the cache of pooled cells.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,12 +11,10 @@ use study::analysis::{
     first_equal, slices,
 };
 
-/// What is to be compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asked {
-    /// The axis along which cells are compared.
     pub axis: Axis,
-    /// What to compare with; `None`: the natural baseline.
+    /// Baseline value; `None` selects the natural one.
     pub baseline: Option<String>,
 }
 
@@ -27,36 +24,29 @@ impl Default for Asked {
     }
 }
 
-/// A comparison, and what else could be compared.
 #[derive(Clone, Debug)]
 pub struct Compared {
-    /// The axis along which cells are compared.
     pub axis: Axis,
-    /// The axes along which the runs differ.
     pub axes: Vec<AxisCount>,
-    /// The matched pairs, and what is said of them all.
     pub report: ComparisonReport,
-    /// What a map could hold fixed.
     pub slices: Vec<HeatSlice>,
-    /// What tells all pairs apart, and what they have in common.
+    /// Settings that distinguish the pairs, and those they share.
     pub told: Told,
-    /// The runs that are compared.
     pub(super) runs: Arc<Snapshot>,
-    /// The baseline of all pairs, if it is one: said once, above them.
+    /// Baseline, if all pairs share one; shown once above the table.
     pub baseline: Option<String>,
-    /// Of each slice its name: what is compared, and what tells it from other slices.
     pub slice_names: Vec<String>,
-    /// Of each pair the first that gives the same numbers.
+    /// For each pair, the index of the first pair with the same numbers.
     pub(super) equal: Vec<usize>,
 }
 
-/// The one value that all have, if it is one.
+/// Returns the common value, if all are equal.
 pub(super) fn one_of<T: PartialEq>(mut all: impl Iterator<Item = T>) -> Option<T> {
     all.next().filter(|first| all.all(|other| other == *first))
 }
 
 impl Compared {
-    /// Compares cells; not for the thread that draws.
+    /// Compares cells; too slow for the drawing thread.
     pub fn new(cells: &KeptCell, asked: &Asked) -> Result<Self> {
         let report = cells.cells.compare(&asked.axis, asked.baseline.as_deref())?;
         let told = Told::of(&report.pairs.iter().collect::<Vec<_>>(), &asked.axis);
@@ -78,18 +68,17 @@ impl Compared {
         Ok(compared)
     }
 
-    /// The whole map of a slice, by the slice's index.
     pub fn map(&self, slice: usize) -> Option<HeatMap> {
         Some(HeatMap::new(&self.report, self.slices.get(slice)?))
     }
 
-    /// Why the map of a slice has no number, for each TP and batch where it has none; not for the thread that draws.
+    /// Reasons for the empty cells of a slice's map, by TP and batch; too slow for the drawing thread.
     pub fn gaps(&self, slice: usize) -> Reasons {
         let map = self.map(slice);
         map.map_or_else(Reasons::new, |map| Gaps::new(&self.report, &self.runs.records).of(&map))
     }
 
-    /// What a pair compares: the value, with the baseline before it where that is not the same for all.
+    /// Compared value of a pair, preceded by its baseline unless all pairs share one.
     pub fn values(&self, pair: &Comparison) -> String {
         match self.baseline {
             Some(_) => pair.value.clone(),
@@ -97,8 +86,8 @@ impl Compared {
         }
     }
 
-    /// The rows that show these pairs, in their order: equal ones are one row, unless that is `opened`, told
-    /// by its first pair.
+    /// Groups pairs into rows, in order: pairs with equal numbers share a row unless `opened` returns
+    /// true for the first of them.
     pub(super) fn rows<'a>(
         &'a self,
         shown: impl Iterator<Item = usize>,
@@ -133,8 +122,8 @@ impl Compared {
     }
 }
 
-/// The names of slices: what is compared, and of the rest what varies; with all of the rest where slices would
-/// have the same name.
+/// Names of slices: the compared value and the settings that vary. Falls back to all settings if names
+/// would collide.
 fn slice_names(report: &ComparisonReport, slices: &[HeatSlice], settings: &Varied) -> Vec<String> {
     let settings = settings.without(&Axis::Option("tp")).without(&Axis::Option("batch"));
     let name =
@@ -146,27 +135,27 @@ fn slice_names(report: &ComparisonReport, slices: &[HeatSlice], settings: &Varie
     }
 }
 
-/// A row of the table: a pair, and those that give the same numbers and are folded into it.
+/// Table row: a pair, and the equal pairs folded into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The pair whose numbers are shown: its index in the report.
+    /// Index in the report of the pair whose numbers are shown.
     pub pair: usize,
-    /// The other pairs that have the same numbers: their indices in the report.
+    /// Indices in the report of the other pairs with the same numbers.
     pub folded: Vec<usize>,
-    /// How many pairs have these numbers, folded into this row or not.
+    /// Number of pairs with these numbers, folded into this row or not.
     pub of: usize,
-    /// Whether it is the first row of the pairs with these numbers.
+    /// True for the first row of the pairs with these numbers.
     pub first: bool,
 }
 
 impl Row {
-    /// All pairs that the row stands for, the one whose numbers are shown first: indices in the report.
+    /// Indices in the report of all pairs in the row, the shown one first.
     pub fn all(&self) -> impl Iterator<Item = usize> + Clone + '_ {
         std::iter::once(self.pair).chain(self.folded.iter().copied())
     }
 }
 
-/// The cells of some runs and the axes along which they differ.
+/// Pooled cells of some runs and the axes along which they differ.
 #[derive(Debug)]
 pub struct KeptCell {
     runs: Arc<Snapshot>,
@@ -174,13 +163,11 @@ pub struct KeptCell {
     axes: Vec<AxisCount>,
 }
 
-/// The cells of the runs that were compared last: pooling thousands of runs takes
-/// longer than comparing them.
+/// Cache of the most recent cells: pooling thousands of runs takes longer than comparing them.
 #[derive(Debug, Default)]
 pub struct KeptCells(Mutex<Option<(Arc<Snapshot>, Arc<KeptCell>)>>);
 
 impl KeptCells {
-    /// The cells of these runs.
     pub fn of(&self, runs: &Arc<Snapshot>) -> Arc<KeptCell> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, cells)) = &*kept

@@ -1,12 +1,11 @@
-//! The selected pair: both sides beside each other, and bars of where the decode phase went.
+//! Selected pair: both sides next to each other, and bars of the decode time breakdown.
 
 use super::draw::p;
 use crate::face::tui::prelude::*;
 use study::analysis::{Axis, Comparison, Side, Verdict};
 use table::{Link, Provenance, Spec};
 
-/// A link in few columns: what tells `p2p-on` from `p2p-off` from an emulated one at a glance; nothing
-/// for the machine's own.
+/// Short label of a link; empty for the machine's own link.
 pub fn link(spec: &Spec) -> String {
     match spec.link {
         Link::Native => String::new(),
@@ -24,8 +23,8 @@ const PARTS: [(&str, &str, Role); 5] = [
     ("·", "idle", Role::Dim),
 ];
 
-/// How much of the decode phase, as it was recorded, each of [`PARTS`] took (ms); without a split what the lanes tell: busy
-/// with compute, exposed communication, idle.
+/// Time of each of [`PARTS`] in the recorded decode phase, in ms. Without a recorded split, falls back
+/// to compute, exposed communication and idle time; the flag is true if the split is complete.
 fn parts(side: &Side) -> Option<([f64; 5], bool)> {
     let idle = side.idle_ms?;
     if let Some(split) = side.split {
@@ -35,7 +34,6 @@ fn parts(side: &Side) -> Option<([f64; 5], bool)> {
     Some(([side.compute_ms?, 0.0, side.exposed_comm_ms?, 0.0, idle], false))
 }
 
-/// Draws it into a frame.
 pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair: &Comparison) {
     let (text, dim, title) = (theme.style(Role::Text), theme.style(Role::Dim), theme.style(Role::Title));
     let name = format!("{axis}: {} against {}", pair.value, pair.baseline);
@@ -71,7 +69,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair: &Comp
     line(buf, inner, 1, &[&told[..], &[(&*adjusted, dim), (&*samples, dim)]].concat());
     let tpots = [pair.baseline_tpot_ms, pair.tpot_ms];
     let overlaps = [pair.baseline_overlap_pct, pair.overlap_pct];
-    // the milliseconds of the lanes are in the bars, too: a narrow window has the shares and intervals alone
+    // a narrow window keeps only shares and intervals; the lanes' milliseconds are also in the bars
     let wide = inner.width >= 100;
     let row = |cells: [&str; 7]| {
         let [name, tpot, comm, exposed, of_tpot, overlap, hidden] = cells;
@@ -84,7 +82,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair: &Comp
     put(buf, inner, inner.x, inner.y + 2, &head, title);
     for (index, (value, side)) in sides.iter().enumerate() {
         let y = inner.y + 3 + index as u16;
-        // a step's, as TPOT is; the bars are of all steps
+        // per step, like TPOT; the bars cover all steps
         let steps = f64::from(side.spec.output_tokens.saturating_sub(1).max(1));
         let ms = |value: Option<f64>| value.map_or_else(|| "-".into(), |ms| digits(ms / steps));
         let name = cut(value, 12);
@@ -118,7 +116,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair: &Comp
             ("operations", by.operations_ms),
             ("idle", by.idle_ms),
         ];
-        // what makes no part of the difference is not spoken of
+        // skip parts that contribute nothing to the difference
         let parts = parts.into_iter().filter(|(_, ms)| ms.abs() >= 0.0005);
         let parts: Vec<String> = parts.map(|(part, ms)| format!("{part} {}", digits(ms))).collect();
         let sum = if parts.is_empty() { String::new() } else { format!(" = {}", parts.join(" + ")) };
@@ -127,7 +125,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair: &Comp
     }
 }
 
-/// A bar a side on one scale, and what its parts are.
+/// One bar per side on a common scale, with a legend of the parts.
 fn bars(buf: &mut Buffer, inner: Rect, theme: Theme, sides: &[(&str, &Side); 2]) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let told: Vec<_> = sides.iter().map(|(_, side)| parts(side)).collect();
@@ -152,7 +150,7 @@ fn bars(buf: &mut Buffer, inner: Rect, theme: Theme, sides: &[(&str, &Side); 2])
             let to = (done / longest * columns).round() as usize;
             x = put(buf, inner, x, y, &glyph.repeat(to - from), theme.style(role));
         }
-        // one recorded phase is not as long as the median one
+        // a recorded phase differs in length from the median one
         let what = if whole { "decode" } else { "recorded" };
         put(buf, inner, x + 1, y, &format!("{} ms {what}", digits(parts.iter().sum())), text);
     }

@@ -1,4 +1,4 @@
-//! Draws screen 6: what is compared, the table of pairs or the map, the selected pair, pickers.
+//! Drawing of screen 6: header, table of pairs or heat map, selected pair, flags.
 
 use super::Compare;
 use super::compared::{Compared, Row};
@@ -10,8 +10,8 @@ use crate::face::tui::widgets::table::{self, Column, Rows, TableLayout};
 use ::table::Provenance;
 use study::analysis::{Axis, Side, Verdict};
 
-/// The columns of a table of pairs. What is never left out comes first: the mark, what is compared, the cell.
-/// Those that can be sorted by have room for the mark behind their title.
+/// Columns of the pair table. The mark, the compared value and the cell come first and are never
+/// dropped. Sortable columns leave room for the sort mark.
 const COLUMNS: [Column; 12] = [
     Column::text("", 2, 0),
     Column::text("", 12, 0),
@@ -27,28 +27,25 @@ const COLUMNS: [Column; 12] = [
     Column::text("provenance", 13, 0),
 ];
 
-/// The column of what is compared.
 const VALUE: usize = 1;
 
-/// The column of what tells pairs apart.
 const CELL: usize = 2;
 
-/// The columns of hidden shares, of intervals and of p-values.
 const HIDDEN: usize = 5;
 const INTERVAL: usize = 6;
 const ADJUSTED: usize = 7;
 
-/// The column that is left out where all pairs have the same.
+/// Column omitted when all pairs have the same provenance.
 const PROVENANCE: usize = 11;
 
-/// The table's columns in a window of so many columns, as wide as their content asks for: of each its number,
-/// and how it is drawn. Those in which nothing is said are not there.
+/// Visible columns for a window of this width, sized to their content, with their indices. Empty columns
+/// are omitted.
 fn columns(compared: &Compared, told: &Told, width: u16) -> Vec<(usize, Column)> {
     let simulated = told.provenance == Some(Provenance::Simulated);
     let says = |column: &usize| match *column {
         PROVENANCE => told.provenance.is_none(),
         CELL => !told.settings.is_empty(),
-        // nothing of a simulation is left to chance
+        // simulations are deterministic
         INTERVAL | ADJUSTED => !simulated,
         _ => true,
     };
@@ -56,7 +53,7 @@ fn columns(compared: &Compared, told: &Told, width: u16) -> Vec<(usize, Column)>
     let fixed = |column: usize| match column {
         VALUE => widest(told.widths.0.max(compared.report.by.len()), width / 3),
         CELL => widest(told.widths.1, width * 2 / 5),
-        // without its interval a share is short
+        // a share without an interval is short
         HIDDEN if simulated => 13,
         _ => COLUMNS[column].width,
     };
@@ -64,22 +61,19 @@ fn columns(compared: &Compared, told: &Told, width: u16) -> Vec<(usize, Column)>
     (0..COLUMNS.len()).filter(says).map(column).collect()
 }
 
-/// What of the columns is shown.
 fn scrolled(compare: &Compare, compared: &Compared, width: u16) -> TableLayout {
     let columns: Vec<Column> =
         columns(compared, compare.told(compared), width).into_iter().map(|(_, column)| column).collect();
     table::lay_out(&columns, Rect::new(0, 0, width, 1), Some(compare.scrolled))
 }
 
-/// Scrolls the table sideways by a column, in a window of so many columns.
 pub fn scroll(compare: &mut Compare, by: isize, width: u16) {
     let Some(compared) = compare.compared().cloned() else { return };
     compare.scrolled = scrolled(compare, &compared, width).left.saturating_add_signed(by);
-    // not beyond the last column
+    // clamp to the last column
     compare.scrolled = scrolled(compare, &compared, width).left;
 }
 
-/// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, compare: &Compare, cx: &Context) {
     let theme = cx.theme;
     let compared = match &compare.compared {
@@ -172,7 +166,7 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
         words += &format!(", {} marked ●", compare.marked.len());
     }
     let x = put(buf, area, x, area.y + 1, &words, dim);
-    // what must be seen stands at the right end, and what is long is cut before it
+    // important text goes to the right end, and long text is cut before it
     let hidden = match &compare.map {
         None => scrolled(compare, compared, area.width).words(),
         Some(_) => String::new(),
@@ -196,7 +190,6 @@ fn header(buf: &mut Buffer, area: Rect, compare: &Compare, cx: &Context, compare
     }
 }
 
-/// Why there are no pairs, and what to do.
 fn nothing(cx: &Context, compared: &Compared) -> String {
     if cx.stored.as_ref().is_none_or(|s| s.records.is_empty()) {
         return format!("no runs yet: {}", cx.keys.to_first_run());
@@ -269,7 +262,7 @@ fn content(
             Verdict::Chance => ("· no".into(), theme.style(Role::Dim)),
             Verdict::Unknown => ("? few".into(), theme.style(Role::Dim)),
         },
-        // standard hides nothing: its share is told where it is not the baseline
+        // standard hides nothing, so show its share only if it is not the baseline
         HIDDEN if sides[0].hidden_share.is_none_or(|share| share == 0.0) => (sides[1].hidden(), text),
         HIDDEN => {
             let share = |side: &Side| side.hidden_share.map_or("-".into(), |v| format!("{v:.2}"));
@@ -287,7 +280,7 @@ fn content(
     }
 }
 
-/// A p-value: never more digits than the resamples tell.
+/// Formats a p-value, limited to the resolution of the resampling.
 pub fn p(value: Option<f64>) -> String {
     match value {
         None => "-".into(),
@@ -301,7 +294,7 @@ fn flags(buf: &mut Buffer, area: Rect, theme: Theme, compare: &Compare, compared
     let flags = &compare.flagged;
     let rows = usize::from(inner.height);
     let (mut lines, mut whole) = (Vec::new(), 0);
-    // there may be thousands: no more are wrapped than fit
+    // there may be thousands: wrap only what fits
     while let Some(flag) = flags.get(whole).and_then(|at| compared.report.flags.get(*at)) {
         lines.extend(wrap(&format!("⚑ {}", flag.text), usize::from(inner.width)));
         if lines.len() > rows {

@@ -1,25 +1,23 @@
-//! The map over TP and batch: a shade and a number a cell; brackets where the cell is not shown to
-//! differ. The legend says what the shades mean.
+//! Heat map over TP and batch: a shade and a number per cell, with brackets around cells without a
+//! significant difference. The legend explains the shades.
 
 use super::state::Compare;
 use crate::face::tui::prelude::*;
 use study::analysis::{HeatCell, HeatMap, HeatValue};
 
-/// Shades from least to most.
 const SHADES: [&str; 5] = ["··", "░░", "▒▒", "▓▓", "██"];
 
-/// The share of TPOT (%) up to which the scale of exposed communication reaches at least.
+/// Minimum top of the exposed-communication scale, as a share of TPOT in percent.
 const LEAST_PERCENT: f64 = 5.0;
 
-/// Columns of a cell, and of the TPs before it.
 const CELL: u16 = 10;
 const LABELS: u16 = 7;
 
-/// Rows above the cells: what is fixed, and the batches.
+/// Rows above the cells: the slice name and the batch labels.
 const HEAD: u16 = 3;
 
-/// Which of the shades a number has: fifths of the range. Ratios are shaded by how far they are from 1, up
-/// or down: what is slowed most is as solid as what gains most, in another colour.
+/// Index of the shade of a number, in fifths of the range. Ratios are shaded by distance from 1, so the
+/// largest slowdown is as solid as the largest gain, in a different colour.
 fn shade_of(value: HeatValue, number: f64, range: [f64; 2]) -> usize {
     match value {
         HeatValue::Speedup => shade(distance(number), [0.0, farthest(range)]),
@@ -27,20 +25,20 @@ fn shade_of(value: HeatValue, number: f64, range: [f64; 2]) -> usize {
     }
 }
 
-/// The ends of the scale of a share: from nothing on, and not finer than is worth a shade, so that what is little
-/// everywhere is not shown as much somewhere.
+/// Range of a share's scale. It starts at 0 and spans a minimum width, so that small values do not look
+/// large.
 fn scale(value: HeatValue, [low, high]: [f64; 2]) -> [f64; 2] {
     let least = if value == HeatValue::ExposedPct { LEAST_PERCENT } else { 1.0 };
     [low.min(0.0), high.max(least)]
 }
 
-/// Whether the numbers of a map are the same as it shows them: then there is no least and no most, and no shade.
+/// True if all numbers round to the same displayed value; the map then has no shades.
 fn is_one(value: HeatValue, [low, high]: [f64; 2]) -> bool {
     let decimals = value.decimals();
     format!("{low:.decimals$}") == format!("{high:.decimals$}")
 }
 
-/// How far a ratio is from 1, the same for twice as fast and half as fast.
+/// Distance of a ratio from 1, symmetric for 2x and 0.5x.
 fn distance(ratio: f64) -> f64 {
     ratio.max(f64::MIN_POSITIVE).ln().abs()
 }
@@ -49,19 +47,18 @@ fn farthest([low, high]: [f64; 2]) -> f64 {
     distance(low).max(distance(high))
 }
 
-/// Fifths of the range.
+/// Fifth of the range in which a number falls.
 fn shade(number: f64, [low, high]: [f64; 2]) -> usize {
-    // what lies on a boundary belongs above it, whatever was lost in rounding
+    // a value on a boundary belongs above it, despite rounding
     (((number - low) / (high - low) * 5.0 + 1e-9) as usize).min(4)
 }
 
-/// The first batch shown, so that the cursor's is.
 fn first_column(area: Rect, cursor: usize) -> usize {
     let fit = usize::from(area.width.saturating_sub(LABELS) / CELL).max(1);
     (cursor + 1).saturating_sub(fit)
 }
 
-/// The cell (TP, batch) at a place of the window.
+/// Cell (TP index, batch index) at a window position.
 pub fn at(area: Rect, map: &HeatMap, cursor: usize, at: Position) -> Option<(usize, usize)> {
     let row = usize::from(at.y.checked_sub(area.y + HEAD)?);
     let column = usize::from(at.x.checked_sub(area.x + LABELS)? / CELL) + first_column(area, cursor);
@@ -78,7 +75,6 @@ fn number(cell: &HeatCell, value: HeatValue) -> String {
     if cell.differs || value != HeatValue::Speedup { text } else { format!("({text})") }
 }
 
-/// Draws the map of the comparison, with a legend of its shades.
 pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compare: &Compare) {
     let (text, dim, title) = (theme.style(Role::Text), theme.style(Role::Dim), theme.style(Role::Title));
     let value = compare.value;
@@ -89,7 +85,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compare: 
         .filter_map(|cell| compare.pairs().get(cell.pair))
         .map(|pair| pair.provenance)
         .max();
-    // what holds for all pairs stands above, once
+    // provenance shared by all pairs is shown above
     let said = compare.compared().is_some_and(|compared| compare.told(compared).provenance.is_some());
     let label = match provenance.filter(|_| !said) {
         Some(provenance) => format!(" [{provenance}] "),
@@ -142,7 +138,6 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, map: &HeatMap, compare: 
     }
 }
 
-/// What the shades mean: fifths of the range of the numbers shown.
 fn legend(value: HeatValue, range: Option<[f64; 2]>, slice: usize, slices: usize) -> String {
     let Some([low, high]) = range else { return " nothing is known of these cells".into() };
     let decimals = value.decimals();

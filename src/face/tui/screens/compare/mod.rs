@@ -1,4 +1,4 @@
-//! Screen 6: matched pairs along an axis, as a table or as a map over TP and batch.
+//! Screen 6: matched pairs along an axis, as a table or a heat map over TP and batch.
 
 pub mod compared;
 mod detail;
@@ -170,7 +170,7 @@ impl Screen for Compare {
         if !self.filter.value().trim().is_empty() {
             words.extend(["--filter".into(), self.filter.value().trim().into()]);
         }
-        // a verb prints all pairs and slices
+        // the command prints all pairs and slices
         let mut beyond = Vec::new();
         if self.map.is_some() {
             words.push("--heatmap".into());
@@ -224,7 +224,7 @@ impl Screen for Compare {
         let pairs = self.shown_report().map(|report| report.pairs).unwrap_or_default();
         let mut runs: Vec<String> =
             pairs.into_iter().flat_map(|pair| [pair.run, pair.baseline_run]).collect();
-        // a baseline is that of many pairs
+        // several pairs share a baseline
         let mut seen = std::collections::HashSet::new();
         runs.retain(|run| seen.insert(run.clone()));
         let runs = Some(runs).filter(|runs| !runs.is_empty());
@@ -241,24 +241,21 @@ impl Screen for Compare {
             FileKind::Csv => {
                 Some(Export::text(study::analysis::pairs_table(&report).csv(Sourced::ByRow)))
             }
-            // a picture of the map; the table has a figure
+            // the map exports as a picture, the table as a figure
             _ if self.map.is_some() => None,
             _ => Some(figures::comparison(cx, report)),
         })
     }
 }
 
-/// Where the parts of the screen lie.
 #[derive(Clone, Copy, Debug)]
 struct Areas {
     title: Rect,
-    /// The table with its header, or the map.
     table: Rect,
-    /// The rows that describe the selected pair.
     detail: Rect,
 }
 
-/// Rows of the selected pair; a taller window shows by what it differs, too.
+/// Height of the pair details; a taller window also shows the breakdown of the difference.
 const DETAIL: u16 = 10;
 
 fn areas(body: Rect) -> Areas {
@@ -268,7 +265,7 @@ fn areas(body: Rect) -> Areas {
 }
 
 impl Compare {
-    /// Lets the user choose an axis, a baseline, or what the map holds fixed.
+    /// Opens a picker for the axis, the baseline or the map slice.
     fn pick(&self, act: Act, cx: &mut Context) {
         let Some(compared) = self.compared().cloned() else {
             return cx.inform("nothing is compared yet");
@@ -299,7 +296,7 @@ impl Compare {
             let Chosen::Line(at) = chosen else { return };
             match act {
                 Act::PickAxis => compare.compare_by(compared.axes[at].axis.clone(), None),
-                // another axis may be under way
+                // the axis may have changed in the meantime
                 Act::PickBaseline if compared.report.by != compare.asked.axis.to_string() => {}
                 Act::PickBaseline => {
                     let axis = compare.asked.axis.clone();
@@ -318,14 +315,12 @@ impl Compare {
         cx.pick(title, lines, |_, _| None, take);
     }
 
-    /// Compares along another axis, or with another baseline.
     fn compare_by(&mut self, axis: Axis, baseline: Option<String>) {
         (self.asked.axis, self.asked.baseline) = (axis, baseline);
         (self.slice, self.cursor, self.list) = (0, (0, 0), List::default());
     }
 }
 
-/// Axis, baseline and order, kept until the workbench is opened again.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KeptCompare {

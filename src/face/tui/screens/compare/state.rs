@@ -1,4 +1,4 @@
-//! State of screen 6: what is compared, in which order, as a table or a map.
+//! State of screen 6: compared axis, order, table or map.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -11,35 +11,26 @@ use study::analysis::{
     Comparison, ComparisonReport, Flag, HeatMap, HeatSlice, HeatValue, Reasons, compared_rows,
 };
 
-/// The runs of a pair: by them it is found again among others.
+/// Run ids of a pair; identifies it across comparisons.
 fn runs_of(pair: &Comparison) -> (String, String) {
     (pair.baseline_run.clone(), pair.run.clone())
 }
 
-/// What the pairs are ordered by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// As the runs were stored.
     #[default]
     Stored,
-    /// By the ratio of throughputs.
     Speedup,
-    /// By the TPOT of the compared cell.
     Tpot,
-    /// By the share of TPOT that is exposed communication.
     Exposed,
-    /// By the overlap of the compared cell.
     Overlap,
-    /// By the hidden share of the compared cell's architecture.
     Hidden,
-    /// By the p-value, adjusted for the number of comparisons.
     Adjusted,
-    /// By TP, and by batch where that is the same.
     Grid,
 }
 
 impl Order {
-    /// All orders as a key goes through them: of each its name, and the table's column that it is by.
+    /// Orders in cycling sequence: name and table column.
     const TABLE: [(Self, &'static str, Option<usize>); 8] = [
         (Self::Stored, "as stored", None),
         (Self::Speedup, "ratio", Some(3)),
@@ -51,27 +42,23 @@ impl Order {
         (Self::Grid, "TP, batch", Some(2)),
     ];
 
-    /// All orders, as a key goes through them.
     pub fn all() -> impl Iterator<Item = Self> {
         Self::TABLE.iter().map(|(order, ..)| *order)
     }
 
-    /// The order of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::TABLE.iter().find(|(_, known, _)| *known == name).map(|(order, ..)| *order)
     }
 
-    /// The order's name, for the screen and for what is kept.
     pub fn name(self) -> &'static str {
         Self::TABLE[self as usize].1
     }
 
-    /// The table's column that it is by.
     pub fn column(self) -> Option<usize> {
         Self::TABLE[self as usize].2
     }
 
-    /// What to order by; what is not known comes last.
+    /// Sort key of a pair; unknown values sort last.
     fn of(self, pair: &Comparison) -> f64 {
         let number = match self {
             Self::Stored => None,
@@ -87,16 +74,12 @@ impl Order {
     }
 }
 
-/// What is counted of some pairs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// How many pairs there are.
     pub pairs: usize,
-    /// How many of them differ.
     pub differ: usize,
-    /// How many have a p-value.
     pub tested: usize,
-    /// How many of those differ when the number of all comparisons is taken into account.
+    /// Pairs that differ after correction for multiple comparisons.
     pub adjusted: usize,
 }
 
@@ -111,7 +94,7 @@ impl Counts {
     }
 }
 
-/// Which map is meant: the comparison that it is of, and its slice.
+/// Identity of a map: its comparison and slice index.
 #[derive(Clone, Debug)]
 pub struct MapOf(pub Arc<Compared>, pub usize);
 
@@ -121,57 +104,43 @@ impl PartialEq for MapOf {
     }
 }
 
-/// State of the compare screen.
 #[derive(Debug, Default)]
 pub struct Compare {
-    /// The axis, the baseline and the runs that are compared.
     pub asked: Asked,
-    /// Counts the readings of the runs directory.
+    /// Counter of reads of the runs directory.
     pub reading: u64,
-    /// Cells of the runs that were compared last.
     pub cells: Arc<KeptCells>,
-    /// The comparison, or why there is none; `None` until it is computed.
+    /// Comparison or error; `None` until computed.
     pub compared: Option<std::result::Result<Arc<Compared>, String>>,
-    /// The rows of the table, in order.
     pub shown: Vec<Row>,
-    /// What tells the pairs apart that the filter leaves; `None` where it leaves all.
+    /// Distinguishing settings of the filtered pairs; `None` without a filter.
     pub narrowed: Option<Told>,
-    /// What is counted of the pairs that the rows show.
     pub counts: Counts,
-    /// The flags about cells that the filter leaves: their places in the report.
+    /// Indices in the report of the flags on filtered cells.
     pub flagged: Vec<usize>,
-    /// Rows of equal pairs that are opened, by the runs of the first of them.
+    /// Expanded groups of equal pairs, by the runs of their first pair.
     pub opened: BTreeSet<(String, String)>,
-    /// Columns of the table that are scrolled away on the left.
     pub scrolled: usize,
-    /// Marked pairs, by their runs.
     pub marked: BTreeSet<(String, String)>,
-    /// The selection in the table.
     pub list: List,
-    /// By what pairs are ordered.
     pub order: Order,
-    /// Whether the greatest values come first.
     pub descending: bool,
-    /// Which pairs are shown.
     pub filter: FilterBox,
-    /// Whether the map is shown.
     pub map: Option<HeatMap>,
-    /// What the map holds fixed, an index into the slices.
     pub slice: usize,
-    /// Cells of the map's slice that the filter leaves out: TP and batch.
+    /// Cells (TP, batch) of the slice that the filter hides.
     pub left_out: Vec<(u32, u32)>,
-    /// Why a map has no number at a TP and a batch, and of which map that is said; `None` until it was found.
+    /// Reasons for the empty cells of a map; `None` until computed.
     pub gaps: Option<(MapOf, Reasons)>,
-    /// The number that it shows.
     pub value: HeatValue,
-    /// The selected TP and batch: indices.
+    /// Cursor in the map: TP index and batch index.
     pub cursor: (usize, usize),
-    /// The flags are shown instead of the pair.
+    /// True if flags are shown instead of the selected pair.
     pub flags: bool,
 }
 
 impl Compare {
-    /// Shows a comparison, or why there is none; the selection stays where it can.
+    /// Shows a comparison or its error, keeping the selection if possible.
     pub fn set(&mut self, result: std::result::Result<Arc<Compared>, String>) {
         let selected = self.selected().map(runs_of);
         self.compared = Some(result);
@@ -188,17 +157,15 @@ impl Compare {
         }
     }
 
-    /// The comparison that is shown, if there is one.
     pub fn compared(&self) -> Option<&Arc<Compared>> {
         self.compared.as_ref()?.as_ref().ok()
     }
 
-    /// All pairs of the comparison, in its own order.
     pub fn pairs(&self) -> &[Comparison] {
         self.compared().map_or(&[], |compared| &compared.report.pairs)
     }
 
-    /// The selected pair: of the table, or under the map's cursor.
+    /// Selected pair: in the table, or under the map cursor.
     pub fn selected(&self) -> Option<&Comparison> {
         match &self.map {
             Some(map) => {
@@ -209,12 +176,11 @@ impl Compare {
         }
     }
 
-    /// What is said of the pairs that the filter leaves.
     pub fn told<'a>(&'a self, compared: &'a Compared) -> &'a Told {
         self.narrowed.as_ref().unwrap_or(&compared.told)
     }
 
-    /// Chooses and orders the pairs shown anew.
+    /// Filters, sorts and groups the pairs.
     pub fn arrange(&mut self) {
         let chosen_runs = self.chosen();
         let fits = |index: &usize| {
@@ -227,7 +193,7 @@ impl Compare {
         let key = |index: &usize| order.of(&pairs[*index]);
         shown.sort_by(|a, b| {
             let (a, b) = (key(a), key(b));
-            // what is not known stays last either way
+            // unknown values stay last in both directions
             match self.descending && a.is_finite() && b.is_finite() {
                 true => b.total_cmp(&a),
                 false => a.total_cmp(&b),
@@ -262,7 +228,7 @@ impl Compare {
         }
     }
 
-    /// The runs that the filter leaves, and what they are compared with; `None` where there is none.
+    /// Runs that pass the filter, together with their comparison partners; `None` without a filter.
     fn chosen(&mut self) -> Option<HashSet<String>> {
         let compared = Arc::clone(self.compared()?);
         let filter = Filter::parse(self.filter.value());
@@ -278,7 +244,7 @@ impl Compare {
         Some(rows.into_iter().filter_map(run).collect())
     }
 
-    /// Opens the selected row of equal pairs, or folds them again; false where the pair has no equal.
+    /// Expands or folds the selected group of equal pairs; false if the pair has no equals.
     pub fn fold(&mut self) -> bool {
         let Some(row) = self.shown.get(self.list.selected).filter(|row| row.of > 1).cloned() else {
             return false;
@@ -295,18 +261,16 @@ impl Compare {
         true
     }
 
-    /// The name of the slice that the map shows.
     pub fn slice_name(&self) -> &str {
         self.compared().and_then(|c| c.slice_names.get(self.slice)).map_or("", String::as_str)
     }
 
-    /// Orders by the next column.
     pub fn order_by_next(&mut self, backwards: bool) {
         self.order = next_of(&Order::TABLE.map(|(order, ..)| order), self.order, backwards);
         self.arrange();
     }
 
-    /// The slices of which the filter leaves a pair, each with how many: those with most pairs first.
+    /// Slices with at least one filtered pair and their pair counts, largest first.
     pub fn slices_shown(&self) -> Vec<(usize, usize)> {
         let shown: HashSet<usize> = self.shown.iter().flat_map(Row::all).collect();
         let slices = self.compared().map_or(&[][..], |compared| &compared.slices);
@@ -317,8 +281,8 @@ impl Compare {
         left
     }
 
-    /// Shows the map of the chosen slice, or of another where the filter leaves none of it; its cursor
-    /// is on a cell that exists.
+    /// Opens the map of the current slice, or of another if the filter leaves it empty, with the cursor
+    /// on an existing cell.
     pub fn open_map(&mut self) {
         let shown: HashSet<usize> = self.shown.iter().flat_map(Row::all).collect();
         let slices = self.slices_shown();
@@ -343,13 +307,12 @@ impl Compare {
         self.map = map;
     }
 
-    /// The map that is shown, if one is.
     pub fn map_of(&self) -> Option<MapOf> {
         self.map.as_ref()?;
         Some(MapOf(Arc::clone(self.compared()?), self.slice))
     }
 
-    /// Why the map that is shown has no number at a TP and a batch; `…` until that is found.
+    /// Reason for an empty cell of the current map; `…` until computed.
     pub fn why_none(&self, tp: u32, batch: u32) -> &'static str {
         if self.left_out.contains(&(tp, batch)) {
             return "filtered";
@@ -359,7 +322,6 @@ impl Compare {
         why.copied().unwrap_or("…")
     }
 
-    /// Moves the map's cursor.
     pub fn move_cursor(&mut self, rows: isize, columns: isize) {
         let Some(map) = &self.map else { return };
         let to =
@@ -368,7 +330,7 @@ impl Compare {
             (to(self.cursor.0, rows, map.tps.len()), to(self.cursor.1, columns, map.batches.len()));
     }
 
-    /// Marks the selected pair with those folded into its row, or takes the marks away.
+    /// Toggles the mark on the selected pair and those folded into its row.
     pub fn toggle_mark(&mut self) {
         let row = self.shown.get(self.list.selected).filter(|_| self.map.is_none());
         let pairs: Vec<&Comparison> = match row {
@@ -385,13 +347,12 @@ impl Compare {
         }
     }
 
-    /// Whether a pair is marked.
     pub fn is_marked(&self, pair: &Comparison) -> bool {
         !self.marked.is_empty() && self.marked.contains(&runs_of(pair))
     }
 
-    /// The report of what is shown: marked pairs where there are any, else those that the filter lets
-    /// through, in their order. Counts stay those of the whole comparison.
+    /// Report of the marked pairs, or of the filtered ones if none is marked. Counts remain those of the
+    /// whole comparison.
     pub fn shown_report(&self) -> Option<ComparisonReport> {
         let compared = self.compared()?;
         let shown = self.shown.iter().flat_map(Row::all).map(|at| &compared.report.pairs[at]);

@@ -1,4 +1,4 @@
-//! What of the pairs that are shown is said of each, in its cell, and what of all of them, once above.
+//! Distinguishing settings shown per pair, and common settings shown once above the table.
 
 use unicode_width::UnicodeWidthStr;
 
@@ -10,28 +10,26 @@ fn sides<'a>(pairs: &'a [&Comparison]) -> impl Iterator<Item = &'a Spec> + Clone
     pairs.iter().flat_map(|pair| [&pair.baseline_side.spec, &pair.side.spec])
 }
 
-/// What tells pairs apart, and what they have in common.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
-    /// Everything that varies among the pairs.
     varied: Varied,
-    /// What tells pairs apart, beside the axis.
+    /// Varying settings other than the axis.
     pub settings: Varied,
-    /// What all cells have in common, in words.
     pub common: String,
-    /// The provenance of all pairs, if it is one: said once, above them.
+    /// Provenance, if all pairs share one; shown once above the table.
     pub provenance: Option<Provenance>,
-    /// Columns of the window that the longest value, and the longest cell, take.
+    /// Widths of the longest value and the longest cell, in columns.
     pub widths: (usize, usize),
 }
 
 impl Told {
-    /// What these pairs have in common and what not, beside an axis; widths are not known yet.
+    /// Settings of these pairs other than the axis; widths are not measured yet.
     pub fn of(pairs: &[&Comparison], axis: &Axis) -> Self {
         Self::with(Varied::of(sides(pairs)), pairs, axis)
     }
 
-    /// The same of some of the pairs: only what varies among all is looked at, as this is done while keys are typed.
+    /// Settings of a subset of the pairs. Only checks settings that vary among all pairs, because it
+    /// runs on every key press.
     pub fn narrowed(&self, pairs: &[&Comparison], axis: &Axis) -> Self {
         Self::with(self.varied.among(sides(pairs)), pairs, axis)
     }
@@ -46,7 +44,6 @@ impl Told {
         }
     }
 
-    /// Measures how much room the rows ask for.
     pub fn measured(mut self, compared: &Compared, rows: &[Row]) -> Self {
         let values = rows.iter().flat_map(Row::all).map(|at| &compared.report.pairs[at]);
         let values = values.map(|pair| compared.values(pair).width()).max();
@@ -55,7 +52,7 @@ impl Told {
         self
     }
 
-    /// The cell of a pair, or of all pairs of a row: what varies, beside what is compared.
+    /// Cell text of a row: the varying settings other than the compared one.
     pub fn cell(&self, compared: &Compared, row: &Row) -> String {
         let specs = row.all().map(|at| &compared.report.pairs[at].side.spec);
         let words = self.settings.words_of(specs);

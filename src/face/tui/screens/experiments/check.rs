@@ -1,4 +1,4 @@
-//! The work of checking a draft, off the screen's thread: its cells, and what a sweep of it would do.
+//! Background check of a draft: its cells and the forecast of its sweep.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -11,10 +11,11 @@ use lab::sweep::Experiment;
 use lab::sweep::forecast::{History, Past, forecast};
 use study::answer::{Answer, MOST_RUNS};
 
-/// Stored runs that predictions are scaled by, at most.
+/// Maximum number of stored runs used to scale predictions.
 const EXECUTED: usize = 8;
 
-/// Checks a text and forecasts its sweep. `stop` says that nobody waits for it any more.
+/// Checks an experiment text and forecasts its sweep. `stop` returns true once the result is no longer
+/// needed.
 pub fn check(
     serial: u64,
     text: &str,
@@ -38,7 +39,6 @@ pub fn check(
     }
 }
 
-/// What the stored runs of these cells answer.
 fn answers(experiment: &Experiment, stored: &Snapshot) -> Vec<Answer> {
     if experiment.cells.len() * experiment.rounds as usize > MOST_RUNS {
         return Vec::new();
@@ -46,12 +46,12 @@ fn answers(experiment: &Experiment, stored: &Snapshot) -> Vec<Answer> {
     let keys: HashSet<String> = experiment.cells.iter().map(|cell| cell.spec.key()).collect();
     let runs = keys.iter().filter_map(|key| stored.known.get(key)).flat_map(|known| &known.runs);
     let mut runs: Vec<usize> = runs.copied().collect();
-    // as they were stored
+    // in storage order
     runs.sort_unstable();
     Answer::of(runs.into_iter().map(|run| stored.records[run].clone()).collect())
 }
 
-/// An error whose message has its place already, and its advice.
+/// Formats an error with its help; the message already includes the location.
 fn said(error: &Error) -> String {
     match error {
         Error::At { message, help: Some(help), .. } | Error::Input { message, help: Some(help) } => {

@@ -1,5 +1,4 @@
-//! An experiment while it is looked at and edited: its text with undo, the rows of its editor, and what
-//! checking the text said.
+//! Experiment being viewed and edited: its text with undo, the editor rows, and the latest check result.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -14,7 +13,7 @@ use lab::sweep::forecast::Forecast;
 use study::answer::Answer;
 use table::options::value;
 
-/// Settings that are shown even where the text leaves them to their defaults.
+/// Settings always shown, even if the text leaves them at their defaults.
 const ALWAYS: [&str; 11] = [
     "model",
     "backend",
@@ -29,83 +28,70 @@ const ALWAYS: [&str; 11] = [
     "seed",
 ];
 
-/// An experiment's text in the editor.
 #[derive(Clone, Debug, Default)]
 pub struct Draft {
-    /// Names the text in errors; relative paths in it start there.
+    /// File path, used in errors and to resolve relative paths in the text.
     pub path: PathBuf,
-    /// The text and its past.
     pub revisions: Revisions,
-    /// The rows of the editor.
     pub rows: Vec<Row>,
-    /// Why the text cannot be edited here: it is no TOML.
+    /// Parse error that makes the text uneditable here.
     pub broken: Option<String>,
-    /// The rows, which of them is selected, and which are shown.
+    /// Row selection and viewport.
     pub list: List,
-    /// The selected column: 0 is the name, values follow.
+    /// Selected column: 0 is the name, values follow.
     pub column: usize,
-    /// What checking the text said last.
     pub checked: Option<Checked>,
-    /// The last experiment that the text was while it was right: what defaults are.
+    /// Last valid experiment; source of the default values shown.
     right: Option<Arc<Experiment>>,
-    /// The check that is under way, or was the last; 0: none of the text as it is.
+    /// Number of the current or most recent check; 0 if the current text has none.
     pub serial: u64,
-    /// It is to be checked again: the text, or the stored runs, have changed since.
+    /// True if the text or the stored runs changed since the check.
     pub stale: bool,
-    /// What checking said is of the text as it is.
+    /// True if the check result belongs to the current text.
     current: bool,
-    /// Stored runs have changed while a check was under way.
+    /// True if stored runs changed during a check.
     again: bool,
 }
 
-/// A row of the editor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The setting's or axis's name.
     pub name: String,
-    /// Whether it is a setting, an axis or something to be added.
     pub kind: RowKind,
-    /// The values as they stand in the file.
+    /// Values as written in the file.
     pub values: Vec<String>,
 }
 
-/// What a row is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowKind {
-    /// An axis of the grid.
     Axis,
-    /// A setting, the same for all cells, that the text gives.
+    /// Setting for all cells, given in the text.
     Setting,
-    /// A setting, the same for all cells, that the text leaves at its default.
+    /// Setting for all cells, at its default.
     Default,
 }
 
-/// What checking a text said.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// The number of the check, to match its answer.
+    /// Number of the check, to match its answer.
     pub serial: u64,
-    /// The experiment; else what is wrong, with line and column.
+    /// Experiment, or the error with line and column.
     pub experiment: Result<Arc<Experiment>, String>,
-    /// What a sweep of it would do.
     pub forecast: Option<Forecast>,
-    /// What its stored runs answer.
     pub answers: Vec<Answer>,
-    /// What should be known of it before it is run.
+    /// Warning to show before the run.
     pub note: Option<String>,
 }
 
-/// What stands behind the name of an experiment whose edits were run and not saved, before
-/// what tells these edits from others.
+/// Separator between an experiment's name and the hash of unsaved edits.
 const EDITED: &str = "-edited-";
 
-/// The name under which runs of an edited text that nobody saved are stored: `NAME-edited-3f2a91`. The same text has
-/// the same name, so that its runs are found again; other edits have another.
+/// Name for runs of unsaved edits: `NAME-edited-3f2a91`. The suffix is a hash of the text, so the same
+/// edits find their runs again.
 pub fn edited_name(name: &str, text: &str) -> String {
     format!("{name}{EDITED}{}", &hash::short_key(text)[..6])
 }
 
-/// The name of the experiment whose edits were run under this name: the name itself where none were.
+/// Original name of an experiment, without the suffix of unsaved edits.
 pub fn name_before_edits(name: &str) -> &str {
     let is_mark = |mark: &str| mark.len() == 6 && mark.bytes().all(|byte| byte.is_ascii_hexdigit());
     match name.rsplit_once(EDITED) {
@@ -115,25 +101,25 @@ pub fn name_before_edits(name: &str) -> &str {
 }
 
 impl Draft {
-    /// A draft of an experiment's text, which `path` names in errors; it waits to be checked.
+    /// Creates a draft that waits for a check; `path` names the text in errors.
     pub fn new(text: String, path: PathBuf) -> Self {
         let mut draft = Self { path, revisions: Revisions::new(text), stale: true, ..Self::default() };
         draft.refresh();
         draft
     }
 
-    /// What is stored of the runs of the edited text; nothing until that is checked.
+    /// Stored run counts of the edited text; zero until it is checked.
     pub fn stored(&self) -> Stored {
         let forecast = self.checked.as_ref().filter(|_| self.current).and_then(|c| c.forecast.as_ref());
         forecast.map_or_else(Stored::default, |f| Stored { runs: f.runs, done: f.stored })
     }
 
-    /// Whether what is shown of the check is of the text as it is.
+    /// True if the check result belongs to the current text.
     pub fn is_checked(&self) -> bool {
         !self.stale && self.checked.as_ref().is_some_and(|checked| checked.serial == self.serial)
     }
 
-    /// The experiment as it is edited, once it is checked and right; else why it cannot be run.
+    /// Edited experiment, once checked and valid; otherwise the reason it cannot run.
     pub fn experiment(&self) -> Result<Arc<Experiment>, String> {
         match &self.checked {
             Some(checked) if self.current => checked.experiment.clone(),
@@ -141,7 +127,7 @@ impl Draft {
         }
     }
 
-    /// Takes edits; whether the text changed.
+    /// Applies edits; returns true if the text changed.
     pub fn edit(&mut self, edits: &[Edit]) -> Result<bool, String> {
         let changed = self.revisions.edit(&self.path, edits).map_err(|error| error.to_string())?;
         if changed {
@@ -150,13 +136,13 @@ impl Draft {
         Ok(changed)
     }
 
-    /// Takes up a text that was edited before.
+    /// Restores an edited text from an earlier session.
     pub fn take_up(&mut self, text: String) {
         self.revisions.replace(text);
         self.refresh();
     }
 
-    /// Undoes an edit, or does it again; whether there was one.
+    /// Undoes or redoes an edit; returns false if there was none.
     pub fn travel(&mut self, back: bool) -> bool {
         let done = if back { self.revisions.undo() } else { self.revisions.redo() };
         if done {
@@ -165,7 +151,7 @@ impl Draft {
         done
     }
 
-    /// The text was read again.
+    /// Replaces the saved text after the file was reread.
     pub fn reread(&mut self, text: String) {
         if self.revisions.saved() != text {
             self.revisions.reread(text);
@@ -173,7 +159,7 @@ impl Draft {
         }
     }
 
-    /// Takes the answer to a check.
+    /// Stores the result of a check, unless it is outdated.
     pub fn learn(&mut self, checked: Checked) {
         if checked.serial == self.serial {
             if let Ok(experiment) = &checked.experiment {
@@ -186,12 +172,10 @@ impl Draft {
         }
     }
 
-    /// The row that is selected.
     pub fn row(&self) -> Option<&Row> {
         self.rows.get(self.list.selected)
     }
 
-    /// Selects a row by its name, and one of its columns.
     pub fn select(&mut self, name: &str, column: usize) {
         if let Some(at) = self.rows.iter().position(|row| row.name == name) {
             self.list.selected = at;
@@ -200,15 +184,14 @@ impl Draft {
         self.bound();
     }
 
-    /// Keeps the selection within what there is.
     pub fn bound(&mut self) {
         self.list.selected = self.list.selected.min(self.rows.len().saturating_sub(1));
         let columns = self.row().map_or(0, |row| row.values.len());
         self.column = self.column.min(columns);
     }
 
-    /// Stored runs have changed: what a sweep would do is forecast anew, once a check that is under way
-    /// has ended. Whether the text can be run does not depend on them.
+    /// Requests a new forecast after stored runs changed, once the current check ends. Whether the text
+    /// is valid does not depend on the stored runs.
     pub fn renew(&mut self) {
         let under_way = self.checked.as_ref().is_none_or(|checked| checked.serial != self.serial);
         if under_way && !self.stale {

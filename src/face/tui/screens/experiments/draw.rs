@@ -1,4 +1,4 @@
-//! Screen 1: the list of experiments beside the editor of the selected one.
+//! Screen 1: the list of experiments and the editor of the selected one.
 //!
 //! ```text
 //! | ╭ experiments ─────╮ ╭ quickstart* ─────────────────────╮ |
@@ -16,7 +16,6 @@ use crate::face::tui::action::Action;
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::experiments::entries::Entry;
 
-/// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Context) {
     let theme = cx.theme;
     let (left, right) = areas(body);
@@ -53,7 +52,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, experiments: &Experiments, cx: &Contex
     editor::draw(buf, inner, experiments, cx, entry);
 }
 
-/// `▶ quickstart*   3/9`: what it is doing, its name, whether it is edited, runs stored.
+/// `▶ quickstart*   3/9`: state, name, edit mark, stored runs.
 fn draw_entry(
     buf: &mut Buffer,
     area: Rect,
@@ -79,7 +78,7 @@ fn draw_entry(
     };
     let star = if draft.is_some_and(|draft| draft.revisions.is_edited()) { "*" } else { "" };
     let stored = match draft.filter(|draft| draft.revisions.is_edited()) {
-        // what is stored of the file's cells says nothing of other cells
+        // counts for the file's cells do not apply to edited ones
         Some(draft) => draft.stored(),
         None => experiments.stored.get(row).copied().unwrap_or_default(),
     };

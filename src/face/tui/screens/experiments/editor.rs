@@ -1,5 +1,5 @@
-//! The editor of an experiment: its question, axes as rows of values, what is the same for all cells,
-//! and what a sweep of it would do.
+//! Experiment editor: the question, axes as rows of values, settings common to all cells, and the sweep
+//! forecast.
 
 use super::Act;
 use super::Experiments;
@@ -12,20 +12,14 @@ use lab::sweep::Experiment;
 use lab::sweep::forecast::Forecast;
 use table::Provenance;
 
-/// Names wider than this are cut.
 const NAME: usize = 26;
 
-/// The parts of the editor.
 pub struct Parts {
-    /// Where the experiment's question stands.
     top: Rect,
-    /// Where axes and settings stand, a row each.
     pub rows: Rect,
-    /// What a sweep would do.
     bottom: Rect,
 }
 
-/// The parts of the editor's inside.
 pub fn parts(experiments: &Experiments, inner: Rect) -> Parts {
     let wide = inner.width.saturating_sub(2);
     let question = experiments.draft().map_or(0, |draft| question(draft, wide).len());
@@ -39,13 +33,13 @@ fn question(draft: &Draft, width: u16) -> Vec<String> {
     row.map(|row| wrap(&row.values.join(" "), usize::from(width))).unwrap_or_default()
 }
 
-/// The line that a row is on, headings counted.
+/// Line of a row, counting headings.
 fn line_of(draft: &Draft, row: usize) -> usize {
     let axes = draft.rows.iter().filter(|row| row.kind == RowKind::Axis).count();
     row + 1 + usize::from(row >= axes)
 }
 
-/// Scrolls so that the selected row is seen, and the heading above a first one.
+/// Scrolls to keep the selected row in view, with the heading if it is the first row.
 pub fn fit(draft: &mut Draft, height: usize) {
     let (at, lines) = (line_of(draft, draft.list.selected), draft.rows.len() + 2);
     let height = height.max(1);
@@ -53,22 +47,20 @@ pub fn fit(draft: &mut Draft, height: usize) {
     draft.list.offset = offset.min(lines.saturating_sub(height));
 }
 
-/// Where a row's values are.
 fn values_x(draft: &Draft, area: Rect) -> u16 {
     let widest = draft.rows.iter().map(|row| row.name.width()).max().unwrap_or(0).min(NAME);
     area.x + 2 + widest as u16 + 1
 }
 
-/// A value of a row on the screen.
 struct Chip {
-    /// Its column, from 1.
+    /// Column of the editor, from 1.
     column: usize,
     x: u16,
     text: String,
 }
 
-/// The values of a row that fit, so that the selected one is among them; whether some are left out to
-/// the left and to the right.
+/// Values of a row that fit, including the selected one. The flags are true if values are cut on the
+/// left and on the right.
 fn chips(row: &Row, column: usize, x: u16, right: u16) -> (Vec<Chip>, bool, bool) {
     let text = |i: usize, value: &String| {
         if i + 1 == column { format!("[{value}]") } else { format!(" {value} ") }
@@ -96,7 +88,7 @@ fn chips(row: &Row, column: usize, x: u16, right: u16) -> (Vec<Chip>, bool, bool
     (shown, first > 0, cut || at > right)
 }
 
-/// The row and column at a place of the editor.
+/// Row and column of the editor at a window position.
 pub fn hit(experiments: &Experiments, area: Rect, at: Position) -> Option<(usize, usize)> {
     let draft = experiments.draft()?;
     let rows = parts(experiments, inside(area)).rows;
@@ -112,7 +104,6 @@ pub fn hit(experiments: &Experiments, area: Rect, at: Position) -> Option<(usize
     Some((row, shown.iter().find(on).map_or(0, |chip| chip.column)))
 }
 
-/// Draws the editor into the inside of its frame.
 pub fn draw(buf: &mut Buffer, inner: Rect, experiments: &Experiments, cx: &Context, entry: &Entry) {
     let theme = cx.theme;
     let parts = parts(experiments, inner);
@@ -209,12 +200,11 @@ fn draw_row(
     }
 }
 
-/// The line that is typed in the grid.
 fn typed<'a>(experiments: &'a Experiments, cx: &'a Context) -> Option<(&'a Typing, &'a Prompt)> {
     experiments.typing.as_ref().zip(cx.top::<Prompt>().filter(|prompt| prompt.in_place))
 }
 
-/// The line that is typed in a row, and behind how many of the row's values.
+/// Prompt of a row, and the number of values shown before it.
 fn in_place<'a>((typing, prompt): (&Typing, &'a Prompt), name: &str) -> Option<(usize, &'a Prompt)> {
     let from = match typing.what {
         What::Value(index) | What::NewValue(index) => index,
@@ -265,7 +255,6 @@ fn draw_bottom(
     }
 }
 
-/// What is known of a sweep of the experiment as it is edited.
 fn said(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, Style)> {
     let theme = cx.theme;
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
@@ -278,7 +267,6 @@ fn said(cx: &Context, draft: &Draft, entry: &Entry) -> Vec<(String, Style)> {
         lines.push(("checking…".into(), dim));
     }
     match &draft.checked {
-        // until the first check has ended, what the file itself gave
         None => match &entry.experiment {
             Ok(experiment) => lines.extend(provenances(experiment, theme)),
             Err(error) => lines.push((format!("✘ {error}"), theme.style(Role::Bad))),
@@ -331,7 +319,6 @@ fn counts(forecast: &Forecast) -> String {
     text
 }
 
-/// How long what is left takes, and what that rests on.
 fn time(forecast: &Forecast) -> Option<String> {
     if forecast.runs == forecast.stored {
         return None;

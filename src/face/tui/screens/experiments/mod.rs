@@ -1,5 +1,4 @@
-//! Screen 1: which experiments there are, what the selected one would do, and its grid, edited in
-//! place.
+//! Screen 1: list of experiments, sweep forecast of the selected one, and its grid, edited in place.
 
 mod check;
 pub mod draft;
@@ -77,7 +76,7 @@ impl Acts for Experiments {
                 typing::ask_name(self, &name, moves, cx);
             }
             _ => {
-                // what edits the grid goes into it
+                // grid edits move the focus into the grid
                 self.editing = true;
                 if let Err(why) = self.edit(act, cx) {
                     cx.inform(why);
@@ -88,8 +87,7 @@ impl Acts for Experiments {
 }
 
 impl Experiments {
-    /// Has the files read as often as they were to be, one reading after the other: what is asked while one goes on
-    /// is one more, however often it is asked.
+    /// Reads the files, one read at a time: requests during a read are merged into a single further read.
     fn read(&self, cx: &mut Context) {
         let dir = cx.experiments.clone();
         if self.entries.is_none() {
@@ -137,7 +135,7 @@ impl Screen for Experiments {
         if self.readings > 0 {
             self.read(cx);
         }
-        // a sweep stores runs all the time: only who looks at the forecast needs a new one
+        // a sweep keeps storing runs; refresh the forecast only while it is visible
         if let Some((serial, name, path, text)) = self.wanted_check() {
             let stored = cx.stored.clone();
             cx.want(
@@ -185,7 +183,7 @@ impl Screen for Experiments {
 
     fn command(&self) -> Result<Command, &'static str> {
         let entry = self.selected().ok_or(NO_COMMAND)?;
-        // a command would run what is saved
+        // a command would run the saved version
         if self.draft().is_some_and(|draft| draft.revisions.is_edited()) {
             return Err(NO_COMMAND);
         }
@@ -203,7 +201,7 @@ impl Screen for Experiments {
     }
 }
 
-/// (The list with its frame, the editor with its).
+/// Areas of the list and the editor, frames included.
 fn areas(body: Rect) -> (Rect, Rect) {
     cut_left(body, (body.width / 4).clamp(24, 40))
 }
@@ -239,7 +237,7 @@ impl Experiments {
         true
     }
 
-    /// What can be done in the grid; why it was not, where it was not.
+    /// Performs a grid act; returns the reason if it cannot.
     fn edit(&mut self, act: Act, cx: &mut Context) -> Result<(), String> {
         let spec = self.spec().cloned();
         let (add_axis, add_value) = (cx.key::<Self>(Act::AddAxis), cx.key::<Self>(Act::AddValue));
@@ -318,7 +316,7 @@ impl Experiments {
         Ok(())
     }
 
-    /// Edits the text, and selects the row of this name and one of its columns.
+    /// Applies edits, then selects the named row and column.
     fn take_edits(&mut self, edits: &[Edit], name: &str, column: usize) -> Result<(), String> {
         let draft = self.draft_mut().ok_or("no experiment is selected")?;
         draft.edit(edits)?;
@@ -327,7 +325,7 @@ impl Experiments {
         Ok(())
     }
 
-    /// Starts the selected experiment as it is edited; behind the sweep that runs, if one does.
+    /// Starts the edited experiment, queued behind a running sweep.
     fn run(&mut self, cx: &mut Context) {
         let Some(entry) = self.selected() else { return };
         let edited = self.draft().is_some_and(|draft| draft.revisions.is_edited());
@@ -339,7 +337,7 @@ impl Experiments {
             }
         };
         match experiment {
-            // runs of what nobody saved are not the file's
+            // runs of unsaved edits do not count as the file's
             Ok(mut experiment) if edited => {
                 let text = self.draft().map_or("", |draft| draft.revisions.text());
                 Arc::make_mut(&mut experiment).name = draft::edited_name(&entry.name, text);
@@ -354,7 +352,7 @@ impl Experiments {
         let Some(entry) = self.selected().cloned() else { return };
         let Some(draft) = self.draft() else { return };
         let Some(path) = entry.path() else {
-            // what is built in has no file: the new one, of whatever name, takes the edits
+            // a built-in has no file; the new file takes the edits, whatever its name
             return typing::ask_name(self, &entry.name, true, cx);
         };
         if !draft.revisions.is_edited() {
@@ -374,7 +372,7 @@ impl Experiments {
         }
     }
 
-    /// Writes a file, one at a time: a newer question would drop the older one.
+    /// Writes a file. One at a time, because a newer question would drop the older one.
     fn write(save: Save, cx: &mut Context) -> Result<(), String> {
         if cx.is_under_way::<Self>("save") {
             return Err("a file is still being written".into());
@@ -392,7 +390,7 @@ impl Experiments {
         Ok(())
     }
 
-    /// A file was written (its path), or is not as it was read (`None`).
+    /// Handles the end of a write: the path, or `None` if the file changed on disk since it was read.
     fn saved(&mut self, save: Save, path: Option<PathBuf>, cx: &mut Context) {
         match path {
             Some(path) => {
@@ -421,7 +419,6 @@ impl Experiments {
     }
 }
 
-/// The cells of an experiment as CSV.
 fn cells_csv(experiment: &Experiment) -> String {
     let axes = experiment.axes.iter().map(String::as_str);
     let header = ["cell"].into_iter().chain(axes).chain(["backend", "provenance", "verdict", "reason"]);

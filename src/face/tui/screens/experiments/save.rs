@@ -1,38 +1,31 @@
-//! Writing an experiment's file: atomically, and never over something that nobody has seen.
+//! Saves an experiment: atomically, and never over unseen changes.
 
 use std::path::{Path, PathBuf};
 
 use base::error::{Error, Result};
 use base::input::InputKind;
 
-/// A file to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Save {
-    /// The entry whose text it is.
     pub from: String,
-    /// Over which file, or under which new name, it is written.
     pub to: SaveTo,
-    /// The text that is written.
     pub text: String,
-    /// What the file had when it was read; `None`: there was none.
+    /// File contents at the last read; `None` if there was no file.
     pub expected: Option<String>,
-    /// Write whatever is there now.
+    /// True to overwrite the file whatever it contains.
     pub overwrite: bool,
-    /// The edits go with it: the entry they were made in is as it was.
+    /// True if the edits move to the new file and the source entry reverts to its saved text.
     pub moves: bool,
 }
 
-/// Where an experiment is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SaveTo {
-    /// The file it was read from.
     File(PathBuf),
-    /// A file of this name in the directory of experiments.
     Name(String),
 }
 
 impl Save {
-    /// The name of the entry that the file will be.
+    /// Entry name of the target file.
     pub fn name(&self) -> String {
         match &self.to {
             SaveTo::File(path) => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
@@ -41,15 +34,15 @@ impl Save {
     }
 }
 
-/// Writes it; `dir` is the directory of experiments. Its path; `None` where nothing was written: the file is not
-/// as it was read, or is there although it should be new.
+/// Writes the file; `dir` is the experiments directory. Returns its path, or `None` if nothing was
+/// written because the file changed since it was read, or a new file already exists.
 pub fn write(save: &Save, dir: &Path) -> Result<Option<PathBuf>> {
     let path = match &save.to {
         SaveTo::File(path) => path.clone(),
         SaveTo::Name(name) => dir.join(format!("{name}.toml")),
     };
     let there = path.exists().then(|| InputKind::EXPERIMENT.bytes(&path)).transpose()?;
-    // a file that was removed meanwhile is written again
+    // a file deleted in the meantime is written again
     let as_read = match (&there, &save.expected) {
         (None, _) => true,
         (Some(there), Some(expected)) => there == expected.as_bytes() || there == save.text.as_bytes(),

@@ -1,4 +1,4 @@
-//! State of screen 1: the experiments, what is known about them, and what is being edited.
+//! State of screen 1: experiments, their stored runs, and edits.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,42 +12,35 @@ use crate::face::tui::prelude::*;
 use run::Feasibility;
 use table::Spec;
 
-/// State of the experiments screen.
 #[derive(Debug, Default)]
 pub struct Experiments {
-    /// The experiments, quickstart first; `None` until they are read.
+    /// Experiments, quickstart first; `None` until loaded.
     pub entries: Option<Vec<Entry>>,
-    /// The names of the experiments, for as long as they are not read.
+    /// Experiment names, shown until the files are loaded.
     pub names: Vec<String>,
-    /// What stored runs say of each entry.
     pub stored: Vec<Stored>,
-    /// The rows, which of them is selected, and which are shown.
     pub list: List,
-    /// The keys go to the editor of the selected experiment, not to the list.
+    /// True if the editor has keyboard focus rather than the list.
     pub editing: bool,
-    /// Experiments that were looked at, by the name of their entry.
     pub drafts: BTreeMap<String, Draft>,
-    /// What is being typed.
     pub typing: Option<Typing>,
-    /// The user wants to leave without saving.
+    /// True if the user quits without saving.
     pub discard: bool,
-    /// How often the files were to be read.
+    /// Number of times a read was requested.
     pub readings: u64,
-    /// The row that was selected when the names were listed.
+    /// Row selected when the names were listed.
     listed_at: usize,
-    /// The user has selected another one by its name, before the files were read.
+    /// True if the user moved the selection before the files were loaded.
     moved: bool,
-    /// The entry on which the screen came up, until another was selected: nobody has asked for that one.
+    /// Entry selected automatically at startup, until the user selects another.
     came_up_on: Option<String>,
-    /// The entry to select once it was read.
     wanted: Option<String>,
-    /// Edits that were not saved when the workbench was left: texts by name, until files are read.
+    /// Unsaved edits from the previous session, by name, until the files are loaded.
     kept: BTreeMap<String, String>,
-    /// Numbers checks, so that old answers are told from new ones.
+    /// Counter of checks, to tell outdated answers from current ones.
     serial: u64,
 }
 
-/// The selected experiment, and the texts of edits that were not saved, by name.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KeptExperiments {
@@ -73,22 +66,19 @@ impl Kept for Experiments {
     }
 }
 
-/// What stored runs say about an experiment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stored {
-    /// Runs (cells times rounds) that can be run.
+    /// Runs that can be executed (cells times rounds).
     pub runs: usize,
-    /// Of those, how many are stored already.
     pub done: usize,
 }
 
 impl Experiments {
-    /// The experiment that is selected.
     pub fn selected(&self) -> Option<&Entry> {
         self.entries.as_ref()?.get(self.list.selected)
     }
 
-    /// Takes note of whether the user has selected something, also by its name alone.
+    /// Records whether the user has moved the selection, including before the files are loaded.
     pub fn notice(&mut self) {
         if self.entries.is_none() {
             self.moved |= self.list.selected != self.listed_at;
@@ -101,37 +91,33 @@ impl Experiments {
         }
     }
 
-    /// The experiment that the user selected, where runs of it are stored.
     pub fn looked_at(&self) -> Option<&str> {
         let stored = self.stored.get(self.list.selected).is_some_and(|stored| stored.done > 0);
         let name = &self.selected()?.name;
         (stored && self.came_up_on.as_ref() != Some(name)).then_some(name)
     }
 
-    /// The selected entry's text in the editor.
     pub fn draft(&self) -> Option<&Draft> {
         self.drafts.get(&self.selected()?.name)
     }
 
-    /// The selected entry's text in the editor, to be changed.
     pub fn draft_mut(&mut self) -> Option<&mut Draft> {
         let name = &self.entries.as_ref()?.get(self.list.selected)?.name;
         self.drafts.get_mut(name)
     }
 
-    /// The first cell of the selected experiment as it is edited, once it is checked and right.
+    /// First cell of the edited experiment, once checked and valid.
     pub fn spec(&self) -> Option<&Spec> {
         let checked = self.draft()?.checked.as_ref()?.experiment.as_ref().ok()?;
         checked.cells.first().map(|cell| &cell.spec)
     }
 
-    /// How many experiments are listed, by their names alone until their files are read.
     pub fn len(&self) -> usize {
         self.entries.as_ref().map_or(self.names.len(), Vec::len)
     }
 
-    /// Lists experiments by their names until their files are read; what was selected when the workbench was left, or
-    /// has been since it began, is selected among them.
+    /// Lists experiments by name until their files are loaded, selecting the one from the previous
+    /// session unless the user has moved the selection.
     pub fn list_names(&mut self, names: Vec<String>) {
         let wanted = self.wanted.as_ref().and_then(|wanted| names.iter().position(|n| n == wanted));
         if !self.moved {
@@ -141,15 +127,13 @@ impl Experiments {
         self.names = names;
     }
 
-    /// Names of experiments with edits that are not saved.
     pub fn edited(&self) -> Vec<&str> {
         let edited = self.drafts.iter().filter(|(_, draft)| draft.revisions.is_edited());
         edited.map(|(name, _)| name.as_str()).collect()
     }
 
-    /// Takes the entries as their files were just read, and what stored runs say of them. The
-    /// selection stays on the entry of the same name; edits that were not saved stay, also of an
-    /// experiment whose file is gone.
+    /// Replaces the entries after the files were read. The selection stays on the entry of the same
+    /// name; unsaved edits are kept, even if the file is gone.
     pub fn set(&mut self, entries: Vec<Entry>, stored: Option<&Snapshot>) {
         let is_first = self.entries.is_none();
         let name = self.wanted.take().or_else(|| self.selected().map(|e| e.name.clone()));
@@ -160,7 +144,7 @@ impl Experiments {
                 draft.stale = true;
             }
         }
-        // what is edited stays in the list though its file is gone
+        // keep edited experiments whose file is gone
         let gone = |name: &String| entries.iter().all(|e| e.name != *name);
         self.drafts.retain(|name, draft| !gone(name) || draft.revisions.is_edited());
         let kept: Vec<Entry> = self
@@ -193,13 +177,13 @@ impl Experiments {
         self.match_stored(stored);
     }
 
-    /// Selects the entry of this name once it was read.
+    /// Selects the entry of this name once it is loaded.
     pub fn want(&mut self, name: String) {
         self.wanted = Some(name);
     }
 
-    /// Makes the selected entry's draft; where what is known of it is not of its text as it is, the check
-    /// that it needs: its serial, name, path and text.
+    /// Creates the draft of the selected entry if missing. If it needs a check, returns the serial,
+    /// name, path and text to check.
     pub fn wanted_check(&mut self) -> Option<(u64, String, PathBuf, String)> {
         let entry = self.entries.as_ref()?.get(self.list.selected)?;
         let draft = self
@@ -217,7 +201,6 @@ impl Experiments {
         Some((draft.serial, entry.name.clone(), draft.path.clone(), text))
     }
 
-    /// Matches the entries with the stored runs.
     pub fn match_stored(&mut self, snapshot: Option<&Snapshot>) {
         let entries = self.entries.as_deref().unwrap_or_default();
         self.stored = entries.iter().map(|entry| stored(entry, snapshot)).collect();
@@ -227,7 +210,7 @@ impl Experiments {
     }
 }
 
-/// What names an entry's text in errors.
+/// Path that names an entry in errors.
 fn path_of(entry: &Entry) -> PathBuf {
     entry.path().unwrap_or_else(|| Path::new(&format!("{}.toml", entry.name)).to_path_buf())
 }

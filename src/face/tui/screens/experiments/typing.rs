@@ -1,5 +1,5 @@
-//! What is typed on the page of experiments: values, lists and settings in their places, where Enter takes them and
-//! Escape forgets them; the name of a new axis, its values and the name of a file on top of the page.
+//! Input on the experiments screen. Values, lists and settings are edited inline, where Enter accepts
+//! and Escape discards; a new axis, its values and file names use overlays.
 
 use super::Experiments;
 use super::save::{Save, SaveTo};
@@ -10,29 +10,23 @@ use lab::sweep::edit::{Edit, axis_names, split_values};
 use table::Spec;
 use table::options::PAIRS;
 
-/// The place in the grid of a line that is typed there.
 #[derive(Clone, Debug)]
 pub struct Typing {
-    /// The axis or the setting that it is for.
     pub name: String,
-    /// Which part of that axis or setting the line is to be.
     pub what: What,
 }
 
-/// What a line is of an axis or a setting.
 #[derive(Clone, Copy, Debug)]
 pub enum What {
-    /// A value in the place of this one of an axis.
+    /// Replaces the value at this index of an axis.
     Value(usize),
-    /// One value more, or several, before this one of an axis.
+    /// Inserts one or more values before this index of an axis.
     NewValue(usize),
-    /// All values of an axis.
     Values,
-    /// The value of a setting.
     Setting,
 }
 
-/// Asks for a part of an axis or a setting, in its place in the grid; `spec`: a cell as it is now.
+/// Opens an inline prompt for part of an axis or setting; `spec` is a sample cell for completions.
 pub fn ask(
     experiments: &mut Experiments,
     name: String,
@@ -59,7 +53,7 @@ pub fn ask(
     }
 }
 
-/// What may be varied though it is in no list: the variable that was typed, and what it is.
+/// Parses a variable outside the list (`env.NAME`, `NCCL_*`, `set.KEY`): its axis name and description.
 fn variable(typed: &str) -> Option<(String, String)> {
     let typed = typed.trim();
     let variable = typed.strip_prefix("env.").or(typed.starts_with("NCCL_").then_some(typed));
@@ -70,7 +64,6 @@ fn variable(typed: &str) -> Option<(String, String)> {
     Some((format!("set.{value}"), PAIRS[1].help.to_owned()))
 }
 
-/// Lets the user choose an axis that is not among those that are varied already.
 pub fn pick_axis(spec: Option<&Spec>, varied: &[String], cx: &mut Context) {
     let mut names = axis_names(spec);
     names.retain(|name| !varied.contains(&name.name));
@@ -92,9 +85,8 @@ pub fn pick_axis(spec: Option<&Spec>, varied: &[String], cx: &mut Context) {
     cx.pick("add an axis: an option, env.NAME, NCCL_NAME or set.KEY", lines, literal, take);
 }
 
-/// Asks for the values of an axis that is added.
 fn ask_values(experiments: &Experiments, axis: String, about: &str, cx: &mut Context) {
-    // a setting that becomes an axis begins with its value
+    // a setting that becomes an axis keeps its value
     let rows = experiments.draft().into_iter().flat_map(|draft| &draft.rows);
     let start = rows.filter(|row| row.name == axis).map(|row| row.values.join(" ") + " ").next();
     let known = experiments.spec().map(|spec| offers::about(&axis, Some(spec)));
@@ -109,8 +101,8 @@ fn ask_values(experiments: &Experiments, axis: String, about: &str, cx: &mut Con
     });
 }
 
-/// Asks for the name of a file that the experiment is written to; `moves`: its edits go with it. Names that
-/// there are can be completed, so that the new one begins like them.
+/// Prompts for a file name to write the experiment to. `moves`: the edits move to the new file. Existing
+/// names are offered as completions, so that a new name can start from one.
 pub fn ask_name(experiments: &Experiments, name: &str, moves: bool, cx: &mut Context) {
     let known = experiments.entries.iter().flatten();
     let known = Completing::Words(known.map(|entry| Offer::new(&entry.name, &entry.place)).collect());
@@ -121,7 +113,7 @@ pub fn ask_name(experiments: &Experiments, name: &str, moves: bool, cx: &mut Con
     });
 }
 
-/// Turns a typed line into edits of the experiment, or returns why that cannot be.
+/// Converts typed text into edits and applies them; returns the reason if it cannot.
 fn take(experiments: &mut Experiments, name: &str, what: What, text: &str) -> Result<(), String> {
     let (edits, column) = match what {
         What::Setting => {

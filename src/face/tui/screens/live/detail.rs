@@ -1,7 +1,7 @@
-//! The selected cell of the sweep: what its run does now, how fast, in how much memory, its lanes in
-//! the last step that was told, its log.
+//! Selected cell of the sweep: current activity, speed, memory, log, and the lanes of the most recently
+//! reported step.
 //!
-//! Lanes: `█` computation, `▓` communication hidden behind it, `╱` exposed communication.
+//! Lanes: `█` computation, `▓` hidden communication, `╱` exposed communication.
 
 use super::Live;
 use super::progress::{communication, coverage, exposed, sparkline};
@@ -12,10 +12,8 @@ use crate::face::tui::widgets::paint::bar;
 use crate::face::tui::widgets::shade::{self, Shares};
 use run::StepLanes;
 
-/// Rows that the log gets at least.
 const LOG_ROWS: u16 = 2;
 
-/// Draws the cell with its frame.
 pub fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &LiveCell) {
     let theme = cx.theme;
     let title = format!("{} {}", cell.state.word(), cell.spec.label());
@@ -24,7 +22,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Live
     numbers(buf, top, cell, theme);
     let lanes = shown_lanes(cell);
     let room = rest.height.saturating_sub(LOG_ROWS);
-    // a heading, and two rows a rank
+    // a heading, and two rows per rank
     let room = room.saturating_sub(u16::from(room % 2 == 0));
     let rows = lanes.as_ref().map_or(0, |(lanes, _)| (lanes.len() as u16 * 2 + 1).min(room));
     let (strip, log) = cut_top(rest, rows);
@@ -34,7 +32,6 @@ pub fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Live
     draw_log(buf, log, live, cx, cell);
 }
 
-/// What it does, how fast, in how much memory.
 fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
     let (text, dim) = (theme.style(Role::Text), theme.style(Role::Dim));
     let running = cell.state == CellState::Running;
@@ -54,7 +51,7 @@ fn numbers(buf: &mut Buffer, area: Rect, cell: &LiveCell, theme: Theme) {
     }
     let memory = memory(cell);
     pieces(buf, area, 0, &first);
-    // beside what it does, or where that leaves no room in the line below
+    // on the same row as the activity, or on the next one if there is no room
     let x = area.right().saturating_sub(memory.width() as u16 + 1);
     let used: usize = first.iter().map(|(text, _)| text.width()).sum();
     let beside = area.x + (used as u16) < x;
@@ -95,7 +92,7 @@ fn memory(cell: &LiveCell) -> String {
     }
 }
 
-/// The lanes to draw, and what they are: of the run's last step, or of a simulated one.
+/// Lanes to draw and their description: the run's latest step, or a simulated one.
 fn shown_lanes(cell: &LiveCell) -> Option<(&[StepLanes], String)> {
     let provenance = cell.spec.provenance();
     if !cell.doing.lanes.is_empty() {
@@ -176,7 +173,7 @@ fn draw_log(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, cell: &Live
     for text in cell.log.iter().take(last).skip(last.saturating_sub(rows)) {
         lines.extend(wrap(text, width));
     }
-    // why it failed, or will not run
+    // reason for a failed or skipped run
     if below == 0 && cell.state != CellState::Running && !cell.note.is_empty() {
         lines.extend(wrap(&cell.note, width));
     }

@@ -1,4 +1,4 @@
-//! Screen 2: the sweep that runs, or ran last.
+//! Screen 2: the current or most recent sweep.
 //!
 //! ```text
 //! | quickstart  ▶ running   ██████▌·····  7/12 runs  left about 0:40 |
@@ -30,19 +30,16 @@ const COLUMNS: [Column; 9] = [
     Column::text("note", 12, 7),
 ];
 
-/// The column of intervals of TPOT.
 const INTERVAL: usize = 5;
 
-/// The column that is left out where all cells have the same provenance: it is said once, above them.
+/// Column omitted if all cells share a provenance, which is then shown once above the table.
 const PROVENANCE: usize = 7;
 
-/// The provenance of all cells, if it is one.
 fn common_provenance(live: &Live) -> Option<Provenance> {
     let mut all = live.cells.iter().map(|cell| cell.spec.provenance());
     all.next().filter(|first| all.all(|other| other == *first))
 }
 
-/// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
     let theme = cx.theme;
     let areas = live.areas(body);
@@ -52,7 +49,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, live: &Live, cx: &Context) {
     header(buf, areas.top, live, cx, name);
     let rows = Rows::new(&live.list, live.cells.len());
     let common = common_provenance(live);
-    // a prediction has no interval
+    // predictions have no interval
     let empty = |at: usize| match common {
         Some(Provenance::Simulated) => [PROVENANCE, INTERVAL].contains(&at),
         Some(_) => at == PROVENANCE,
@@ -94,7 +91,7 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
     let full = bar(progress.fraction, usize::from(area.width / 4));
     let unable = match progress.unable {
         0 => String::new(),
-        // what follows must not be crowded out
+        // leaves room for the rest of the line in narrow windows
         cells if area.width < 110 => format!("  ⊘ {cells}"),
         cells => format!("  ⊘ {} cannot run", counted(cells, "cell")),
     };
@@ -145,7 +142,6 @@ fn header(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context, name: &str) {
     line(buf, area, 1, &[(" ", text), (&full, theme.style(Role::Active)), (&numbers, text)]);
 }
 
-/// The sweeps that wait, in the order in which they will run.
 fn queue(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let theme = cx.theme;
     let label = |act| cx.key::<Live>(act);

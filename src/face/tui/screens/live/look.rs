@@ -1,12 +1,12 @@
-//! What can be known of a cell without running it: the memory that its plan needs, and, where it is
-//! simulated, what its lanes do in a decode step. Some milliseconds; done off the screen's thread.
+//! Facts about a cell that need no run: planned memory, and, if it is simulated, the lanes of a decode
+//! step. Takes milliseconds; runs in the background.
 
 use super::state::Looked;
 use plan::Phase;
 use run::{PlanBackend, Shared, StepLanes, backend};
 use table::Spec;
 
-/// Looks at a cell; what cannot be known is left out.
+/// Inspects a cell; unknown parts are left empty.
 pub fn look(spec: &Spec) -> Looked {
     let shared = Shared::default();
     let (Ok(model), Ok(backend)) = (shared.model(&spec.model), backend(spec.backend)) else {
@@ -17,7 +17,7 @@ pub fn look(spec: &Spec) -> Looked {
     Looked { rank_bytes: (bytes > 0).then_some(bytes), simulated: simulated.unwrap_or_default() }
 }
 
-/// The lanes of the first decode step.
+/// Simulates the lanes of the first decode step.
 fn simulated(spec: &Spec, backend: &dyn PlanBackend, shared: &Shared) -> Option<Vec<StepLanes>> {
     let spec = Spec { output_tokens: spec.output_tokens.min(2), ..spec.clone() };
     let (_, trace) = backend.predict(&spec, shared, true).ok()?;

@@ -1,4 +1,4 @@
-//! Screen 2: the sweep that runs, or ran last, the run under way, and the sweeps that wait.
+//! Screen 2: the current or most recent sweep, its active run, and queued sweeps.
 
 mod detail;
 mod draw;
@@ -19,10 +19,10 @@ use lab::sweep::{Choice, Experiment, SweepEvent};
 use table::render::{Shown, Sourced, Table};
 use table::{Record, Status, aggregate};
 
-/// Finished runs are handed to the other screens no more often (ms), and more rarely the more runs
-/// there are, each of which is copied.
+/// Minimum interval (ms) between handing finished runs to other screens. It grows with the number of
+/// runs, since each is copied.
 const HAND_OVER_MS: u64 = 500;
-/// How many finished runs make the interval of handing over a millisecond longer.
+/// Number of runs that extends that interval by 1 ms.
 const RECORDS_A_MS: usize = 20;
 
 acts! {
@@ -125,7 +125,7 @@ impl Acts for Live {
 }
 
 impl Live {
-    /// The most rows that the answer gets: a header and some cells stay.
+    /// Maximum rows of the answer; leaves room for a header and some cells.
     fn most_rows(body: Rect) -> u16 {
         body.height.saturating_sub(8).max(11)
     }
@@ -184,7 +184,7 @@ impl Screen for Live {
             Request::Sweep { experiment, choice } => self.sweep(experiment, choice, cx),
             Request::CancelSweep => self.cancel(cx),
             Request::SweepNews(event) => {
-                // the screen shows the last one; all stand in the list of messages
+                // the footer shows the last note; the message history has all of them
                 if let SweepEvent::Note(note) = &*event {
                     cx.inform(note.as_str());
                 }
@@ -240,15 +240,10 @@ impl Kept for Live {
     fn restore(&mut self, (): (), _cx: &mut Context) {}
 }
 
-/// The parts of the page.
 struct Areas {
-    /// Where the sweep's name and its progress stand.
     top: Rect,
-    /// The cells, with a header.
     table: Rect,
-    /// Sweeps that wait, with a frame; empty where none does.
     queue: Rect,
-    /// The selected cell, with a frame.
     detail: Rect,
 }
 
@@ -269,7 +264,6 @@ impl Live {
         Areas { top, table, queue, detail }
     }
 
-    /// Progress of the sweep, for the row of tabs.
     fn badge(&self, cx: &Context) -> String {
         if cx.leaving {
             return "■ ending… ".into();
@@ -305,7 +299,7 @@ impl Live {
         false
     }
 
-    /// Shares with other screens which sweeps run and which runs have finished, also while this one is not shown.
+    /// Publishes the sweep state and finished runs to other screens, even while this screen is hidden.
     fn share(&mut self, cx: &mut Context) {
         self.pool(cx);
         self.hand_over(cx);
@@ -316,7 +310,6 @@ impl Live {
         };
     }
 
-    /// Starts a sweep, or puts it behind the one that runs.
     fn sweep(&mut self, experiment: Arc<Experiment>, choice: Choice, cx: &mut Context) {
         if self.is_running() {
             let queued = Queued { experiment, choice };
@@ -334,13 +327,13 @@ impl Live {
 
     fn begin(&mut self, experiment: Arc<Experiment>, choice: Choice, cx: &mut Context) {
         self.start(&experiment, cx.now_ms);
-        // what is asked of the sweep before must not be told of this one
+        // answers about the previous sweep must not show up in this one
         ["look", "medians", "answer"].into_iter().for_each(|slot| cx.forget::<Self>(slot));
         cx.tab = Tab::Live;
         cx.perform(Effect::Sweep(SweepOrder::Start { experiment, choice }));
     }
 
-    /// The sweep has ended: leaves, where the user waits for that, or begins the next one.
+    /// Handles the end of a sweep: quits if the user is waiting for that, otherwise starts the next one.
     fn ended(&mut self, result: Result<Ended, String>, cx: &mut Context) {
         let ended = result.as_ref().copied().unwrap_or_default();
         self.end(ended, cx.now_ms);
@@ -356,7 +349,7 @@ impl Live {
         self.next_sweep(ended.interrupted, cx);
     }
 
-    /// The next sweep, unless the user cancelled the one before.
+    /// Starts the next queued sweep, unless the user cancelled the previous one.
     fn next_sweep(&mut self, interrupted: bool, cx: &mut Context) {
         if self.queue.is_empty() {
             return;
@@ -372,13 +365,13 @@ impl Live {
         cx.tab = screen;
     }
 
-    /// Cancels the sweep that runs.
     fn cancel(&mut self, cx: &mut Context) {
         self.cancelling = true;
         cx.perform(Effect::Sweep(SweepOrder::CancelAll));
     }
 
-    /// Pools the rounds of a cell of which another has ended: its interval takes a while.
+    /// Pools the rounds of a cell in the background after another round ended; the interval is slow to
+    /// compute.
     fn pool(&mut self, cx: &mut Context) {
         let Some((at, cell)) = self.unpooled.last().and_then(|at| Some((*at, self.cells.get(*at)?)))
         else {
@@ -393,19 +386,18 @@ impl Live {
             let metrics = cx.told(metrics).flatten();
             if let Some(cell) = live.cells.get_mut(at) {
                 cell.pooled(metrics.as_ref());
-                // a round that has ended meanwhile is pooled next
+                // a round that ended in the meantime is pooled next
                 let whole = cell.rounds.len() == count;
                 live.unpooled.retain(|other| *other != at || !whole);
             }
         });
     }
 
-    /// Hands finished runs to the screens that show stored ones, now and then.
     fn hand_over(&mut self, cx: &mut Context) {
         let Some(stored) = &cx.stored else { return };
         let interval = HAND_OVER_MS + (stored.records.len() / RECORDS_A_MS) as u64;
         let due = cx.now_ms.saturating_sub(self.handed_ms) >= interval;
-        // at the end the directory is read again
+        // when the sweep ends, the directory is read again
         if self.fresh.is_empty() || self.handing || !due || !self.is_running() {
             return;
         }
@@ -439,7 +431,6 @@ impl Live {
         self.sweep(experiment, Choice::Failed, cx)
     }
 
-    /// The sweep's cells as CSV.
     fn cells_csv(&self) -> String {
         let cells: Vec<_> = self.cells.iter().enumerate().collect();
         Table::of(

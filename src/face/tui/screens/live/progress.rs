@@ -1,34 +1,32 @@
-//! How far a run is: what it does now, how fast its steps go by, what its lanes did last.
+//! Progress of a run: current phase, step speed, latest lanes.
 
 use std::collections::VecDeque;
 
 use run::{RunEvent, StepLanes};
 use trace::overlap::intervals;
 
-/// Points of the sparkline that are kept.
+/// Length of the sparkline history.
 const POINTS: usize = 240;
 
-/// What a run is doing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Doing {
-    /// `loading weights`, `warm-up 1/2`, `sample 3/10`; empty before it said something.
+    /// `loading weights`, `warm-up 1/2`, `sample 3/10`; empty before the first event.
     pub phase: String,
-    /// Decode steps done in this generation and in all; `None` while nothing is decoded.
+    /// Finished and total decode steps of this generation; `None` outside decoding.
     pub step: Option<(u32, u32)>,
-    /// The mean latency of the newest steps (ms).
+    /// Mean latency of the latest steps, in ms.
     pub step_ms: Option<f64>,
-    /// Tokens a second of the newest steps, oldest first.
+    /// Throughput of recent steps in tokens/s, oldest first.
     pub speed: VecDeque<f64>,
-    /// The lanes of the newest step that was told with them, by rank.
+    /// Lanes of the latest step that reported them, by rank.
     pub lanes: Vec<StepLanes>,
-    /// The number of the decode step that `lanes` are of, from 1.
+    /// Number of the decode step in `lanes`, from 1.
     pub lanes_of: u32,
-    /// Resident bytes of the run's process.
+    /// Resident memory of the run's process, in bytes.
     pub resident_bytes: Option<u64>,
 }
 
 impl Doing {
-    /// Takes what a run of so many sequences says.
     pub fn hear(&mut self, event: &RunEvent, batch: u32) {
         match event {
             RunEvent::Phase { name } => {
@@ -58,7 +56,7 @@ impl Doing {
         }
     }
 
-    /// In words: `sample 3/10 · prefill`, `sample 3/10 · decode step 17/31`.
+    /// Description: `sample 3/10 · prefill`, `sample 3/10 · decode step 17/31`.
     pub fn text(&self) -> String {
         let generation = self.phase.starts_with("sample") || self.phase.starts_with("warm-up");
         match self.step {
@@ -68,13 +66,13 @@ impl Doing {
         }
     }
 
-    /// The share of this generation's decode steps that is done, 0 to 1.
+    /// Finished share of this generation's decode steps, 0 to 1.
     pub fn fraction(&self) -> f64 {
         self.step.map_or(0.0, |(done, of)| f64::from(done) / f64::from(of.max(1)))
     }
 }
 
-/// A lane in columns: how much of each column of `end` ns it was busy, 0 to 1.
+/// Busy share (0 to 1) of a lane in each of `columns` columns spanning `end` ns.
 pub fn coverage(busy: &[[u32; 2]], end: u32, columns: usize) -> Vec<f64> {
     let mut covered = vec![0.0; columns];
     let scale = columns as f64 / f64::from(end.max(1));
@@ -89,7 +87,7 @@ pub fn coverage(busy: &[[u32; 2]], end: u32, columns: usize) -> Vec<f64> {
     covered
 }
 
-/// What of the comm lane no computation hides, as intervals.
+/// Intervals of communication that no computation hides.
 pub fn exposed(lanes: &StepLanes) -> Vec<[u32; 2]> {
     let wide = |lane: &[[u32; 2]]| -> Vec<(i64, i64)> {
         lane.iter().map(|[start, end]| (i64::from(*start), i64::from(*end))).collect()
@@ -98,19 +96,19 @@ pub fn exposed(lanes: &StepLanes) -> Vec<[u32; 2]> {
     bare.into_iter().map(|(start, end)| [start as u32, end as u32]).collect()
 }
 
-/// Nanoseconds of communication, and of that exposed.
+/// Total and exposed communication, in ns.
 pub fn communication(lanes: &StepLanes) -> (u64, u64) {
     let sum = |intervals: &[[u32; 2]]| intervals.iter().map(|[start, end]| u64::from(end - start)).sum();
     (sum(&lanes.comm), sum(&exposed(lanes)))
 }
 
-/// The newest values as a line of eight heights, from the least to the greatest.
+/// Renders the latest values as a sparkline of eight heights, from minimum to maximum.
 pub fn sparkline(values: &VecDeque<f64>, columns: usize) -> String {
     const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let shown = values.iter().skip(values.len().saturating_sub(columns));
     let least = shown.clone().copied().fold(f64::INFINITY, f64::min);
     let most = shown.clone().copied().fold(0.0, f64::max);
-    // differences below a percent are not worth a mountain
+    // keep variations below 1% flat
     let range = (most - least).max(most / 100.0);
     shown
         .map(|value| {

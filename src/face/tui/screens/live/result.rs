@@ -1,4 +1,5 @@
-//! What a sweep answers, once it has ended; before any has run here, what the experiment answers that was run last.
+//! Result of a finished sweep; before the first sweep of the session, the result of the most recently
+//! run experiment.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use study::answer::{Answer, MOST_RUNS};
 use table::Record;
 
 impl Live {
-    /// The runs of which the sweep's answer is made: those that ended well, and one for each cell that did not.
+    /// Runs behind the sweep's result: all finished rounds, and one record for each cell without any.
     pub fn results(&self) -> Vec<Arc<Record>> {
         let of = |cell: &super::state::LiveCell| match (&cell.record, cell.state) {
             _ if !cell.rounds.is_empty() => cell.rounds.values().cloned().collect(),
@@ -25,7 +26,6 @@ impl Live {
         self.cells.iter().flat_map(of).collect()
     }
 
-    /// Asks what the sweep that has ended answers.
     pub(super) fn ask_result(&self, cx: &mut Context) {
         if self.cells.len() * self.rounds as usize > MOST_RUNS {
             return;
@@ -39,7 +39,7 @@ impl Live {
         });
     }
 
-    /// Asks what the stored runs answer of the experiment that was run last, as long as no sweep was started.
+    /// Computes the result of the most recently run experiment from stored runs, until a sweep starts.
     pub(super) fn ask_earlier(&mut self, cx: &mut Context) {
         if self.experiment.is_some() {
             return;
@@ -49,7 +49,7 @@ impl Live {
             let name = record.experiment.clone()?;
             Some((name, record.run.clone(), records.len()))
         });
-        // none where all were deleted
+        // empty if all runs were deleted
         let work = {
             let name = last.as_ref().map(|(name, ..)| name.clone());
             move |_: &_| {
@@ -68,12 +68,12 @@ impl Live {
         });
     }
 
-    /// Whether the answer stands where else the selected cell does.
+    /// True if the result is shown in place of the selected cell.
     pub(super) fn shows_answer(&self) -> bool {
         !self.show_cell && self.answers.as_ref().is_some_and(|answers| !answers.is_empty())
     }
 
-    /// Lays the answer out in so many columns, where that has not been done, and keeps what is scrolled within it.
+    /// Wraps the result to the width of the area if needed, and clamps its scroll position.
     pub(super) fn tell(&mut self, detail: Rect) {
         let width = usize::from(detail.width.saturating_sub(4));
         if let Some(answers) = self.answers.as_ref().filter(|_| self.told.0 != width) {
@@ -83,10 +83,10 @@ impl Live {
         self.result_scroll = self.result_scroll.min(self.told.1.len().saturating_sub(rows));
     }
 
-    /// Scrolls the answer, or else the log of the selected cell, by rows up.
+    /// Scrolls the result, or else the log of the selected cell, up by rows.
     pub(super) fn scroll(&mut self, up: isize) {
         if self.shows_answer() {
-            // bounded when the state settles
+            // clamped when the state settles
             self.result_scroll = self.result_scroll.saturating_add_signed(-up);
             return;
         }
@@ -95,19 +95,18 @@ impl Live {
     }
 }
 
-/// The runs with numbers, and of each cell without any the last one that has none.
+/// Runs with numbers, and the last run of each cell without any.
 fn concluded(runs: &[&Record]) -> Vec<Record> {
     let has_numbers = |run: &&&Record| run.has_numbers();
     let mut cells: HashSet<String> = runs.iter().filter(has_numbers).map(|run| run.spec.key()).collect();
     let newest = runs.iter().rev();
     let kept = newest.filter(|run| has_numbers(run) || cells.insert(run.spec.key()));
     let mut kept: Vec<Record> = kept.map(|run| Record::clone(run)).collect();
-    // as they were stored
+    // in storage order
     kept.reverse();
     kept
 }
 
-/// Answers as lines of so many columns.
 fn lines(answers: &[Answer], width: usize) -> Vec<(String, Role)> {
     let mut lines = Vec::new();
     for answer in answers {
@@ -127,7 +126,6 @@ fn lines(answers: &[Answer], width: usize) -> Vec<(String, Role)> {
     lines
 }
 
-/// Draws what the sweep answers, since it has ended.
 pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let told = &live.told.1;
     let mut keys = Vec::new();
@@ -142,7 +140,7 @@ pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     let inner = frame(buf, area, &format!("what the runs of {name} say{keys}"), cx.theme);
     let rows = usize::from(inner.height);
     let left = told.len().saturating_sub(live.result_scroll);
-    // the last row says how much is below
+    // the last row says how many lines are below
     let fits = if left > rows { rows.saturating_sub(1) } else { rows };
     for (row, (words, role)) in told.iter().skip(live.result_scroll).take(fits).enumerate() {
         let style = cx.theme.style(*role);
@@ -154,7 +152,7 @@ pub(super) fn draw(buf: &mut Buffer, area: Rect, live: &Live, cx: &Context) {
     }
 }
 
-/// Draws the screen while no sweep was started: how one is, and what was found last.
+/// Draws the screen before the first sweep: how to start one, and the latest result.
 pub(super) fn draw_earlier(buf: &mut Buffer, body: Rect, areas: &Areas, live: &Live, cx: &Context) {
     let screen = cx.keys.label(Action::Show(Tab::Experiments));
     let run = cx.key::<experiments::Experiments>(experiments::Act::Run);
@@ -169,7 +167,6 @@ pub(super) fn draw_earlier(buf: &mut Buffer, body: Rect, areas: &Areas, live: &L
 }
 
 impl Areas {
-    /// The parts of the page while no sweep was started.
     pub(super) fn of_earlier(body: Rect) -> Self {
         let (top, detail) = cut_top(body, 1);
         Self { top, table: Rect::ZERO, queue: Rect::ZERO, detail }

@@ -1,4 +1,4 @@
-//! State of screen 2: the sweep that runs, or ran last, told by its events.
+//! State of screen 2: the current or most recent sweep, built from its events.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,95 +13,79 @@ use study::analysis::Varied;
 use study::answer::Answer;
 use table::{Metrics, Record, Spec, Status};
 
-/// Lines of a cell's log that are kept.
+/// Maximum log lines kept per cell.
 const LOG_LINES: usize = 200;
 
-/// State of the live screen.
 #[derive(Debug, Default)]
 pub struct Live {
     /// Name of the experiment; `None` before the first sweep.
     pub experiment: Option<String>,
-    /// The cells of the sweep, in the order of its grid.
     pub cells: Vec<LiveCell>,
-    /// How often each cell is run, a pass over all cells after the other.
+    /// Runs per cell; each round is one pass over all cells.
     pub rounds: u32,
-    /// When the sweep was started (ms of the workbench's clock).
+    /// Start time, in ms of the workbench clock.
     pub started_ms: u64,
-    /// When it ended, and how; `None` while it runs.
+    /// End time and outcome; `None` while running.
     pub ended: Option<(u64, Ended)>,
-    /// The whole sweep is being cancelled.
     pub cancelling: bool,
-    /// The rows, which of them is selected, and which are shown.
     pub list: List,
-    /// The selection follows the cell under way.
+    /// True if the selection follows the active cell.
     pub follow: bool,
-    /// Whether runs are started.
     pub pause: Pause,
-    /// Since when the sweep waits to be resumed, and how long it has waited before (ms).
+    /// Start of the current pause, in ms of the workbench clock.
     paused_since: Option<u64>,
-    /// The evaluation of quality under way.
     pub evaluation: Option<Evaluation>,
-    /// What was said of evaluations last.
     pub note: Option<String>,
-    /// How long the sweep waited to be resumed before (ms).
+    /// Total time of earlier pauses, in ms.
     paused_ms: u64,
-    /// The sweep, to be run again.
+    /// Experiment of the sweep, for running it again.
     pub source: Option<Arc<Experiment>>,
-    /// Sweeps that wait for this one.
     pub queue: Vec<Queued>,
-    /// The queue takes the keys.
     pub in_queue: bool,
-    /// The rows of the queue, and which of them is selected.
     pub queue_list: List,
-    /// Lines of the log that lie below the window.
+    /// Log lines scrolled off below.
     pub log_scroll: usize,
-    /// Finished runs that other screens have not seen yet.
+    /// Finished runs not handed to other screens yet.
     pub fresh: Vec<Record>,
-    /// Such runs are being handed over; when that began last (ms of the workbench's clock).
     pub handing: bool,
-    /// When handing runs over began last (ms of the workbench's clock).
+    /// Start of the latest handover, in ms of the workbench clock.
     pub handed_ms: u64,
-    /// Runs that were executed (not found finished) by now.
+    /// Runs executed so far, excluding ones found in the store.
     executed: usize,
-    /// What the cells differ in.
     pub varied: Varied,
-    /// Cells of which a second round has ended or a later one, and whose numbers are still those before it.
+    /// Cells with a new round that is not pooled into their numbers yet.
     pub unpooled: Vec<usize>,
-    /// What the sweep answers, since it has ended; `None` until that is known.
+    /// Result of the finished sweep; `None` until computed.
     pub answers: Option<Vec<Answer>>,
-    /// The experiment that was run last, while no sweep was started and the answer is of its stored runs.
+    /// Most recently run experiment, whose stored result is shown before the first sweep.
     pub earlier: Option<String>,
-    /// The lines that say what is answered, in so many columns.
+    /// Wrapped lines of the result, and the width they are wrapped to.
     pub told: (usize, Vec<(String, Role)>),
-    /// How many of them lie above the first one shown.
     pub result_scroll: usize,
-    /// The selected cell is described although there is an answer.
+    /// True to show the selected cell instead of the result.
     pub show_cell: bool,
 }
 
-/// Whether a sweep starts runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pause {
-    /// The sweep starts runs as they come.
+    /// Runs start normally.
     #[default]
     No,
-    /// It was asked not to; a run still goes on.
+    /// Pause requested; a run is still active.
     Asked,
-    /// It does not, and none goes on.
+    /// Paused, no run is active.
     Yes,
 }
 
-/// A sweep that waits for its turn.
 #[derive(Clone, Debug)]
 pub struct Queued {
-    /// The experiment that waits.
     pub experiment: Arc<Experiment>,
-    /// Which of the experiment's runs are started: those that are missing, that failed, or all.
+    /// Runs to start: missing, failed, or all.
     pub choice: Choice,
 }
 
 impl Queued {
-    /// What the sweep is called in the queue: `quickstart`, or `quickstart (what failed)`.
+    /// Title in the queue: `quickstart`, or `quickstart (what failed)`.
     pub fn title(&self) -> String {
         let which = match self.choice {
             Choice::Missing => "",
@@ -112,29 +96,26 @@ impl Queued {
     }
 }
 
-/// What is known of a cell apart from its runs.
+/// Facts about a cell that need no run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Looked {
-    /// What one rank needs of memory by the plan (bytes); `None` where nobody knows.
+    /// Planned memory per rank, in bytes; `None` if unknown.
     pub rank_bytes: Option<u64>,
-    /// The lanes of its first decode step, where it is simulated.
+    /// Lanes of the first decode step of a simulated cell.
     pub simulated: Vec<StepLanes>,
 }
 
-/// What a cell is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CellState {
-    /// Its next run has not begun.
     #[default]
     Queued,
-    /// A run goes on.
     Running,
-    /// No run goes on, and the cell's last one ended with this status.
+    /// No active run; the last one ended with this status.
     Done(Status),
 }
 
 impl CellState {
-    /// A glyph, so that colour is never alone.
+    /// Glyph, so that colour is never the only cue.
     pub fn glyph(self) -> &'static str {
         match self {
             Self::Queued => "…",
@@ -143,7 +124,6 @@ impl CellState {
         }
     }
 
-    /// The word by which the screen calls it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -153,76 +133,66 @@ impl CellState {
     }
 }
 
-/// A cell of the sweep.
 #[derive(Clone, Debug, Default)]
 pub struct LiveCell {
-    /// What the cell asks for, with every default filled in.
+    /// Spec with all defaults filled in.
     pub spec: Spec,
-    /// What it is doing.
     pub state: CellState,
-    /// The round of its current or last run, from 0.
+    /// Round of the current or last run, from 0.
     pub round: u32,
-    /// What its run is doing now, or why it will not run.
+    /// Note from the active run, or the reason it cannot run.
     pub note: String,
-    /// Samples done and in all, of the current run.
+    /// Finished and total samples of the current run.
     pub samples: (u32, u32),
-    /// Throughput (tokens/s): of the rounds that have ended together, before the first has of its newest sample.
+    /// Throughput in tokens/s, pooled over finished rounds; from the latest sample before the first
+    /// round ends.
     pub tokens_per_s: Option<f64>,
-    /// TPOT (ms), of the same samples.
+    /// TPOT of the same samples, in ms.
     pub tpot_ms: Option<f64>,
-    /// The 95 % interval of the TPOT (ms), once there are samples enough.
+    /// 95 % interval of TPOT in ms, once there are enough samples.
     pub tpot_ms_ci95: Option<[f64; 2]>,
-    /// The rounds that ended well.
     pub rounds: BTreeMap<u32, Arc<Record>>,
-    /// When the current run began (ms of the workbench's clock).
+    /// Start of the current run, in ms of the workbench clock.
     pub since_ms: Option<u64>,
-    /// How long the last run took (ms).
+    /// Duration of the last run, in ms.
     pub took_ms: Option<u64>,
-    /// Its last run's record.
     pub record: Option<Arc<Record>>,
-    /// The last lines that its runs wrote.
     pub log: VecDeque<String>,
-    /// How far its run is, step by step.
     pub doing: Doing,
-    /// What is known of it apart from its runs; `None` until that was asked.
+    /// Facts that need no run; `None` until computed.
     pub looked: Option<Looked>,
-    /// The cell was cancelled by the user.
     pub cancelled: bool,
     settled: BTreeSet<u32>,
-    /// Rounds that failed or were interrupted.
     pub bad: BTreeMap<u32, Status>,
 }
 
-/// How far a sweep is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
     /// Runs that need no more work.
     pub done: usize,
-    /// Runs in all: cells that can run, times rounds.
+    /// All runs: runnable cells times rounds.
     pub total: usize,
-    /// Cells that cannot run.
     pub unable: usize,
-    /// The share that is done, 0 to 1, parts of a run included.
+    /// Finished share including partial runs, 0 to 1.
     pub fraction: f64,
-    /// Time left (ms), once a run has been executed.
+    /// Estimated remaining time in ms, once a run was executed.
     pub left_ms: Option<u64>,
 }
 
-/// How far an evaluation of quality is.
 #[derive(Clone, Debug)]
 pub struct Evaluation {
-    /// What is evaluated, in words.
     pub what: String,
-    /// Windows times architectures that are computed or found, those of them that were found, and all.
+    /// Finished windows times architectures, both computed and found in the store (`found` counts the
+    /// latter).
     pub done: usize,
     found: usize,
-    /// Windows times architectures in the whole evaluation.
+    /// Total windows times architectures.
     pub of: usize,
     since_ms: u64,
 }
 
 impl Evaluation {
-    /// Time left (ms), once something was computed.
+    /// Estimated remaining time in ms, once something was computed.
     pub fn left_ms(&self, now_ms: u64) -> Option<u64> {
         let computed = self.done.checked_sub(self.found).filter(|computed| *computed > 0)?;
         let each = now_ms.saturating_sub(self.since_ms) as f64 / computed as f64;
@@ -231,7 +201,6 @@ impl Evaluation {
 }
 
 impl Live {
-    /// Shows a sweep that begins.
     pub fn start(&mut self, experiment: &Arc<Experiment>, now_ms: u64) {
         *self = Self {
             follow: true,
@@ -248,22 +217,20 @@ impl Live {
         };
     }
 
-    /// Whether a sweep is under way.
     pub fn is_running(&self) -> bool {
         self.experiment.is_some() && self.ended.is_none()
     }
 
-    /// A cell by what sets it apart from the others of the sweep.
+    /// Title of a cell: the settings that vary within the sweep.
     pub fn title(&self, spec: &Spec) -> String {
         if self.varied.is_empty() { spec.label() } else { self.varied.words(spec) }
     }
 
-    /// The cell that is selected.
     pub fn selected(&self) -> Option<&LiveCell> {
         self.cells.get(self.list.selected)
     }
 
-    /// The sweep ended: what was queued will not run.
+    /// Marks the sweep as ended and active runs as interrupted.
     pub fn end(&mut self, ended: Ended, now_ms: u64) {
         self.ended = Some((now_ms, ended));
         self.pause = Pause::No;
@@ -275,7 +242,6 @@ impl Live {
         }
     }
 
-    /// Takes an event of the sweep.
     pub fn apply(&mut self, event: SweepEvent, now_ms: u64) {
         let rounds = self.rounds;
         match event {
@@ -291,7 +257,7 @@ impl Live {
                     self.unpooled.push(index);
                 }
             }
-            // runs were told one by one
+            // runs were reported one by one
             SweepEvent::CellDone { .. } => {}
             SweepEvent::Evaluating { what, done, found, of } => {
                 let since_ms = match &self.evaluation {
@@ -360,13 +326,12 @@ impl Live {
         }
     }
 
-    /// How long the sweep has worked, pauses not counted (ms).
+    /// Working time of the sweep without pauses, in ms.
     pub fn worked_ms(&self, now_ms: u64) -> u64 {
         let until = self.ended.map_or(self.paused_since.unwrap_or(now_ms), |(at, _)| at);
         until.saturating_sub(self.started_ms).saturating_sub(self.paused_ms)
     }
 
-    /// How far the sweep is.
     pub fn progress(&self, now_ms: u64) -> Progress {
         let unable = self.cells.iter().filter(|cell| !cell.can_run()).count();
         let total = (self.cells.len() - unable) * self.rounds as usize;
@@ -382,7 +347,6 @@ impl Live {
         Progress { done, total, unable, fraction, left_ms }
     }
 
-    /// Runs of this sweep that failed.
     pub fn failures(&self) -> usize {
         let failed = |cell: &LiveCell| cell.bad.values().filter(|s| **s == Status::Failed).count();
         self.cells.iter().map(failed).sum()
@@ -399,12 +363,12 @@ impl LiveCell {
         Self { spec: spec.clone(), state, note, samples: (0, spec.samples), ..Self::default() }
     }
 
-    /// Whether it can run: neither was it refused before it began, nor did its backend refuse it.
+    /// False if the cell was skipped or reported out of memory, before its runs or by its backend.
     fn can_run(&self) -> bool {
         !matches!(self.state, CellState::Done(Status::Skipped | Status::Oom))
     }
 
-    /// The part of the current run that is done, 0 to 1.
+    /// Finished share of the current run, 0 to 1.
     fn partial(&self) -> f64 {
         match (self.state, self.samples) {
             (CellState::Running, (done, of)) if of > 0 => f64::from(done.min(of)) / f64::from(of),
@@ -425,7 +389,7 @@ impl LiveCell {
             RunEvent::Phase { name } => self.note = name,
             RunEvent::SampleDone { index, of, sample } => {
                 self.samples = (index.saturating_add(1), of);
-                // one sample says less than the rounds before it
+                // one sample is worse evidence than the finished rounds
                 if self.rounds.is_empty() {
                     let completion = sample.prefill_ms + sample.decode_ms;
                     let tokens = f64::from(self.spec.batch) * f64::from(self.spec.output_tokens);
@@ -440,7 +404,7 @@ impl LiveCell {
         }
     }
 
-    /// Takes the numbers of all rounds that ended well.
+    /// Sets the numbers pooled over all successful rounds.
     pub fn pooled(&mut self, metrics: Option<&Metrics>) {
         self.tokens_per_s = metrics.map(|metrics| metrics.tokens_per_s);
         self.tpot_ms = metrics.map(|metrics| metrics.tpot_ms.p50);

@@ -1,4 +1,5 @@
-//! Draws the Pareto screen: a plot of one group, the same model, workload, hardware and provenance.
+//! Pareto screen drawing: a plot of one group, i.e. runs with the same model, workload, hardware and
+//! provenance.
 
 use std::collections::HashSet;
 
@@ -15,7 +16,6 @@ use plan::Architecture;
 use study::analysis::OverlayPoint;
 use table::P2p;
 
-/// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
     let theme = cx.theme;
     match &pareto.points {
@@ -54,7 +54,6 @@ pub fn draw(buf: &mut Buffer, body: Rect, pareto: &Pareto, cx: &Context) {
     pareto.filter.draw_offers(buf, header, body, theme);
 }
 
-/// Why there is no point, and which keys would help.
 fn nothing(pareto: &Pareto, cx: &Context) -> String {
     let key = |act| cx.key::<Pareto>(act);
     if !pareto.filter.value().is_empty() {
@@ -71,7 +70,7 @@ fn draw_header(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
     let (dim, title) = (theme.style(Role::Dim), theme.style(Role::Title));
     if pareto.filter.typing || !pareto.filter.value().is_empty() {
         let all = pareto.counts.get(pareto.group).copied().unwrap_or(0);
-        // what the filter leaves of other groups is on other plots
+        // matching points of other groups are on other plots
         let others =
             || pareto.left.iter().enumerate().filter(|(at, left)| *at != pareto.group && **left > 0);
         let others = match (others().count(), others().map(|(_, left)| left).sum::<usize>()) {
@@ -107,7 +106,7 @@ fn draw_header(buf: &mut Buffer, header: Rect, pareto: &Pareto, cx: &Context) {
     }
 }
 
-/// Everything between the axes, in characters.
+/// Draws everything between the axes as characters.
 fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let theme = cx.theme;
     let dim = theme.style(Role::Dim);
@@ -124,7 +123,7 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
         put(buf, plot.area, x, y, &letter(&other.architecture, other.p2p), style);
     }
     let drawn = drawn(pareto, plot);
-    // what is dominated first, the selected point last: what matters must not lie under another
+    // dominated points first and the selected one last, so that important ones stay on top
     let rank = |d: &&Drawn| (d.index == pareto.selected, !d.dominated);
     let mut order: Vec<&Drawn> = drawn.iter().collect();
     order.sort_by_key(rank);
@@ -145,24 +144,22 @@ fn draw_plot(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     }
 }
 
-/// A point that lies between the axes' ends.
 #[derive(Clone, Debug)]
 pub struct Drawn {
-    /// Index into the points shown.
+    /// Index into the shown points.
     pub index: usize,
-    /// The column and the row of the terminal that it is drawn in.
+    /// Terminal column and row.
     pub cell: (u16, u16),
-    /// The number of its look: glyph and colour.
+    /// Index of its glyph and colour.
     pub look: usize,
-    /// Whether the run's GPUs talked directly.
     pub p2p: P2p,
-    /// What stands behind its glyph.
+    /// Text after the glyph.
     pub suffix: &'static str,
-    /// Another of its series dominates it.
+    /// True if another point of its series dominates it.
     pub dominated: bool,
 }
 
-/// The points that lie between the axes' ends.
+/// Points within the plot area.
 pub fn drawn(pareto: &Pareto, plot: &Plot) -> Vec<Drawn> {
     let drawn =
         |(index, (point, (entry, on))): (usize, (&study::analysis::ParetoPoint, &(usize, bool)))| {
@@ -180,7 +177,7 @@ pub fn drawn(pareto: &Pareto, plot: &Plot) -> Vec<Drawn> {
     pareto.visible().zip(&pareto.looks).enumerate().filter_map(drawn).collect()
 }
 
-/// What stands behind glyphs, and in which cells: never in one that has a point, nor beyond the plot.
+/// Suffixes of glyphs and their cells; skips cells with a point and cells outside the plot.
 pub fn suffixes<'a>(
     plot: &'a Plot,
     drawn: &'a [Drawn],
@@ -191,9 +188,9 @@ pub fn suffixes<'a>(
     beside.filter(move |(cell, ..)| cell.0 < plot.area.right() && !points.contains(cell))
 }
 
-/// Labels (TP x batch) of the selected point, then of the frontier's ends and of those on its own series' frontier,
-/// where there is room; then of points from elsewhere. A picture has no selected point: it labels the frontier's
-/// ends, then all points on the frontier.
+/// Labels (TP x batch) in order of priority: the selected point, the frontier's ends, the rest of the
+/// selected series' frontier, overlay points. A picture has no selected point: it labels the frontier's
+/// ends, then all frontier points.
 pub fn labelled(
     pareto: &Pareto,
     cx: &Context,
@@ -221,7 +218,8 @@ pub fn labelled(
     let mut wanted: Vec<(u8, usize)> = drawn.iter().enumerate().filter_map(rank).collect();
     wanted.sort_unstable();
     let own = wanted.into_iter().filter_map(|(_, i)| Some((i, pareto.nth(drawn[i].index)?.label())));
-    // of those from elsewhere the ones that the selected point is compared with, and what is of no architecture here
+    // of the overlay points, label those comparable to the selected point, and those with an unknown
+    // architecture
     let current = selected.and_then(|number| pareto.nth(number)).map(|point| &point.spec);
     let told = |other: &OverlayPoint| match (other.architecture.parse::<Architecture>(), current) {
         (Ok(architecture), Some(spec)) => {
@@ -245,16 +243,16 @@ pub fn labelled(
     placed.into_iter().map(styled).collect()
 }
 
-/// A line from place to place.
+/// Line segment in plot coordinates.
 pub type Bar = [(f64, f64); 2];
 
-/// The interval bars of points on frontiers: those of dominated ones would hide more than they tell.
+/// Interval bars of frontier points; bars of dominated points would clutter the plot.
 pub fn all_bars(pareto: &Pareto) -> Vec<Bar> {
     let on = pareto.visible().zip(&pareto.looks).filter(|(_, (_, on))| *on);
     on.flat_map(|(point, _)| bars(pareto, point)).collect()
 }
 
-/// The interval bars of a point: across and upright, where samples allow them.
+/// Horizontal and vertical interval bars of a point, if there are enough samples.
 fn bars(pareto: &Pareto, point: &study::analysis::ParetoPoint) -> Vec<Bar> {
     let Some((x, y)) = pareto.axes.of(point) else { return Vec::new() };
     let across = pareto.axes.x.interval(point).map(|[low, high]| [(low, y), (high, y)]);
@@ -262,7 +260,7 @@ fn bars(pareto: &Pareto, point: &study::analysis::ParetoPoint) -> Vec<Bar> {
     across.into_iter().chain(upright).collect()
 }
 
-/// The selected point's column and row at the axes: beside a picture, where no character can lie on it.
+/// Marks the selected point on the axes of a picture, where no character can overlay the plot.
 fn cross(buf: &mut Buffer, pareto: &Pareto, cx: &Context, plot: &Plot) {
     let place = pareto.current().and_then(|p| pareto.axes.of(p));
     if let Some(place) = place.filter(|place| plot.contains(*place)) {

@@ -1,10 +1,9 @@
-//! Words and numbers beside the plot: the selected point, the area gained, frontiers at fixed x.
+//! Text around the plot: selected point, area gained, frontiers at fixed x.
 
 use super::state::Pareto;
 use crate::face::tui::prelude::*;
 use study::analysis::{AreaGained, LEAST_CELLS, ParetoPoint, TOO_CLOSE};
 
-/// Draws what is known of the selected point, and the area gained.
 pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     let theme = cx.theme;
     let Some(point) = pareto.current() else { return };
@@ -27,7 +26,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     }
 }
 
-/// On which frontier it is, or what dominates it.
+/// Describes the frontier the point is on, or what dominates it.
 fn standing(pareto: &Pareto, point: &ParetoPoint) -> String {
     if pareto.marked != pareto.axes {
         return String::new();
@@ -73,16 +72,16 @@ fn numbers(pareto: &Pareto, point: &ParetoPoint) -> String {
     if x != study::analysis::XAxis::Tpot {
         text.push_str(&format!(", TPOT {} ms", digits(point.tpot_ms)));
     }
-    // the point's label says where its times come from
+    // the provenance label already covers where the times come from
     if let (Some(measure), Some(quality)) = (pareto.axes.quality(), &point.quality) {
         text.push_str(&format!(", {} {}", measure.title, quality.told()));
     }
     format!("{text}, run {}", point.run)
 }
 
-/// The area gained in one line, with its reference point, scales, provenance.
+/// Area gained in one line, with its reference point, scales and provenance.
 fn gained(pareto: &Pareto, a: &AreaGained) -> String {
-    // of two cells the area is that of one step, as large as the distance between them happens to be
+    // the area of two cells is a single step, whose size depends on their arbitrary distance
     if a.cells < LEAST_CELLS {
         return format!(
             "area of {} over {} (P2P {}): told from {LEAST_CELLS} matched cells on, here {}",
@@ -116,16 +115,13 @@ fn gained(pareto: &Pareto, a: &AreaGained) -> String {
     )
 }
 
-/// Columns of a limit in the table.
 const CELL: u16 = 20;
 
-/// What the ratios of the table are.
 const RATIOS: &str = "×: over standard's best in the same column, of the same P2P and setting";
 
-/// What the mark on a ratio is.
 const OTHER_BATCH: &str = "*: standard's is of another batch";
 
-/// Draws the frontiers at fixed x: the best y, its TP x batch, and how much that is of standard's.
+/// Draws the frontiers at fixed x: the best y, its TP x batch, and its ratio to standard.
 pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     if area.height < 2 {
         return;
@@ -134,7 +130,7 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     let (text, title, dim) = (theme.style(Role::Text), theme.style(Role::Title), theme.style(Role::Dim));
     let entries = pareto.lines.iter().filter(|line| !line.places.is_empty());
     let all: Vec<usize> = entries.map(|line| line.entry).collect();
-    // a low window shows the selected point's series and those around it, and says how many it does not show
+    // a low window shows the rows around the selected series and counts the rest
     let rows = usize::from(area.height) - 1;
     let fitting = if all.len() > rows { rows - 1 } else { all.len() };
     let selected = all.iter().position(|entry| Some(*entry) == pareto.selected_entry());
@@ -181,7 +177,7 @@ pub fn draw_table(buf: &mut Buffer, area: Rect, pareto: &Pareto, cx: &Context) {
     }
     if area.height as usize > 1 + entries.len() {
         let more = (left_out > 0).then(|| format!("{left_out} more series"));
-        // the mark on a number first: it says that it is no speed-up
+        // the note about the mark comes first: such a ratio is no speedup
         let notes = [others.then(|| OTHER_BATCH.to_owned()), ratios.then(|| RATIOS.to_owned())];
         let words: Vec<String> = more.into_iter().chain(notes.into_iter().flatten()).collect();
         put(buf, area, area.x + 1, area.bottom() - 1, &words.join("; "), dim);

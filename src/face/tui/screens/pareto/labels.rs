@@ -1,22 +1,17 @@
-//! Where labels of points go: beside their point, where they cover neither a point nor each other.
+//! Label placement: next to the point, covering neither points nor other labels.
 
 use ratatui::layout::Rect;
 
-/// A label and the cell where it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// The column of the terminal in which it begins.
     pub x: u16,
-    /// The row of the terminal in which it stands.
     pub y: u16,
-    /// The letters that are written there.
     pub text: String,
-    /// Which of the points it belongs to.
     pub point: usize,
 }
 
-/// Places the texts of points, the first ones first, in an area where all of `points` have a glyph. A
-/// text without a free place is left out.
+/// Places texts in order of priority in an area where all of `points` have a glyph. Texts without a free
+/// place are dropped.
 pub fn place(area: Rect, points: &[(u16, u16)], texts: &[(usize, String)]) -> Vec<Label> {
     let (columns, rows) = (usize::from(area.width), usize::from(area.height));
     let mut taken = vec![false; columns * rows];
@@ -35,10 +30,10 @@ pub fn place(area: Rect, points: &[(u16, u16)], texts: &[(usize, String)]) -> Ve
         let width = text.chars().count() as u16;
         let middle = x.saturating_sub(width / 2);
         let left = x.checked_sub(width + 1);
-        // to the right, above, below, to the left
+        // right, above, below, left
         let places = [Some((x + 1, y)), y.checked_sub(1).map(|y| (middle, y)), Some((middle, y + 1))];
         for (x, y) in places.into_iter().chain([left.map(|x| (x, y))]).flatten() {
-            // one column on either side keeps labels apart
+            // one free column on either side separates labels
             let cells = || (x.saturating_sub(1)..=x + width).map(move |x| (x, y));
             let own = points[*point];
             let free = cells().all(|(x, y)| (x, y) == own || index(x, y).is_none_or(|at| !taken[at]));

@@ -1,12 +1,12 @@
-//! Where things are on the Pareto screen.
+//! Layout of the Pareto screen.
 //!
 //! ```text
 //! | group 1 of 2: llama-3-70b f16, prompt 1024, ...     |   header: group, filter
-//! | P2P on, off: ●○ standard  ◆◇ ladder  ...            |   legend, as many rows as it needs
+//! | P2P on, off: ●○ standard  ◆◇ ladder  ...            |   legend, as many rows as needed
 //! | tokens/s/GPU                                        |
 //! | 200 ┤            ⡠⠔⠊●8x16                           |   plot
 //! |     └┬─────────┬──────────┬──────── latency (ms)    |
-//! | within ms   5000          10000                     |   table at limits, where there is room
+//! | within ms   5000          10000                     |   table at limits, if there is room
 //! | ◆ ladder on 12.9  8x1     121  8x16 1.17            |
 //! | [simulated] ladder tp8 b16 ...                      |   selected point, area gained
 //! ```
@@ -17,29 +17,24 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::scatter::{Axis, Plot};
 use table::P2p;
 
-/// Columns in which the area gained is told on one row; else it takes two.
+/// Minimum width to show the area gained in one row instead of two.
 const WIDE: u16 = 150;
 
-/// Rows that the plot keeps when the table is asked for.
+/// Minimum plot rows when the table is shown.
 const PLOT: u16 = 9;
 
-/// In windows of so many rows the table is shown unasked.
+/// Minimum window height to show the table by default.
 const ROOM: u16 = 34;
 
-/// The parts of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Areas {
-    /// Rows above the plot: group, filter, legend.
     pub header: Rect,
-    /// The plot with its axes.
     pub plot: Rect,
-    /// The frontiers at fixed x; may be empty.
+    /// Frontiers at fixed x; may be empty.
     pub table: Rect,
-    /// Rows that describe the selected point.
     pub info: Rect,
 }
 
-/// The parts of a body.
 pub fn areas(body: Rect, pareto: &Pareto) -> Areas {
     let legend = legend(pareto, body.width).len() as u16;
     let (header, rest) = cut_top(body, (1 + legend).min(body.height / 3));
@@ -51,7 +46,7 @@ pub fn areas(body: Rect, pareto: &Pareto) -> Areas {
     Areas { header, plot, table, info }
 }
 
-/// Rows of the table below its header: series shown that have points, and what its ratios are.
+/// Table rows below the header: visible series with points, and the note on ratios.
 fn table_rows(pareto: &Pareto) -> u16 {
     match pareto.lines.iter().filter(|line| !line.places.is_empty()).count() {
         0 => 0,
@@ -59,18 +54,15 @@ fn table_rows(pareto: &Pareto) -> u16 {
     }
 }
 
-/// An entry of the legend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The entry's words, glyphs included.
     pub text: String,
-    /// The look of its series; `None` for what is no series.
+    /// Look of its series; `None` for other entries.
     pub look: Option<usize>,
-    /// It is taken off the plot.
     pub hidden: bool,
 }
 
-/// The legend in rows of at most `width` columns.
+/// Legend, wrapped into rows of at most `width` columns.
 pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
     let mut pieces: Vec<Piece> = Vec::new();
     let shown = |entry: &&Entry| pareto.p2p.is_none_or(|p2p| p2p == entry.series.p2p);
@@ -83,7 +75,7 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
         [false, true] => " P2P off: ",
     };
     pieces.push(Piece { text: p2p.into(), look: None, hidden: false });
-    // one entry an architecture: its glyphs with P2P on and off, then its name
+    // one entry per architecture: glyphs for P2P on and off, then the name
     for same in entries.chunk_by(|a, b| a.series.architecture == b.series.architecture) {
         let glyph = |e: &&Entry| if e.hidden { "✕".into() } else { e.mark() };
         let glyphs: String = same.iter().map(glyph).collect();
@@ -121,7 +113,7 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
             row.push(piece);
         }
     }
-    // worth a place, not a row
+    // shown only if it fits on the last row
     let text = format!("{} small: dominated", series::glyph(0, P2p::On, true));
     if pareto.looks.iter().any(|(_, on)| !on)
         && used + text.width() as u16 <= width
@@ -132,7 +124,6 @@ pub fn legend(pareto: &Pareto, width: u16) -> Vec<Vec<Piece>> {
     rows
 }
 
-/// The plot's axes and the area between them.
 pub fn plot(pareto: &Pareto, body: Rect) -> Plot {
     let Extent { x, y } = pareto.extent;
     let (log_x, log_y) = pareto.logarithmic();

@@ -254,7 +254,7 @@ impl Pareto {
             PointerKind::Drop(from) => {
                 self.drag = None;
                 let (a, b) = (cell(from), cell(event.at));
-                // less than that is a click that trembled
+                // a smaller drag counts as a click
                 if inside(from) && a.0.abs_diff(b.0) >= 3 && a.1.abs_diff(b.1) >= 1 {
                     let ((ax, ay), (bx, by)) = (plot.share(a), plot.share(b));
                     self.zoom.show_shares(&plot, (ax.min(bx), ax.max(bx)), (ay.min(by), ay.max(by)));
@@ -268,7 +268,6 @@ impl Pareto {
         }
     }
 
-    /// Lets the user choose a group of comparable runs.
     fn pick_group(&self, cx: &mut Context) {
         let filtered = self.left != self.counts;
         let line = |(i, name): (usize, &String)| {
@@ -292,7 +291,6 @@ impl Pareto {
         cx.lay(pick.selecting(self.group));
     }
 
-    /// Lets the user show and hide series.
     fn show_legend(&self, cx: &mut Context) {
         let hints = &[("Space", "show or hide"), ("a", "show all"), ("/", "search"), ("Esc", "close")];
         let title = "legend: Space shows or hides, a all, Esc closes";
@@ -321,7 +319,7 @@ impl Pareto {
     }
 }
 
-/// Selects the point at a place of the window, or the nearest within two rows or four columns.
+/// Selects the point at a window position, or the nearest within two rows or four columns.
 fn select_at(pareto: &mut Pareto, plot: &Plot, at: Position) -> bool {
     let distance = |place: (f64, f64)| {
         let (x, y) = plot.cell(place);
@@ -340,7 +338,7 @@ fn select_at(pareto: &mut Pareto, plot: &Plot, at: Position) -> bool {
     found.is_some()
 }
 
-/// The command that prints what is shown.
+/// Command line that prints the same points.
 fn command(pareto: &Pareto) -> Option<Vec<String>> {
     let spec = &pareto.current().or_else(|| pareto.visible().next())?.spec;
     let provenance = pareto.current()?.provenance;
@@ -356,7 +354,7 @@ fn command(pareto: &Pareto) -> Option<Vec<String>> {
     ];
     conditions.extend(pareto.p2p.map(|p2p| format!("p2p={}", p2p.as_str())));
     for entry in pareto.entries.iter().filter(|entry| entry.hidden) {
-        // an architecture of which nothing is shown; one of its two settings cannot be said
+        // fully hidden architectures become conditions; a single hidden P2P setting cannot be expressed
         let name = entry.series.architecture.to_string();
         let all = pareto.entries.iter().filter(|e| e.series.architecture == entry.series.architecture);
         let condition = format!("architecture!={name}");
@@ -394,7 +392,6 @@ fn command(pareto: &Pareto) -> Option<Vec<String>> {
 }
 
 impl Pareto {
-    /// Shows points that were read from a file.
     fn take_overlay(&mut self, file: PathBuf, points: Vec<analysis::OverlayPoint>, cx: &mut Context) {
         let all = points.len();
         self.lay_over(Some(file), points);
@@ -431,7 +428,7 @@ impl Pareto {
     }
 }
 
-/// Goes to the nearest point in an arrow's direction; a zoomed plot follows.
+/// Selects the nearest point in a direction; a zoomed plot scrolls along.
 fn go(pareto: &mut Pareto, plot: &Plot, direction: Direction) {
     let (wide, high) = (f64::from(plot.area.width), 2.0 * f64::from(plot.area.height));
     let place = |p| pareto.axes.of(p).map(|(x, y)| (plot.x.share(x) * wide, plot.y.share(y) * high));
@@ -442,13 +439,13 @@ fn go(pareto: &mut Pareto, plot: &Plot, direction: Direction) {
     }
 }
 
-/// Moves a zoomed window so that it shows the selected point.
+/// Scrolls a zoomed window to the selected point.
 fn show_selected(pareto: &mut Pareto, plot: &Plot) {
     let Some((x, y)) = pareto.current().and_then(|p| pareto.axes.of(p)) else { return };
     if pareto.zoom.window.is_none() || plot.contains((x, y)) {
         return;
     }
-    // as far as needed, and a tenth more
+    // as far as needed plus a tenth
     let shift = |share: f64| match share {
         s if s < 0.0 => s - 0.1,
         s if s > 1.0 => s - 0.9,

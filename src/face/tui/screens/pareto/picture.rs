@@ -1,6 +1,5 @@
-//! The plot as a real picture, in terminals that can show one. What is to be seen is collected as a [`Sketch`]; a
-//! thread paints it and makes the terminal's sequences of it. The axes, and the marks of the selected point on them,
-//! stay text around it.
+//! Plot as a real picture, in terminals that support it. A [`Sketch`] captures the content; a background
+//! thread paints and encodes it. The axes and the marks of the selected point on them remain text.
 
 use std::sync::Arc;
 
@@ -18,28 +17,25 @@ use base::error::Error;
 use study::plot::{self, Align, Color, Figure, Look, Scene, Shape, Text};
 use table::P2p;
 
-/// Kitty's number of all pictures of the plot.
+/// Kitty image id of the plot.
 const KITTY_ID: u32 = 0x006c_6164;
 
-/// A place in shares of the picture, from the lower left.
+/// Position in fractions of the picture, from the lower left.
 type Share = (f64, f64);
 
-/// Everything that a picture shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sketch {
-    /// How it is to reach the terminal.
     kind: Kind,
     tmux: bool,
-    /// Pixels of the terminal's cells, where it tells.
+    /// Cell size in pixels, if the terminal reports it.
     cell: Option<(u16, u16)>,
-    /// Columns and rows of the terminal that the picture covers.
     size: (u16, u16),
     paper: Color,
     ink: Color,
     bars: Vec<[Share; 2]>,
     lines: Vec<(Vec<Share>, Color)>,
     marks: Vec<Mark>,
-    /// Places of texts' left ends, in columns and rows.
+    /// Left ends of texts, in columns and rows.
     texts: Vec<(u16, u16, String, bool)>,
 }
 
@@ -50,13 +46,13 @@ struct Mark {
     color: Color,
     hollow: bool,
     dominated: bool,
-    /// A letter instead of a marker: the initial of a point from elsewhere, a capital where P2P is on; `hollow`
-    /// puts a ring around it where P2P is off.
+    /// Letter in place of a marker for an overlay point: its initial, upper case with P2P on; `hollow`
+    /// adds a ring with P2P off.
     letter: Option<String>,
 }
 
 impl Sketch {
-    /// What the plot of the state shows; `None` where there is nothing to show or no picture is wanted.
+    /// Captures the current plot; `None` if there is nothing to show or pictures are off.
     pub fn of(pareto: &Pareto, cx: &Context) -> Option<Self> {
         let kind = pareto.pictures.kind.filter(|_| pareto.pictures.on)?;
         let plot = layout::plot(pareto, cx.body());
@@ -90,7 +86,7 @@ impl Sketch {
                 })
             })
             .collect();
-        // what is dominated first: frontiers must not lie under it
+        // dominated points first, so that frontiers stay on top
         marks.sort_by_key(|mark| !mark.dominated);
         marks.extend(pareto.others().filter(inside).map(|(other, place)| Mark {
             at: share(place),
@@ -100,7 +96,7 @@ impl Sketch {
             dominated: false,
             letter: Some(super::state::series::letter(&other.architecture, other.p2p)),
         }));
-        // the selected point is not part of it: moving the cursor must not paint anew
+        // leave the selected point out, so that moving the cursor does not repaint
         let labels = draw::labelled(pareto, cx, &plot, &drawn, None).into_iter();
         Some(Self {
             kind,
@@ -125,16 +121,13 @@ impl Sketch {
     }
 }
 
-/// The plot as a picture.
 #[derive(Debug, Default)]
 pub struct Shown {
-    /// The picture that was painted last, and of what.
     made: Option<(Arc<Sketch>, Picture)>,
-    /// What was looked at when one was asked for last.
     seen: Option<Seen>,
 }
 
-/// Everything that a sketch follows from: while it is the same nothing needs to be sketched.
+/// All inputs of a sketch; if unchanged, the sketch is up to date.
 #[derive(Clone, Debug, PartialEq)]
 struct Seen {
     pictures: Pictures,
@@ -162,7 +155,7 @@ impl Seen {
     }
 }
 
-/// Has the plot painted, if it has changed since that was asked last.
+/// Requests a new picture if the plot has changed since the last request.
 pub fn ask(pareto: &mut Pareto, cx: &mut Context) {
     let seen = Some(Seen::of(pareto, cx));
     if pareto.picture.seen == seen {
@@ -187,8 +180,8 @@ pub fn ask(pareto: &mut Pareto, cx: &mut Context) {
     });
 }
 
-/// The picture that can be shown in this plot now. While something lies on the plot there is none:
-/// characters on a picture would stay there.
+/// Picture that can be shown now, if any. None while something overlaps the plot: characters drawn over
+/// a picture would remain.
 pub fn ready<'a>(pareto: &'a Pareto, cx: &Context, plot: &Plot) -> Option<&'a Picture> {
     let free = cx.overlays.is_empty() && pareto.drag.is_none();
     let (sketch, picture) = pareto.picture.made.as_ref()?;
@@ -197,8 +190,11 @@ pub fn ready<'a>(pareto: &'a Pareto, cx: &Context, plot: &Plot) -> Option<&'a Pi
     (free && fits && pareto.pictures.on).then_some(picture)
 }
 
-/// Paints a sketch in the pixels that the terminal's cells have, and makes the terminal's sequences of it. Fails
-/// where the pixels are needed and not told, and where painting does.
+/// Paints a sketch at the terminal's cell resolution and encodes it.
+///
+/// # Errors
+///
+/// Returns an error if the protocol needs a cell size and the terminal reports none, or if painting fails.
 fn paint(sketch: &Sketch) -> Result<Picture, String> {
     let cell = pixels_of_cell(sketch.cell, sketch.kind)?;
     let (width, height) =
@@ -209,14 +205,14 @@ fn paint(sketch: &Sketch) -> Result<Picture, String> {
     Picture::new(&pixels, Some(sketch.paper.into()), sketch.size, way)
 }
 
-/// A sketch in the shapes of figures, a pixel a point.
+/// Scene of a sketch, at one pixel per point.
 fn scene(sketch: &Sketch, (width, height): (u32, u32)) -> Scene {
     let (wide, high) = (f64::from(width), f64::from(height));
     let mut scene = Scene { paper: sketch.paper, ..Scene::new(wide, high) };
     let (column, row) = (wide / f64::from(sketch.size.0), high / f64::from(sketch.size.1));
-    // far beyond the edge nothing is seen
+    // clamp far beyond the visible edge
     let far = wide.max(high) * 4.0;
-    // a character of the same place is in the middle of its cell
+    // markers sit at cell centres, like the characters
     let at = |(x, y): Share| {
         let (across, down) = (x * (wide - column), (1.0 - y) * (high - row));
         ((column / 2.0 + across).clamp(-far, far), (row / 2.0 + down).clamp(-far, far))

@@ -1,4 +1,4 @@
-//! Where the columns of the table of runs are, and what stands in them.
+//! Columns of the run table and their layout.
 
 use super::state::{PINNED, Runs};
 use crate::face::tui::prelude::*;
@@ -6,22 +6,20 @@ use crate::face::tui::widgets::table::{self, TableLayout};
 use ::table::{Source, Unit};
 use study::analysis::{Column, RunCell, RunTable};
 
-/// Columns of the window that a text gets at most, where it is not a run's id.
+/// Maximum width of a text column other than the run id.
 const WIDEST: usize = 28;
 
-/// A column that is shown if it has room.
 #[derive(Clone, Debug)]
 pub struct RunColumn {
-    /// The index of the column in the table of runs.
+    /// Column index in the run table.
     pub column: usize,
-    /// Its name, as it is kept.
+    /// Name, used in saved state.
     pub name: String,
-    /// How it is laid out.
     pub spec: table::Column,
 }
 
-/// The columns in their order: the pinned ones, then the others, those in which no run has anything last. The pinned
-/// ones and the first result are there in any window.
+/// Columns in display order: pinned, others, empty ones last. The pinned columns and the first result
+/// are never dropped.
 pub fn columns(runs: &Runs, table: &RunTable) -> Vec<RunColumn> {
     let (mut wanted, mut others): (Vec<_>, Vec<_>) =
         wanted(runs, table).partition(|(_, name)| PINNED.contains(&name.as_str()));
@@ -41,7 +39,7 @@ pub fn columns(runs: &Runs, table: &RunTable) -> Vec<RunColumn> {
         });
         let indent = if name == "run" { "    " } else { "" };
         let (least, most) = widths(spec);
-        // the mark of a later sort key has its number
+        // secondary sort marks include their rank
         let width = least + u16::from(sorted.is_some_and(|key| key > 0));
         let spec = table::Column {
             title: format!("{indent}{}{mark}", spec.field.title).into(),
@@ -55,39 +53,38 @@ pub fn columns(runs: &Runs, table: &RunTable) -> Vec<RunColumn> {
     wanted.into_iter().enumerate().map(column).collect()
 }
 
-/// The layout of columns in an area of the window.
 pub fn lay_out(runs: &Runs, columns: &[RunColumn], area: Rect) -> TableLayout {
     let specs: Vec<table::Column> = columns.iter().map(|column| column.spec.clone()).collect();
     table::lay_out(&specs, area, Some(runs.scroll))
 }
 
-/// The columns to be shown: of each its place in the table, and its name.
+/// Columns to show: index in the run table and name.
 fn wanted(runs: &Runs, table: &RunTable) -> impl Iterator<Item = (usize, String)> {
-    // what sets runs apart is shown where something does
+    // the distinguishing settings are shown only if there are any
     let says = |name: &&String| *name != "setting" || !runs.empty.contains(*name);
     runs.columns.iter().filter(says).filter_map(|name| Some((table.find(name)?, name.clone())))
 }
 
-/// How many columns of the window all of them need, none cut.
+/// Total width that all columns need uncut.
 pub fn needed(runs: &Runs, table: &RunTable) -> u16 {
     let columns = wanted(runs, table).filter_map(|(column, _)| table.columns().get(column));
     columns.map(|column| widths(column).1 + 1).sum()
 }
 
-/// How many columns of the window a column needs, and can use.
+/// Minimum and maximum useful width of a column.
 fn widths(column: &Column) -> (u16, u16) {
-    // room for the mark of sorting
+    // room for the sort mark
     let title = column.field.title.width() + 1;
     let number = |width: usize| (width.max(title) as u16, width.max(title) as u16);
     match column.field.unit {
         Unit::Text | Unit::Words | Unit::Names if column.field.name == "run" => {
-            // mark and status stand before it
+            // preceded by the mark and the status
             let most = (column.longest + 4).clamp(12, 60);
             (most.min(19) as u16, most as u16)
         }
         Unit::Text | Unit::Words | Unit::Names => {
             let most = column.longest.clamp(title.max(3), WIDEST);
-            // the end of what sets runs apart says most of it
+            // the end of the distinguishing settings is the most informative part
             let least = if column.field.name == "setting" { 8 } else { title.max(13) };
             (most.min(least) as u16, most as u16)
         }
@@ -97,12 +94,11 @@ fn widths(column: &Column) -> (u16, u16) {
     }
 }
 
-/// A value for people.
 pub fn content(column: &Column, row: usize) -> String {
     match column.cell(row) {
         RunCell::Nothing if column.field.unit.is_number() => "-".into(),
         RunCell::Nothing => String::new(),
-        // one line of a note
+        // first line of a note
         RunCell::Text(text) => text.lines().next().unwrap_or_default().to_owned(),
         RunCell::Number(value) => column.field.unit.cell(value),
     }

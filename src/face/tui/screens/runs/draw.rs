@@ -1,4 +1,4 @@
-//! Drawing screen 3.
+//! Drawing of screen 3, the stored runs.
 //!
 //! ```text
 //! |  12 of 40 runs, 2 marked   filter: arch:ladder tpot<5      |
@@ -16,7 +16,6 @@ use crate::face::tui::widgets::table::{self, Rows, TableLayout};
 use ::table::Record;
 use lab::store::Annotations;
 
-/// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     let theme = cx.theme;
     let Some(stored) = &cx.stored else {
@@ -31,7 +30,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
     let (top, area, details) = runs.areas(body);
     let columns = columns::columns(runs, &stored.table);
     let shown = columns::lay_out(runs, &columns, area);
-    // a list that is longer than the window says where in it one is
+    // a list longer than the window shows the position
     let rows = usize::from(area.height.saturating_sub(1));
     let place = (runs.lines.len() > rows).then_some(runs.list.selected + 1);
     draw_top(buf, top, runs, cx, (stored, place), &shown);
@@ -70,7 +69,7 @@ fn draw_top(
         count += " (only these)";
     }
     let x = put(buf, top, top.x, top.y, &count, theme.style(Role::Title)) + 2;
-    // what does not fit is told on the right
+    // hidden columns are counted on the right
     let mut right = top.right();
     let hidden = shown.words();
     if top.width > 60 {
@@ -120,7 +119,6 @@ fn draw_table(
     }
 }
 
-/// The cell of a run, with the letters marked that the filter found.
 fn cell(
     runs: &Runs,
     stored: &Snapshot,
@@ -140,7 +138,7 @@ fn cell(
             spans.push(Span::styled(format!("{} ", record.status.glyph()), style));
             (cut_middle(&text, width.saturating_sub(4)), style)
         }
-        // the end of what sets runs apart is a value, behind its name
+        // cut at the front: the value follows the name
         "setting" => (cut_front(&text, width), theme.style(Role::Text)),
         "status" => (cut(&text, width), theme.status(record.status)),
         "provenance" => (cut(&text, width), theme.provenance(record.provenance)),
@@ -162,7 +160,6 @@ fn cell(
     text::Line::from(spans)
 }
 
-/// The end of a text that is too wide.
 fn cut_front(text: &str, width: u16) -> String {
     let (width, letters) = (usize::from(width), text.chars().count());
     if letters <= width || width < 2 {
@@ -172,7 +169,7 @@ fn cut_front(text: &str, width: u16) -> String {
     format!("…{end}")
 }
 
-/// The end of an id tells runs of one second, and rows of a batch, apart.
+/// Truncates an id in the middle: its end distinguishes runs of the same second and rows of a batch.
 pub(super) fn cut_middle(id: &str, width: u16) -> String {
     const END: usize = 9;
     let (width, letters) = (usize::from(width), id.chars().count());
@@ -209,7 +206,7 @@ fn draw_details(
     }
 }
 
-/// A run in words: a line each where all of them have room, else a paragraph a section.
+/// Describes a run: one line per entry if they fit, else one paragraph per section.
 fn words(record: &Record, annotations: &Annotations, area: Rect) -> Vec<String> {
     let head = format!("{} {}   {}", record.status.glyph(), record.status.as_str(), record.provenance);
     let sections = desk::describe(record, annotations.of(&record.run));

@@ -1,4 +1,4 @@
-//! What is changed of stored runs, and taken back: tags, notes, marks, deletions.
+//! Edits of stored runs and their undo: tags, notes, marks, deletions.
 
 use std::collections::HashSet;
 
@@ -9,19 +9,16 @@ use crate::face::tui::prelude::*;
 use base::offer::Offer;
 use lab::store::Edit;
 
-/// Something done here that can be taken back.
 #[derive(Clone, Debug)]
 pub enum Done {
-    /// Runs went to the trash.
     Deleted,
-    /// Tags or notes were changed: the edits that bring back what was there, each with its runs.
+    /// Changed tags or notes: the inverse edits, each with its runs.
     Annotated(Vec<(Vec<String>, Edit)>),
-    /// All marks were taken away: these.
     Unmarked(Marked),
 }
 
 impl Runs {
-    /// Marks of runs that are gone go with them.
+    /// Drops marks of runs that no longer exist.
     pub(super) fn drop_marks_of_gone(&mut self, runs: &Snapshot) {
         if self.marked.is_empty() {
             return;
@@ -31,7 +28,6 @@ impl Runs {
         self.only_marked &= !self.marked.is_empty();
     }
 
-    /// Takes all marks away, and says how they come back.
     pub(super) fn unmark(&mut self, cx: &mut Context) {
         if self.marked.is_empty() {
             return;
@@ -44,11 +40,11 @@ impl Runs {
         }
     }
 
-    /// Takes back what was done last; where nothing was done here, the newest deletion of an earlier day.
+    /// Undoes the last edit; without one in this session, restores the latest deletion.
     pub(super) fn undo(&mut self, cx: &mut Context) {
         match self.done.pop() {
             Some(Done::Unmarked(marked)) => {
-                // those made since stay
+                // marks made since are kept
                 let since = std::mem::replace(&mut self.marked, marked);
                 cx.stored.iter().for_each(|runs| self.drop_marks_of_gone(runs));
                 cx.inform(format!("{} again", counted(self.marked.len(), "mark")));
@@ -65,7 +61,8 @@ impl Runs {
         }
     }
 
-    /// Changes tags or notes of the runs that were chosen when the user was asked, whatever is selected by now.
+    /// Edits tags or notes of the runs chosen when the prompt was opened, regardless of the current
+    /// selection.
     fn annotate(&mut self, runs: Vec<String>, edit: Edit, cx: &mut Context) {
         if edit.is_empty() {
             return;
@@ -89,7 +86,7 @@ impl Runs {
             None => [tags("+", &edit.tag), tags("-", &edit.untag)].concat().join(" "),
         };
         if back.is_empty() {
-            // as far as is known here: another process may have changed it since
+            // as far as this process knows; the store may have changed since
             cx.inform(format!("{}: {what} changes nothing", named(&runs)));
         } else {
             let undo = cx.key::<Self>(Act::Undo);
@@ -99,7 +96,6 @@ impl Runs {
         cx.perform(Effect::Store(StoreTask::Annotate { runs, edit }));
     }
 
-    /// Deletes runs; they are gone from the screen at once.
     pub(super) fn delete(&mut self, runs: Vec<String>, cx: &mut Context) {
         let undo = cx.key::<Self>(Act::Undo);
         cx.inform(format!("deleted {}: {undo} brings it back", named(&runs)));
@@ -109,7 +105,7 @@ impl Runs {
         self.only_marked &= !self.marked.is_empty();
         let at = self.list.selected;
         self.rearrange(cx);
-        // what followed the deleted run stands in its place
+        // the next run moves up to the selection
         self.list.selected = at.min(self.lines.len().saturating_sub(1));
         self.done.push(Done::Deleted);
         cx.perform(Effect::Store(StoreTask::Delete(runs)));

@@ -1,8 +1,7 @@
-//! Marked runs: in the order in which they were marked, and found at once, as each row that is drawn asks.
+//! Marked runs in marking order, with constant-time lookup because every drawn row checks.
 
 use std::collections::HashSet;
 
-/// Marked runs, by id.
 #[derive(Clone, Debug, Default)]
 pub struct Marked {
     order: Vec<String>,
@@ -10,14 +9,12 @@ pub struct Marked {
 }
 
 impl Marked {
-    /// Marks a run, behind those that are marked.
     pub fn insert(&mut self, run: String) {
         if self.all.insert(run.clone()) {
             self.order.push(run);
         }
     }
 
-    /// Marks a run, or takes its mark away.
     pub fn toggle(&mut self, run: String) {
         if self.contains(&run) {
             self.retain(|marked| marked != run);
@@ -26,28 +23,23 @@ impl Marked {
         }
     }
 
-    /// Whether a run is marked.
     pub fn contains(&self, run: &str) -> bool {
         self.all.contains(run)
     }
 
-    /// Keeps the marks that `keep` allows, in their order.
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.order.retain(|run| keep(run));
         self.all.retain(|run| keep(run));
     }
 
-    /// Whether no run is marked.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 
-    /// How many runs are marked.
     pub fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// The runs, the one marked first in front.
     pub fn as_slice(&self) -> &[String] {
         &self.order
     }

@@ -1,4 +1,4 @@
-//! Screen 3: stored runs: found, sorted, marked, tagged, compared, deleted.
+//! Screen 3: stored runs; filter, sort, mark, tag, compare, delete.
 
 mod columns;
 mod draw;
@@ -16,7 +16,7 @@ use crate::face::tui::widgets::table::Place;
 use lab::store::Store;
 use table::{Field, Record};
 
-/// More runs than this are not deleted without asking.
+/// Maximum number of runs deleted without confirmation.
 const MANY: usize = 3;
 
 acts! {
@@ -89,7 +89,7 @@ impl Acts for Runs {
             Act::Group => {
                 self.grouped = !self.grouped;
                 if self.grouped && self.sort.first().is_none_or(|(name, _)| name == "run") {
-                    // every run is a group of its own then
+                    // with creation order, every run would be its own group
                     self.sort_by("architecture", table::Unit::Text);
                 }
                 self.rearrange(cx);
@@ -108,7 +108,7 @@ impl Acts for Runs {
                 let records =
                     stored.iter().flat_map(|s| self.rows().map(|row| s.records.get(row as usize)));
                 let shown: Vec<String> = records.flatten().map(|record| record.run.clone()).collect();
-                // behind those that are marked and not shown, in their order
+                // append after marked runs that are not shown, in display order
                 let seen: HashSet<&str> = shown.iter().map(String::as_str).collect();
                 self.marked.retain(|run| !seen.contains(run));
                 shown.into_iter().for_each(|run| self.marked.insert(run));
@@ -197,7 +197,7 @@ impl Screen for Runs {
         self.drop_marks_of_gone(runs);
         self.arrange(Some(runs));
         if let Some(held) = held {
-            // the selection stays on its run, or at its place if the run is gone
+            // the selection stays on its run, or at its position if the run is gone
             self.select(&held, runs, place);
         }
     }
@@ -245,14 +245,14 @@ impl Screen for Runs {
 }
 
 impl Runs {
-    /// (Summary and filter, the table with its header, the details with their frame).
+    /// Areas of the summary with the filter, the table with its header, and the framed details.
     fn areas(&self, body: Rect) -> (Rect, Rect, Rect) {
         let (top, rest) = cut_top(body, 1);
         let (table, details) = match self.shows_detail(body.width) {
             false => cut_bottom(rest, 0),
             true if body.width >= 150 => cut_left(rest, body.width - state::DETAILS),
             true => {
-                // half of the room, and what a short list does not need
+                // half of the height, plus whatever a short list leaves free
                 let list = u16::try_from(self.lines.len().max(1) + 1).unwrap_or(u16::MAX);
                 cut_bottom(rest, rest.height - list.min(rest.height.div_ceil(2)))
             }
@@ -300,7 +300,6 @@ impl Runs {
         }
     }
 
-    /// Chooses and orders anew.
     fn rearrange(&mut self, cx: &Context) {
         self.arrange(cx.stored.as_deref());
     }
@@ -312,7 +311,7 @@ impl Runs {
 }
 
 impl Runs {
-    /// The two marked runs, or the marked one and the selected one; told where there are no two.
+    /// The two marked runs, or the marked and the selected one; shows a message if there are not two.
     fn two(&self, cx: &mut Context) -> Option<[String; 2]> {
         let selected = self.selected(cx.stored.as_ref()).map(|record| record.run.clone());
         match (self.marked.as_slice(), selected) {
@@ -332,7 +331,7 @@ impl Runs {
         let line = |field: &Field| (field.short().to_owned(), field.title.to_string());
         let lines: Vec<_> = stored.table.shown().map(|column| line(&column.field)).collect();
         let names: Vec<String> = lines.iter().map(|line| line.0.clone()).collect();
-        // other names of a column are known, too
+        // also accepts other names of a column
         let known = Arc::clone(&stored);
         let literal = move |typed: &str, nothing_matches: bool| {
             let column = known.table.column(typed.trim()).ok().filter(|_| nothing_matches)?;
@@ -353,7 +352,7 @@ impl Runs {
     }
 }
 
-/// One run by its id, several by their number.
+/// Names one run by id, several by count.
 fn named(runs: &[String]) -> String {
     match runs {
         [run] => run.clone(),

@@ -1,4 +1,4 @@
-//! Overlays of the screen of runs: the choice of columns, two runs side by side.
+//! Overlays of the runs screen: column picker, side-by-side comparison.
 
 use std::sync::Arc;
 
@@ -10,7 +10,6 @@ use crate::face::tui::texts::{Pieces, TextView};
 use study::analysis::{SideBySide, side_by_side};
 use table::Provenance;
 
-/// Columns by name, in the order of the dialog in which they are chosen: those shown, then the others.
 struct ColumnChoice {
     names: Vec<String>,
     shown: usize,
@@ -30,7 +29,7 @@ impl ColumnChoice {
         self.names.iter().enumerate().map(item).collect()
     }
 
-    /// Handles a key at a column; the column that is selected then, or `None` if the key means nothing.
+    /// Handles a key at a column; returns the new selection, or `None` if the key is not handled.
     fn key(&mut self, code: KeyCode, at: usize) -> Option<usize> {
         let Self { names, shown } = self;
         let is_movable = |at: usize| names.get(at).is_some_and(|name| !PINNED.contains(&name.as_str()));
@@ -41,7 +40,7 @@ impl ColumnChoice {
                 *shown -= usize::from(off);
                 names.insert(*shown, name);
                 *shown += usize::from(!off);
-                // the next one is where this one was
+                // the next column has moved here
                 Some(if off { at } else { (at + 1).min(names.len() - 1) })
             }
             KeyCode::Char('J') | KeyCode::Right if at + 1 < *shown && is_movable(at) => {
@@ -66,7 +65,6 @@ impl ColumnChoice {
 }
 
 impl Runs {
-    /// Lets the user choose and order columns.
     pub(super) fn choose_columns(&self, cx: &mut Context) {
         let Some(stored) = cx.stored.clone() else { return };
         let table = &stored.table;
@@ -95,7 +93,6 @@ impl Runs {
         }));
     }
 
-    /// Shows two runs side by side, once that is worked out.
     pub(super) fn put_side_by_side(two: &[String; 2], runs: &Arc<Snapshot>, cx: &mut Context) {
         let place = |run: &String| runs.records.iter().position(|record| record.run == *run);
         let (Some(a), Some(b)) = (place(&two[0]), place(&two[1])) else { return };
@@ -108,14 +105,13 @@ impl Runs {
                 let [first, second] = both.runs.clone();
                 let text = TextView::new("side by side", move |width| describe(&both, width));
                 let hints = &[("Enter", "both timelines"), ("↑ ↓", "scroll"), ("Esc", "close")];
-                // the other above its baseline
+                // the second run above its baseline
                 cx.lay(text.on_enter(hints, |state| state.cx.open_runs([second, first])));
             },
         );
     }
 }
 
-/// What heads a column, and its short name for typing where that is another one.
 fn title_of(name: &str, cx: &Context) -> Option<String> {
     let table = &cx.stored.as_ref()?.table;
     let field = &table.columns().get(table.find(name)?)?.field;

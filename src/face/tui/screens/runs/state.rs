@@ -1,5 +1,5 @@
-//! State of screen 3: which stored runs are shown, in which order, in which columns. Computed when
-//! runs, filter or order change, not when drawn.
+//! State of screen 3: rows, order, columns. Computed when the runs, the filter or the order change, not
+//! while drawing.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -14,13 +14,11 @@ use study::analysis::filter::Bound;
 use study::analysis::{RunCell, RunTable};
 use table::{Record, Status, Unit};
 
-/// Columns decide the order; earlier ones are remembered so that they decide between equal rows.
+/// Maximum number of sort keys; earlier ones break ties.
 const SORT_KEYS: usize = 3;
 
-/// Columns of the window that the details of a run take beside the table.
 pub const DETAILS: u16 = 60;
 
-/// Columns that are shown as long as nobody chooses others.
 pub const COLUMNS: [&str; 14] = [
     "run",
     "provenance",
@@ -38,65 +36,50 @@ pub const COLUMNS: [&str; 14] = [
     "note",
 ];
 
-/// These are always shown, first: what a run is, and what its numbers may be called.
+/// Columns always shown first: the run's identity and the provenance of its numbers.
 pub const PINNED: [&str; 2] = ["run", "provenance"];
 
-/// A line of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// A run: its place among the records.
+    /// Run, as an index into the records.
     Run(u32),
-    /// The head of a group.
     Group {
-        /// One of its runs, whose value is the group's.
+        /// Record index of a run with the group's value.
         row: u32,
-        /// How many runs the group has.
         count: u32,
-        /// How many of them run now.
         running: u32,
-        /// How many of them neither run nor ended well.
+        /// Runs that are neither running nor successful.
         bad: u32,
     },
 }
 
-/// State of the runs screen.
 #[derive(Debug)]
 pub struct Runs {
-    /// The lines that are shown: runs, or batches.
     pub lines: Vec<Line>,
-    /// How many of them are runs.
     pub count: usize,
-    /// The rows, which of them is selected, and which are shown.
     pub list: List,
-    /// Columns by name, the one that decides first, and whether each descends. `run` is the
-    /// order of their creation.
+    /// Sort columns by priority, and true for descending. `run` means creation order.
     pub sort: Vec<(String, bool)>,
-    /// Columns shown, by name, in their order.
+    /// Shown columns, by name, in order.
     pub columns: Vec<String>,
-    /// The columns in which no run that is shown has anything, by name.
+    /// Columns empty in all shown runs, by name.
     pub empty: HashSet<String>,
-    /// Columns of the window that the table takes with all of its own uncut.
+    /// Width that the table needs with all columns uncut.
     pub needed: u16,
-    /// How many of the columns that are not pinned are scrolled out on the left.
+    /// Unpinned columns scrolled off on the left.
     pub scroll: usize,
-    /// The filter as it is typed.
     pub filter: FilterBox,
-    /// The filter as it was applied, for marking what it found.
     pub bound: Bound,
-    /// Whether the details of the selected run are shown; `None`: the user has not said, and they are where the
-    /// window has room for them beside the table.
+    /// Details visibility; `None` shows them if they fit next to the table.
     pub detail: Option<bool>,
-    /// The selected run's whole record, once read: rows of batches are listed without their environment.
+    /// Full record of the selected run, once read: rows of batches are listed without their environment.
     pub whole: Option<Box<Record>>,
-    /// The runs that were marked, in the order in which they were.
     pub marked: Marked,
-    /// Only marked runs are shown.
     pub only_marked: bool,
-    /// What can be taken back, the newest last.
+    /// Undo history, newest last.
     pub done: Vec<Done>,
-    /// Rows are grouped by the first sort column.
     pub grouped: bool,
-    /// Runs that are being deleted: no longer shown.
+    /// Runs being deleted; no longer shown.
     pub deleting: HashSet<String>,
 }
 
@@ -124,7 +107,6 @@ impl Default for Runs {
     }
 }
 
-/// Order, columns and details, kept until the workbench is opened again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KeptRuns {
@@ -143,7 +125,7 @@ impl Kept for Runs {
         Some(KeptRuns { sort, columns, grouped: *grouped, detail: *detail })
     }
 
-    /// Columns that no longer exist are skipped when rows are arranged.
+    /// Restores saved state; unknown columns are skipped when the rows are arranged.
     fn restore(&mut self, kept: KeptRuns, cx: &mut Context) {
         if !kept.sort.is_empty() {
             self.sort = kept.sort;
@@ -158,12 +140,11 @@ impl Kept for Runs {
 }
 
 impl Runs {
-    /// Whether the details of the selected run are shown in so many columns.
     pub fn shows_detail(&self, columns: u16) -> bool {
         self.detail.unwrap_or(columns >= self.needed.saturating_add(DETAILS))
     }
 
-    /// The selected run's place among the records.
+    /// Record index of the selected run.
     pub fn row(&self) -> Option<usize> {
         match self.lines.get(self.list.selected)? {
             Line::Run(row) => Some(*row as usize),
@@ -171,12 +152,11 @@ impl Runs {
         }
     }
 
-    /// The run that is selected.
     pub fn selected<'a>(&self, snapshot: Option<&'a Arc<Snapshot>>) -> Option<&'a Record> {
         snapshot?.records.get(self.row()?)
     }
 
-    /// The runs shown, by their places among the records.
+    /// Record indices of the shown runs.
     pub fn rows(&self) -> impl Iterator<Item = u32> {
         self.lines.iter().filter_map(|line| match line {
             Line::Run(row) => Some(*row),
@@ -184,7 +164,7 @@ impl Runs {
         })
     }
 
-    /// The marked runs; where none is, the selected one.
+    /// Marked runs, or the selected one if none is marked.
     pub fn chosen(&self, snapshot: Option<&Arc<Snapshot>>) -> Vec<String> {
         if self.marked.is_empty() {
             self.selected(snapshot).map(|record| record.run.clone()).into_iter().collect()
@@ -193,7 +173,7 @@ impl Runs {
         }
     }
 
-    /// Selects a run, or where it is not shown what stands at a place.
+    /// Selects a run, or the line at `place` if it is not shown.
     pub fn select(&mut self, run: &str, snapshot: &Snapshot, place: usize) {
         let is = |line: &Line| match line {
             Line::Run(row) => snapshot.records.get(*row as usize).is_some_and(|r| r.run == run),
@@ -203,7 +183,7 @@ impl Runs {
         self.list.selected = at.unwrap_or(place.min(self.lines.len().saturating_sub(1)));
     }
 
-    /// Chooses and orders anew; the selection stays on its run where that is still shown.
+    /// Filters and sorts the lines, keeping the selected run if possible.
     pub fn arrange(&mut self, snapshot: Option<&Snapshot>) {
         let selected = self.lines.get(self.list.selected).copied();
         let Some(snapshot) = snapshot else {
@@ -235,7 +215,7 @@ impl Runs {
         self.note_empty(table);
     }
 
-    /// Takes note of the columns in which no run that is shown has anything, and of the room that all of them need.
+    /// Updates the list of empty columns and the width all columns need.
     pub fn note_empty(&mut self, table: &RunTable) {
         let says = |name: &&String| {
             let column = table.find(name).and_then(|at| table.columns().get(at));
@@ -248,27 +228,25 @@ impl Runs {
         self.needed = columns::needed(self, table);
     }
 
-    /// The column whose values head groups.
     pub fn group(&self, table: &RunTable) -> Option<usize> {
         let name = &self.sort.first().filter(|(name, _)| self.grouped && name != "run")?.0;
         table.find(name)
     }
 
     fn order(&self, table: &RunTable, rows: &mut Vec<u32>) {
-        // records come in the order of their creation; what follows it cannot decide anything
+        // records are in creation order, which has no ties, so later keys have no effect
         let creation = self.sort.iter().position(|(name, _)| name == "run");
         if creation.is_none_or(|at| self.sort[at].1) {
             rows.reverse();
         }
         let before = &self.sort[..creation.unwrap_or(self.sort.len())];
-        // a column that no run has any more decides nothing
+        // skip columns that no longer exist
         let keys: Vec<(usize, bool)> =
             before.iter().filter_map(|(name, down)| Some((table.find(name)?, *down))).collect();
         table.sort(rows, &keys);
     }
 
-    /// Sorts by a column; the ones before decide between equal rows. Sorting by the first one
-    /// again turns it round.
+    /// Sorts by a column; earlier sort columns break ties. Sorting by the first one again reverses it.
     pub fn sort_by(&mut self, name: &str, unit: Unit) {
         if let Some((first, down)) = self.sort.first_mut()
             && first == name
@@ -276,17 +254,16 @@ impl Runs {
             *down = !*down;
             return;
         }
-        // the newest, the fastest first
+        // newest and fastest first
         let down = name == "run" || matches!(unit, Unit::Rate | Unit::Percent | Unit::Share);
         self.sort.retain(|(known, _)| known != name);
         self.sort.insert(0, (name.to_owned(), down));
         self.sort.truncate(SORT_KEYS);
     }
 
-    /// Sorts by the column that is shown next to the first sort column.
     pub fn sort_by_next(&mut self, backwards: bool, table: &RunTable) {
         let current = self.sort.first().map(|(name, _)| name.as_str());
-        // a column in which nothing stands is not shown either
+        // empty columns are not shown
         let shown: Vec<&String> =
             self.columns.iter().filter(|name| !self.empty.contains(*name)).collect();
         let at = shown.iter().position(|name| Some(name.as_str()) == current).unwrap_or(0);
@@ -297,7 +274,7 @@ impl Runs {
         self.sort_by(&name, unit(table, &name));
     }
 
-    /// The filter and the order as `ladderscope runs` takes them.
+    /// Arguments of `ladderscope runs` for the filter and order.
     pub fn words(&self) -> Vec<String> {
         let mut words = vec!["runs".to_owned()];
         let mut filter = self.filter.value().trim().to_owned();
@@ -315,13 +292,13 @@ impl Runs {
     }
 }
 
-/// What a column's values are; text where there is no such column.
+/// Unit of a column; text if it does not exist.
 pub fn unit(table: &RunTable, name: &str) -> Unit {
     let column = table.find(name).and_then(|at| table.columns().get(at));
     column.map_or(Unit::Text, |column| column.field.unit)
 }
 
-/// These columns, the pinned ones first.
+/// Prepends the pinned columns.
 pub fn with_pinned(columns: Vec<String>) -> Vec<String> {
     let mut all: Vec<String> = PINNED.map(String::from).into();
     for name in columns {
@@ -332,7 +309,7 @@ pub fn with_pinned(columns: Vec<String>) -> Vec<String> {
     all
 }
 
-/// Rows, which are in the order of a column, with a head before each of its values.
+/// Inserts a header before each group of equal values; rows must be sorted by the column.
 fn grouped(snapshot: &Snapshot, column: usize, rows: &[u32]) -> Vec<Line> {
     let Some(column) = snapshot.table.columns().get(column) else { return Vec::new() };
     let status = |row: &u32| snapshot.records.get(*row as usize).map(|record| record.status);

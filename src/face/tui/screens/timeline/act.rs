@@ -1,4 +1,4 @@
-//! What the timeline's actions do, and what lines that are typed there ask for.
+//! Timeline actions, including typed commands.
 
 use std::sync::Arc;
 
@@ -11,13 +11,11 @@ use super::{Act, ask, lists, stretch};
 use crate::desk::offers;
 use crate::face::tui::prelude::*;
 
-/// Why a trace has no prediction.
 const UNKNOWN: &str = "an imported trace does not tell what was run: nothing can be predicted; name an architecture to rewire it as";
 
-/// Does what was asked for.
 pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
     if act == Act::TypeBeneath {
-        // where none is open, it is shown alone
+        // if no trace is open, it replaces the view
         return cx.pick_run(Opening::Beneath);
     }
     let Some(view) = &mut timeline.view else {
@@ -41,7 +39,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
         }
         Act::Ghost => {
             let (title, text, hint) = proposed(view);
-            // of a run of our own a simulation is proposed, of any trace a rewiring can be asked for
+            // our own runs default to a simulation; any trace can be rewired
             let names: &[&str] = match view.panes[0].index.trace.meta.spec {
                 Some(_) => &["hardware", "stack", "architecture", "collective"],
                 None => &["architecture", "collective"],
@@ -101,7 +99,7 @@ pub fn act(timeline: &mut Timeline, act: Act, cx: &mut Context) {
     }
 }
 
-/// The whole name of the selected row of the table of operations, else of what is under the cursor.
+/// Full name of the selected row of the operations table, or of the item under the cursor.
 fn name(view: &View) -> Option<String> {
     if let Some(Panel::Operations(operations)) = &view.panel {
         return operations.row().map(|(row, _)| row.name.clone());
@@ -116,7 +114,7 @@ fn name(view: &View) -> Option<String> {
     }
 }
 
-/// What is asked for beneath a trace, what it is unless another thing is typed, and why.
+/// Title, default and hint of the prompt for a prediction below a trace.
 fn proposed(view: &View) -> (&'static str, String, String) {
     let Some(spec) = view.panes[0].index.trace.meta.spec.as_ref() else {
         let hint = "an architecture, and an all-reduce where it is another one: ladder fused";
@@ -133,7 +131,7 @@ fn proposed(view: &View) -> (&'static str, String, String) {
     ("simulate this run on", format!("{} {}", on.hardware, on.stack), hint)
 }
 
-/// Goes where a typed line says; why that cannot be.
+/// Goes to a typed target; returns the reason if it cannot.
 fn go_to(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), String> {
     let Some(view) = &mut timeline.view else { return Err("no trace is open".into()) };
     if view.go(Target::parse(text)?)? {
@@ -142,8 +140,8 @@ fn go_to(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), St
     Ok(())
 }
 
-/// Shows beneath the trace what a typed line names: the trace in another wiring, or what the run should have taken on a
-/// machine; why that cannot be.
+/// Shows a prediction below the trace: the trace rewired, or the run simulated on a machine. Returns the
+/// reason if it cannot.
 fn beneath(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), String> {
     let view = timeline.view.as_ref().ok_or("no trace is open")?;
     let pane = &view.panes[0];
@@ -158,7 +156,7 @@ fn beneath(timeline: &mut Timeline, text: &str, cx: &mut Context) -> Result<(), 
     Ok(())
 }
 
-/// What is done to the traces that are open; why, where nothing was done.
+/// Performs an act on the open traces; returns the reason if it had no effect.
 fn on_view(view: &mut View, act: Act) -> Result<(), String> {
     let done = |done: bool, why: &str| if done { Ok(()) } else { Err(why.to_string()) };
     match act {
@@ -260,7 +258,7 @@ fn on_view(view: &mut View, act: Act) -> Result<(), String> {
             return done(view.shift(by), "the lower trace has no further step");
         }
         Act::CloseBeneath => return done(view.remove(), ""),
-        // asked for a line, or done before
+        // opens a prompt, or was handled earlier
         Act::TypeBeneath | Act::GoTo | Act::Ghost | Act::CopyNumbers => {}
         Act::Operations | Act::Stretches | Act::CopyName | Act::Verdict => {}
     }

@@ -1,5 +1,5 @@
-//! What the timeline asks in the background: numbers, overviews and paths of the traces that are shown, what
-//! a search finds in them, how two of them differ, what the simulator says of the run.
+//! Background questions of the timeline: numbers, overviews and critical paths of open traces, search
+//! matches, differences between traces, predictions.
 
 use std::sync::Arc;
 
@@ -22,20 +22,16 @@ use table::Spec;
 use trace::import;
 use trace::overlap::{Selection, StepKey, overlap};
 
-/// The slot in which a prediction is asked for.
 pub const PREDICTION: &str = "prediction";
 
-/// The slot of the table of operations.
 pub const OPERATIONS: &str = "operations";
 
-/// The slot of the longest exposed stretches.
 pub const STRETCHES: &str = "stretches";
 
-/// The slots of questions about a trace, which are numbered by panes.
 const OF_A_PANE: [&str; 8] =
     ["overview", "numbers", "path", "overlap", "search", "totals", "kernel", "verdict"];
 
-/// Other traces are shown than those about which something was asked.
+/// Drops pending questions after other traces were opened.
 pub fn forget(cx: &mut Context) {
     for slot in OF_A_PANE {
         (0..2).for_each(|pane| cx.forget::<Timeline>((slot, pane)));
@@ -45,8 +41,8 @@ pub fn forget(cx: &mut Context) {
     }
 }
 
-/// Asks what is shown and not known yet, each question when the last one of its kind is answered. `columns`: how many
-/// the lanes have; without any no overview is asked for.
+/// Asks for missing data, one question of each kind at a time. `columns` is the width of the lanes; 0
+/// skips the overview.
 pub fn follow(view: &View, columns: usize, cx: &mut Context) {
     let stretch = view.stretch();
     for (at, pane) in view.panes.iter().enumerate() {
@@ -95,13 +91,12 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
     }
 }
 
-/// Spans of the largest trace on which a verdict is asked for before anybody wants it: a few seconds of one core.
+/// Maximum trace size, in spans, for computing a verdict in advance; takes a few seconds of one core.
 const JUDGED: usize = 1 << 20;
 
-/// Columns of the narrowest window whose header has room for a verdict; in others nobody sees it before it is wanted.
+/// Minimum window width for the verdict in the header; narrower windows compute it on demand.
 const ROOM: u16 = 120;
 
-/// Asks for the verdict on the upper trace.
 fn judge(view: &View, cx: &mut Context) {
     let pane = &view.panes[0];
     let is_wanted = matches!(view.panel, Some(Panel::Verdict { .. }));
@@ -126,7 +121,7 @@ fn judge(view: &View, cx: &mut Context) {
     });
 }
 
-/// Asks for the table beneath the lanes, and for the totals of what is searched for.
+/// Requests the table below the lanes, and the totals of the search.
 fn count(view: &View, cx: &mut Context) {
     match &view.panel {
         Some(Panel::Operations(shown)) => {
@@ -148,7 +143,7 @@ fn count(view: &View, cx: &mut Context) {
     }
     let hits = Scope::Hits.part(view);
     if let Part::Hits(query) = &hits {
-        // once the search has found what is typed: it is asked anew at each letter
+        // only after the search has caught up with the typed text
         let found = |pane: &Pane| pane.matches.as_ref().is_some_and(|matches| matches.query == *query);
         for (at, pane) in view.panes.iter().enumerate().filter(|(_, pane)| found(pane)) {
             let (index, hits, of) = (Arc::clone(&pane.index), hits.clone(), query.clone());
@@ -163,7 +158,7 @@ fn count(view: &View, cx: &mut Context) {
     }
 }
 
-/// Asks for a table of a part of the trace, which the list beneath the lanes takes.
+/// Requests a table over part of the trace for the list below the lanes.
 fn count_part<T: Send + Sync + 'static>(
     view: &View,
     cx: &mut Context,
@@ -186,7 +181,7 @@ fn count_part<T: Send + Sync + 'static>(
     });
 }
 
-/// Asks what `key` says of the trace of a pane, which takes the answer.
+/// Asks a question with this key about a pane's trace, and stores the answer in the pane.
 fn of_pane<K: Copy + PartialEq + Send + 'static, T: Send + 'static>(
     cx: &mut Context,
     slot: (&'static str, usize),
@@ -215,7 +210,6 @@ fn overlap_pct(index: &TraceIndex, part: OverlapOf) -> Option<f64> {
     overlap(&index.trace, &part.map_or(decode, Selection::of_step)).all.overlap_pct
 }
 
-/// Searches every trace that is shown for what is typed now.
 pub fn search(view: &View, cx: &mut Context) {
     for (at, pane) in view.panes.iter().enumerate() {
         let (index, query) = (Arc::clone(&pane.index), view.search.line.value().to_owned());
@@ -231,7 +225,6 @@ pub fn search(view: &View, cx: &mut Context) {
     }
 }
 
-/// Ends the search: nothing is marked as found any more, nor will be.
 pub fn end_search(view: &mut View, cx: &mut Context) {
     view.forget_search();
     for slot in ["search", "totals"] {
@@ -239,12 +232,12 @@ pub fn end_search(view: &mut View, cx: &mut Context) {
     }
 }
 
-/// Simulates a run, at least up to the decode step `step`, to show the prediction beneath it.
+/// Simulates a run at least up to decode step `step`, and shows the prediction below it.
 pub fn predict(on: Prediction, run: Spec, step: u32, cx: &mut Context) {
     show_ghost(cx, move || on.simulate(&run, step));
 }
 
-/// Rewires the step of a trace that is looked at (its key, and a time of the trace in ns), to show it beneath.
+/// Rewires the current step of a trace (its key, and a time in ns) and shows it below.
 pub fn rewire(as_what: Rewired, index: Arc<TraceIndex>, step: (Option<StepKey>, i64), cx: &mut Context) {
     show_ghost(cx, move || as_what.step(&index, step));
 }

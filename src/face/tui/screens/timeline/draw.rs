@@ -1,5 +1,5 @@
-//! Screen 4: what the lanes did. See [`super::layout::TimelineAreas`] for where things are; what is under the
-//! cursor is told by [`super::info`].
+//! Drawing of screen 4, the lanes. Areas are defined in [`super::layout::TimelineAreas`];
+//! [`super::info`] describes the item under the cursor.
 
 use super::Timeline;
 use super::layout::{self, LANE_LABEL, PaneAreas};
@@ -16,7 +16,6 @@ use base::text::rank_list;
 use plan::Lane;
 use study::analysis::Varied;
 
-/// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
     let theme = cx.theme;
     if let Some(what) = &timeline.loading {
@@ -51,7 +50,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, timeline: &Timeline, cx: &Context) {
     info::draw_search(buf, areas.bottom(), view, theme);
 }
 
-/// Marks A and B above the lanes, and what lies between them.
+/// Draws marks A and B above the lanes, and the distance between them.
 fn marks(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     let (_, over) = cut_left(area, LANE_LABEL);
     let (key, dim) = (theme.style(Role::Key), theme.style(Role::Dim));
@@ -75,7 +74,7 @@ fn marks(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     }
 }
 
-/// The column of a time; the window's end has the last one.
+/// Column of a time; the end of the window maps to the last column.
 fn column_of(time: i64, window: Window, columns: u16) -> Option<u16> {
     let last = time == window.to;
     let time = if last { time - 1 } else { time };
@@ -113,7 +112,7 @@ fn header(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     }
 }
 
-/// The verdict in a few words at the right end, where what stands there already (so many columns) leaves room.
+/// Draws the verdict's headline at the right end if there is room next to the `taken` columns.
 fn verdict(buf: &mut Buffer, area: Rect, pane: &Pane, taken: usize, theme: Theme) {
     let Some(verdict) = &pane.verdict else { return };
     let words = format!("{} ", verdict.headline);
@@ -123,7 +122,8 @@ fn verdict(buf: &mut Buffer, area: Rect, pane: &Pane, taken: usize, theme: Theme
     }
 }
 
-/// `overlap: step 0 68.9%, decode 71.2%`; which steps of an imported trace decode is not known.
+/// Text such as `overlap: step 0 68.9%, decode 71.2%`. Imported traces show all steps, because their
+/// decode steps are unknown.
 fn overlap(pane: &Pane, time: i64, focus: bool) -> String {
     let pct = |part| pane.overlap.get(&part).map_or("…".into(), |pct| percent(*pct));
     let step = pane.step(time, focus).and_then(|i| pane.index.steps.get(i)).map(|s| s.key);
@@ -132,7 +132,7 @@ fn overlap(pane: &Pane, time: i64, focus: bool) -> String {
     format!("overlap: {}{all} {}", step.unwrap_or_default(), pct(None))
 }
 
-/// A trace's name, behind where its numbers come from, so that nothing crowds that out.
+/// Draws a trace's title after its provenance, which is never cut.
 fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
     let Some(pane) = view.panes.get(at) else { return };
     let provenance = pane.index.provenance();
@@ -155,15 +155,15 @@ fn title(buf: &mut Buffer, area: Rect, view: &View, at: usize, theme: Theme) {
         (&*name, bold),
     ];
     line(buf, area, 0, &pieces);
-    // the overlap stands on the right, where there is room for it or another trace takes its row
+    // the overlap goes to the right, if there is room or another trace occupies its row
     if pane.aligned.is_some() {
         let x = area.right().saturating_sub(overlap.width() as u16);
         put(buf, area, x, area.y, &overlap, text);
     }
 }
 
-/// What sets the run of a pane apart from that of the other one, where their titles read alike in so many columns:
-/// `p2p-off: `; empty where nothing is known to.
+/// Prefix that distinguishes a pane's run if both titles look alike at this width: `p2p-off: `. Empty if
+/// unknown.
 fn apart(view: &View, at: usize, room: u16) -> String {
     let [upper, lower] = &view.panes[..] else { return String::new() };
     let titles = [upper, lower].map(|pane| cut(&pane.index.title, room));
@@ -178,7 +178,7 @@ fn apart(view: &View, at: usize, room: u16) -> String {
     }
 }
 
-/// Seconds with so many decimals: windows deep in a long trace must be told apart.
+/// Formats seconds with fixed decimals, to distinguish windows deep in a long trace.
 pub fn seconds(ns: i64, decimals: usize) -> String {
     let value = ns.unsigned_abs();
     let fraction = format!("{:09}", value % 1_000_000_000);
@@ -187,19 +187,17 @@ pub fn seconds(ns: i64, decimals: usize) -> String {
     format!("{sign}{text}")
 }
 
-/// Times from the window's start on.
 pub fn axis(buf: &mut Buffer, area: Rect, window: Window, theme: Theme) {
     let columns = usize::from(area.width);
     for tick in ticks(window, columns) {
         let Some(column) = window.column(window.from.saturating_add(tick), columns) else { continue };
         let label = format!("╷+{}", ns(tick));
-        // a part of a number would be another one
+        // a truncated number would look like a different one
         let label = if label.width() <= columns - column { &label } else { "╷" };
         put(buf, area, area.x + column as u16, area.y, label, theme.style(Role::Dim));
     }
 }
 
-/// The steps of a trace, by their starts.
 fn ruler(buf: &mut Buffer, area: Rect, pane: &Pane, window: Window, theme: Theme) {
     let columns = usize::from(area.width);
     let dim = theme.style(Role::Dim);
@@ -212,7 +210,7 @@ fn ruler(buf: &mut Buffer, area: Rect, pane: &Pane, window: Window, theme: Theme
         let start = steps[at].window.from;
         let column = window.column(start.max(window.from), columns).unwrap_or(0);
         let label = steps[at].key.label();
-        // the name of the step that runs on from before gives way to that of the next
+        // the label of a step that began earlier yields to the next one
         let gives_way = start < window.from
             && steps
                 .get(at + 1)
@@ -227,7 +225,7 @@ fn ruler(buf: &mut Buffer, area: Rect, pane: &Pane, window: Window, theme: Theme
             }
             free = column + label.width() + 2;
         }
-        // the next one that starts where there is room for it: steps of one column are not all visited
+        // jump to the next step with room for a label, rather than visit steps of one column each
         let next = window.time(free.min(columns), columns).max(start.saturating_add(1));
         at += steps[at..].partition_point(|s| s.window.from < next).max(1);
     }
@@ -314,7 +312,7 @@ fn draw_pane(buf: &mut Buffer, areas: &PaneAreas, view: &View, pane: &Pane, focu
     }
 }
 
-/// The critical path of the step under the cursor: what it consists of, from column to column.
+/// Draws the critical path of the step under the cursor, column by column.
 fn draw_path(
     buf: &mut Buffer,
     area: Rect,
@@ -334,7 +332,7 @@ fn draw_path(
     for column in 0..columns {
         let (from, to) = (window.time(column, columns), window.time(column + 1, columns));
         let steps = path.within(from, to);
-        // what takes most of the column
+        // item with the largest share of the column
         let share = |step: &&study::analysis::PathStep| step.to_ns.min(to) - step.from_ns.max(from);
         let Some(step) = steps.iter().max_by_key(share) else { continue };
         let Some(span) = pane.index.trace.spans.get(step.span) else { continue };
@@ -349,7 +347,7 @@ fn draw_path(
             Lane::Comm if most(exposed) => ("╱", Role::Exposed),
             Lane::Comm => ("▓", Role::Comm),
         };
-        // where it begins, and where it goes over to another rank, the rank's number says so
+        // show the rank number at the start and at each change of rank
         let number = (span.rank % 10).to_string();
         let new = rank.replace(span.rank) != Some(span.rank);
         let symbol = if new { number.as_str() } else { symbol };
@@ -357,7 +355,7 @@ fn draw_path(
     }
 }
 
-/// Lights up what of a line is on the critical path: all else is dimmed.
+/// Highlights the critical path on a line by dimming the rest.
 fn light(buf: &mut Buffer, area: Rect, pane: &Pane, line: Line, path: &CriticalPath, window: Window) {
     let Line::Row(row) = line else { return };
     let Some((rank, lane)) = pane.index.lane_of(row) else { return };
@@ -378,7 +376,6 @@ fn light(buf: &mut Buffer, area: Rect, pane: &Pane, line: Line, path: &CriticalP
     }
 }
 
-/// Marks a column of the ruler, where no step's name stands.
 fn mark_ruler(buf: &mut Buffer, ruler: Rect, column: usize, symbol: &str, theme: Theme) {
     let x = ruler.x + column as u16;
     if buf.cell((x, ruler.y)).is_some_and(|cell| matches!(cell.symbol(), "─" | "├" | "═")) {
@@ -386,7 +383,7 @@ fn mark_ruler(buf: &mut Buffer, ruler: Rect, column: usize, symbol: &str, theme:
     }
 }
 
-/// First and last column of what is under the cursor, where that can be seen.
+/// First and last column of the item under the cursor, if visible.
 fn under_cursor(pane: &Pane, window: Window, columns: usize) -> Option<(usize, usize)> {
     let (start, end) = pane.interval()?;
     if end < window.from || (end == window.from && start < end) {
@@ -398,7 +395,6 @@ fn under_cursor(pane: &Pane, window: Window, columns: usize) -> Option<(usize, u
     Some((first, last.max(first)))
 }
 
-/// What a line is called, and whether its rank can be opened.
 fn label(pane: &Pane, line: Line) -> String {
     let index = &pane.index;
     let text = match line {
@@ -408,7 +404,7 @@ fn label(pane: &Pane, line: Line) -> String {
         }
         Line::Rank(rank) if pane.is_collapsed(rank) => format!("▸ {}", index.ranks[rank].label),
         Line::Rank(rank) => match index.ranks[rank].label.as_str() {
-            // nothing else to say: what the line shows
+            // short labels have room for the line's content
             short if short.len() <= 4 => format!("▾ {short:<4}exposed"),
             long => format!("▾ {long}"),
         },

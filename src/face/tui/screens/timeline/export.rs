@@ -1,4 +1,4 @@
-//! What is shown, as a file, as a command, or as something to be shown again at the next start.
+//! Export of the timeline: file, command line, or saved state.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use table::render::{Shown, Sourced, Table};
 use trace::Trace;
 use trace::overlap::StepKey;
 
-/// The stretch that is exported: what is selected or marked, else what is seen. Ns of the trace.
+/// Exported stretch in ns of the trace: the selection or marks, else the visible window.
 fn stretch(view: &View, pane: &Pane) -> Window {
     pane.window(view.stretch().unwrap_or(view.window))
 }
 
-/// Figures of the stretch of all traces that are shown, the spans that touch it as CSV; while something is
-/// listed beneath the lanes, that as CSV.
+/// Exports figures of the stretch of all open traces, or its spans as CSV. If a list is open below the
+/// lanes, CSV exports the list.
 pub fn export(view: &View, kind: FileKind) -> Result<Export, String> {
     if kind == FileKind::Csv && matches!(view.panel, Some(Panel::Differences { .. })) {
         return match (&view.differences, &view.panes[..]) {
@@ -58,7 +58,7 @@ pub fn export(view: &View, kind: FileKind) -> Result<Export, String> {
                 .iter()
                 .map(|(index, window)| {
                     let since = |time: i64| time.saturating_sub(index.zero);
-                    // what two traces do at one time stays under one another
+                    // keep simultaneous events of two traces aligned
                     let from = if alone { since(window.from).max(0) } else { since(window.from) };
                     plot::Stretch { trace: &index.trace, from_ns: from, to_ns: since(window.to) }
                 })
@@ -68,8 +68,7 @@ pub fn export(view: &View, kind: FileKind) -> Result<Export, String> {
     })
 }
 
-/// The operations or exposed stretches that are listed, with where their numbers come from; the inner `None`: what is
-/// listed now is not counted yet.
+/// Listed operations or exposed stretches with their provenance; the inner `None` means still being computed.
 fn counted(view: &View) -> Option<Option<Table>> {
     let table = match view.panel.as_ref()? {
         Panel::Operations(shown) => {
@@ -89,7 +88,7 @@ fn counted(view: &View) -> Option<Option<Table>> {
     Some(table.map(|table| table.with("provenance", &Shown::text(provenance))))
 }
 
-/// `overlap RUN --by name`: what prints the list beneath the lanes.
+/// Command that prints the list below the lanes, such as `overlap RUN --by name`.
 fn list_command(view: &View) -> Option<Vec<String>> {
     let (by, part) = match view.panel.as_ref()? {
         Panel::Operations(shown) => ("name", shown.scope.part(view)),
@@ -114,13 +113,12 @@ fn list_command(view: &View) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// The options that open a trace with these rules and this recording.
 fn opening(rules: Option<&String>, recording: Option<&String>) -> Vec<String> {
     let options = [("--rules", rules), ("--recording", recording)].into_iter();
     options.filter_map(|(option, value)| Some([option.to_owned(), value?.clone()])).flatten().collect()
 }
 
-/// `overlap RUN --from --to` of the stretch where there is one; else the timeline at the same window.
+/// Equivalent command: `overlap RUN --from --to` for a stretch, else the timeline at the same window.
 pub fn command(view: &View) -> Option<Vec<String>> {
     if let Some(words) = list_command(view).filter(|_| view.pane().ghost.is_none()) {
         return Some(words);
@@ -142,7 +140,7 @@ pub fn command(view: &View) -> Option<Vec<String>> {
         recording = recording.or(below.index.recording.as_ref());
     }
     words.extend(opening(rules, recording));
-    // all of it needs no words, but phases
+    // the full trace needs no options, except for phases
     let whole = window.from <= pane.index.zero && window.to >= pane.index.bounds.to;
     if !whole || measured.is_some() {
         words.extend(["--from".into(), time(window.from), "--to".into(), time(window.to)]);
@@ -150,9 +148,10 @@ pub fn command(view: &View) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// What the command cannot say: a verb takes one set of rules, and one recording.
+/// Parts of the view that the command cannot express, since it accepts one set of rules and one
+/// recording.
 pub fn beyond_command(view: &View) -> Vec<String> {
-    // `--step` is of all samples
+    // `--step` covers all samples
     let sample = |scope: Scope| {
         let several = view.pane().index.trace.spans.iter().any(|span| span.sample > 0);
         matches!(scope.part(view), Part::Step(_)) && several

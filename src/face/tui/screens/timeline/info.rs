@@ -1,4 +1,4 @@
-//! What is under the cursor of the timeline, in words: an operation, a range, exposed communication.
+//! Description of the item under the cursor: an operation, a range, or exposed communication.
 
 use super::draw::seconds;
 use super::lists::legend;
@@ -10,8 +10,8 @@ use plan::{Lane, Quantity};
 use study::analysis::LaneTotal;
 use trace::Span;
 
-/// What is under the cursor, for a frame so many columns wide: a title, and lines that are wrapped where they
-/// are drawn. A name for which the title has no room is the last of them.
+/// Title and lines for a frame of this width; wrapping happens when drawing. A name too long for the
+/// title becomes the last line.
 pub fn content(view: &View, width: u16) -> (String, Vec<String>) {
     let pane = view.pane();
     let (title, mut lines) = match pane.current() {
@@ -40,7 +40,7 @@ pub fn content(view: &View, width: u16) -> (String, Vec<String>) {
     (short, lines)
 }
 
-/// Draws it, the search on the frame's top and the legend at its bottom.
+/// Draws the description, with the search on the top border and the legend on the bottom border.
 pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     let (title, lines) = content(view, area.width);
     let inner = frame(buf, area, &title, theme);
@@ -55,18 +55,18 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     put(buf, inside_of(area), x, bottom, legend::LINE, theme.style(Role::Dim));
 }
 
-/// The area without its last column, where a frame has its corner.
+/// Area without its last column, where the frame has its corner.
 fn inside_of(area: Rect) -> Rect {
     Rect { width: area.width.saturating_sub(1), ..area }
 }
 
-/// Rows that lines take when none of them is cut, in so many columns of a frame.
+/// Rows needed to show all lines uncut in a frame of this width.
 pub fn rows_of(lines: &[String], width: u16) -> usize {
     let width = usize::from(width.saturating_sub(4));
     lines.iter().map(|line| wrap(line, width).len()).sum()
 }
 
-/// Lines in so many rows: each has one, and what is left goes to the first that need more.
+/// Fits lines into rows: one row each, and spare rows go to the first lines that need more.
 pub fn fitted(lines: &[String], width: usize, rows: usize) -> Vec<String> {
     let mut spare = rows.saturating_sub(lines.len());
     let mut shown = Vec::new();
@@ -76,7 +76,7 @@ pub fn fitted(lines: &[String], width: usize, rows: usize) -> Vec<String> {
         spare -= more;
         match wrapped.len() <= 1 + more {
             true => shown.extend(wrapped),
-            // cut at the frame, not at a word
+            // cut at the frame, not at a word boundary
             false => {
                 shown.extend(wrapped.iter().take(more).cloned());
                 shown.push(wrapped[more..].join(" "));
@@ -86,15 +86,13 @@ pub fn fitted(lines: &[String], width: usize, rows: usize) -> Vec<String> {
     shown
 }
 
-/// Draws what is searched for on the top of whatever lies at the bottom.
 pub fn draw_search(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
-    // a list's own title comes first
+    // a list's own title takes precedence
     let search = search(view, if view.panel.is_some() { 0 } else { area.width });
     let x = area.right().saturating_sub(search.width() as u16 + 2);
     put(buf, area, x, area.y, &search, theme.style(Role::Key));
 }
 
-/// What the critical path of the step under the cursor consists of, while it is lit.
 fn path(view: &View) -> Option<String> {
     let pane = view.pane();
     let path = pane.path.as_ref().filter(|_| view.lit)?;
@@ -125,8 +123,8 @@ fn path(view: &View) -> Option<String> {
     ))
 }
 
-/// ` /gemm 3 of 45 · 12.3 us a rank, 4.1% of compute `, or nothing where nothing is searched for; at most so
-/// many columns less those of a short title.
+/// Search status: ` /gemm 3 of 45 · 12.3 us a rank, 4.1% of compute `, empty without a search. Fits the
+/// given columns after leaving room for a short title.
 fn search(view: &View, columns: u16) -> String {
     let query = view.search.line.value();
     if !view.search.line.typing && query.is_empty() {
@@ -156,7 +154,7 @@ fn search(view: &View, columns: u16) -> String {
     text + " "
 }
 
-/// What a search found took together, lane by lane: `12.3 us a rank, 4.1% of compute`.
+/// Total time of the matches per lane: `12.3 us a rank, 4.1% of compute`.
 fn totals(view: &View) -> Vec<String> {
     let query = view.search.line.value();
     let totals = view.pane().totals.as_ref().filter(|(of, _)| of == query);
@@ -171,14 +169,13 @@ fn totals(view: &View) -> Vec<String> {
     totals.map_or(Vec::new(), |(_, lanes)| lanes.iter().map(told).collect())
 }
 
-/// Exact to the nanosecond: `took 10.000 us: 0.000046000 to 0.000056000 s`.
+/// Interval exact to the nanosecond: `took 10.000 us: 0.000046000 to 0.000056000 s`.
 fn interval(pane: &Pane, (start, end): (i64, i64)) -> String {
     let zero = pane.index.zero;
     let (from, to) = (seconds(start.saturating_sub(zero), 9), seconds(end.saturating_sub(zero), 9));
     format!("took {}: {from} to {to} s", exact(end.saturating_sub(start)))
 }
 
-/// All digits of a duration.
 fn exact(value: i64) -> String {
     match value {
         ..1_000 => format!("{value} ns"),
@@ -187,7 +184,7 @@ fn exact(value: i64) -> String {
     }
 }
 
-/// What another trace does at the same time.
+/// Describes the item of the other trace at the same time.
 fn other(view: &View) -> Option<String> {
     let (at, pane) = view.panes.iter().enumerate().find(|(i, _)| *i != view.focus)?;
     let where_ = if at == 0 { "above" } else { "beneath" };
@@ -274,8 +271,7 @@ fn span(view: &View, pane: &Pane) -> (String, Vec<String>) {
     (info.name.clone(), lines)
 }
 
-/// How the kernel under the cursor was launched, as the imported file has it; where that is not known yet,
-/// what becomes of it.
+/// Launch configuration of the kernel under the cursor from the imported file, or the lookup status.
 fn launch(view: &View, pane: &Pane) -> Option<String> {
     let bytes = pane.index.files?;
     if view.looked_up(view.focus).is_none() {
@@ -304,10 +300,9 @@ fn launch(view: &View, pane: &Pane) -> Option<String> {
     Some(if told.is_empty() { "the file says no more of it".into() } else { told.join(", ") })
 }
 
-/// When it ran, and what it waited for.
 fn timing(pane: &Pane, span: &Span) -> String {
     let mut text = interval(pane, (span.start_ns, span.end_ns));
-    // 1 ns stands for a launch that returned after the start
+    // 1 ns encodes a launch that returned after the start
     if span.ready_ns >= 0 && span.ready_ns + 1 < span.start_ns {
         text.push_str(&format!(", ready {} before", ns(span.start_ns - span.ready_ns)));
     }
@@ -320,12 +315,12 @@ fn timing(pane: &Pane, span: &Span) -> String {
     text
 }
 
-/// When the last peer of a collective had arrived, within the span.
+/// Arrival of the last peer of a collective, clamped to the span.
 fn arrival(span: &Span) -> i64 {
     span.last_arrival_ns.clamp(span.start_ns, span.end_ns.max(span.start_ns))
 }
 
-/// Arithmetic and bytes, and the rates achieved, where the trace knows its costs.
+/// FLOPs, bytes and achieved rates, if the trace has the costs.
 fn work(pane: &Pane, span: &Span) -> Option<String> {
     let trace = &pane.index.trace;
     let info = trace.operations.get(span.operation as usize)?;

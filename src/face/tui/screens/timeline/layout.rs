@@ -1,11 +1,11 @@
-//! Where things are on the timeline: shared by those who draw and by those who ask what was clicked.
+//! Timeline layout, shared by drawing and hit testing.
 
 use super::lists::legend::MARKS;
 use super::state::panel::Panel;
 use super::{Timeline, info, stretch};
 use crate::face::tui::prelude::*;
 
-/// The parts of the timeline.
+/// Areas of the timeline.
 ///
 /// ```text
 /// | RUN  ladder tp2 ...  [simulated]                     |  header
@@ -13,77 +13,65 @@ use crate::face::tui::prelude::*;
 /// | whole 1.2 s  ▇▇▇[▇]▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇ |  overview of the trace with the cursor
 /// | exposed      ╱╱╱[╱]╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱╱ |
 /// |            +0        +10 us     +20 us               |  ticks
-/// |            A├── 12.3 us ──┤B                         |  marks, where one is set
+/// |            A├── 12.3 us ──┤B                         |  marks, if any
 /// |            ├step 12─────────────▼─────┤step 13       |  ruler of the first trace
-/// | critical   ███▓▓▓████                                |  its critical path, where that is lit
+/// | critical   ███▓▓▓████                                |  its critical path, if highlighted
 /// | ▾ r0 exp.    ╱╱                                      |  its lines
-/// | RUN  standard tp2 ...  [simulated]                   |  title of the second
+/// | RUN  standard tp2 ...  [simulated]                   |  title of the second trace
 /// |            ├step 12───────────────────────┤          |  its ruler
 /// | ▾ r0 exp.    ╱╱                                      |  its lines
-/// | ╭ decode/L12/mlp/down ─────╮╭ selection 46 us ───────╮ |  info, and numbers of a stretch
+/// | ╭ decode/L12/mlp/down ─────╮╭ selection 46 us ───────╮ |  info, and numbers of the selection
 /// ```
 ///
-/// A list takes the place of the info. In narrow windows the numbers of a stretch do.
+/// A list replaces the info. In narrow windows, the numbers of the selection do.
 #[derive(Clone, Debug)]
 pub struct TimelineAreas {
-    /// What is open, and the window.
     pub header: Rect,
-    /// The whole trace: one or two rows, with labels.
     pub overview: Rect,
-    /// Labels of the time axis.
     pub ticks: Rect,
-    /// Marks A and B; empty where none is set.
+    /// Marks A and B; empty if none is set.
     pub marks: Rect,
-    /// The parts of each trace's pane, from top to bottom.
     pub panes: Vec<PaneAreas>,
-    /// What is under the cursor, with its frame.
     pub info: Rect,
-    /// Numbers of a stretch, with their frame; empty where none is selected.
+    /// Framed numbers of the selected stretch; empty if none is selected.
     pub stretch: Rect,
-    /// A list, with its frame; empty where there is none.
+    /// Framed list; empty if none is open.
     pub panel: Rect,
 }
 
 impl TimelineAreas {
-    /// What lies at the bottom: info, numbers, or a list.
     pub fn bottom(&self) -> Rect {
         let all = [self.info, self.stretch, self.panel].into_iter();
         all.filter(|area| area.area() > 0).reduce(Rect::union).unwrap_or(self.info)
     }
 }
 
-/// The parts of one trace of the timeline.
 #[derive(Clone, Copy, Debug)]
 pub struct PaneAreas {
-    /// Its title; empty for the first, whose title is in the header.
+    /// Title; empty for the first trace, whose title is in the header.
     pub title: Rect,
-    /// Where the steps of the trace are named.
     pub ruler: Rect,
-    /// The critical path; empty where it is not lit.
+    /// Critical path; empty unless highlighted.
     pub path: Rect,
-    /// Its lines, with their labels.
     pub lines: Rect,
 }
 
-/// What is to be shown besides the lanes.
+/// Content that determines the layout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shown {
-    /// Lines of each trace, from top to bottom.
+    /// Lines per trace, from top to bottom.
     pub lines: Vec<usize>,
-    /// Whether critical paths are lit.
     pub path: bool,
-    /// Whether a mark is set.
     pub marks: bool,
-    /// Numbers of a stretch.
     pub stretch: bool,
-    /// Rows that what lies at the bottom would take whole, with its frame.
+    /// Rows the bottom area needs uncut, frame included.
     pub wanted: usize,
-    /// A list lies there, which may take so many rows though the lanes would need them.
+    /// Open list, and the rows it may take from the lanes.
     pub panel: Option<usize>,
 }
 
-/// Where all of that is. What lies at the bottom takes the rows that the lanes leave, up to what it would take
-/// whole; a list also takes some of theirs.
+/// Computes the layout. The bottom area gets the rows the lanes leave free, up to its own need; a list
+/// may also take some of the lanes' rows.
 pub fn areas(body: Rect, shown: &Shown) -> TimelineAreas {
     let roomy = body.height >= 30;
     let (header, rest) = cut_top(body, 2);
@@ -116,7 +104,7 @@ pub fn areas(body: Rect, shown: &Shown) -> TimelineAreas {
     let mut left = rest;
     let panes = (0..panes)
         .map(|i| {
-            // each as much as it needs, where that can be had, and the last all that is left
+            // each pane gets what it needs if possible; the last one takes the rest
             let share = match (needs.get(i), fit) {
                 (Some(need), true) if i + 1 < panes => *need as u16,
                 _ => left.height.div_ceil((panes - i) as u16),
@@ -132,13 +120,12 @@ pub fn areas(body: Rect, shown: &Shown) -> TimelineAreas {
     TimelineAreas { header, overview, ticks, marks, panes, info, stretch, panel }
 }
 
-/// Columns from which on the numbers of a stretch stand beside what is under the cursor.
+/// Minimum width to show the numbers of a stretch next to the info.
 const BESIDE: u16 = 110;
 
-/// Timeline lines: columns of the labels on their left.
 pub const LANE_LABEL: u16 = 16;
 
-/// The parts of the timeline of what is open; `None` where nothing is.
+/// Layout for the open traces; `None` if none is open.
 pub fn open(timeline: &Timeline, body: Rect) -> Option<TimelineAreas> {
     let view = timeline.view.as_ref()?;
     let (stretch, width) = (view.stretch().is_some(), body.width);
@@ -162,7 +149,7 @@ pub fn open(timeline: &Timeline, body: Rect) -> Option<TimelineAreas> {
         stretch,
         wanted,
         panel: view.panel.as_ref().map(|panel| match panel {
-            // who reads it looks at nothing else
+            // panels for reading get most of the window
             Panel::Legend(..) | Panel::Verdict { .. } => usize::from(body.height) * 4 / 5,
             _ => usize::from(body.height) * 2 / 5,
         }),

@@ -1,4 +1,4 @@
-//! Screen 4: what the lanes of a trace did.
+//! Screen 4: timeline of a trace's lanes.
 
 mod act;
 mod ask;
@@ -160,7 +160,7 @@ impl Screen for Timeline {
     }
 }
 
-/// Moves by rows of the list beneath the lanes, else by lines.
+/// Moves by rows in the list below the lanes if one is open, else by lines.
 fn step(view: &mut View, rows: isize) {
     let differences = view.differences.clone();
     match &mut view.panel {
@@ -172,7 +172,7 @@ fn step(view: &mut View, rows: isize) {
     }
 }
 
-/// A key for the line that is typed; false if none is.
+/// Sends a key to the active input line; false if none is active.
 fn typed(view: &mut View, key: KeyEvent, cx: &mut Context) -> bool {
     if let Some(operations) = view.panel.as_mut().and_then(Panel::operations)
         && let Some(typed) = operations.filter.key(key)
@@ -206,7 +206,7 @@ fn pasted(view: &mut View, text: &str, cx: &mut Context) -> bool {
     typing
 }
 
-/// Closes the list beneath the lanes, else ends the search, else takes the selection away.
+/// Closes the list below the lanes, else ends the search, else clears the selection.
 fn close(view: &mut View, cx: &mut Context) {
     if let Some(operations) = view.panel.as_mut().and_then(Panel::operations)
         && operations.filter.drop_text()

@@ -1,4 +1,4 @@
-//! Opens traces: reads and indexes them in the background, and shows them.
+//! Opening of traces: reads and indexes them in the background, then shows them.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Timeline {
         self.open_records(records, opening, cx);
     }
 
-    /// Opens runs, from top to bottom, or says why they have no traces.
+    /// Opens runs, from top to bottom, or explains why they have no trace.
     pub fn open_records(&mut self, records: Vec<Record>, opening: Opening, cx: &mut Context) {
         if let Some(record) = records.iter().find(|record| record.metrics.is_none()) {
             let reason = record.reason.as_deref().unwrap_or("no reason is recorded");
@@ -44,7 +44,7 @@ impl Timeline {
         self.open(names, opening, open, cx);
     }
 
-    /// Opens a trace file, or a run by its id where there is no such file.
+    /// Opens a trace file, or the run with this id if no such file exists.
     pub fn open_path(&mut self, path: String, opening: Opening, cx: &mut Context) {
         let what = path.clone();
         self.open(
@@ -55,7 +55,6 @@ impl Timeline {
         );
     }
 
-    /// Opens the traces that were open when the workbench was left.
     pub fn open_kept(&mut self, kept: KeptTimeline, cx: &mut Context) {
         if !kept.is_usable() {
             return;
@@ -75,7 +74,7 @@ impl Timeline {
         self.open(names, Opening::Alone(window), open, cx);
     }
 
-    /// Opens one trace, or two to be shown under one another. `what`: the user waits for it.
+    /// Opens one trace, or two stacked. `what` describes them while they load.
     pub fn open(
         &mut self,
         what: String,
@@ -99,7 +98,7 @@ impl Timeline {
         );
     }
 
-    /// Shows traces: the first above the second, or the only one where it was wanted.
+    /// Shows traces, stacked or in place of the current view.
     pub fn show(&mut self, traces: Vec<Arc<TraceIndex>>, opening: Opening, cx: &mut Context) {
         ask::forget(cx);
         traces.iter().filter_map(|trace| trace.source()).for_each(|source| cx.opened(source));
@@ -128,7 +127,7 @@ impl Timeline {
 fn index(opened: Opened) -> Arc<TraceIndex> {
     let meta = &opened.trace.meta;
     let words = meta.spec.as_ref().map(|s| format!("{} {} {}", s.model, s.label(), s.link));
-    // what tells it from another trace comes first: names may be longer than the window is wide
+    // distinguishing settings first: the name may be wider than the window
     let title = match (&meta.import, &opened.record, words) {
         (Some(import), ..) => format!("{}  {}", import.format, opened.name()),
         (None, Some(record), Some(words)) => {

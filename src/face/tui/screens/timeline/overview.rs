@@ -1,4 +1,4 @@
-//! Draws the whole trace in a row, with the window marked: where to look, and where one is.
+//! Overview row of the whole trace, with the current window marked.
 
 use super::layout::LANE_LABEL;
 use super::state::overview::Density;
@@ -7,17 +7,15 @@ use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::paint;
 use crate::face::tui::widgets::shade::{self, Mark, Shares};
 
-/// What a row shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// What was computed, and what was exposed, as a collapsed rank shows it.
+    /// Computation and exposed communication, as on a collapsed rank.
     All,
-    /// Communication, as a comm lane shows it.
+    /// Communication, as on a comm lane.
     Comm,
 }
 
-/// The pane that a row of the overview is of: one trace takes all rows, two take one each
-/// where there are two.
+/// Pane of an overview row: one trace takes all rows; two traces take one row each if there are two.
 pub fn pane_of(view: &View, rows: u16, row: u16) -> usize {
     match view.panes.len() {
         0 | 1 => 0,
@@ -26,13 +24,12 @@ pub fn pane_of(view: &View, rows: u16, row: u16) -> usize {
     }
 }
 
-/// Draws the overview's rows with the window that is shown marked in them.
 pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     for row in 0..area.height {
         let at = pane_of(view, area.height, row);
         let Some(pane) = view.panes.get(at) else { continue };
         let (line, _) = cut_top(Rect { y: area.y + row, ..area }, 1);
-        // one trace has a second row where there is room for it
+        // a single trace has a second row if there is room
         let part = if view.panes.len() == 1 && row > 0 { Part::Comm } else { Part::All };
         draw_row(buf, line, view, pane, part, theme);
         let (label, _) = cut_left(line, LANE_LABEL);

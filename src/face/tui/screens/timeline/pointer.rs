@@ -1,9 +1,9 @@
-//! The mouse on the timeline: clicks, drags and the wheel, on lanes, on the overview, on lists.
+//! Mouse handling of the timeline: clicks, drags and the wheel on lanes, overview and lists.
 
 use super::{Timeline, layout, lists, overview};
 use crate::face::tui::prelude::*;
 
-/// Does what the mouse asks; `None` where nothing of the timeline is there.
+/// Handles a mouse event; `None` if it hits no part of the timeline.
 pub fn point(timeline: &mut Timeline, body: Rect, event: Pointer) -> Option<()> {
     let areas = layout::open(timeline, body)?;
     let (at, kind) = (event.at, event.kind);
@@ -52,7 +52,7 @@ pub fn point(timeline: &mut Timeline, body: Rect, event: Pointer) -> Option<()> 
     let time = view.window.time(column(at), columns);
     match kind {
         PointerKind::Click if event.shift => view.select_times(view.time.min(time), view.time.max(time)),
-        // within the selection it stays: a second click zooms to it
+        // keep a selection that contains the click: a second click zooms to it
         PointerKind::Click => {
             view.selected = view.selected.filter(|selected| selected.window.contains(time));
             view.point_at(pane, line, time);
@@ -66,7 +66,7 @@ pub fn point(timeline: &mut Timeline, body: Rect, event: Pointer) -> Option<()> 
         }
         PointerKind::Drag(from) | PointerKind::Drop(from) => {
             let (a, b) = (column(from), column(at));
-            // both columns whole
+            // include both columns entirely
             let times = [a.min(b), a.max(b) + 1].map(|column| view.window.time(column, columns));
             view.select_times(times[0], times[1]);
         }
@@ -77,7 +77,6 @@ pub fn point(timeline: &mut Timeline, body: Rect, event: Pointer) -> Option<()> 
     Some(())
 }
 
-/// The pane and the line at a place of the window, and where the pane's lines are.
 fn strip_at(timeline: &Timeline, body: Rect, at: Position) -> Option<(usize, usize, Rect)> {
     let areas = layout::open(timeline, body)?;
     let view = timeline.view.as_ref()?;

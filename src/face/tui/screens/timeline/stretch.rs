@@ -1,4 +1,4 @@
-//! The numbers of a stretch of time in words: the selection's, or those from mark A to mark B.
+//! Numbers of the selected interval as text: the selection, or from mark A to mark B.
 
 use super::draw::seconds;
 use super::info::fitted;
@@ -7,7 +7,7 @@ use super::state::window::Window;
 use super::state::{Pane, View};
 use crate::face::tui::prelude::*;
 
-/// The numbers in lines that are wrapped where they are drawn; none until they are counted.
+/// Lines of numbers, wrapped when drawn; empty until computed.
 pub fn content(view: &View) -> Vec<String> {
     match view.panes.len() {
         1 => view.measured(0).map_or(Vec::new(), |(measured, _)| one(measured)),
@@ -15,7 +15,6 @@ pub fn content(view: &View) -> Vec<String> {
     }
 }
 
-/// Draws them in a frame.
 pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     let Some(stretch) = view.stretch() else { return };
     let inner = frame(buf, area, &title(view, stretch), theme);
@@ -34,7 +33,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, theme: Theme) {
     }
 }
 
-/// `selection 46.0 us: 0.000051000 to 0.000097000 s`.
+/// Title such as `selection 46.0 us: 0.000051000 to 0.000097000 s`.
 fn title(view: &View, stretch: Window) -> String {
     let pane = view.pane();
     let own = pane.window(stretch);
@@ -51,7 +50,7 @@ fn one(measured: &Measured) -> Vec<String> {
     let (all, ranks) = (&measured.report.all, measured.ranks());
     let us = |value: f64| format!("{} us", digits(value / ranks));
     let list = |list: &[(String, f64)]| {
-        // what no module is known of has no name
+        // operations of unknown modules have an empty name
         let named = list.iter().filter(|(name, _)| !name.is_empty());
         let part = |(name, us): &(String, f64)| format!("{name} {} us", digits(*us));
         named.map(part).collect::<Vec<_>>().join(" · ")
@@ -79,7 +78,7 @@ fn one(measured: &Measured) -> Vec<String> {
     ]
 }
 
-/// `step 3 to step 5, 2 steps begin`.
+/// Text such as `step 3 to step 5, 2 steps begin`.
 fn steps(measured: &Measured) -> String {
     let begin = match measured.begins {
         0 => "no step begins".to_string(),
@@ -93,7 +92,7 @@ fn steps(measured: &Measured) -> String {
     }
 }
 
-/// Both traces over the same stretch, and the lower one less the upper one.
+/// Both traces over the same interval, and the difference (lower minus upper).
 fn two(view: &View) -> Vec<String> {
     let numbers: Vec<&Measured> =
         (0..view.panes.len()).filter_map(|at| Some(view.measured(at)?.0)).collect();
@@ -137,7 +136,7 @@ fn two(view: &View) -> Vec<String> {
     ]
 }
 
-/// The numbers as a line of text for the clipboard, a line a trace; `None` until they are counted.
+/// Numbers as text for the clipboard, one line per trace; `None` until computed.
 pub fn text(view: &View) -> Option<String> {
     let stretch = view.stretch()?;
     let lines: Option<Vec<String>> = (0..view.panes.len())

@@ -1,4 +1,4 @@
-//! Draws screen 7: sliders on the left; TPOT of every architecture, a strip of two steps and the
+//! Drawing of screen 7: sliders on the left; TPOT of every architecture, a strip of two steps and the
 //! frontier on the right; break-even and kept variants below.
 
 use std::sync::Arc;
@@ -14,30 +14,27 @@ use study::plot::look_numbers;
 use study::whatif::{Answer, CrossedLink, Crossing, Numbers, Over, Row, Slider};
 use table::P2p;
 
-/// Where the parts of the screen lie.
 #[derive(Clone, Copy, Debug)]
 pub struct Areas {
     header: Rect,
-    /// Where the sliders stand, a row each.
     pub sliders: Rect,
     bars: Rect,
     strip: Rect,
     frontier: Rect,
-    /// Break-even, and the selected slider's meaning: under the sliders, or at the bottom.
+    /// Break-even and the help of the selected slider, under the sliders or at the bottom.
     notes: Rect,
     pins: Rect,
 }
 
-/// Rows under the sliders from which what is said of them stands there, not cut to a line each.
+/// Minimum rows under the sliders to place the notes there.
 const NOTES: u16 = 6;
 
-/// Where things are in a body, with or without a strip, where a table has so many architectures
-/// and so many variants are kept.
+/// Lays out a body for this many architectures and kept variants, with or without a strip.
 pub fn areas(body: Rect, strip: bool, architectures: usize, kept: usize) -> Areas {
     let (header, rest) = cut_top(body, 1);
     let large = body.height >= 34;
     let all = Slider::ALL.len() as u16;
-    // a large window has a place for kept variants; a small one shows them instead of the frontier
+    // a large window has room for kept variants; a small one shows them instead of the frontier
     let pins = if large { (kept as u16 + 1).max(3) } else { 0 };
     let beside = rest.height.saturating_sub(pins + 1 + all) >= NOTES;
     let (rest, below) = cut_bottom(rest, if beside { 0 } else { 2 });
@@ -53,12 +50,10 @@ pub fn areas(body: Rect, strip: bool, architectures: usize, kept: usize) -> Area
     Areas { header, sliders, bars, strip, frontier, notes, pins }
 }
 
-/// Where the tracks of the sliders are: their first column and how many.
 pub fn tracks(sliders: Rect) -> (u16, u16) {
     (sliders.x + 14, if sliders.width >= 48 { 14 } else { 7 })
 }
 
-/// Draws the screen into its part of the window.
 pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     let theme = cx.theme;
     let architectures = whatif.answer.as_ref().map_or(0, |answer| answer.rows.len());
@@ -124,7 +119,7 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
         put(buf, area, area.x + 1, y, slider.name(), text);
         let track = track(slider.place(&whatif.variant, profile_values), usize::from(bar));
         put(buf, area, track_x, y, &track, theme.style(if changed { Role::Active } else { Role::Dim }));
-        // SMs' worth of work follows from contention that was measured: a fraction of one tells nothing
+        // SM usage is derived from measured contention, so fractions are meaningless
         let told =
             |variant, values| match slider.number(variant, values).filter(|_| slider == Slider::Sms) {
                 Some(sms) => format!("{sms:.0}"),
@@ -149,13 +144,13 @@ fn sliders(buf: &mut Buffer, areas: &Areas, theme: Theme, whatif: &WhatIf) {
     }
 }
 
-/// A slider's track with its knob, as `──●────`.
+/// Slider track with its knob, such as `──●────`.
 fn track(place: Option<f64>, columns: usize) -> String {
     let at = place.map(|place| (place * (columns.max(1) - 1) as f64).round() as usize);
     (0..columns).map(|column| if Some(column) == at { '●' } else { '─' }).collect()
 }
 
-/// Change against the base in percent, signed; from eleven times on as a factor.
+/// Signed change against the base in percent, or a factor from 11x.
 fn delta(now: f64, base: Option<f64>) -> String {
     match base {
         // percent would not fit
@@ -173,7 +168,7 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
     let widest = area.width >= 96;
     let names: u16 = 12;
     let fixed = names + 7 + 8 + 8 + 7 + if widest { 24 } else { 0 };
-    // numbers come before bars, which need some columns to be read, and one that sets them off
+    // numbers take precedence over bars, which need a minimum width and a gap
     let (names, columns) = match usize::from(area.width.saturating_sub(fixed)) {
         0..9 => (names, 0),
         columns => (names + 1, columns - 1),
@@ -198,7 +193,7 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
         let y = area.y + 1 + index as u16;
         let chosen = answer.is_chosen(row);
         let mark = if chosen { "▸" } else { " " };
-        // standard's micro-batches by their own word, for which there is room
+        // standard with micro-batches has its own short name
         let name = match row.micro_batches == answer.spec.micro_batches {
             true => row.architecture.to_string(),
             false => format!("micro{}", row.micro_batches),
@@ -227,7 +222,8 @@ fn bars(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &Ar
     }
 }
 
-/// A bar of so many columns for the longest TPOT, at a column and row of the area: what is exposed of it is hatched.
+/// Draws a bar at a column and row of the area, `columns` wide for the longest TPOT; the exposed part is
+/// hatched.
 fn bar(
     buf: &mut Buffer,
     (area, x, y): (Rect, u16, u16),
@@ -235,7 +231,7 @@ fn bar(
     (n, most, columns): (&Numbers, f64, usize),
 ) {
     let of = |ms: f64| ms / most * columns as f64;
-    // what is there is seen, and less than half a column is marked as the lanes mark it
+    // nonzero values stay visible; less than half a column uses the mark of the lanes
     let (exposed, hatch) = match of(n.exposed_ms).round() as usize {
         0 if n.exposed_ms > 0.0 => (1, shade::exposed(of(n.exposed_ms)).0),
         columns => (columns, "╱"),
@@ -273,7 +269,7 @@ fn frontier(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
         a if *a == answer.spec.architecture => 1,
         _ => 0,
     };
-    // the marks and colours that architectures have everywhere
+    // use each architecture's usual mark and colour
     let looks = look_numbers(answer.frontiers.iter().map(|frontier| &frontier.architecture));
     let look = |architecture| looks.get(architecture).copied().unwrap_or(0);
     let glyph = |architecture| mark(look(architecture), answer.spec.p2p == P2p::Off, false);
@@ -365,7 +361,7 @@ fn notes(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &A
         _ => {}
     }
     let name = format!("{}:", slider.name());
-    // a line each, or as many as there is room for
+    // one line each, or as many as fit
     let width = usize::from(area.width.saturating_sub(1));
     let mut row = 0;
     for (head, role, words, style) in
@@ -386,7 +382,6 @@ fn notes(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer: &A
     }
 }
 
-/// Up to where communication overlaps with computation so far, in words.
 fn break_even(whatif: &WhatIf, answer: &Answer) -> String {
     if let Err(why) =
         answer.row(&answer.spec.architecture).map_or(Ok(()), |row| row.numbers.as_ref().map(drop))

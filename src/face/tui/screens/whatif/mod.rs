@@ -1,5 +1,5 @@
-//! Screen 7: what if the link, the GPU, the batch or the architecture were another? Sliders over the
-//! simulator; everything shown is simulated, and says so.
+//! Screen 7: sliders for the link, GPU, batch and architecture over the simulator. All numbers are
+//! simulated and labelled so.
 
 mod draw;
 pub mod state;
@@ -30,7 +30,7 @@ use base::text::shell_command;
 use study::whatif::{Answer, BreakEven, Engine, HIDDEN_PCT, Numbers, Over, Slider, Variant};
 use table::render::{Shown, Sourced, Table};
 
-/// So long no key may follow before the slower search begins.
+/// Idle time after a key press before the slower search starts.
 const PAUSE: Duration = Duration::from_millis(60);
 
 acts! {
@@ -136,7 +136,7 @@ impl WhatIf {
     fn point(&mut self, body: Rect, event: Pointer, cx: &mut Context) -> bool {
         let area = draw::areas(body, true, 0, self.pins.len()).sliders;
         let (x, columns) = draw::tracks(area);
-        // a drag that began on a track moves its slider, wherever the pointer is by now
+        // a drag that began on a track keeps moving its slider, wherever the pointer is
         let place = |at: u16| f64::from(at.saturating_sub(x)) / f64::from(columns.max(2) - 1);
         let on_track = |at: Position| area.contains(at) && (x..x + columns).contains(&at.x);
         if let PointerKind::Drag(from) = event.kind
@@ -175,15 +175,14 @@ impl WhatIf {
         }
     }
 
-    /// Starts from a run that is selected on another screen.
     fn start_from(&mut self, selected: &SelectedRun, cx: &mut Context) {
         if let Some(note) = self.start(&selected.spec, format!("run {}", selected.run)) {
             cx.inform(note);
         }
     }
 
-    /// Asks what the sliders' variant would do, one variant after the other; and when no key has followed
-    /// for a moment, where its communication stops to be hidden.
+    /// Asks the engine about the current variant, one variant at a time, and after a short idle time,
+    /// about its break-even.
     fn ask(&self, cx: &mut Context) {
         let (engine, wanted) = (Arc::clone(&self.engine), self.wanted().clone());
         let asked = wanted.clone();
@@ -199,7 +198,7 @@ impl WhatIf {
                 whatif.waiting.retain(|variant| *variant != kept);
                 match cx.told(answer) {
                     Some(answer) => whatif.pins.push(Pin { variant: kept, answer }),
-                    // a profile that is not there now may be there at the next start
+                    // a missing profile may be back in the next session
                     None => whatif.unanswered.push(kept),
                 }
             };
@@ -221,8 +220,7 @@ impl WhatIf {
     }
 }
 
-/// Where communication stops to be hidden, searched over the latency and then over the
-/// bandwidth of the link.
+/// Searches the break-even over the latency and over the bandwidth of the link.
 fn break_even(engine: &Engine, variant: &Variant) -> Vec<Result<BreakEven, String>> {
     let of = |over| engine.break_even(variant, over, HIDDEN_PCT).map_err(|error| error.to_string());
     [Over::AlphaUs, Over::GbS].map(of).into()
@@ -282,13 +280,12 @@ impl Screen for WhatIf {
     }
 }
 
-/// Every architecture of every variant, a row each.
 fn csv(answers: &[(String, &Answer)]) -> String {
     let before = ["variant", "architecture", "provenance"].into_iter();
     let mut rows = Table::new(before.chain(Numbers::NAMES).chain(["reason", "command"]));
     for (name, answer) in answers {
         for row in &answer.rows {
-            // the command is the chosen architecture's
+            // the command belongs to the chosen architecture
             let chosen = answer.is_chosen(row);
             let command = chosen.then(|| format!("ladderscope {}", shell_command(&answer.arguments)));
             let texts = [name, &answer.label(row), "simulated"];

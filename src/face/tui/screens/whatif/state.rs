@@ -1,4 +1,4 @@
-//! State of screen 7: the variant under the sliders, what it came from, and what the engine said of it.
+//! State of screen 7: base, current variant, and the engine's answers.
 
 use std::sync::Arc;
 
@@ -7,52 +7,40 @@ use serde::{Deserialize, Serialize};
 use study::whatif::{Answer, BreakEven, Engine, ProfileValues, Slider, Variant};
 use table::Spec;
 
-/// Variants that can be kept beside each other.
 pub const MOST_PINS: usize = 6;
 
-/// Undone steps that are remembered.
 const MOST_UNDO: usize = 200;
 
-/// State of the what-if screen.
 #[derive(Debug)]
 pub struct WhatIf {
-    /// What the sliders started from.
+    /// Starting point of the sliders.
     pub base: Variant,
-    /// Where that came from, for people.
+    /// Display name of the base.
     pub base_name: String,
-    /// What the sliders make of it.
     pub variant: Variant,
-    /// Earlier variants, the latest last.
     undo: Vec<Variant>,
-    /// The sliders, which of them is selected, and which are shown.
     pub list: List,
-    /// What the engine said of the base.
     pub base_answer: Option<Arc<Answer>>,
-    /// Why the engine has no answer to the base.
     base_error: Option<String>,
-    /// What the engine said last; it may be of an earlier variant while the next answer is under way.
+    /// Latest answer; may belong to an earlier variant while the next one is computed.
     pub answer: Option<Arc<Answer>>,
-    /// Where communication stops to be hidden, and for which variant.
+    /// Break-even points and the variant they belong to.
     pub found: Option<(Variant, Vec<Result<BreakEven, String>>)>,
-    /// Why there is no answer to the variant.
     pub error: Option<String>,
-    /// The engine that computes the answers.
     pub engine: Arc<Engine>,
-    /// Counts the starts from another base.
+    /// Number of times a new base was set.
     pub started: u64,
-    /// Variants that are kept: A, B, C.
+    /// Kept variants: A, B, C.
     pub pins: Vec<Pin>,
-    /// Variants that were kept when the workbench was left, until they are answered again.
+    /// Variants kept in the previous session, until they are simulated again.
     pub waiting: Vec<Variant>,
-    /// Kept variants that could not be simulated at this start: they are kept for the next.
+    /// Kept variants that could not be simulated in this session; saved for the next one.
     pub unanswered: Vec<Variant>,
-    /// What the strip shows.
     pub strip: StripView,
-    /// The frontier shows TPOT, else completion latency.
+    /// True if the frontier shows TPOT, false for completion latency.
     pub by_tpot: bool,
 }
 
-/// What is kept from one start of the workbench to the next.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeptWhatIf {
     base: Variant,
@@ -67,7 +55,7 @@ pub struct KeptWhatIf {
 impl Kept for WhatIf {
     type Kept = KeptWhatIf;
 
-    /// Nothing if the sliders were never used.
+    /// Returns `None` if the sliders were never used.
     fn keep(&self) -> Option<KeptWhatIf> {
         let Self { base, base_name, variant, strip, by_tpot, .. } = self;
         let pins = self.pins.iter().map(|pin| &pin.variant).chain(&self.waiting).chain(&self.unanswered);
@@ -92,23 +80,18 @@ impl Kept for WhatIf {
     }
 }
 
-/// What the strip shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StripView {
     /// Two layers of a step.
     Layer,
-    /// A whole decode step, from its first operation to its last.
     Step,
-    /// Nothing: the frontier has its room.
+    /// No strip; the frontier uses its space.
     Hidden,
 }
 
-/// A variant that is kept.
 #[derive(Clone, Debug)]
 pub struct Pin {
-    /// The simulated cell with what the sliders changed.
     pub variant: Variant,
-    /// What the engine said of it.
     pub answer: Arc<Answer>,
 }
 
@@ -137,7 +120,7 @@ impl Default for WhatIf {
 }
 
 impl WhatIf {
-    /// Starts anew from a cell that was run; what should be said about that.
+    /// Restarts from an executed cell; returns a note for the user, if any.
     pub fn start(&mut self, spec: &Spec, name: String) -> Option<String> {
         let (variant, note) = Variant::of(spec);
         let (pins, waiting) = (std::mem::take(&mut self.pins), std::mem::take(&mut self.waiting));
@@ -159,17 +142,16 @@ impl WhatIf {
         note
     }
 
-    /// The slider that is selected.
     pub fn slider(&self) -> Slider {
         Slider::ALL[self.list.selected.min(Slider::ALL.len() - 1)]
     }
 
-    /// What holds without the sliders, as far as it is known.
+    /// Default values of the hardware profile, if known.
     pub fn profile_values(&self) -> Option<&ProfileValues> {
         self.answer.as_ref().map(|answer| &answer.profile_values)
     }
 
-    /// Changes the variant, remembering what it was; whether anything changed.
+    /// Changes the variant and records the previous one; returns true if anything changed.
     pub fn change(&mut self, by: impl FnOnce(&mut Variant, Option<&ProfileValues>)) -> bool {
         let before = self.variant.clone();
         let answer = self.answer.clone();
@@ -184,28 +166,27 @@ impl WhatIf {
         true
     }
 
-    /// Back to the variant before the last change; whether there was one.
     pub fn undo(&mut self) -> bool {
         self.undo.pop().map(|before| self.variant = before).is_some()
     }
 
-    /// The variant to ask about: the base first, to which everything is compared.
+    /// Variant to ask about next: the base first, since everything is compared with it.
     pub fn wanted(&self) -> &Variant {
         if self.base_answer.is_none() && self.base_error.is_none() { &self.base } else { &self.variant }
     }
 
-    /// Where communication stops to be hidden; `None` until that is found for the variant.
+    /// Break-even points of the current variant; `None` until found.
     pub fn break_even(&self) -> Option<&[Result<BreakEven, String>]> {
         self.found.as_ref().filter(|(of, _)| *of == self.variant).map(|(_, found)| found.as_slice())
     }
 
-    /// The answer for the variant as it is; `None` while it is under way, or where it cannot be had.
+    /// Answer for the current variant; `None` while it is computed, or if it failed.
     pub fn current(&self) -> Option<&Arc<Answer>> {
         self.answer.as_ref().filter(|answer| answer.variant == self.variant)
     }
 
-    /// Takes the answer to a question about a variant. One about a variant that the sliders have left is shown,
-    /// too: the screen follows the key that is held. That there is none of it, nobody wants to know.
+    /// Stores an answer. Answers for outdated variants are shown too, so that the screen follows a held
+    /// key; their errors are ignored.
     pub fn learn(&mut self, asked: &Variant, answer: Result<Arc<Answer>, String>) {
         let wanted = asked == self.wanted();
         match answer {
@@ -220,7 +201,7 @@ impl WhatIf {
             }
             Err(why) if wanted => {
                 if *asked == self.base {
-                    // the variant's answer has nothing to be compared to, but is wanted all the same
+                    // without the base there is no comparison, but the variant's answer is still useful
                     self.base_error = Some(why.clone());
                 }
                 self.error = Some(why);
@@ -229,7 +210,7 @@ impl WhatIf {
         }
     }
 
-    /// Keeps the variant beside others; why not.
+    /// Keeps the current variant; returns the reason if it cannot.
     pub fn pin(&mut self) -> Result<char, String> {
         let Some(answer) = self.current().cloned() else {
             return Err("there is no answer to keep yet".into());
@@ -244,7 +225,7 @@ impl WhatIf {
         Ok(letter(self.pins.len() - 1))
     }
 
-    /// The sliders in which a variant differs from the base, in words: `alpha 40 us, TP 4`.
+    /// Sliders in which a variant differs from the base: `alpha 40 us, TP 4`.
     pub fn changes(&self, variant: &Variant, profile_values: &ProfileValues) -> String {
         let moved = Slider::ALL.into_iter().filter(|slider| slider.is_changed(variant, &self.base));
         let words: Vec<String> = moved
@@ -259,7 +240,6 @@ impl WhatIf {
     }
 }
 
-/// The name of a kept variant.
 pub fn letter(index: usize) -> char {
     char::from(b'A' + (index % 26) as u8)
 }

@@ -1,5 +1,5 @@
-//! A step of the standard architecture over one of the chosen architecture, on one scale: compute
-//! above communication, what is exposed of it hatched.
+//! Step of the standard architecture above one of the chosen architecture, on one scale: compute over
+//! communication, exposed parts hatched.
 
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::cover::Cover;
@@ -7,13 +7,12 @@ use crate::face::tui::widgets::shade::{self, Shares};
 use plan::Lane;
 use study::whatif::Strip;
 
-/// Columns of the lanes' names.
 const LABELS: u16 = 9;
 
 /// Draws the strips under a title, two rows each.
 pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], whole_step: bool) {
     let window = |strip: &Strip| if whole_step { (0, strip.length_ns) } else { strip.layer_ns };
-    // one scale for both: the longer one fills the width
+    // common scale: the longer one fills the width
     let length = strips.iter().map(|s| window(s).1 - window(s).0).max().unwrap_or(1).max(1);
     let what = match (strips.first(), whole_step) {
         (Some(strip), false) => {
@@ -22,7 +21,7 @@ pub fn draw(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], whole_
         _ => format!("the middle step, {}", ns(length)),
     };
     let x = put(buf, area, area.x, area.y, &what, theme.style(Role::Title));
-    // the lane of computation has its name; what a narrow window must say is the lane below
+    // the compute lane is labelled already, so a narrow window drops its legend entry
     let narrow = area.width < 60;
     let legend = [
         ("▂█", "compute", Role::Series(0)),

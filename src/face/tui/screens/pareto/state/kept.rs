@@ -1,4 +1,4 @@
-//! The state of the Pareto screen that is kept until the workbench is opened again.
+//! State of the Pareto screen saved between sessions.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::face::tui::prelude::*;
 use study::analysis::{self, Axes, Series};
 use table::P2p;
 
-/// Words, so that a person can read it and another version can skip what it does not know.
+/// Stored as words, so that people can read it and other versions can skip unknown values.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KeptPareto {
@@ -19,10 +19,9 @@ pub struct KeptPareto {
     x_scale: Scale,
     y_scale: Scale,
     group: String,
-    /// The newest run then: newer ones are shown first.
+    /// Newest run at save time; if newer ones exist, they are shown first.
     newest: Option<String>,
     p2p: Option<P2p>,
-    /// Series taken off the plot, by label.
     hidden: BTreeSet<String>,
     table: Option<bool>,
     published: bool,

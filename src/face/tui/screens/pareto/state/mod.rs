@@ -1,5 +1,5 @@
-//! State of screen 5: the points shown, in groups that never mix provenances; what follows from them is
-//! computed when they, the axes or the filter change, not when drawn.
+//! State of screen 5: points in groups that never mix provenances. Derived values are computed when the
+//! points, the axes or the filter change, not while drawing.
 
 mod kept;
 pub mod nearest;
@@ -26,27 +26,25 @@ use study::analysis::{
 use table::{MEASURES, P2p, Scope};
 use window::Zoom;
 
-/// Limits that the table is computed for; a window shows those that fit.
+/// Number of limits in the table; a window shows those that fit.
 const LIMITS: usize = 7;
 
-/// How an axis is divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scale {
     #[serde(rename = "linear")]
     Linear,
     #[serde(rename = "logarithmic")]
     Log,
-    /// Logarithmic where the values span more than a factor of ten.
+    /// Logarithmic if the values span more than a factor of ten.
     #[default]
     #[serde(rename = "automatic", other)]
     Auto,
 }
 
 impl Scale {
-    /// All scales, in the order in which a key goes through them.
     pub const ALL: [Self; 3] = [Self::Auto, Self::Linear, Self::Log];
 
-    /// Whether it is logarithmic for values that span from `low` to `high`.
+    /// True if values from `low` to `high` use a logarithmic axis.
     pub fn is_log(self, (low, high): (f64, f64)) -> bool {
         match self {
             Self::Auto => low > 0.0 && high / low > 10.0,
@@ -55,7 +53,6 @@ impl Scale {
         }
     }
 
-    /// The word by which the screen calls it.
     pub fn word(self) -> &'static str {
         match self {
             Self::Auto => "automatic",
@@ -65,21 +62,17 @@ impl Scale {
     }
 }
 
-/// The frontier of a series, ready to be drawn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// Which series it belongs to: an index into [`Pareto::entries`].
+    /// Index into [`Pareto::entries`].
     pub entry: usize,
-    /// From the best x to the worst.
+    /// Points from best to worst x.
     pub places: Vec<(f64, f64)>,
 }
 
-/// Least and greatest x, least and greatest y.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Extent {
-    /// The lowest and the highest x shown.
     pub x: (f64, f64),
-    /// The lowest and the highest y shown.
     pub y: (f64, f64),
 }
 
@@ -90,95 +83,74 @@ impl Default for Extent {
     }
 }
 
-/// What areas were asked for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AreaKey {
-    /// On which axes and scales areas are computed.
     pub options: AreaOptions,
-    /// The group of comparable runs that it is of.
     pub group: String,
 }
 
-/// State of the Pareto screen.
 #[derive(Debug, Default)]
 pub struct Pareto {
-    /// The runs that the points are of.
     pub stored: Option<Arc<Snapshot>>,
-    /// All points; `None` until they are computed.
+    /// All points; `None` until computed.
     pub points: Option<Vec<ParetoPoint>>,
-    /// Counts the readings of the runs directory.
     pub reading: u64,
-    /// What is plotted on either axis.
     pub axes: Axes,
-    /// On which axes the points' frontiers were marked.
+    /// Axes for which the frontiers were marked.
     pub marked: Axes,
-    /// How the axes are divided.
     pub scales: (Scale, Scale),
-    /// The groups (model, workload, hardware, provenance), measurements first.
+    /// Groups (model, workload, hardware, provenance), measurements first.
     pub groups: Vec<String>,
-    /// The same groups for people, what sets them apart first.
+    /// Display names of the groups, distinguishing settings first.
     pub titles: Vec<String>,
-    /// How many points each of them has.
     pub counts: Vec<usize>,
-    /// How many of these the filter leaves.
+    /// Number of filtered points per group.
     pub left: Vec<usize>,
-    /// Which group is shown.
     pub group: usize,
-    /// The group was chosen from the list: it stays, whatever is stored.
+    /// True if the user chose the group; new runs then do not change it.
     pub chosen: bool,
-    /// The run of the newest point, when points were last taken.
+    /// Run of the newest point at the last update.
     pub newest: Option<String>,
-    /// The group that was shown when the workbench was left, until it is found.
+    /// Group from the previous session, until found.
     pub wanted_group: Option<String>,
-    /// Series that were hidden then, by label, until they are found.
+    /// Series hidden in the previous session, by label, until found.
     pub wanted_hidden: BTreeSet<String>,
-    /// Which P2P is shown; `None`: both.
+    /// P2P setting shown; `None` shows both.
     pub p2p: Option<P2p>,
-    /// The series of the group.
     pub entries: Vec<Entry>,
-    /// Series that the user has taken off the plot.
     pub hidden: BTreeSet<Series>,
-    /// The filter as it is typed.
     pub filter: FilterBox,
-    /// The first point of the group, an index into the points: what the group has in common.
+    /// Index of the group's first point, which provides the common settings.
     first: Option<usize>,
-    /// Counts the changes of what is plotted.
+    /// Counter of changes to the plotted content.
     pub revision: u64,
-    /// Least and greatest x, and y, of everything that is plotted; least above greatest: nothing is.
+    /// Range of everything plotted; low > high if nothing is.
     pub extent: Extent,
-    /// Indices of the points shown, from the least x.
+    /// Indices of the shown points, by ascending x.
     pub shown: Vec<usize>,
-    /// For each of them, which entry it belongs to, and whether it is on its series' frontier.
+    /// Entry index of each shown point, and true if it is on its series' frontier.
     pub looks: Vec<(usize, bool)>,
-    /// Frontiers of the points shown.
     pub lines: Vec<Line>,
-    /// The ends of the frontier of all points shown, limits left out: numbers of points.
+    /// Ends of the overall frontier without limits, as indices into `shown`.
     pub ends: [Option<usize>; 2],
-    /// The frontiers at fixed x.
     pub limits: Vec<AtLimit>,
-    /// The selected one, an index into `shown`.
+    /// Selected point, an index into `shown`.
     pub selected: usize,
-    /// The part of the plot shown.
     pub zoom: Zoom,
-    /// A rectangle being dragged: corners in cells of the window.
+    /// Zoom rectangle being dragged: corners in window cells.
     pub drag: Option<((u16, u16), (u16, u16))>,
-    /// Whether the table at limits is shown; `None`: where there is room.
+    /// Table visibility; `None` shows it if there is room.
     pub table: Option<bool>,
-    /// Points from elsewhere: of a user's file.
     pub overlay: Vec<OverlayPoint>,
-    /// The file they come from.
     pub overlay_file: Option<PathBuf>,
-    /// The published points, while they are shown.
     pub published: Vec<OverlayPoint>,
-    /// Areas gained, for what was asked.
+    /// Areas gained, with the request they answer.
     pub areas: Option<(AreaKey, Vec<AreaGained>)>,
-    /// What the terminal can show.
     pub pictures: Pictures,
-    /// The plot as a picture.
     pub picture: Shown,
 }
 
-/// The point that was run last; of several that were begun at once the one nearest to a measurement.
+/// Point of the most recent run; among simultaneous ones, the one closest to a measurement.
 fn newest<'a>(points: &'a [ParetoPoint], stored: &Snapshot) -> Option<&'a ParetoPoint> {
     let records = stored.records.iter();
     let created: HashMap<&str, &str> =
@@ -187,7 +159,7 @@ fn newest<'a>(points: &'a [ParetoPoint], stored: &Snapshot) -> Option<&'a Pareto
 }
 
 impl Pareto {
-    /// Takes points of these runs with the frontiers marked on these axes.
+    /// Sets the points of these runs, with frontiers marked on these axes.
     pub fn set(&mut self, axes: Axes, points: Vec<ParetoPoint>, stored: Arc<Snapshot>) {
         let wanted = self.wanted_group.take().filter(|group| points.iter().any(|p| p.group == *group));
         let group = wanted.or_else(|| self.groups.get(self.group).cloned());
@@ -197,7 +169,6 @@ impl Pareto {
                 self.hidden.insert(series);
             }
         }
-        // measurements first
         let mut groups: BTreeMap<_, usize> = BTreeMap::new();
         for point in &points {
             *groups.entry((point.provenance, point.group.as_str())).or_default() += 1;
@@ -215,7 +186,7 @@ impl Pareto {
         self.titles = titles.collect();
         let newest = newest(&points, &stored);
         let latest = newest.map(|point| point.run.clone());
-        // what came since the last look is looked at first, unless the user holds on to a group
+        // switch to the newest group if there are new runs, unless the user chose one
         let kept = group.as_ref().filter(|_| self.chosen || latest == self.newest);
         let now = kept.or(newest.map(|point| &point.group)).cloned();
         if group.is_some() && group != now {
@@ -232,8 +203,7 @@ impl Pareto {
         run.iter().for_each(|run| _ = self.select(run));
     }
 
-    /// Chooses the points shown anew, and what follows from them; the selection stays on its
-    /// run where it can.
+    /// Filters the points and updates everything derived from them, keeping the selected run if possible.
     pub fn arrange(&mut self) {
         let run = self.current().map(|p| p.run.clone());
         let chosen = self.chosen();
@@ -251,7 +221,7 @@ impl Pareto {
             }
         };
         self.entries = series::entries(points.iter().filter(of_group), &self.hidden);
-        // marks are of the group, the legend is of what the filter leaves of it
+        // marks belong to the group, the legend to its filtered points
         let series: BTreeSet<Series> =
             points.iter().filter(of_group).filter(left).map(ParetoPoint::series).collect();
         self.entries.retain(|entry| series.contains(&entry.series));
@@ -268,27 +238,27 @@ impl Pareto {
         self.shown = order.into_iter().map(|(i, _)| i).collect();
         self.draw_up();
         let points = self.points.as_deref().unwrap_or_default();
-        // a limit is nobody's choice
+        // do not select a limit by default
         let choice = self.shown.iter().position(|i| !points[*i].is_limit()).unwrap_or(0);
         self.selected =
             run.and_then(|r| self.shown.iter().position(|i| points[*i].run == r)).unwrap_or(choice);
     }
 
-    /// Shows the group that most of what the filter leaves is of, where it leaves nothing of the group shown.
+    /// Switches to the group with the most filtered points if the current group has none.
     pub fn follow_filter(&mut self) {
         if !self.shown.is_empty() || self.filter.value().trim().is_empty() {
             return;
         }
         let most = self.left.iter().enumerate().rev().max_by_key(|(_, count)| **count);
         if let Some((group, _)) = most.filter(|(_, count)| **count > 0) {
-            // the filter chose, not the user: what is newest shows again once nothing is filtered
+            // the filter chose this group, so clearing it returns to the newest
             let held = self.chosen;
             self.choose_group(group);
             self.chosen = held;
         }
     }
 
-    /// The runs that meet the filter; `None` where there is none.
+    /// Runs that match the filter; `None` without a filter.
     fn chosen(&mut self) -> Option<HashSet<String>> {
         let stored = self.stored.clone()?;
         let bound = self.filter.bind(&stored.table);
@@ -299,7 +269,6 @@ impl Pareto {
         Some(bound.rows(&stored.table).into_iter().filter_map(run).collect())
     }
 
-    /// Frontiers and the table of the points shown.
     fn draw_up(&mut self) {
         let points = self.points.as_deref().unwrap_or_default();
         let of = |at: &usize| {
@@ -329,7 +298,6 @@ impl Pareto {
         self.measure();
     }
 
-    /// Takes up that something else is plotted.
     fn measure(&mut self) {
         let places =
             self.visible().filter_map(|p| self.axes.of(p)).chain(self.others().map(|(_, place)| place));
@@ -340,40 +308,36 @@ impl Pareto {
         self.revision += 1;
     }
 
-    /// Shows the published points, or none.
     pub fn publish(&mut self, points: Vec<OverlayPoint>) {
         self.published = points;
         self.measure();
     }
 
-    /// Shows the points of a user's file, or none.
+    /// Sets the overlay points of a user's file; empty removes them.
     pub fn lay_over(&mut self, file: Option<PathBuf>, points: Vec<OverlayPoint>) {
         (self.overlay_file, self.overlay) = (file, points);
         self.measure();
     }
 
-    /// The points shown, from the least x.
+    /// Shown points, by ascending x.
     pub fn visible(&self) -> impl Iterator<Item = &ParetoPoint> {
         let points = self.points.as_deref().unwrap_or_default();
         self.shown.iter().filter_map(|i| points.get(*i))
     }
 
-    /// The point with this number among those shown, from 0.
     pub fn nth(&self, number: usize) -> Option<&ParetoPoint> {
         self.points.as_ref()?.get(*self.shown.get(number)?)
     }
 
-    /// The point that is selected.
     pub fn current(&self) -> Option<&ParetoPoint> {
         self.nth(self.selected)
     }
 
-    /// The run of that id, if it is among the points.
     pub fn point(&self, run: &str) -> Option<&ParetoPoint> {
         self.points.as_ref()?.iter().find(|p| p.run == run)
     }
 
-    /// Points from elsewhere that go with the group and the P2P shown and have a place on the axes.
+    /// Overlay points that match the current group and P2P setting and have values on both axes.
     pub fn others(&self) -> impl Iterator<Item = (&OverlayPoint, (f64, f64))> {
         let spec = self.points.as_deref().zip(self.first).and_then(|(all, at)| Some(&all.get(at)?.spec));
         self.published.iter().chain(&self.overlay).filter_map(move |other| {
@@ -383,19 +347,18 @@ impl Pareto {
         })
     }
 
-    /// Which axes are logarithmic: told from everything that is plotted, so that it stays when zoomed.
+    /// True per axis (x, y) if logarithmic. Based on everything plotted, so that zooming does not change
+    /// the scale.
     pub fn logarithmic(&self) -> (bool, bool) {
         (self.scales.0.is_log(self.extent.x), self.scales.1.is_log(self.extent.y))
     }
 
-    /// Takes the next quantity for the x axis, round and round.
     pub fn cycle_x(&mut self) {
         self.axes.x = next_of(&XAxis::ALL, self.axes.x, false);
         self.zoom.forget();
         self.arrange();
     }
 
-    /// Takes the next quantity for the y axis, round and round.
     pub fn cycle_y(&mut self) {
         let evaluated = self.stored.as_ref().is_some_and(|stored| stored.has_quality());
         let quality = MEASURES.iter().filter(|measure| evaluated && measure.scope == Scope::Quality);
@@ -405,13 +368,11 @@ impl Pareto {
         self.arrange();
     }
 
-    /// Shows the points of the next P2P setting: on, off, both, round and round.
     pub fn cycle_p2p(&mut self) {
         self.p2p = next_of(&[None, Some(P2p::On), Some(P2p::Off)], self.p2p, false);
         self.arrange();
     }
 
-    /// Shows another group of comparable runs.
     pub fn choose_group(&mut self, group: usize) {
         if group != self.group && group < self.groups.len() {
             self.group = group;
@@ -421,7 +382,6 @@ impl Pareto {
         self.chosen = true;
     }
 
-    /// Shows or hides a series.
     pub fn toggle(&mut self, entry: usize) {
         if let Some(entry) = self.entries.get(entry) {
             if !self.hidden.remove(&entry.series) {
@@ -431,30 +391,29 @@ impl Pareto {
         }
     }
 
-    /// Selects a neighbour in x, so that every point can be reached.
+    /// Moves the selection along x, which reaches every point.
     pub fn move_by(&mut self, by: isize) {
         self.selected = self.selected.saturating_add_signed(by).min(self.shown.len().saturating_sub(1));
     }
 
-    /// Selects a run; false where it is not shown.
+    /// Selects a run; returns false if it is not shown.
     pub fn select(&mut self, run: &str) -> bool {
         let at = self.visible().position(|p| p.run == run);
         self.selected = at.unwrap_or(self.selected);
         at.is_some()
     }
 
-    /// The series of the selected point: an index into the entries.
     pub fn selected_entry(&self) -> Option<usize> {
         self.looks.get(self.selected).map(|look| look.0)
     }
 
-    /// The unit that x is written in, and by what its values are divided: told from everything that is
-    /// plotted, so that it stays when zoomed.
+    /// Display unit of x and its divisor. Based on everything plotted, so that zooming does not change
+    /// the unit.
     pub fn unit(&self) -> (&'static str, f64) {
         self.axes.x.unit_for(self.extent.x.1)
     }
 
-    /// The areas that belong to what is shown; `None` where its axes have none.
+    /// Identity of the areas for the current view; `None` if its axes have no area.
     pub fn area_key(&self) -> Option<AreaKey> {
         if !self.axes.has_area() {
             return None;
@@ -465,7 +424,7 @@ impl Pareto {
         Some(AreaKey { options, group })
     }
 
-    /// What the architecture of the selected point (ladder, where that is standard) gains in area.
+    /// Area gained by the selected point's architecture, or by ladder if that is standard.
     pub fn area(&self) -> Option<&AreaGained> {
         let (key, areas) = self.areas.as_ref()?;
         let (current, shown) = (self.current()?, self.area_key()?);

@@ -1,6 +1,5 @@
-//! The nearest point in an arrow's direction.
+//! Nearest point in a direction.
 
-/// Where an arrow points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     Left,
@@ -9,11 +8,11 @@ pub enum Direction {
     Down,
 }
 
-/// How much farther a place seems that lies off to the side.
+/// Weight of the sideways distance.
 const ACROSS: f64 = 2.0;
 
-/// The nearest of these places (x to the right, y upwards, one unit as long in both) from the one at
-/// `from`, among those that lie in the direction; `None` where nothing does.
+/// Returns the place nearest to the one at `from` in a direction, if any. Places are (x to the right, y
+/// upwards) with equal units.
 pub fn nearest(places: &[Option<(f64, f64)>], from: usize, direction: Direction) -> Option<usize> {
     let (x, y) = places.get(from).copied().flatten()?;
     let offset = |place: (f64, f64)| {

@@ -1,5 +1,5 @@
-//! What the legend lists: the series of a group, each with its glyphs and colour. A well-known
-//! architecture looks the same in every group.
+//! Legend entries: series of a group with glyph and colour. A well-known architecture looks the same in
+//! every group.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,35 +8,30 @@ use study::analysis::{ParetoPoint, Series};
 use study::plot;
 use table::P2p;
 
-/// The glyph of a point of look number `look`: P2P on is filled and off hollow, what is dominated small.
+/// Glyph of a look: filled for P2P on, hollow for off, small for dominated points.
 pub fn glyph(look: usize, p2p: P2p, dominated: bool) -> &'static str {
     mark(look, p2p == P2p::Off, dominated)
 }
 
-/// One series in the legend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The architecture, P2P and setting that its points share.
     pub series: Series,
-    /// The number of its architecture's look: glyphs and colour.
+    /// Index of its architecture's glyph and colour.
     pub look: usize,
-    /// Which of the series with its shape and P2P it is, behind its glyph: nothing for the first, then `²`, `³`.
+    /// Suffix that distinguishes series with the same glyph: empty for the first, then `²`, `³`.
     pub suffix: &'static str,
-    /// The user has taken it off the plot.
     pub hidden: bool,
 }
 
-/// What tells series of one shape apart, without colours too.
+/// Suffixes that distinguish series with the same glyph, even without colour.
 const SUFFIXES: [&str; 10] = ["", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹", "⁺"];
 
 impl Entry {
-    /// Its mark on a frontier.
     pub fn mark(&self) -> String {
         format!("{}{}", glyph(self.look, self.series.p2p, false), self.suffix)
     }
 }
 
-/// The entries of the series that these points have, in order.
 pub fn entries<'a>(
     points: impl Iterator<Item = &'a ParetoPoint>,
     hidden: &BTreeSet<Series>,
@@ -54,7 +49,7 @@ pub fn entries<'a>(
     series.into_iter().map(entry).collect()
 }
 
-/// The letter of a point from elsewhere: its architecture's initial, a capital where P2P is on.
+/// Letter of an overlay point: its architecture's initial, upper case with P2P on.
 pub fn letter(architecture: &str, p2p: Option<P2p>) -> String {
     let initial = architecture.chars().find(char::is_ascii_alphabetic).unwrap_or('x');
     match p2p {

@@ -1,4 +1,4 @@
-//! What a span waited for, and what waited for it, as a list.
+//! List of a span's dependencies and dependents.
 
 use ratatui::text::Line;
 
@@ -16,7 +16,6 @@ const COLUMNS: [Column; 5] = [
     Column::text("what", 10, 0),
 ];
 
-/// Draws the edges of a span.
 pub fn draw(
     buf: &mut Buffer,
     area: Rect,

@@ -12,8 +12,8 @@ use ::table::render::{Shown, Sourced, Table};
 use plan::Lane;
 use study::analysis::{OperationDifference, OperationDifferences, Share};
 
-/// Draws what took how much longer in the lower trace than in the upper one: all layers of an operation as
-/// a row, the layers beneath it where it is open.
+/// Draws the time differences between the lower and the upper trace. One row sums all layers of an
+/// operation; expanded rows list the layers below.
 pub fn draw(
     buf: &mut Buffer,
     area: Rect,
@@ -90,7 +90,7 @@ const COLUMNS: [Column; 8] = [
     Column::text("  operation", 8, 0),
 ];
 
-/// The columns of a window that has no room for waits.
+/// Columns of a window too narrow for waiting times.
 const NARROW: [Column; 6] = [
     Column::number("upper us", 10, 0),
     Column::number("lower us", 10, 0),
@@ -100,7 +100,7 @@ const NARROW: [Column; 6] = [
     Column::text("  operation", 8, 0),
 ];
 
-/// The cell of a row in one of so many columns; the last one has names.
+/// Cell text of a row; the last column holds names.
 fn difference(group: &OperationDifference, mark: &str, column: usize, columns: usize) -> String {
     let us = |share: &Option<Share>, get: fn(&Share) -> f64| {
         share.as_ref().map_or("-".into(), |share| digits(get(share)))
@@ -119,7 +119,7 @@ fn difference(group: &OperationDifference, mark: &str, column: usize, columns: u
     }
 }
 
-/// Both steps are of one phase, as a rule: its name tells nothing.
+/// Drops the phase from a name: both steps usually share it.
 fn without_phase(name: &str) -> String {
     name.replace("decode/", "").replace("prefill/", "")
 }
@@ -132,12 +132,10 @@ fn plus(us: f64, written: fn(f64) -> String) -> String {
     format!("{}{}", if us > 0.0 { "+" } else { "" }, written(us))
 }
 
-/// Microseconds in the unit that suits them.
 fn time(us: f64) -> String {
     ns((us * 1e3).round() as i64)
 }
 
-/// The differences as CSV.
 pub fn csv(report: &OperationDifferences, provenance: [Provenance; 2]) -> String {
     let (steps, [upper, lower]) = ((report.steps.0.label(), report.steps.1.label()), provenance);
     let number =

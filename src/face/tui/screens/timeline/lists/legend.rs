@@ -1,12 +1,10 @@
-//! What the marks and colours of the lanes mean.
+//! Legend of the lanes' marks and colours.
 
 use crate::face::tui::prelude::*;
 use crate::face::tui::widgets::shade::module;
 
-/// What of it stands on one line: for the frame of what is under the cursor.
 pub const LINE: &str = " █ compute ▓▒ hidden comm ▖▚▜╱ exposed: ¼ to all ░╲ waits ▬ memory ";
 
-/// Every mark, in its colour, and what it means.
 pub const MARKS: [(&str, Role, &str); 22] = [
     ("▂▅█", Role::Series(0), "compute, attention; height: a cell's share, of many operations"),
     ("▎▋█", Role::Series(1), "compute, MLP; width: where one operation begins or ends"),
@@ -32,12 +30,11 @@ pub const MARKS: [(&str, Role, &str); 22] = [
     ("├ ╫ ╷", Role::Text, "a named range; several in a cell; one without room for its name"),
 ];
 
-/// Draws the legend in its frame.
 pub fn draw(buf: &mut Buffer, (area, rows): (Rect, Rect), list: &List, theme: Theme) {
     frame(buf, area, "marks and colours, the same at every zoom", theme);
     for (row, y) in list.rows(MARKS.len(), rows) {
         let (mark, role, words) = MARKS[row];
-        // the full cell of a module, which no colour may tell from the others'
+        // modules have distinct full cells on themes without colours for them
         let mark = match mark.strip_suffix('█') {
             Some(part) => format!("{part}{}", module(role, theme)),
             None => mark.to_owned(),

@@ -1,5 +1,5 @@
-//! Draws the lists beneath the lanes: dependencies, differences of two traces, operations, exposed stretches,
-//! the verdict, and what the marks mean.
+//! Lists below the lanes: dependencies, differences of two traces, operations, exposed stretches, the
+//! verdict, the legend.
 
 mod dependencies;
 pub mod differences;
@@ -15,7 +15,7 @@ use base::text::fitting_name;
 
 pub use verdict::lines as verdict_lines;
 
-/// Rows of lists, without their frame and header, and without what a table shows beneath them.
+/// Rows of the list, without frame, header, and whatever is below a table.
 pub fn rows(area: Rect, view: &View) -> Rect {
     let rows = cut_top(inside(area), 1).1;
     match &view.panel {
@@ -25,7 +25,6 @@ pub fn rows(area: Rect, view: &View) -> Rect {
     }
 }
 
-/// Draws the list that lies there.
 pub fn draw(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     let (theme, rows) = (cx.theme, rows(area, view));
     match &view.panel {
@@ -45,13 +44,13 @@ pub fn draw(buf: &mut Buffer, area: Rect, view: &View, cx: &Context) {
     }
 }
 
-/// A name for a narrow column: without its phase, and shortened as names of kernels are.
+/// Shortens a name for a narrow column: drops the phase and abbreviates kernel names.
 fn brief(name: &str, room: usize) -> String {
     let name = name.strip_prefix("decode/").or(name.strip_prefix("prefill/")).unwrap_or(name);
     fitting_name(name, room)
 }
 
-/// Which of two traces a list is of.
+/// Label of the trace that a list belongs to; empty if only one is open.
 fn which(view: &View) -> String {
     let provenance = view.pane().index.provenance();
     match (view.panes.len(), view.focus) {
@@ -61,7 +60,6 @@ fn which(view: &View) -> String {
     }
 }
 
-/// Words at the right end of a frame's bottom.
 fn note(buf: &mut Buffer, area: Rect, words: &str, theme: Theme) {
     let x = area.right().saturating_sub(words.width() as u16 + 2);
     put(buf, area, x.max(area.x + 1), area.bottom().saturating_sub(1), words, theme.style(Role::Dim));

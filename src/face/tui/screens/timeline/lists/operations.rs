@@ -1,4 +1,4 @@
-//! Where the time went: operations by name, as a table that is sorted, narrowed, and gone from to the longest.
+//! Operations by name, as a table with sorting, filtering, and jumping to the longest execution.
 
 use ratatui::text::Line;
 
@@ -13,11 +13,11 @@ use crate::face::tui::widgets::table::{self, Rows};
 use base::text::fitting_name;
 use study::analysis::{LaneTotal, NameRow, totals_of};
 
-/// Rows beneath the table: the totals of its lanes, and the whole name of the selected operation where that is wanted.
+/// Rows below the table: the lane totals, and the full name of the selected operation if requested.
 pub fn beneath(table: &Operations, rows: Rect) -> u16 {
     let name = table.row().filter(|_| table.whole).map(|(row, _)| row.name.as_str());
     let lines = name.map_or(0, |name| whole(name, rows).len() as u16) + u16::from(table.row().is_some());
-    // the table itself keeps a row
+    // the table keeps at least one row
     lines.min(rows.height.saturating_sub(1))
 }
 
@@ -25,7 +25,6 @@ fn whole(name: &str, rows: Rect) -> Vec<String> {
     wrap(name, usize::from(rows.width.saturating_sub(2)))
 }
 
-/// Draws the table in its frame.
 pub fn draw(
     buf: &mut Buffer,
     (area, rows): (Rect, Rect),
@@ -44,7 +43,7 @@ pub fn draw(
         true => counted(table.order.len(), "operation"),
         false => "counting…".into(),
     };
-    // counts are of all ranks, times of one in the mean
+    // counts cover all ranks, times are the mean over ranks
     let over = match view.pane().index.ranks.len() {
         0 | 1 => String::new(),
         ranks => format!(" a rank, counts of all {ranks}"),
@@ -97,7 +96,7 @@ pub fn draw(
     note(buf, area, &keys, theme);
 }
 
-/// The mark of an operation: of a collective by the share of its time that is exposed, as the lanes have it.
+/// Mark of an operation; for collectives, it shows the exposed share as in the lanes.
 fn mark(row: &NameRow) -> Mark {
     match row.lane {
         "comm" => {
@@ -110,7 +109,7 @@ fn mark(row: &NameRow) -> Mark {
     }
 }
 
-/// What the operations that are shown took together, lane by lane; nothing where none is shown.
+/// Lane totals of the shown operations; `None` if none is shown.
 fn totals(table: &Operations) -> Option<String> {
     let rows = &table.counted.as_ref()?.table.rows;
     let lane = |lane: LaneTotal| {
@@ -125,7 +124,6 @@ fn totals(table: &Operations) -> Option<String> {
     (!lanes.is_empty()).then(|| format!("in all: {}", lanes.join("  ")))
 }
 
-/// The columns of the table: numbers, a mark, the name.
 fn columns(table: &Operations) -> Vec<table::Column> {
     let mut columns: Vec<table::Column> = Column::ALL
         .iter()

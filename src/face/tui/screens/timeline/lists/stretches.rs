@@ -1,4 +1,4 @@
-//! The longest stretches of exposed communication: which collective, and what waited for it.
+//! List of the longest exposed stretches: the collective, and what waited for it.
 
 use ratatui::text::Line;
 
@@ -13,7 +13,6 @@ use crate::face::tui::widgets::table::{self, Column, Rows};
 use base::text::rank_list;
 use study::analysis::ExposedStretches;
 
-/// Draws the stretches in their frame.
 pub fn draw(buf: &mut Buffer, area: Rect, view: &View, shown: &Stretches, cx: &Context) {
     let theme = cx.theme;
     let counted = shown.counted.as_ref().filter(|counted| counted.is_of(shown.scope, view));
@@ -60,5 +59,5 @@ const COLUMNS: [Column; 6] = [
     Column::text("what waited", 8, 0),
 ];
 
-/// Columns of all but the two names.
+/// Total width of all columns except the two names.
 const FIXED: u16 = 44;

@@ -1,15 +1,13 @@
-//! The verdict on the upper trace, in sentences.
+//! Verdict on the upper trace, in sentences.
 
 use crate::face::tui::prelude::*;
 use crate::face::tui::screens::timeline::state::View;
 use study::verdict::Verdict;
 
-/// A verdict in lines of at most so many columns.
 pub fn lines(verdict: &Verdict, width: u16) -> Vec<String> {
     verdict.sentences.iter().flat_map(|sentence| wrap(sentence, usize::from(width.max(20)))).collect()
 }
 
-/// Draws it in its frame.
 pub fn draw(
     buf: &mut Buffer,
     (area, rows): (Rect, Rect),

@@ -1,5 +1,4 @@
-//! Two traces under one another: which steps of them begin at the same column, and what a step of the
-//! one did otherwise than that of the other.
+//! Alignment of two stacked traces: steps that start at the same column, and their differences.
 
 use std::sync::Arc;
 
@@ -7,8 +6,8 @@ use super::index::{StepKey, TraceIndex};
 use super::view::View;
 
 impl View {
-    /// Aligns both traces at the step under the cursor: the step of the same number of the other. What
-    /// is shown of the trace that has the cursor stays where it is. Why not, where it cannot be done.
+    /// Aligns both traces at the step under the cursor, matching step numbers. The trace with the cursor
+    /// does not move. Returns the reason if it cannot.
     pub fn align_here(&mut self) -> Result<(), String> {
         let [_, _] = &self.panes[..] else { return Err("only one trace is open".into()) };
         let (focus, other) = (self.focus.min(1), 1 - self.focus.min(1));
@@ -29,7 +28,7 @@ impl View {
         Ok(())
     }
 
-    /// Aligns anew where the cursor has come to another step and the traces are to follow it.
+    /// Realigns after the cursor moved to another step, if the traces follow each other.
     pub(super) fn follow_steps(&mut self) {
         if !self.follows || self.panes.len() < 2 {
             return;
@@ -37,19 +36,18 @@ impl View {
         let pane = self.pane();
         let here = pane.step(self.time, true);
         if here.is_some() && here != pane.aligned {
-            // a step that the other has not leaves both where they are
+            // if the other trace lacks the step, both stay where they are
             let _ = self.align_here();
         }
     }
 
-    /// The steps that a comparison is of: the one under the cursor, and the other trace's of that
-    /// number. From top to bottom.
+    /// Steps to compare, upper then lower: the one under the cursor and its counterpart in the other trace.
     pub fn steps_to_compare(&self) -> Result<(StepKey, StepKey), String> {
         let [_, _] = &self.panes[..] else { return Err("only one trace is open".into()) };
         let (focus, other) = (self.focus.min(1), 1 - self.focus.min(1));
         let key = self.panes[focus].step_key(self.time, true);
         let Some(key) = key else { return Err("there is no step under the cursor".into()) };
-        // aligned by hand, steps of different numbers are meant to be compared
+        // steps aligned by hand are compared even if their numbers differ
         let aligned = |pane: usize| {
             let pane = &self.panes[pane];
             Some(pane.index.steps.get(pane.aligned?)?.key)
@@ -66,13 +64,11 @@ impl View {
         }
     }
 
-    /// Whether the comparison that there is, is of the steps that are wanted now.
     pub fn compares_now(&self) -> bool {
         let made = self.differences.as_ref().map(|report| report.steps);
         made.is_some() && self.steps_to_compare().ok() == made
     }
 
-    /// Shows what the simulator predicts beneath the run.
     pub fn add_ghost(&mut self, index: Arc<TraceIndex>, on: String) {
         let (window, key) = {
             let pane = &self.panes[0];
@@ -83,9 +79,9 @@ impl View {
         if let Some(pane) = self.panes.get_mut(1) {
             pane.ghost = Some(on);
         }
-        // later steps drift apart: what was predicted of a step is wanted beneath that step
+        // later steps drift apart, so realign at each step
         self.follows = true;
-        // what was looked at is looked at still, with the prediction of that step beneath
+        // keep the view, with the prediction of the same step below
         (self.panes[0].line, self.panes[0].place) = (line, place);
         let both = key
             .and_then(|key| Some((self.panes[0].step_like(key)?, self.panes.get(1)?.step_like(key)?)));
@@ -98,7 +94,6 @@ impl View {
         self.bound();
     }
 
-    /// Whether the lower trace is a prediction and not a run.
     pub fn has_ghost(&self) -> bool {
         self.panes.get(1).is_some_and(|pane| pane.ghost.is_some())
     }

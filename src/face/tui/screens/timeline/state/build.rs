@@ -1,5 +1,5 @@
-//! Builds the index of a trace: one pass over the spans sorts them into rows, a second sums each row
-//! up, both in parallel. What is exposed follows from the unions that the second pass leaves.
+//! Index construction: one pass sorts the spans into rows, a second one sums up each row, both in
+//! parallel. Exposed communication follows from the unions of the second pass.
 
 use std::collections::BTreeMap;
 
@@ -14,41 +14,37 @@ use plan::Lane;
 use trace::overlap::intervals;
 use trace::{NO_STEP, Range, Span, Stream, Trace};
 
-/// Spans that one task sorts into rows.
 const CHUNK: usize = 1 << 16;
 
-/// What makes a row: a rank, and its stream or lane.
+/// Key of a row: rank, and stream or lane.
 type RowKey = (u32, u32);
 
-/// What one task found in its spans.
 #[derive(Debug, Default)]
 struct Chunk {
     rows: Vec<(RowKey, Part)>,
     steps: Vec<(StepKey, (i64, i64))>,
 }
 
-/// A row's spans within a chunk.
 #[derive(Debug)]
 struct Part {
     order: Vec<u32>,
     /// First and last start (ns).
     starts: (i64, i64),
-    /// Whether the spans come with ascending starts, so that they need no sorting.
+    /// True if the starts are already ascending.
     sorted: bool,
 }
 
 fn row_key(span: &Span, streams: usize) -> RowKey {
     let stream = usize::from(span.stream);
-    // lanes come behind all streams: own traces have lanes only
+    // lanes come after all streams; our own traces have only lanes
     let sub = if stream < streams { stream } else { streams + usize::from(span.lane == Lane::Comm) };
     (span.rank, sub as u32)
 }
 
-/// Sorts a chunk of spans, the first of which is number `base`, into rows and steps.
+/// Sorts a chunk of spans into rows and steps; `base` is the index of its first span.
 fn sort(spans: &[Span], base: usize, streams: usize) -> Chunk {
     const RECENT: usize = 64;
     let mut chunk = Chunk::default();
-    // where rows were found last: spans of a row come in runs, or a few rows take turns
     let mut recent = [usize::MAX; RECENT];
     for (i, span) in spans.iter().enumerate() {
         let key = row_key(span, streams);
@@ -75,10 +71,8 @@ fn sort(spans: &[Span], base: usize, streams: usize) -> Chunk {
     chunk
 }
 
-/// A rank's rows, by stream or lane.
 type RankParts = BTreeMap<u32, Vec<Part>>;
 
-/// Sorts all spans into ranks, rows and steps.
 fn gather(trace: &Trace) -> (BTreeMap<u32, RankParts>, BTreeMap<StepKey, (i64, i64)>) {
     let streams = trace.meta.streams.len();
     let chunks: Vec<Chunk> = trace
@@ -99,7 +93,7 @@ fn gather(trace: &Trace) -> (BTreeMap<u32, RankParts>, BTreeMap<StepKey, (i64, i
         }
     }
     for rows in ranks.values_mut().filter(|_| streams == 0) {
-        // a lane without spans is a finding, too
+        // an empty lane is informative, so keep it
         rows.entry(0).or_default();
         rows.entry(1).or_default();
     }
@@ -109,7 +103,6 @@ fn gather(trace: &Trace) -> (BTreeMap<u32, RankParts>, BTreeMap<StepKey, (i64, i
     (ranks, steps)
 }
 
-/// The rows of a rank, and when it communicated without computing.
 fn rank_rows(parts: RankParts, streams: &[Stream], spans: Spans) -> (Vec<Row>, Cover) {
     let (rows, unions): (Vec<Row>, Vec<Unions>) = parts
         .into_par_iter()
@@ -133,7 +126,7 @@ impl TraceIndex {
         let (parts, steps) = gather(&trace);
         let spans = Spans { all: &trace.spans, classes: &classes };
         let streams = &trace.meta.streams;
-        // rank by rank, so that the unions of one are gone when the next one's are made
+        // rank by rank, so that one rank's unions are freed before the next rank's are built
         let built: Vec<(u32, (Vec<Row>, Cover))> = parts
             .into_par_iter()
             .map(|(rank, parts)| (rank, rank_rows(parts, streams, spans)))
@@ -183,7 +176,6 @@ impl TraceIndex {
     }
 }
 
-/// `compute`, `comm`, or a stream's number.
 fn label(sub: usize, streams: &[Stream]) -> String {
     match streams.get(sub) {
         Some(stream) => format!("stream {}", stream.id),
@@ -202,14 +194,13 @@ fn range_rows(ranges: &[Range]) -> Vec<RangeRow> {
         .collect()
 }
 
-/// The union of unions.
 fn union<'a>(parts: impl Iterator<Item = &'a [(i64, i64)]>) -> std::borrow::Cow<'a, [(i64, i64)]> {
     let parts: Vec<&[(i64, i64)]> = parts.filter(|part| !part.is_empty()).collect();
     match parts[..] {
         [] => Default::default(),
         [one] => one.into(),
         _ => {
-            // sorted runs one behind another: the stable sort finds them and merges them
+            // the stable sort detects and merges the sorted runs
             let mut all = parts.concat();
             all.sort();
             intervals::union(all).into()
@@ -217,7 +208,7 @@ fn union<'a>(parts: impl Iterator<Item = &'a [(i64, i64)]>) -> std::borrow::Cow<
     }
 }
 
-/// `r0`, `r1 p4711 gpu1`: process and device where all streams of the rank agree on them.
+/// Label of a rank: `r0`, or `r1 p4711 gpu1` if all streams of the rank share a process and device.
 fn rank_label(rank: u32, streams: &[Stream]) -> String {
     let own = || streams.iter().filter(move |s| s.rank == rank);
     let mut label = format!("r{rank}");

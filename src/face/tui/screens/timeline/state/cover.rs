@@ -1,23 +1,23 @@
-//! A union of intervals that answers "how much of this stretch is covered" in logarithmic time, so
-//! that a frame costs the same for a thousand spans and for ten million.
+//! Union of intervals with logarithmic queries for covered time, so that the cost of a frame does not
+//! depend on the number of spans.
 
 use super::row::{gallop, nearer};
 use crate::face::tui::screens::timeline::state::window::Window;
 
-/// Intervals from one sum to the next.
+/// Intervals per prefix sum.
 const BLOCK: usize = 8;
 
-/// A union of half-open intervals of time (ns).
+/// Union of half-open time intervals (ns).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cover {
-    /// The intervals of the union: disjoint, ascending (ns).
+    /// Disjoint ascending intervals (ns).
     intervals: Vec<(i64, i64)>,
-    /// What all intervals before every [`BLOCK`]th cover together.
+    /// Time covered before each block of [`BLOCK`] intervals (ns).
     before: Vec<i64>,
 }
 
 impl Cover {
-    /// The union of intervals given by ascending start; empty ones count for nothing.
+    /// Builds the union of intervals sorted by start; empty ones are ignored.
     pub fn of(sorted: impl Iterator<Item = (i64, i64)>) -> Self {
         let mut intervals: Vec<(i64, i64)> = Vec::new();
         for (start, end) in sorted.filter(|(start, end)| start < end) {
@@ -29,7 +29,7 @@ impl Cover {
         Self::disjoint(intervals)
     }
 
-    /// Of disjoint intervals, ascending, none of them empty.
+    /// Builds a cover from disjoint, ascending, non-empty intervals.
     pub fn disjoint(mut intervals: Vec<(i64, i64)>) -> Self {
         intervals.shrink_to_fit();
         let mut sum = 0i64;
@@ -44,23 +44,20 @@ impl Cover {
         Self { intervals, before }
     }
 
-    /// How many bytes of memory it takes.
     pub fn bytes(&self) -> usize {
         self.intervals.capacity() * size_of::<(i64, i64)>() + self.before.capacity() * size_of::<i64>()
     }
 
-    /// The intervals of the union, ascending and disjoint (ns).
     pub fn intervals(&self) -> &[(i64, i64)] {
         &self.intervals
     }
 
-    /// The place of the interval that is nearest to the time.
     pub fn nearest(&self, time: i64) -> usize {
         let next = self.intervals.partition_point(|(start, _)| *start <= time);
         nearer(next, time, |place| self.intervals.get(place).copied())
     }
 
-    /// Nanoseconds covered before the time; `next`: how many intervals start before it.
+    /// Time (ns) covered before `time`; `next` is the number of intervals that start before it.
     fn sum(&self, next: usize, time: i64) -> i64 {
         let Some(last) = next.checked_sub(1) else { return 0 };
         let first = last / BLOCK * BLOCK;
@@ -74,11 +71,11 @@ impl Cover {
         self.sum(self.intervals.partition_point(|(start, _)| *start < time), time)
     }
 
-    /// How much of each column of a window is covered (ns).
+    /// Time (ns) covered in each column of a window.
     pub fn columns(&self, window: Window, columns: usize) -> Vec<i64> {
         let mut next = gallop(&self.intervals, 0, |(start, _)| *start < window.from);
         let mut before = self.sum(next, window.from);
-        // as many intervals a column as in the one before, as a rule
+        // guess: as many intervals per column as in the previous one
         let mut advance = 0;
         (0..columns)
             .map(|column| {
@@ -92,12 +89,11 @@ impl Cover {
             .collect()
     }
 
-    /// Nanoseconds covered between two times.
+    /// Time (ns) covered between two times.
     pub fn between(&self, from: i64, to: i64) -> i64 {
         self.until(to) - self.until(from)
     }
 
-    /// Whether the time is covered.
     #[cfg(test)]
     pub fn contains(&self, time: i64) -> bool {
         let next = self.intervals.partition_point(|(start, _)| *start <= time);
@@ -105,7 +101,6 @@ impl Cover {
     }
 }
 
-/// What disjoint intervals cover together.
 fn length(intervals: &[(i64, i64)]) -> i64 {
     intervals.iter().fold(0, |sum, (start, end)| end.saturating_sub(*start).saturating_add(sum))
 }

@@ -1,11 +1,11 @@
-//! Searching the traces that are shown: going from match to match, as soon as there are some.
+//! Search in the open traces: moves between matches as they arrive.
 
 use super::index::Line;
 use super::search::Matches;
 use super::view::{Search, View};
 
 impl View {
-    /// Goes to the next or previous match in the pane that has the keys; false where there is none.
+    /// Goes to the next or previous match in the focused pane; false if there is none.
     pub fn go_to_match(&mut self, forwards: bool) -> bool {
         let pane = self.pane();
         let Some(matches) = &pane.matches else { return false };
@@ -22,7 +22,6 @@ impl View {
         true
     }
 
-    /// What a search found in a pane.
     pub fn found(&mut self, pane: usize, matches: Matches) {
         if let Some(pane) = self.panes.get_mut(pane) {
             pane.matches = Some(matches);
@@ -33,7 +32,7 @@ impl View {
         }
     }
 
-    /// Goes to the first match of what was typed, now or as soon as the search is done.
+    /// Goes to the first match, now or once the search is done.
     pub fn go_to_found(&mut self) {
         let query = self.search.line.value();
         let matches = self.panes.get(self.focus).and_then(|pane| pane.matches.as_ref());
@@ -51,7 +50,6 @@ impl View {
         }
     }
 
-    /// Ends the search: nothing is marked as found any more.
     pub fn forget_search(&mut self) {
         let mut line = std::mem::take(&mut self.search.line);
         line.drop_text();

@@ -1,5 +1,4 @@
-//! Going somewhere: to what was typed, along the edges of an operation, along the critical path, to a
-//! row of a list; and the way back.
+//! Navigation: to typed targets, along dependencies and critical paths, to list rows, and back.
 
 use super::index::StepKey;
 use super::panel::{DifferenceRow, Panel, difference_rows};
@@ -10,14 +9,13 @@ use crate::face::tui::screens::timeline::state::window::Window;
 use plan::Phase;
 use study::analysis::{self, Dependencies, OperationDifference};
 
-/// Places that can be gone back to.
 const TRAIL: usize = 200;
 
 impl View {
-    /// Goes to what was typed; `Ok(true)` where a search for it is to be made first.
+    /// Goes to a target; returns `Ok(true)` if it needs a search first.
     pub fn go(&mut self, target: Target) -> Result<bool, String> {
         let (zero, origin) = (self.pane().index.zero, self.pane().origin);
-        // a time since the trace's first start, as the window calls it
+        // converts a time since the trace's first start to window time
         let shown = |ns: i64| ns.saturating_add(zero).saturating_sub(origin);
         let window = match target {
             Target::All => self.bounds(),
@@ -64,14 +62,14 @@ impl View {
         Ok(false)
     }
 
-    /// Shows a stretch of the upper trace (ns since its first start) from the beginning.
+    /// Opens at an interval of the upper trace (ns since its first start), with an empty history.
     pub fn show(&mut self, from: i64, to: i64) {
-        // beyond the trace there is nothing to show: it stays where it opened
+        // outside the trace, the view stays where it opened
         let _ = self.go(Target::Interval(from, to));
         self.history.clear();
     }
 
-    /// Fits decode steps, of the sample under the cursor where it has them.
+    /// Zooms to decode steps, preferring the sample under the cursor.
     fn go_to_steps(&mut self, phase: Phase, first: u32, last: u32) -> Result<(), String> {
         let pane = self.pane();
         let sample = pane.step_key(self.time, true).map_or(0, |key| key.sample);
@@ -85,7 +83,7 @@ impl View {
                 _ => format!("the trace has no {}", StepKey { sample, phase, step: first }.label()),
             });
         };
-        // as many as there are
+        // as many as exist
         let to = (first..=last).rev().take(100_000).find_map(find).unwrap_or(from);
         self.fit_step(from);
         if to != from {
@@ -93,7 +91,7 @@ impl View {
             let (a, b) = (pane.index.steps[from].window, pane.index.steps[to].window);
             let window = Window::new(a.from.min(b.from), a.to.max(b.to));
             let window = window.shifted(pane.origin.saturating_neg());
-            // one way back, not two
+            // merge the two moves into one history entry
             if let Some(before) = self.history.undo(self.window) {
                 self.window = before;
             }
@@ -102,7 +100,7 @@ impl View {
         Ok(())
     }
 
-    /// The edges of the span under the cursor; why there are none.
+    /// Dependencies of the span under the cursor, or the reason there are none.
     fn dependencies(&self) -> Result<(usize, Dependencies), String> {
         let Some(span) = self.pane().span_index() else {
             return Err("there is no operation under the cursor".into());
@@ -110,12 +108,12 @@ impl View {
         Ok((span, analysis::dependencies(&self.pane().index.trace, span)))
     }
 
-    /// Goes to what held the operation under the cursor up: of all that it waited for, the last to be
-    /// done. Or (`after`) to what waited for it: the first to start.
+    /// Goes to the dependency of the operation under the cursor that finished last, or, with `after`, to
+    /// the dependent that started first.
     pub fn follow_link(&mut self, after: bool) -> Result<(), String> {
         let (_, dependencies) = self.dependencies()?;
         let list = if after { &dependencies.after } else { &dependencies.before };
-        // what the plan says comes before what merely stood in line
+        // planned dependencies take precedence over lane order
         let first = match after {
             true => list.iter().find(|l| l.why != analysis::Why::Lane).or(list.first()),
             false => list.first(),
@@ -130,7 +128,6 @@ impl View {
         }
     }
 
-    /// Lists the edges of the operation under the cursor.
     pub fn list_dependencies(&mut self) -> Result<(), String> {
         let (span, dependencies) = self.dependencies()?;
         if dependencies.before.is_empty() && dependencies.after.is_empty() {
@@ -140,7 +137,7 @@ impl View {
         Ok(())
     }
 
-    /// Goes to a span of the trace that has the cursor; the way back leads here.
+    /// Goes to a span of the focused trace and records the current place.
     pub fn jump(&mut self, span: usize) {
         self.remember();
         self.go_to_span(span);
@@ -166,12 +163,10 @@ impl View {
         }
     }
 
-    /// How many places can be gone back to.
     pub fn trail(&self) -> usize {
         self.trail.len()
     }
 
-    /// Goes back to where the last edge was followed from; false where none was.
     pub fn back(&mut self) -> bool {
         let Some((pane, line, place)) = self.trail.pop() else { return false };
         self.focus = pane.min(self.panes.len() - 1);
@@ -181,7 +176,7 @@ impl View {
         true
     }
 
-    /// Goes to the next or previous operation on the critical path of the step under the cursor.
+    /// Goes to the next or previous operation on the critical path under the cursor.
     pub fn walk_path(&mut self, forwards: bool) -> Result<(), String> {
         let pane = self.pane();
         let key = pane.step_key(self.time, true);
@@ -207,9 +202,9 @@ impl View {
         }
     }
 
-    /// Goes to a span of a pane, and zooms to it where it could not be seen; the way back leads here.
+    /// Goes to a span of a pane, zooming in if it would be too small to see; records the current place.
     fn jump_closely(&mut self, pane: usize, span: usize) {
-        /// The least share of the window that can be seen.
+        /// Minimum visible size, as a fraction 1/40 of the window.
         const SEEN: i64 = 40;
         self.remember();
         self.focus = pane.min(self.panes.len() - 1);
@@ -222,7 +217,7 @@ impl View {
         }
     }
 
-    /// Goes where the selected row of the list beneath the lanes leads, or opens its layers.
+    /// Activates the selected row of the list below the lanes: goes to its target, or expands its layers.
     pub fn go_to_row(&mut self) {
         let mut panel = self.panel.take();
         match &mut panel {
@@ -268,7 +263,6 @@ impl View {
         self.panel = panel;
     }
 
-    /// Goes to a group of operations in both traces.
     fn go_to_difference(&mut self, group: &OperationDifference) {
         self.remember();
         let firsts = [&group.a, &group.b].map(|share| share.as_ref().map(|share| share.first));
@@ -277,7 +271,7 @@ impl View {
                 pane.go_to(line, place);
             }
         }
-        // the cursor goes where the operation is
+        // move the focus to a trace that has the operation
         let focus = self.focus.min(1);
         let to = if firsts[focus].is_some() { focus } else { 1 - focus };
         self.focus = to.min(self.panes.len() - 1);
@@ -300,7 +294,7 @@ impl View {
         {
             let bounds = self.bounds();
             let window = self.window;
-            // both in one window, as wide as it is where that is enough
+            // show both in one window, at the current zoom if that suffices
             match to.saturating_sub(from) < window.width() {
                 true => self.window = window.showing(from, to, bounds),
                 false => self.set(Window::new(from, to)),

@@ -1,11 +1,9 @@
-//! Windows that can be gone back to, and forward to again.
+//! Window history for undo and redo.
 
 use crate::face::tui::screens::timeline::state::window::Window;
 
-/// How many are kept.
 const MOST: usize = 100;
 
-/// Windows before and after the one shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     before: Vec<Window>,
@@ -13,7 +11,6 @@ pub struct History {
 }
 
 impl History {
-    /// The window shown is about to be left for another one.
     pub fn leave(&mut self, window: Window) {
         if self.before.len() == MOST {
             self.before.remove(0);
@@ -22,26 +19,23 @@ impl History {
         self.after.clear();
     }
 
-    /// Back from the window shown; `None` where there is nothing before it.
+    /// Returns the previous window, if any.
     pub fn undo(&mut self, shown: Window) -> Option<Window> {
         let window = self.before.pop()?;
         self.after.push(shown);
         Some(window)
     }
 
-    /// Forward again; `None` where nothing was undone.
     pub fn redo(&mut self, shown: Window) -> Option<Window> {
         let window = self.after.pop()?;
         self.before.push(shown);
         Some(window)
     }
 
-    /// Forgets all windows, when another trace is shown.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// All windows are called by other times from now on.
     pub fn shift(&mut self, by: i64) {
         for window in self.before.iter_mut().chain(&mut self.after) {
             *window = window.shifted(by);

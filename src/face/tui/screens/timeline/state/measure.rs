@@ -1,5 +1,5 @@
-//! Numbers of a stretch of time: what `ladderscope overlap --from --to` says of it, fast enough to follow
-//! the mouse. Only the spans that touch the stretch are looked at, found through the index.
+//! Numbers of a time interval, as from `ladderscope overlap --from --to`, fast enough to follow the
+//! mouse. Uses the index to visit only spans that touch the interval.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,23 @@ use crate::face::tui::screens::timeline::state::window::Window;
 use trace::overlap::{OverlapReport, Selection};
 use trace::{Span, Trace};
 
-/// Numbers of a stretch of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// The stretch (ns of the trace).
+    /// Interval (ns of the trace).
     pub window: Window,
     /// Overlap and breakdown; `all` holds sums over ranks.
     pub report: OverlapReport,
-    /// Executions that touch it.
     pub count: u64,
-    /// By kind of operation: a rank's time (us), averaged over ranks, the longest first.
+    /// Time per kind of operation in us, averaged over ranks, longest first.
     pub kinds: Vec<(String, f64)>,
-    /// By module: a rank's time (us), averaged over ranks, the longest first.
+    /// Time per module in us, averaged over ranks, longest first.
     pub modules: Vec<(String, f64)>,
-    /// Steps that begin within it.
     pub begins: usize,
-    /// The steps at its start and at its end.
     pub steps: Option<(StepKey, StepKey)>,
 }
 
 impl Measured {
-    /// Of a stretch of a trace (ns of the trace). Takes as long as the stretch has spans.
+    /// Measures an interval (ns of the trace), in time linear in its spans.
     pub fn of(index: &TraceIndex, window: Window) -> Self {
         let part = touched(index, window);
         let trace = part.as_ref().unwrap_or(&index.trace);
@@ -67,13 +63,12 @@ impl Measured {
         }
     }
 
-    /// Ranks that averages are over.
     pub fn ranks(&self) -> f64 {
         self.report.ranks.len().max(1) as f64
     }
 }
 
-/// The spans that touch a stretch, as a trace.
+/// Trace of only the spans that touch a window.
 pub fn part(index: &TraceIndex, window: Window) -> Trace {
     let touches = |s: &Span| match s.start_ns >= s.end_ns {
         true => window.contains(s.start_ns),
@@ -86,8 +81,8 @@ pub fn part(index: &TraceIndex, window: Window) -> Trace {
     Trace { meta, operations, spans, ranges: Vec::new() }
 }
 
-/// A trace of the spans that touch a stretch, and of one more a rank, so that no rank is missing; `None`
-/// where that is most of the trace, which then is looked at as it is.
+/// Trace of the spans near a window, plus one per rank so that no rank is missing. `None` if that would
+/// be most of the trace, which is then used as it stands.
 fn touched(index: &TraceIndex, window: Window) -> Option<Trace> {
     let places = index.rows.iter().map(|row| row.places(index.spans(), window.from, window.to));
     let places: Vec<std::ops::Range<usize>> = places.collect();
@@ -97,11 +92,11 @@ fn touched(index: &TraceIndex, window: Window) -> Option<Trace> {
     }
     let mut spans: Vec<u32> = Vec::with_capacity(count + index.ranks.len());
     for (row, places) in index.rows.iter().zip(places) {
-        // a row's first span stands for its rank where none touches; analysis clips it away
+        // a row's first span keeps its rank present; the analysis clips it away
         let all = std::iter::once(0).chain(places);
         spans.extend(all.filter_map(|place| row.span(place)).map(|span| span as u32));
     }
-    // in the order of the trace, each once
+    // in trace order, without duplicates
     spans.sort_unstable();
     spans.dedup();
     let spans: Vec<Span> = spans.iter().map(|span| index.trace.spans[*span as usize]).collect();

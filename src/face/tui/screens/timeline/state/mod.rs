@@ -1,9 +1,9 @@
-//! State of screen 4: traces, indexed; the window onto them; the cursor; the search.
+//! State of screen 4: indexed traces, the window onto them, the cursor, the search.
 //!
-//! `build` makes an `index` of a trace out of `row`s, `ranges` and `cover`s; a `pane` shows one index,
-//! a `view` one or two panes. What a view does lies in `view` (window and cursor), `find` (search), `go`
-//! (to targets, along edges and critical paths), `select` (selection and marks) and `align` (two traces).
-//! A `panel` is a list beneath the lanes; its tables are of a `scope`.
+//! `build` makes an `index` of a trace out of `row`s, `ranges` and `cover`s; a `pane` shows one index, a
+//! `view` one or two panes. The methods of a view are in `view` (window and cursor), `find` (search),
+//! `go` (targets, dependencies, critical paths), `select` (selection and marks) and `align` (two
+//! traces). A `panel` is a list below the lanes; its tables cover a `scope`.
 
 mod align;
 mod build;

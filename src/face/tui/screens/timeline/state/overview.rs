@@ -1,5 +1,4 @@
-//! The whole trace in one row: how busy its lanes were from column to column. Made from the index's
-//! levels of detail, once for a width, off the terminal's thread.
+//! Density of the whole trace per column. Computed from the index once per width, off the drawing thread.
 
 use rayon::prelude::*;
 
@@ -9,26 +8,24 @@ use super::row::{Class, Row};
 /// Shares of a column's time, averaged over ranks, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Density {
-    /// Share of computing, on each rank's busiest row.
+    /// Computing, on each rank's busiest row.
     pub compute: f32,
-    /// Share of communicating, on each rank's busiest row.
+    /// Communicating, on each rank's busiest row.
     pub comm: f32,
-    /// Share of communicating without computing, on each rank.
+    /// Exposed communication of each rank.
     pub exposed: f32,
 }
 
-/// Densities of a whole trace, from its first start to its last end.
+/// Densities of a whole trace, from first start to last end.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overview {
-    /// The densities from left to right, one for each column.
     pub columns: Vec<Density>,
 }
 
 impl Overview {
-    /// Of a trace, in so many columns.
     pub fn of(index: &TraceIndex, columns: usize) -> Self {
         let window = index.bounds;
-        // an eighth of a column cannot be seen
+        // an eighth of a column is invisible
         let tolerance = window.width() / (columns.max(1) as i64 * 8);
         let of_rank = |rank: &super::index::RankRows| -> Vec<[i64; 3]> {
             let mut sums = vec![[0i64; 3]; columns];

@@ -1,4 +1,4 @@
-//! One of the traces shown: where its time lies in the window's, its lines, its cursor.
+//! Pane of an open trace: time offset, lines, cursor.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,52 +15,43 @@ use study::verdict::Verdict;
 use trace::Span;
 use trace::import::Kernel;
 
-/// What an overlap is of: a step, or (`None`) all decode steps.
+/// Part whose overlap is computed: a step, or (`None`) all decode steps.
 pub type OverlapOf = Option<StepKey>;
 
-/// A trace and how it is shown.
 #[derive(Debug)]
 pub struct Pane {
-    /// The trace that the pane shows, indexed for drawing.
     pub index: Arc<TraceIndex>,
-    /// The trace's time (ns) at the window's time 0.
+    /// Trace time (ns) at window time 0.
     pub origin: i64,
-    /// The step that is aligned with the other trace's, an index into the steps.
+    /// Index of the step aligned with the other trace.
     pub aligned: Option<usize>,
-    /// Lines that can be scrolled to.
     pub lines: Vec<Line>,
-    /// Ranks that did the same are shown once.
+    /// True if identical ranks are shown once.
     pub folded: bool,
-    /// Of each rank, whether it is collapsed.
     collapsed: Vec<bool>,
-    /// The cursor's line, an index into the lines.
+    /// Cursor's line, an index into `lines`.
     pub line: usize,
-    /// The cursor's place on its line.
     pub place: usize,
-    /// The first line shown.
     pub first_line: usize,
-    /// Overlap (%) of parts, once computed.
+    /// Overlap (%) of parts computed so far.
     pub overlap: BTreeMap<OverlapOf, Option<f64>>,
-    /// What the search found here.
     pub matches: Option<Matches>,
-    /// What of the trace a search finds took together, by lane; and which search.
+    /// Query and total time of its matches per lane.
     pub totals: Option<(String, Vec<LaneTotal>)>,
-    /// What the imported files know of a span (its place in the trace), or why that cannot be read.
+    /// Span index, and the imported files' details on its kernel or the read error.
     pub kernel: Option<(usize, Result<Option<Kernel>, String>)>,
-    /// What the simulator predicts, for the run above it, and not a run: on what it was simulated.
+    /// Description of the simulated machine, if the trace is a prediction for the run above.
     pub ghost: Option<String>,
-    /// How much of it is exposed communication, why, and what would help.
     pub verdict: Option<Arc<Verdict>>,
-    /// The whole trace in a row.
     pub overview: Option<Overview>,
-    /// Numbers of a stretch: of the one that is wanted, or of the one that was wanted before.
+    /// Numbers of a stretch; may be those of the previous one while new ones are computed.
     pub measured: Option<Measured>,
-    /// The critical path of a step: of the one that is wanted, or of the one that was wanted before.
+    /// Critical path of a step; may be that of the previous one while a new one is computed.
     pub path: Option<CriticalPath>,
 }
 
 impl Pane {
-    /// A trace with its cursor on the first row.
+    /// Creates a pane with the cursor on the first row.
     pub fn new(index: Arc<TraceIndex>) -> Self {
         let collapsed = vec![false; index.ranks.len()];
         let mut pane = Self {
@@ -94,16 +85,16 @@ impl Pane {
         self.lines = lines;
     }
 
-    /// Whether a line is of a rank that is not shown, because another one did the same.
+    /// True if the line belongs to a rank hidden as a duplicate.
     pub fn hides(&self, line: Line) -> bool {
         let rank = self.index.ranks.get(self.index.rank_of(line));
         self.folded && rank.is_some_and(|rank| rank.same_as.is_some())
     }
 
-    /// Shows ranks that did the same once, or each of them; false where all ranks differ.
+    /// Toggles folding of identical ranks; false if all ranks differ.
     pub fn toggle_fold(&mut self) -> bool {
         let (line, place) = (self.current(), self.place);
-        // also where it changes nothing: two traces are folded alike
+        // toggle even without effect, so that both traces stay in the same mode
         self.folded = !self.folded;
         if self.index.ranks.iter().all(|rank| rank.same_as.is_none()) {
             return false;
@@ -115,18 +106,16 @@ impl Pane {
         true
     }
 
-    /// A time of the window, in the trace's own.
+    /// Converts window time to trace time.
     pub fn own(&self, time: i64) -> i64 {
         time.saturating_add(self.origin)
     }
 
-    /// Index in the trace of the span under the cursor.
     pub fn span_index(&self) -> Option<usize> {
         self.index.span_index(self.current()?, self.place)
     }
 
-    /// The place of a decode step (or the prefill) of the same number, of the same sample where
-    /// the trace has that.
+    /// Index of the step with the same phase and number, preferably of the same sample.
     pub fn step_like(&self, key: StepKey) -> Option<usize> {
         let like = |s: &StepKey| (s.phase, s.step) == (key.phase, key.step);
         let steps = || self.index.steps.iter().enumerate().filter(move |(_, s)| like(&s.key));
@@ -134,17 +123,15 @@ impl Pane {
         same.or_else(|| steps().next()).map(|(at, _)| at)
     }
 
-    /// The step under the cursor (see [`Self::step`]), by its key.
+    /// Key of the step under the cursor (see [`Self::step`]).
     pub fn step_key(&self, time: i64, focus: bool) -> Option<StepKey> {
         self.step(time, focus).and_then(|at| self.index.steps.get(at)).map(|step| step.key)
     }
 
-    /// The line under the cursor.
     pub fn current(&self) -> Option<Line> {
         self.lines.get(self.line).copied()
     }
 
-    /// The span under the cursor, where the cursor is on a row of spans.
     pub fn span(&self) -> Option<&Span> {
         match self.current()? {
             Line::Row(row) => self.index.span(row, self.place),
@@ -152,24 +139,23 @@ impl Pane {
         }
     }
 
-    /// Start and end (ns of the trace) of what is under the cursor.
+    /// Start and end (ns of the trace) of the item under the cursor.
     pub fn interval(&self) -> Option<(i64, i64)> {
         self.index.interval(self.current()?, self.place)
     }
 
-    /// The window in the trace's own time.
+    /// Converts a window to trace time.
     pub fn window(&self, window: Window) -> Window {
         Window::new(window.from.saturating_add(self.origin), window.to.saturating_add(self.origin))
     }
 
-    /// The trace's extent in the window's time.
+    /// Extent of the trace in window time.
     pub fn bounds(&self) -> Window {
         let bounds = self.index.bounds;
         Window::new(bounds.from.saturating_sub(self.origin), bounds.to.saturating_sub(self.origin))
     }
 
-    /// The step under the cursor, an index into the trace's steps; `time` is the window's. Where keys
-    /// go to another trace (no `focus`), the time alone counts.
+    /// Index of the step under the cursor; `time` is window time. Without `focus` only the time counts.
     pub fn step(&self, time: i64, focus: bool) -> Option<usize> {
         let own = self.own(time);
         match self.span().or_else(|| self.exposed_collective(own)).filter(|_| focus) {
@@ -178,20 +164,19 @@ impl Pane {
         }
     }
 
-    /// The collective of the exposed stretch under the cursor, where the time (the trace's own) lies in that.
+    /// Collective behind the exposed stretch under the cursor, if the stretch contains `time` (trace time).
     fn exposed_collective(&self, time: i64) -> Option<&Span> {
         let Line::Rank(rank) = self.current()? else { return None };
         let stretch = self.interval().filter(|(start, end)| *start <= time && time <= *end)?;
         self.index.trace.spans.get(self.index.collective(rank, stretch)?)
     }
 
-    /// The part whose overlap the header needs and does not know.
+    /// Part whose overlap the header needs and lacks.
     pub fn wanted(&self, time: i64, focus: bool) -> Option<OverlapOf> {
         let wanted = [self.step_key(time, focus).map(Some), Some(None)];
         wanted.into_iter().flatten().find(|part| !self.overlap.contains_key(part))
     }
 
-    /// The next or previous decode step from the one under the cursor.
     pub fn neighbour_step(&self, time: i64, forwards: bool) -> Option<usize> {
         let decode = |i: &usize| self.index.steps[*i].key.phase == Phase::Decode;
         let here = self.step(time, true);
@@ -203,14 +188,14 @@ impl Pane {
         to.or(here)
     }
 
-    /// Puts the cursor on what its line shows at a time of the window.
+    /// Moves the cursor to the item nearest to a window time.
     pub fn point_at(&mut self, time: i64) {
         if let Some(line) = self.current() {
             self.place = self.index.nearest(line, time.saturating_add(self.origin));
         }
     }
 
-    /// Puts the cursor on the first span of its row at or after a time of the window.
+    /// Moves the cursor to the first span of its row at or after a window time.
     pub fn point_from(&mut self, time: i64) {
         match self.current() {
             Some(Line::Row(row)) => {
@@ -221,8 +206,8 @@ impl Pane {
         }
     }
 
-    /// Puts the cursor on the first span of its row that belongs to a step (an index into the steps), or
-    /// near its start: ranks are not all in the same step at one time.
+    /// Moves the cursor to the first span of its row in a step (by index), or near the step's start: at
+    /// a given time, ranks may be in different steps.
     pub fn point_in_step(&mut self, step: usize) {
         const FAR: usize = 4_096;
         let Some(step) = self.index.steps.get(step).copied() else { return };
@@ -238,8 +223,8 @@ impl Pane {
         }
     }
 
-    /// Goes to a line, opening its rank where that is collapsed; of a rank that is not shown, to the same line
-    /// of the one that did the same.
+    /// Goes to a line, expanding its rank if needed; on a hidden rank, goes to the same line of its
+    /// representative.
     pub fn go_to(&mut self, line: Line, place: usize) {
         let line = if self.hides(line) { self.index.alike_line(line) } else { line };
         let rank = self.index.rank_of(line);
@@ -251,12 +236,11 @@ impl Pane {
         }
     }
 
-    /// Whether a rank is collapsed.
     pub fn is_collapsed(&self, rank: usize) -> bool {
         self.collapsed.get(rank).copied().unwrap_or(false)
     }
 
-    /// Collapses the cursor's rank, or opens it; true where the cursor had to leave its line.
+    /// Toggles the cursor's rank; true if the cursor had to leave its line.
     pub fn toggle_rank(&mut self) -> bool {
         let Some(line) = self.current() else { return false };
         let rank = self.index.rank_of(line);
@@ -264,8 +248,7 @@ impl Pane {
         self.set_collapsed(|i| i == rank, to)
     }
 
-    /// Collapses all ranks, or opens all where all are collapsed; true where the cursor had
-    /// to leave its line.
+    /// Collapses all ranks, or expands all if all are collapsed; true if the cursor had to leave its line.
     pub fn toggle_all(&mut self) -> bool {
         let to = self.collapsed.contains(&false);
         self.set_collapsed(|_| true, to)
@@ -286,7 +269,6 @@ impl Pane {
         kept.is_none()
     }
 
-    /// Makes the cursor's line one of the `lines` shown, and its rank's first line, too, where it can.
     pub fn scroll_to_cursor(&mut self, lines: usize) {
         let lines = lines.max(1);
         self.first_line = self.first_line.clamp((self.line + 1).saturating_sub(lines), self.line);

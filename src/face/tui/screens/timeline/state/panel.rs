@@ -1,4 +1,4 @@
-//! Lists that lie beneath the lanes.
+//! Lists below the lanes.
 
 use std::collections::BTreeSet;
 
@@ -8,70 +8,56 @@ use crate::face::tui::screens::timeline::lists::legend::MARKS;
 use crate::face::tui::widgets::list::List;
 use study::analysis::{Dependencies, ExposedStretch, ExposedStretches, OperationDifferences};
 
-/// A list beneath the lanes.
 #[derive(Clone, Debug)]
 pub enum Panel {
-    /// What a span waited for, and what waited for it.
     Dependencies {
-        /// The span, an index into the trace.
         span: usize,
-        /// What the span waited for, and what waited for it.
         dependencies: Dependencies,
-        /// The selected row: first what it waited for, then what waited for it.
+        /// Selected row: dependencies first, then dependents.
         list: List,
     },
-    /// What took how much longer in the lower trace than in the upper one.
+    /// Time differences between the lower and the upper trace.
     Differences {
-        /// The rows, which of them is selected, and which are shown.
         list: List,
-        /// Sorted by what was exposed, not by what it took.
+        /// True if sorted by exposed time rather than duration.
         by_exposed: bool,
-        /// Names of the families whose layers are listed, too.
+        /// Names of expanded families, whose layers are listed too.
         open: BTreeSet<String>,
     },
-    /// Where the time went, by operation.
     Operations(Box<Operations>),
-    /// The longest stretches of exposed communication.
     Stretches(Stretches),
-    /// How much of the upper trace is exposed communication, why, and what would help.
     Verdict {
-        /// The verdict in lines, as wide as the window was; none while it is not known.
+        /// Wrapped lines of the verdict; empty until computed.
         lines: Vec<String>,
-        /// Which of them are seen.
         list: List,
     },
-    /// What the marks and colours of the lanes mean, and the list that it covers.
+    /// Legend of the lanes, and the list it covers.
     Legend(List, Option<Box<Self>>),
 }
 
-/// The longest stretches of exposed communication, as they are listed.
 #[derive(Clone, Debug, Default)]
 pub struct Stretches {
-    /// Which part of the trace they are of.
     pub scope: Scope,
-    /// What was found: in the part that is wanted, or in the one that was wanted before.
+    /// Result for the wanted part, or for the previous one while a new one is computed.
     pub counted: Option<Counted<ExposedStretches>>,
-    /// Which of them is selected, and which are seen.
     pub list: List,
 }
 
 impl Stretches {
-    /// The stretches, the longest first.
     pub fn all(&self) -> &[ExposedStretch] {
         self.counted.as_ref().map_or(&[], |counted| &counted.table.longest)
     }
 }
 
-/// A row of the differences: what all layers do, or what one does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DifferenceRow {
-    /// A place among the families.
+    /// Sum over all layers; index into the families.
     Family(usize),
-    /// A place among the groups: a layer of the family above it.
+    /// One layer of the family above; index into the groups.
     Group(usize),
 }
 
-/// The rows of differences: all families in order, the layers of those that are open beneath them.
+/// Rows of the differences list: families in order, each expanded one followed by its layers.
 pub fn difference_rows(
     report: &OperationDifferences,
     by_exposed: bool,
@@ -93,7 +79,6 @@ pub fn difference_rows(
 }
 
 impl Panel {
-    /// Rows of its list.
     pub fn rows(&self, differences: Option<&OperationDifferences>) -> usize {
         match self {
             Self::Dependencies { dependencies, .. } => {
@@ -109,7 +94,6 @@ impl Panel {
         }
     }
 
-    /// The selection of its list.
     pub fn list(&mut self) -> &mut List {
         match self {
             Self::Dependencies { list, .. }
@@ -121,7 +105,6 @@ impl Panel {
         }
     }
 
-    /// The table of operations, where it is that.
     pub fn operations(&mut self) -> Option<&mut Operations> {
         if let Self::Operations(operations) = self { Some(operations) } else { None }
     }

@@ -1,36 +1,34 @@
-//! The critical path of a step, for walking along it and lighting it up.
+//! Critical path of a step, for navigation and highlighting.
 
 use study::analysis::{self, PathStep, PathSummary};
 use trace::Trace;
 use trace::overlap::StepKey;
 
-/// What the end of a step waited for.
+/// Chain of operations that the end of a step waited for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CriticalPath {
-    /// The step that the path is of.
     pub key: StepKey,
-    /// In order of time.
+    /// Path in time order.
     pub steps: Vec<PathStep>,
-    /// What it consists of; `None` for an empty one.
+    /// Composition of the path; `None` if it is empty.
     pub summary: Option<PathSummary>,
 }
 
 impl CriticalPath {
-    /// Of a step of a trace.
     pub fn of(trace: &Trace, key: StepKey) -> Self {
         let steps = analysis::critical_path(trace, key.sample, key.phase, key.step);
         let summary = analysis::path_summary(trace, &steps);
         Self { key, steps, summary }
     }
 
-    /// The steps that touch a stretch of time (ns of the trace).
+    /// Path steps that touch an interval (ns of the trace).
     pub fn within(&self, from: i64, to: i64) -> &[PathStep] {
         let first = self.steps.partition_point(|step| step.to_ns <= from);
         let last = self.steps.partition_point(|step| step.from_ns < to).max(first);
         &self.steps[first..last]
     }
 
-    /// The span on the path behind a span (or a time where the span is not on it), or before it.
+    /// Next or previous span on the path, relative to a span, or to a time if the span is not on the path.
     pub fn neighbour(&self, span: Option<usize>, time: i64, forwards: bool) -> Option<usize> {
         let on = span.and_then(|span| self.steps.iter().position(|step| step.span == span));
         let to = match (on, forwards) {

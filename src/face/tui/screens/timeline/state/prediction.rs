@@ -1,5 +1,5 @@
-//! What the simulator says of a trace that is shown: of a run, on what it is simulated; of any trace, as which
-//! architecture it is rewired; and the trace that comes of it.
+//! Prediction for an open trace: a simulation of its run, or a rewiring of the trace to another
+//! architecture.
 
 use std::sync::Arc;
 
@@ -12,10 +12,9 @@ use study::rewire::{Asked, Choice, Rewiring, Setting, beneath};
 use table::{Backend, Collective, Spec};
 use trace::overlap::StepKey;
 
-/// The profile that stands in where the run's hardware has none.
+/// Fallback profile for hardware without one.
 const STAND_IN: &str = "h100_sxm";
 
-/// On what a run is simulated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prediction {
     /// Hardware profile: name or file.
@@ -25,7 +24,7 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// What is proposed for a run: its own hardware and stack where they are known, else a stand-in.
+    /// Default for a run: its own hardware and stack if known, else a fallback.
     pub fn proposed(spec: &Spec) -> Self {
         let is_file = |name: &str| name.ends_with(".toml");
         let known = Profile::names().contains(&spec.hardware.as_str()) || is_file(&spec.hardware);
@@ -36,7 +35,6 @@ impl Prediction {
         }
     }
 
-    /// What was typed: a profile, and a stack.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let words: Vec<&str> = text.split_whitespace().collect();
         match words[..] {
@@ -50,7 +48,7 @@ impl Prediction {
         }
     }
 
-    /// Simulates a run, at least up to the decode step that is looked at: its trace, and on what in words.
+    /// Simulates a run at least up to decode step `step`; returns the trace and a description of the target.
     pub fn simulate(&self, run: &Spec, step: u32) -> Result<(Arc<TraceIndex>, String)> {
         let spec = Spec {
             backend: Backend::Sim,
@@ -69,12 +67,12 @@ impl Prediction {
     }
 }
 
-/// As what a trace is rewired.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rewired(Choice);
 
 impl Rewired {
-    /// What was typed: an architecture, and an all-reduce; `None` where the first word is no architecture.
+    /// Parses an architecture and an optional all-reduce; `None` if the first word is not an
+    /// architecture.
     pub fn parse(text: &str) -> std::result::Result<Option<Self>, String> {
         let mut words = text.split_whitespace();
         let Some(Ok(architecture)) = words.next().map(str::parse::<Architecture>) else {
@@ -88,7 +86,8 @@ impl Rewired {
         Ok(Some(Self(Choice { collective, ..Choice::of(architecture) })))
     }
 
-    /// The step of a trace (its key, or a time of the trace in ns) in another wiring: its trace, and what it is in words.
+    /// Rewires one step of a trace (its key, or a trace time in ns); returns the trace and a
+    /// description.
     pub fn step(
         &self,
         index: &TraceIndex,
@@ -102,7 +101,7 @@ impl Rewired {
         let number = rewiring.step_at(key, at);
         let rewired = beneath(trace, &rewiring, &self.0, number)?;
         let mut title = format!("step {number} rewired: {}", self.0.label());
-        // lengths are compared on the screen, where half a percent can be seen
+        // the screen compares lengths, where 0.5 % is visible
         let (left_out, length) = rewiring.left_out_ns(number)?;
         if left_out.abs() * 200 > length {
             let than = if left_out > 0 { "shorter" } else { "longer" };

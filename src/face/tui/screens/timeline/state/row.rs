@@ -1,8 +1,7 @@
-//! A row of a timeline: the spans of one stream (or lane) by start, with what each class of them
-//! covers. Every few spans a checkpoint holds the sums so far, so that "how much of this column is
-//! covered, and by what" costs a binary search and one block, whether the row has a thousand spans or
-//! ten million; and the block is left out where it is too short to be seen. Checkpoints cost 4.5 bytes a
-//! span.
+//! Row of a timeline: the spans of one stream or lane by start, with the time covered per class.
+//! Checkpoints every few spans hold running sums, so that the coverage of a column costs a binary search
+//! plus one block, regardless of the row's length; blocks too short to be visible are skipped.
+//! Checkpoints cost 4.5 bytes per span.
 
 use rayon::prelude::*;
 
@@ -10,28 +9,25 @@ use crate::face::tui::screens::timeline::state::window::Window;
 use plan::Lane;
 use trace::{OperationInfo, Span};
 
-/// What a span's time counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// The compute lane's time, in which operations compute.
     Compute,
-    /// The comm lane's time, in which data moves or ranks wait for one another.
+    /// Time on the comm lane: transfers and waiting for other ranks.
     Comm,
     /// Copies and fills (imported traces).
     Memory,
 }
 
-/// Classes, and the part of communication that waits for a peer.
+/// Number of sums: the classes, plus the waiting part of communication.
 pub const KINDS: usize = 4;
 
-/// Index of the time spent waiting for a peer among the sums of a column.
+/// Index of the waiting time in a column's sums.
 pub const WAITING: usize = 3;
 
-/// Spans from one checkpoint to the next.
+/// Spans per checkpoint.
 const BLOCK: usize = 16;
 
 impl Class {
-    /// The class of an operation's spans.
     pub fn of(operation: &OperationInfo) -> Self {
         match (operation.lane, operation.kind.as_str()) {
             (Lane::Comm, _) => Self::Comm,
@@ -41,17 +37,14 @@ impl Class {
     }
 }
 
-/// The spans of all rows, and how to read them.
 #[derive(Clone, Copy, Debug)]
 pub struct Spans<'a> {
-    /// All spans of the trace, of whichever row.
     pub all: &'a [Span],
-    /// The class of each operation.
     pub classes: &'a [Class],
 }
 
 impl Spans<'_> {
-    /// The class of a span: its lane's word counts first.
+    /// Class of a span; its lane takes precedence.
     pub fn class(&self, span: &Span) -> Class {
         match span.lane {
             Lane::Comm => Class::Comm,
@@ -63,19 +56,19 @@ impl Spans<'_> {
     }
 }
 
-/// The union of what was seen so far, of each kind.
+/// Running union, per kind.
 #[derive(Clone, Copy, Debug)]
 struct Sums {
-    /// The latest end (ns).
+    /// Latest end (ns).
     latest: [i64; KINDS],
-    /// What is covered up to it (ns).
+    /// Time covered up to it (ns).
     covered: [i64; KINDS],
 }
 
 impl Sums {
     const NONE: Self = Self { latest: [i64::MIN; KINDS], covered: [0; KINDS] };
 
-    /// Takes in a stretch that starts no earlier than those before it; what is new of it.
+    /// Adds an interval whose start is not before earlier ones; returns the newly covered part.
     fn add(&mut self, kind: usize, start: i64, end: i64) -> Option<(i64, i64)> {
         let from = start.max(self.latest[kind]);
         if end <= from {
@@ -94,57 +87,52 @@ impl Sums {
         self.add(class as usize, span.start_ns, span.end_ns).map(|new| (class, new))
     }
 
-    /// The latest end of a span of any class.
     fn latest(&self) -> i64 {
         self.latest[..WAITING].iter().copied().max().unwrap_or(i64::MIN)
     }
 }
 
-/// What a row did before a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Spans that started before it.
+    /// Number of spans that started before it.
     pub place: usize,
-    /// The latest end of those (ns).
+    /// Latest end of those (ns).
     pub latest: i64,
-    /// What they cover before it, by kind (ns).
+    /// Time they cover before it, by kind (ns).
     pub covered: [i64; KINDS],
 }
 
-/// What a row did in a column of the window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Column {
     /// Covered time by kind (ns): compute, comm, memory, waiting.
     pub covered: [i64; KINDS],
-    /// The first place that starts in it, and the first behind it.
+    /// Half-open range of positions that start in the column.
     pub places: (usize, usize),
-    /// Something runs at its left edge, or many spans start in it.
+    /// True if something is active at the left edge, or many spans start in the column.
     pub left: bool,
-    /// Something runs at its right edge.
+    /// True if something is active at the right edge.
     pub right: bool,
 }
 
-/// A stream's, or a lane's, spans.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What it is called.
     pub label: String,
-    /// Index into the trace's spans, by start.
+    /// Indices into the trace's spans, by start.
     order: Vec<u32>,
     /// First start of each block.
     starts: Vec<i64>,
-    /// What was before each block.
+    /// Running sums before each block.
     sums: Vec<Sums>,
-    /// Which classes it has: compute, comm, memory.
+    /// Classes present: compute, comm, memory.
     pub has: [bool; WAITING],
 }
 
-/// The unions of a row's computation and communication, ascending.
+/// Unions of a row's computation and communication, ascending.
 #[derive(Debug, Default)]
 pub struct Unions {
-    /// Times of computation (ns), half-open.
+    /// Computation intervals (ns), half-open.
     pub compute: Vec<(i64, i64)>,
-    /// Times of communication (ns), half-open.
+    /// Communication intervals (ns), half-open.
     pub comm: Vec<(i64, i64)>,
 }
 
@@ -156,7 +144,8 @@ fn push_merged(list: &mut Vec<(i64, i64)>, (from, to): (i64, i64)) {
 }
 
 impl Row {
-    /// A row of these spans (indices into all), `sorted` by start or not; and what it covers.
+    /// Creates a row of spans, given as indices into all, and returns its unions. `sorted` is true if
+    /// they are in order of start.
     pub fn new(label: String, mut order: Vec<u32>, sorted: bool, spans: Spans) -> (Self, Unions) {
         let start = |i: &u32| spans.all[*i as usize].start_ns;
         if !sorted {
@@ -182,12 +171,11 @@ impl Row {
         (Self { label, order, starts, sums, has }, unions)
     }
 
-    /// How many spans it has.
     pub fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Bytes of the index, without the spans.
+    /// Memory used without the spans, in bytes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>()
             + self.order.capacity() * size_of::<u32>()
@@ -195,13 +183,11 @@ impl Row {
             + self.sums.capacity() * size_of::<Sums>()
     }
 
-    /// The index in the trace of the span at a place.
     pub fn span(&self, place: usize) -> Option<usize> {
         self.order.get(place).map(|i| *i as usize)
     }
 
-    /// What it did before a time, or up to `tolerance` (ns) earlier. `hint`: a
-    /// block near the time's.
+    /// State before a time, or up to `tolerance` ns earlier. `hint` is a block near the time.
     fn mark(&self, spans: Spans, time: i64, hint: usize, tolerance: i64) -> Mark {
         let next = gallop(&self.starts, hint, |start| *start < time);
         let Some(block) = next.checked_sub(1) else {
@@ -209,7 +195,7 @@ impl Row {
         };
         let mut sums = self.sums[block];
         let mut place = block * BLOCK;
-        // what lies between the block's start and the time is less than can be seen
+        // the part of the block before the time is too short to be visible
         let short =
             self.starts.get(next).is_some_and(|end| end.saturating_sub(self.starts[block]) < tolerance);
         let rest = if short { 0 } else { BLOCK };
@@ -223,18 +209,17 @@ impl Row {
         }
         let mut covered = sums.covered;
         for (covered, latest) in covered.iter_mut().zip(sums.latest) {
-            // the last stretch of a union reaches up to its latest end, and began before the time
+            // the last interval of a union extends to its latest end and began before the time
             *covered -= latest.saturating_sub(time).max(0);
         }
         Mark { place, latest: sums.latest(), covered }
     }
 
-    /// What it did in each of the window's columns: exact, or, with a tolerance, with edges that are
-    /// up to so many ns too early.
+    /// Content of each column of the window; with a tolerance, edges may be up to that many ns too early.
     pub fn columns(&self, spans: Spans, window: Window, columns: usize, tolerance: i64) -> Vec<Column> {
         let mut before = self.mark(spans, window.from, 0, tolerance);
         let mut from = window.from;
-        // as many blocks a column as in the one before, as a rule
+        // guess: as many blocks per column as in the previous one
         let mut advance = 0;
         let mut result = Vec::with_capacity(columns);
         for column in 0..columns {
@@ -246,7 +231,7 @@ impl Row {
             for (covered, so_far) in covered.iter_mut().zip(before.covered) {
                 *covered = covered.saturating_sub(so_far);
             }
-            // among many it does not matter, and looking at a span costs a trip to memory
+            // with many spans the flag is irrelevant, and reading a span costs a cache miss
             let many = after.place - before.place > BLOCK;
             let begins = many || self.span(before.place).is_some_and(|i| spans.all[i].start_ns == from);
             result.push(Column {
@@ -260,21 +245,20 @@ impl Row {
         result
     }
 
-    /// The places of the spans that may touch a stretch of time: all that do, and a few before them.
+    /// Positions of all spans that may touch an interval: those that do and a few before them.
     pub fn places(&self, spans: Spans, from: i64, to: i64) -> std::ops::Range<usize> {
         let ended = self.sums.partition_point(|sums| sums.latest() <= from).saturating_sub(1);
-        // spans without length reach no further end: what starts in the stretch counts, too
+        // zero-length spans do not extend the latest end, so also check starts within the interval
         let starts = self.starts.partition_point(|start| *start < from).saturating_sub(1);
         let last = self.mark(spans, to, 0, 0).place;
         (ended.min(starts) * BLOCK).min(last)..last
     }
 
-    /// The place of the first span that starts at or after the time, or of the last one.
+    /// Position of the first span that starts at or after a time, else of the last one.
     pub fn from(&self, spans: Spans, time: i64) -> usize {
         self.mark(spans, time, 0, 0).place.min(self.len().saturating_sub(1))
     }
 
-    /// The place of the span nearest to the time.
     pub fn nearest(&self, spans: Spans, time: i64) -> usize {
         let next = self.mark(spans, time.saturating_add(1), 0, 0).place;
         let span = |place: usize| Some(&spans.all[self.span(place)?]);
@@ -282,7 +266,8 @@ impl Row {
     }
 }
 
-/// Which of two neighbours in time is nearer to it: the first one that starts behind it, `next`, or the one before.
+/// Chooses between two neighbours the one nearer to a time: `next`, the first that starts after it, or
+/// the one before.
 pub fn nearer(next: usize, time: i64, interval: impl Fn(usize) -> Option<(i64, i64)>) -> usize {
     let Some(before) = next.checked_sub(1) else { return 0 };
     let gap_before = interval(before).map_or(0, |(_, end)| time.saturating_sub(end));
@@ -292,10 +277,10 @@ pub fn nearer(next: usize, time: i64, interval: impl Fn(usize) -> Option<(i64, i
     }
 }
 
-/// How many of the items, which are sorted so, are `below`. It looks near the `hint` first: a good guess
-/// costs a few neighbouring items, where a search from scratch would cost a walk through all memory.
+/// Number of leading items for which `below` is true, in a slice partitioned by it. Searches outwards from
+/// `hint`: a good guess touches only a few adjacent items, while a full search would walk through memory.
 pub fn gallop<T>(sorted: &[T], hint: usize, below: impl Fn(&T) -> bool) -> usize {
-    // the answer lies in from..=to: what is before `from` is below, what is at `to` is not
+    // invariant: the answer is in from..=to; items before `from` are below, the item at `to` is not
     let (mut from, mut to) = (hint.min(sorted.len()), hint.min(sorted.len()));
     let mut step = 1;
     if from > 0 && !below(&sorted[from - 1]) {

@@ -1,4 +1,4 @@
-//! Which part of a trace a table beneath the lanes is of: what the user chose, and what that is at the moment.
+//! Scope of a table below the lanes: the user's choice, and the part of the trace it currently refers to.
 
 use std::sync::Arc;
 
@@ -10,46 +10,43 @@ use plan::Phase;
 use study::analysis::{self, ExposedStretches, LaneTotal, OperationTable};
 use trace::overlap::Selection;
 
-/// The part that a user chose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// The whole trace: every step of every rank.
+    /// Whole trace: every step of every rank.
     #[default]
     All,
-    /// All steps of a phase, where the trace has both.
+    /// All steps of a phase, if the trace has both.
     Phase(Phase),
-    /// The step under the cursor, wherever that goes.
     Step,
-    /// What is selected, or lies between the marks.
+    /// Selection, or the interval between the marks.
     Stretch,
-    /// What the search finds.
     Hits,
 }
 
-/// The part of a trace that a scope comes to at the moment.
+/// Part of a trace that a scope currently refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The whole trace; also where a scope comes to nothing at the moment.
+    /// Whole trace; also the fallback if a scope matches nothing.
     All,
-    /// All steps of a phase.
     Phase(Phase),
-    /// A prefill or a decode step of one sample.
+    /// Prefill or decode step of one sample.
     Step(StepKey),
-    /// A stretch of time (ns of the trace).
+    /// Time interval (ns of the trace).
     Stretch(Window),
-    /// Operations whose names have all words of a search.
+    /// Operations whose names contain all words of a search.
     Hits(String),
 }
 
 impl Scope {
-    /// What tables of operations are of, in the order in which a key goes through it.
+    /// Scopes of operations tables, in cycling order.
     pub const OF_OPERATIONS: [Self; 4] = [Self::All, Self::Step, Self::Stretch, Self::Hits];
 
-    /// What lists of exposed stretches are of: decoding first, whose stretches those of a prefill would hide.
+    /// Scopes of exposed-stretch lists, in cycling order. Decode comes first because the stretches of a
+    /// prefill would dominate.
     pub const OF_STRETCHES: [Self; 5] =
         [Self::Phase(Phase::Decode), Self::Phase(Phase::Prefill), Self::All, Self::Step, Self::Stretch];
 
-    /// The next of these that is of something.
+    /// Next scope in `all` that currently matches something.
     pub fn next(self, view: &View, all: &[Self]) -> Self {
         let at = all.iter().position(|scope| *scope == self).unwrap_or(0);
         let mut behind = all.iter().cycle().skip(at + 1).take(all.len());
@@ -74,14 +71,13 @@ impl Scope {
         }
     }
 
-    /// What it is at the moment; the whole trace where it is of nothing any more.
+    /// Current part; the whole trace if the scope no longer matches anything.
     pub fn part(self, view: &View) -> Part {
         self.of_view(view).unwrap_or(Part::All)
     }
 }
 
 impl Part {
-    /// What to call it: `step 3`.
     pub fn label(&self) -> String {
         match self {
             Self::All => "the whole trace".into(),
@@ -106,42 +102,38 @@ impl Part {
         }
     }
 
-    /// What its operations took together, lane by lane. Takes as long as the trace has spans.
+    /// Total time per lane. Linear in the spans of the trace.
     pub fn totals(&self, index: &TraceIndex) -> Vec<LaneTotal> {
         let words = self.words();
         analysis::lane_totals(&index.trace, &self.selection(index), |o| words.are_in(&o.name))
     }
 
-    /// The words that its operations' names have.
     fn words(&self) -> Words {
         Words::new(if let Self::Hits(query) = self { query } else { "" })
     }
 
-    /// Its operations by name. Takes as long as the trace has spans.
+    /// Operations by name. Linear in the spans of the trace.
     pub fn operations(&self, index: &TraceIndex) -> OperationTable {
         let words = self.words();
         analysis::operation_table(&index.trace, &self.selection(index), |o| words.are_in(&o.name))
     }
 
-    /// Its longest stretches of exposed communication. Takes as long as the trace has spans.
+    /// Longest exposed stretches. Linear in the spans of the trace.
     pub fn stretches(&self, index: &TraceIndex) -> ExposedStretches {
         analysis::exposed_stretches(&index.trace, &self.selection(index))
     }
 }
 
-/// A table and what it is of.
+/// Table with the part of the trace it covers.
 #[derive(Clone, Debug)]
 pub struct Counted<T> {
-    /// The pane whose trace was counted.
     pub pane: usize,
-    /// The part of that trace.
     pub part: Part,
-    /// The table of what was counted in that part.
     pub table: Arc<T>,
 }
 
 impl<T> Counted<T> {
-    /// Whether it is of what is wanted now.
+    /// True if the table covers what is currently wanted.
     pub fn is_of(&self, scope: Scope, view: &View) -> bool {
         self.pane == view.focus && self.part == scope.part(view)
     }

@@ -1,32 +1,28 @@
-//! State of screen 4, and the part of it that is kept until the workbench is opened again.
+//! State of screen 4, and the part saved between sessions.
 
 use serde::{Deserialize, Serialize};
 
 use super::view::View;
 use crate::face::tui::prelude::*;
 
-/// State of the timeline screen.
 #[derive(Debug, Default)]
 pub struct Timeline {
-    /// The traces; `None` until one is opened.
+    /// Open traces; `None` until one is opened.
     pub view: Option<View>,
-    /// What is being read.
+    /// Description of the traces being loaded.
     pub loading: Option<String>,
-    /// The traces that were open when the workbench was left, until somebody looks at them.
+    /// Traces of the previous session, until the screen is shown.
     pub kept: Option<KeptTimeline>,
 }
 
-/// The traces that are open, from top to bottom, and the window. A prediction is not kept.
+/// Open traces from top to bottom, and the window. Predictions are not saved.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KeptTimeline {
-    /// What opens each trace.
     pub sources: Vec<String>,
-    /// The rules that classify each trace.
     pub rules: Vec<Option<String>>,
-    /// The recording that each trace is of.
     pub recordings: Vec<Option<String>>,
-    /// The window (ns since the first trace's first start).
+    /// Window (ns since the first trace's first start).
     pub window: Option<(i64, i64)>,
 }
 

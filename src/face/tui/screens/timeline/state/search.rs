@@ -1,20 +1,18 @@
-//! Searching a trace by name: which operations and ranges match, and where they are.
+//! Name search in a trace: matching operations and ranges and their positions.
 
 use rayon::prelude::*;
 
 use super::index::{Line, TraceIndex};
 
-/// The words of a search, in any case.
 #[derive(Clone, Debug)]
 pub struct Words(Vec<String>);
 
 impl Words {
-    /// The words of what was typed.
     pub fn new(query: &str) -> Self {
         Self(query.split_whitespace().map(str::to_lowercase).collect())
     }
 
-    /// Whether a name has all of them; no words are in every name.
+    /// True if a name contains all words; an empty search matches every name.
     pub fn are_in(&self, name: &str) -> bool {
         self.0.is_empty() || {
             let name = name.to_lowercase();
@@ -23,24 +21,21 @@ impl Words {
     }
 }
 
-/// What matches a search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Matches {
-    /// What was searched for.
     pub query: String,
-    /// Of each row, the places that match, ascending.
+    /// Matching positions of each row, ascending.
     rows: Vec<Vec<u32>>,
-    /// Of each row of ranges, the places that match, ascending.
+    /// Matching positions of each range row, ascending.
     ranges: Vec<Vec<u32>>,
-    /// How many there are.
     pub total: usize,
 }
 
-/// A place on a line, in the order of searching: by start, then from top to bottom.
+/// Search order: by start, then from top to bottom, then by position.
 type Key = (i64, usize, usize);
 
 impl Matches {
-    /// Spans and ranges whose names contain all words of the query, in any case.
+    /// Finds spans and ranges whose names contain all words of the query, ignoring case.
     pub fn of(index: &TraceIndex, query: &str) -> Self {
         let words = Words::new(query);
         if words.0.is_empty() {
@@ -76,7 +71,6 @@ impl Matches {
         Self { query: query.into(), rows, ranges, total }
     }
 
-    /// The places of a line that match.
     pub fn places(&self, line: Line) -> &[u32] {
         let list = match line {
             Line::Rank(_) => None,
@@ -86,7 +80,7 @@ impl Matches {
         list.map_or(&[], Vec::as_slice)
     }
 
-    /// Whether any of the places from the first up to the second matches.
+    /// True if any position in the half-open range matches.
     pub fn any(&self, line: Line, places: (usize, usize)) -> bool {
         let list = self.places(line);
         let first = list.partition_point(|place| (*place as usize) < places.0);
@@ -97,7 +91,7 @@ impl Matches {
         (index.interval(line, place).map_or(i64::MIN, |i| i.0), order, place)
     }
 
-    /// The match behind (or before) a place of a line, round and round, of the lines that are not `hidden`.
+    /// Next or previous match relative to a position, wrapping around; skips `hidden` lines.
     pub fn neighbour(
         &self,
         index: &TraceIndex,
@@ -109,7 +103,7 @@ impl Matches {
         let lines = index.lines(|_| false);
         let order = lines.iter().position(|l| *l == from.0).unwrap_or(0);
         let here = match from.0 {
-            // a rank's own line has no names; the time is what counts
+            // a rank's own line has no names, so use the time
             Line::Rank(_) => (time, order, 0),
             line => Self::key(index, order, line, from.1),
         };
@@ -135,13 +129,14 @@ impl Matches {
         best(false).or_else(|| best(true)).map(|(_, to)| to)
     }
 
-    /// How many there are on lines that are not `hidden`: what a search steps through.
+    /// Number of matches on lines that are not `hidden`, i.e. that stepping visits.
     pub fn shown(&self, index: &TraceIndex, hidden: impl Fn(Line) -> bool) -> usize {
         let lines = index.lines(|_| false);
         lines.iter().filter(|line| !hidden(**line)).map(|line| self.places(*line).len()).sum()
     }
 
-    /// Which match, from 1, lies at a place of a line, of those on lines that are not `hidden`; `None` where none does.
+    /// Ordinal (from 1) of the match at a position among matches on lines that are not `hidden`; `None`
+    /// if the position is no match.
     pub fn ordinal(
         &self,
         index: &TraceIndex,

@@ -1,25 +1,23 @@
-//! A stretch of time that is selected, two marks, and the numbers of either.
+//! Selection of a time interval, two marks, and their numbers.
 
 use super::measure::Measured;
 use super::view::View;
 use crate::face::tui::screens::timeline::state::window::Window;
 
-/// A stretch that was selected, in the window's time.
+/// Selected interval, in window time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Selected {
-    /// The stretch of time that is selected (ns).
     pub window: Window,
-    /// What it was begun with (ns): it stays within.
+    /// Item that the selection started from (ns); always included.
     anchor: (i64, i64),
-    /// It goes on to what the cursor is moved to.
+    /// True while the selection extends to the cursor.
     pub extending: bool,
 }
 
-/// Names of the marks.
 pub const MARKS: [&str; 2] = ["A", "B"];
 
 impl View {
-    /// Begins a selection with what is under the cursor, or ends the one that goes on: it stays.
+    /// Starts a selection at the item under the cursor, or finishes the one in progress.
     pub fn toggle_selecting(&mut self) {
         match &mut self.selected {
             Some(selected) if selected.extending => selected.extending = false,
@@ -30,7 +28,7 @@ impl View {
         }
     }
 
-    /// Moves the cursor along its line and takes what it comes to into the selection.
+    /// Moves the cursor along its line and extends the selection to it.
     pub fn extend(&mut self, by: isize) {
         if !self.selected.is_some_and(|selected| selected.extending) {
             self.toggle_selecting();
@@ -39,14 +37,14 @@ impl View {
         self.extend_to_cursor();
     }
 
-    /// The selection reaches from what it was begun with to what is under the cursor.
+    /// Extends the selection in progress to the item under the cursor.
     pub fn extend_to_cursor(&mut self) {
         let Some(selected) = self.selected.filter(|selected| selected.extending) else { return };
         let head = self.interval().unwrap_or((self.time, self.time));
         self.select(selected.anchor, head, true);
     }
 
-    /// Selects from one time of the window to another: a drag of the mouse.
+    /// Selects between two window times (mouse drag).
     pub fn select_times(&mut self, from: i64, to: i64) {
         self.select((from, from), (to, to), false);
     }
@@ -59,10 +57,10 @@ impl View {
         self.selected = Some(Selected { window, anchor, extending });
     }
 
-    /// Sets a mark (0: A, 1: B) at the cursor: A where what is under it starts, B where it ends.
+    /// Sets mark A (0) at the start, or B (1) at the end, of the item under the cursor.
     pub fn mark(&mut self, which: usize) {
         let (start, end) = match self.interval() {
-            // the pointer may have put it between two operations
+            // a click may have placed the cursor between two operations
             Some((start, end)) if start <= self.time && self.time <= end => (start, end),
             _ => (self.time, self.time),
         };
@@ -71,7 +69,7 @@ impl View {
         }
     }
 
-    /// Takes the selection away, else the marks; false where there was neither.
+    /// Clears the selection, else the marks; false if there was neither.
     pub fn unselect(&mut self) -> bool {
         if self.selected.take().is_some() {
             return true;
@@ -80,26 +78,24 @@ impl View {
         marks.iter().any(Option::is_some)
     }
 
-    /// From the earlier mark to the later one, where both are set.
     pub fn marked(&self) -> Option<Window> {
         let [Some(a), Some(b)] = self.marks else { return None };
         (a != b).then(|| Window::new(a.min(b), a.max(b)))
     }
 
-    /// The stretch whose numbers are shown, in the window's time: the selection, else what
-    /// lies between the marks.
+    /// Interval whose numbers are shown, in window time: the selection, else the one between the marks.
     pub fn stretch(&self) -> Option<Window> {
         self.selected.map(|selected| selected.window).or_else(|| self.marked())
     }
 
-    /// The numbers of a pane's stretch, and whether they are those of the stretch that is shown now.
+    /// Numbers of a pane, and true if they belong to the current interval.
     pub fn measured(&self, pane: usize) -> Option<(&Measured, bool)> {
         let (pane, stretch) = (self.panes.get(pane)?, self.stretch()?);
         let measured = pane.measured.as_ref()?;
         Some((measured, measured.window == pane.window(stretch)))
     }
 
-    /// Zooms to the selection, else to what lies between the marks; false where there is neither.
+    /// Zooms to the selection, else between the marks; false if there is neither.
     pub fn zoom_stretch(&mut self) -> bool {
         match self.stretch() {
             Some(stretch) => {
@@ -113,7 +109,7 @@ impl View {
         }
     }
 
-    /// All times are called by others from now on: what was 0 is `by`.
+    /// Shifts the time origin by `by`.
     pub(super) fn rebase(&mut self, by: i64) {
         self.window = self.window.shifted(by);
         self.time = self.time.saturating_add(by);
@@ -128,7 +124,7 @@ impl View {
         }
     }
 
-    /// Brings the window, the marks and the selection back within the traces, whose bounds have changed.
+    /// Clamps the window, marks and selection to the traces after their bounds changed.
     pub(super) fn bound(&mut self) {
         let bounds = self.bounds();
         self.window = self.window.within(bounds);

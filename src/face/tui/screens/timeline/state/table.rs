@@ -1,36 +1,32 @@
-//! The table of operations beneath the lanes: its part of the trace, its order, what narrows it.
+//! Operations table below the lanes: scope, sort order, filter.
 
 use super::scope::{Counted, Scope};
 use super::search::Words;
 use crate::face::tui::prelude::*;
 use study::analysis::{NameRow, OperationTable};
 
-/// A column of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Column {
-    /// How often it was executed.
+    /// Number of executions.
     Count,
-    /// Its time, summed (us a rank).
+    /// Total time (us per rank).
     #[default]
     Total,
-    /// The mean time of an execution (us).
+    /// Mean execution time (us).
     Mean,
-    /// The time of the longest execution (us).
+    /// Longest execution (us).
     Max,
-    /// Its share of its lane's time (%).
+    /// Share of its lane's time (%).
     Share,
-    /// The part of its time that was exposed communication (us a rank).
+    /// Exposed communication (us per rank).
     Exposed,
-    /// Its name, in the alphabet's order.
     Name,
 }
 
 impl Column {
-    /// All of them, from left to right.
     pub const ALL: [Self; 7] =
         [Self::Count, Self::Total, Self::Mean, Self::Max, Self::Share, Self::Exposed, Self::Name];
 
-    /// The header above the column.
     pub fn title(self) -> &'static str {
         match self {
             Self::Count => "count",
@@ -56,29 +52,25 @@ impl Column {
     }
 }
 
-/// The table as it is shown.
 #[derive(Clone, Debug, Default)]
 pub struct Operations {
-    /// Which part of the trace it is of.
     pub scope: Scope,
-    /// What was counted: of the part that is wanted, or of the one that was wanted before.
+    /// Result for the wanted part, or for the previous one while a new one is computed.
     pub counted: Option<Counted<OperationTable>>,
-    /// What it is sorted by.
     pub column: Column,
-    /// Sorted the other way: numbers ascend, names descend.
+    /// True for the reverse order: numbers ascend, names descend.
     pub reverse: bool,
-    /// What narrows it: words of names.
+    /// Filter by words of names.
     pub filter: FilterBox,
-    /// The selected row's name is shown whole.
+    /// True to show the selected row's full name.
     pub whole: bool,
-    /// The rows that are shown, from top to bottom: places in the table.
+    /// Shown rows, as indices into the table.
     pub order: Vec<usize>,
-    /// Which of them is selected, and which are seen.
     pub list: List,
 }
 
 impl Operations {
-    /// Sorts and narrows anew; what was selected stays so where it is still there.
+    /// Sorts and filters, keeping the selected operation if possible.
     pub fn arrange(&mut self) {
         let before = self.row().map(|(row, _)| (row.name.clone(), row.lane));
         let Some(counted) = &self.counted else { return };
@@ -99,13 +91,12 @@ impl Operations {
         self.order = order;
     }
 
-    /// Sorts by the next column, or the one before.
     pub fn sort_by_next(&mut self, backwards: bool) {
         (self.column, self.reverse) = (next_of(&Column::ALL, self.column, backwards), false);
         self.arrange();
     }
 
-    /// The selected row, and the place in the trace of its longest execution.
+    /// Selected row, and the span index of its longest execution.
     pub fn row(&self) -> Option<(&NameRow, usize)> {
         let table = &self.counted.as_ref()?.table;
         let at = *self.order.get(self.list.selected)?;

@@ -1,32 +1,29 @@
-//! Where a user asks to go, as typed: a time, an interval, a step, an operation.
+//! Typed navigation targets: a time, an interval, a step, an operation.
 
-/// Somewhere in a trace. Times are ns since the trace's first start.
+/// Target in a trace. Times are ns since the trace's first start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// From one time to another: `12.5ms..13ms`.
+    /// Interval: `12.5ms..13ms`.
     Interval(i64, i64),
-    /// A time, in the middle of a window as wide as it is: `12.5ms`.
+    /// Time to centre in the current window: `12.5ms`.
     Time(i64),
-    /// So much before and behind the cursor: `+-50us`.
+    /// Interval around the cursor: `+-50us`.
     Around(i64),
-    /// Decode steps, first and last: `step 12`, `step 12..14`.
+    /// First and last decode step: `step 12`, `step 12..14`.
     Steps(u32, u32),
-    /// The prefill of the sample at the cursor.
+    /// Prefill of the sample at the cursor.
     Prefill,
-    /// The whole trace, from its first start to its last end.
     All,
-    /// From mark A to mark B.
     Marks,
-    /// An operation or a range, by words of its name: `decode/L12/mlp/down`.
+    /// Operation or range, by words of its name: `decode/L12/mlp/down`.
     Name(String),
 }
 
-/// What can be typed, for whoever typed something else.
 pub const FORMS: &str =
     "type 12.5ms..13ms, 12.5ms, +-50us, step 12, step 12..14, prefill, all, A..B, or words of a name";
 
 impl Target {
-    /// What was typed; why not, where it is none of the forms.
+    /// Parses typed text; returns the reason if it has none of the forms.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let lower = text.to_lowercase();
@@ -84,13 +81,13 @@ fn steps(text: &str) -> Option<Target> {
     (first <= last).then_some(Target::Steps(first, last))
 }
 
-/// A time with its unit, in ns.
+/// Parses a time with its unit, in ns.
 fn time(text: &str) -> Option<i64> {
     let text = text.trim().trim_start_matches('+').replace('µ', "u");
     let (number, scale) = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)]
         .iter()
         .find_map(|(unit, scale)| Some((text.strip_suffix(unit)?.trim_end(), *scale)))?;
-    // `inf` and `nan` are numbers to Rust, and no times
+    // Rust also parses `inf` and `nan`
     if !is_number(number) && !number.starts_with('.') {
         return None;
     }

@@ -1,5 +1,5 @@
-//! What of the traces is shown: one window of time for all panes, so that their scale is the same; one
-//! cursor in time; what is searched for.
+//! Display state of the open traces: one time window for all panes, so that they share a scale; one
+//! cursor; the search.
 
 use std::sync::Arc;
 
@@ -14,55 +14,47 @@ use crate::face::tui::screens::timeline::state::window::Window;
 use plan::Phase;
 use study::analysis::OperationDifferences;
 
-/// A search for names.
 #[derive(Clone, Debug, Default)]
 pub struct Search {
-    /// What was typed into the search.
     pub line: FilterBox,
-    /// Enter was pressed before the answer came: its first match is gone to when it does.
+    /// True if Enter was pressed before the matches arrived; go to the first one then.
     pub awaited: bool,
-    /// What is gone to is zoomed to, too.
+    /// True to also zoom to the match.
     pub zoom: bool,
 }
 
-/// A place of the cursor: pane, line, place on it.
+/// Cursor location: pane, line, position on the line.
 pub type Place = (usize, Line, usize);
 
-/// One or two traces and what of them is shown.
 #[derive(Debug)]
 pub struct View {
-    /// The window (ns). With one trace its time is the trace's; with two, 0 is where both are aligned.
+    /// Window (ns). With one trace it is in trace time; with two, 0 is the alignment point.
     pub window: Window,
-    /// Windows before and after it.
     pub(super) history: History,
-    /// The traces, from top to bottom; never empty.
+    /// Traces from top to bottom; never empty.
     pub panes: Vec<Pane>,
-    /// The pane that keys go to.
     pub focus: usize,
-    /// The cursor (ns of the window's time), shared by all panes.
+    /// Cursor (ns of window time), shared by all panes.
     pub time: i64,
-    /// The search for names, and what it found.
     pub search: Search,
-    /// A stretch that was selected.
     pub selected: Option<Selected>,
-    /// Marks A and B (ns of the window's time).
+    /// Marks A and B (ns of window time).
     pub marks: [Option<i64>; 2],
-    /// Critical paths are lit up.
+    /// True if critical paths are highlighted.
     pub lit: bool,
-    /// Imported files are looked into for every kernel, however large they are.
+    /// True to read the imported files for each kernel, however large they are.
     pub looks: bool,
-    /// The lower trace's steps follow those under the cursor.
+    /// True if the lower trace realigns to the step under the cursor.
     pub follows: bool,
-    /// Where edges were followed from, the latest last.
+    /// Recorded places to return to, latest last.
     pub(super) trail: Vec<Place>,
-    /// A list that lies beneath the lanes.
     pub panel: Option<Panel>,
-    /// The steps of both traces, compared: those that are wanted, or those that were wanted before.
+    /// Comparison of the wanted steps, or of the previous ones while a new one is computed.
     pub differences: Option<Arc<OperationDifferences>>,
 }
 
 impl View {
-    /// A trace, opened at its first decode step (or the whole of it, where it has none).
+    /// Opens a trace at its first decode step, or in full if it has none.
     pub fn new(index: Arc<TraceIndex>) -> Self {
         let window = index.bounds;
         let mut view = Self {
@@ -88,7 +80,6 @@ impl View {
         view
     }
 
-    /// The pane that keys go to.
     pub fn pane(&self) -> &Pane {
         &self.panes[self.focus.min(self.panes.len() - 1)]
     }
@@ -98,19 +89,18 @@ impl View {
         &mut self.panes[self.focus.min(last)]
     }
 
-    /// The span under the cursor.
     #[cfg(test)]
     pub fn span(&self) -> Option<&trace::Span> {
         self.pane().span()
     }
 
-    /// All traces' extent in the window's time.
+    /// Extent of all traces in window time.
     pub fn bounds(&self) -> Window {
         let all = self.panes.iter().map(Pane::bounds);
         all.reduce(|a, b| Window::new(a.from.min(b.from), a.to.max(b.to))).unwrap_or(self.window)
     }
 
-    /// Shows a window, as near to it as there is one; the way back leads to the one shown.
+    /// Shows a window, clamped to the bounds, and records the current one in the history.
     pub fn set(&mut self, window: Window) {
         let window = window.within(self.bounds());
         if window == self.window {
@@ -120,13 +110,13 @@ impl View {
         self.window = window;
     }
 
-    /// Goes back to the window before the last zoom or pan; false where there is none.
+    /// Returns to the previous window; false if there is none.
     pub fn undo(&mut self) -> bool {
         let window = self.history.undo(self.window);
         self.back_to(window)
     }
 
-    /// Goes forward to the window that was gone back from; false where there is none.
+    /// Returns to the window that was last undone; false if there is none.
     pub fn redo(&mut self) -> bool {
         let window = self.history.redo(self.window);
         self.back_to(window)
@@ -134,33 +124,32 @@ impl View {
 
     fn back_to(&mut self, window: Option<Window>) -> bool {
         let Some(window) = window else { return false };
-        // the bounds may be others than they were then
+        // the bounds may have changed since
         self.window = window.within(self.bounds());
         true
     }
 
-    /// The time to zoom at: the cursor where it can be seen.
+    /// Zoom centre: the cursor if visible, else the middle of the window.
     pub(super) fn focus_time(&self) -> i64 {
         if self.window.contains(self.time) { self.time } else { self.window.middle() }
     }
 
-    /// Zooms at the cursor; a factor below 1 zooms in.
+    /// Zooms around the cursor; a factor below 1 zooms in.
     pub fn zoom(&mut self, factor: f64) {
         self.zoom_at(self.focus_time(), factor);
     }
 
-    /// Zooms at a time (ns).
     pub fn zoom_at(&mut self, at: i64, factor: f64) {
         self.set(self.window.zoomed(at, factor, self.bounds()));
     }
 
-    /// Pans by a share of the window.
+    /// Pans by a fraction of the window.
     pub fn pan(&mut self, share: f64) {
         self.set(self.window.panned(share, self.bounds()));
     }
 
-    /// Moves the window to a column of the whole of one trace; `leave`: the way back leads here, as it
-    /// does to where a drag began.
+    /// Centres the window at a column of a trace's overview; `leave` records the current window in the
+    /// history, as at the start of a drag.
     pub fn center_at(&mut self, pane: usize, column: usize, columns: usize, leave: bool) {
         let (bounds, width) = (self.bounds(), self.window.width());
         let whole = self.panes.get(pane).map_or(bounds, Pane::bounds);
@@ -173,19 +162,18 @@ impl View {
         }
     }
 
-    /// Shows the whole of all traces.
     pub fn fit_all(&mut self) {
         self.set(self.bounds());
     }
 
-    /// Zooms to what is under the cursor, with a little of what surrounds it.
+    /// Zooms to the item under the cursor, with a margin.
     pub fn zoom_span(&mut self) {
         let Some((start, end)) = self.interval() else { return };
         let margin = (end.saturating_sub(start) / 4).max(1);
         self.set(Window::new(start.saturating_sub(margin), end.saturating_add(margin)));
     }
 
-    /// Start and end of what is under the cursor, in the window's time.
+    /// Start and end of the item under the cursor, in window time.
     pub(super) fn interval(&self) -> Option<(i64, i64)> {
         let pane = self.pane();
         let (start, end) = pane.interval()?;
@@ -193,7 +181,7 @@ impl View {
         Some((start, end.saturating_sub(pane.origin).max(start)))
     }
 
-    /// The cursor's time follows what is under it; the other traces' cursors follow the time.
+    /// Updates the cursor time from the focused item, and the other panes' cursors from that time.
     pub(super) fn follow(&mut self) {
         if let Some((start, end)) = self.interval() {
             self.time = start.saturating_add(end.saturating_sub(start) / 2);
@@ -204,7 +192,7 @@ impl View {
         }
     }
 
-    /// Moves the window as little as needed to show what is under the cursor.
+    /// Scrolls the window as little as needed to show the item under the cursor.
     pub(super) fn show_cursor(&mut self) {
         if let Some((start, end)) = self.interval() {
             self.window = self.window.showing(start, end, self.bounds());
@@ -221,8 +209,8 @@ impl View {
         self.show_cursor();
     }
 
-    /// Moves the cursor to another line, at about the same time; beyond the last line of a trace, into
-    /// the trace beneath, and back.
+    /// Moves the cursor to another line at about the same time; past the last line it continues into the
+    /// trace below, and vice versa.
     pub fn move_line(&mut self, by: isize) {
         let time = self.focus_time();
         let pane = self.pane();
@@ -242,7 +230,7 @@ impl View {
         self.follow();
     }
 
-    /// Puts the cursor on what a line of a pane shows at a time of the window.
+    /// Moves the cursor to the item nearest to a window time on a line of a pane.
     pub fn point_at(&mut self, pane: usize, line: usize, time: i64) {
         if self.panes.get(pane).is_some_and(|p| line < p.lines.len()) {
             self.focus = pane;
@@ -250,22 +238,21 @@ impl View {
             pane.line = line;
             pane.point_at(time);
             self.follow();
-            // the pointer, where there is nothing but time under it
+            // keep the pointer's time if no item is under it
             if !self.interval().is_some_and(|(start, end)| start <= time && time < end) {
                 self.time = time;
             }
         }
     }
 
-    /// Fits the next or previous decode step.
     pub fn fit_neighbour(&mut self, forwards: bool) {
         if let Some(to) = self.pane().neighbour_step(self.time, forwards) {
             self.fit_step(to);
         }
     }
 
-    /// Fits the step of what is under the cursor, which stays where it is. Where that step fills the window already,
-    /// fits the next decode step and moves the cursor to its start.
+    /// Zooms to the step under the cursor. If it fills the window already, zooms to the next decode step
+    /// and moves the cursor to its start.
     pub fn fit_here(&mut self) {
         let pane = self.pane();
         let step = pane.step(self.time, true).and_then(|at| pane.index.steps.get(at));
@@ -277,7 +264,7 @@ impl View {
         }
     }
 
-    /// Fits a step and puts the cursor on its first operation in the row.
+    /// Zooms to a step and moves the cursor to its first operation in the row.
     pub(super) fn fit_step(&mut self, step: usize) {
         let pane = self.pane_mut();
         let Some(range) = pane.index.steps.get(step).copied() else { return };
@@ -289,14 +276,13 @@ impl View {
         self.follow();
     }
 
-    /// The first decode step of a pane that passes a test.
     fn first_decode(&self, pane: usize, test: impl Fn(u32) -> bool) -> Option<usize> {
         let steps = &self.panes.get(pane)?.index.steps;
         steps.iter().position(|s| s.key.phase == Phase::Decode && test(s.key.step))
     }
 
-    /// Shows another trace beneath (in the place of one that is there), aligned at the first decode
-    /// step that both have, else at the first of each.
+    /// Adds a trace below, replacing a second one, aligned at the first decode step that both have, else
+    /// at the first of each.
     pub fn add(&mut self, index: Arc<TraceIndex>) {
         self.remove();
         self.panes.push(Pane::new(index));
@@ -317,7 +303,7 @@ impl View {
         self.panes[1].aligned = second;
         self.align();
         self.history.clear();
-        // what both do in the step they are aligned at
+        // zoom to the aligned step in both
         let widths =
             self.panes.iter().filter_map(|p| Some(p.index.steps.get(p.aligned?)?.window.width()));
         let width = widths.max().unwrap_or_else(|| self.bounds().width());
@@ -340,8 +326,8 @@ impl View {
         }
     }
 
-    /// After anything that may have changed: the selection reaches the cursor, steps are aligned, the list
-    /// beneath the lanes, of which `rows` are shown, is within its bounds.
+    /// Called after every change: extends the selection, realigns steps, and fits the list below the
+    /// lanes to its `rows` visible rows.
     pub fn settle(&mut self, rows: usize) {
         self.extend_to_cursor();
         self.follow_steps();
@@ -351,7 +337,7 @@ impl View {
         }
     }
 
-    /// Takes away the lower trace; false where there is none.
+    /// Removes the lower trace; false if there is none.
     pub fn remove(&mut self) -> bool {
         let removed = self.panes.len() > 1;
         self.panes.truncate(1);
@@ -369,7 +355,7 @@ impl View {
         removed
     }
 
-    /// Aligns another step of the lower trace with the upper trace's; false where there is none.
+    /// Aligns another step of the lower trace with the upper one; false if there is none.
     pub fn shift(&mut self, by: isize) -> bool {
         let Some(pane) = self.panes.get_mut(1) else { return false };
         let to = pane.aligned.and_then(|i| i.checked_add_signed(by));
@@ -385,14 +371,12 @@ impl View {
         true
     }
 
-    /// Gives the keys to the other trace.
     pub fn switch(&mut self) {
         self.focus = (self.focus + 1) % self.panes.len();
         let time = self.time;
         self.pane_mut().point_at(time);
     }
 
-    /// Collapses or opens the cursor's rank.
     pub fn toggle_rank(&mut self) {
         let time = self.time;
         let pane = self.pane_mut();
@@ -401,7 +385,6 @@ impl View {
         }
     }
 
-    /// Collapses or opens all ranks of all traces.
     pub fn toggle_all(&mut self) {
         let time = self.time;
         for pane in &mut self.panes {
@@ -411,7 +394,7 @@ impl View {
         }
     }
 
-    /// Shows ranks that did the same once, or each of them; false where no ranks did the same.
+    /// Toggles folding of identical ranks; false if all ranks differ.
     pub fn toggle_fold(&mut self) -> bool {
         let folded = self.pane().folded;
         let mut any = false;
@@ -421,10 +404,10 @@ impl View {
         any
     }
 
-    /// The span of a pane that its imported files are to be looked into for; `None` where they are too large
-    /// for that to follow the cursor, or gone.
+    /// Span of a pane to look up in the imported files; `None` if they are gone, or too large to read on
+    /// every cursor step.
     pub fn looked_up(&self, pane: usize) -> Option<usize> {
-        /// The largest files that are read again at a step of the cursor (bytes).
+        /// Maximum file size to read on every cursor step, in bytes.
         const LARGEST: u64 = 32 << 20;
         let pane = self.panes.get(pane)?;
         pane.index.files.filter(|bytes| self.looks || *bytes <= LARGEST)?;

@@ -1,58 +1,55 @@
-//! The stretch of time that a timeline shows: it always lies within its bounds and is never empty.
+//! Visible time interval of a timeline: always within its bounds, never empty.
 
-/// A stretch of time in nanoseconds, `from` included, `to` not.
+/// Half-open time interval in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Where the stretch starts (ns).
     pub from: i64,
-    /// Its end (ns), above `from`.
+    /// End (ns), greater than `from`.
     pub to: i64,
 }
 
-/// No window is narrower (ns), unless its bounds are.
+/// Minimum window width (ns), unless the bounds are narrower.
 pub const NARROWEST: i64 = 64;
 
 impl Window {
-    /// From `from` to `to`, made to be at least 1 ns long.
+    /// Creates a window at least 1 ns long.
     pub fn new(from: i64, to: i64) -> Self {
         let from = from.min(i64::MAX - 1);
         Self { from, to: to.max(from + 1) }
     }
 
-    /// How long the stretch is (ns), at least 1.
+    /// Length (ns), at least 1.
     pub fn width(&self) -> i64 {
         self.to.saturating_sub(self.from).max(1)
     }
 
-    /// The time midway between its start and end (ns).
     pub fn middle(&self) -> i64 {
         self.from + self.width() / 2
     }
 
-    /// Whether it contains the time.
     pub fn contains(&self, time: i64) -> bool {
         self.from <= time && time < self.to
     }
 
-    /// The nearest window within `bounds`, not narrower than allowed.
+    /// Nearest window within `bounds` that respects the minimum width.
     pub fn within(self, bounds: Self) -> Self {
         let width = self.width().max(NARROWEST).min(bounds.width());
-        // grow around the middle where it was too narrow
+        // grow around the middle if too narrow
         let grown = self.from.saturating_sub(width.saturating_sub(self.width()) / 2);
         let from = grown.clamp(bounds.from, bounds.to - width);
         Self { from, to: from + width }
     }
 
-    /// Zoomed by `factor` (below 1: in) with the time `at` staying where it is on the screen.
+    /// Zooms by `factor` (below 1 zooms in), keeping the time `at` in place on the screen.
     pub fn zoomed(self, at: i64, factor: f64, bounds: Self) -> Self {
         let at = at.clamp(self.from, self.to);
         let left = (at - self.from) as f64 * factor;
         let right = (self.to - at) as f64 * factor;
-        // `as` saturates, so a zoom beyond all bounds ends at them
+        // `as` saturates, so extreme zooms end at the bounds
         Self::new(at.saturating_sub(left as i64), at.saturating_add(right as i64)).within(bounds)
     }
 
-    /// Moved by a share of its own width; negative: to the left.
+    /// Pans by a fraction of the width; negative is left.
     pub fn panned(self, share: f64, bounds: Self) -> Self {
         let by = (self.width() as f64 * share) as i64;
         let by = if by == 0 { share.signum() as i64 } else { by };
@@ -63,12 +60,11 @@ impl Window {
         Self { from, to: from + self.width() }.within(bounds)
     }
 
-    /// The same stretch, where what was called 0 is called `by` from now on.
     pub fn shifted(self, by: i64) -> Self {
         Self::new(self.from.saturating_add(by), self.to.saturating_add(by))
     }
 
-    /// Moved as little as needed to show `from..to`, or its start where that is longer than the window.
+    /// Scrolls as little as needed to show `from..to`, or its start if it is longer than the window.
     pub fn showing(self, from: i64, to: i64, bounds: Self) -> Self {
         let width = self.width();
         let start = if from < self.from || to.saturating_sub(from) >= width {
@@ -81,12 +77,12 @@ impl Window {
         Self { from: start, to: start.saturating_add(width) }.within(bounds)
     }
 
-    /// The time at column `column` of `columns`.
+    /// Time at column `column` of `columns`.
     pub fn time(&self, column: usize, columns: usize) -> i64 {
         self.from + scaled(self.width(), column as i64, columns.max(1) as i64)
     }
 
-    /// The column of `columns` that shows the time, where one does.
+    /// Column of `columns` that shows a time, if any.
     pub fn column(&self, time: i64, columns: usize) -> Option<usize> {
         if !self.contains(time) || columns == 0 {
             return None;
@@ -96,8 +92,8 @@ impl Window {
     }
 }
 
-/// `value * by / over`. A frame asks it of every column of every line, and 64 bits, which hold the product
-/// of all but the longest windows, are divided faster than 128.
+/// Computes `value * by / over`. Every column of every line of a frame needs it; 64 bits hold the
+/// product for all but the longest windows and divide faster than 128.
 fn scaled(value: i64, by: i64, over: i64) -> i64 {
     let product = value.checked_mul(by).map(|product| product / over);
     product.unwrap_or_else(|| (i128::from(value) * i128::from(by) / i128::from(over)) as i64)
