@@ -1,21 +1,21 @@
-//! Collectives as traces describe them: names, data types, algorithms of all frameworks in one spelling.
+//! Collectives in traces: parses names, data types and algorithms of all frameworks into one vocabulary.
 
 use serde::{Deserialize, Serialize};
 
-/// Arguments of a collective, as an imported trace has them. Fields that it does not have are `None` or empty.
+/// Collective arguments from an imported trace. Missing fields are `None` or empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CollectiveInfo {
-    /// Name in the trace's own words: `allreduce`, `_allgather_base`, `ncclAllReduce`.
+    /// Name as recorded: `allreduce`, `_allgather_base`, `ncclAllReduce`.
     pub name: String,
     /// Process group: an index into [`crate::TraceMeta::groups`].
     pub group: Option<u32>,
-    /// Elements that a rank passes in.
+    /// Input elements per rank.
     pub in_elements: Option<u64>,
-    /// Elements that a rank gets out.
+    /// Output elements per rank.
     pub out_elements: Option<u64>,
-    /// Data type in the trace's own words: `BFloat16`; empty if unknown.
+    /// Data type as recorded: `BFloat16`; empty if unknown.
     pub dtype: String,
-    /// Message size as nccl-tests counts it: the larger of what a rank passes in and gets out.
+    /// Message size as nccl-tests defines it: the larger of a rank's input and output.
     pub message_bytes: Option<u64>,
 }
 
@@ -25,25 +25,25 @@ impl CollectiveInfo {
     pub fn sized(self) -> Self {
         let elements = self.in_elements.max(self.out_elements);
         let bytes = elements.zip(dtype_bytes(&self.dtype)).and_then(|(n, size)| n.checked_mul(size));
-        // PyTorch counts 0 elements where it does not know them, in barriers and waits
+        // PyTorch records 0 elements for barriers, waits and unknown sizes
         Self { message_bytes: bytes.filter(|bytes| *bytes > 0), ..self }
     }
 
-    /// Kind of the operation, as rules name it; `None` for names that are not known.
+    /// Kind of collective in the vocabulary of the rules; `None` for an unknown name.
     pub fn kind(&self) -> Option<&'static str> {
         kind_of(&self.name)
     }
 }
 
-/// The ranks that take part in a collective together: a communicator.
+/// A communicator: the ranks that run a collective together.
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
 pub struct ProcessGroup {
-    /// Name in the framework, or the communicator's id: `1`. Groups of one name with other ranks are
-    /// other groups.
+    /// Name in the framework, or the communicator's id: `1`. Groups with equal names but different ranks
+    /// are different groups.
     pub name: String,
-    /// Purpose, in the framework's words: `TP`, `default_pg`; empty if unknown.
+    /// Purpose as the framework records it: `TP`, `default_pg`; empty if unknown.
     pub description: String,
     /// Number of ranks; 0 if unknown.
     pub size: u32,
@@ -52,8 +52,8 @@ pub struct ProcessGroup {
 }
 
 impl ProcessGroup {
-    /// Kind of parallelism that the group serves (`TP`, `DP`, `PP`, `EP`, `CP`, `SP`) by its description or name; else the
-    /// description, else `group NAME`.
+    /// Parallelism of the group (`TP`, `DP`, `PP`, `EP`, `CP`, `SP`), parsed from its description or
+    /// name. Falls back to the description, then to `group NAME`.
     pub fn kind(&self) -> String {
         if let Some(kind) = parallelism(&self.description).or_else(|| parallelism(&self.name)) {
             return kind.to_owned();
@@ -66,7 +66,7 @@ impl ProcessGroup {
     }
 }
 
-/// The parallelism that the words of a text name; `None` if they name none, or several.
+/// Parallelism named in `text`; `None` if it names none or more than one.
 fn parallelism(text: &str) -> Option<&'static str> {
     const WORDS: [(&str, &[&str]); 6] = [
         ("TP", &["tp", "tensor"]),
@@ -86,7 +86,7 @@ fn parallelism(text: &str) -> Option<&'static str> {
     first.filter(|_| named.next().is_none()).map(|(kind, _)| *kind)
 }
 
-/// Bus over algorithm bandwidth of a collective over so many ranks, as nccl-tests defines it; `None` for other kinds.
+/// Ratio of bus bandwidth to algorithm bandwidth as nccl-tests defines it; `None` for kinds without one.
 pub fn bus_factor(kind: &str, ranks: u32) -> Option<f64> {
     let n = f64::from(ranks);
     match kind {
@@ -98,8 +98,8 @@ pub fn bus_factor(kind: &str, ranks: u32) -> Option<f64> {
     }
 }
 
-/// The kind (`all_reduce`) of a collective by its name in PyTorch, NCCL, RCCL, oneCCL or MPI; `None` if the name is not
-/// known, `Some("collective")` for known ones that have no kind of their own.
+/// Parses the name of a collective in PyTorch, NCCL, RCCL, oneCCL or MPI into its kind (`all_reduce`).
+/// Returns `None` for an unknown name and `Some("collective")` for a known name without a kind.
 pub fn kind_of(name: &str) -> Option<&'static str> {
     let mut plain: String =
         name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
@@ -108,7 +108,7 @@ pub fn kind_of(name: &str) -> Option<&'static str> {
             plain = rest.to_owned();
         }
     }
-    // beginnings, the longer ones first: allreduce_coalesced, reduce_scatter_tensor, alltoallv, gather_object
+    // prefixes, longer ones first: allreduce_coalesced, reduce_scatter_tensor, alltoallv, gather_object
     const KINDS: [(&str, &str); 20] = [
         ("allreduce", "all_reduce"),
         ("allgather", "all_gather"),
@@ -134,7 +134,7 @@ pub fn kind_of(name: &str) -> Option<&'static str> {
     KINDS.iter().find(|(start, _)| plain.starts_with(start)).map(|(_, kind)| *kind)
 }
 
-/// Bytes of an element by the name of its type in PyTorch, NCCL or NumPy.
+/// Element size in bytes of a PyTorch, NCCL or NumPy data type.
 pub fn dtype_bytes(name: &str) -> Option<u64> {
     let name = name.rsplit("::").next().unwrap_or(name).to_ascii_lowercase();
     let name = name.strip_prefix("torch.").unwrap_or(&name);
@@ -153,18 +153,18 @@ pub fn dtype_bytes(name: &str) -> Option<u64> {
     })
 }
 
-/// Algorithm and protocol in the name of NCCL's kernel: `RING` and `LL`. Since NCCL 2.19 one kernel serves several of them,
-/// so that the name is a hint.
+/// Algorithm and protocol parsed from a NCCL kernel name. Only a hint: since NCCL 2.19 one kernel serves
+/// several algorithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Algorithm {
     /// `RING`, `TREE`, `NVLS`, `NVLS_TREE`, `COLLNET_DIRECT`, `COLLNET_CHAIN`, `PAT`.
     pub algorithm: &'static str,
-    /// `LL`, `LL128`, `SIMPLE`; `None` if the name does not say it.
+    /// `LL`, `LL128`, `SIMPLE`; `None` if the name does not contain one.
     pub protocol: Option<&'static str>,
 }
 
-/// Reads algorithm and protocol off the name of a kernel of NCCL or RCCL; `None` if the name has none, as
-/// `ncclDevKernel_Generic` and kernels of other libraries.
+/// Parses a NCCL or RCCL kernel name. Returns `None` if it names no algorithm, as
+/// `ncclDevKernel_Generic`, and for kernels of other libraries.
 pub fn algorithm(kernel: &str) -> Option<Algorithm> {
     const ALGORITHMS: [(&str, &str); 12] = [
         ("NVLS_TREE", "NVLS_TREE"),

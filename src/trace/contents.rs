@@ -1,4 +1,4 @@
-//! What a trace holds: spans, ranges, and what was run, where and how.
+//! The trace in memory: spans, ranges, and metadata on the run.
 
 use std::collections::BTreeMap;
 
@@ -9,73 +9,65 @@ use super::{OperationInfo, ProcessGroup, Product};
 use plan::{Lane, Phase, Step};
 use table::{Environment, Provenance, Spec};
 
-/// Version of the trace format. Readers refuse what is older, and read what is newer where it fits.
+/// Version of the trace format. Readers refuse older versions and read newer ones if the columns are
+/// compatible.
 pub const FORMAT_VERSION: u32 = 2;
 
-/// [`Span::step`] of an imported trace's work outside all of its steps.
+/// [`Span::step`] of work outside all steps of an imported trace.
 pub const NO_STEP: u32 = u32::MAX;
-/// Where the host launched a piece of an imported trace's work.
+/// Host position from which an imported span was launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LaunchSite {
-    /// The innermost host range around the launch: an index into [`Trace::ranges`], [`LaunchSite::OUTSIDE`] where
-    /// there is none, [`LaunchSite::NONE`] where the launch is not known.
+    /// Innermost host range around the launch: an index into [`Trace::ranges`], [`LaunchSite::OUTSIDE`]
+    /// if there is none, [`LaunchSite::NONE`] if the launch is unknown.
     pub range: u32,
-    /// The framework's operator around the launch, or the host's call where there is none: an index into
+    /// Framework operator around the launch, or the host call if there is none: an index into
     /// [`TraceMeta::range_names`], or [`LaunchSite::NONE`].
     pub operator: u32,
 }
 
 impl LaunchSite {
-    /// No range or operator.
     pub const NONE: u32 = u32::MAX;
-    /// A launch outside all ranges.
     pub const OUTSIDE: u32 = u32::MAX - 1;
-    /// The launch is not known; of all own traces.
+    /// Launch site of native traces, and of imported spans whose launch is unknown.
     pub const UNKNOWN: Self = Self { range: Self::NONE, operator: Self::NONE };
 }
 
-/// One executed operation. Times are nanoseconds on the run's one clock. Idle is derived, not stored.
+/// One executed operation. Times are in ns on one clock for all ranks. Idle time is derived, not stored.
 ///
-/// Literals end in `..Span::EMPTY`, so that a new column changes only the code that fills it.
+/// Struct literals end in `..Span::EMPTY`, so a new column changes only the code that fills it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Span {
-    /// Which timed generation, from 0.
+    /// Index of the timed generation, from 0.
     pub sample: u32,
-    /// Whether it is of prefill or of a decode step.
     pub phase: Phase,
-    /// Decode step from 0; 0 in prefill. Of an imported trace with steps: the one in which it was launched, or
-    /// [`NO_STEP`].
+    /// Decode step from 0; 0 in prefill. In an imported trace with steps: the step that launched the
+    /// span, or [`NO_STEP`].
     pub step: u32,
-    /// The rank that executed it, from 0.
     pub rank: u32,
-    /// The lane on which it executed.
     pub lane: Lane,
-    /// Index into [`TraceMeta::streams`]; 0 where that is empty.
+    /// Index into [`TraceMeta::streams`]; 0 if that is empty.
     pub stream: u16,
-    /// Index into the trace's operations.
+    /// Index into the trace's [`Trace::operations`].
     pub operation: u32,
-    /// When everything it waits for was there (ns). Of an imported trace: when the host had launched it, at least 1 ns
-    /// before its start and the same for all kernels of one graph replay; its start where the launch is not recorded.
+    /// Time at which all inputs were ready (ns). In an imported trace: time at which the host had
+    /// launched the span, at least 1 ns before the start and equal for all kernels of a graph replay;
+    /// the start time if the launch is unknown.
     pub ready_ns: i64,
-    /// When it started (ns).
     pub start_ns: i64,
-    /// When it ended (ns).
     pub end_ns: i64,
-    /// Collectives only: when the last rank arrived (ns). Before it the span waited for a peer,
-    /// after it data moved. -1 elsewhere.
+    /// Arrival of the last rank (ns), for collectives: before it the span waits for a peer, after it
+    /// data moves. -1 otherwise.
     pub last_arrival_ns: i64,
-    /// Number of the collective within its process group, the same on all ranks of the group;
-    /// [`Span::NO_SEQUENCE`] if the trace does not number collectives.
+    /// Sequence number of the collective in its process group, equal on all ranks; [`Span::NO_SEQUENCE`]
+    /// if the trace does not record one.
     pub sequence: u32,
-    /// Where it was launched; unknown in own traces.
     pub launched: LaunchSite,
 }
 
 impl Span {
-    /// Stands for an unknown [`Span::sequence`].
     pub const NO_SEQUENCE: u32 = u32::MAX;
 
-    /// A span of length 0 in which everything optional is unknown.
     pub const EMPTY: Self = Self {
         sample: 0,
         phase: Phase::Decode,
@@ -94,77 +86,70 @@ impl Span {
 }
 
 impl Span {
-    /// The [`Self::ready_ns`] of an imported span whose launch is recorded: a call may return after the kernel that it
-    /// launched has started.
+    /// [`Self::ready_ns`] of an imported span with a known launch. The launch call may return after its
+    /// kernel has started, so the value is capped at 1 ns before the start.
     pub fn launched(returned_ns: i64, start_ns: i64) -> i64 {
         returned_ns.min(start_ns.saturating_sub(1))
     }
 
-    /// True if an imported trace records the host's launch of this span.
     pub fn is_launch_known(&self) -> bool {
         self.launched.range != LaunchSite::UNKNOWN.range || self.ready_ns < self.start_ns
     }
 }
 
-/// A stream of a device: a row of a timeline.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stream {
-    /// The rank that the stream belongs to.
     pub rank: u32,
-    /// Process, as the profiler names it.
+    /// Process id as the profiler records it.
     pub process: Option<i64>,
-    /// The device of that process, as the profiler counts.
+    /// Device number within that process, as the profiler records it.
     pub device: Option<i64>,
-    /// The stream's number in the profiler's file.
     pub id: i64,
 }
 
-/// A named range of host or device time: NVTX, a user annotation, a profiler step. Ranges
-/// of one thread nest.
+/// A named range of host or device time: NVTX, a user annotation, a profiler step. Ranges of one thread
+/// nest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// The rank on which the range was pushed.
     pub rank: u32,
-    /// Whether it is a device's time, not its host's.
+    /// True for device time, false for host time.
     pub on_device: bool,
-    /// Number of the thread (or device row) that it was pushed on, counted from 0 within the rank.
+    /// Thread (or device row), numbered from 0 within the rank.
     pub thread: u16,
-    /// How many ranges of its thread it lies in.
+    /// Nesting depth: number of enclosing ranges on the thread.
     pub depth: u16,
-    /// Which name it has: an index into [`TraceMeta::range_names`].
+    /// Name: an index into [`TraceMeta::range_names`].
     pub name: u32,
-    /// When it started (ns).
     pub start_ns: i64,
-    /// When it ended (ns).
     pub end_ns: i64,
 }
 
-/// What an importer read, used and left, in words.
+/// Summary of an import: events read, used and ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ImportReport {
     /// Format of the files: `Kineto JSON`, `Nsight Systems SQLite`.
     pub format: String,
-    /// The files, in order of ranks.
+    /// Imported files, ordered by rank.
     pub files: Vec<String>,
-    /// How many events were read, whatever they were.
+    /// Number of events read, of any type.
     pub events: u64,
-    /// Events used, by what they became: `kernel`, `memcpy`, `range`, `launch`.
+    /// Number of used events by type: `kernel`, `memcpy`, `range`, `launch`.
     pub used: BTreeMap<String, u64>,
-    /// How many events were ignored, by the reason.
+    /// Number of ignored events by reason.
     pub ignored: BTreeMap<String, u64>,
-    /// How the ranks were found: `ranks from distributedInfo`, `ranks from file names`.
+    /// Source of the rank numbers: `ranks from distributedInfo`, `ranks from file names`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks_from: Option<String>,
-    /// Ranks of the job, by what its files say, that have no trace here.
+    /// Number of ranks that the job has according to its files, but that have no trace here.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing_ranks: u32,
-    /// What was missing or odd, a sentence each.
+    /// Missing or inconsistent data, one sentence each.
     pub warnings: Vec<String>,
-    /// Clocks that timed the ranks, where that is not one a file: an export of this program has those of the trace that it
-    /// was made of.
+    /// Number of clocks that timed the ranks, if it differs from one per file: a re-imported export
+    /// keeps the clocks of the original trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clocks: Option<u32>,
-    /// Long operations that look like communication though no rule knows them, the longest first.
+    /// Long operations that look like communication but match no rule, longest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unsure: Vec<Unsure>,
 }
@@ -173,60 +158,53 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// What was run, where and how; lies in the trace file's footer.
+/// Metadata of the run, stored in the trace file's footer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceMeta {
-    /// The [`FORMAT_VERSION`] of the program that wrote the file.
     pub version: u32,
-    /// Where the numbers come from.
     pub provenance: Provenance,
-    /// The run's id, where it is a stored run's.
     pub run: Option<String>,
-    /// What was asked for (`None` for imported traces).
+    /// Requested experiment; `None` for imported traces.
     pub spec: Option<Spec>,
-    /// Ranks in the trace.
+    /// Number of ranks in the trace.
     pub ranks: u32,
-    /// Hashes of the prefill and the decode plan.
+    /// Hashes of the prefill plan and the decode plan.
     pub plan_hashes: Vec<String>,
-    /// The machine and the software that it ran on.
     pub environment: Environment,
-    /// What the clock was and how it was tied together over ranks.
+    /// Clock source, and the method that synchronized it across ranks.
     pub clock: String,
-    /// What recorded the spans; overlap from different recorders is never compared.
+    /// Tool that recorded the spans. Overlap is never compared between different recorders.
     pub recorder: String,
-    /// Streams of all ranks; empty where a rank's two lanes are its streams (own traces).
+    /// Streams of all ranks; empty for native traces, in which each lane is a stream.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<Stream>,
-    /// The names to which [`Range::name`] and [`LaunchSite::operator`] point, each once, but an operator with shapes once
-    /// for each of them.
+    /// Names that [`Range::name`] and [`LaunchSite::operator`] index. Unique, except that an operator
+    /// appears once per recorded set of shapes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub range_names: Vec<String>,
-    /// Process groups that collectives belong to, each once; empty if the trace names none.
+    /// Process groups of the collectives, each once; empty if the trace records none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<ProcessGroup>,
-    /// Work of a call of operators whose shapes are recorded, by their index in [`Self::range_names`].
+    /// Work per operator call with recorded shapes, keyed by index into [`Self::range_names`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub products: BTreeMap<u32, Product>,
-    /// What was read and left of an imported trace; `None` for own ones.
+    /// Import summary; `None` for native traces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import: Option<ImportReport>,
 }
 
-/// A whole trace in memory; spans sorted by (sample, phase, step, rank, lane, start).
+/// A whole trace in memory. Spans are sorted by (sample, phase, step, rank, lane, start).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
-    /// What was run, where and how.
     pub meta: TraceMeta,
-    /// Operations of all phases; spans point here.
     pub operations: Vec<OperationInfo>,
-    /// What was executed: one entry each time that an operation ran.
     pub spans: Vec<Span>,
     /// Named ranges, sorted by (rank, thread, start, longest first).
     pub ranges: Vec<Range>,
 }
 
 impl Trace {
-    /// The step's numbers for costs, if the trace has a spec.
+    /// Step parameters for cost functions, if the trace has a spec.
     pub fn step(&self, span: &Span) -> Option<Step> {
         let spec = self.meta.spec.as_ref()?;
         let (batch, prompt) = (u64::from(spec.batch), u64::from(spec.prompt_tokens));

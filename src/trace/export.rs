@@ -1,4 +1,4 @@
-//! Traces for other programs: Chrome JSON as PyTorch's profiler writes it, CSV, and the own format.
+//! Trace export: Chrome JSON in the format of PyTorch's profiler, CSV, and the native Parquet format.
 
 mod annotations;
 mod chrome;
@@ -16,24 +16,18 @@ use base::error::{Error, Result};
 pub use chrome::{Ranks, chrome};
 pub use csv::csv;
 
-/// A format that traces are written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Chrome JSON in Kineto's shape.
     Json,
-    /// Chrome JSON in Kineto's shape, gzipped.
     JsonGz,
-    /// Chrome JSON in Kineto's shape, packed by zstd.
     JsonZst,
-    /// The format of this program ([`super::write()`]): Parquet with metadata in its footer.
+    /// Native format ([`super::write()`]): Parquet with metadata in its footer.
     Parquet,
-    /// A row a span.
     Csv,
 }
 
 impl Format {
-    /// The format that a file's name asks for by its ending, in letters of either case. Fails for a name that ends in
-    /// none of the formats' endings.
+    /// Selects the format by file extension, ignoring case. Returns an error for an unknown extension.
     pub fn of(path: &Path) -> Result<Self> {
         let name =
             path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
@@ -56,12 +50,11 @@ impl Format {
         )
     }
 
-    /// The format that the name of a recording's file asks for: this program's own where it asks for none.
+    /// Selects the format of a recording by file extension; defaults to Parquet.
     pub fn of_recording(path: &Path) -> Self {
         Self::of(path).unwrap_or(Self::Parquet)
     }
 
-    /// The format's name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Json | Self::JsonGz | Self::JsonZst => "Chrome JSON",
@@ -71,7 +64,7 @@ impl Format {
     }
 }
 
-/// The error of a file that is in the way.
+/// Error for an output file that already exists.
 pub fn exists(path: &Path) -> Error {
     Error::input_help(
         format!("{}: there is such a file already", path.display()),
@@ -79,18 +72,18 @@ pub fn exists(path: &Path) -> Error {
     )
 }
 
-/// Writes a trace to one file in the format of its name; nothing is there until all of it is.
+/// Writes a trace to one file in the format of its extension. The file appears only when complete.
 ///
 /// # Errors
 ///
-/// An input error for a name that tells no format; a failure where the file cannot be written, which
-/// then is not there.
+/// Returns an input error for an unknown extension, and a failure if the file cannot be written; no file
+/// is left then.
 pub fn write(trace: &Trace, path: &Path) -> Result<()> {
     write_in(trace, Format::of(path)?, path)
 }
 
-/// Writes a trace to one file in this format; nothing is there until all of it is. Fails where the file cannot be
-/// written, which then is not there.
+/// Writes a trace to one file in this format. The file appears only when complete. Returns an error if
+/// the file cannot be written.
 pub fn write_in(trace: &Trace, format: Format, path: &Path) -> Result<()> {
     match format {
         Format::Parquet => super::write(path, trace),
@@ -102,8 +95,8 @@ pub fn write_in(trace: &Trace, format: Format, path: &Path) -> Result<()> {
     }
 }
 
-/// Writes the spans of several traces, each under its name, to one CSV file; nothing is there until all of it is.
-/// Fails where the file cannot be written, which then is not there.
+/// Writes the spans of several named traces to one CSV file. The file appears only when complete.
+/// Returns an error if the file cannot be written.
 pub fn write_several(traces: &[(&str, &Trace)], path: &Path) -> Result<()> {
     let mut output = AtomicFile::create(path)?;
     let mut buffered = BufWriter::with_capacity(1 << 18, &mut output);
@@ -113,13 +106,13 @@ pub fn write_several(traces: &[(&str, &Trace)], path: &Path) -> Result<()> {
     output.finish()
 }
 
-/// Writes a Chrome JSON file a rank into a directory, which is made where there is none: what Holistic
-/// Trace Analysis reads. Returns the files.
+/// Writes one Chrome JSON file per rank, as Holistic Trace Analysis expects, and creates the directory
+/// if needed. Returns the files.
 ///
 /// # Errors
 ///
-/// An input error where one of the files exists and `replace` is not asked for, in which case nothing is
-/// written; a failure where the directory or a file cannot be written.
+/// Returns an input error, before writing anything, if one of the files exists and `replace` is false; a
+/// failure if the directory or a file cannot be written.
 pub fn write_ranks(trace: &Trace, directory: &Path, replace: bool) -> Result<Vec<PathBuf>> {
     let paths: Vec<PathBuf> =
         (0..trace.meta.ranks).map(|rank| directory.join(format!("rank-{rank}.json.gz"))).collect();
@@ -158,7 +151,8 @@ fn text(trace: &Trace, format: Format, ranks: Ranks, output: &mut AtomicFile) ->
     written.and_then(|()| buffered.flush()).map_err(Error::io(path))
 }
 
-/// Chrome JSON through what packs it. JSON comes in pieces of a few bytes, and a packer's call costs the most of one.
+/// Writes Chrome JSON through a compressor. Buffered: the writer emits a few bytes at a time, and each
+/// call of a compressor is expensive.
 fn packed_chrome<P: Write>(trace: &Trace, ranks: Ranks, packer: P) -> std::io::Result<P> {
     let mut pieces = BufWriter::with_capacity(1 << 16, packer);
     chrome(trace, ranks, &mut pieces)?;

@@ -1,9 +1,10 @@
-//! The trace file: Parquet through Polars, streaming, renamed into place when whole.
+//! The trace file: Parquet, written by Polars as a stream and renamed into place when complete.
 //!
-//! Columns are in [`columns`]. The footer has `ladderscope.version`, `ladderscope.meta` and
-//! `ladderscope.operations` (JSON); `ladderscope.groups`: of each row group what it holds, its rows, bytes
-//! and SHA-256 ([`groups`]); and `ladderscope.seal`: SHA-256 of the footer itself ([`footer`]). So a
-//! damaged trace is an error, and never a wrong number. Traces of a format before the present one are refused.
+//! Columns are defined in [`columns`]. The footer has these entries: `ladderscope.version`,
+//! `ladderscope.meta` and `ladderscope.operations` (JSON); `ladderscope.groups`: content type, rows,
+//! bytes and SHA-256 of each row group ([`groups`]); `ladderscope.seal`: SHA-256 of the footer itself
+//! ([`footer`]). A damaged trace is therefore an error, never a wrong number. Readers refuse traces in
+//! an older format.
 
 mod columns;
 mod decode;
@@ -25,14 +26,13 @@ use base::error::Result;
 pub use read::{read, read_file, read_meta};
 pub use write::TraceWriter;
 
-/// Keys in the footer.
 const VERSION: &str = "ladderscope.version";
 const META: &str = "ladderscope.meta";
 const OPERATIONS: &str = "ladderscope.operations";
 const GROUPS: &str = "ladderscope.groups";
 const SEAL: &str = "ladderscope.seal";
 
-/// Writes a whole trace to a file in this program's format. Fails where a step of [`TraceWriter`] does.
+/// Writes a whole trace in the native format. Returns an error if a step of [`TraceWriter`] fails.
 pub fn write(path: &Path, trace: &Trace) -> Result<()> {
     let mut writer = TraceWriter::create(path, &trace.meta, &trace.operations)?;
     writer.write(&trace.spans)?;

@@ -1,8 +1,8 @@
-//! Traces: what every rank's lanes did. One format for all backends and for imported traces.
+//! Traces of all ranks' lanes, in one format for all backends and imports.
 //!
-//! A trace file is one Parquet file: a row a [`Span`], and in its footer the format version, the
-//! [`TraceMeta`] and the table of [`OperationInfo`]s as JSON. It is written streaming and renamed
-//! into place, so a trace that exists is whole.
+//! A trace file is one Parquet file with one row per [`Span`]. Its footer contains the format version,
+//! the [`TraceMeta`] and the [`OperationInfo`] table as JSON. It is written as a stream and renamed into
+//! place, so an existing trace is always complete.
 
 mod collective;
 mod contents;

@@ -1,8 +1,9 @@
-//! The memory limit of reading traces.
+//! Memory limit for reading traces.
 //!
-//! A packed trace of some megabytes can unpack to more memory than a machine has, and a failed allocation aborts the
-//! process. Readers check sizes that a file states before they allocate ([`check`]); for everything else a thread
-//! watches the process's memory from the first trace on, and ends the program with an error above the limit.
+//! A compressed trace of some megabytes can unpack to more memory than the machine has, and a failed
+//! allocation aborts the process. Readers check declared sizes before they allocate ([`check`]); for
+//! everything else a thread monitors the memory of the process from the first trace on, and exits with
+//! an error above the limit.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -12,18 +13,17 @@ use std::time::Duration;
 use base::error::{Error, Result};
 use machine::environment::available_memory;
 
-/// Limit in bytes; 0 until it is set or first asked for.
+/// Limit in bytes; 0 until it is set or first used.
 static LIMIT: AtomicU64 = AtomicU64::new(0);
 
-/// Ends the program with an error.
 type Exceeded = fn(&Error) -> !;
 
 static EXCEEDED: OnceLock<Exceeded> = OnceLock::new();
 
-/// Assumed where the system does not tell what is available.
+/// Assumed limit in bytes if the available memory is unknown.
 const FALLBACK: u64 = 4 << 30;
 
-/// How often the watching thread looks: at 5 GB/s a process gains 0.1 GB meanwhile.
+/// Polling interval; at 5 GB/s a process allocates 0.1 GB per interval.
 const INTERVAL: Duration = Duration::from_millis(20);
 
 /// Sets the limit in bytes (`--memory-limit`).
@@ -31,13 +31,12 @@ pub fn set_limit(bytes: u64) {
     LIMIT.store(bytes.max(1), Ordering::Relaxed);
 }
 
-/// Sets what ends the program when traces need more than the limit.
 pub fn on_exceeded(exceeded: Exceeded) {
-    // the first one stays: it is the program's own
+    // keep the first handler: it is the program's own
     let _ = EXCEEDED.set(exceeded);
 }
 
-/// The limit in bytes: as set, else half of the memory that was available at the first call.
+/// Limit in bytes; by default half of the memory available at the first call.
 pub fn limit() -> u64 {
     match LIMIT.load(Ordering::Relaxed) {
         0 => {
@@ -48,11 +47,11 @@ pub fn limit() -> u64 {
     }
 }
 
-/// Checks that `count` elements of `size` bytes, as a file states them, fit.
+/// Checks that `count` elements of `size` bytes, as declared by a file, fit into the limit.
 ///
 /// # Errors
 ///
-/// A failure that says how much the file would need.
+/// Returns a failure, with the required memory, if they do not.
 pub fn check(path: &Path, count: usize, size: usize) -> Result<()> {
     let needed = (count as u64).saturating_mul(size as u64);
     if needed <= limit() {
@@ -61,7 +60,7 @@ pub fn check(path: &Path, count: usize, size: usize) -> Result<()> {
     Err(too_much(&format!("{}: {count} rows need {} GB of memory", path.display(), gb(needed))))
 }
 
-/// Watches the process's memory from now on. What the process has allocated before does not count.
+/// Starts to monitor the memory of the process. Earlier allocations do not count.
 pub fn watch() {
     static WATCHING: OnceLock<()> = OnceLock::new();
     WATCHING.get_or_init(|| {
@@ -79,7 +78,7 @@ pub fn watch() {
                 }
             }
         });
-        // without the thread only the stated sizes are checked
+        // without the thread, only declared sizes are checked
         drop(watching);
     });
 }
@@ -88,13 +87,12 @@ fn too_much(what: &str) -> Error {
     Error::failed(format!("{what}; the limit is {} GB (--memory-limit)", gb(limit())))
 }
 
-/// Gigabytes for a message, with as many digits as small limits need.
 fn gb(bytes: u64) -> String {
     let gb = bytes as f64 / 1e9;
     if gb < 1.0 { format!("{gb:.3}") } else { format!("{gb:.1}") }
 }
 
-/// Memory of the process that no file backs (bytes).
+/// Anonymous memory of the process, in bytes.
 fn allocated() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;

@@ -1,41 +1,38 @@
-//! The table of operations of a trace: what its spans executed.
+//! Operations of a trace, which its spans execute.
 
 use serde::{Deserialize, Serialize};
 
 use super::CollectiveInfo;
 use plan::{Cost, Lane, Operation, Phase, Plan, Quantity};
 
-/// What a span executed: an operation of the plan, or of an imported trace.
+/// An operation of the plan, or of an imported trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OperationInfo {
     /// Name with its phase: `decode/L12/mlp/down`.
     pub name: String,
-    /// The phase whose plan it is of.
     pub phase: Phase,
-    /// What it does, as [`plan::Kind::as_str`] names it: `matmul`.
+    /// Kind in the spelling of [`plan::Kind::as_str`]: `matmul`.
     pub kind: String,
-    /// The part of the model, as [`plan::Module::as_str`] names it: `mlp`.
+    /// Module in the spelling of [`plan::Module::as_str`]: `mlp`.
     pub module: String,
-    /// The layer, where it belongs to one.
     pub layer: Option<u32>,
-    /// The lane on which it executes.
     pub lane: Lane,
-    /// Shape on one rank, for people: `[rows, 2048] x [2048, 8192]`.
+    /// Shape on one rank, for display: `[rows, 2048] x [2048, 8192]`.
     pub shape: String,
     /// FLOPs and bytes as functions of the step.
     pub cost: Cost,
-    /// Names of the unlowered operations.
+    /// Names of the operations from which it was lowered.
     pub origins: Vec<String>,
-    /// Operations (indices into this table) whose results it reads or awaits.
+    /// Operations (indices into this table) whose results it reads or waits for.
     pub waits_for: Vec<u32>,
-    /// Arguments of the collective, if an imported trace has them. Kernels of one name that differ in them
-    /// are different operations.
+    /// Collective arguments, if an imported trace has them. Kernels with equal names but different
+    /// arguments are different operations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collective: Option<CollectiveInfo>,
 }
 
 impl OperationInfo {
-    /// An operation of an imported trace, of which only its name and kind are known.
+    /// An operation of an imported trace, with nothing known but name and kind.
     pub fn imported(name: String, kind: &str) -> Self {
         Self {
             name,
@@ -53,39 +50,38 @@ impl OperationInfo {
     }
 }
 
-/// Bytes that the executions of a copy or fill wrote, as a profiler recorded them.
+/// Total bytes written by a copy or fill, as the profiler recorded them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Copied {
     bytes: u64,
     executions: u64,
-    /// Whether the size of any is not recorded.
+    /// True if the size of any execution is unknown.
     is_partial: bool,
 }
 
 impl Copied {
-    /// Adds an execution; `None` where its size is not recorded.
+    /// Adds an execution; `None` if its size is unknown.
     pub fn add(&mut self, bytes: Option<u64>) {
         self.executions += 1;
         self.bytes = self.bytes.saturating_add(bytes.unwrap_or(0));
         self.is_partial |= bytes.is_none();
     }
 
-    /// Adds the executions of another recording.
     pub fn absorb(&mut self, other: &Self) {
         self.executions += other.executions;
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.is_partial |= other.is_partial;
     }
 
-    /// The mean of an execution; nothing where the size of any is not recorded.
+    /// Mean bytes written per execution; 0 if the size of any is unknown.
     pub fn cost(&self) -> Cost {
         let known = if self.is_partial { 0 } else { self.bytes / self.executions.max(1) };
         Cost { bytes_written: Quantity { fixed: known, ..Quantity::ZERO }, ..Cost::default() }
     }
 }
 
-/// The operations table of a run: the prefill plan's operations, then the decode plan's. An operation's
-/// index in the table is its index in its plan, plus the prefill plan's length for decode.
+/// Operations of a run: the prefill plan's, then the decode plan's. A decode operation's index is its
+/// index in the plan plus the length of the prefill plan.
 pub fn operations(prefill: &Plan, decode: &Plan) -> Vec<OperationInfo> {
     let of = |plan: &Plan, base: u32| -> Vec<OperationInfo> {
         plan.operations

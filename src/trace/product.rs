@@ -1,43 +1,40 @@
-//! Matrix products and attention by the shapes of their inputs, as PyTorch records them on operators: floating-point
-//! operations, and the bytes that inputs and output have. Operators whose formula is not certain are left out: backward
-//! passes of attention, attention with packed sequences or windows, sparse and grouped products.
+//! FLOPs and bytes of matrix products and attention, from the input shapes that PyTorch records on
+//! operators. Operators without an exact formula are excluded: backward passes of attention, attention
+//! with packed sequences or windows, sparse and grouped products.
 
 use serde::{Deserialize, Serialize};
 
 use super::dtype_bytes;
 
-/// The work of one call of an operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Product {
     /// Shapes of the operands: `[888, 2880] x [2880, 640]`.
     pub shape: String,
-    /// Type of the operands' elements: `bf16`, `fp8_e4m3fn`.
+    /// Element type of the operands: `bf16`, `fp8_e4m3fn`.
     pub dtype: String,
-    /// Floating-point operations: two for each multiplication and its addition.
+    /// FLOPs; a multiply-add counts as two.
     pub flops: u64,
-    /// Bytes of all inputs and the output, each once: the least that the call moves.
+    /// Bytes of all inputs and the output, each once: the minimum memory traffic.
     pub bytes: u64,
-    /// True for a call's first kernel, false for its others: their number is not the number of calls.
+    /// True for the first kernel of a call. Counting only these gives the number of calls.
     pub is_first: bool,
 }
 
-/// The arguments of a call as the trace has them: JSON arrays with an entry for each argument. Texts that a trace lacks
-/// are empty.
+/// Arguments of a call as recorded: JSON arrays with one entry per argument; empty if the trace lacks
+/// them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallArguments<'a> {
-    /// Sizes of tensors.
     pub dims: &'a str,
-    /// Types of tensors, and what other arguments are.
+    /// Tensor element types, and types of other arguments.
     pub types: &'a str,
     pub strides: &'a str,
-    /// Values of arguments that are no tensors.
+    /// Values of non-tensor arguments.
     pub values: &'a str,
 }
 
-/// The formula of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Formula {
-    /// The product of two arguments, from this one on.
+    /// Product of two arguments, starting at this index.
     Matmul(usize),
     /// Rows times a transposed weight.
     Linear,
@@ -45,7 +42,6 @@ enum Formula {
     Attention(Order, Mask),
 }
 
-/// The order of attention's dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// Batch, heads, tokens, elements.
@@ -54,23 +50,23 @@ enum Order {
     Tokens,
 }
 
-/// The argument that says whether a token sees only those before it.
+/// Argument that enables the causal mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mask {
-    /// A boolean.
+    /// A boolean argument, by index.
     Flag(usize),
-    /// The number before the first boolean: 0 for no mask. Its place differs between versions of PyTorch.
+    /// Number before the first boolean, 0 for no mask; its index differs between versions of PyTorch.
     Number,
 }
 
-/// An operator whose work follows from its arguments.
 #[derive(Clone, Copy, Debug)]
 struct Signature {
     name: &'static str,
     formula: Formula,
-    /// Tensors that it reads.
+    /// Indices of the tensors that it reads.
     reads: &'static [usize],
-    /// CallArguments without which alone the formula holds: lengths of packed sequences, windows, other masks.
+    /// Arguments that must be absent for the formula to hold: lengths of packed sequences, windows,
+    /// other masks.
     without: &'static [usize],
 }
 
@@ -134,10 +130,10 @@ const SIGNATURES: [Signature; 18] = [
     attention("flash_attn::_flash_attn_forward", Order::Tokens, Mask::Flag(5), &[0, 1, 2], &[6, 7]),
 ];
 
-/// The signature of an operator; in place (`aten::addmm_`) it is the same.
+/// Signature of an operator; in-place variants (`aten::addmm_`) share it.
 fn find(operator: &[u8]) -> Option<&'static Signature> {
     let plain = operator.strip_suffix(b"_").unwrap_or(operator);
-    // one of the many others is known after a comparison of lengths
+    // cheap: most operators differ in length already
     SIGNATURES.iter().find(|signature| signature.name.as_bytes() == plain)
 }
 
@@ -146,13 +142,11 @@ pub fn is_product(operator: &[u8]) -> bool {
     find(operator).is_some()
 }
 
-/// A tensor among the arguments.
 struct Tensor<'a> {
     dims: &'a [u64],
     bytes: u64,
 }
 
-/// The arguments of a call, parsed.
 struct Call {
     dims: Vec<Option<Vec<u64>>>,
     types: Vec<String>,
@@ -191,7 +185,7 @@ impl Call {
         self.types.get(at).map_or("", String::as_str)
     }
 
-    /// The value of an argument that is no tensor; empty if the trace does not have it.
+    /// Value of a non-tensor argument; empty if the trace lacks it.
     fn value(&self, at: usize) -> &str {
         self.values.get(at).map_or("", String::as_str)
     }
@@ -205,13 +199,13 @@ impl Call {
         Some(Tensor { dims, bytes: product(stored)?.checked_mul(dtype_bytes(self.dtype(at))?)? })
     }
 
-    /// True if an argument is absent: no tensor, and no number from 0 on.
+    /// True if an argument is absent: neither a tensor nor a non-negative number.
     fn is_absent(&self, at: usize) -> bool {
         let has_tensor = dtype_bytes(self.dtype(at)).is_some();
         !has_tensor && !self.value(at).parse::<f64>().is_ok_and(|value| value >= 0.0)
     }
 
-    /// Whether a token sees only those before it; `None` if the trace does not say.
+    /// True if the attention is causal; `None` if the trace does not record it.
     fn is_causal(&self, mask: Mask) -> Option<bool> {
         let flag = |text: &str| match text.to_ascii_lowercase().as_str() {
             "true" => Some(true),
@@ -232,7 +226,7 @@ fn product(sizes: impl IntoIterator<Item = u64>) -> Option<u64> {
     sizes.into_iter().try_fold(1, u64::checked_mul)
 }
 
-/// The size of a dimension of two operands, one of which may repeat its only entry.
+/// Broadcast size of a dimension of two operands.
 fn broadcast(a: u64, b: u64) -> Option<u64> {
     match (a, b) {
         (a, b) if a == b => Some(a),
@@ -241,10 +235,10 @@ fn broadcast(a: u64, b: u64) -> Option<u64> {
     }
 }
 
-/// Floating-point operations, and elements of the output.
+/// FLOPs, and number of output elements.
 type Work = (u64, u64);
 
-/// The product of `[.., m, k]` and `[.., k, n]`; a vector is one row or one column.
+/// Work of `[.., m, k]` times `[.., k, n]`; a vector is one row or one column.
 fn matmul(a: &[u64], b: &[u64]) -> Option<Work> {
     let (&k, rows) = a.split_last()?;
     let (m, a_batch) = rows.split_last().map_or((1, rows), |(m, batch)| (*m, batch));
@@ -263,14 +257,14 @@ fn matmul(a: &[u64], b: &[u64]) -> Option<Work> {
     Some((product([2, elements, k])?, elements))
 }
 
-/// `[.., k]` times the transposed `[n, k]`.
+/// Work of `[.., k]` times the transposed `[n, k]`.
 fn linear(rows: &[u64], weight: &[u64]) -> Option<Work> {
     let transposed: Vec<u64> = weight.iter().rev().copied().collect();
     let (&k, rows) = rows.split_last()?;
     matmul(&[product(rows.iter().copied())?, k], &transposed).filter(|_| weight.len() <= 2)
 }
 
-/// Scores of all queries and keys, and their product with the values.
+/// Work of the scores of all queries and keys, and their product with the values.
 fn attend([q, k, v]: [&[u64]; 3], order: Order, causal: bool) -> Option<Work> {
     let parts = |dims: &[u64]| match (order, dims) {
         (Order::Heads, [batch, heads, tokens, size]) | (Order::Tokens, [batch, tokens, heads, size]) => {
@@ -285,14 +279,13 @@ fn attend([q, k, v]: [&[u64]; 3], order: Order, causal: bool) -> Option<Work> {
         && k_heads == v_heads
         && heads.checked_rem(k_heads) == Some(0)
         && (keys, size) == (values, k_size)
-        // with other lengths the mask's corner differs between kernels
+        // for other lengths, kernels differ in the alignment of the mask
         && (!causal || queries == keys);
     let all = product([2, batch, heads, queries, keys, size.checked_add(v_size)?])?;
     let flops = if causal { all / 2 } else { all };
     fits.then_some((flops, product([batch, heads, queries, v_size])?))
 }
 
-/// The name of an element type, as profiles spell it.
 fn dtype_name(dtype: &str) -> String {
     let name = dtype.rsplit("::").next().unwrap_or(dtype).to_ascii_lowercase();
     let name = match name.as_str() {
@@ -307,7 +300,6 @@ fn dtype_name(dtype: &str) -> String {
     name.to_owned()
 }
 
-/// Bytes of an element of the output.
 fn output_bytes(operator: &str, call: &Call, operand: &str) -> Option<u64> {
     match operator {
         "aten::_int_mm" => Some(4),
@@ -322,7 +314,7 @@ fn output_bytes(operator: &str, call: &Call, operand: &str) -> Option<u64> {
 }
 
 impl Product {
-    /// The work of a call; `None` if the operator or its arguments leave any of it open.
+    /// Work of a call; `None` if the operator or its arguments do not determine it.
     pub fn of(operator: &str, arguments: CallArguments<'_>) -> Option<Self> {
         let signature = find(operator.as_bytes())?;
         let call = Call::of(arguments);

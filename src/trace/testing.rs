@@ -1,4 +1,4 @@
-//! Made-up traces for the tests of this wing and of those above it, and for benches.
+//! Synthetic traces for tests and benchmarks, here and in dependent crates.
 
 pub mod kineto;
 
@@ -7,7 +7,7 @@ use plan::{Cost, Lane, Phase};
 use table::Provenance;
 use table::testing::spec;
 
-/// A decode span: operation 0 (a matmul) on compute, 1 (an all-reduce) on comm.
+/// A decode span of operation 0 (a matmul) on the compute lane, or 1 (an all-reduce) on the comm lane.
 pub fn span(rank: u32, lane: Lane, start_ns: i64, end_ns: i64) -> Span {
     Span {
         sample: 0,
@@ -41,7 +41,8 @@ fn operation(name: &str, kind: &str, lane: Lane) -> OperationInfo {
     }
 }
 
-/// A simulated trace of these spans; operations 0 to 4: matmul, all_reduce, attend, add_norm, silu_mul.
+/// A simulated trace of these spans, with operations 0 to 4: matmul, all_reduce, attend, add_norm,
+/// silu_mul.
 pub fn trace(spans: Vec<Span>) -> Trace {
     let ranks = spans.iter().map(|s| s.rank + 1).max().unwrap_or(0);
     let operations = vec![

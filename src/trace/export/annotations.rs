@@ -1,21 +1,20 @@
-//! What own traces know beside their spans: steps, layers and modules, as named ranges.
+//! Named ranges of native traces: steps, layers and modules.
 
 use crate::{OperationInfo, Span, Trace};
 use plan::{Lane, Phase};
 
-/// Whether the trace's ranges mark profiler steps already.
 pub(super) fn has_steps(trace: &Trace) -> bool {
     trace.meta.range_names.iter().any(|name| name.starts_with("ProfilerStep#"))
 }
 
-/// When the spans of a rank's step began to be ready, and when the last ended (ns).
+/// Earliest ready time and latest end of a step's spans (ns).
 pub(super) fn extent(spans: &[Span]) -> Option<(i64, i64)> {
     let start = spans.iter().map(|span| span.ready_ns.min(span.start_ns)).min()?;
     let end = spans.iter().map(|span| span.end_ns).max()?;
     Some((start, end))
 }
 
-/// What a step is called beside its number: `prefill`, `decode 7`.
+/// Display name of a step: `prefill`, `decode 7`.
 pub(super) fn step_name(span: &Span) -> String {
     match span.phase {
         Phase::Prefill => "prefill".into(),
@@ -23,14 +22,13 @@ pub(super) fn step_name(span: &Span) -> String {
     }
 }
 
-/// A layer or a module of it, as the compute lane passed through.
 pub(super) struct Passage {
     pub(super) name: String,
     pub(super) start_ns: i64,
     pub(super) end_ns: i64,
 }
 
-/// Layers, then modules, that the compute lane passed through in these spans of one step of one rank.
+/// Layers, then modules, that the compute lane executed in these spans of one step on one rank.
 pub(super) fn passages(spans: &[Span], operations: &[OperationInfo]) -> Vec<Passage> {
     let of = |span: &Span| operations.get(span.operation as usize);
     let layer = |span: &Span| of(span).and_then(|o| o.layer).map(|layer| format!("L{layer}"));
@@ -46,7 +44,7 @@ pub(super) fn passages(spans: &[Span], operations: &[OperationInfo]) -> Vec<Pass
     found
 }
 
-/// Runs of neighbours on the compute lane that have the same name.
+/// Groups of consecutive compute spans with equal names.
 fn runs(spans: &[Span], name: impl Fn(&Span) -> Option<String>) -> Vec<Passage> {
     let mut found: Vec<Passage> = Vec::new();
     let mut open = false;

@@ -1,9 +1,8 @@
-//! Chrome JSON in the shape of Kineto, PyTorch's profiler: what Perfetto draws and Holistic Trace Analysis
-//! reads.
+//! Chrome JSON in the layout of Kineto, PyTorch's profiler, for Perfetto and Holistic Trace Analysis.
 //!
-//! A rank is two processes, as in Kineto: its device (a thread a stream, and a row of layers and modules)
-//! and its host (steps, launches, named ranges). Own all-reduces are named as NCCL's kernels are, because
-//! names are all by which other programs know communication; the operation's own name is in `args`.
+//! As in Kineto, each rank is two processes: its device (one thread per stream, plus a row of layers and
+//! modules) and its host (steps, launches, named ranges). Native all-reduces get NCCL kernel names,
+//! because other programs recognise communication by name only; `args` has the operation's own name.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -18,34 +17,31 @@ use base::text::escaped_json;
 use plan::Lane;
 use table::Provenance;
 
-/// Which ranks go into a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ranks {
-    /// The spans and ranges of every rank.
     All,
-    /// The events of one rank alone, as Holistic Trace Analysis wants them.
     One(u32),
 }
 
-/// Streams of own traces, numbered as PyTorch does.
+/// Stream numbers of native traces, as PyTorch assigns them.
 const COMPUTE: i64 = 7;
 const COMM: i64 = 20;
-/// The device's row of layers and modules.
+/// Device row of layers and modules.
 const MODULES: i64 = 1;
-/// The host's rows: steps, launches, and from here on those of named ranges.
+/// Host rows: steps, launches, and the first row of named ranges.
 const STEPS: i64 = 1;
 const LAUNCHES: i64 = 2;
 const RANGES: i64 = 10;
-/// Processes: a rank's device has the rank's number, its further devices and its host have others.
+/// Process ids. A rank's first device has the rank's number; further devices and hosts are offset.
 const MORE_DEVICES: i64 = 50_000;
 const HOSTS: i64 = 100_000;
 
-/// Writes the trace as Chrome JSON, streaming: what is in memory does not grow with the trace. Fails
-/// where `out` takes no more.
+/// Writes the trace as Chrome JSON. Streams, so memory use does not grow with the trace. Returns an
+/// error if writing to `out` fails.
 pub fn chrome(trace: &Trace, ranks: Ranks, out: &mut impl Write) -> io::Result<()> {
     let head = serde_json::to_string_pretty(&head(trace, ranks))?;
     let mut head = escaped_json(&head).into_owned();
-    // the events come last, into this object
+    // reopen the object: the events are its last entry
     head.truncate(head.trim_end_matches(['}', '\n']).len());
     write!(out, "{head},\n  \"traceEvents\": [")?;
     let mut file = ChromeFile { trace, ranks, rows: rows(trace), events: Events::new(&mut *out) };
@@ -89,7 +85,6 @@ fn head(trace: &Trace, ranks: Ranks) -> Value {
     })
 }
 
-/// What the trace is of, and what its numbers are worth.
 fn title(trace: &Trace) -> String {
     let meta = &trace.meta;
     match &meta.spec {
@@ -115,8 +110,8 @@ impl Ranks {
     }
 }
 
-/// The rows of the trace's streams. A rank's first device has the rank's number; a second device is a
-/// process of its own, since streams of two devices may have one number.
+/// Rows of the trace's streams. A second device of a rank is a process of its own, because streams of
+/// two devices may share a number.
 fn rows(trace: &Trace) -> Vec<Row> {
     let mut devices: HashMap<(u32, Option<i64>, Option<i64>), i64> = HashMap::new();
     let mut first: HashMap<u32, i64> = HashMap::new();
@@ -131,7 +126,6 @@ fn rows(trace: &Trace) -> Vec<Row> {
     rows
 }
 
-/// A file that is being written.
 struct ChromeFile<'a, W> {
     trace: &'a Trace,
     ranks: Ranks,
@@ -140,7 +134,6 @@ struct ChromeFile<'a, W> {
 }
 
 impl<W: Write> ChromeFile<'_, W> {
-    /// Names of processes and threads, with the provenance in sight.
     fn about(&mut self) -> io::Result<()> {
         let provenance = self.trace.meta.provenance;
         let mark = match provenance {
@@ -249,7 +242,6 @@ impl<W: Write> ChromeFile<'_, W> {
         Ok(())
     }
 
-    /// A rank's step, where profilers mark theirs.
     fn step(&mut self, spans: &[Span], number: u64) -> io::Result<()> {
         let (Some(first), Some(times)) = (spans.first(), annotations::extent(spans)) else {
             return Ok(());
@@ -261,8 +253,8 @@ impl<W: Write> ChromeFile<'_, W> {
         self.events.complete(("user_annotation", &name), row, times, args)
     }
 
-    /// A span: on the device what was executed, on the host its launch, which ends when it was ready; none where an
-    /// imported trace records none.
+    /// Writes a span: the execution on the device, and the launch on the host, which ends at the ready
+    /// time. Skips the launch if an imported trace did not record it.
     fn span(&mut self, span: &Span, event: &OperationEvent, correlation: u64) -> io::Result<()> {
         let row = self.row(span);
         let stream = self.trace.meta.streams.get(usize::from(span.stream));
@@ -284,7 +276,7 @@ impl<W: Write> ChromeFile<'_, W> {
         if self.trace.meta.import.is_some() && !span.is_launch_known() {
             return Ok(());
         }
-        // launched within its range, on whose row readers look for it
+        // clamp the launch to its range, on whose row readers look for it
         let range = self.trace.ranges.get(span.launched.range as usize);
         let (tid, launched_ns) = range.map_or((LAUNCHES, span.ready_ns), |range| {
             let last = range.end_ns.saturating_sub(1).max(range.start_ns);
@@ -312,14 +304,12 @@ fn host(rank: u32) -> i64 {
     HOSTS + i64::from(rank)
 }
 
-/// What the spans of an operation share.
 struct OperationEvent {
     cat: &'static str,
-    /// The operation's name as a JSON string, quotes included.
+    /// Operation name as a JSON string, with quotes.
     name: String,
-    /// The name of the call that launched it as a JSON string, quotes included.
     launch: &'static str,
-    /// Further arguments, each after a comma.
+    /// Further arguments, each with a leading comma.
     args: String,
 }
 
@@ -355,7 +345,7 @@ impl OperationEvent {
     }
 }
 
-/// Arguments of a collective as PyTorch's profiler writes them, each after a comma.
+/// Collective arguments in the format of PyTorch's profiler, each with a leading comma.
 fn collective(info: &CollectiveInfo, group: Option<&ProcessGroup>) -> String {
     let mut args = format!(r#","Collective name":{}"#, quoted(&info.name));
     for (key, elements) in [("In msg nelems", info.in_elements), ("Out msg nelems", info.out_elements)] {
@@ -376,7 +366,7 @@ fn collective(info: &CollectiveInfo, group: Option<&ProcessGroup>) -> String {
     args
 }
 
-/// `all_reduce` as NCCL writes it: `AllReduce`.
+/// Converts `all_reduce` to NCCL's spelling, `AllReduce`.
 fn camel(kind: &str) -> String {
     kind.split('_')
         .map(|word| {

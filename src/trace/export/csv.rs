@@ -1,4 +1,4 @@
-//! A row a span, with names for everything.
+//! CSV export: one row per span, with names instead of indices.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -6,9 +6,8 @@ use std::io::{self, Write};
 use crate::{NO_STEP, OperationInfo, Trace};
 use table::render::write_csv;
 
-/// Writes the spans of traces as CSV (RFC 4180, with plain line feeds); times in nanoseconds. Where there are
-/// several traces, the first column has the name of the one that a span is of. Fails where writing to `out` does,
-/// and for no other reason.
+/// Writes spans as CSV (RFC 4180, but with plain line feeds); times in ns. With several traces, the
+/// first column is the trace's name. Returns an error only if writing to `out` fails.
 pub fn csv(traces: &[(&str, &Trace)], out: &mut impl Write) -> io::Result<()> {
     let several = traces.len() > 1;
     let header = [

@@ -1,22 +1,20 @@
-//! Events of a Chrome trace, written one after the other; times are exact.
+//! Streaming writer for the events of a Chrome trace, with exact times.
 
 use std::fmt;
 use std::io::{self, Write};
 
 use base::text::escaped_json;
 
-/// A time in microseconds, exact to the nanosecond, without a float in between.
+/// Time in ns, displayed in microseconds with three decimals and never converted to a float.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Micros(pub(super) i128);
 
 impl Micros {
-    /// A point in time of the trace, given in nanoseconds.
     pub(super) fn at(ns: i64) -> Self {
         Self(ns.into())
     }
 
-    /// The duration from one point in time to another; it may be longer than an
-    /// i64 of nanoseconds holds.
+    /// Duration between two times; may exceed the range of i64.
     pub(super) fn between(start_ns: i64, end_ns: i64) -> Self {
         Self(i128::from(end_ns) - i128::from(start_ns))
     }
@@ -29,20 +27,18 @@ impl fmt::Display for Micros {
     }
 }
 
-/// Text as JSON has it, quotes included.
+/// Encodes text as a JSON string, with quotes.
 pub(super) fn quoted(text: &str) -> String {
-    // a string is always JSON
+    // serializing a string cannot fail
     serde_json::to_string(text).map_or_else(|_| "\"\"".into(), |json| escaped_json(&json).into_owned())
 }
 
-/// Where an event is drawn: Chrome's process and thread numbers, by which viewers make rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) pid: i64,
     pub(super) tid: i64,
 }
 
-/// The list of events.
 pub(super) struct Events<W> {
     out: W,
     first: bool,
@@ -53,7 +49,7 @@ impl<W: Write> Events<W> {
         Self { out, first: true }
     }
 
-    /// An event with a length. `name` is [`quoted`], `args` the inside of an object.
+    /// Writes an event with a duration. `name` is [`quoted`]; `args` is the body of a JSON object.
     pub(super) fn complete(
         &mut self,
         (cat, name): (&str, &str),
@@ -70,7 +66,6 @@ impl<W: Write> Events<W> {
         )
     }
 
-    /// An arrow from an event that contains one point to an event that contains the other.
     pub(super) fn arrow(
         &mut self,
         (cat, id): (&str, u64),
@@ -90,7 +85,6 @@ impl<W: Write> Events<W> {
         Ok(())
     }
 
-    /// A word about a process or thread: `process_name`, `thread_sort_index`.
     pub(super) fn about(&mut self, what: &str, row: Row, args: fmt::Arguments<'_>) -> io::Result<()> {
         self.comma()?;
         write!(

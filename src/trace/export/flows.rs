@@ -1,13 +1,13 @@
-//! Which executions consumed what a collective reduced, from the plan's dependencies.
+//! Flow arrows from collectives to the spans that consume their results, from the plan's dependencies.
 
 use crate::{OperationInfo, Span};
 use plan::Lane;
 
-/// Finds the consumers of collectives, a rank's step at a time.
+/// Finds the consumers of collectives, one step of one rank at a time.
 pub(super) struct Flows {
-    /// For each operation, the collectives that it waits for.
+    /// Collectives that each operation waits for.
     awaited: Vec<Vec<u32>>,
-    /// For each operation, its span in the step at hand.
+    /// Index of each operation's span in the current step.
     place: Vec<Option<usize>>,
 }
 
@@ -23,7 +23,6 @@ impl Flows {
         }
     }
 
-    /// Pairs of a collective and a consumer among these spans of one step of one rank.
     pub(super) fn of<'a>(&mut self, spans: &'a [Span]) -> Vec<(&'a Span, &'a Span)> {
         for (at, span) in spans.iter().enumerate().filter(|(_, span)| span.lane == Lane::Comm) {
             if let Some(place) = self.place.get_mut(span.operation as usize) {
@@ -31,7 +30,7 @@ impl Flows {
             }
         }
         let mut pairs = Vec::new();
-        // what else waits for a collective waits for its buffer
+        // communication spans that wait for a collective wait for its buffer, not its result
         for consumer in spans.iter().filter(|span| span.lane == Lane::Compute) {
             for producer in self.awaited.get(consumer.operation as usize).into_iter().flatten() {
                 let place = self.place.get(*producer as usize).copied().flatten();

@@ -1,15 +1,16 @@
-//! Spans and ranges as columns, and back.
+//! Conversion of spans and ranges to columns and back.
 //!
-//! Starts are absolute, so that any Parquet tool can draw a timeline; the other times are small
-//! numbers relative to them: `wait_ns` = start - ready, `duration_ns` = end - start, `arrival_ns` =
-//! last arrival - start (null where there is none). `launch_range` is the place of a range in the file, counted from
-//! 0, or [`LaunchSite::OUTSIDE`]; `launch_operator` a name of ranges; both are null where the launch is not known.
+//! `start_ns` is absolute, so any Parquet tool can draw a timeline. The other times are small offsets:
+//! `wait_ns` = start - ready, `duration_ns` = end - start, `arrival_ns` = last arrival - start (null if
+//! there is none). `launch_range` is the index of a range in the file, or [`LaunchSite::OUTSIDE`];
+//! `launch_operator` indexes the range names; both are null if the launch is unknown.
 //!
-//! Files of older versions lack the columns that [`ColumnInfo::optional`] marks; readers take them as null. To add a column:
-//! a row in [`schema`] made by `later`, a vector in [`Rows`], a series in `encode`, and `columns.later` in `decode`.
+//! Files of older versions lack the columns marked [`ColumnInfo::optional`]; readers treat them as null.
+//! To add a column: add a row in [`schema`] with `later`, a vector in [`Rows`], a series in `encode`,
+//! and `columns.later` in `decode`.
 //!
-//! A row is a span, or a range where `range` is true; then `stream` is its thread, `step` its depth, `operation`
-//! its name, and `comm` says whether it is a device's time. A row group has rows of one sort only.
+//! A row is a span, or a range if `range` is true: then `stream` is its thread, `step` its depth,
+//! `operation` its name, and `comm` is true for device time. Each row group has rows of one type only.
 
 use polars_core::prelude::{ArrowDataType, ArrowField, ArrowSchema, DataType};
 
@@ -17,17 +18,14 @@ use crate::{LaunchSite, Range, Span};
 use base::parquet;
 use plan::{Lane, Phase};
 
-/// A column of the file.
 pub(super) struct ColumnInfo {
     pub(super) name: &'static str,
     pub(super) dtype: DataType,
-    /// Whether the column may have nulls.
     pub(super) nulls: bool,
-    /// Whether a file may lack the column: files of older versions do.
+    /// True if files of older versions may lack the column.
     pub(super) optional: bool,
 }
 
-/// All columns, in file order.
 pub(super) fn schema() -> [ColumnInfo; 15] {
     let column = |name, dtype| ColumnInfo { name, dtype, nulls: false, optional: false };
     let later = |name, dtype| ColumnInfo { name, dtype, nulls: true, optional: true };
@@ -50,7 +48,6 @@ pub(super) fn schema() -> [ColumnInfo; 15] {
     ]
 }
 
-/// The columns of [`schema`] as Arrow fields, from which the Parquet schema is made.
 pub(super) fn arrow_schema() -> ArrowSchema {
     schema()
         .into_iter()
@@ -68,7 +65,6 @@ pub(super) fn arrow_schema() -> ArrowSchema {
         .collect()
 }
 
-/// Rows as columns, in one pass over them.
 #[derive(Default)]
 pub(super) struct Rows {
     pub(super) sample: Vec<u32>,
@@ -109,7 +105,7 @@ impl Rows {
         }
     }
 
-    /// Spans. Differences wrap, and wrap back when read, so that nothing is lost.
+    /// Transposes spans. Differences wrap here and wrap back on reading, so no value is lost.
     pub(super) fn of_spans(spans: &[Span]) -> Self {
         let mut rows = Self::with_capacity(spans.len());
         for span in spans {
@@ -134,7 +130,6 @@ impl Rows {
         rows
     }
 
-    /// Named ranges as rows: `stream` is the thread, `step` the depth, `operation` the name, `comm` a device's time.
     pub(super) fn of_ranges(ranges: &[Range]) -> Self {
         let mut rows = Self::with_capacity(ranges.len());
         for range in ranges {
@@ -158,7 +153,7 @@ impl Rows {
     }
 }
 
-/// How many there are of what rows point to.
+/// Sizes of the tables that rows index.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) operations: usize,
@@ -168,14 +163,14 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// What readers of a span rely on.
+    /// Checks the indices and times of a span, which readers rely on.
     #[inline]
     pub(super) fn check_span(&self, span: &Span) -> Result<(), String> {
         if span.operation as usize >= self.operations {
             let there = self.operations;
             return Err(format!("operation is {}, but there are {there} operations", span.operation));
         }
-        // without a table of streams, the lanes are the streams
+        // without a table of streams, lanes are the streams
         if usize::from(span.stream) >= self.streams.max(1) {
             let there = self.streams;
             return Err(format!("stream is {}, but there are {there} streams", span.stream));
@@ -183,7 +178,6 @@ impl Limits {
         self.check(span.rank, span.start_ns, span.end_ns)
     }
 
-    /// What readers of a range rely on.
     pub(super) fn check_range(&self, range: &Range) -> Result<(), String> {
         if range.name as usize >= self.names {
             let there = self.names;

@@ -1,4 +1,4 @@
-//! A row group's bytes to spans or ranges, in one pass over its columns.
+//! Decodes the bytes of a row group into spans or ranges, in one pass over its columns.
 
 use polars_buffer::Buffer;
 use polars_core::prelude::{PlSmallStr, Series};
@@ -10,7 +10,6 @@ use crate::{Range, Span};
 use base::parquet::decoded;
 use plan::{Lane, Phase};
 
-/// Decodes a row group of spans into their place.
 pub(super) fn spans(bytes: Vec<u8>, part: &Part<'_>, head: &Head, into: &mut [Span]) -> Read<()> {
     let rows = into.len();
     let columns = Columns::new(bytes, part, head, rows)?;
@@ -53,7 +52,6 @@ pub(super) fn spans(bytes: Vec<u8>, part: &Part<'_>, head: &Head, into: &mut [Sp
     columns.later("launch_operator", |row, operator| into[row].launched.operator = operator)
 }
 
-/// Decodes a row group of ranges.
 pub(super) fn ranges(bytes: Vec<u8>, part: &Part<'_>, head: &Head, rows: usize) -> Read<Vec<Range>> {
     let columns = Columns::new(bytes, part, head, rows)?;
     let (thread, depth) = (columns.get("stream")?, columns.get("step")?);
@@ -82,12 +80,11 @@ pub(super) fn ranges(bytes: Vec<u8>, part: &Part<'_>, head: &Head, rows: usize) 
     (0..rows).map(|row| range(row).map_err(|problem| columns.wrong(row, &problem))).collect()
 }
 
-/// The numbers of a column without nulls, as they lie in memory.
+/// Values of a column without nulls, as one contiguous slice.
 fn u32s(series: &Series) -> Read<&[u32]> {
     Ok(series.u32()?.cont_slice()?)
 }
 
-/// The values of an Int64 column, which decoding leaves in one piece.
 fn i64s(series: &Series) -> Read<&[i64]> {
     Ok(series.i64()?.cont_slice()?)
 }
@@ -107,7 +104,6 @@ impl Head {
     }
 }
 
-/// The columns of a row group, still encoded.
 struct Columns<'a> {
     bytes: Buffer<u8>,
     part: &'a Part<'a>,
@@ -123,7 +119,6 @@ impl<'a> Columns<'a> {
         Err(Problem::Damaged("it is shorter than its footer says".into()))
     }
 
-    /// A column without nulls, in one piece.
     fn get(&self, name: &str) -> Read<Series> {
         let column = self.column(name)?;
         match column.null_count() {
@@ -132,7 +127,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// Calls `set` with row and value for each value of a column that files of older versions lack.
+    /// Calls `set(row, value)` for each non-null value of an optional column.
     fn later(&self, name: &str, mut set: impl FnMut(usize, u32)) -> Read<()> {
         if self.head.schema.get(name).is_none() {
             return Ok(());
@@ -145,7 +140,6 @@ impl<'a> Columns<'a> {
         Ok(())
     }
 
-    /// A column, decoded, with as many rows as there should be.
     fn column(&self, name: &str) -> Read<Series> {
         let missing = || Problem::Damaged(format!("a row group lacks the column {name}"));
         let field = self.head.schema.get(name).ok_or_else(missing)?;

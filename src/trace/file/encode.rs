@@ -1,10 +1,10 @@
-//! Rows to Parquet pages: which encoding and which compression each column gets.
+//! Encoding of rows as Parquet pages, with an encoding and a compression per column.
 //!
-//! Integers are stored as bit-packed differences from the row before (Parquet's DELTA_BINARY_PACKED):
-//! within a lane starts grow by what an operation takes, and the columns that say where a row belongs
-//! hardly change at all, so that they cost next to nothing, in bytes as in time. Zstandard then finds
-//! nothing in packed times but noise, and is spent on the other columns only. Booleans are
-//! plain bits: Polars before 0.21 refuses runs of them, and Zstandard makes them as small.
+//! Integers are bit-packed differences from the previous row (DELTA_BINARY_PACKED): within a lane,
+//! starts grow by the duration of an operation, and the columns that identify a row hardly change, so
+//! they cost almost no bytes and no time. Packed times look like noise to Zstandard, so only the other
+//! columns are compressed. Booleans are plain bits: Polars before 0.21 cannot read run-length encoded
+//! ones, and Zstandard makes them equally small.
 
 use polars_core::prelude::{
     BooleanChunked, Int64Chunked, IntoSeries, PlSmallStr, PolarsResult, Series, UInt32Chunked,
@@ -14,7 +14,6 @@ use polars_parquet::write::{CompressionOptions, Encoding, SchemaDescriptor, Writ
 use super::columns::Rows;
 use base::parquet::{self, Pages};
 
-/// Encodes a row group; the columns are in file order.
 pub(super) fn row_group(rows: Rows, schema: &SchemaDescriptor) -> PolarsResult<Vec<Pages>> {
     let (zstd, plain) = (parquet::zstd(1)?, CompressionOptions::Uncompressed);
     let (delta, bits) = (Encoding::DeltaBinaryPacked, Encoding::Plain);

@@ -1,9 +1,9 @@
-//! The footer's bytes, checked before any parser sees them.
+//! Integrity check of the footer, before any parser sees its bytes.
 //!
-//! A Parquet file ends with its footer (Thrift), the footer's length and a magic. Polars believes the
-//! lengths that stand in a footer and allocates accordingly, so a flipped bit could end the process.
-//! Hence the seal: a SHA-256 of the footer that stands in the footer itself, computed with zeros in its
-//! place. A footer without a seal is somebody else's; of those, the lengths are checked.
+//! A Parquet file ends with its footer (Thrift), the footer's length and a magic number. Polars trusts
+//! the lengths in a footer and allocates accordingly, so a flipped bit could abort the process. The seal
+//! prevents that: a SHA-256 of the footer, stored in the footer itself and computed with zeros in its
+//! place. A footer without a seal is from another program; then only the lengths are checked.
 
 use std::io::{Read as _, Seek, SeekFrom};
 use std::ops::Range;
@@ -13,30 +13,26 @@ use sha2::{Digest, Sha256};
 use super::problem::{Problem, Read};
 use base::hash::hex;
 
-/// What begins and ends every Parquet file.
 const MAGIC: &[u8] = b"PAR1";
-/// Length of the footer's length and the magic behind it.
+/// Size of the footer's length field and the magic number after it.
 const TAIL: usize = 8;
-/// What stands before the seal's 64 hex digits.
+/// Prefix of the seal's 64 hex digits.
 const SEAL: &str = "ladderscope.footer.sha256=";
 const DIGITS: usize = 64;
 
-/// A file's footer as bytes, of which the length and the seal are checked.
 #[derive(Debug)]
 pub(super) struct FooterBytes {
-    /// Where it begins: what lies before is data.
     pub(super) start: u64,
-    /// The footer and the 8 bytes behind it.
+    /// The footer and the 8 bytes after it.
     pub(super) bytes: Vec<u8>,
 }
 
-/// The value of the footer's entry that becomes the seal.
+/// Footer entry that reserves space for the seal.
 pub(super) fn unsealed() -> String {
     format!("{SEAL}{}", "0".repeat(DIGITS))
 }
 
 impl FooterBytes {
-    /// Finds the footer of what looks like a Parquet file.
     pub(super) fn locate<R: std::io::Read + Seek>(source: &mut R) -> Read<Self> {
         let length = source.seek(SeekFrom::End(0))?;
         source.rewind()?;
@@ -75,13 +71,14 @@ impl FooterBytes {
         Ok(Self { start, bytes })
     }
 
-    /// The seal that this footer should have, and where its digits stand in the file.
+    /// Computes the seal; returns it with the file offset of its digits.
     pub(super) fn seal(&self) -> Option<(u64, String)> {
         let place = self.place()?;
         Some((self.start + place.start as u64, self.hash(&place)))
     }
 
-    /// An error if this footer's seal is broken, or if it has none and its lengths make no sense.
+    /// Returns an error if the seal does not match, or if there is none and the lengths are
+    /// inconsistent.
     pub(super) fn check(&self) -> Read<()> {
         let sound = match self.place() {
             Some(place) => self.hash(&place).as_bytes() == &self.bytes[place],
@@ -96,12 +93,10 @@ impl FooterBytes {
         Err(Problem::Damaged("its footer is not what was written".into()))
     }
 
-    /// Whether this footer has a seal.
     pub(super) fn is_sealed(&self) -> bool {
         self.place().is_some()
     }
 
-    /// Where the seal's digits are.
     fn place(&self) -> Option<Range<usize>> {
         let at = self.bytes.windows(SEAL.len()).rposition(|window| window == SEAL.as_bytes())?;
         let digits = at + SEAL.len()..at + SEAL.len() + DIGITS;
@@ -117,17 +112,16 @@ impl FooterBytes {
     }
 }
 
-/// Types of Thrift's compact protocol that are of interest here.
 const STRUCT: u8 = 12;
 
-/// Skips a value of Thrift's compact protocol; `None` where it does not fit into what is there.
+/// Skips a value of Thrift's compact protocol; `None` if it extends past the end.
 fn skip(rest: &mut &[u8], kind: u8, depth: u32) -> Option<()> {
-    // deeper than any footer is nested
+    // no footer is nested deeper
     if depth > 32 {
         return None;
     }
     match kind {
-        // booleans as fields have their value in the type
+        // boolean fields carry their value in the type
         1 | 2 => Some(()),
         3 => bytes(rest, 1),
         4..=6 => varint(rest).map(|_| ()),
@@ -139,7 +133,7 @@ fn skip(rest: &mut &[u8], kind: u8, depth: u32) -> Option<()> {
         9 | 10 => {
             let header = byte(rest)?;
             let size = if header >> 4 == 15 { varint(rest)? } else { u64::from(header >> 4) };
-            // every element takes a byte at least: what claims more claims too much
+            // each element takes at least one byte, so a larger size is invalid
             if size > rest.len() as u64 {
                 return None;
             }
@@ -159,7 +153,7 @@ fn skip(rest: &mut &[u8], kind: u8, depth: u32) -> Option<()> {
             }
             skip(rest, header & 15, depth + 1)?;
         },
-        // maps: footers have none
+        // footers contain no maps
         _ => None,
     }
 }

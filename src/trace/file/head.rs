@@ -1,4 +1,4 @@
-//! What the footer says: metadata, operations, and where the row groups are.
+//! The parsed footer: metadata, operations and locations of the row groups.
 
 use std::io::Cursor;
 
@@ -11,34 +11,28 @@ use super::groups::{Group, Holds};
 use super::problem::{Problem, Read};
 use crate::{FORMAT_VERSION, OperationInfo, TraceMeta};
 
-/// What a footer says, parsed and checked for a version that is understood.
 pub(super) struct Head {
     pub(super) version: u32,
     pub(super) meta: TraceMeta,
     pub(super) operations: Vec<OperationInfo>,
-    /// The schema of the file's columns.
     pub(super) schema: ArrowSchema,
     row_groups: Vec<RowGroupMetadata>,
-    /// What each row group holds, with its checksum; as many as there are row groups.
     groups: Vec<Group>,
 }
 
-/// A row group in the file.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'a> {
     pub(super) offset: u64,
     pub(super) length: usize,
-    /// Number of its first row in the file.
     pub(super) first_row: usize,
     pub(super) parquet: &'a RowGroupMetadata,
-    /// What it holds, and its checksum.
     pub(super) group: &'a Group,
 }
 
 impl Head {
-    /// Understands a footer that was checked.
+    /// Parses a footer that passed [`FooterBytes::check`].
     pub(super) fn read(footer: &FooterBytes) -> Read<Self> {
-        // the Parquet reader is given a file without data: a beginning, and the footer
+        // present the footer to the Parquet reader as a file without data
         let mut file = b"PAR1".to_vec();
         file.extend_from_slice(&footer.bytes);
         let metadata = polars_parquet::read::read_metadata(&mut Cursor::new(file))?;
@@ -51,7 +45,7 @@ impl Head {
         if let Some(older) = stated.filter(|version| *version < FORMAT_VERSION) {
             return Err(Problem::Older(older));
         }
-        // a file that says what it is may be of a later format; one that does not is foreign
+        // a file with a version may be newer; a file without one is foreign
         let newer = stated.filter(|version| *version > FORMAT_VERSION);
         check_schema(&schema).map_err(|problem| match newer {
             Some(version) => Problem::Newer(version, problem),
@@ -82,7 +76,7 @@ impl Head {
         Ok(head)
     }
 
-    /// Whether the table of row groups speaks of the row groups that Parquet speaks of.
+    /// Checks that the table of row groups agrees with Parquet's own.
     fn fits(&self, data: u64) -> Read<()> {
         let mut end = 0_u64;
         let mut sound = self.groups.len() == self.row_groups.len();
@@ -98,7 +92,6 @@ impl Head {
         Err(Problem::Damaged("its footer speaks of row groups that are not there".into()))
     }
 
-    /// The row groups that hold these, and their rows.
     pub(super) fn parts(&self, holds: Holds) -> impl Iterator<Item = (Part<'_>, usize)> {
         self.all_parts()
             .filter(move |part| part.group.holds == holds)
@@ -117,7 +110,6 @@ impl Head {
     }
 }
 
-/// Whether the file has the columns of a trace, in their types.
 fn check_schema(schema: &ArrowSchema) -> Result<(), String> {
     for column in columns::schema() {
         let (name, dtype) = (column.name, column.dtype);
@@ -132,7 +124,6 @@ fn check_schema(schema: &ArrowSchema) -> Result<(), String> {
 }
 
 impl Problem {
-    /// Data that do not match their checksum.
     pub(super) fn changed() -> Self {
         Self::Damaged(
             "its bytes do not match its checksum: something changed after it was written".into(),

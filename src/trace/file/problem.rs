@@ -1,4 +1,4 @@
-//! What can be wrong with a trace file, and how a user is told.
+//! Errors of trace files, and their messages.
 
 use std::path::Path;
 
@@ -8,26 +8,18 @@ use crate::FORMAT_VERSION;
 use base::error::Error;
 use base::panic::contained;
 
-/// Why a file cannot be read.
 #[derive(Debug)]
 pub(super) enum Problem {
-    /// The operating system refused to open or to read it.
     Io(std::io::Error),
-    /// It is not a trace: something else was meant.
     Foreign(String),
-    /// It is, or was, a trace and is damaged.
     Damaged(String),
-    /// Written in a format before the present one, by the version of the format.
     Older(u32),
-    /// Written by a later version, and not readable.
     Newer(u32, String),
 }
 
-/// What was read, or why that cannot be.
 pub(super) type Read<T> = std::result::Result<T, Problem>;
 
 impl Problem {
-    /// The problem as an error that names the file.
     pub(super) fn of(self, path: &Path) -> Error {
         let shown = path.display();
         match self {
@@ -68,7 +60,7 @@ impl From<std::io::Error> for Problem {
     }
 }
 
-/// Runs the Parquet parser; what it panics with is damage.
+/// Runs the Parquet parser; reports a panic as damage.
 pub(super) fn inside<T>(work: impl FnOnce() -> Read<T>) -> Read<T> {
     contained(work).unwrap_or_else(|panic| {
         Err(Problem::Damaged(format!("the Parquet data make no sense ({panic})")))

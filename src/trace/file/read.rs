@@ -1,7 +1,6 @@
-//! Reading a trace: every way in which it can be broken is an error that says what is broken.
-//!
-//! Row groups are read, checked and decoded on all cores, each into its place. Nothing is mapped: what
-//! was checked is what is decoded, even if another program writes to the file meanwhile.
+//! Trace reader. Each kind of damage yields an error that names the damaged part. All cores read, check
+//! and decode row groups directly into place. The file is not memory-mapped: the bytes that were checked
+//! are the bytes that are decoded, even if another program modifies the file meanwhile.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -21,13 +20,13 @@ use base::error::{Error, Result};
 ///
 /// # Errors
 ///
-/// An input error for a file that is no trace, that is damaged or cut short (with what is damaged), or
-/// that is of a newer format (with its version); a failure for one that needs more than the memory limit.
+/// Returns an input error if the file is not a trace, is damaged or truncated, or has a newer format; a
+/// failure if it needs more than the memory limit.
 pub fn read(path: &Path) -> Result<Trace> {
     read_file(File::open(path).map_err(Error::io(path))?, path)
 }
 
-/// Reads a whole trace file that is open, and which messages call `path`. Fails like [`read`].
+/// Reads a whole trace from an open file; `path` is for messages. Returns the same errors as [`read`].
 pub fn read_file(mut file: File, path: &Path) -> Result<Trace> {
     let head = read_head(&mut file).map_err(|problem| problem.of(path))?;
     let version = head.version;
@@ -46,36 +45,33 @@ pub fn read_file(mut file: File, path: &Path) -> Result<Trace> {
     Ok(Trace { meta: reader.head.meta, operations: reader.head.operations, spans, ranges })
 }
 
-/// Reads only metadata and operations. What it does not read, it does not check.
+/// Reads metadata and operations only. Does not check the row groups.
 ///
 /// # Errors
 ///
-/// An input error for a file that is no trace, whose footer is damaged, or that is of a newer format.
+/// Returns an input error if the file is not a trace, has a damaged footer, or has a newer format.
 pub fn read_meta(path: &Path) -> Result<(TraceMeta, Vec<OperationInfo>)> {
     let mut file = File::open(path).map_err(Error::io(path))?;
     let head = read_head(&mut file).map_err(|problem| problem.of(path))?;
     Ok((head.meta, head.operations))
 }
 
-/// What the footer says, checked.
 fn read_head(file: &mut File) -> Read<Head> {
     let footer = FooterBytes::locate(file)?;
     footer.check()?;
     inside(|| Head::read(&footer))
 }
 
-/// A trace file whose spans and ranges are still to be read.
 struct Reader {
     file: File,
     head: Head,
 }
 
 impl Reader {
-    /// Reads all row groups, on all cores.
     fn all(&self) -> Read<(Vec<Span>, Vec<Range>)> {
         let rows = |holds| self.head.parts(holds).map(|(_, rows)| rows).sum::<usize>();
         let mut spans = Vec::new();
-        // so, all cores share the first touch of what may be much memory
+        // parallel, so all cores share the page faults of a large allocation
         rayon::iter::repeat_n(Span::EMPTY, rows(Holds::Spans)).collect_into_vec(&mut spans);
         let mut places = Vec::new();
         let mut rest = spans.as_mut_slice();
@@ -84,7 +80,7 @@ impl Reader {
             places.push((part, place));
             rest = others;
         }
-        // the first wrong one in file order is the one to be told of
+        // report the first damaged row group in file order
         let results: Vec<Read<()>> =
             places.into_par_iter().map(|(part, place)| self.read_spans(part, place)).collect();
         results.into_iter().collect::<Read<()>>()?;
@@ -108,7 +104,6 @@ impl Reader {
         inside(|| decode::ranges(bytes, &part, &self.head, rows))
     }
 
-    /// The bytes of a row group, checked.
     fn bytes(&self, part: &Part<'_>) -> Read<Vec<u8>> {
         let mut bytes = vec![0; part.length];
         self.file.read_exact_at(&mut bytes, part.offset)?;

@@ -1,5 +1,5 @@
-//! Writing a trace: row groups, encoded in parallel and appended in order, into a temporary file beside
-//! its place.
+//! Trace writer: encodes row groups in parallel and appends them in order to a temporary file next to
+//! the target.
 
 use std::fmt;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -19,37 +19,35 @@ use base::error::{Error, Result};
 use base::panic::contained;
 use base::parquet::{self, Pages};
 
-/// Rows of a row group: few enough that one and its columns stay in a core's cache, many enough that
-/// the footer stays small.
+/// Rows per row group: few enough that a group and its columns fit into a core's cache, many enough to
+/// keep the footer small.
 const ROW_GROUP: usize = 65_536;
-/// Row groups that are encoded at a time when spans come in small pieces.
+/// Row groups encoded at a time when spans arrive in small batches.
 const WAVE: usize = 4;
 
-/// Writes a trace streaming. Nothing is at the path until [`TraceWriter::finish`]; a writer that is
-/// dropped before leaves nothing.
+/// Streaming trace writer. The file appears on [`TraceWriter::finish`]; a writer dropped earlier leaves
+/// nothing.
 pub struct TraceWriter {
     file: AtomicFile,
     parquet: FileWriter<Sink>,
     schema: SchemaDescriptor,
-    /// What `parquet` wrote and the file does not have yet.
+    /// Output of `parquet` that is not in the file yet.
     sink: Sink,
     groups: Vec<Group>,
-    /// Footer entries but for the table of row groups.
     footer: Vec<(String, String)>,
-    /// Spans of the row groups to come.
     spans: Vec<Span>,
-    /// Named ranges of the row groups to come.
     ranges: Vec<Range>,
     pub(super) limits: Limits,
 }
 
 impl TraceWriter {
-    /// Starts writing a trace beside `path`, under another name. Fails where no file can be made in the directory.
+    /// Starts a trace in a temporary file next to `path`. Returns an error if the file cannot be
+    /// created.
     pub fn create(path: &Path, meta: &TraceMeta, operations: &[OperationInfo]) -> Result<Self> {
         let failed = |what: &str, error: &dyn fmt::Display| {
             Error::failed(format!("{}: {what}: {error}", path.display()))
         };
-        // what was read from an older format is written in this one
+        // a trace read from an older format is written in the current one
         let meta = TraceMeta { version: meta.version.max(FORMAT_VERSION), ..meta.clone() };
         let meta_text = serde_json::to_string(&meta).map_err(|e| failed("metadata", &e))?;
         let operations_text = serde_json::to_string(operations).map_err(|e| failed("operations", &e))?;
@@ -82,12 +80,12 @@ impl TraceWriter {
         })
     }
 
-    /// Appends spans, in any number; they are encoded in waves of whole row groups, on all cores.
+    /// Appends any number of spans, encoded in batches of whole row groups on all cores.
     ///
     /// # Errors
     ///
-    /// A failure for a span that no reader would accept, since it ends before it starts or points at an
-    /// operation, a stream or a rank that there is not, and where writing fails.
+    /// Returns a failure for a span that ends before it starts or has an invalid operation, stream or
+    /// rank, and if writing fails.
     pub fn write(&mut self, spans: &[Span]) -> Result<()> {
         let limits = self.limits;
         self.check(spans.iter().try_for_each(|span| limits.check_span(span)), "span")?;
@@ -97,12 +95,12 @@ impl TraceWriter {
         rest
     }
 
-    /// Appends named ranges, in any number; they are encoded in waves of whole row groups, on all cores.
+    /// Appends any number of named ranges, encoded in batches of whole row groups on all cores.
     ///
     /// # Errors
     ///
-    /// A failure for a range that no reader would accept, since it ends before it starts or points at a
-    /// name or rank that there is not, and where writing fails.
+    /// Returns a failure for a range that ends before it starts or has an invalid name or rank, and if
+    /// writing fails.
     pub fn write_ranges(&mut self, ranges: &[Range]) -> Result<()> {
         let limits = self.limits;
         self.check(ranges.iter().try_for_each(|range| limits.check_range(range)), "range")?;
@@ -113,8 +111,8 @@ impl TraceWriter {
         rest
     }
 
-    /// Writes the spans and ranges that still wait, then the footer, and renames the file into place. Fails where
-    /// writing or renaming does; then there is no file.
+    /// Writes the pending spans and ranges and the footer, and renames the file into place. Returns an
+    /// error if writing or renaming fails; no file is left then.
     pub fn finish(mut self) -> Result<()> {
         let (spans, ranges) = (std::mem::take(&mut self.spans), std::mem::take(&mut self.ranges));
         self.append(&spans, Holds::Spans, Rows::of_spans)?;
@@ -124,7 +122,7 @@ impl TraceWriter {
         let entries = std::mem::take(&mut self.footer).into_iter();
         let entries = entries.chain([
             (super::GROUPS.to_owned(), groups),
-            // last, so that nothing in the texts before it can be taken for it
+            // last, so that no text in the other entries can be mistaken for it
             (super::SEAL.to_owned(), footer::unsealed()),
         ]);
         footer.extend(entries.map(|(key, value)| KeyValue { key, value: Some(value) }));
@@ -134,9 +132,8 @@ impl TraceWriter {
         self.file.finish()
     }
 
-    /// Encodes rows as row groups, all cores at a time, and appends them.
     fn append<T: Sync>(&mut self, rows: &[T], holds: Holds, columns: fn(&[T]) -> Rows) -> Result<()> {
-        // a wave's pages are all that is ever held beside the rows
+        // bounds the memory for encoded pages to one batch
         let wave = ROW_GROUP * WAVE.max(2 * rayon::current_num_threads());
         for rows in rows.chunks(wave) {
             let schema = &self.schema;
@@ -156,14 +153,13 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Writes to the file what Parquet wrote into memory, and returns it.
+    /// Moves Parquet's output from memory to the file and returns it.
     fn flush(&mut self) -> Result<Vec<u8>> {
         let bytes = self.sink.take();
         self.file.write_all(&bytes).map_err(Error::io(self.file.path()))?;
         Ok(bytes)
     }
 
-    /// Writes the footer's own checksum into it.
     fn seal(&mut self) -> Result<()> {
         let file = self.file.file_mut();
         let seal = FooterBytes::locate(file).map(|footer| footer.seal());
@@ -188,7 +184,7 @@ impl TraceWriter {
     }
 }
 
-/// Gives rows to `write` as whole row groups; what is left over stays pending.
+/// Passes rows to `write` in whole row groups; the remainder stays pending.
 fn append<T: Copy>(
     pending: &mut Vec<T>,
     mut rows: &[T],
@@ -204,15 +200,15 @@ fn append<T: Copy>(
         pending.clear();
         rows = later;
     }
-    // rows that come in numbers are not copied
+    // write large slices without copying them
     let (now, later) = rows.split_at(rows.len() / (WAVE * ROW_GROUP) * (WAVE * ROW_GROUP));
     write(now)?;
     pending.extend_from_slice(later);
     Ok(())
 }
 
-/// Where Parquet writes to: memory, of which the file then gets a row group at a time. (Parquet writes
-/// bytes singly, and each row group's are wanted for its checksum.)
+/// In-memory output of the Parquet writer, moved to the file one row group at a time: Parquet writes
+/// single bytes, and each row group needs a checksum.
 #[derive(Clone, Default)]
 struct Sink(Arc<Mutex<Vec<u8>>>);
 
@@ -221,7 +217,6 @@ impl Sink {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Keeps the memory for the next row group.
     fn give_back(&self, mut bytes: Vec<u8>) {
         bytes.clear();
         let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner);

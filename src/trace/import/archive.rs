@@ -1,5 +1,5 @@
-//! Tar and zip archives: their members are inputs, as the files of a directory are. Nothing is written under a member's
-//! name, so that names may be whatever they like.
+//! Tar and zip archives, whose members are inputs like the files of a directory. Members are never
+//! extracted under their own names, so malicious names are harmless.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,13 @@ use zip::CompressionMethod;
 use super::input::{Coding, Input, Member, Place, Section};
 use base::error::{Error, Result};
 
-/// Members of an archive that are looked at.
 const MOST_MEMBERS: usize = 10_000;
 
-/// The members of an archive, and the others.
 #[derive(Debug, Default)]
 pub(super) struct Members {
     pub inputs: Vec<Input>,
-    /// Members that cannot be read, and why.
+    /// Name and reason of each unreadable member.
     pub skipped: Vec<(String, String)>,
-    /// Notes on the archive itself.
     pub notes: Vec<String>,
 }
 
@@ -32,7 +29,7 @@ impl Members {
         }
     }
 
-    /// Leaves out members that a later one of the same name replaces, as unpacking does.
+    /// Drops members that a later member of the same name replaces, as unpacking would.
     fn latest(mut self) -> Self {
         let mut paths = HashSet::new();
         self.inputs.reverse();
@@ -55,7 +52,8 @@ impl Members {
     }
 }
 
-/// A member's path below the directory or archive that was opened; the latter has no name itself.
+/// Path of a member relative to the opened directory or archive; an archive opened directly has an empty
+/// name.
 fn below(archive: &Input, name: &str) -> String {
     match archive.name.as_str() {
         "" => name.to_owned(),
@@ -63,22 +61,18 @@ fn below(archive: &Input, name: &str) -> String {
     }
 }
 
-/// True for the files that macOS adds to archives.
+/// True for files that macOS adds to archives.
 fn is_junk(name: &str) -> bool {
     let own = Path::new(name).file_name().unwrap_or_default().to_string_lossy();
     own.starts_with("._") || name.split('/').any(|part| part == "__MACOSX")
 }
 
-/// A member's name as a path below its archive.
 fn member_name(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim_start_matches("./").trim_start_matches('/').to_owned()
 }
 
-/// The members of a tar archive. A compressed one is unpacked into a temporary file without a name first.
-///
-/// # Errors
-///
-/// An input error for an archive that unpacks to more than the limits.
+/// Lists the members of a tar archive. A compressed archive is first unpacked into an anonymous
+/// temporary file. Returns an input error if it exceeds the limits on unpacked size.
 pub(super) fn tar(archive: &Input, is_packed: bool) -> Result<Members> {
     let mut members = Members::default();
     let (file, start, length) = if is_packed {
@@ -140,11 +134,8 @@ pub(super) fn tar(archive: &Input, is_packed: bool) -> Result<Members> {
     Ok(members.latest())
 }
 
-/// The members of a zip archive. A compressed archive is unpacked into a temporary file without a name first.
-///
-/// # Errors
-///
-/// An input error for an archive without a readable directory at its end.
+/// Lists the members of a zip archive, like [`tar()`]. Returns an input error if the archive has no
+/// readable central directory.
 pub(super) fn zip(archive: &Input, is_packed: bool) -> Result<Members> {
     let mut members = Members::default();
     let section = if is_packed {

@@ -1,4 +1,5 @@
-//! A directory or an archive as one trace: its trace files are ranks. What is no trace is left out and named.
+//! Import of a directory or an archive as one trace, with its trace files as ranks. Other files are
+//! skipped and reported.
 
 use std::collections::HashSet;
 use std::hash::BuildHasher;
@@ -14,55 +15,44 @@ use super::recognise::recognise;
 use base::error::{Error, Result};
 use base::natural::natural_order;
 
-/// Most skipped files that are named.
 const MOST_NAMED: usize = 10;
 
-/// Levels of directories that are searched below one without traces of its own.
+/// Maximum depth of the search below a directory without traces of its own.
 const LEVELS: usize = 3;
 
-/// Most files that are looked at below a directory.
 const MOST_FILES: usize = 100_000;
 
-/// Archives within one another that are opened.
+/// Maximum nesting depth of archives.
 const DEPTH: usize = 2;
 
-/// The trace that JAX writes a second time, for Perfetto, beside its own.
+/// Second copy of its trace that JAX writes for Perfetto.
 const FOR_PERFETTO: &str = "perfetto_trace.json.gz";
 
-/// The trace files of a directory or an archive, all of one reader, and notes on the others.
 #[derive(Debug)]
 pub(super) struct Found {
     pub reader: Reader,
-    /// The files, with what their beginnings and names say of their ranks.
     pub files: Vec<(Input, Claim)>,
-    /// What was left out because it is no trace, one of another kind, or one that is here already, and damage of
-    /// archives: a sentence for each.
+    /// Skipped files (not a trace, another kind of trace, or a duplicate) and damaged archives, one
+    /// sentence each.
     pub notes: Vec<String>,
 }
 
-/// A trace file, by its beginning.
 struct Seen {
     input: Input,
     claim: Claim,
-    /// Hash of the first bytes, unpacked.
+    /// Hash of the first unpacked bytes.
     head: u64,
-    /// Its outermost compression.
     packed: Option<&'static str>,
 }
 
-/// A file that is left out.
 struct Skipped {
     name: String,
     why: String,
-    /// Its format, if that is known and not read.
     format: Option<&'static Format>,
 }
 
-/// Looks at one file, which may be an archive.
-///
-/// # Errors
-///
-/// An input error for a file that cannot be imported, with its format.
+/// Inspects one file, which may be an archive. Returns an input error, with the format, if it cannot be
+/// imported.
 pub(super) fn of_file(path: &Path) -> Result<Found> {
     let input = Input::of(path);
     let found = recognise(&input)?;
@@ -75,7 +65,7 @@ pub(super) fn of_file(path: &Path) -> Result<Found> {
             survey.add_members(members, 1);
             return survey.finish(path);
         }
-        // its events may begin later
+        // events may start after the inspected bytes
         Reader::Json => Reader::Events,
         reader => reader,
     };
@@ -83,11 +73,8 @@ pub(super) fn of_file(path: &Path) -> Result<Found> {
     Ok(Found { reader, files: vec![(input, claim)], notes: Vec::new() })
 }
 
-/// Looks through a directory; below it only if no trace lies in it.
-///
-/// # Errors
-///
-/// An input error where no trace is in it, with the format of what is.
+/// Searches a directory; descends only if it contains no trace itself. Returns an input error, with a
+/// format found, if there is no trace.
 pub(super) fn look(directory: &Path) -> Result<Found> {
     let mut survey = Survey::default();
     let (files, mut below) = list(directory, "")?;
@@ -98,7 +85,7 @@ pub(super) fn look(directory: &Path) -> Result<Found> {
         }
         let mut further = Vec::new();
         for input in below {
-            // a directory that cannot be read has no trace for us
+            // skip unreadable directories
             let (files, directories) = list(&input.path, &input.name).unwrap_or_default();
             survey.add(files, 0);
             further.extend(directories);
@@ -108,7 +95,6 @@ pub(super) fn look(directory: &Path) -> Result<Found> {
     survey.finish(directory)
 }
 
-/// Files and directories in a directory, in natural order; their names begin with `name`.
 fn list(directory: &Path, name: &str) -> Result<(Vec<Input>, Vec<Input>)> {
     let (mut files, mut directories) = (Vec::new(), Vec::new());
     for entry in std::fs::read_dir(directory).map_err(Error::io(directory))? {
@@ -136,12 +122,10 @@ fn members(archive: &Input, reader: Reader, is_packed: bool) -> Result<Members> 
     }
 }
 
-/// The files that were looked at so far: traces by their readers, and the rest.
 struct Survey {
     readers: [(Reader, Vec<Seen>); 4],
     skipped: Vec<Skipped>,
     notes: Vec<String>,
-    /// Files and members of archives, without the archives.
     all: usize,
 }
 
@@ -158,8 +142,8 @@ impl Default for Survey {
 }
 
 impl Survey {
-    /// Tells the traces among files, and among the members of archives, from the rest. `depth` is the number of
-    /// archives that the files are in.
+    /// Sorts inputs into traces and skipped files, and opens archives. `depth` is the number of
+    /// enclosing archives.
     fn add(&mut self, inputs: Vec<Input>, depth: usize) {
         for input in inputs {
             let found = match recognise(&input) {
@@ -202,7 +186,6 @@ impl Survey {
         self.add(inputs, depth);
     }
 
-    /// Leaves out a file that cannot be read.
     fn skip_broken(&mut self, input: &Input, error: &Error) {
         let why = error.to_string();
         let why = why.strip_prefix(&format!("{}: ", input.shown())).unwrap_or(&why).to_owned();
@@ -214,7 +197,7 @@ impl Survey {
         self.readers.iter().any(|(_, files)| !files.is_empty())
     }
 
-    /// The traces of the reader of most; of as many, of the one named first.
+    /// Keeps the traces of the reader with the most files; on a tie, of the first in order.
     fn finish(mut self, place: &Path) -> Result<Found> {
         if !self.has_traces() {
             return Err(nothing(place, self.all, &self.skipped));
@@ -240,7 +223,6 @@ impl Skipped {
     }
 }
 
-/// Leaves out the traces that JAX wrote again for Perfetto, beside its own.
 fn without_perfetto(seen: Vec<Seen>, skipped: &mut Vec<Skipped>) -> Vec<Seen> {
     let is_second = |seen: &Seen| seen.input.path.ends_with(FOR_PERFETTO);
     if seen.iter().all(is_second) {
@@ -252,8 +234,8 @@ fn without_perfetto(seen: Vec<Seen>, skipped: &mut Vec<Skipped>) -> Vec<Seen> {
     seen
 }
 
-/// Leaves out links to files that are here, and copies. Files themselves, those outside archives, and names that say a
-/// rank, stay.
+/// Skips links to other inputs, and copies. Prefers regular files over links, files over archive
+/// members, and names that contain a rank.
 fn once(seen: Vec<Seen>, skipped: &mut Vec<Skipped>) -> Vec<Seen> {
     let mut order: Vec<usize> = (0..seen.len()).collect();
     order.sort_by_key(|at| {
@@ -294,8 +276,8 @@ fn claim(reader: Reader, name: &str, head: &[u8]) -> Claim {
     }
 }
 
-/// True if two files hold the same trace, and their names do not say that they are of two ranks: a copy, or one packed
-/// and one not.
+/// True if two files hold the same trace, compressed or not, and their names do not claim different
+/// ranks.
 fn is_copy(a: &Seen, b: &Seen) -> bool {
     a.head == b.head
         && a.claim.name.is_of_same_rank(&b.claim.name)
@@ -321,7 +303,6 @@ fn has_same_bytes(a: &Seen, b: &Seen) -> Result<bool> {
     }
 }
 
-/// The error of a place without a trace; with the format of what is there, and the way to a trace.
 fn nothing(place: &Path, all: usize, skipped: &[Skipped]) -> Error {
     let named = skipped.iter().find(|file| file.format.is_some()).or(skipped.first());
     let example = named.map_or(String::new(), |file| {

@@ -1,10 +1,9 @@
-//! The innermost of nested ranges around a moment of a host thread.
+//! Lookup of the innermost range around a time on a host thread.
 
 use std::cmp::Reverse;
 
 use rayon::prelude::*;
 
-/// A range of a thread, with what its finder needs to know it by.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extent {
     pub(super) thread: i64,
@@ -13,12 +12,11 @@ pub(super) struct Extent {
     pub(super) value: u32,
 }
 
-/// Ranges of all threads, to be asked for the innermost one at any time.
 #[derive(Debug, Default)]
 pub(super) struct Enclosing {
-    /// By thread and start, the longest first.
+    /// Sorted by thread and start, longest first.
     list: Vec<Extent>,
-    /// The range of the thread around each, `u32::MAX` for none.
+    /// Index of the enclosing range on the thread; `u32::MAX` for none.
     outer: Vec<u32>,
 }
 
@@ -43,8 +41,8 @@ impl Enclosing {
         Self { list, outer }
     }
 
-    /// The value of the innermost range of a thread around a time. `near` is where the last search of the caller ended,
-    /// 0 at first: times in order are found at once.
+    /// Value of the innermost range of `thread` around `time`. `near` caches the position of the
+    /// caller's last search, 0 at first, which makes ascending lookups O(1).
     pub(super) fn innermost(&self, thread: i64, time: i64, near: &mut usize) -> Option<u32> {
         let starts = |range: &Extent| (range.thread, range.start_ns) <= (thread, time);
         let mut at = partition_near(&self.list, near, starts).checked_sub(1)?;
@@ -61,9 +59,10 @@ impl Enclosing {
     }
 }
 
-/// [`slice::partition_point`], which looks first at the places behind `near` and leaves what it finds there.
+/// Like [`slice::partition_point`], but tries the positions after `near` first, and stores the result
+/// there.
 pub(super) fn partition_near<T>(list: &[T], near: &mut usize, is_before: impl Fn(&T) -> bool) -> usize {
-    /// Places that are looked at one by one: fewer than a binary search needs.
+    /// Positions to try linearly: fewer than a binary search needs.
     const STEPS: usize = 6;
     let from = (*near).min(list.len());
     let (before, rest) = list.split_at(from);

@@ -1,7 +1,7 @@
-//! The formats that are known: how each is recognised, its name, and the way to a trace that can be read.
+//! Known file formats: detection, name, and help for unsupported ones.
 //!
-//! One row a format, in the order in which they are tried. Messages about files, and the list in `docs/files-and-formats.md`, use
-//! these names.
+//! One entry per format, in order of detection. Error messages and the list in
+//! `docs/files-and-formats.md` use these names.
 
 use std::path::Path;
 
@@ -9,56 +9,47 @@ use memchr::memmem::find;
 
 use base::error::Error;
 
-/// The bytes of a file, unpacked, by which its format is recognised: profilers write about devices first.
+/// Number of unpacked bytes inspected for detection: enough for the device descriptions that profilers
+/// write first.
 pub(super) const HEAD: usize = 256 << 10;
 
-/// The reader of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reader {
-    /// Chrome's trace events: PyTorch's profiler and JAX.
     Events,
-    /// rocprofv3's JSON.
     Rocprof,
-    /// SQLite, of which only exports of Nsight Systems are read.
+    /// SQLite; only Nsight Systems exports are supported.
     Sqlite,
-    /// Parquet of this program.
     Own,
     Tar,
     Zip,
-    /// JSON without a mark at its beginning; trace events may follow later.
+    /// JSON without a known key in its head; trace events may follow later.
     Json,
-    /// The format is known, but not read.
     None,
 }
 
-/// A format of files.
 #[derive(Debug)]
 pub(super) struct Format {
     pub reader: Reader,
-    /// Its name with an article: "a report of Nsight Systems".
+    /// Name with an article: "a report of Nsight Systems".
     pub name: &'static str,
-    /// The way to a trace that can be read.
     pub help: &'static str,
     marks: &'static [Mark],
 }
 
-/// A way to recognise a format. A format with several is recognised by any of them.
+/// A detection rule. A format matches if any of its rules does.
 #[derive(Debug)]
 enum Mark {
-    /// The first bytes, after a byte order mark and blanks.
+    /// First bytes, after a byte order mark and whitespace.
     Begins(&'static [u8]),
-    /// JSON whose head has all of these.
+    /// JSON with all of these texts in the head.
     Json(&'static [&'static [u8]]),
-    /// Texts in the head, all of them; of a file that begins with the first one's bytes.
+    /// Prefix of the file, and texts that must all be in the head.
     Within(&'static [u8], &'static [&'static [u8]]),
-    /// The end of the file's name, whatever the case.
     Name(&'static str),
-    /// An SQLite database with a table whose name begins so.
     Table(&'static str),
     Test(fn(&[u8]) -> bool),
 }
 
-/// The help for formats that hold no times of GPU work.
 const RECORD: &str = "record with PyTorch's profiler, or with `nsys profile -t cuda,nvtx` and export it by `nsys export --type sqlite`";
 const EXPORT_SQLITE: &str =
     "export the report as SQLite instead: `nsys export --type sqlite REPORT.nsys-rep`";
@@ -74,7 +65,7 @@ const fn read(reader: Reader, name: &'static str, marks: &'static [Mark]) -> For
     Format { reader, name, help: "", marks }
 }
 
-/// All formats, the more certain marks before the less certain ones.
+/// All formats, the most specific rules first.
 pub(super) static FORMATS: &[Format] = {
     use Mark::{Begins, Json, Name, Table, Test, Within};
     &[
@@ -91,7 +82,7 @@ pub(super) static FORMATS: &[Format] = {
             "convert it: `iconv -f UTF-16 -t UTF-8 FILE > NEW`",
             &[Test(is_utf16)],
         ),
-        // SQLite: tables say which
+        // SQLite, distinguished by table names
         refused(
             "a database of ROCm's profiler (rocpd, rocprof)",
             ROCPROF_JSON,
@@ -279,7 +270,7 @@ pub(super) static FORMATS: &[Format] = {
     ]
 };
 
-/// Formats of SQLite databases by a table's name; `None` for one whose tables are those of no known format.
+/// Format of an SQLite database, by its table names; `None` if unknown.
 pub(super) fn of_tables<'a>(tables: impl Iterator<Item = &'a str> + Clone) -> Option<&'static Format> {
     FORMATS.iter().find(|format| {
         let has = |prefix: &str| tables.clone().any(|table| table.starts_with(prefix));
@@ -287,7 +278,6 @@ pub(super) fn of_tables<'a>(tables: impl Iterator<Item = &'a str> + Clone) -> Op
     })
 }
 
-/// The format of a file of this name that begins with these bytes; `None` for an unknown one.
 pub(super) fn of_head(path: &Path, head: &[u8]) -> Option<&'static Format> {
     let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).trim_ascii_start();
     let is_json = is_json(text);
@@ -310,13 +300,13 @@ pub(super) fn of_head(path: &Path, head: &[u8]) -> Option<&'static Format> {
     })
 }
 
-/// True for an object or array, by its first two characters: the length of a protobuf's field may look like a brace.
+/// True if the text starts like a JSON object or array. Checks two characters, because a protobuf field
+/// length may look like a brace.
 fn is_json(text: &[u8]) -> bool {
     let Some((b'{' | b'[', rest)) = text.split_first() else { return false };
     rest.trim_ascii_start().first().is_none_or(|byte| b"\"{}[]-0123456789tfn".contains(byte))
 }
 
-/// The error of a file that is known not to be readable, or not known at all.
 pub(super) fn refusal(path: &Path, format: Option<&Format>, head: &[u8]) -> Error {
     match format {
         Some(Format { name, help, .. }) => {
@@ -329,10 +319,8 @@ pub(super) fn refusal(path: &Path, format: Option<&Format>, head: &[u8]) -> Erro
     }
 }
 
-/// Words for a file of no known format.
 pub(super) const UNKNOWN: &str = "not a trace of a known format";
 
-/// The formats that are read, as a sentence.
 fn readable() -> String {
     let mut names: Vec<&str> = Vec::new();
     for format in FORMATS {
@@ -361,7 +349,6 @@ fn is_utf16(head: &[u8]) -> bool {
     is_text(little, 1) || is_text(big, 0)
 }
 
-/// A tar archive's first header, by its checksum.
 fn is_tar(head: &[u8]) -> bool {
     let Some(header) = head.first_chunk::<512>() else { return false };
     let field = &header[148..156];
@@ -371,7 +358,8 @@ fn is_tar(head: &[u8]) -> bool {
     header[0] != 0 && stated == Some(header.iter().enumerate().map(sum).sum())
 }
 
-/// Parquet of Nsight Systems names CUPTI's columns. The bytes are the first and the last ones of the file.
+/// True for Parquet with CUPTI's column names, as Nsight Systems writes. `head` contains the first and
+/// the last bytes of the file.
 fn is_nsight_parquet(head: &[u8]) -> bool {
     let has = |text: &[u8]| find(head, text).is_some();
     head.starts_with(b"PAR1")
@@ -379,12 +367,12 @@ fn is_nsight_parquet(head: &[u8]) -> bool {
         && (has(b"globalPid") || has(b"globalTid") || has(b"correlationId"))
 }
 
-/// Parquet with an entry of this program in its footer, or without a footer: a trace that is cut off.
+/// True for Parquet with a Ladderscope footer entry, or without any footer (a truncated trace).
 fn is_own(head: &[u8]) -> bool {
     head.starts_with(b"PAR1") && (!head.ends_with(b"PAR1") || find(head, b"ladderscope.").is_some())
 }
 
-/// An Arrow stream: a continuation mark, the length of the schema, a flat buffer.
+/// Arrow stream: a continuation marker, the length of the schema, a flatbuffer.
 fn is_arrow_stream(head: &[u8]) -> bool {
     head.len() > 8 && head.starts_with(&[0xff; 4]) && head[6..8] == [0, 0] && head[4].is_multiple_of(8)
 }
@@ -409,7 +397,6 @@ fn is_pickle(head: &[u8]) -> bool {
     matches!(head, [0x80, 2..=5, ..]) && !head.starts_with(b"\x80\x04PK")
 }
 
-/// The first line of a text.
 fn first_line(head: &[u8]) -> &[u8] {
     let end = memchr::memchr(b'\n', head).unwrap_or(head.len()).min(4096);
     head.strip_prefix(b"\xef\xbb\xbf").map_or(&head[..end], |text| &text[..end.saturating_sub(3)])
@@ -431,7 +418,7 @@ fn is_nsys_stats(head: &[u8]) -> bool {
     has(b"Time (%)") && has(b"Total Time (ns)") || has(b"Start (ns)") && has(b"Duration (ns)")
 }
 
-/// A protobuf's variable-length number at the beginning, and the bytes after it.
+/// Decodes a leading protobuf varint; returns it with the remaining bytes.
 fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0;
     for (at, byte) in bytes.iter().enumerate().take(10) {
@@ -443,13 +430,15 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// The bytes of a protobuf's field of this tag at the beginning, as far as they are there, and those after it.
+/// Splits off a leading protobuf field with this tag, possibly truncated; returns it with the remaining
+/// bytes.
 fn field(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (length, rest) = varint(bytes.strip_prefix(&[tag])?)?;
     Some(rest.split_at(usize::try_from(length).unwrap_or(usize::MAX).min(rest.len())))
 }
 
-/// Planes (field 1), each perhaps with an id (field 1) before its name (field 2), which begins with `/` or is a known one.
+/// Planes (field 1), each with an optional id (field 1) before its name (field 2). The name starts with
+/// `/` or is a known one.
 fn is_xspace(head: &[u8]) -> bool {
     let Some((plane, _)) = field(head, 0x0a) else { return false };
     let named = match plane.strip_prefix(b"\x08").and_then(varint) {
@@ -460,7 +449,7 @@ fn is_xspace(head: &[u8]) -> bool {
     field(named, 0x12).is_some_and(|(name, _)| known(name))
 }
 
-/// Messages after their lengths: first the version, `0.0.4`.
+/// Length-prefixed messages, the first with a version, `0.0.4`.
 fn is_chakra(head: &[u8]) -> bool {
     let Some((length, message)) = varint(head) else { return false };
     let Some((version, _)) = field(message, 0x0a) else { return false };
@@ -468,7 +457,8 @@ fn is_chakra(head: &[u8]) -> bool {
     is_version && version.len() as u64 + 2 == length
 }
 
-/// Packets (field 1) of which the first are whole and hold fields of packets: a clock (6), a time (8), a sequence (10).
+/// Packets (field 1). The first ones are complete and start with a field of packets: a clock (6), a time
+/// (8), a sequence (10).
 fn is_perfetto(head: &[u8]) -> bool {
     let mut rest = head;
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! An input: a file, or a member of an archive, as bytes that can be read again and again.
+//! An import input: a file or an archive member, as bytes that can be read repeatedly.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -11,25 +11,21 @@ use super::unpack::{self, Limits, Source, Unpacked, unpack};
 use base::error::{Error, Result};
 use base::regular;
 
-/// A file to import.
 #[derive(Clone, Debug)]
 pub(super) struct Input {
-    /// Its path; a member's is its name below the path of its archive.
+    /// Path of the file; for a member, its name appended to the path of the archive.
     pub path: PathBuf,
-    /// Its path below the directory or archive that was opened.
+    /// Path relative to the opened directory or archive.
     pub name: String,
     pub place: Place,
 }
 
-/// Where the bytes of an input are.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
-    /// A file of its own, at the input's path.
     File,
     Member(Member),
 }
 
-/// Bytes within an open file: a member of an archive.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub file: Arc<File>,
@@ -37,11 +33,10 @@ pub(super) struct Member {
     pub coding: Coding,
 }
 
-/// How a member of an archive is stored.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Coding {
     Plain,
-    /// A zip archive's method, and the length and CRC-32 of the unpacked bytes.
+    /// Zip compression method, with length and CRC-32 of the unpacked bytes.
     Zip {
         method: u16,
         length: u64,
@@ -49,7 +44,6 @@ pub(super) enum Coding {
     },
 }
 
-/// Methods of zip archives that are unpacked.
 const STORED: u16 = 0;
 const DEFLATE: u16 = 8;
 const BZIP2: u16 = 12;
@@ -57,18 +51,17 @@ const ZSTD: u16 = 93;
 const XZ: u16 = 95;
 
 impl Input {
-    /// A file that was named by itself.
     pub(super) fn of(path: &Path) -> Self {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         Self { path: path.to_path_buf(), name, place: Place::File }
     }
 
-    /// The path, for messages.
     pub(super) fn shown(&self) -> String {
         self.path.display().to_string()
     }
 
-    /// True for a file of its own that begins with these bytes, uncompressed, so that others can open it by its path.
+    /// True for an uncompressed regular file with these first bytes, which other libraries can open by
+    /// path.
     pub(super) fn begins_plain(&self, magic: &[u8]) -> Result<bool> {
         if !matches!(self.place, Place::File) {
             return Ok(false);
@@ -79,7 +72,6 @@ impl Input {
         Ok(start == magic)
     }
 
-    /// The bytes as they are stored: compressed, if the file is.
     pub(super) fn stored(&self) -> Result<Section> {
         match &self.place {
             Place::File => {
@@ -91,7 +83,6 @@ impl Input {
         }
     }
 
-    /// The content, unpacked.
     pub(super) fn unpacked(&self) -> Result<Source<'static>> {
         let stored = self.stored()?;
         let name = self.shown();
@@ -107,14 +98,14 @@ impl Input {
         }
     }
 
-    /// The content in a file of its own: a temporary one without a name, within the limits of the environment.
+    /// Unpacks the content into an anonymous temporary file, up to the limits in the environment.
     pub(super) fn to_file(&self) -> Result<Unpacked> {
         let packed = self.stored()?.length();
         let mut source = self.unpacked()?;
         unpack::to_file(&self.shown(), &mut source.bytes, packed, Limits::from_environment()?)
     }
 
-    /// The content in a file of its own, to its last byte.
+    /// Like [`Self::to_file`], but returns an error if the content is truncated.
     pub(super) fn to_whole_file(&self) -> Result<File> {
         let Unpacked { file, length, trouble } = self.to_file()?;
         match trouble {
@@ -138,13 +129,11 @@ fn decoded(method: u16, stored: Section) -> io::Result<Box<dyn Read>> {
     }
 }
 
-/// Bytes of a file, from some place on, of which other readers can read at the same time.
+/// A byte range of a shared file, with its own read position.
 #[derive(Clone, Debug)]
 pub(super) struct Section {
     pub file: Arc<File>,
-    /// Where in the file they are.
     pub range: Range<u64>,
-    /// The place of the next byte in the section.
     at: u64,
 }
 
@@ -153,7 +142,6 @@ impl Section {
         Self { file, range, at: 0 }
     }
 
-    /// Its last bytes, so many at most.
     pub(super) fn tail(&self, most: u64) -> Self {
         let start = self.range.start + self.length().saturating_sub(most);
         Self::of(self.file.clone(), start..self.range.end)
@@ -186,7 +174,7 @@ impl Seek for Section {
     }
 }
 
-/// A zip member's unpacked bytes, whose length and checksum are compared at the end.
+/// Reader of a zip member that verifies length and checksum at the end.
 struct Checked<R> {
     bytes: R,
     sum: flate2::Crc,

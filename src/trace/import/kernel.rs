@@ -1,5 +1,4 @@
-//! What a profiler's file knows of one kernel beside when and where it ran. A trace does not carry it: the file
-//! is looked through again, for the one kernel that somebody looks at.
+//! Launch details of one kernel, read from the profiler's file on demand: traces do not store them.
 
 use std::path::{Path, PathBuf};
 
@@ -10,39 +9,36 @@ use super::{kineto, nsight};
 use crate::Trace;
 use base::error::Result;
 
-/// What a profiler wrote down of a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kernel {
-    /// Blocks of the grid: x, y, z.
+    /// Grid size in blocks: x, y, z.
     pub grid: Option<[i64; 3]>,
-    /// Threads of a block: x, y, z.
+    /// Block size in threads: x, y, z.
     pub block: Option<[i64; 3]>,
-    /// The number that links it to the host's call.
     pub correlation: Option<i64>,
-    /// The host's call that launched it: `cudaLaunchKernel`.
+    /// Host call that launched the kernel: `cudaLaunchKernel`.
     pub call: Option<String>,
-    /// The framework's operator that made the call, or the innermost NVTX range around it: `aten::mm`.
+    /// Framework operator around the call, or the innermost NVTX range: `aten::mm`.
     pub operator: Option<String>,
 }
 
-/// The kernel that is looked for.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted<'a> {
     pub name: &'a str,
-    /// Start and end (ns of the trace).
+    /// Start and end in the trace (ns).
     pub time: (i64, i64),
-    /// The stream's number in the file.
     pub stream: i64,
 }
 
-/// The files that a trace was imported from, where they are still there.
+/// Imported files of a trace that still exist.
 pub fn files(trace: &Trace) -> Vec<PathBuf> {
     let files = trace.meta.import.iter().flat_map(|import| &import.files);
     files.map(PathBuf::from).filter(|path| path.is_file()).collect()
 }
 
-/// What the imported files know of a span (its place in the trace); `None` where they do not have it, or are no
-/// longer there. Reads each file about twice, whole. Fails where one of them cannot be read.
+/// Reads the launch details of a span (an index into the trace) from the imported files. Returns `None`
+/// if they do not have it or no longer exist. Reads each file about twice. Returns an error if a file
+/// cannot be read.
 pub fn kernel(trace: &Trace, span: usize) -> Result<Option<Kernel>> {
     let Some(span) = trace.spans.get(span) else { return Ok(None) };
     let (operation, stream) = (

@@ -1,8 +1,7 @@
-//! Traces that other profilers recorded.
+//! Import of other profilers' traces.
 //!
-//! [`open()`] recognises a file by its content. Importers read what is in the files and say in an
-//! [`ImportReport`](super::ImportReport) what they left; then the [rules](super::rules) say what is
-//! communication.
+//! [`open()`] detects formats by content. Importers report what they ignored in an
+//! [`ImportReport`](super::ImportReport); then the [rules](super::rules) classify communication.
 
 mod archive;
 mod directory;

@@ -1,4 +1,4 @@
-//! Opening traces of any kind: recognised by content, imported where they are others', classified by rules.
+//! Opens traces of any kind: detects the format, imports foreign traces, and classifies them by rules.
 
 use std::path::Path;
 
@@ -12,42 +12,42 @@ use crate::rules::{RuleReport, Rules};
 use base::error::{Error, Result};
 use table::Provenance;
 
-/// The kernel of the cuda backend that takes as long as an emulated link would (`kernels/collective.cu`): whoever else
-/// records a run in which it stands did not measure a link.
+/// Kernel of the cuda backend that emulates the latency of a link (`kernels/collective.cu`). A profile
+/// that contains it did not measure a real link.
 const EMULATED: &str = "emulated_collective";
 
-/// The most operations of a trace: tables have a row for each.
 const MOST_OPERATIONS: usize = 200_000;
 
-/// Opens a trace file, or a directory or archive of them, a file a rank. Traces of other profilers are imported and
-/// classified by the default rules.
+/// Opens a trace file, or a directory or archive with one file per rank. Traces of other profilers are
+/// imported and classified by the default rules.
 ///
 /// # Errors
 ///
-/// An input error for a file that is no trace that is known, with what it looks like; else the errors of
+/// Returns an input error, with the detected format, for an unknown file; otherwise the errors of
 /// reading or importing it.
 pub fn open(path: &Path) -> Result<Trace> {
     open_with(path, &Rules::default()).map(|(trace, _)| trace)
 }
 
-/// Opens a trace and classifies it by `rules`. Own traces are not: their plan says what everything is, and
-/// the report is empty. An imported trace that was converted keeps its classification under the default
-/// rules, and is classified anew by any others.
+/// Opens a trace and classifies it by `rules`. Native traces are not classified, because their plan
+/// defines every operation, and their report is empty. An imported trace that was converted keeps its
+/// classification under the default rules, and is classified again under others.
 ///
 /// # Errors
 ///
-/// An input error for a file that is no trace that is known, with what it looks like; else the errors of
+/// Returns an input error, with the detected format, for an unknown file; otherwise the errors of
 /// reading or importing it.
 pub fn open_with(path: &Path, rules: &Rules) -> Result<(Trace, RuleReport)> {
     open_recording(path, None, rules)
 }
 
-/// Opens one of several recordings of the same ranks in a directory or archive, by its name; `None` is the newest that
-/// has all ranks.
+/// Opens one of several recordings of the same ranks in a directory or archive, by name; `None` selects
+/// the newest one with all ranks.
 ///
 /// # Errors
 ///
-/// Those of [`open_with`], and an input error for an unknown recording, with the names of those that are there.
+/// Returns the errors of [`open_with`], and an input error for an unknown recording, with the available
+/// names.
 pub fn open_recording(
     path: &Path,
     recording: Option<&str>,
@@ -86,7 +86,7 @@ pub fn open_recording(
     Ok((trace, report))
 }
 
-/// The trace, and whether it was imported just now.
+/// Reads or imports the trace; the flag is true if it was imported now.
 fn import(path: &Path, mut found: Found, recording: Option<&str>) -> Result<(Trace, bool)> {
     if found.reader == Reader::Own {
         return match found.files.as_slice() {
@@ -109,7 +109,7 @@ fn import(path: &Path, mut found: Found, recording: Option<&str>) -> Result<(Tra
         chosen.found(recording)?;
         nsight::import(&files)?
     } else {
-        // what the beginnings of files do not show is looked for in the whole files
+        // if the beginnings of the files do not identify the recordings, check the whole files
         let wanted = recording.filter(|_| !chosen.is_one_of_several());
         kineto::import_files(&files, wanted, found.reader)?
     };
@@ -119,7 +119,7 @@ fn import(path: &Path, mut found: Found, recording: Option<&str>) -> Result<(Tra
     Ok((trace, true))
 }
 
-/// A trace of this program. One that is compressed or in an archive is unpacked into a temporary file without a name.
+/// Reads a native trace. Unpacks a compressed file or archive member into an anonymous temporary file.
 fn own(input: &Input) -> Result<Trace> {
     if input.begins_plain(b"PAR1")? {
         return crate::read(&input.path);

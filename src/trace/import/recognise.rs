@@ -1,4 +1,4 @@
-//! The format of a file, by its first bytes and its name.
+//! Format detection by first bytes and file name.
 
 use std::io::Read;
 use std::path::Path;
@@ -8,16 +8,14 @@ use super::input::Input;
 use super::unpack;
 use base::error::{Error, Result};
 
-/// Bytes of a Parquet file's end in which its columns are named.
+/// Bytes at the end of a Parquet file that contain its column names.
 const TAIL: u64 = 64 << 10;
 
-/// A file whose format was looked for.
 #[derive(Debug)]
 pub(super) struct Recognised {
     pub format: Option<&'static Format>,
-    /// Its outermost compression.
     pub packed: Option<&'static str>,
-    /// Its first bytes, unpacked.
+    /// First [`HEAD`] bytes, unpacked.
     pub head: Vec<u8>,
 }
 
@@ -27,11 +25,8 @@ impl Recognised {
     }
 }
 
-/// Looks at the first bytes of an input.
-///
-/// # Errors
-///
-/// An input error for an empty file and for one that cannot be unpacked; a failure where it cannot be read.
+/// Detects the format of an input by its first bytes. Returns an error if the file is empty, unreadable
+/// or cannot be unpacked.
 pub(super) fn recognise(input: &Input) -> Result<Recognised> {
     let name = input.shown();
     let stored = input.stored()?;
@@ -42,7 +37,7 @@ pub(super) fn recognise(input: &Input) -> Result<Recognised> {
     let mut head = Vec::new();
     let read = source.bytes.take(HEAD as u64).read_to_end(&mut head);
     match (read, source.packed) {
-        // a broken file may still show its format
+        // the format of a broken file may still be detectable
         (Err(error), None) if head.is_empty() => return Err(Error::io(&input.path)(error)),
         (Err(error), Some(packed)) if head.is_empty() => {
             return Err(unpack::broken(&name, packed, 0, &error));
@@ -64,7 +59,7 @@ fn empty(name: &str) -> Error {
     Error::input_help(format!("{name}: the file is empty"), "copy it again, or record it again")
 }
 
-/// True for a file whose first bytes are those of a trace that is read, or of an archive.
+/// True if the first bytes are those of a supported trace format or an archive.
 pub fn is_trace(path: &Path) -> bool {
     recognise(&Input::of(path)).is_ok_and(|found| !matches!(found.reader(), Reader::None | Reader::Json))
 }

@@ -1,24 +1,23 @@
-//! Steps by the names of ranges: `ProfilerStep#12`, `decode step 12`, `iteration 12`, and the iterations of serving
-//! engines: `execute_context_1(512)_generation_31(31)`, `step[DECODE bs=32]`.
+//! Step detection by range name: `ProfilerStep#12`, `decode step 12`, `iteration 12`, and iterations of
+//! serving engines: `execute_context_1(512)_generation_31(31)`, `step[DECODE bs=32]`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-/// The kind of a serving engine's iterations, which have no numbers.
+/// Kind of a serving engine's iterations, which have no numbers.
 const SERVING: &str = "serving iteration";
 
-/// A step as a range's name tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepName {
-    /// The name before the number, in lower case; steps of one kind have the same.
+    /// Name before the number, in lower case; equal for all steps of one kind.
     pub kind: String,
-    /// The step's number; serving iterations have none.
+    /// `None` for serving iterations.
     pub number: Option<u32>,
-    /// Requests in the step, where the name says it.
+    /// Number of requests in the step, if the name contains it.
     pub batch: Option<u32>,
 }
 
-/// Reads the name of a range; `None` where it is no step's.
+/// Parses a range name; `None` if it is not a step.
 pub fn step_name(name: &str) -> Option<StepName> {
     let name = name.trim();
     if let Some(batch) = serving(name) {
@@ -38,7 +37,7 @@ pub fn step_name(name: &str) -> Option<StepName> {
     is_step.then_some(StepName { kind, number: Some(number), batch: None })
 }
 
-/// The batch of a serving engine's iteration, if the name is one's.
+/// Parses a serving engine's iteration; the inner value is its batch size, if known.
 fn serving(name: &str) -> Option<Option<u32>> {
     let after = |word: &str| {
         let text = &name[name.find(word)? + word.len()..];
@@ -56,7 +55,7 @@ fn serving(name: &str) -> Option<Option<u32>> {
     mode.starts_with(|c: char| c.is_ascii_alphabetic()).then(|| after("bs="))
 }
 
-/// Which of several kinds of steps counts: the highest, then the most frequent.
+/// Priority of a kind of steps; ties go to the more frequent kind.
 fn preference(kind: &str) -> u32 {
     match kind {
         "profilerstep" | SERVING => 3,
@@ -66,36 +65,33 @@ fn preference(kind: &str) -> u32 {
     }
 }
 
-/// A host range that may be a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Candidate {
     pub(super) process: i64,
     pub(super) thread: i64,
     pub(super) start_ns: i64,
     pub(super) end_ns: i64,
-    /// Index of its name.
     pub(super) name: u32,
 }
 
-/// The steps of a file.
 #[derive(Debug, Default)]
 pub(super) struct FileSteps {
     of_process: HashMap<i64, Steps>,
-    /// The kind of names that steps go by, and how many ranges have it.
+    /// Chosen kind of step, and its number of ranges.
     pub(super) kind: Option<(String, usize)>,
     /// Up to five other kinds.
     pub(super) others: Vec<String>,
 }
 
 impl FileSteps {
-    /// Chooses the kind of names that looks most like steps. `names` are those of all ranges, by index.
+    /// Chooses the kind of names that looks most like steps. `names` has an entry per range name.
     pub(super) fn of(ranges: impl Iterator<Item = Candidate>, names: &[Option<StepName>]) -> Self {
         let of_name = |range: &Candidate| names.get(range.name as usize).and_then(Option::as_ref);
         let mut list: Vec<Candidate> = ranges.filter(|range| of_name(range).is_some()).collect();
         list.sort_unstable_by_key(|range| {
             (range.process, range.thread, range.start_ns, Reverse(range.end_ns))
         });
-        // an engine and its model runner may both mark an iteration
+        // drop nested iterations: an engine and its model runner may both mark one
         let mut outer: Option<Candidate> = None;
         list.retain(|range| {
             if of_name(range).is_none_or(|name| name.kind != SERVING) {
@@ -133,29 +129,27 @@ impl FileSteps {
         Self { of_process, kind: Some((kind.into(), count)), others }
     }
 
-    /// The steps of a process, if it has any.
     pub(super) fn of_process(&self, process: i64) -> Option<&Steps> {
         self.of_process.get(&process)
     }
 
-    /// The step of any wanted process at a time.
+    /// Step at `time` in any of the wanted processes.
     pub(super) fn any(&self, time: i64, is_wanted: impl Fn(i64) -> bool) -> Option<u32> {
         let processes = self.of_process.iter().filter(|(process, _)| is_wanted(**process));
         processes.filter_map(|(_, steps)| steps.at(time, None)).min()
     }
 
-    /// Whether the file has no steps.
     pub(super) fn is_empty(&self) -> bool {
         self.of_process.is_empty()
     }
 }
 
-/// Steps of one process: which holds a moment.
+/// Steps of one process, indexed for lookups by time.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// Start, end, thread, number; by start once sorted.
+    /// (start, end, thread, number), by start once sorted.
     list: Vec<(i64, i64, i64, u32)>,
-    /// Latest end of this and all before: says when looking further back is in vain.
+    /// Latest end of each step and all before it, which bounds the backward search.
     latest: Vec<i64>,
 }
 
@@ -172,9 +166,9 @@ impl Steps {
             .collect();
     }
 
-    /// The step at a time: of the launching thread, else of any thread. The latest to start decides.
+    /// Step at a time: of the launching thread, or else of any thread. The latest start wins.
     pub(super) fn at(&self, time: i64, thread: Option<i64>) -> Option<u32> {
-        /// How far back to look, where steps of many threads lie over one another.
+        /// Maximum number of steps to search backwards if steps of many threads overlap.
         const FAR: usize = 256;
         let end = self.list.partition_point(|step| step.0 <= time);
         let mut any = None;

@@ -1,34 +1,34 @@
-//! Impossible times: events whose own clock, stream or launch contradicts them.
+//! Detection of impossible times: events that contradict their own clock, stream or launch.
 //!
-//! Profilers write a start of 0 for work whose record they lost, ends before starts, and durations of years. One
-//! such event turns every sum into nonsense. Every importer asks here, for each file, which events to leave out:
-//! [`Clock`] compares times with those of the file's other events, [`misplaced`] compares GPU work with its own
-//! stream and its own launch. [`LeftOut`] counts and names the events.
+//! Profilers write a start of 0 for work whose record they lost, ends before starts, and durations of
+//! years. One such event falsifies every sum. Importers check each file here: [`Clock`] compares times
+//! with those of the file's other events, [`misplaced`] compares GPU work with its own stream and
+//! launch, and [`LeftOut`] counts and names the dropped events.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use rayon::prelude::*;
 
-/// No recording has a gap this long, and no event lasts as long (ns).
+/// Maximum gap in a recording and maximum duration of an event (ns).
 const DAY: i64 = 24 * 3600 * 1_000_000_000;
-/// A start of exactly 0 is a missing time where everything else is at least this far from 0 (ns).
+/// A start of exactly 0 is a missing time if all other times are at least this far from 0 (ns).
 const FAR_FROM_ZERO: i64 = 10_000_000_000;
 /// Overlap of neighbours on a stream that programmatic launches and rounding explain (ns).
 const NORMAL_OVERLAP: i64 = 20_000;
-/// A start this long before the launch is no skew between the clocks of host and device (ns).
+/// Maximum skew between host and device clocks (ns). A start that precedes its launch by more is wrong.
 const NORMAL_SKEW: i64 = 100_000;
-/// A few events so many lengths of the recording away from all others have times in another unit.
+/// Distance, in lengths of the recording, beyond which a few stray events are assumed to have another
+/// time unit.
 const STRAY_LENGTHS: i64 = 1000;
-/// Stray events of a file, at most, and the events of its recording for each of them, at least.
+/// Maximum number of stray events in a file, and minimum number of other events for each of them.
 const MOST_STRAYS: usize = 3;
 const EVENTS_A_STRAY: usize = 10;
-/// Work that starts so long after its launch, and after everything else, was not queued for so long (ns).
+/// Maximum plausible queueing time of work that also starts after everything else (ns).
 const LONGEST_QUEUED: i64 = 1_000_000_000;
-/// Events of one reason that are named.
 const MOST_NAMED: usize = 3;
 
-/// The reasons that are found here; importers have more of their own.
+/// Reasons found here; importers have more of their own.
 pub(super) const NO_TIME: &str = "without a time";
 pub(super) const FAR: &str = "more than a day away from the other events";
 pub(super) const STRAY: &str = "over 1000 times the length of the recording away from the other events";
@@ -37,7 +37,7 @@ pub(super) const LONG: &str = "lasting longer than a day";
 pub(super) const CONTAINS: &str = "containing later work of its stream";
 pub(super) const EARLY: &str = "starting long before its launch";
 
-/// First start and last end of some events.
+/// First start and last end of a set of events.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extremes {
     first: i64,
@@ -53,43 +53,41 @@ impl Default for Extremes {
 }
 
 impl Extremes {
-    /// Adds the start and the end of an event.
     #[inline]
     pub(super) fn add(&mut self, (start, end): (i64, i64)) {
         (self.first, self.last) = (self.first.min(start), self.last.max(end));
         self.zero |= start == 0;
     }
 
-    /// Adds the events of another.
     pub(super) fn absorb(&mut self, other: Self) {
         (self.first, self.last) = (self.first.min(other.first), self.last.max(other.last));
         self.zero |= other.zero;
     }
 
-    /// True if no time of these events, or of some of them, can be impossible.
+    /// True if no time of these events, or of a subset, can be impossible.
     pub(super) fn are_plausible(&self) -> bool {
         self.first > self.last || self.extent() <= FAR_FROM_ZERO
     }
 
-    /// Time between both (ns).
+    /// Time between the extremes (ns).
     fn extent(&self) -> i64 {
         self.last.checked_sub(self.first).unwrap_or(i64::MAX)
     }
 }
 
-/// The stretches of time in which a file's events lie.
+/// Time ranges that contain a file's events.
 #[derive(Debug)]
 pub(super) struct Clock {
-    /// First and last start of each stretch; empty where every time is plausible.
+    /// First and last start of each range; empty if every time is plausible.
     stretches: Vec<(i64, i64)>,
-    /// How far from its stretch an event may start (ns).
+    /// Maximum distance of a start from its range (ns).
     reach: i64,
-    /// Whether 0 is a time like any other.
+    /// True if 0 is a valid time.
     zero: bool,
 }
 
 impl Clock {
-    /// The clock of a file, from start and end of all its events. One pass over them, where nothing is odd.
+    /// Analyses the start and end of all events of a file. Takes one pass if nothing is implausible.
     pub(super) fn of(times: impl Iterator<Item = (i64, i64)> + Clone) -> Self {
         let mut extremes = Extremes::default();
         times.clone().for_each(|times| extremes.add(times));
@@ -113,7 +111,7 @@ impl Clock {
         let gap = |a: &i64, b: &i64| b.checked_sub(*a).is_some_and(|gap| gap <= DAY);
         let stretches: Vec<&[i64]> = starts.chunk_by(gap).collect();
         let most = stretches.iter().map(|stretch| stretch.len()).max().unwrap_or(0);
-        // recordings of two machines in one file may be apart; a few strays may not
+        // keep recordings of two machines that are far apart, but no small outlying groups
         let kept = stretches.into_iter().filter(|stretch| 2 * stretch.len() > most);
         let stretches: Vec<(i64, i64)> =
             kept.map(|stretch| (stretch[0], stretch[stretch.len() - 1])).collect();
@@ -124,12 +122,11 @@ impl Clock {
         Self { zero: near || stretches.is_empty(), stretches, reach: DAY }
     }
 
-    /// Whether every time is plausible.
     pub(super) fn accepts_all(&self) -> bool {
         self.stretches.is_empty()
     }
 
-    /// Why an event cannot have been then; `None` for a plausible time.
+    /// Reason why a time is impossible; `None` for a plausible one.
     #[inline]
     pub(super) fn fault(&self, (start, end): (i64, i64)) -> Option<&'static str> {
         if self.stretches.is_empty() {
@@ -150,8 +147,8 @@ impl Clock {
     }
 }
 
-/// First and last start of a file's recording, if a few events start [`STRAY_LENGTHS`] of its lengths away: a pass that counts
-/// the events of each part of the extent, and another one only if nearly all lie in one part.
+/// First and last start of a recording, if a few events start [`STRAY_LENGTHS`] lengths away from it.
+/// The first pass builds a histogram of starts; the second runs only if nearly all are in one part.
 fn without_strays(
     times: impl Iterator<Item = (i64, i64)> + Clone,
     (first, extent): (i64, i64),
@@ -159,11 +156,11 @@ fn without_strays(
     const PARTS: i64 = 2 * STRAY_LENGTHS;
     let width = extent / PARTS + 1;
     let mut counts = [0usize; PARTS as usize + 1];
-    // a start may lie beyond every end
+    // a start may be after every end
     let part = |start: i64| (start.saturating_sub(first) / width).min(PARTS) as usize;
     times.clone().for_each(|(start, _)| counts[part(start)] += 1);
     let all: usize = counts.iter().sum();
-    // the recording may lie on the border of two parts
+    // the recording may cross the border of two parts
     let (at, most) = counts.windows(2).map(|two| two[0] + two[1]).enumerate().max_by_key(|(_, n)| *n)?;
     let strays = all - most;
     if strays == 0 || strays > MOST_STRAYS || most < EVENTS_A_STRAY * strays {
@@ -175,29 +172,26 @@ fn without_strays(
     (start <= end).then_some((start, end))
 }
 
-/// GPU work as [`misplaced`] sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placed {
-    /// The stream, as a small number.
     pub(super) stream: usize,
     pub(super) start_ns: i64,
     pub(super) end_ns: i64,
-    /// The launch that started it: its number, and when the call began.
+    /// Number of the launch, and start of its call (ns).
     pub(super) launch: Option<(usize, i64)>,
 }
 
-/// No launch, as a place among a file's launches.
+/// Launch index of work without a launch.
 pub(super) const NO_LAUNCH: u32 = u32::MAX;
 
-/// Whether work starts so long before a launch that it was not this one, or one of both has a wrong time.
+/// True if work starts too long before a launch: the link or a time is wrong.
 pub(super) fn is_early(start_ns: i64, launch_ns: i64) -> bool {
     start_ns < launch_ns.saturating_sub(NORMAL_SKEW)
 }
 
-/// Forgets launches that are another one's: numbers of launches wrap, and work launched before the recording may
-/// meet the number of a later launch. `again` says that the file has a number twice; two pieces of work of one
-/// number, one before and one after its launch, show it too. `launch_of` has a place for each piece of work, and
-/// `early` says whether a piece starts long before a launch.
+/// Removes links to other work's launches: launch ids wrap, and work launched before the recording may
+/// share the id of a later launch. `again` returns true if the file has a repeated id, `early` if the
+/// work starts long before the launch; work with one id before and after its launch also proves reuse.
 pub(super) fn forget_reused(
     launch_of: &mut [u32],
     again: impl FnOnce() -> bool,
@@ -217,18 +211,17 @@ pub(super) fn forget_reused(
     }
 }
 
-/// Work that cannot have run when its record says, in order of its number: a stream executes in order, so that
-/// nothing on it contains several later pieces of other launches, and nothing runs long before it was launched, or long
-/// after it was launched and everything else has ended.
-/// Where much of a stream or file is so, the profiler numbers streams or sets clocks otherwise, and nothing is
-/// misplaced.
+/// Finds work that cannot have run at its recorded time. A stream executes in order, so no work on it
+/// contains several later pieces of other launches, starts long before its launch, or starts long after
+/// its launch and after everything else ended. If much of a stream or file is affected, the profiler
+/// uses other stream numbers or clocks, and nothing is reported. Results are ordered by number.
 pub(super) fn misplaced(
     count: usize,
     at: impl Fn(usize) -> Placed + Sync,
 ) -> Vec<(usize, &'static str)> {
     let mut found = Vec::new();
     let (mut in_order, mut launched, mut rows) = (true, 0, Vec::new());
-    // work that was queued for long, and the extent of all other work and its launches
+    // work with a long queueing time, and the extent of all other work and its launches
     let (mut queued, mut extent) = (Vec::new(), (i64::MAX, i64::MIN));
     for number in 0..count {
         let placed = at(number);
@@ -281,14 +274,16 @@ pub(super) fn misplaced(
     found
 }
 
-/// Whether so few events are damage, not the profiler's way.
+/// True if the count is small enough for damage rather than a convention of the profiler.
 fn is_few(count: usize, of: usize) -> bool {
     count <= 3.max(of / 10)
 }
 
-/// Work of one stream, sorted by start and the longest first, that contains two later pieces of other launches.
+/// Work of one stream that contains two later pieces of other launches. `row` is sorted by start,
+/// longest first.
 fn containers(row: &[u32], at: &impl Fn(usize) -> Placed) -> Vec<usize> {
-    /// Pieces that may be open at once; beyond, the first are forgotten, so that damage costs no more than a sort.
+    /// Maximum number of open pieces; older ones are dropped, so that damaged files cost no more than a
+    /// sort.
     const MOST_OPEN: usize = 64;
     struct Open {
         number: usize,
@@ -302,7 +297,7 @@ fn containers(row: &[u32], at: &impl Fn(usize) -> Placed) -> Vec<usize> {
         open.retain(|outer| outer.placed.end_ns > placed.start_ns);
         for outer in &mut open {
             let launch = |placed: &Placed| placed.launch.map(|(number, _)| number);
-            // branches of one graph run side by side
+            // branches of one graph run concurrently
             let graph = launch(&placed).is_some() && launch(&placed) == launch(&outer.placed);
             let length = placed.end_ns > placed.start_ns;
             let deep = outer.placed.end_ns.saturating_sub(placed.start_ns) > NORMAL_OVERLAP;
@@ -321,20 +316,18 @@ fn containers(row: &[u32], at: &impl Fn(usize) -> Placed) -> Vec<usize> {
     found
 }
 
-/// Events that were left out because of their times, by what they are and why.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeftOut(BTreeMap<(&'static str, &'static str), Named>);
 
-/// How many events, and the first of them.
 #[derive(Clone, Debug, Default)]
 struct Named {
     count: u64,
-    /// Place in the file or time, and the event in words.
+    /// Sort key (file offset or time), and description of the event.
     first: Vec<(i64, String)>,
 }
 
 impl LeftOut {
-    /// Counts an event; `order` says which are the first ones, which `name` describes.
+    /// Counts an event. Keeps the descriptions of the events with the smallest `order`.
     pub(super) fn add(
         &mut self,
         what: &'static str,
@@ -349,7 +342,6 @@ impl LeftOut {
         }
     }
 
-    /// Takes over what another thread left out.
     pub(super) fn absorb(&mut self, other: Self) {
         for (key, more) in other.0 {
             let named = self.0.entry(key).or_default();
@@ -358,12 +350,12 @@ impl LeftOut {
         }
     }
 
-    /// How many events were left out, by a phrase: `kernel without a time`.
+    /// Number of dropped events by phrase: `kernel without a time`.
     pub(super) fn counts(&self) -> impl Iterator<Item = (String, u64)> {
         self.0.iter().map(|((what, why), named)| (format!("{what} {why}"), named.count))
     }
 
-    /// A sentence for each reason: `3 kernels without a time ignored: gemm at 0 us, ...`.
+    /// One sentence per reason: `3 kernels without a time ignored: gemm at 0 us, ...`.
     pub(super) fn sentences(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|((what, why), named)| {
             let names: Vec<&str> = named.first.iter().map(|(_, name)| name.as_str()).collect();
@@ -388,7 +380,6 @@ impl Named {
     }
 }
 
-/// An event in words: its name, and its time in the unit of profilers.
 pub(super) fn described(name: &str, start_ns: i64, end_ns: i64) -> String {
     let us = |ns: i128| {
         let text = format!("{}.{:03}", ns / 1000, (ns % 1000).abs());

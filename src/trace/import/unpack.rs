@@ -1,33 +1,29 @@
-//! Compressed bytes as streams: gzip, zstd, xz and bzip2, also one within another; and as files, within limits.
+//! Decompression of gzip, zstd, xz and bzip2, also nested, as streams or into files with limits.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 
 use base::error::{Error, Result};
 
-/// Compressed bytes that are read at once.
 const PACKED: usize = 256 << 10;
 
-/// Unpacked bytes that are read to recognise a further compression: larger reads pass this buffer by.
+/// Buffer size for detecting nested compression; larger reads bypass the buffer.
 const PEEK: usize = 1 << 10;
 
-/// Compressions within one another that are undone.
+/// Maximum nesting depth of compressions.
 const DEPTH: usize = 3;
 
-/// Memory for the dictionary of an xz stream; `xz -9` needs 65 MiB.
+/// Memory limit for an xz dictionary in bytes; `xz -9` needs 65 MiB.
 const XZ_MEMORY: u64 = 512 << 20;
 
-/// A stream of bytes, unpacked.
 pub(super) struct Source<'a> {
     pub bytes: Box<dyn Read + 'a>,
-    /// The outermost compression; an error in it is a damaged or cut file, not a failing disk.
+    /// Outermost compression. If there is one, a read error means damage, not a failing disk.
     pub packed: Option<&'static str>,
 }
 
-/// Starts decoding a stream.
 type Decode = for<'a> fn(Box<dyn BufRead + 'a>) -> io::Result<Box<dyn Read + 'a>>;
 
-/// A compression, by the first bytes of its streams.
 struct Compression {
     name: &'static str,
     magic: &'static [u8],
@@ -58,11 +54,8 @@ pub(super) fn bzip2<'a>(bytes: Box<dyn BufRead + 'a>) -> io::Result<Box<dyn Read
     Ok(Box::new(bzip2::bufread::MultiBzDecoder::new(bytes)))
 }
 
-/// Undoes the compressions that the bytes begin with.
-///
-/// # Errors
-///
-/// A failure where the first bytes cannot be read; an input error where they cannot be unpacked.
+/// Removes the compressions that the first bytes indicate. Returns an error if these cannot be read or
+/// unpacked.
 pub(super) fn unpack<'a>(name: &str, raw: impl Read + 'a) -> Result<Source<'a>> {
     let mut bytes: Box<dyn BufRead + 'a> = Box::new(BufReader::with_capacity(PACKED, raw));
     let mut packed = None;
@@ -82,7 +75,6 @@ pub(super) fn unpack<'a>(name: &str, raw: impl Read + 'a) -> Result<Source<'a>> 
     Ok(Source { bytes: Box::new(bytes), packed })
 }
 
-/// The error of a compressed file that stops after so many unpacked bytes.
 pub(super) fn broken(name: &str, packed: &str, bytes: u64, error: &io::Error) -> Error {
     Error::input_help(
         format!("{name}: the {packed} stream breaks after {bytes} unpacked bytes: {error}"),
@@ -90,16 +82,13 @@ pub(super) fn broken(name: &str, packed: &str, bytes: u64, error: &io::Error) ->
     )
 }
 
-/// The variables that set [`Limits`].
 const BYTES_VARIABLE: &str = "LADDERSCOPE_UNPACK_GB";
 const RATIO_VARIABLE: &str = "LADDERSCOPE_UNPACK_RATIO";
 
-/// Bounds on the files that are unpacked to disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// Most bytes of one file, unpacked.
     pub bytes: u64,
-    /// Most unpacked bytes for each byte of the file, beyond the first [`Limits::FREE`].
+    /// Maximum ratio of unpacked to packed bytes, beyond the first [`Limits::FREE`].
     pub ratio: u64,
 }
 
@@ -111,10 +100,11 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Unpacked bytes for which the ratio does not matter.
+    /// Unpacked bytes exempt from the ratio.
     const FREE: u64 = 64 << 20;
 
-    /// The defaults, and what the environment says. Fails for a value that is no number above 0.
+    /// Limits from the environment, or the defaults. Returns an error for a value that is not a number
+    /// above 0.
     pub(super) fn from_environment() -> Result<Self> {
         Self::from(|name| std::env::var(name).ok())
     }
@@ -137,19 +127,15 @@ impl Limits {
     }
 }
 
-/// A file without a name, which is gone when it is closed, however the process ends.
+/// An anonymous temporary file, which the system deletes when it is closed, however the process ends.
 pub(super) struct Unpacked {
     pub file: File,
     pub length: u64,
-    /// The error at which the compressed stream broke off.
     pub trouble: Option<io::Error>,
 }
 
-/// Unpacks a stream of `packed` compressed bytes into a temporary file. A stream that breaks off yields what it has.
-///
-/// # Errors
-///
-/// An input error beyond the limits; a failure where the temporary file cannot be written.
+/// Unpacks a stream of `packed` compressed bytes into a temporary file. A truncated stream yields the
+/// bytes before the error. Returns an input error if a limit is exceeded.
 pub(super) fn to_file(
     name: &str,
     bytes: &mut dyn Read,

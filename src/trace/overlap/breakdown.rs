@@ -1,5 +1,4 @@
-//! Where the lanes' time went, by operation: the tally that the breakdown by module and kind, the
-//! collectives, the kinds and the layers are grouped from.
+//! Lane time by operation: the tally that is grouped into modules and kinds, collectives, and layers.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,35 +12,36 @@ use super::runs::{Class, Runs};
 use crate::{OperationInfo, Span, Trace};
 use plan::Lane;
 
-/// A row of the breakdown: where the lanes' time went.
+/// Lane time of one module and kind of operation.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct BreakdownRow {
-    /// The part of the model: `attn`, `mlp`, `head`; of an imported trace, empty.
+    /// Module: `attn`, `mlp`, `head`; empty for an imported trace.
     pub module: String,
-    /// What the operations do: `matmul`, `all_reduce`; of an imported trace, the kind that a rule names.
+    /// Kind of operation: `matmul`, `all_reduce`; for an imported trace, the kind from the matching
+    /// rule.
     pub kind: String,
     /// `compute` or `comm`; `memory` for the copies and fills of imported traces.
     pub lane: String,
-    /// Executions, over all ranks.
+    /// Number of executions on all ranks.
     pub count: u64,
-    /// Sum of durations per rank, averaged over ranks (us).
+    /// Sum of durations, averaged over ranks (us).
     pub total_us: f64,
-    /// Part of it exposed: comm with an idle compute lane (us, averaged over ranks).
+    /// Exposed part of `total_us`, for communication (us, averaged over ranks).
     pub exposed_us: f64,
-    /// Share of the lane's time, 0 to 1: of the sum of its durations, so that shares of a lane add up
-    /// to 1 even where an imported trace ran several operations at once.
+    /// Share of the lane's summed durations, 0 to 1. Shares of a lane add up to 1 even if an imported
+    /// trace ran several operations concurrently.
     pub share: f64,
 }
 
-/// Executions of something: how many, how long together, how long the longest, how much was exposed. Sums of
-/// durations, not unions: what ran twice at once counts twice.
+/// Sums over executions. Durations are summed, not united: concurrent executions count twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     pub count: u64,
     pub total_ns: i64,
-    /// Of communication: the part of `total_ns` during which the rank computed.
+    /// For communication: the part of `total_ns` hidden by computation of the same rank.
     pub hidden_ns: i64,
-    /// Of communication: its share of the rank's exposed time, in which each moment counts once ([`Exposure`]).
+    /// For communication: its share of the rank's exposed time, with each moment counted once
+    /// ([`Exposure`]).
     pub exposed_ns: i64,
     pub longest_ns: i64,
 }
@@ -56,11 +56,11 @@ impl Cell {
     }
 }
 
-/// Exposed communication of one rank, each moment of it once: where collectives run at once, it counts for the one that
-/// started first. So what operations expose adds up to what the rank exposes. Spans come in order of their starts.
+/// Exposed communication of one rank. Each moment counts once, for the concurrent collective that
+/// started first, so the operations add up to the rank's exposed time. Spans must be in order of start.
 #[derive(Clone, Copy, Debug)]
 pub struct Exposure {
-    /// Where the communication so far ends.
+    /// End of the communication so far.
     until: i64,
     near: usize,
 }
@@ -72,7 +72,6 @@ impl Default for Exposure {
 }
 
 impl Exposure {
-    /// What the next span adds to the exposed time (ns).
     pub fn add(&mut self, (start, end): Interval, compute: &Coverage) -> i64 {
         let new = (start.max(self.until), end);
         if new.0 >= new.1 {
@@ -83,20 +82,21 @@ impl Exposure {
     }
 }
 
-/// Sums over all ranks by operation, or by another number of each span; apart for the compute and the comm lane.
+/// Sums over all ranks per operation, or per another key of the spans, separately for the compute and
+/// comm lanes.
 #[derive(Debug)]
 pub struct Tally {
     pub cells: Vec<[Cell; 2]>,
 }
 
 impl Tally {
-    /// Tallies the selected spans by operation, in one pass over them.
+    /// Tallies the selected spans by operation, in one pass.
     pub fn of(runs: &Runs, lanes: &[Lanes]) -> Self {
-        // By operation, not by name: names are compared once an operation, not once a span.
+        // By operation, not by name: names are compared once per operation, not once per span.
         Self::by(runs, lanes, runs.trace.operations.len(), |span| span.operation as usize)
     }
 
-    /// Tallies the selected spans by a number of each below `count`; others are left out.
+    /// Tallies the selected spans by `number`. Skips spans with a number of `count` or more.
     pub fn by(
         runs: &Runs,
         lanes: &[Lanes],
@@ -133,7 +133,8 @@ impl Tally {
         tally
     }
 
-    /// Takes out of what operations expose what several of them do at once. Nothing to do where all run one by one.
+    /// Removes double-counted exposed time of concurrent operations. Returns early if none are
+    /// concurrent.
     fn expose_once(&mut self, runs: &Runs, lanes: &[Lanes], number: impl Fn(&Span) -> usize + Sync) {
         let united = lanes.iter().fold(0i64, |sum, lanes| sum.saturating_add(length(&lanes.comm)));
         let of_comm = |cells: &[Cell; 2]| cells[Lane::Comm as usize].total_ns;
@@ -163,12 +164,10 @@ impl Tally {
         }
     }
 
-    /// Executions of an operation on the comm lane.
     pub fn comm(&self, operation: usize) -> Cell {
         self.cells[operation][Lane::Comm as usize]
     }
 
-    /// Operations that were executed, with the lane that they were executed on.
     pub fn operations<'a>(
         &'a self,
         trace: &'a Trace,
@@ -185,7 +184,6 @@ impl Tally {
         })
     }
 
-    /// Cells of operations that have a key in common, in order of keys.
     pub fn group<'a, K: Ord>(
         &'a self,
         trace: &'a Trace,
@@ -200,7 +198,7 @@ impl Tally {
         groups
     }
 
-    /// By module and kind, the longest first; times averaged over `ranks`.
+    /// Breakdown by module and kind, longest first; times are averaged over `ranks`.
     pub fn breakdown(&self, trace: &Trace, ranks: usize) -> Vec<BreakdownRow> {
         let ranks = ranks.max(1) as f64;
         let groups = self.group(trace, |o, lane| Some((o.module.as_str(), o.kind.as_str(), lane)));

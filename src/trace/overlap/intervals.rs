@@ -1,19 +1,18 @@
-//! Unions, intersections and differences of half-open intervals of integer nanoseconds: exact, and in
-//! one pass where the intervals come sorted. Everything that is said about overlap rests on these few functions.
+//! Unions, intersections and differences of half-open intervals in integer nanoseconds: exact, and in
+//! one pass over sorted intervals. All overlap numbers are based on these functions.
 
-/// Half-open: from the first nanosecond up to, not including, the second.
+/// Half-open interval: (start, end) with the end excluded.
 pub type Interval = (i64, i64);
 
-/// The union as sorted intervals that neither overlap nor touch. Empty and reversed ones vanish.
+/// Union as sorted, disjoint and non-adjacent intervals. Drops empty and reversed ones.
 pub fn union(intervals: impl IntoIterator<Item = Interval>) -> Vec<Interval> {
     let mut builder = UnionBuilder::default();
     intervals.into_iter().for_each(|interval| builder.add(interval));
     builder.finish()
 }
 
-/// Builds a union of intervals that come mostly in order of their starts, as spans of a lane do: those
-/// are merged as they come, and nothing is stored that touches what is there. Only the latecomers are
-/// kept apart and sorted in the end.
+/// Union builder for intervals that are mostly ordered by start, as the spans of a lane. Merges ordered
+/// intervals immediately; stores late ones separately and sorts them at the end.
 #[derive(Clone, Debug, Default)]
 pub struct UnionBuilder {
     merged: Vec<Interval>,
@@ -21,7 +20,7 @@ pub struct UnionBuilder {
 }
 
 impl UnionBuilder {
-    /// Adds an interval; empty and reversed ones are ignored.
+    /// Adds an interval; ignores empty and reversed ones.
     #[inline]
     pub fn add(&mut self, (start, end): Interval) {
         if end <= start {
@@ -35,7 +34,6 @@ impl UnionBuilder {
         }
     }
 
-    /// Adds all that another builder holds, which came later.
     pub fn append(&mut self, other: Self) {
         if self.merged.is_empty() && self.late.is_empty() {
             *self = other;
@@ -46,13 +44,12 @@ impl UnionBuilder {
         intervals.for_each(|interval| self.add(interval));
     }
 
-    /// Ends adding: the union in ascending order, its intervals apart from each other.
     pub fn finish(mut self) -> Vec<Interval> {
         if self.late.is_empty() {
             return self.merged;
         }
-        // Stable, because this sort merges the ascending runs that it finds: latecomers are mostly
-        // such runs (a later step of another stream).
+        // Stable sort, because it merges existing ascending runs: late intervals mostly form such runs
+        // (a later step of another stream).
         self.late.sort();
         let mut late = Self::default();
         std::mem::take(&mut self.late).into_iter().for_each(|interval| late.add(interval));
@@ -60,7 +57,7 @@ impl UnionBuilder {
     }
 }
 
-/// The union of several unions, each of which is sorted and free of overlaps, and so is the result.
+/// Union of several unions; inputs and result are sorted and disjoint.
 pub fn merge(unions: &[&[Interval]]) -> Vec<Interval> {
     let mut rest: Vec<&[Interval]> = unions.iter().copied().filter(|u| !u.is_empty()).collect();
     if let [only] = rest[..] {
@@ -79,13 +76,13 @@ pub fn merge(unions: &[&[Interval]]) -> Vec<Interval> {
 
 /// Total length of disjoint intervals (ns).
 pub fn length(intervals: &[Interval]) -> i64 {
-    // Disjoint, so that the sum overflows only where a single difference does.
+    // Disjoint, so the sum overflows only if a single difference does.
     intervals.iter().fold(0, |sum: i64, (start, end)| sum.saturating_add(end.saturating_sub(*start)))
 }
 
-/// Length of what lies in both of two unions (ns), without listing it.
+/// Length of the intersection of two unions (ns), without materializing it.
 pub fn common_length(a: &[Interval], b: &[Interval]) -> i64 {
-    // one is often a small part of the other
+    // skip quickly to the start: one is often a small part of the other
     let first = |of: &[Interval], other: &[Interval]| {
         other.first().map_or(0, |other| of.partition_point(|interval| interval.1 <= other.0))
     };
@@ -101,7 +98,6 @@ pub fn common_length(a: &[Interval], b: &[Interval]) -> i64 {
     sum
 }
 
-/// What lies in the union `a` and not in the union `b`.
 pub fn difference(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
     let mut rest = Vec::new();
     let mut j = 0;
@@ -109,7 +105,7 @@ pub fn difference(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
         while b.get(j).is_some_and(|y| y.1 <= start) {
             j += 1;
         }
-        // `j` stays where it is: the last interval of `b` looked at may reach into the next of `a`.
+        // Keep `j`: the last interval of `b` may extend into the next of `a`.
         let mut k = j;
         while let Some(&(from, to)) = b.get(k).filter(|y| y.0 < end) {
             if start < from {
@@ -125,8 +121,8 @@ pub fn difference(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
     rest
 }
 
-/// The interval cut to `bounds`; `None` where nothing is left. An empty interval within the bounds
-/// stays: it has a place in time though it has no length.
+/// Clips an interval to `bounds`; `None` if nothing remains. An empty interval within the bounds
+/// remains, because it has a position in time.
 pub fn clip(interval: Interval, bounds: Interval) -> Option<Interval> {
     let (start, end) = interval;
     let inside = if start == end {
@@ -137,11 +133,10 @@ pub fn clip(interval: Interval, bounds: Interval) -> Option<Interval> {
     inside.then(|| (start.max(bounds.0), end.min(bounds.1)))
 }
 
-/// Intervals of a union that share one sum in [`Coverage`].
+/// Number of intervals per prefix sum in [`Coverage`].
 const BLOCK: usize = 16;
 
-/// Answers how much of any interval a union covers, in O(log n) each; in O(1) for intervals
-/// that come in order.
+/// Index for the covered length of any interval: O(log n) per lookup, O(1) for ordered lookups.
 #[derive(Debug, Default)]
 pub struct Coverage {
     union: Vec<Interval>,
@@ -150,7 +145,6 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// Prepares answers about a union, as [`UnionBuilder::finish`] gives it.
     pub fn new(union: Vec<Interval>) -> Self {
         let mut sum = 0i64;
         let before = union
@@ -164,12 +158,11 @@ impl Coverage {
         Self { union, before }
     }
 
-    /// The intervals of the union, in ascending order.
     pub fn union(&self) -> &[Interval] {
         &self.union
     }
 
-    /// Nanoseconds of the union that lie before `time`; `near` is where the last search ended.
+    /// Length of the union before `time` (ns); `near` is the position of the last search.
     fn until(&self, time: i64, near: &mut usize) -> i64 {
         *near = seek(&self.union, *near, |(start, _)| *start < time);
         match *near {
@@ -182,8 +175,7 @@ impl Coverage {
         }
     }
 
-    /// The covered length of an interval, searched for from `near` on, which is left where the search
-    /// ended: start with 0.
+    /// Covered length of an interval. `near` caches the position of the last search; start with 0.
     pub fn near(&self, interval: Interval, near: &mut usize) -> i64 {
         if interval.1 <= interval.0 {
             return 0;
@@ -194,8 +186,7 @@ impl Coverage {
     }
 }
 
-/// The first place of which `before` does not hold, as `partition_point`, but cheap where that lies
-/// within a few places after `near`.
+/// Like `partition_point`, but cheap if the result is within a few places after `near`.
 #[inline]
 pub fn seek<T>(items: &[T], near: usize, before: impl Fn(&T) -> bool) -> usize {
     const STEPS: usize = 8;

@@ -1,4 +1,4 @@
-//! What every rank's lanes did: the unions that overlap, idle time and exposure are read from.
+//! Unions of intervals per rank, from which overlap, idle time and exposure are computed.
 
 use rayon::prelude::*;
 
@@ -7,7 +7,7 @@ use super::report::Nanoseconds;
 use super::runs::{Class, Run, Runs};
 use crate::Span;
 
-/// Unions of one rank's intervals, apart by what filled them (absolute ns).
+/// Unions of one rank's intervals by class (absolute ns).
 #[derive(Debug, Default)]
 pub struct Lanes {
     pub comm: Vec<Interval>,
@@ -15,11 +15,10 @@ pub struct Lanes {
     pub memory: Vec<Interval>,
     pub other: Vec<Interval>,
     pub peer_wait: Vec<Interval>,
-    /// First start and last end, events without length included.
+    /// First start and last end, including zero-length events.
     pub extent: Option<Interval>,
 }
 
-/// [`Lanes`] in the making.
 #[derive(Debug, Default)]
 pub struct LanesBuilder {
     comm: UnionBuilder,
@@ -31,7 +30,6 @@ pub struct LanesBuilder {
 }
 
 impl LanesBuilder {
-    /// Adds an execution, or what is left of it.
     #[inline]
     pub fn add(&mut self, span: &Span, interval: Interval, class: Class) {
         match class {
@@ -40,7 +38,7 @@ impl LanesBuilder {
             Class::Compute => self.compute.add(interval),
             Class::Comm => {
                 self.comm.add(interval);
-                // -1 says that nobody recorded the arrivals.
+                // -1: arrivals were not recorded.
                 if span.last_arrival_ns >= 0 {
                     self.peer_wait.add((interval.0, interval.1.min(span.last_arrival_ns)));
                 }
@@ -54,7 +52,6 @@ impl LanesBuilder {
         self.extent = Some((start.min(interval.0), end.max(interval.1)));
     }
 
-    /// Adds what another builder has of the same rank, later in the trace.
     fn append(&mut self, other: Self) {
         self.comm.append(other.comm);
         self.compute.append(other.compute);
@@ -66,7 +63,6 @@ impl LanesBuilder {
         }
     }
 
-    /// Ends adding: the rank's lanes as unions.
     pub fn finish(self) -> Lanes {
         Lanes {
             comm: self.comm.finish(),
@@ -80,8 +76,8 @@ impl LanesBuilder {
 }
 
 impl Lanes {
-    /// Lanes of all ranks of a selection, in the order of [`Runs::ranks`]. Ranks of which nothing is
-    /// selected have empty ones.
+    /// Lanes of all selected ranks, in the order of [`Runs::ranks`]. Ranks without selected spans have
+    /// empty lanes.
     pub fn of(runs: &Runs) -> Vec<Self> {
         let portions: Vec<(usize, LanesBuilder)> = runs
             .portions()
@@ -100,19 +96,17 @@ impl Lanes {
         ranks.into_par_iter().map(|builders| whole(builders).unwrap_or_default().finish()).collect()
     }
 
-    /// The lanes of some runs of one rank.
     pub fn build<'r>(runs: &Runs, portion: impl IntoIterator<Item = &'r Run>) -> LanesBuilder {
         let mut builder = LanesBuilder::default();
         runs.each(portion, |span, interval| builder.add(span, interval, runs.class(span)));
         builder
     }
 
-    /// When any lane was busy.
     pub fn busy(&self) -> Vec<Interval> {
         merge(&[&self.comm, self.compute.union(), &self.memory, &self.other])
     }
 
-    /// When no lane was busy, between the first start and the last end.
+    /// Intervals in which no lane was busy, between the first start and the last end.
     pub fn gaps(&self) -> Vec<Interval> {
         match self.extent {
             Some(extent) if extent.0 < extent.1 => difference(&[extent], &self.busy()),
@@ -120,7 +114,6 @@ impl Lanes {
         }
     }
 
-    /// The rank's times, from its unions.
     pub fn sums(&self) -> Nanoseconds {
         let [comm, compute] = [&self.comm[..], self.compute.union()].map(length);
         let overlap = common_length(&self.comm, self.compute.union());

@@ -1,4 +1,4 @@
-//! Overlap of a trace's lanes: unions of intervals, by rank and in all.
+//! Overlap of a trace's lanes, per rank and in total, from unions of intervals.
 
 mod breakdown;
 pub mod intervals;

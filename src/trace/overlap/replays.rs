@@ -1,17 +1,16 @@
-//! Replays of CUDA graphs in an imported trace: launches that several spans of a rank share.
+//! CUDA graph replays in an imported trace: launches shared by several spans of a rank.
 
 use crate::Span;
 
-/// The graph replays of one rank.
 #[derive(Clone, Debug, Default)]
 pub struct Replays {
-    /// When the host launched each of them (ns), ascending.
+    /// Launch time of each replay (ns), ascending.
     launched: Vec<i64>,
 }
 
 impl Replays {
-    /// Finds them among the spans of one rank. Spans that start at once prove nothing: their launches may be as old as they
-    /// are.
+    /// Finds the replays among the spans of one rank. Requires spans with different starts: spans that
+    /// start together may have equal ready times only because these are capped by the start.
     pub fn of<'a>(spans: impl IntoIterator<Item = &'a Span>) -> Self {
         let known = spans.into_iter().filter(|span| span.is_launch_known());
         let mut launches: Vec<(i64, i64)> = known.map(|span| (span.ready_ns, span.start_ns)).collect();
@@ -20,17 +19,14 @@ impl Replays {
         Self { launched: replays.map(|all| all[0].0).collect() }
     }
 
-    /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.launched.is_empty()
     }
 
-    /// True if a span is part of a replay.
     pub fn has(&self, span: &Span) -> bool {
         self.has_launch(span.ready_ns) && span.is_launch_known()
     }
 
-    /// True if the host launched a replay at this time (ns).
     pub fn has_launch(&self, launched_ns: i64) -> bool {
         self.launched.binary_search(&launched_ns).is_ok()
     }

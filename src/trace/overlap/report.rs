@@ -1,8 +1,7 @@
-//! Overlap: how much of the communication was hidden behind computation, per rank and in all.
-//!
-//! Exposed communication is time when a rank's comm lane is busy and its compute lane is not;
-//! overlap % = 100 x (1 - sum of exposed / sum of communication) over ranks. Lanes are unions of
-//! intervals, so that what runs twice at once counts once. All sums are exact integer nanoseconds.
+//! Overlap: the part of communication hidden behind computation, per rank and in total. Communication is
+//! exposed while a rank's comm lane is busy and its compute lane is not; overlap % = 100 x (1 - sum of
+//! exposed / sum of communication) over ranks. Lanes are unions of intervals, so concurrent work counts
+//! once. All sums are exact integer nanoseconds.
 
 use std::collections::BTreeMap;
 use std::ops::Add;
@@ -17,61 +16,62 @@ use crate::{Span, Trace};
 use plan::{Lane, Phase};
 use table::{Overlap, Provenance, overlap_pct};
 
-/// Overlap of one rank, as `ladderscope overlap --format json` prints it: microseconds, unions of intervals.
+/// Overlap of one rank, as `ladderscope overlap --format json` prints it: microseconds, from unions of
+/// intervals.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct RankOverlap {
-    /// The rank whose lanes were looked at, from 0.
+    /// Rank number, starting at 0.
     pub rank: u32,
-    /// Time in which the comm lane was busy.
+    /// Busy time of the comm lane.
     pub comm_us: f64,
-    /// Time in which the compute lane was busy.
+    /// Busy time of the compute lane.
     pub compute_us: f64,
-    /// Time in which copies and fills ran; 0 for own traces, which have none.
+    /// Time of copies and fills; 0 for native traces, which have none.
     pub memory_us: f64,
-    /// Time in which both lanes were busy: what was hidden.
+    /// Time during which both lanes were busy: hidden communication.
     pub overlap_us: f64,
-    /// Time in which the comm lane was busy and the compute lane was not.
+    /// Time during which the comm lane was busy and the compute lane was not.
     pub exposed_comm_us: f64,
     /// 100 x (1 - exposed / comm); null without communication.
     pub overlap_pct: Option<f64>,
-    /// Time in which any lane was busy, copies and fills included.
+    /// Time during which any lane was busy, including copies and fills.
     pub busy_us: f64,
-    /// Time of the span in which nothing was busy.
+    /// Time of the span during which no lane was busy.
     pub idle_us: f64,
     /// Time from the first start to the last end.
     pub span_us: f64,
-    /// Part of comm spent waiting for the last peer to arrive; null where the trace does not record when that was, as
-    /// profilers' traces do not (what their ranks' starts tell is among the stragglers).
+    /// Part of comm spent waiting for the last peer to arrive; null if the trace does not record
+    /// arrivals, as for profiler traces (for those, see the stragglers).
     pub peer_wait_us: Option<f64>,
-    /// The same times as they were summed, in whole nanoseconds.
+    /// The same times in exact nanoseconds.
     #[serde(flatten)]
     pub exact: Nanoseconds,
 }
 
-/// The numbers of [`RankOverlap`] as they were summed: whole nanoseconds.
+/// Times of [`RankOverlap`] in exact nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct Nanoseconds {
-    /// Time in which the comm lane was busy.
+    /// Busy time of the comm lane.
     pub comm_ns: i64,
-    /// Time in which the compute lane was busy.
+    /// Busy time of the compute lane.
     pub compute_ns: i64,
-    /// Time in which copies and fills ran.
+    /// Time of copies and fills.
     pub memory_ns: i64,
-    /// Time in which both lanes were busy: what was hidden.
+    /// Time during which both lanes were busy: hidden communication.
     pub overlap_ns: i64,
-    /// Time in which the comm lane was busy and the compute lane was not.
+    /// Time during which the comm lane was busy and the compute lane was not.
     pub exposed_comm_ns: i64,
-    /// Time in which any lane was busy, copies and fills included.
+    /// Time during which any lane was busy, including copies and fills.
     pub busy_ns: i64,
-    /// Time of the span in which nothing was busy.
+    /// Time of the span during which no lane was busy.
     pub idle_ns: i64,
     /// Time from the first start to the last end.
     pub span_ns: i64,
-    /// Part of comm spent waiting for the last peer; 0 also where its arrival is not recorded.
+    /// Part of comm spent waiting for the last peer; also 0 if arrivals are not recorded.
     pub peer_wait_ns: i64,
 }
 
-/// Saturates: sums of a damaged trace are wrong, and no panic.
+/// Saturates: sums of a damaged trace may be wrong, but never panic.
 impl Add for Nanoseconds {
     type Output = Self;
 
@@ -109,35 +109,33 @@ impl RankOverlap {
     }
 }
 
-/// What `overlap TRACE --format json` prints: overlap by rank and over all ranks, and where the
-/// lanes' time went (us).
+/// Output of `overlap TRACE --format json`: overlap per rank and over all ranks, and a breakdown of the
+/// lanes' time (us).
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct OverlapReport {
-    /// One entry for each rank, ascending.
+    /// One entry per rank, ascending.
     pub ranks: Vec<RankOverlap>,
-    /// Sums over ranks; `overlap_pct` from the sums, rank is `u32::MAX` and not shown.
+    /// Sums over ranks. `overlap_pct` is computed from the sums; rank is `u32::MAX` and not displayed.
     pub all: RankOverlap,
-    /// Where the lanes' time went, a row for each module and kind of operation.
+    /// Lane time per module and kind of operation.
     pub breakdown: Vec<BreakdownRow>,
-    /// Where the numbers come from.
+    /// Provenance of the numbers.
     pub provenance: Option<Provenance>,
 }
 
-/// Nanoseconds as microseconds, the unit of reports.
 pub fn us(ns: i64) -> f64 {
     ns as f64 / 1e3
 }
 
-/// Overlap and breakdown of a trace: a few passes over its spans, in parallel.
+/// Overlap and breakdown of a trace, in a few parallel passes over its spans.
 pub fn overlap(trace: &Trace, selection: &Selection) -> OverlapReport {
     let runs = Runs::new(trace, selection);
     let lanes = Lanes::of(&runs);
     summarise(&runs, &lanes, &Tally::of(&runs, &lanes))
 }
 
-/// The report from what has been collected.
 pub fn summarise(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> OverlapReport {
-    // of a trace without communication nothing is missing
+    // a trace without communication lacks no arrivals
     let comm = || runs.trace.spans.iter().filter(|span| span.lane == Lane::Comm);
     let arrivals = comm().next().is_none() || comm().any(|span| span.last_arrival_ns >= 0);
     let ranks: Vec<RankOverlap> = runs
@@ -155,9 +153,9 @@ pub fn summarise(runs: &Runs, lanes: &[Lanes], tally: &Tally) -> OverlapReport {
     }
 }
 
-/// The record's overlap: decode phase of one sample, per rank, averaged over `ranks` (and over the
-/// samples, where the spans are of several). Idle is the rank's decode phase, first start to last end,
-/// less what its lanes were busy. `None` where there are no decode spans.
+/// Overlap of the decode phase for a run's record: averaged over `ranks`, and over samples if there are
+/// several. Idle time is a rank's decode phase, from first start to last end, without its busy time.
+/// `None` without decode spans.
 pub fn decode_overlap(spans: &[Span], ranks: u32) -> Option<Overlap> {
     let mut lanes: BTreeMap<(u32, u32), LanesBuilder> = BTreeMap::new();
     let same = |a: &Span, b: &Span| (a.sample, a.phase, a.rank) == (b.sample, b.phase, b.rank);
@@ -185,8 +183,8 @@ pub fn decode_overlap(spans: &[Span], ranks: u32) -> Option<Overlap> {
     Some(overlap)
 }
 
-/// Where a rank's communication was exposed within `from_ns..to_ns`; all times in ns since
-/// the trace's first start.
+/// Intervals of exposed communication of a rank within `from_ns..to_ns`, in ns since the trace's first
+/// start.
 pub fn exposed_intervals(trace: &Trace, rank: u32, from_ns: i64, to_ns: i64) -> Vec<Interval> {
     let origin = origin_ns(trace);
     let bounds = (origin.saturating_add(from_ns), origin.saturating_add(to_ns));

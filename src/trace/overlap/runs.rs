@@ -1,7 +1,7 @@
-//! A trace cut into runs: stretches of spans of one rank and step, as they lie in memory.
+//! Splits a trace into runs: contiguous spans of one rank and step.
 //!
-//! All analyses of traces walk runs, in parallel, and never look a span's rank or step up in a map. A
-//! trace is sorted by step and rank, so that runs are long; one that is not is only slower.
+//! All trace analyses iterate over runs, in parallel, and never look up a span's rank or step in a map.
+//! A trace is sorted by step and rank, so runs are long; an unsorted one is only slower.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,32 +13,29 @@ use crate::rules::OTHER;
 use crate::{NO_STEP, OperationInfo, Span, Trace};
 use plan::{Lane, Phase};
 
-/// Spans that one thread takes at a time. Also the longest run.
+/// Spans per unit of work for a thread; also the maximum length of a run.
 const PIECE: usize = 1 << 16;
 
-/// Which spans to look at; `None` means all.
+/// Filter for spans; `None` means all.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Selection {
-    /// Only spans of this timed generation, counted from 0.
+    /// Timed generation, from 0.
     pub sample: Option<u32>,
-    /// Only spans of this phase.
     pub phase: Option<Phase>,
-    /// Only spans of this decode step, counted from 0.
+    /// Decode step, from 0.
     pub step: Option<u32>,
-    /// Only what lies at or after this time (ns since the trace's first start); spans are clipped.
+    /// Start of the time window (ns since the trace's first start); spans are clipped.
     pub from_ns: Option<i64>,
-    /// Only what lies before this time; spans are clipped.
+    /// End of the time window, exclusive; spans are clipped.
     pub to_ns: Option<i64>,
 }
 
 impl Selection {
-    /// The spans of one step of one generation.
     pub fn of_step(key: StepKey) -> Self {
         let step = (key.phase == Phase::Decode).then_some(key.step);
         Self { sample: Some(key.sample), phase: Some(key.phase), step, ..Self::default() }
     }
 
-    /// True if nothing is left out.
     pub fn is_everything(&self) -> bool {
         (self.sample, self.phase, self.step) == (None, None, None)
             && (self.from_ns, self.to_ns) == (None, None)
@@ -47,38 +44,37 @@ impl Selection {
     fn wants(&self, step: &StepKey) -> bool {
         self.sample.is_none_or(|sample| sample == step.sample)
             && self.phase.is_none_or(|phase| phase == step.phase)
-            // "This decode step" selects nothing of prefill, whose steps are all 0.
+            // A decode step selects no prefill spans, whose step is always 0.
             && self.step.is_none_or(|s| s == step.step && step.phase == Phase::Decode)
     }
 }
 
-/// A prefill or a decode step of one sample.
+/// A prefill or decode step of one sample.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, schemars::JsonSchema,
 )]
 pub struct StepKey {
-    /// Which timed generation of the run, from 0.
+    /// Index of the timed generation, from 0.
     pub sample: u32,
-    /// Whether it is a prefill or a decode step.
+    /// Prefill or decode phase.
     pub phase: Phase,
-    /// Decode step from 0; 0 in prefill; null for what belongs to no step of an imported trace.
+    /// Decode step from 0; 0 in prefill; null for work outside all steps of an imported trace.
     #[serde(serialize_with = "or_null")]
     #[schemars(with = "Option<u32>")]
     pub step: u32,
 }
 
-/// A step's number, null for [`NO_STEP`].
+/// Serializes a step's number, or null for [`NO_STEP`].
 fn or_null<S: serde::Serializer>(step: &u32, serializer: S) -> Result<S::Ok, S::Error> {
     serde::Serialize::serialize(&Some(*step).filter(|step| *step != NO_STEP), serializer)
 }
 
 impl StepKey {
-    /// The step that a span belongs to.
     pub fn of(span: &Span) -> Self {
         Self { sample: span.sample, phase: span.phase, step: span.step }
     }
 
-    /// What people call it: `prefill`, or `step 12`.
+    /// Display name: `prefill`, or `step 12`.
     pub fn label(&self) -> String {
         match self.phase {
             Phase::Prefill => "prefill".into(),
@@ -87,37 +83,35 @@ impl StepKey {
         }
     }
 
-    /// Places of the step's spans. The trace's spans must be sorted, as they are in every trace that
-    /// was read or recorded.
+    /// Index range of the step's spans. The spans must be sorted, as in every trace that was read or
+    /// recorded.
     pub fn spans(&self, trace: &Trace) -> Range<usize> {
         let from = trace.spans.partition_point(|span| Self::of(span) < *self);
         from..from + trace.spans[from..].partition_point(|span| Self::of(span) <= *self)
     }
 }
 
-/// A stretch of spans of one rank and step.
+/// Contiguous spans of one rank and step.
 #[derive(Clone, Debug)]
 pub struct Run {
     pub step: StepKey,
-    /// Whose spans they are: an index into [`Runs::ranks`].
+    /// Rank: an index into [`Runs::ranks`].
     pub rank: usize,
-    /// Places in the trace's spans.
     pub at: Range<usize>,
 }
 
-/// What an operation is to a lane.
+/// Classification of an operation for overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     Compute,
     Comm,
     /// Copies and fills of imported traces.
     Memory,
-    /// Keeps the device busy, and counts for nothing else.
+    /// Keeps the device busy, but counts as neither computation nor communication.
     Other,
 }
 
 impl Class {
-    /// The class of an operation's spans on a lane.
     pub fn of(operation: &OperationInfo, lane: Lane) -> Self {
         match (operation.kind.as_str(), lane) {
             ("memcpy" | "memset", _) => Self::Memory,
@@ -127,7 +121,6 @@ impl Class {
         }
     }
 
-    /// The lane's name in tables.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Compute => "compute",
@@ -138,30 +131,27 @@ impl Class {
     }
 }
 
-/// The runs of a selection, and what is needed to look at their spans.
+/// Runs of a selection, with the trace and window for iterating over their spans.
 pub struct Runs<'a> {
     pub trace: &'a Trace,
-    /// Which spans of the trace were asked for.
     pub selection: Selection,
-    /// The trace's first start (ns).
+    /// First start in the trace (ns).
     pub origin: i64,
     /// Absolute bounds of the selection (ns).
     bounds: Option<Interval>,
-    /// Ranks of the whole trace, ascending: one of which nothing is selected stays.
+    /// Ranks of the whole trace, ascending, including those without selected spans.
     pub ranks: Vec<u32>,
-    /// Selected runs by rank, in the order of the trace.
     pub by_rank: Vec<Vec<Run>>,
-    /// The class of each operation on the compute and on the comm lane.
     classes: Vec<[Class; 2]>,
 }
 
-/// The first start of a trace (ns): the zero of all windows. 0 for an empty trace.
+/// First start of a trace (ns), the origin of all windows; 0 for an empty trace.
 pub fn origin_ns(trace: &Trace) -> i64 {
     trace.spans.par_iter().with_min_len(PIECE).map(|span| span.start_ns).min().unwrap_or(0)
 }
 
 impl<'a> Runs<'a> {
-    /// Cuts the spans that `selection` selects into runs, in one pass over the spans.
+    /// Splits the selected spans into runs, in one pass.
     pub fn new(trace: &'a Trace, selection: &Selection) -> Self {
         let pieces: Vec<(i64, Vec<(u32, Run)>)> = trace
             .spans
@@ -190,7 +180,6 @@ impl<'a> Runs<'a> {
         Self { trace, selection: *selection, origin, bounds, ranks, by_rank, classes }
     }
 
-    /// The class of a span's operation.
     #[inline]
     pub fn class(&self, span: &Span) -> Class {
         match self.classes.get(span.operation as usize) {
@@ -200,12 +189,11 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// Whether the selection leaves anything of a span.
     pub fn selects(&self, span: &Span) -> bool {
         self.selection.wants(&StepKey::of(span)) && self.clip(span).is_some()
     }
 
-    /// What the selection leaves of a span (absolute ns); a reversed one has no length.
+    /// Clips a span to the selection (absolute ns); a reversed span has length 0.
     #[inline]
     pub fn clip(&self, span: &Span) -> Option<Interval> {
         let interval = (span.start_ns, span.end_ns.max(span.start_ns));
@@ -215,12 +203,11 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// The part of a range of time that lies within the selection.
     pub fn clip_interval(&self, interval: Interval) -> Option<Interval> {
         self.bounds.map_or(Some(interval), |bounds| clip(interval, bounds))
     }
 
-    /// Calls `see` with each selected span of runs, clipped.
+    /// Calls `see` with each selected span of the runs, clipped.
     #[inline]
     pub fn each<'r>(
         &self,
@@ -228,7 +215,7 @@ impl<'a> Runs<'a> {
         mut see: impl FnMut(&'a Span, Interval),
     ) {
         for run in runs {
-            // Nested loops, not a flattened iterator: this is where the time goes.
+            // Nested loops, not a flattened iterator: this is the hot loop.
             for span in &self.trace.spans[run.at.clone()] {
                 if let Some(interval) = self.clip(span) {
                     see(span, interval);
@@ -237,14 +224,13 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// Whether anything of the runs is selected.
     pub fn any<'r>(&self, runs: impl IntoIterator<Item = &'r Run>) -> bool {
         let mut spans = runs.into_iter().flat_map(|run| &self.trace.spans[run.at.clone()]);
         spans.any(|span| self.clip(span).is_some())
     }
 
-    /// The runs as portions of work for threads, of one rank each, in order: whole ranks, where there
-    /// are enough of them, else pieces of about equal size.
+    /// Splits the runs into ordered work portions for threads, each of a single rank: whole ranks if
+    /// there are enough, or else pieces of about equal size.
     pub fn portions(&self) -> Vec<&[Run]> {
         let ranks = self.by_rank.iter().filter(|runs| !runs.is_empty());
         if ranks.clone().count() >= 2 * rayon::current_num_threads() {
@@ -267,16 +253,17 @@ impl<'a> Runs<'a> {
         portions
     }
 
-    /// The runs of each step, ordered by rank, in order of steps.
+    /// Runs of each step, ordered by step, then by rank.
     pub fn by_step(&self) -> Vec<(StepKey, Vec<&Run>)> {
         let mut runs: Vec<&Run> = self.by_rank.iter().flatten().collect();
-        // Stable: a step's runs stay ordered by rank, and within it as in the trace.
+        // Stable: keeps a step's runs ordered by rank, and within a rank in trace order.
         runs.par_sort_by_key(|run| run.step);
         runs.chunk_by(|a, b| a.step == b.step).map(|runs| (runs[0].step, runs.to_vec())).collect()
     }
 }
 
-/// The runs of a piece of the spans, which begins at `offset`, with their ranks; and its first start.
+/// Splits a piece of the spans, which starts at `offset`, into runs with their ranks; also returns its
+/// first start.
 fn cut(offset: usize, spans: &[Span]) -> (i64, Vec<(u32, Run)>) {
     let (mut runs, mut from, mut origin) = (Vec::new(), 0, i64::MAX);
     let run = |from: usize, to: usize| {

@@ -1,4 +1,4 @@
-//! Classifying an imported trace: each operation once, then its spans.
+//! Classification of an imported trace: once per operation, then applied to its spans.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,11 +11,10 @@ use super::report::{Matched, RuleMatches, RuleReport, Unsure};
 use crate::{CollectiveInfo, OperationInfo, Span, Trace};
 use plan::Lane;
 
-/// Kind of an operation that is neither computation, communication nor memory: it keeps the device
-/// busy and counts for nothing else.
+/// Kind of an operation that is neither computation, communication nor memory. It keeps the device busy,
+/// but counts for nothing else.
 pub const OTHER: &str = "other";
 
-/// Words in a function's name that hint at communication.
 const HINTS: [&str; 26] = [
     "reduce",
     "gather",
@@ -45,25 +44,24 @@ const HINTS: [&str; 26] = [
     "collective",
 ];
 
-/// An operation is long from this share of all operations' time on: 1 / 1000.
+/// Inverse of the minimum share of the total operation time for an operation to count as long.
 const LONG: u64 = 1000;
 
-/// Longest list of operations that nobody is sure about.
 const MOST_UNSURE: usize = 20;
 
-/// How an operation was classified.
+/// Basis of an operation's classification.
 enum By<'a> {
     Category,
-    /// The arguments of the kernel name a collective of this kind.
+    /// The kernel's arguments name a collective of this kind.
     Arguments(&'static str),
     Rule(usize, &'a Rule),
     Nothing,
 }
 
 impl Rules {
-    /// Says of every operation and span of an imported trace what it is: the lane, and the kind
-    /// (`all_reduce`; `memcpy` and `memset` are memory). Expects kinds as importers leave them. Spans are
-    /// sorted anew, for their order has the lane in it.
+    /// Sets lane and kind (`all_reduce`; `memcpy` and `memset` are memory) of every operation and span
+    /// of an imported trace. Expects the kinds that importers assign. Sorts the spans again, because
+    /// their order depends on the lane.
     pub fn classify(&self, trace: &mut Trace) -> RuleReport {
         let totals = totals(&trace.operations, &trace.spans);
         let mut matched: Vec<Vec<Matched>> = vec![Vec::new(); self.rules.len()];
@@ -140,7 +138,7 @@ fn is_memory(kind: &str) -> bool {
     matches!(kind, "memcpy" | "memset")
 }
 
-/// Executions and their summed durations (ns) by operation.
+/// Number of executions and sum of durations (ns) per operation.
 fn totals(operations: &[OperationInfo], spans: &[Span]) -> Vec<(u64, u64)> {
     let mut totals = vec![(0u64, 0u64); operations.len()];
     for span in spans {
@@ -157,7 +155,7 @@ fn apply(operation: &mut OperationInfo, by: &By) {
         By::Category => return,
         By::Arguments(kind) => (Lane::Comm, *kind),
         By::Rule(_, rule) if rule.what == What::Communication => {
-            // arguments know better than names: RCCL runs all collectives in one kernel
+            // arguments are more specific than names: RCCL runs all collectives in one kernel
             let named = operation.collective.as_ref().and_then(CollectiveInfo::kind);
             (Lane::Comm, named.filter(|kind| *kind != "collective").unwrap_or(&rule.kind))
         }
@@ -170,7 +168,7 @@ fn apply(operation: &mut OperationInfo, by: &By) {
     }
 }
 
-/// Why an operation that is not taken for communication may be some.
+/// Reason why an operation that is not classified as communication may be some.
 fn doubt(operation: &OperationInfo, by: &By) -> Option<(What, String)> {
     if operation.name.starts_with("Memcpy PtoP") {
         let taken_for = if matches!(by, By::Category) { What::Memory } else { What::Compute };
@@ -185,7 +183,7 @@ fn doubt(operation: &OperationInfo, by: &By) -> Option<(What, String)> {
     Some((What::Compute, format!("its name has '{hint}' in it, and no rule knows it")))
 }
 
-/// Operations of one name as one: kernels of a collective differ in their arguments, too.
+/// Merges operations with equal names, such as collective kernels with different arguments.
 fn by_name(operations: Vec<Matched>) -> Vec<Matched> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut merged: Vec<Matched> = Vec::new();

@@ -1,4 +1,4 @@
-//! Rule files: TOML, built in or a user's, with errors that point at the place.
+//! Rule files in TOML, built in or user-supplied, with error positions.
 
 use std::path::Path;
 
@@ -10,14 +10,13 @@ use super::glob::Glob;
 use base::error::{Error, Result};
 use base::input::InputKind;
 
-/// Names and texts of the built-in rule files.
 pub const BUILT_IN: [(&str, &str); 3] = [
     ("default", include_str!("default.toml")),
     ("nccl-name", include_str!("nccl-name.toml")),
     ("hta", include_str!("hta.toml")),
 ];
 
-/// What an operation is.
+/// Class that a rule assigns to operations.
 #[derive(
     Clone,
     Copy,
@@ -33,18 +32,17 @@ pub const BUILT_IN: [(&str, &str); 3] = [
 )]
 #[serde(rename_all = "lowercase")]
 pub enum What {
-    /// It moves data between ranks: a collective, a send or a receive.
+    /// Moves data between ranks: a collective, send or receive.
     Communication,
-    /// It copies or fills memory of one rank.
+    /// Copies or fills memory of one rank.
     Memory,
-    /// It computes; what no rule matches does.
+    /// Computes; also the default for operations that no rule matches.
     Compute,
-    /// None of them: busy, and nothing else.
+    /// None of these; keeps the device busy only.
     Other,
 }
 
 impl What {
-    /// The name in files.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Communication => "communication",
@@ -55,37 +53,32 @@ impl What {
     }
 }
 
-/// One rule of a file: patterns of names, and what operations with such names are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// The name of the rule, for reports.
     pub name: String,
-    /// What it takes matching operations for.
     pub what: What,
-    /// The kind that operations get which the rule matches: `all_reduce`.
+    /// Kind of matching operations: `all_reduce`.
     pub kind: String,
-    /// Whether patterns look at the function only, not at the whole name.
+    /// True if patterns match the function only, not the whole name.
     pub(super) function_only: bool,
     pub(super) patterns: Vec<Glob>,
 }
 
-/// Rules in the order in which they are tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// `default`, `nccl-name`, `hta`, or the file's path.
+    /// `default`, `nccl-name`, `hta`, or the path of the file.
     pub name: String,
-    /// Whether what the profiler calls a copy or a fill is memory, whatever its name.
+    /// True if copies and fills of the profiler are memory, regardless of their names.
     pub memory_by_category: bool,
-    /// Whether the arguments of a kernel ("Collective name") decide where no rule matches.
+    /// True if a kernel's arguments ("Collective name") decide when no rule matches.
     pub arguments: bool,
-    /// The rules; the first that matches decides.
+    /// Rules; the first match decides.
     pub rules: Vec<Rule>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileText {
-    /// What the rules are for; people read it.
     #[serde(default, rename = "about")]
     _about: String,
     #[serde(default, rename = "match")]
@@ -125,9 +118,9 @@ fn yes() -> bool {
 }
 
 impl Default for Rules {
-    /// The built-in `default` rules.
     fn default() -> Self {
-        // The text is part of the program, and a test parses it: there is nothing to report to a user.
+        // The text is part of the program and a test parses it, so there is no error to report to a
+        // user.
         Self::parse("default", BUILT_IN[0].1).unwrap_or_else(|_| Self {
             name: "default".into(),
             memory_by_category: true,
@@ -138,11 +131,12 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Built-in rules by name, or a rule file.
+    /// Loads built-in rules by name, or a rule file.
     ///
     /// # Errors
     ///
-    /// Input errors: no such rules, with the nearest name; a file that is wrong, with line and column.
+    /// Returns an input error for unknown rules, with the nearest name, or for an invalid file, with
+    /// line and column.
     pub fn load(name_or_file: &str) -> Result<Self> {
         if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == name_or_file) {
             return Self::parse(name, text);
@@ -161,11 +155,11 @@ impl Rules {
         Self::parse(name_or_file, &InputKind::RULES.text(path)?)
     }
 
-    /// Rules of a text; `file` is its name in errors.
+    /// Parses rules; `file` is their name in errors.
     ///
     /// # Errors
     ///
-    /// An input error with `file`, line and column of what is wrong.
+    /// Returns an input error with `file`, line and column.
     pub fn parse(file: &str, text: &str) -> Result<Self> {
         let parsed: FileText = toml::from_str(text).map_err(|error| Error::toml(file, text, &error))?;
         let wrong =
@@ -216,7 +210,7 @@ impl Rules {
                 };
                 return Err(Error::at(file, text, base.span(), message, help));
             };
-            // A user's rule may have the name of a built-in one: it comes first, so it decides.
+            // A user's rule may have the name of a built-in one; it comes first, so it decides.
             rules.extend(Self::parse(name, base_text)?.rules);
         }
         if rules.is_empty() {
@@ -229,13 +223,11 @@ impl Rules {
         Ok(Self { name: file.to_owned(), memory_by_category, arguments, rules })
     }
 
-    /// Whether these are the built-in `default` rules.
     pub fn is_default(&self) -> bool {
         self.name == BUILT_IN[0].0
     }
 }
 
-/// The kind that a rule gives.
 fn kind(
     rule: &RuleText,
     wrong: &dyn Fn(std::ops::Range<usize>, String, &str) -> Error,

@@ -1,13 +1,15 @@
-//! The function in a demangled kernel name: without return type, template arguments and parameters.
+//! Extraction of the function from a demangled kernel name, without return type, template arguments and
+//! parameters.
 //!
-//! `void at::native::reduce_kernel<512, 1, at::native::ReduceOp<…>>(…)` is `at::native::reduce_kernel`. Rules
-//! that look at it cannot be misled by what a kernel merely takes as an argument.
+//! `void at::native::reduce_kernel<512, 1, at::native::ReduceOp<…>>(…)` becomes
+//! `at::native::reduce_kernel`. Rules that match the function are not misled by the types of its
+//! arguments.
 
-/// Spellings of the unnamed namespace; they are left out.
+/// Spellings of the anonymous namespace, which are removed.
 const UNNAMED: [&str; 4] =
     ["(anonymous namespace)::", "<unnamed>::", "{anonymous}::", "(anonymous_namespace)::"];
 
-/// The qualified name of the function; the whole name where there is none to be found.
+/// Qualified name of the function; the whole name if none is found.
 pub fn function(name: &str) -> String {
     let mut found = String::new();
     let mut depth = 0u32;
@@ -18,7 +20,7 @@ pub fn function(name: &str) -> String {
             continue;
         }
         match c {
-            // parameters; an opening parenthesis before any name is part of the return type
+            // parameters; an opening parenthesis before any name belongs to the return type
             '(' if depth == 0 && found.ends_with(|c: char| c != ' ') => break,
             '<' | '(' => depth += 1,
             '>' | ')' => depth = depth.saturating_sub(1),

@@ -1,23 +1,21 @@
-//! The patterns of rules: `*` stands for any run of characters, everything else for itself.
+//! Patterns of rules: `*` matches any text, every other character itself.
 //!
-//! C++ names are full of the characters that regular expressions give a meaning to; here only `*` has one.
+//! C++ names are full of characters that are special in regular expressions.
 
-/// A pattern, ready to match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
-    /// The text between the stars; one more than there are stars.
+    /// Texts between the stars, one more than there are stars.
     parts: Vec<String>,
     ignore_case: bool,
 }
 
 impl Glob {
-    /// Parses the text of a pattern.
     pub fn new(pattern: &str, ignore_case: bool) -> Self {
         let fold = |part: &str| if ignore_case { part.to_ascii_lowercase() } else { part.to_owned() };
         Self { parts: pattern.split('*').map(fold).collect(), ignore_case }
     }
 
-    /// Whether all of a name matches. `folded` is the name in ASCII lower case.
+    /// True if the whole name matches. `folded` is the name in ASCII lower case.
     pub fn matches(&self, name: &str, folded: &str) -> bool {
         let name = if self.ignore_case { folded } else { name };
         let (Some(first), [.., last]) = (self.parts.first(), self.parts.as_slice()) else {
@@ -28,7 +26,7 @@ impl Glob {
         }
         let Some(rest) = name.strip_prefix(first.as_str()) else { return false };
         let Some(mut rest) = rest.strip_suffix(last.as_str()) else { return false };
-        // The leftmost place of each part leaves most room for those after it.
+        // The leftmost match of each part leaves the most room for the next ones.
         self.parts[1..self.parts.len() - 1].iter().all(|part| match rest.find(part.as_str()) {
             Some(at) => {
                 rest = &rest[at + part.len()..];

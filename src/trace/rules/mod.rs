@@ -1,7 +1,7 @@
-//! What is communication? Rules that tell collectives, copies and computation apart by kernel names.
+//! Rules that classify operations as communication, memory or computation by kernel name.
 //!
-//! A rule file is TOML (see `default.toml`); the first rule of which a pattern matches decides. Own
-//! traces need no rules: their plan says what each operation is.
+//! A rule file is TOML (see `default.toml`); the first rule with a matching pattern decides. Native
+//! traces need no rules, because their plan defines every operation.
 
 mod classify;
 mod file;

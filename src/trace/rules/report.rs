@@ -1,62 +1,62 @@
-//! What rules did: which rule took which operations, and what nobody is sure about.
+//! Report of a classification: operations per rule, and uncertain ones.
 
 use serde::{Deserialize, Serialize};
 
 use super::What;
 
-/// Outcome of classifying a trace. Empty for own traces, whose plan says what everything is.
+/// Result of classifying a trace. Empty for native traces, whose plan defines every operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RuleReport {
-    /// The rules: `default`, `nccl-name`, `hta`, or the file's path.
+    /// Rule set: `default`, `nccl-name`, `hta`, or the path of the file.
     pub rules: String,
-    /// Rules that matched something, in the order in which they are tried; operations that no rule
-    /// matched come last, as computation.
+    /// Rules with matches, in order of evaluation; unmatched operations come last, as computation.
     pub matches: Vec<RuleMatches>,
-    /// Long operations taken as computation or memory whose names hint at communication, longest first.
+    /// Long operations classified as computation or memory whose names suggest communication, longest
+    /// first.
     pub unsure: Vec<Unsure>,
 }
 
-/// What a rule matched.
+/// Matches of one rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RuleMatches {
-    /// The name of the rule in its file.
+    /// Name of the rule in its file.
     pub rule: String,
-    /// What the rule takes operations for.
+    /// Class that the rule assigns.
     pub what: What,
-    /// Its operations, longest in all first.
+    /// Matching operations, by descending total time.
     pub operations: Vec<Matched>,
 }
 
-/// An operation, over all ranks.
+/// Executions of one operation on all ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Matched {
-    /// The kernel's name as the rules saw it.
+    /// Kernel name as the rules saw it.
     pub name: String,
-    /// How often it was executed, over all ranks.
+    /// Number of executions on all ranks.
     pub count: u64,
-    /// The sum of the durations of its executions (ns).
+    /// Sum of the durations (ns).
     pub total_ns: u64,
 }
 
-/// An operation that might be communication.
+/// An operation that may be communication.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Unsure {
-    /// The operation, with how often and how long it ran.
+    /// Operation with its count and total time.
     #[serde(flatten)]
     pub operation: Matched,
-    /// What the rules took the operation for.
+    /// Class that the rules assigned.
     pub taken_for: What,
-    /// Why one may doubt it, in words.
+    /// Reason for the doubt.
     pub why: String,
 }
 
 impl RuleReport {
-    /// Whether rules were applied at all.
+    /// True if no rules were applied.
     pub fn is_empty(&self) -> bool {
         self.matches.is_empty()
     }
 
-    /// Names of the operations taken for communication, longest in all first.
+    /// Operations classified as communication, by descending total time.
     pub fn communication(&self) -> Vec<&Matched> {
         let mut found: Vec<&Matched> = self
             .matches

@@ -1,22 +1,18 @@
-//! Generated profiler traces with known answers, for tests and benchmarks: the mix of events that PyTorch
-//! writes (mostly operators, then launches, kernels, arrows, annotations), in any way of writing them.
+//! Generated profiler traces with known results, for tests and benchmarks. They have PyTorch's mix of
+//! events (mostly operators, then launches, kernels, arrows, annotations), in various spellings of JSON.
 
 use std::fmt::Write as _;
 
 use fastrand::Rng;
 
-/// How large, and what of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Events in all, about.
     pub events: usize,
-    /// Profiler steps, at least 1.
+    /// Number of profiler steps, at least 1.
     pub steps: usize,
-    /// Streams, at least 1.
+    /// Number of streams, at least 1.
     pub streams: u64,
-    /// The job's rank that the file names.
     pub rank: u32,
-    /// What is drawn by chance follows from it.
     pub seed: u64,
 }
 
@@ -26,66 +22,53 @@ impl Default for Shape {
     }
 }
 
-/// How the JSON of a generated trace is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
-    /// An array of events without an object around it.
+    /// Writes an array of events without an object around it.
     pub bare: bool,
-    /// Blanks between all tokens of the JSON.
     pub spaced: bool,
-    /// Keys in another order in every event.
     pub shuffled: bool,
-    /// Escaped characters in the names of kernels.
     pub escaped: bool,
-    /// How times are written.
     pub times: Times,
-    /// `traceEvents` first in the object, not last but one.
+    /// Puts `traceEvents` first in the object instead of second to last.
     pub events_first: bool,
 }
 
-/// How times are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Times {
-    /// Microseconds with three digits behind the point: `12.345`.
+    /// Microseconds with three decimals: `12.345`.
     #[default]
     Fraction,
-    /// The same number within quotes: `"12.345"`.
+    /// The same number in quotes: `"12.345"`.
     Text,
-    /// A whole number with an exponent: `12345e-3`.
+    /// An integer with an exponent: `12345e-3`.
     Exponent,
     /// `12.34599`: digits below 1 ns.
     Excess,
 }
 
-/// A GPU event as it was meant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TrueSpan {
-    /// Step of its launch.
+    /// Step that contains its launch.
     pub step: u32,
-    /// When it started (ns).
     pub start_ns: i64,
-    /// When it ended (ns).
     pub end_ns: i64,
-    /// When its launch had returned, or its start if that came first (ns).
+    /// Return of its launch, or its start if that was earlier (ns).
     pub ready_ns: i64,
-    /// The number of the stream that it ran on.
     pub stream: i64,
-    /// The kernel's or copy's name, unescaped.
+    /// Name of the kernel or copy, unescaped.
     pub name: String,
-    /// The category of the event: `kernel`, `memcpy` or `memset`.
     pub kind: &'static str,
 }
 
-/// The text and what it says.
 #[derive(Clone, Debug, Default)]
 pub struct Generated {
-    /// The whole text of the trace, JSON.
     pub json: String,
-    /// Every GPU event, in order of writing, with the place in the text where it ends.
+    /// All GPU events in order of writing, each with the offset of its end in the text.
     pub spans: Vec<(usize, TrueSpan)>,
     /// Annotations: name, start, end (ns).
     pub ranges: Vec<(String, i64, i64)>,
-    /// Place in the text where each event ends, GPU or not.
+    /// Offset of the end of each event in the text, GPU or not.
     pub ends: Vec<usize>,
 }
 
@@ -109,11 +92,10 @@ const KERNELS: [(&str, &str, &str); 6] = [
 const OPERATORS: [&str; 5] =
     ["aten::linear", "aten::addmm", "aten::empty_strided", "c10d::allreduce_", "aten::to"];
 
-/// First time of a trace (ns): past 2^53 / 1000 in microseconds, so that a float would lose digits.
+/// First time of a trace (ns): above 2^53 / 1000 in microseconds, so that a float would lose digits.
 const FIRST_NS: i64 = 4_458_676_522_690_655_123;
 
-/// Writes a trace with the events of `shape`, spelled as `style` says; the same arguments
-/// give the same text.
+/// Generates a trace of this shape and style. Deterministic for equal arguments.
 pub fn generate(shape: Shape, style: Style) -> Generated {
     let mut writer =
         Writer { style, rng: Rng::with_seed(shape.seed), out: Generated::default(), first: true };
@@ -169,7 +151,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// A launch with its operators, arrows and GPU event; returns the host's time after it.
+    /// Writes a launch with its operators, arrows and GPU event; returns the host time after it.
     fn group(&mut self, now: i64, free: &mut [i64], link: &mut u64, step: u32) -> i64 {
         let mut at = now;
         for depth in 0..14 {
@@ -212,7 +194,7 @@ impl Writer {
     }
 
     fn annotation(&mut self, name: &str, start: i64, end: i64) {
-        // a step's number is read off its name
+        // steps are recognised by name, so it is not escaped
         let (name, written) = match name.starts_with("ProfilerStep") {
             true => (name.to_owned(), name.to_owned()),
             false => self.name(name),
@@ -234,7 +216,6 @@ impl Writer {
         self.event("M", "", "process_labels", "0", "0", None, "{\"labels\": \"GPU 0\"}");
     }
 
-    /// A name and how it is written.
     fn name(&mut self, plain: &str) -> (String, String) {
         if !self.style.escaped || self.rng.bool() {
             return (plain.to_owned(), plain.to_owned());
@@ -242,7 +223,7 @@ impl Writer {
         (format!("{plain} \"q\\\" é\n{{"), format!("{plain} \\\"q\\\\\\\" \\u00e9\\n{{"))
     }
 
-    /// Writes an event. A duration below 0 is left out.
+    /// Writes an event. Omits a negative duration.
     #[expect(clippy::too_many_arguments, reason = "an event has these keys")]
     fn event(
         &mut self,

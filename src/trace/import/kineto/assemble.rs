@@ -1,4 +1,4 @@
-//! From the tables of all files to one trace: ranks, streams, operations, nesting, order.
+//! Assembles the tables of all files into one trace: ranks, streams, operations, nesting, order.
 
 use rayon::prelude::*;
 
@@ -14,7 +14,6 @@ use crate::import::rank::{Claim, Decision};
 use crate::{FORMAT_VERSION, LaunchSite, Range, Stream, Trace, TraceMeta};
 use table::Provenance;
 
-/// A profiler whose files are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Profiler {
     PyTorch,
@@ -40,7 +39,6 @@ impl Profiler {
     }
 }
 
-/// A file, read and linked.
 pub(super) struct ReadFile {
     pub(super) name: String,
     pub(super) profiler: Profiler,
@@ -48,27 +46,24 @@ pub(super) struct ReadFile {
     pub(super) metadata: Metadata,
     pub(super) warnings: Vec<String>,
     pub(super) parts: Parts,
-    /// The words of file and name on its ranks.
     pub(super) claim: Claim,
-    /// Spans whose launch is known.
+    /// Number of spans with a known launch.
     pub(super) launched: usize,
 }
 
-/// A stream's key, taken apart.
 pub(super) struct StreamKey {
     pub(super) pid: Option<i64>,
     pub(super) device: Option<i64>,
     pub(super) id: Option<i64>,
 }
 
-/// Takes a [`Table::streams`] key apart.
 pub(super) fn stream_key(key: &[u8]) -> StreamKey {
     let mut parts = key.split(|byte| *byte == PART).map(last_integer);
     let mut next = || parts.next().flatten();
     StreamKey { pid: next(), device: next(), id: next() }
 }
 
-/// One trace of all files, whose parts are these ranks. There is at least one file.
+/// Assembles one trace from at least one file, with the ranks from `decision`.
 pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     let mut said = warnings(&files);
     let placed: Vec<Place> =
@@ -100,7 +95,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
 
     let mut streams: Vec<Stream> = Vec::new();
     let (mut spans, mut ranges) = (Vec::new(), Vec::new());
-    // place among the ranges of each file's host ranges
+    // new index of each host range of the file
     let mut places: Vec<u32> = Vec::new();
     let (mut lost, mut clipped) = (0u64, 0u64);
     for (file_at, file) in files.iter_mut().enumerate() {
@@ -207,7 +202,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
     Trace { meta, operations: table, spans, ranges }
 }
 
-/// What to add to each file's times so that all count from the earliest base.
+/// Offset of each file that moves its times to the earliest base.
 fn shifts(files: &[ReadFile], said: &mut Vec<String>) -> Vec<i64> {
     let bases: Vec<Option<i64>> = files.iter().map(|file| file.metadata.base_ns).collect();
     let first = bases.iter().flatten().min().copied();
@@ -218,7 +213,7 @@ fn shifts(files: &[ReadFile], said: &mut Vec<String>) -> Vec<i64> {
     bases.iter().map(|base| shift(base).unwrap_or(0)).collect()
 }
 
-/// The clock of what this program exported, in one file or in one for each rank, and how many clocks timed its ranks.
+/// Clock and number of clocks, if all files come from the same Ladderscope export.
 fn own_clock(files: &[ReadFile]) -> Option<(String, u32)> {
     let first = files.first()?.metadata.clock.as_ref()?;
     files.iter().all(|file| file.metadata.clock.as_ref() == Some(first)).then(|| first.clone())
@@ -237,7 +232,7 @@ fn clock(files: &[ReadFile], shifts: &[i64]) -> String {
     "the profiler's, one a file, taken as one".into()
 }
 
-/// Sorts ranges and counts in how many of their thread each lies. Returns the new place of each.
+/// Sorts ranges and computes their nesting depth. Returns the new index of each range.
 fn nest(ranges: &mut [Range]) -> Vec<u32> {
     let order = |(_, range): &(u32, Range)| {
         (range.rank, range.thread, range.start_ns, std::cmp::Reverse(range.end_ns), range.name)

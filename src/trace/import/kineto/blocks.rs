@@ -1,15 +1,15 @@
-//! Brackets of JSON, 64 bytes at a time: where quotes, backslashes and brackets lie in a block is
-//! four bit masks; which of them lie inside strings follows from the masks without a branch a byte.
+//! SIMD scan for JSON brackets, 64 bytes at a time. Four bit masks mark quotes, backslashes and
+//! brackets; the masks give the positions inside strings without a branch per byte.
 //!
-//! `{` and `[` differ in one bit, and so do `}` and `]`, so two comparisons find all four. Which kind
-//! closes which is not looked at: depth alone says where an event ends.
+//! `{` and `[` differ in one bit, as do `}` and `]`, so two comparisons find all four. The scan does not
+//! check that brackets match: depth is enough to find the end of an event.
 
 use wide::{CmpEq, i8x16};
 
-/// Bytes in a block: as many as a mask has bits.
+/// Bytes per block: the number of bits in a mask.
 pub(super) const BLOCK: usize = 64;
 
-/// One bit a byte of a block.
+/// One bit per byte of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Masks {
     quote: u64,
@@ -38,7 +38,8 @@ fn masks(block: &[u8; BLOCK]) -> Masks {
     masks
 }
 
-/// Where a scan stands between two blocks: inside a string or not, after a backslash or not.
+/// String state between two blocks. `inside` is all ones within a string; `escape` is true after a
+/// backslash.
 #[derive(Clone, Copy, Debug, Default)]
 struct Strings {
     inside: u64,
@@ -46,7 +47,7 @@ struct Strings {
 }
 
 impl Strings {
-    /// Opening and closing brackets of a block that lie outside strings. `valid` bytes of it count.
+    /// Opening and closing brackets outside strings. Only the first `valid` bytes count.
     #[inline(always)]
     fn brackets(&mut self, block: &[u8; BLOCK], valid: usize) -> (u64, u64) {
         let masks = masks(block);
@@ -59,7 +60,6 @@ impl Strings {
         (masks.open & !inside, masks.close & !inside)
     }
 
-    /// Bytes that a backslash escapes.
     #[cold]
     fn escaped(&mut self, mut backslash: u64, valid: usize) -> u64 {
         let mut escaped = u64::from(self.escape);
@@ -71,13 +71,13 @@ impl Strings {
             escaped |= (1u64 << at) << 1;
             backslash &= !(3u64 << at);
         }
-        // a block of no bytes leaves everything as it was
+        // an empty block keeps the state
         self.escape = if valid == 0 { self.escape } else { carry };
         escaped
     }
 }
 
-/// Bit i of the result is the parity of bits 0 to i: between an odd and an even quote it is set.
+/// Prefix XOR: bit i is the parity of bits 0 to i, so it is set between an odd and an even quote.
 #[inline(always)]
 fn running_xor(mut bits: u64) -> u64 {
     for shift in [1, 2, 4, 8, 16, 32] {
@@ -86,7 +86,7 @@ fn running_xor(mut bits: u64) -> u64 {
     bits
 }
 
-/// The block at `from`, padded with blanks, and how many of its bytes are there.
+/// Block at `from`, padded with spaces, and its number of valid bytes.
 #[inline(always)]
 fn block_at(bytes: &[u8], from: usize) -> ([u8; BLOCK], usize) {
     let rest = &bytes[from..];
@@ -98,8 +98,8 @@ fn block_at(bytes: &[u8], from: usize) -> ([u8; BLOCK], usize) {
     (block, rest.len())
 }
 
-/// The place after the bracket that closes `depth` levels, counted from `from`, which must lie outside
-/// strings. `None` where the bytes end before.
+/// Position after the bracket that closes `depth` levels, counted from `from`, which must be outside
+/// strings. `None` if the bytes end first.
 pub(super) fn after_close(bytes: &[u8], from: usize, depth: u32) -> Option<usize> {
     let mut strings = Strings::default();
     let mut depth = u64::from(depth);
@@ -129,29 +129,25 @@ pub(super) fn after_close(bytes: &[u8], from: usize, depth: u32) -> Option<usize
     None
 }
 
-/// Finds where the elements of an array end, in pieces of any size.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Elements {
     strings: Strings,
     depth: u64,
 }
 
-/// What a piece of an array holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
-    /// After the last object or array that is complete, if one ended in the piece.
+    /// Position after the last complete object or array that ends in the piece.
     pub(super) complete: Option<usize>,
-    /// Where the array's own closing bracket lies, if it does.
+    /// Position of the array's closing bracket, if the piece contains it.
     pub(super) end: Option<usize>,
 }
 
 impl Elements {
-    /// Inside an element or a string of the array.
     pub(super) fn is_inside(&self) -> bool {
         self.depth > 0 || self.strings.inside != 0
     }
 
-    /// Scans the next piece, `bytes[from..]`.
     pub(super) fn scan(&mut self, bytes: &[u8], from: usize) -> Found {
         let mut found = Found::default();
         let (mut strings, mut depth) = (self.strings, self.depth);

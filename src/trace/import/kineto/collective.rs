@@ -1,7 +1,6 @@
-//! Arguments of collectives: on `record_param_comms` operators, and since PyTorch 2.4 on the kernels themselves.
-//!
-//! While events are read, a kernel's arguments are part of its interned name, behind [`PART`]s, so that kernels which differ
-//! in them are different operations. [`decode`] takes the name apart again.
+//! Collective arguments: on `record_param_comms` operators, and since PyTorch 2.4 on the kernels
+//! themselves. During parsing they are appended to the interned name, separated by [`PART`]s, so that
+//! kernels with different arguments are different operations; [`decode`] splits the name again.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +11,9 @@ use super::scan::{Broken, Cursor, Value};
 use super::table::PART;
 use crate::{CollectiveInfo, ProcessGroup, Span};
 
-/// Name of the operators that carry the arguments of collectives.
 pub(super) const OPERATOR: &[u8] = b"record_param_comms";
 
-/// Arguments that tell operations apart, in the order in which they are encoded.
+/// Arguments that distinguish operations, in order of encoding.
 const KEYS: [&[u8]; 10] = [
     b"Collective name",
     b"In msg nelems",
@@ -29,16 +27,15 @@ const KEYS: [&[u8]; 10] = [
     b"Global rank stride",
 ];
 
-/// The arguments of a collective as they stand in the file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Collective<'a> {
     values: [&'a [u8]; KEYS.len()],
-    /// Number within the process group; [`Span::NO_SEQUENCE`] if the event has none.
+    /// Sequence number in the process group; [`Span::NO_SEQUENCE`] if the event has none.
     pub(super) sequence: u32,
 }
 
 impl<'a> Collective<'a> {
-    /// Reads the arguments of an event; `None` if they name no collective.
+    /// Parses the arguments of an event; `None` if they name no collective.
     pub(super) fn of(event: &Event<'a>, bytes: &'a [u8]) -> Result<Option<Self>, Broken> {
         let mut found = Self { sequence: Span::NO_SEQUENCE, ..Self::default() };
         let Some(at) = event.arguments_at() else { return Ok(None) };
@@ -62,7 +59,7 @@ impl<'a> Collective<'a> {
         Ok((!found.values[0].is_empty()).then_some(found))
     }
 
-    /// The key of a kernel with these arguments; of the arguments alone, if the name is empty.
+    /// Interning key: the kernel name and its arguments. `name` may be empty.
     pub(super) fn key(&self, name: &[u8]) -> Vec<u8> {
         let mut key = name.to_vec();
         for value in self.values {
@@ -73,7 +70,6 @@ impl<'a> Collective<'a> {
     }
 }
 
-/// Takes a key apart: the kernel's name, and the arguments if it has any.
 pub(super) fn decode(
     key: &str,
     files: &[ReadFile],
@@ -113,10 +109,10 @@ pub(super) fn decode(
     (name, Some((info.sized(), group)))
 }
 
-/// Most ranks of a group: more is damage.
+/// Maximum size of a group; a larger one is damage.
 const MOST: u32 = 1 << 20;
 
-/// The ranks of a list `[0, 1]`; `None` if it is empty or abbreviated with `...`.
+/// Parses a rank list `[0, 1]`; `None` if it is empty or abbreviated with `...`.
 fn listed(text: &str) -> Option<Vec<u32>> {
     let inner = text.trim().strip_prefix('[')?.strip_suffix(']')?;
     let mut ranks =
@@ -126,7 +122,7 @@ fn listed(text: &str) -> Option<Vec<u32>> {
     Some(ranks)
 }
 
-/// The ranks of a group whose global ranks are evenly apart. PyTorch writes a stride of 0 or less where they are not.
+/// Ranks of a group with a constant stride. PyTorch writes a stride of 0 or less for irregular groups.
 fn strided(even: Option<(u64, u64)>, size: u32) -> Option<Vec<u32>> {
     let (start, stride) = even.filter(|(_, stride)| *stride > 0 && (1..=MOST).contains(&size))?;
     (0..u64::from(size))
@@ -134,7 +130,7 @@ fn strided(even: Option<(u64, u64)>, size: u32) -> Option<Vec<u32>> {
         .collect()
 }
 
-/// The ranks that `distributedInfo` lists for the group of this name and size; `None` if files disagree.
+/// Ranks in `distributedInfo` for the group with this name and size; `None` if files disagree.
 fn configured(files: &[ReadFile], name: &str, size: u32) -> Option<Vec<u32>> {
     let all = files.iter().flat_map(|file| &file.metadata.groups);
     let mut lists: Vec<&Vec<u32>> =
@@ -146,20 +142,17 @@ fn configured(files: &[ReadFile], name: &str, size: u32) -> Option<Vec<u32>> {
     }
 }
 
-/// Process groups in order of their first use, each once.
 #[derive(Default)]
 pub(super) struct Groups {
     numbers: BTreeMap<ProcessGroup, u32>,
 }
 
 impl Groups {
-    /// The number of a group.
     pub(super) fn number(&mut self, group: ProcessGroup) -> u32 {
         let next = self.numbers.len() as u32;
         *self.numbers.entry(group).or_insert(next)
     }
 
-    /// The groups, each at its number.
     pub(super) fn list(self) -> Vec<ProcessGroup> {
         let mut list = vec![ProcessGroup::default(); self.numbers.len()];
         for (group, number) in self.numbers {

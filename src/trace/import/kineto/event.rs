@@ -1,9 +1,9 @@
-//! One event: its few keys that matter, in any order, and the quickest way past the others.
+//! Parser for one event: extracts the few relevant keys, in any order, and skips the rest as fast as
+//! possible.
 
 use super::blocks::after_close;
 use super::scan::{Broken, Cursor, Value};
 
-/// What an executed GPU operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gpu {
     Kernel,
@@ -12,10 +12,9 @@ pub(super) enum Gpu {
 }
 
 impl Gpu {
-    /// All of them, in the order of their numbers.
+    /// All variants, in order of discriminant.
     pub(super) const ALL: [Self; 3] = [Self::Kernel, Self::Memcpy, Self::Memset];
 
-    /// The name as an operation's kind.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
@@ -25,23 +24,20 @@ impl Gpu {
     }
 }
 
-/// What the events of a category are to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     Gpu(Gpu),
-    /// Calls of the host to the GPU's runtime or driver.
+    /// Host calls to the GPU runtime or driver.
     Launch,
-    /// Annotations on a thread of the host.
     HostRange,
-    /// A user annotation as the device's streams saw it.
+    /// A user annotation, as recorded on the device's streams.
     DeviceRange,
-    /// Operators of the framework: ranges if asked for.
+    /// Framework operators; imported as ranges on request.
     Operator,
     Other,
 }
 
 impl Class {
-    /// The class of a category, whatever its case.
     pub(super) fn of(category: &[u8]) -> Self {
         let is = |name: &str| category.eq_ignore_ascii_case(name.as_bytes());
         let ends = |name: &str| {
@@ -70,7 +66,6 @@ impl Class {
     }
 }
 
-/// The keys that matter, as they stand in the file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Event<'a> {
     pub(super) phase: Option<&'a [u8]>,
@@ -83,25 +78,22 @@ pub(super) struct Event<'a> {
     args: Option<usize>,
 }
 
-/// The arguments of an event that an importer needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Arguments<'a> {
     pub(super) stream: Option<&'a [u8]>,
     pub(super) device: Option<&'a [u8]>,
     pub(super) correlation: Option<&'a [u8]>,
     pub(super) external: Option<&'a [u8]>,
-    /// The rank within the communicator, and the job's ranks that it joins.
+    /// Rank within the communicator, and the job's ranks that belong to it.
     pub(super) rank: Option<&'a [u8]>,
     pub(super) group_ranks: Option<&'a [u8]>,
-    /// Whether there are arguments of a collective.
     pub(super) is_collective: bool,
-    /// Of a copy or fill.
     pub(super) bytes: Option<&'a [u8]>,
 }
 
 impl<'a> Event<'a> {
-    /// Reads the object at the cursor and leaves the cursor behind it. As soon as phase and category
-    /// are known, `wanted` says whether the rest is worth reading; and once more when the name is known.
+    /// Parses the object at the cursor and moves past it. Calls `wanted` once phase and category are
+    /// known, and again with the name of a metadata event; skips the rest if it returns false.
     #[inline]
     pub(super) fn read(
         cursor: &mut Cursor<'a>,
@@ -134,7 +126,7 @@ impl<'a> Event<'a> {
                 }
                 _ => {}
             }
-            // only what names a process is chosen by its name
+            // only metadata events are selected by name
             let decides = matches!(key, b"ph" | b"cat") || key == b"name" && event.phase == Some(b"M");
             if decides && event.is_known() && !wanted(&event) {
                 cursor.at = after_close(cursor.bytes, cursor.at, 1).ok_or(Broken {
@@ -148,12 +140,12 @@ impl<'a> Event<'a> {
         Ok(event)
     }
 
-    /// Whether more keys cannot change what kind of event it is.
+    /// True if further keys cannot change the event's type.
     fn is_known(&self) -> bool {
         self.phase.is_some_and(|phase| phase != b"X" || self.category.is_some())
     }
 
-    /// Reads the text of a metadata event's argument `name` or `labels`.
+    /// Parses the argument `name` or `labels` of a metadata event.
     pub(super) fn label(&self, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, Broken> {
         let Some(mut cursor) = self.arguments_cursor(bytes) else { return Ok(None) };
         cursor.enter()?;
@@ -166,19 +158,17 @@ impl<'a> Event<'a> {
         Ok(None)
     }
 
-    /// Where the arguments start in the bytes that the event was read from.
     pub(super) fn arguments_at(&self) -> Option<usize> {
         self.args
     }
 
-    /// A cursor at the object of the arguments. `bytes` are those that the event was read from.
+    /// Cursor at the arguments object. `bytes` must be the source of the event.
     #[inline]
     pub(super) fn arguments_cursor(&self, bytes: &'a [u8]) -> Option<Cursor<'a>> {
         let mut cursor = Cursor::new(bytes, self.args?);
         (cursor.peek() == Some(b'{')).then_some(cursor)
     }
 
-    /// Reads the arguments. `bytes` are those that the event was read from.
     #[inline]
     pub(super) fn arguments(&self, bytes: &'a [u8]) -> Result<Arguments<'a>, Broken> {
         let mut arguments = Arguments::default();

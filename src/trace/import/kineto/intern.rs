@@ -1,17 +1,15 @@
-//! Texts that come again and again, kept once and known by a number.
+//! Interning of repeated texts.
 
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
-/// Numbers from 0 for distinct byte strings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Interner {
     numbers: HashMap<Box<[u8]>, u32, RandomState>,
 }
 
 impl Interner {
-    /// The number of a text.
     #[inline]
     pub(super) fn intern(&mut self, text: &[u8]) -> u32 {
         if let Some(number) = self.numbers.get(text) {
@@ -23,12 +21,11 @@ impl Interner {
         number
     }
 
-    /// How many different texts have a number.
     pub(super) fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// The texts, each at its number.
+    /// Texts ordered by number.
     pub(super) fn texts(&self) -> Vec<&[u8]> {
         let mut texts = vec![&b""[..]; self.numbers.len()];
         for (text, number) in &self.numbers {
@@ -37,7 +34,7 @@ impl Interner {
         texts
     }
 
-    /// Takes over the texts of another; the result says what its numbers are called here.
+    /// Merges the texts of another interner. Returns the new number of each of its texts.
     pub(super) fn absorb(&mut self, other: &Self) -> Vec<u32> {
         other.texts().into_iter().map(|text| self.intern(text)).collect()
     }

@@ -1,9 +1,11 @@
-//! Traces of JAX (XProf's `trace.json.gz`): events without a category, whose process and thread say what they are.
+//! JAX traces (XProf's `trace.json.gz`): events without a category, classified by process and thread
+//! names.
 //!
-//! GPU work is on the threads `Stream #20(Compute)` of the processes `/device:GPU:0`. Other threads of these processes
-//! (`XLA Ops`, `XLA Modules`, `Steps`, `Source code`, ...) show the same work again, by its names in the program, and
-//! are left out. The names of processes and threads may follow the events, so events wait here until all are read; then
-//! they go into the table as the events of PyTorch's profiler that they correspond to.
+//! GPU work is on threads named `Stream #20(Compute)` of processes named `/device:GPU:0`. Other threads
+//! of these processes (`XLA Ops`, `XLA Modules`, `Steps`, `Source code`, ...) show the same work again
+//! under its names in the program, and are ignored. Names of processes and threads may follow the
+//! events, so events are buffered until the whole file is parsed, and then added to the table as the
+//! equivalent events of PyTorch's profiler.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -14,59 +16,51 @@ use super::scan::{Broken, unescape};
 use super::table::{Category, PART, Table, times};
 use base::error::{Error, Result};
 
-/// Events that are turned into JSON at once.
 const AT_ONCE: usize = 4096;
 
-/// A whole event without a category.
 #[derive(Clone, Copy, Debug)]
 struct Loose {
-    /// A number of [`Uncategorised::threads`].
+    /// Thread: an index into [`Uncategorised::threads`].
     thread: u32,
-    /// A number of [`Uncategorised::names`].
+    /// Name: an index into [`Uncategorised::names`].
     name: u32,
     start_ns: i64,
     end_ns: i64,
-    /// -1 where there is none.
+    /// -1 if there is none.
     correlation: i64,
-    /// Whether its arguments say that it copied or filled memory.
+    /// Type of memory operation, if the arguments mark a copy or fill.
     memory: Option<Gpu>,
 }
 
-/// Whole events without a category, and the names of processes and threads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Uncategorised {
     events: Vec<Loose>,
     names: Interner,
-    /// Keys of threads: pid, tid.
+    /// Thread keys: pid, tid.
     threads: Interner,
-    /// Names of processes, by pid.
     process_names: BTreeMap<Box<[u8]>, String>,
-    /// Names of threads, by their key.
     thread_names: BTreeMap<Box<[u8]>, String>,
 }
 
-/// What the events of a thread are.
 enum Line {
-    /// The stream of a GPU: the number of the device among all of the file, and the stream's own.
+    /// A GPU stream. `device` is unique in the file; `stream` is the number in the thread's name.
     Stream {
         pid: String,
         device: usize,
         stream: i64,
     },
-    /// Another line of a device: its name.
     Derived(String),
     Host {
         pid: String,
     },
 }
 
-/// True for the metadata events that name processes and threads.
 pub(super) fn is_label(name: &[u8]) -> bool {
     matches!(name, b"process_name" | b"thread_name")
 }
 
 impl Uncategorised {
-    /// Keeps an event of phase X without a category; returns false for one without a name or a time.
+    /// Buffers an event of phase X without a category. Returns false if it has no name or time.
     pub(super) fn keep<'a>(&mut self, event: &Event<'a>, bytes: &'a [u8]) -> Result<bool, Broken> {
         let (Some(name), Ok((start_ns, end_ns))) = (event.name, times(event)) else { return Ok(false) };
         let mut loose = Loose {
@@ -95,7 +89,6 @@ impl Uncategorised {
         Ok(true)
     }
 
-    /// Keeps the name of a process or thread.
     pub(super) fn label<'a>(&mut self, event: &Event<'a>, bytes: &'a [u8]) -> Result<(), Broken> {
         let Some(mut cursor) = event.arguments_cursor(bytes) else { return Ok(()) };
         cursor.enter()?;
@@ -127,7 +120,7 @@ impl Uncategorised {
         self.thread_names.extend(other.thread_names);
     }
 
-    /// The name of each device's process, by pid; each with its host and number, by which devices are ordered.
+    /// Pids of the device processes, ordered by host and device number.
     fn devices(&self) -> BTreeMap<(String, i64), &[u8]> {
         let key = |name: &str| {
             let (host, number) = name.split_once("/device:GPU:")?;
@@ -137,18 +130,17 @@ impl Uncategorised {
         self.process_names.iter().filter_map(|(pid, name)| Some((key(name)?, &**pid))).collect()
     }
 
-    /// What each thread's events are, by the thread's number.
     fn lines(&self) -> Vec<Line> {
         let devices = self.devices();
         let one_host = devices.keys().map(|(host, _)| host).collect::<BTreeSet<_>>().len() == 1;
         let numbered = devices.iter().enumerate().map(|(at, ((_, number), pid))| {
-            // device numbers of several hosts come again
+            // device numbers repeat across hosts
             let number = if one_host { usize::try_from(*number).unwrap_or(at) } else { at };
             (*pid, number)
         });
         let devices: HashMap<&[u8], usize> = numbered.collect();
         let hosts: BTreeSet<&str> = self.process_names.values().filter_map(|name| host(name)).collect();
-        // as in merged files, a prefix says whose launches and streams belong together
+        // as in merged files, a prefix links launches to the streams of the same host
         let prefix = |pid: &[u8]| {
             let name = self.process_names.get(pid).and_then(|name| host(name));
             hosts.iter().position(|host| Some(*host) == name).unwrap_or(0)
@@ -163,7 +155,7 @@ impl Uncategorised {
                 name.strip_prefix("Stream #").map(|rest| rest.split(|c: char| !c.is_ascii_digit()));
             match digits.and_then(|mut digits| digits.next()?.parse().ok()) {
                 Some(stream) => {
-                    // PyTorch's profiler calls processes of GPUs by the device, too
+                    // PyTorch's profiler uses the device number as the pid of GPU processes, too
                     let pid = format!("{}_{device}", prefix(pid));
                     Line::Stream { pid, device: *device, stream }
                 }
@@ -173,24 +165,20 @@ impl Uncategorised {
         self.threads.texts().into_iter().map(line).collect()
     }
 
-    /// The names of JAX's processes: devices and hosts.
     fn planes(&self) -> Vec<&str> {
         let is_plane = |name: &&str| host(name).is_some();
         self.process_names.values().map(String::as_str).filter(is_plane).collect()
     }
 }
 
-/// The host in the name of one of JAX's processes: `a` of `a /device:GPU:0`, empty where a file is of one host.
+/// Host name in a JAX process name: `a` in `a /device:GPU:0`; empty in a file of one host.
 fn host(process: &str) -> Option<&str> {
     let (host, _) = process.split_once("/device:").or_else(|| process.split_once("/host:"))?;
     Some(host.trim())
 }
 
-/// Takes the GPU work of JAX, and its launches, into the table. Returns whether the file is JAX's.
-///
-/// # Errors
-///
-/// An input error for a trace of JAX without GPU work, and for events of which none has a category.
+/// Adds JAX's GPU work and launches to the table. Returns true if the file is from JAX, and an input
+/// error for a JAX trace without GPU work or a file in which no event has a category.
 pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
     let loose = std::mem::take(&mut table.uncategorised);
     let has_spans = table.used.iter().any(|count| *count > 0);
@@ -211,7 +199,7 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
         table.note_uncategorised(loose.events.len() as u64);
         return Ok(false);
     }
-    // hosts may be called as ranks are
+    // host names may look like rank labels
     table.labels.clear();
     let names = loose.names.texts();
     let lines = loose.lines();
@@ -251,7 +239,7 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
         let read = table.read(&text, 0);
         debug_assert!(read.is_ok(), "{read:?}");
     }
-    // they were counted when they were read first
+    // already counted when first parsed
     table.events -= adopted;
     for (line, count) in left_out {
         table.categories.push(Category {
@@ -273,7 +261,8 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
     Ok(true)
 }
 
-/// JAX names copies `MemcpyD2D`, `MemcpyH2D`, `MemcpyP2P`, and fills `Memset`; kernels by their function.
+/// Classifies an event by name: JAX names copies `MemcpyD2D`, `MemcpyH2D`, `MemcpyP2P`, fills `Memset`,
+/// and kernels by their function.
 fn by_name(name: &[u8]) -> Gpu {
     let begins = |text: &str| {
         name.get(..text.len()).is_some_and(|start| start.eq_ignore_ascii_case(text.as_bytes()))
@@ -285,7 +274,7 @@ fn by_name(name: &[u8]) -> Gpu {
     }
 }
 
-/// Appends an event of PyTorch's profiler. The name is still as it stands in JSON.
+/// Appends an event in the format of PyTorch's profiler. `name` is still JSON-escaped.
 fn write(text: &mut Vec<u8>, category: &str, name: &[u8], on: &str, event: &Loose, more: &str) {
     text.extend_from_slice(format!(r#"{{"ph":"X","cat":"{category}","name":""#).as_bytes());
     text.extend_from_slice(name);
@@ -296,7 +285,6 @@ fn write(text: &mut Vec<u8>, category: &str, name: &[u8], on: &str, event: &Loos
     text.extend_from_slice(format!(r#","args":{{"correlation":{correlation}{more}}}}},"#).as_bytes());
 }
 
-/// A time as JSON of PyTorch's profiler has it, to the nanosecond.
 pub(super) fn microseconds(ns: i64) -> String {
     let sign = if ns < 0 { "-" } else { "" };
     let ns = ns.unsigned_abs();

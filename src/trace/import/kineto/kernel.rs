@@ -1,6 +1,6 @@
-//! One kernel's launch in a Kineto file: grid and block from its own event, the call and the operator from the
-//! events that it is linked to. One pass finds the kernel, a second what launched it, and where the operator
-//! is not linked by a number a third finds the innermost one around the call.
+//! Launch details of one kernel in a Kineto file: grid and block from its own event, call and operator
+//! from the linked events. The first pass finds the kernel, the second its launch; if no external id
+//! links the operator, a third pass finds the innermost operator around the call.
 
 use std::path::{Path, PathBuf};
 
@@ -17,8 +17,8 @@ use crate::import::input::Input;
 use crate::import::kernel::{Kernel, Wanted};
 use base::error::Result;
 
-/// Calls `each` with the events of the classes that are wanted: the event, the bytes it was read from, and
-/// its own text. Events that cannot be read are passed over.
+/// Calls `each` with every event of the wanted classes: the event, the bytes it was parsed from, and its
+/// own text. Skips unreadable events.
 fn events(
     path: &Path,
     wanted: impl Fn(Class) -> bool,
@@ -40,21 +40,20 @@ fn events(
     })
 }
 
-/// A kernel's own event, and what it is linked by.
 struct Found {
-    /// Start by the file's own clock (ns).
+    /// Start on the file's own clock (ns).
     start_ns: i64,
-    /// The event as it stands in the file.
     text: Vec<u8>,
     external: Option<i64>,
     correlation: Option<i64>,
 }
 
-/// What the files know of a kernel; `None` where none of them has it. Fails where one of them cannot be read.
+/// Reads the launch details of a kernel; `None` if no file contains it. Returns an error if a file
+/// cannot be read.
 pub(in super::super) fn kernel(files: &[PathBuf], wanted: &Wanted) -> Result<Option<Kernel>> {
     let read: Vec<(Vec<Found>, Option<i64>)> =
         files.par_iter().map(|path| candidates(path, wanted)).collect::<Result<_>>()?;
-    // files that say so count from bases of their own: the trace from the earliest
+    // files with a base time are relative to it; the trace is relative to the earliest base
     let first = read.iter().filter_map(|(_, base)| *base).min();
     for (path, (found, base)) in files.iter().zip(read) {
         let shift = base.zip(first).map_or(0, |(base, first)| base.saturating_sub(first));
@@ -66,7 +65,7 @@ pub(in super::super) fn kernel(files: &[PathBuf], wanted: &Wanted) -> Result<Opt
     Ok(None)
 }
 
-/// Kernels of the same name, length and stream, and what the file's times count from.
+/// Kernels with the same name, duration and stream, and the file's base time.
 fn candidates(path: &Path, wanted: &Wanted) -> Result<(Vec<Found>, Option<i64>)> {
     let length = wanted.time.1.saturating_sub(wanted.time.0);
     let mut found = Vec::new();
@@ -90,7 +89,6 @@ fn candidates(path: &Path, wanted: &Wanted) -> Result<(Vec<Found>, Option<i64>)>
     Ok((found, metadata(&top).base_ns))
 }
 
-/// A call of the host: its name, its thread, when it began.
 struct Call {
     name: String,
     thread: (Vec<u8>, Vec<u8>),
@@ -141,7 +139,7 @@ fn told(path: &Path, found: &Found) -> Result<Kernel> {
     })
 }
 
-/// The innermost operator of the call's thread around its start.
+/// Innermost operator on the call's thread around its start.
 fn around(path: &Path, call: &Call) -> Result<Option<String>> {
     let mut inner: Option<(i64, String)> = None;
     events(

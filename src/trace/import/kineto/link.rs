@@ -1,5 +1,5 @@
-//! Links GPU work to the host's call that launched it, and through it to a step, a range and an operator. Events with
-//! impossible times are left out on the way.
+//! Links GPU work to its launch call, and through it to a step, a range and an operator. Drops events
+//! with impossible times.
 
 use std::collections::HashMap;
 
@@ -16,20 +16,19 @@ use crate::import::steps::{Candidate, FileSteps, StepName, step_name};
 use crate::import::times::{Clock, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced};
 use crate::{LaunchSite, NO_STEP, Range, Span};
 
-/// Result of [`link`].
 #[derive(Debug, Default)]
 pub(super) struct Linked {
-    /// Spans whose launch is known.
+    /// Number of spans with a known launch.
     pub(super) launched: usize,
     pub(super) warnings: Vec<String>,
 }
 
-/// Gives every span its step, the time it was launched at, and the range (a place among the host's ranges) and the
-/// operator (a number of [`Table::names`]) that launched it.
+/// Sets step, launch time, range (an index into the host ranges) and operator (an index into
+/// [`Table::names`]) of every span.
 pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
     let mut launches = std::mem::take(&mut table.launches);
     launches.par_sort_unstable_by_key(|launch| (groups.of_process[launch.process as usize], *launch));
-    // before any span is left out: kernels of collectives are known by their place
+    // before any span is dropped: kernels of collectives are stored by index
     arguments(table, groups, &launches);
     table.launches = launches;
     leave_out_far(table);
@@ -45,7 +44,7 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
         name: range.name,
     };
     let host = FileSteps::of(table.host_ranges.iter().map(candidate), &steps);
-    // a device's annotations count for their own stream
+    // device annotations apply to their own stream only
     let on_stream = |range: &Range| Candidate {
         process: range.thread.into(),
         thread: range.thread.into(),
@@ -64,10 +63,10 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
     let calls = Calls::of(table);
     let operators = std::mem::take(&mut table.operators);
     let operators = Enclosing::new(operators.iter().map(|range| extent((range, range.name))).collect());
-    // by number of name
+    // indexed by name
     let is_graph = |text: &&[u8]| memchr::memmem::find(text, b"GraphLaunch").is_some();
     let graphs: Vec<bool> = table.names.texts().iter().map(is_graph).collect();
-    // the call that replays a graph may return after the first of its kernels started
+    // a graph launch call may return after the first of its kernels started
     let mut replayed: HashMap<u32, i64> = HashMap::new();
     for (span, at) in table.spans.iter().zip(&launch_of) {
         if launches.get(*at as usize).is_some_and(|launch| graphs[launch.name as usize]) {
@@ -91,7 +90,7 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
             let Some(launch) = launches.get(*at as usize) else {
                 let on_stream =
                     device.of_process(span.stream.into()).and_then(|s| s.at(span.start_ns, None));
-                // what was launched before the profile belongs to no step of the host
+                // work launched before the profile started belongs to no host step
                 let group = groups.of_stream[span.stream as usize];
                 let is_own = |process: i64| group_of_process[process as usize] == group;
                 let on_host = || host.any(span.start_ns, is_own).filter(|_| !recorded[group]);
@@ -103,19 +102,19 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
             let thread = i64::from(launch.thread);
             let process = processes[launch.thread as usize].into();
             let by_launch = host.of_process(process).and_then(|s| s.at(launch.start_ns, Some(thread)));
-            // a launch outside all steps settles it, where the host has steps at all
+            // if the host has steps, a launch outside all of them is final
             let seen = || device.of_process(span.stream.into()).and_then(|s| s.at(span.start_ns, None));
             span.step = by_launch.or_else(|| seen().filter(|_| host.is_empty())).unwrap_or(no_step);
             let range =
                 ranges.innermost(thread, launch.start_ns, &mut near[0]).unwrap_or(LaunchSite::OUTSIDE);
-            // the operator around a graph's launch launched none of its kernels itself
+            // the operator around a graph launch did not launch the individual kernels
             let operator = match graphs[launch.name as usize] {
                 true => None,
                 false => operators.innermost(thread, launch.start_ns, &mut near[1]),
             };
             let operator = operator.unwrap_or(launch.name);
             span.launched = LaunchSite { range, operator };
-            // all kernels of a graph's replay share its launch
+            // all kernels of a graph replay share one launch
             let first = replayed.get(at).copied().unwrap_or(span.start_ns);
             span.ready_ns = Span::launched(launch.end_ns, first);
             1
@@ -139,8 +138,8 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
     Linked { launched, warnings }
 }
 
-/// Gives kernels of collectives without arguments those of the operator that launched them: the one of the same external id,
-/// else the only one during which the launch began.
+/// Copies arguments to collective kernels without their own, from the operator that launched them: the
+/// one with the same external id, or the only one that contains the launch.
 fn arguments(table: &mut Table, groups: &Groups, launches: &[Launch]) {
     let (operators, bare) = (std::mem::take(&mut table.comms), std::mem::take(&mut table.bare));
     if operators.is_empty() || bare.is_empty() {
@@ -155,7 +154,7 @@ fn arguments(table: &mut Table, groups: &Groups, launches: &[Launch]) {
     by_start
         .iter_mut()
         .for_each(|operators| operators.sort_unstable_by_key(|operator| operator.start_ns));
-    // number of name and number of arguments: number of both
+    // (name, arguments) to the name of both
     let mut both: HashMap<(u32, u32), u32> = HashMap::new();
     let texts: Vec<Vec<u8>> = table.names.texts().into_iter().map(<[u8]>::to_vec).collect();
     let mut near = 0;
@@ -191,10 +190,10 @@ fn arguments(table: &mut Table, groups: &Groups, launches: &[Launch]) {
     }
 }
 
-/// Threads that may communicate at once.
+/// Maximum number of threads that launch collectives concurrently.
 const MOST_THREADS: usize = 8;
 
-/// Leaves out events with an impossible time, compared with all other events.
+/// Drops events whose time is implausible compared with all other events.
 fn leave_out_far(table: &mut Table) {
     if table.extremes.are_plausible() {
         return;
@@ -235,8 +234,7 @@ fn leave_out_far(table: &mut Table) {
     table.device_ranges.retain(|range| keeps("annotation", range.name, of_range(range)));
 }
 
-/// Leaves out work that contradicts its stream or launch. Returns the place of each span's launch among the sorted
-/// ones.
+/// Drops work that contradicts its stream or launch. Returns each span's index into the sorted launches.
 fn leave_out_misplaced(table: &mut Table, launches: &[Launch], groups: &Groups) -> Vec<u32> {
     let of_group = |launch: &Launch| groups.of_process[launch.process as usize];
     let mut launch_of: Vec<u32> = table
@@ -290,8 +288,8 @@ fn leave_out_misplaced(table: &mut Table, launches: &[Launch], groups: &Groups) 
     launch_of
 }
 
-/// The place of the launch of a group's link. Where numbers come again within a group, the last before the work's
-/// start is the likely one. `near` is where the last search ended.
+/// Index of a launch by link and group. If an id was reused within a group, takes the last launch before
+/// the kernel's start. `near` caches the position of the last search.
 fn place_of(
     sorted: &[Launch],
     key: (usize, i64),
@@ -310,12 +308,10 @@ fn place_of(
     found.map_or(NO_LAUNCH, |at| at as u32)
 }
 
-/// A name without the arguments of a collective, which may follow it.
 fn bare_name(text: &[u8]) -> String {
     unescape(text.split(|byte| *byte == PART).next().unwrap_or_default()).0
 }
 
-/// Names of ranges that are steps, by number of name.
 fn names_of_steps(table: &Table) -> Vec<Option<StepName>> {
     let mut used = vec![false; table.names.len()];
     let ranges = table.host_ranges.iter().chain(&table.device_ranges);
@@ -324,7 +320,7 @@ fn names_of_steps(table: &Table) -> Vec<Option<StepName>> {
     table.names.texts().into_iter().zip(used).map(name).collect()
 }
 
-/// The process of each thread, as a small number.
+/// Process of each thread, as a small number.
 fn processes(table: &Table) -> Vec<u32> {
     let mut numbers: HashMap<&[u8], u32> = HashMap::new();
     let process = |key: &'_ [u8]| -> usize { key.iter().position(|b| *b == PART).unwrap_or(key.len()) };

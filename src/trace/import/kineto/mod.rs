@@ -1,15 +1,16 @@
-//! Traces of the PyTorch profiler (Kineto): Chrome JSON, plain or packed, one file or one a rank. What JAX (`jax`) and
-//! rocprofv3 (`rocprof`) write becomes the events that PyTorch's profiler would have written.
+//! PyTorch profiler traces (Kineto): Chrome JSON, plain or compressed, one file or one per rank. JAX
+//! (`jax`) and rocprofv3 (`rocprof`) traces are converted to the equivalent events of PyTorch's
+//! profiler.
 //!
-//! The road of a file: it is unpacked, `split` cuts it into pieces of whole events by their
-//! brackets (`blocks`, 64 bytes at a time), threads parse the pieces (`pipeline`, `event` by
-//! `event`) into rows of numbers (`table`), `link` finds each kernel's launch and step,
-//! `assemble` gives ranks and order. JSON is never held whole; times never touch a floating-point number. A file with
-//! broken events is read a second time, event by event (`recover`).
+//! Pipeline: decompression, `split` into pieces of whole events by brackets (`blocks`, 64 bytes at a
+//! time), parallel parsing (`pipeline`, `event`) into rows of numbers (`table`), launches and steps
+//! (`link`), ranks and order (`assemble`). The JSON is never in memory as a whole, and times are never
+//! converted to floating point. A file with broken events is read a second time, event by event
+//! (`recover`).
 //!
-//! The scanner is our own because it knows what to pass over: on profiles of an A100 and a B200 the whole
-//! import on one thread took a third of the time that sonic-rs takes to parse the same bytes to the fields
-//! needed, and a sixth of simd-json's.
+//! The scanner is custom because it can skip irrelevant values: on A100 and B200 profiles the whole
+//! import on one thread took a third of the time sonic-rs takes to parse the same bytes into the needed
+//! fields, and a sixth of simd-json's.
 
 mod assemble;
 mod blocks;

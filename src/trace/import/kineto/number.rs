@@ -1,15 +1,14 @@
-//! Microseconds in text to nanoseconds in integers, exactly: no floating point on the way.
+//! Exact conversion of microseconds in text to integer nanoseconds, without floating point.
 
-/// Why a text is no time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotATime {
-    /// Not a number in JSON's sense (`NaN`, `null`, words).
+    /// Not a JSON number (`NaN`, `null`, words).
     NotANumber,
-    /// Its nanoseconds do not fit in 63 bits.
+    /// Overflows 63 bits of nanoseconds.
     TooLarge,
 }
 
-/// Nanoseconds of a time in microseconds. Digits below 1 ns are cut, not rounded.
+/// Parses a time in microseconds. Truncates digits below 1 ns.
 #[inline]
 pub(super) fn nanoseconds(text: &[u8]) -> Result<i64, NotATime> {
     let (negative, digits) = match text {
@@ -20,7 +19,7 @@ pub(super) fn nanoseconds(text: &[u8]) -> Result<i64, NotATime> {
     Ok(if negative { -magnitude } else { magnitude })
 }
 
-/// The usual: up to 15 digits, and perhaps a point and digits.
+/// Fast path: up to 15 digits with an optional fraction.
 #[inline]
 fn short(text: &[u8]) -> Option<i64> {
     let whole = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -43,7 +42,7 @@ fn digits(start: i64, text: &[u8]) -> i64 {
     text.iter().fold(start, |value, byte| value * 10 + i64::from(byte - b'0'))
 }
 
-/// Any number: as many digits as 128 bits hold, and a power of ten.
+/// Slow path for any number: a 128-bit mantissa and a power of ten.
 #[cold]
 fn any(text: &[u8]) -> Result<i64, NotATime> {
     const MOST: u128 = u128::MAX / 10 - 1;
@@ -53,7 +52,7 @@ fn any(text: &[u8]) -> Result<i64, NotATime> {
         match byte {
             b'0'..=b'9' => {
                 seen = true;
-                // digits that no longer fit are below 1 ns, or the number is too large anyway
+                // digits that do not fit are below 1 ns, or the number overflows anyway
                 if mantissa <= MOST {
                     mantissa = mantissa * 10 + u128::from(byte - b'0');
                     power -= i64::from(fraction);
@@ -99,8 +98,8 @@ fn exponent(text: &[u8]) -> Result<i64, NotATime> {
     Ok(if negative { -value } else { value })
 }
 
-/// A whole number: of `7`, and of `stream 7`, which older versions write. `None` without digits at
-/// the end, or with too many.
+/// Parses the integer at the end of `7`, or of `stream 7` as older versions write. `None` if there are
+/// no digits, or too many.
 pub(super) fn last_integer(text: &[u8]) -> Option<i64> {
     let start = text.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |at| at + 1);
     let negative = start == 1 && text[0] == b'-';

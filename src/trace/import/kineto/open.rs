@@ -1,4 +1,4 @@
-//! The importer of Kineto traces, from a path, from several, or from bytes.
+//! Entry points of the Kineto importer: files, or bytes in memory.
 
 use rayon::prelude::*;
 
@@ -17,12 +17,11 @@ use crate::import::rank::{self, Claim, Name};
 use crate::import::unpack::unpack;
 use base::error::{Error, Result};
 
-/// What to read besides GPU work and annotations, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Threads that parse beside the one that reads; 0 parses on that one.
+    /// Number of parser threads in addition to the reading thread; 0 parses on the reading thread.
     pub parsers: usize,
-    /// Bytes of JSON that are parsed at once.
+    /// Bytes of JSON per piece.
     pub piece: usize,
 }
 
@@ -33,14 +32,10 @@ impl Default for Options {
     }
 }
 
-/// Reads several files as one trace, with the ranks that [`rank::decide`] finds. Files without GPU work beside others,
-/// and merged ones beside their parts, are left out and named. `wanted` is the recording to choose where the files turn
-/// out to be of several.
-///
-/// # Errors
-///
-/// An input error where no file is given, or one is not the JSON of the reader's profilers (with the byte); a failure
-/// where one cannot be read.
+/// Imports several files as one trace, with the ranks from [`rank::decide`]. Skips and reports files
+/// without GPU work if others have some, and merged files next to their parts. `wanted` selects a
+/// recording if the files belong to several. Returns an input error, with the byte offset, for a file
+/// that is not the JSON of the reader's profilers.
 pub(in crate::import) fn import_files(
     inputs: &[Input],
     wanted: Option<&str>,
@@ -84,7 +79,8 @@ pub(in crate::import) fn import_files(
     Ok(trace)
 }
 
-/// Leaves out the files for which there is a reason, unless that is all of them. A note for each.
+/// Drops files for which `reason` returns a reason, unless it does for all. Returns one note per dropped
+/// file.
 fn leave_out(files: &mut Vec<ReadFile>, reason: impl Fn(&ReadFile) -> Option<String>) -> Vec<String> {
     let reasons: Vec<Option<String>> = files.iter().map(reason).collect();
     if reasons.iter().all(Option::is_some) {
@@ -104,16 +100,16 @@ fn trace(files: Vec<ReadFile>) -> Trace {
     assemble(files, rank::decide(&claims))
 }
 
-/// Reads a trace from memory, plain or packed; `name` is what messages call it.
+/// Imports a trace from memory, plain or compressed; `name` is for messages.
 ///
 /// # Errors
 ///
-/// An input error for text that is no profiler's JSON, with the byte, or whose elements are no trace events.
+/// Returns an input error if the text is not a profiler's JSON (with the byte offset), or has no trace
+/// events.
 pub fn import_bytes(name: &str, bytes: &[u8], options: Options) -> Result<Trace> {
     Ok(trace(vec![read_source(name, &|| unpack(name, bytes), Reader::Events, options)?]))
 }
 
-/// Reads a trace by one of the readers of JSON.
 #[cfg(test)]
 pub(super) fn import_as<R: std::io::Read>(
     name: &str,
@@ -158,7 +154,6 @@ fn read_source(name: &str, open: &Open<'_>, reader: Reader, options: Options) ->
     })
 }
 
-/// Reads trace events into a table that is not linked yet, with the metadata and warnings.
 fn read_events(
     name: &str,
     open: &Open<'_>,

@@ -1,4 +1,4 @@
-//! Names and operations of all files under one numbering.
+//! Merged numbering of the names and operations of all files.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,15 @@ use super::event::Gpu;
 use super::scan::unescape;
 use crate::{CollectiveInfo, Copied, OperationInfo, ProcessGroup};
 
-/// Names of all files, decoded and numbered in their own order, so that numbers do not depend on
-/// which thread read what.
+/// Decoded names of all files, numbered in sorted order, so numbers do not depend on thread scheduling.
 pub(super) struct Names {
     pub(super) texts: Vec<String>,
-    /// How many hold bytes that had to be replaced.
     pub(super) replaced: u64,
 }
 
 impl Names {
-    /// Gathers every file's used names. The result's second part says, for each file, what its numbers
-    /// are called here; 0 for those that are not used.
+    /// Collects the used names of all files. Also returns, for each file, the new number of each of its
+    /// names; 0 for unused ones.
     pub(super) fn of(files: &[ReadFile], used: &[Vec<bool>]) -> (Self, Vec<Vec<u32>>) {
         let mut replaced = 0;
         let mut all: BTreeMap<String, u32> = BTreeMap::new();
@@ -42,20 +40,19 @@ impl Names {
     }
 }
 
-/// Kinds of GPU events: an operation of a file is `3 x name + kind`.
+/// Number of kinds of GPU events. A file's operation number is `3 x name + kind`.
 pub(super) const KINDS: usize = Gpu::ALL.len();
 
-/// Distinct pairs of name and kind, in order.
+/// Distinct pairs of name and kind, sorted.
 pub(super) struct Operations {
     pub(super) names: Names,
-    /// Number of name, and kind.
+    /// Index of the name, and kind.
     pairs: Vec<(u32, usize)>,
-    /// What each file's numbers are called here.
+    /// New number of each operation, per file.
     pub(super) maps: Vec<Vec<u32>>,
 }
 
 impl Operations {
-    /// Gathers the operations of all files' spans.
     pub(super) fn of(files: &[ReadFile]) -> Self {
         let used: Vec<Vec<bool>> = files
             .iter()
@@ -88,7 +85,6 @@ impl Operations {
         Self { names, pairs: pairs.into_keys().collect(), maps }
     }
 
-    /// The operations as the table of a trace, and the process groups that they belong to.
     pub(super) fn table(&self, files: &[ReadFile]) -> (Vec<OperationInfo>, Vec<ProcessGroup>) {
         let mut copied: BTreeMap<u32, Copied> = BTreeMap::new();
         for (file, map) in files.iter().zip(&self.maps) {

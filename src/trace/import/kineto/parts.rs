@@ -1,5 +1,6 @@
-//! Parts of a file that are ranks of their own: labelled processes of merged traces, else devices of processes. And which
-//! process launched their work: correlation ids of different processes have nothing to do with each other.
+//! Splits a file into parts, each a rank: labelled processes of merged traces, or else pairs of process
+//! and device. Also finds the process that launched each part's work, because correlation ids are unique
+//! only per process.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,22 +14,20 @@ use crate::import::rank::{Position, label};
 use base::error::{Error, Result};
 use base::natural::natural_order;
 
-/// More devices than any machine has: their numbers are damaged.
+/// Limit above which device numbers are considered damaged.
 const MOST_PARTS: usize = 4096;
 
-/// Processes explain a part's launches equally well if their shares differ by less than this.
+/// Shares of explained launches that differ by less count as equal.
 const TIE: f64 = 0.02;
 
-/// The ranks within a file, numbered from 0, and the groups of processes and streams that share correlation ids.
+/// Ranks within a file, numbered from 0, and the groups of processes and streams that share correlation
+/// ids.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    /// The part of each stream.
     pub(super) of_stream: Vec<u32>,
-    /// The part of each of the host's threads.
     pub(super) of_thread: Vec<u32>,
-    /// The position that the processes' labels give each part; one entry for each part.
     pub(super) labels: Vec<Option<Position>>,
-    /// Correlation group of each stream, thread, and launching process; all 0 in the file of one process.
+    /// Correlation group of each stream, thread and launching process; all 0 in a file of one process.
     pub(super) groups: Groups,
     pub(super) notes: Vec<String>,
 }
@@ -41,7 +40,7 @@ pub(super) struct Groups {
     pub(super) of_process: Vec<usize>,
 }
 
-/// The owner of a process id: a rank's label or prefix in a merged file (`[TP01] 0`, `1_900`), or nobody in particular.
+/// Owner of a process id: a rank's label or prefix in a merged file (`[TP01] 0`, `1_900`), or unnamed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Owner {
     position: Option<Position>,
@@ -54,7 +53,6 @@ impl Owner {
     }
 }
 
-/// Owners by the text of a process id.
 struct Owners<'a> {
     labels: HashMap<&'a [u8], Position>,
 }
@@ -82,7 +80,7 @@ impl<'a> Owners<'a> {
     }
 }
 
-/// A part's key: the label alone, else the process and the device too.
+/// Key of a part: the label, or else the owner with process and device.
 type Key = (Owner, Option<(Option<i64>, Option<i64>)>);
 
 fn key(owner: Owner, stream: &StreamKey) -> Key {
@@ -94,21 +92,19 @@ fn pid(key: &[u8]) -> &[u8] {
     key.split(|byte| *byte == PART).next().unwrap_or_default()
 }
 
-/// The rows of a file's table, with the owners of their processes.
 struct Rows<'a> {
     table: &'a Table,
     owners: Owners<'a>,
-    /// The key of each stream.
     streams: Vec<Key>,
     /// True for streams with kernels.
     busy: Vec<bool>,
-    /// The process id of each thread, and of each launching process.
     threads: Vec<&'a [u8]>,
     processes: Vec<&'a [u8]>,
 }
 
 impl Parts {
-    /// Finds the parts of a file whose launches are not linked yet. Fails for more parts than any machine has GPUs.
+    /// Finds the parts of a file before its launches are linked. Returns an error for an implausible
+    /// number of parts.
     pub(super) fn of(name: &str, table: &Table, metadata: &Metadata) -> Result<Self> {
         let rows = Rows::of(table);
         let mut notes = Vec::new();
@@ -121,7 +117,7 @@ impl Parts {
         }
         let of_stream: Vec<u32> = rows.streams.iter().map(|key| part(&ranks, key)).collect();
         let mut labels: Vec<Option<Position>> = ranks.iter().map(|key| key.0.position).collect();
-        // a communicator's ranks, where processes have no labels
+        // fall back to a communicator's ranks for processes without labels
         for (stream, rank) in &table.ranks {
             if let Some(label) = labels.get_mut(of_stream[*stream as usize] as usize) {
                 *label = label.or(Some(Position::of_rank(*rank)));
@@ -156,7 +152,7 @@ impl Parts {
     }
 }
 
-/// The part of a stream: its own; of a stream without kernels the one of the same owner or device.
+/// Part of a stream: its own, or for a stream without kernels the one of the same owner or device.
 fn part(ranks: &[&Key], key: &Key) -> u32 {
     let device = |key: &Key| key.1.and_then(|place| place.1);
     let same = ranks.iter().position(|rank| *rank == key);
@@ -187,12 +183,12 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// The parts, by their keys. A device that only copies take part in is none.
+    /// Keys of the parts. A device with copies only is not a part.
     fn ranks(&self, metadata: &Metadata, notes: &mut Vec<String>) -> Vec<&Key> {
         let busy = self.busy.iter().zip(&self.streams).filter(|(busy, _)| **busy);
         let mut ranks: Vec<&Key> =
             busy.map(|(_, key)| key).collect::<BTreeSet<_>>().into_iter().collect();
-        // `2_0` before `10_0`; the rest is in order
+        // natural order: `2_0` before `10_0`
         ranks.sort_by(|a, b| natural_order(&a.0.prefix, &b.0.prefix));
         let devices: BTreeSet<_> = ranks.iter().map(|key| key.1.and_then(|place| place.1)).collect();
         let is_one_process = self.processes.len() <= 1
@@ -219,8 +215,9 @@ impl<'a> Rows<'a> {
         ranks
     }
 
-    /// Groups that share correlation ids: an owner's processes and streams; of processes without an owner each with the
-    /// streams whose work it launched. Labels of launching processes become those of their parts.
+    /// Groups that share correlation ids: the processes and streams of an owner, or each process without
+    /// an owner with the streams whose work it launched. Copies labels of launching processes to their
+    /// parts.
     fn groups(
         &self,
         of_stream: &[u32],
@@ -273,8 +270,9 @@ impl<'a> Rows<'a> {
         groups
     }
 
-    /// The process that launched each part's work, as a place in `free`: the one that has a call before each kernel under
-    /// its number. And true if several would do, so that their order decided.
+    /// Finds the process that launched each part's work, as an index into `free`: the one with a
+    /// preceding call of the same id for each kernel. Also returns true if several match equally well
+    /// and the order of process ids decided.
     fn launching(&self, of_stream: &[u32], parts: &[u32], free: &[usize]) -> (Vec<usize>, bool) {
         let mut launches: Vec<Vec<(i64, i64)>> = vec![Vec::new(); free.len()];
         for Launch { link, start_ns, process, .. } in &self.table.launches {
@@ -294,7 +292,7 @@ impl<'a> Rows<'a> {
                 *found += u64::from(launch.is_some_and(|launch| launch.1 <= span.start_ns));
             }
         }
-        // numbers of processes rise with ranks where one launcher started them
+        // process ids ascend with ranks if one launcher started them
         let mut in_order: Vec<usize> = (0..free.len()).collect();
         in_order.sort_by_key(|at| last_integer(self.processes[free[*at]]));
         let close = |part: usize| -> Vec<usize> {
@@ -306,7 +304,8 @@ impl<'a> Rows<'a> {
             (0..parts.len()).map(|part| (part, close(part))).collect();
         let mut launching = vec![0; parts.len()];
         let mut by_order = false;
-        // those that one process explains first; where each part may have its own process, it is taken then
+        // assign parts with a single candidate first; if every part can have its own process, use each
+        // process once
         while let Some(next) = (0..left.len()).min_by_key(|at| left[*at].1.len()) {
             let (part, close) = left.remove(next);
             by_order |= close.len() > 1 && linked[part] > 0;

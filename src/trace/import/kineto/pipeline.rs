@@ -1,6 +1,7 @@
-//! Reading and parsing at once: this thread unpacks and cuts, others parse, each into a table of its own.
+//! Concurrent reading and parsing: one thread decompresses and splits, others parse, each into its own
+//! table.
 //!
-//! Both sides hand each other the same few buffers, so memory does not grow with the file.
+//! Both sides recycle the same few buffers, so memory use does not grow with the file.
 
 use std::thread;
 
@@ -12,20 +13,18 @@ use super::table::Table;
 use crate::import::unpack::Source;
 use base::error::{Error, Result};
 
-/// How the text of a file is read: by how many threads, and what is kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
-    /// Threads that parse; 0: this one does.
+    /// Number of parser threads; 0 parses on the calling thread.
     pub(super) parsers: usize,
-    /// Bytes of a piece.
     pub(super) piece: usize,
 }
 
-/// Opens a file to read it from its beginning.
 pub(super) type Open<'a> = dyn Fn() -> Result<Source<'a>> + 'a;
 
-/// Reads a file's events into one table. A file that breaks somewhere is read again on one thread, because brackets no
-/// longer say where events begin: so the result depends on the bytes alone, not on where pieces were cut.
+/// Parses a file's events into one table. A broken file is read again on one thread, because its
+/// brackets no longer delimit events; the result thus depends only on the bytes, not on the piece
+/// boundaries.
 pub(super) fn read(name: &str, open: &Open<'_>, reading: Reading) -> Result<(Top, Table)> {
     if let Some(read) = read_sound(name, open()?, reading)? {
         return Ok(read);
@@ -36,7 +35,7 @@ pub(super) fn read(name: &str, open: &Open<'_>, reading: Reading) -> Result<(Top
     Ok((top, table))
 }
 
-/// Reads a file's events by pieces. `None` if one of them is broken or the file is cut off within them.
+/// Parses a file in pieces. Returns `None` if a piece is broken or truncated.
 fn read_sound(name: &str, source: Source<'_>, reading: Reading) -> Result<Option<(Top, Table)>> {
     let parse = |table: &mut Table, piece: &Piece| {
         table.read(&piece.data[piece.from..piece.to], piece.offset).is_ok()
@@ -59,7 +58,7 @@ fn read_sound(name: &str, source: Source<'_>, reading: Reading) -> Result<Option
                     let (mut table, mut sound) = (Table::default(), true);
                     for piece in pieces {
                         sound = sound && parse(&mut table, &piece);
-                        // nobody waits for it once everything is read
+                        // fails if the reader has finished
                         spare.send(piece.data).ok();
                     }
                     (table, sound)

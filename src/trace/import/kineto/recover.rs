@@ -1,8 +1,8 @@
-//! Reading on after broken JSON. A missing quote or brace turns strings and brackets of all that follows inside out, so
-//! that events are read one by one here, and after a broken one the next is found by its looks and believed only if it
-//! can be read.
+//! Recovery from broken JSON. A missing quote or brace inverts strings and brackets for the rest of the
+//! file. So events are parsed one by one here; after a broken event, the scan searches for text that
+//! looks like an event and accepts it only if it parses.
 //!
-//! The elements that are lost are a function of the file's bytes: no decision depends on how many were read at once.
+//! The lost elements depend only on the file's bytes, not on the read sizes.
 
 use super::blocks::after_close;
 use super::event::Event;
@@ -11,32 +11,31 @@ use super::split::{Break, LONGEST, Splitter, Top, read};
 use crate::import::unpack::Source;
 use base::error::Result;
 
-/// The longest event (bytes).
+/// Maximum size of an event, in bytes.
 const LONGEST_EVENT: usize = 256 << 10;
-/// Bytes that are read in vain for all breaks of a file, before its rest is given up: damage must not cost hours.
+/// Budget of wasted bytes for all breaks of a file. The rest is dropped once it is used up, so that
+/// damage cannot cost hours.
 const EFFORT: usize = 2 << 30;
 
-/// Elements of a file that could not be read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lost {
     pub(super) elements: u64,
     pub(super) bytes: u64,
-    /// Byte of the uncompressed file at which the first one breaks, and what was expected there.
+    /// Offset of the first error in the uncompressed file, and the expected text.
     pub(super) first: Option<(u64, &'static str)>,
 }
 
-/// Reads the event at a cursor, whose place in the file is given.
 pub(super) type Visit<'a> = dyn FnMut(&mut Cursor<'_>, u64) -> Result<(), Broken> + 'a;
 
-/// Reads `source` to its end and visits its events one by one. A visit that ends too early is repeated with more bytes.
+/// Reads `source` to its end and visits each event. Repeats a visit with more bytes if it runs out of
+/// them.
 pub(super) fn walk(name: &str, source: Source<'_>, piece: usize, visit: &mut Visit<'_>) -> Result<Top> {
     read(name, source, piece, &mut |splitter| Walk { splitter, effort: EFFORT }.events(visit))
 }
 
-/// A walk over the elements of an array.
 struct Walk<'a, 'b> {
     splitter: &'a mut Splitter<'b>,
-    /// Bytes that may yet be read in vain.
+    /// Remaining budget of wasted bytes.
     effort: usize,
 }
 
@@ -59,7 +58,6 @@ impl Walk<'_, '_> {
         Err(self.splitter.cut(false))
     }
 
-    /// Visits the event at the cursor and goes behind it. The place of a break is one in the file.
     fn event(&mut self, visit: &mut Visit<'_>) -> Result<Result<(), BrokenAt>, Break> {
         loop {
             let Splitter { buffer, length, at, .. } = &*self.splitter;
@@ -81,14 +79,14 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Goes on from the broken element at the cursor: to the first sound event that begins within its brackets, else to
-    /// its end; where its brackets are not closed, to the first sound event at all.
+    /// Skips the broken element at the cursor: to the first valid event inside its brackets, or else to
+    /// its end; if its brackets are not closed, to the next valid event anywhere.
     #[cold]
     fn pass(&mut self, broken: &BrokenAt) -> Result<(), Break> {
         let start = self.splitter.place();
         let end = self.element()?.map(|length| start + length as u64);
         let found = self.seek(start, end)?;
-        // a last event that is cut off is no broken one
+        // a truncated last event does not count as broken
         if found || !broken.ended {
             let lost = &mut self.splitter.top.lost;
             lost.elements += 1;
@@ -99,7 +97,7 @@ impl Walk<'_, '_> {
         if found { Ok(()) } else { Err(self.splitter.cut(true)) }
     }
 
-    /// The length of the element at the cursor by its brackets, if it is closed.
+    /// Length of the element at the cursor by its brackets, if it is closed.
     fn element(&mut self) -> Result<Option<usize>, Break> {
         while self.splitter.length - self.splitter.at < LONGEST_EVENT && self.splitter.more()? {}
         let Splitter { buffer, length, at, .. } = &*self.splitter;
@@ -113,8 +111,8 @@ impl Walk<'_, '_> {
         Ok(length)
     }
 
-    /// Goes to the first sound event after the place `start` of a broken element, which begins before `end`; else to
-    /// `end`. Returns false at the end of the file.
+    /// Moves to the first valid event after `start` and before `end`, or else to `end`. Returns false at
+    /// the end of the file.
     fn seek(&mut self, start: u64, end: Option<u64>) -> Result<bool, Break> {
         self.splitter.at += 1;
         while self.effort > 0 {
@@ -148,14 +146,13 @@ impl Walk<'_, '_> {
     }
 }
 
-/// A break, by its place in the file.
 struct BrokenAt {
     offset: u64,
     expected: &'static str,
     ended: bool,
 }
 
-/// Reads an event and its arguments, and demands a phase.
+/// Parses an event and its arguments; requires a phase.
 fn sound(cursor: &mut Cursor<'_>, _place: u64) -> Result<(), Broken> {
     let start = cursor.at;
     let event = Event::read(cursor, |_| true)?;

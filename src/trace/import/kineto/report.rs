@@ -1,4 +1,4 @@
-//! What was read, used and left, in words.
+//! Import summary of the Kineto importer.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,6 @@ use super::event::Gpu;
 use crate::ImportReport;
 use base::text::counted;
 
-/// Counts over all files; warnings are the caller's.
 pub(super) fn report(files: &[ReadFile]) -> ImportReport {
     let mut report = ImportReport {
         format: files.first().map_or("", |file| file.profiler.format()).into(),
@@ -59,7 +58,6 @@ pub(super) fn report(files: &[ReadFile]) -> ImportReport {
     report
 }
 
-/// What was missing or odd in each file.
 pub(super) fn warnings(files: &[ReadFile]) -> Vec<String> {
     let mut said = Vec::new();
     for file in files {

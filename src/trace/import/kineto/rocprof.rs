@@ -1,8 +1,8 @@
-//! rocprofv3's JSON: dispatches of kernels and copies of memory, as the events of PyTorch's profiler that they
-//! correspond to.
+//! rocprofv3 JSON: converts kernel dispatches and memory copies to the equivalent events of PyTorch's
+//! profiler.
 //!
-//! A rank for each process and agent (GPU) with kernels. The file is parsed as a stream; only the records that are used
-//! are held, about 60 bytes each.
+//! Each process and agent (GPU) with kernels is a rank. The file is parsed as a stream; only used
+//! records stay in memory, about 60 bytes each.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::BufReader;
@@ -16,10 +16,9 @@ use super::top::Metadata;
 use crate::import::unpack::Source;
 use base::error::{Error, Result};
 
-/// Events that are turned into JSON at once.
 const AT_ONCE: usize = 4096;
 
-/// Agents by their kind, as rocprofiler numbers it.
+/// Type code of GPU agents in rocprofiler.
 const GPU: u32 = 2;
 
 #[derive(Deserialize)]
@@ -80,13 +79,11 @@ struct Strings {
 }
 
 impl Strings {
-    /// The name of a record's operation.
     fn name(&self, kind: usize, operation: usize) -> Option<&str> {
         self.buffer_records.get(kind)?.operations.get(operation).map(String::as_str)
     }
 }
 
-/// A kind of record, and the names of its operations.
 #[derive(Deserialize)]
 struct Kind {
     #[serde(default)]
@@ -173,11 +170,8 @@ struct Call {
     end_timestamp: i64,
 }
 
-/// Reads a file into a table that is not linked yet.
-///
-/// # Errors
-///
-/// An input error for JSON that is cut off or not rocprofv3's, and for a file without kernels.
+/// Parses a file into an unlinked table. Returns an input error if the JSON is truncated or not from
+/// rocprofv3, or has no kernels.
 pub(super) fn read(name: &str, source: Source<'_>) -> Result<(Table, Metadata)> {
     let reader = BufReader::with_capacity(1 << 20, source.bytes);
     let file: File = serde_json::from_reader(reader).map_err(|error| {
@@ -215,13 +209,12 @@ fn agents_with_kernels(process: &Process) -> BTreeSet<Id> {
     process.buffer_records.kernel_dispatch.iter().map(|kernel| kernel.dispatch_info.agent_id).collect()
 }
 
-/// Events of PyTorch's profiler, and the table that they are read into.
+/// Converted events, buffered as JSON until the table parses them.
 #[derive(Default)]
 struct Events {
     table: Table,
     text: Vec<u8>,
     waiting: usize,
-    /// The number of each process's agent among the ranks of the file.
     ranks: usize,
     warnings: Vec<String>,
 }
@@ -229,16 +222,16 @@ struct Events {
 impl Events {
     fn process(&mut self, at: usize, process: &Process, used: &BTreeSet<Id>) {
         let records = &process.buffer_records;
-        // as in merged files, a prefix says whose launches and streams belong together
+        // as in merged files, a prefix links launches to the streams of the same process
         let pid = format!("{at}_{}", process.metadata.pid);
-        // handles of agents grow with the numbers of devices
+        // agent handles ascend with device numbers
         let ranks: BTreeMap<Id, usize> = used.iter().copied().zip(self.ranks..).collect();
         self.ranks += ranks.len();
         let gpus: BTreeSet<Id> =
             process.agents.iter().filter(|agent| agent.kind == GPU).map(|agent| agent.id).collect();
         let names: HashMap<u64, &str> =
             process.kernel_symbols.iter().map(|s| (s.kernel_id, symbol(s))).collect();
-        // older versions know no streams of HIP; all work is then of stream 0
+        // older versions do not record HIP streams: all work has stream 0, so use the queue
         let has_streams = records.kernel_dispatch.iter().any(|kernel| kernel.stream_id.handle != 0);
         let mut nameless = 0;
         for kernel in &records.kernel_dispatch {
@@ -256,7 +249,7 @@ impl Events {
         }
         let mut elsewhere = 0_u64;
         for copy in &records.memory_copy {
-            // of two GPUs, the one that has kernels; of a GPU and a host, the GPU
+            // prefer the GPU that has kernels; between GPU and host, the GPU
             let ends = [copy.dst_agent_id, copy.src_agent_id];
             let agent = ends.iter().find(|end| ranks.contains_key(end));
             let Some(agent) = agent else {
@@ -342,7 +335,7 @@ impl Events {
     }
 }
 
-/// The name of a kernel as its source has it, without a clone's suffix.
+/// Kernel name without the suffix of a clone.
 fn symbol(symbol: &Symbol) -> &str {
     let names = [&symbol.formatted_kernel_name, &symbol.demangled_kernel_name, &symbol.kernel_name];
     names.into_iter().find(|name| !name.is_empty()).map_or("", |name| name.trim_end_matches(".kd"))

@@ -1,32 +1,27 @@
-//! A cursor over the JSON of one event: keys, values, strings. It understands what it must to find
-//! its way and lets the rest be: a value nobody asks for may be `NaN`.
+//! Cursor over the JSON of one event: keys, values, strings. Parses only as much as needed to find the
+//! next key, so an unused value may even be `NaN`.
 
 use super::blocks::after_close;
 
-/// What is wrong with the JSON, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken {
-    /// Offset in the bytes that were given.
     pub(super) at: usize,
-    /// What should have been there.
     pub(super) expected: &'static str,
-    /// True if the bytes end too early: more of them may be sound.
+    /// True if the bytes ended too early, so more of them may fix the error.
     pub(super) ended: bool,
 }
 
-/// A value as it stands in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value<'a> {
-    /// What lies between the quotes, escapes and all.
+    /// Text between the quotes, with escapes unresolved.
     String(&'a [u8]),
-    /// An object or array with its brackets; and where it starts.
+    /// An object or array with its brackets, and its offset.
     Nested(&'a [u8], usize),
-    /// Numbers, `true`, `null`, and what is none of them.
+    /// A number, `true`, `null`, or invalid text.
     Scalar(&'a [u8]),
 }
 
 impl<'a> Value<'a> {
-    /// The text of a scalar or string.
     #[inline]
     pub(super) fn text(self) -> Option<&'a [u8]> {
         match self {
@@ -37,7 +32,6 @@ impl<'a> Value<'a> {
     }
 }
 
-/// A place in the bytes of a JSON text, from which values are read forwards.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'a> {
     pub(super) bytes: &'a [u8],
@@ -45,7 +39,6 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// A cursor at the byte `at` of `bytes`.
     pub(super) fn new(bytes: &'a [u8], at: usize) -> Self {
         Self { bytes, at }
     }
@@ -54,12 +47,12 @@ impl<'a> Cursor<'a> {
         Broken { at: self.at, expected, ended: self.at >= self.bytes.len() }
     }
 
-    /// The break at something that is not closed in the bytes.
+    /// Error for something that is not closed within the bytes.
     fn unclosed(&self, expected: &'static str) -> Broken {
         Broken { ended: true, ..self.broken(expected) }
     }
 
-    /// The next byte that is not blank; the cursor stops at it.
+    /// Skips whitespace and returns the next byte without consuming it.
     #[inline(always)]
     pub(super) fn peek(&mut self) -> Option<u8> {
         loop {
@@ -71,7 +64,6 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Goes into the object that starts here.
     #[inline]
     pub(super) fn enter(&mut self) -> Result<(), Broken> {
         match self.peek() {
@@ -83,8 +75,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next key of the object, the cursor before its value; `None`, and the cursor after the
-    /// object, where there is none.
+    /// Next key of the object, with the cursor before its value. At the end of the object returns `None`
+    /// and moves past it.
     #[inline]
     pub(super) fn key(&mut self) -> Result<Option<&'a [u8]>, Broken> {
         let mut next = self.peek();
@@ -108,7 +100,6 @@ impl<'a> Cursor<'a> {
         Ok(Some(key))
     }
 
-    /// The string whose quote the cursor is at.
     #[inline]
     fn string(&mut self) -> Result<&'a [u8], Broken> {
         let start = self.at + 1;
@@ -117,7 +108,6 @@ impl<'a> Cursor<'a> {
         Ok(&self.bytes[start..end])
     }
 
-    /// Reads the value at which the cursor stands and moves behind it.
     #[inline]
     pub(super) fn value(&mut self) -> Result<Value<'a>, Broken> {
         match self.peek() {
@@ -134,7 +124,7 @@ impl<'a> Cursor<'a> {
                 let start = self.at;
                 let rest = &self.bytes[start..];
                 let length = rest.iter().take_while(|byte| !ends_scalar(**byte)).count();
-                // outside strings it has no business, and its quote would count for some and not for others
+                // invalid outside strings, and scanners would disagree about the quote after it
                 if rest.get(length) == Some(&b'\\') {
                     return Err(self.broken("a value"));
                 }
@@ -150,7 +140,6 @@ fn ends_scalar(byte: u8) -> bool {
     byte <= b' ' || matches!(byte, b',' | b'}' | b']' | b'"' | b'{' | b'[' | b':' | b'\\')
 }
 
-/// Where the string that starts at `from` ends: its closing quote.
 #[inline]
 pub(super) fn closing_quote(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
@@ -163,7 +152,7 @@ pub(super) fn closing_quote(bytes: &[u8], from: usize) -> Option<usize> {
     }
 }
 
-/// Most strings end within a few bytes, for which a call costs more than it saves.
+/// Word-at-a-time search for short strings, for which a call of memchr costs more than it saves.
 #[inline]
 fn quote_or_backslash(bytes: &[u8], from: usize) -> Option<usize> {
     const LOW: u64 = 0x0101_0101_0101_0101;
@@ -173,7 +162,7 @@ fn quote_or_backslash(bytes: &[u8], from: usize) -> Option<usize> {
     for _ in 0..3 {
         let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) else { break };
         let word = u64::from_le_bytes(*word);
-        // the lowest set bit is exact; only higher ones may be false
+        // the lowest set bit is exact; only higher ones may be false positives
         let hits = zeros(word ^ (LOW * u64::from(b'"'))) | zeros(word ^ (LOW * u64::from(b'\\')));
         if hits != 0 {
             return Some(at + hits.trailing_zeros() as usize / 8);
@@ -183,8 +172,7 @@ fn quote_or_backslash(bytes: &[u8], from: usize) -> Option<usize> {
     memchr::memchr2(b'"', b'\\', bytes.get(at..)?).map(|found| at + found)
 }
 
-/// A string as it was meant: escapes resolved, what is no UTF-8 replaced. The flag says whether
-/// anything had to be replaced.
+/// Resolves escapes and replaces invalid UTF-8. The flag is true if anything was replaced.
 pub(super) fn unescape(raw: &[u8]) -> (String, bool) {
     let bytes = if raw.contains(&b'\\') { resolve(raw) } else { raw.to_vec() };
     match String::from_utf8(bytes) {
@@ -215,14 +203,14 @@ fn resolve(raw: &[u8]) -> Vec<u8> {
                 at += used;
                 bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
             }
-            // also of escapes that JSON does not know: the character itself
+            // unknown escapes yield the character itself
             other => bytes.push(*other),
         }
     }
     bytes
 }
 
-/// The character of `XXXX`, or of `XXXX\uXXXX` where that is a pair, and how many bytes it took.
+/// Decodes `XXXX`, or a surrogate pair `XXXX\uXXXX`; returns the number of bytes used.
 fn unicode(text: &[u8]) -> (char, usize) {
     let Some(first) = hex4(text) else { return (char::REPLACEMENT_CHARACTER, 0) };
     if let Some(character) = char::from_u32(first) {

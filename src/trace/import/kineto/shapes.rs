@@ -1,7 +1,6 @@
-//! Shapes of matrix products and attention, from the arguments of the operators that launch them.
-//!
-//! While events are read, an operator's arguments are part of its interned name, behind [`PART`]s, so that each distinct
-//! text is kept and parsed once. [`decode`] takes the names apart again.
+//! Shapes of matrix products and attention, from the arguments of the operators that launch them. During
+//! parsing the arguments are appended to the interned name, separated by [`PART`]s, so each distinct
+//! text is stored and parsed once; [`decode`] splits the names again.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,16 +10,17 @@ use super::table::{Launch, PART, Table};
 use crate::import::enclosing::{Enclosing, Extent};
 use crate::{CallArguments, Product, Range, Span, is_product};
 
-/// CallArguments that shapes are read from, in the order in which they are encoded.
+/// Arguments with shapes, in order of encoding.
 const KEYS: [&[u8]; 4] = [b"Input Dims", b"Input type", b"Input Strides", b"Concrete Inputs"];
 
-/// Longest text of arguments: a product has a few tensors.
+/// Maximum length of the argument text: a product has a few tensors only.
 const MOST: usize = 1 << 14;
 
-/// Stands behind the arguments of a call whose first kernel was another one.
+/// Marker after the arguments for all kernels of a call but the first.
 const LATER: u8 = b'+';
 
-/// The key of a matrix product or attention with its arguments; `None` for other operators, and without shapes.
+/// Interning key of a matrix product or attention with its arguments; `None` for other operators and
+/// missing shapes.
 #[inline]
 pub(super) fn key(event: &Event<'_>, name: &[u8], bytes: &[u8]) -> Result<Option<Vec<u8>>, Broken> {
     if !is_product(name) {
@@ -50,16 +50,15 @@ pub(super) fn key(event: &Event<'_>, name: &[u8], bytes: &[u8]) -> Result<Option
     Ok(Some(key))
 }
 
-/// Calls of operators with shapes, to be asked for the one around a launch.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     around: Enclosing,
-    /// True for numbers of [`Table::names`] that have shapes.
+    /// True for indices into [`Table::names`] that have shapes.
     has_shape: Vec<bool>,
 }
 
 impl Calls {
-    /// The calls of a table whose operators are still there.
+    /// Calls of a table; must run before its operators are taken.
     pub(super) fn of(table: &Table) -> Self {
         if !table.has_shapes {
             return Self::default();
@@ -108,7 +107,7 @@ impl Calls {
     }
 }
 
-/// Takes names apart: the operators' own, and the work of those that have shapes, by their number.
+/// Splits names with shapes. Returns the plain names, and the work of each operator by index.
 pub(super) fn decode(names: Vec<String>) -> (Vec<String>, BTreeMap<u32, Product>) {
     let mut products = BTreeMap::new();
     let decoded = names.into_iter().zip(0..).map(|(text, number)| {

@@ -1,5 +1,5 @@
-//! Cuts a trace into pieces of whole events, while it is being read: the top of the file, key by key, then the events by
-//! what they begin with, or by their brackets alone. Never more than one piece is held here.
+//! Splits a trace into pieces of whole events while reading it. Parses the top level of the file key by
+//! key, then splits events by their beginnings, or by brackets alone. Holds at most one piece.
 
 use super::blocks::{Elements, after_close};
 use super::recover::Lost;
@@ -7,59 +7,46 @@ use super::scan::closing_quote;
 use crate::import::unpack::Source;
 use base::error::{Error, Result};
 
-/// Bytes of a piece: small enough for a core's own cache, large enough that handing it on costs nothing.
+/// Piece size: small enough for a core's private cache, large enough to make the handover cheap.
 pub(super) const PIECE: usize = 512 << 10;
-/// The longest event or value at the top. Real ones have kilobytes; what is longer is no trace, and
-/// memory must stay bounded.
+/// Maximum size of an event or top-level value, to bound memory. Real ones have kilobytes.
 pub(super) const LONGEST: usize = 64 << 20;
-/// Bytes at the end of a piece in which the beginning of an event is looked for; real events are shorter.
+/// Bytes at the end of a piece to search for the beginning of an event; real events are shorter.
 const GUESSED: usize = 32 << 10;
-/// The longest beginning of an event, up to the end of its first key.
+/// Maximum length of an event's beginning, up to the end of its first key.
 const FIRST_KEY: usize = 32;
-/// The longest value at the top that is kept.
 const LONGEST_KEPT: usize = 4 << 20;
 
-/// Whole events and the commas between them.
 pub(super) struct Piece {
     pub(super) data: Vec<u8>,
     pub(super) from: usize,
     pub(super) to: usize,
-    /// Place of `data[from]` in the uncompressed file.
     pub(super) offset: u64,
 }
 
-/// What the top of the file says.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Top {
-    /// Values at the top that may be worth keeping, as they stand there.
+    /// Raw top-level values that may be useful.
     pub(super) values: Vec<(String, Vec<u8>)>,
-    /// An array of events was found.
     pub(super) has_events: bool,
-    /// True if the events do not end as they should: brackets cannot be trusted to separate them.
+    /// True if the events end unexpectedly, so brackets do not delimit them reliably.
     pub(super) is_broken: bool,
-    /// Elements that could not be read.
     pub(super) lost: Lost,
-    /// Where and how the file was cut off within its events.
     pub(super) cut: Option<String>,
-    /// What was odd, in words.
     pub(super) warnings: Vec<String>,
 }
 
-/// Where the file stopped making sense.
 pub(super) struct Break(pub(super) String);
 
-/// Takes a piece and gives a buffer back, if it has one to spare.
+/// Consumes a piece and returns a spare buffer, if there is one.
 pub(super) type Sink<'a> = dyn FnMut(Piece) -> Option<Vec<u8>> + 'a;
 
-/// Reads the array of events that begins at the cursor.
 type Events<'a> = dyn FnMut(&mut Splitter<'_>) -> Result<(), Break> + 'a;
 
-/// Reads `source` to its end and hands the events to `sink`, separated by their brackets alone.
 pub(super) fn split(name: &str, source: Source<'_>, piece: usize, sink: &mut Sink<'_>) -> Result<Top> {
     read(name, source, piece, &mut |splitter| splitter.events(sink))
 }
 
-/// Reads `source` to its end, its events by `events`.
 pub(super) fn read(
     name: &str,
     source: Source<'_>,
@@ -85,7 +72,7 @@ pub(super) fn read(
     };
     let mut top = splitter.top;
     match outcome {
-        // the damage lies behind the trace, or its checksum does not match
+        // the damage is after the trace, or the checksum does not match
         Ok(()) => top.warnings.extend(trouble),
         Err(Break(reason)) if top.has_events => top.cut = Some(reason),
         Err(Break(reason)) => {
@@ -98,15 +85,13 @@ pub(super) fn read(
     Ok(top)
 }
 
-/// A file as it is read: the part of it that is in memory.
 pub(super) struct Splitter<'a> {
     source: Source<'a>,
     pub(super) buffer: Vec<u8>,
-    /// Bytes of the buffer that are read.
+    /// Number of valid bytes in the buffer.
     pub(super) length: usize,
-    /// The cursor: a place in the buffer.
     pub(super) at: usize,
-    /// Place of `buffer[0]` in the file.
+    /// Offset of `buffer[0]` in the file.
     pub(super) offset: u64,
     ended: bool,
     trouble: Option<std::io::Error>,
@@ -189,14 +174,14 @@ impl Splitter<'_> {
         Ok(())
     }
 
-    /// The array of events at the cursor.
     fn array(&mut self, events: &mut Events<'_>) -> Result<(), Break> {
         self.at += 1;
         self.top.has_events = true;
         events(self)
     }
 
-    /// Cuts events into pieces: where an event seems to begin as the first one does, else by their brackets.
+    /// Splits events into pieces: before text that looks like the first event's beginning, or else by
+    /// brackets.
     fn events(&mut self, sink: &mut Sink<'_>) -> Result<(), Break> {
         let mut elements = Elements::default();
         let first = self.beginning();
@@ -229,12 +214,12 @@ impl Splitter<'_> {
                     return Err(self.cut(elements.is_inside()));
                 }
             }
-            // what is left may have moved to the start of the buffer
+            // the remainder may have moved to the start of the buffer
             scanned -= before - self.at;
         }
     }
 
-    /// The bracket and the key with which the first event begins; empty where there is none.
+    /// Opening bracket and first key of the first event; empty if there is none.
     fn beginning(&self) -> Vec<u8> {
         let bytes = self.buffer[self.at..self.length].trim_ascii_start();
         let key = bytes.iter().position(|byte| *byte == b'"').filter(|_| bytes.first() == Some(&b'{'));
@@ -242,8 +227,9 @@ impl Splitter<'_> {
         end.filter(|end| *end < FIRST_KEY).map_or(Vec::new(), |end| bytes[..=end].to_vec())
     }
 
-    /// The place of the last event in the buffer that begins like the first and follows another: a guess that costs less
-    /// than counting brackets. Where it is wrong, a piece ends within an event, and the parser takes it for broken.
+    /// Position of the last event in the buffer that follows another and begins like the first one. A
+    /// guess that is cheaper than counting brackets; a wrong one ends a piece within an event, which the
+    /// parser reports as broken.
     fn last_event(&self, first: &[u8]) -> Option<usize> {
         let bytes = &self.buffer[self.at..self.length];
         let from = bytes.len().saturating_sub(GUESSED);
@@ -262,12 +248,11 @@ impl Splitter<'_> {
         self.ended_in("the file ends", inside)
     }
 
-    /// Gives the sink everything up to `end`, and goes on with what follows in another buffer.
     fn hand_on(&mut self, end: usize, sink: &mut Sink<'_>) {
         let from = self.at;
         let rest = self.length - end;
         let whole = std::mem::take(&mut self.buffer);
-        // most often a piece's rest is one event's beginning
+        // the remainder is usually the beginning of one event
         let tail = whole[end..self.length].to_vec();
         let offset = self.offset + from as u64;
         self.buffer = sink(Piece { data: whole, from, to: end, offset }).unwrap_or_default();
@@ -280,7 +265,7 @@ impl Splitter<'_> {
         (self.at, self.length) = (0, rest);
     }
 
-    /// Reads on until the buffer is full or the file ends. `false` where there is nothing more.
+    /// Reads until the buffer is full or the file ends. Returns false at the end of the file.
     pub(super) fn more(&mut self) -> Result<bool, Break> {
         if self.ended {
             return Ok(false);
@@ -317,7 +302,6 @@ impl Splitter<'_> {
         Ok(self.length > before)
     }
 
-    /// The next byte that is not blank.
     pub(super) fn peek(&mut self) -> Result<Option<u8>, Break> {
         loop {
             let rest = &self.buffer[self.at..self.length];
@@ -332,7 +316,7 @@ impl Splitter<'_> {
         }
     }
 
-    /// Reads on until `end` finds the end of what starts at the cursor; the cursor goes behind it.
+    /// Reads until `end` finds the end of the value at the cursor, and moves past it.
     fn whole(
         &mut self,
         what: &str,
@@ -350,7 +334,6 @@ impl Splitter<'_> {
         }
     }
 
-    /// The cursor's place in the file.
     pub(super) fn place(&self) -> u64 {
         self.offset + self.at as u64
     }

@@ -1,5 +1,5 @@
-//! What is kept of the events: rows of numbers, and texts kept once. Each parsing thread fills a table of its
-//! own; at the end they become one.
+//! Table of parsed events: rows of numbers, and interned texts. Each parser thread fills its own table;
+//! they are merged at the end.
 
 use std::collections::BTreeMap;
 
@@ -16,79 +16,75 @@ use crate::import::times::{Extremes, LeftOut};
 use crate::{Copied, Range, Span};
 use plan::{Lane, Phase};
 
-/// Separates the parts of a row's key; no number and no sane name contains it.
+/// Separator within keys (ASCII unit separator); does not occur in numbers or sensible names.
 pub(super) const PART: u8 = 0x1f;
 
-/// A call of the host, by what links it to what it started.
+/// A host call, with the id that links it to the work it launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Launch {
-    /// [`link`] of correlation or external id.
+    /// [`link`] of the correlation or external id.
     pub(super) link: i64,
     pub(super) start_ns: i64,
     pub(super) end_ns: i64,
-    /// A number of [`Table::processes`].
+    /// Process: an index into [`Table::processes`].
     pub(super) process: u16,
-    /// A number of [`Table::threads`].
+    /// Thread: an index into [`Table::threads`].
     pub(super) thread: u16,
-    /// The call: a number of [`Table::names`].
+    /// Name of the call: an index into [`Table::names`].
     pub(super) name: u32,
 }
 
-/// A process id, and the process's name or label.
 type ProcessLabel = (Box<[u8]>, Box<[u8]>);
 
-/// An operator that carries the arguments of the collectives which it launches.
+/// An operator with the arguments of the collectives that it launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CommsOperator {
-    /// [`link`] of its external id.
+    /// [`link`] of the external id.
     pub(super) link: i64,
     pub(super) start_ns: i64,
     pub(super) end_ns: i64,
-    /// Its arguments: a number of `names`.
+    /// Arguments: an index into [`Table::names`].
     pub(super) arguments: u32,
     pub(super) sequence: u32,
-    /// A number of [`Table::processes`].
+    /// Process: an index into [`Table::processes`].
     pub(super) process: u16,
 }
 
-/// A kernel of a collective library that has no arguments of its own.
+/// A kernel of a collective library without arguments of its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BareCollective {
-    /// Place among the spans.
+    /// Position of the kernel in [`Table::spans`].
     pub(super) span: usize,
-    /// [`link`] of its external id.
+    /// [`link`] of the external id.
     pub(super) link: i64,
 }
 
-/// A category seen in the file.
 #[derive(Clone, Debug)]
 pub(super) struct Category {
     pub(super) name: Box<[u8]>,
     pub(super) class: Class,
-    /// Events of it that were passed over because of it.
     pub(super) ignored: u64,
 }
 
-/// The reason under which an event that is not kept is counted.
 #[derive(Clone, Copy, Debug)]
 enum Ignored {
     Phase(u8),
-    /// A place among the categories.
+    /// Position in the list [`Table::categories`].
     Category(usize),
 }
 
-/// Lengths of the lists of rows: spans, launches, operators of collectives, collectives without arguments, ranges of the
-/// host, of devices, operators.
+/// Lengths of the row lists: spans, launches, collective operators, collectives without arguments, host
+/// ranges, device ranges, operators.
 type Lengths = [usize; 7];
 
-/// Beginning of a piece of the file: its place there, and in the lists of rows.
+/// Start of a piece of the file: its offset there, and in the row lists.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     offset: u64,
     from: Lengths,
 }
 
-/// A piece in the lists of one of several tables.
+/// A piece in the row lists of one of several tables.
 struct Stretch {
     offset: u64,
     table: usize,
@@ -96,88 +92,78 @@ struct Stretch {
     to: Lengths,
 }
 
-/// The events that one parsing thread read, as rows of numbers, and how many it left.
+/// Events parsed by one thread, as rows of numbers, with counts of ignored events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     pub(super) names: Interner,
-    /// Keys of streams: pid, device, stream.
+    /// Stream keys: pid, device, stream.
     pub(super) streams: Interner,
-    /// Keys of host threads: pid, tid.
+    /// Host thread keys: pid, tid.
     pub(super) threads: Interner,
-    /// Process ids of launches.
     pub(super) processes: Interner,
-    /// The process of the last launch, and its number: most launches are of one.
+    /// Cache of the last launch's process id and number: most launches are from one process.
     pub(super) last_process: (Vec<u8>, u16),
-    /// Process, thread and number of the last thread: most events are of the same one.
+    /// Cache of the last event's pid, tid and thread number: most events are on the same thread.
     last_thread: Option<(Vec<u8>, Vec<u8>, u32)>,
-    /// Where pieces of the file begin in the lists of rows.
     pieces: Vec<Piece>,
-    /// Process ids with a name or label that has a number in it.
+    /// Process ids with a name or label that contains a number.
     pub(super) labels: Vec<ProcessLabel>,
-    /// Ranks of streams, by the communicators of their collectives.
+    /// Ranks of streams, from the communicators of their collectives.
     pub(super) ranks: BTreeMap<u16, u32>,
-    /// Unlinked: `operation` is 3 x name + kind, `ready_ns` the [`link`].
+    /// Unlinked spans: `operation` is 3 x name + kind, `ready_ns` is the [`link`].
     pub(super) spans: Vec<Span>,
-    /// Bytes of copies and fills by operation.
     pub(super) copied: BTreeMap<u32, Copied>,
     pub(super) launches: Vec<Launch>,
     pub(super) comms: Vec<CommsOperator>,
     pub(super) bare: Vec<BareCollective>,
-    /// Whether a name is that of a kernel of NCCL, RCCL and the like, by number of name; as far as names were looked at.
+    /// True for names of kernels of NCCL, RCCL and similar libraries; indexed by name, for the names
+    /// checked so far.
     pub(super) libraries: Vec<bool>,
-    /// How many launches and operators there were, kept when they are linked and gone.
+    /// Numbers of launches and operators, kept after linking consumes the lists.
     pub(super) launches_read: u64,
     pub(super) operators_read: u64,
-    /// Annotations of the host; `thread` is a number of `threads`.
+    /// Host annotations; `thread` indexes [`Self::threads`].
     pub(super) host_ranges: Vec<Range>,
-    /// The framework's operators; `thread` is a number of `threads`.
+    /// Framework operators; `thread` indexes [`Self::threads`].
     pub(super) operators: Vec<Range>,
-    /// True if the names of some operators have shapes behind them.
+    /// True if some operator names have shapes appended.
     pub(super) has_shapes: bool,
-    /// Annotations of devices; `thread` is a number of `streams`.
+    /// Device annotations; `thread` indexes [`Self::streams`].
     pub(super) device_ranges: Vec<Range>,
     pub(super) categories: Vec<Category>,
-    /// Whole events without a category: JAX's.
     pub(super) uncategorised: Uncategorised,
-    /// Events by a phase other than `X`.
+    /// Number of events by phase, other than `X`.
     pub(super) phases: BTreeMap<u8, u64>,
-    /// Events with something missing or wrong: category, what.
+    /// Number of malformed events by category and problem.
     pub(super) odd: BTreeMap<(&'static str, &'static str), u64>,
-    /// Events with a missing or impossible time.
     pub(super) left_out: LeftOut,
-    /// Of all events that may be kept.
     pub(super) extremes: Extremes,
     pub(super) events: u64,
-    /// Events with a phase: without any, it is no trace.
+    /// Number of events with a phase; if 0, the file is not a trace.
     pub(super) with_phase: u64,
     pub(super) used: [u64; 3],
-    /// Elements that could not be read.
     pub(super) lost: Lost,
 }
 
-/// Why a call of the host was left out: most such calls launch nothing.
 pub(super) const NO_CORRELATION: &str = "no correlation";
-/// Distinct streams and threads that are told apart.
 const MOST_ROWS: u32 = u16::MAX as u32;
-/// Labels of processes that are kept.
 const MOST_LABELS: usize = 4096;
-/// Distinct categories that are told apart; real traces have about 15.
+/// Maximum number of distinct categories; real traces have about 15.
 const MOST_CATEGORIES: usize = 100;
 
-/// How an event names what belongs to it: correlations from 0, external ids from -2 down, -1 nothing.
+/// Encodes the id that links events: correlations from 0 up, external ids from -2 down, -1 for none.
 fn link(correlation: Option<&[u8]>, external: Option<&[u8]>) -> i64 {
     let number = |text: Option<&[u8]>| text.and_then(last_integer).filter(|n| *n >= 0);
     number(correlation).or_else(|| number(external).map(|id| (-2i64).saturating_sub(id))).unwrap_or(-1)
 }
 
-/// True for the metadata events that name a process.
 fn is_label(name: &[u8]) -> bool {
     matches!(name, b"process_name" | b"process_labels")
 }
 
 impl Table {
-    /// Reads the elements of an array in `bytes`, whole ones, with the commas between them, up to the first one that
-    /// is broken. `offset` is the place of `bytes` in the file.
+    /// Parses the complete array elements in `bytes`, with the commas between them, up to the first
+    /// broken one. `offset` is the offset of `bytes` in the file.
     pub(super) fn read(&mut self, bytes: &[u8], offset: u64) -> Result<(), Broken> {
         self.pieces.push(Piece { offset, from: self.lengths() });
         let mut cursor = Cursor::new(bytes, 0);
@@ -192,7 +178,8 @@ impl Table {
         Ok(())
     }
 
-    /// Reads the event at the cursor, whose place in the file is `place`. Keeps nothing of a broken one.
+    /// Parses the event at the cursor; `place` is its offset in the file. Keeps nothing of a broken
+    /// event.
     #[inline]
     pub(super) fn event(&mut self, cursor: &mut Cursor<'_>, place: u64) -> Result<(), Broken> {
         let bytes = cursor.bytes;
@@ -221,7 +208,7 @@ impl Table {
         Ok(())
     }
 
-    /// The class of an event that is kept, none of a process's name; else the reason why it is not.
+    /// Class of an event to keep, `None` for names of processes and threads; or the reason to ignore it.
     #[inline]
     fn class_of(&mut self, event: &Event<'_>) -> Result<Option<Class>, Ignored> {
         let phase = event.phase.and_then(|phase| phase.first()).copied().unwrap_or(0);
@@ -238,7 +225,6 @@ impl Table {
         }
     }
 
-    /// Keeps the name or label of a process, and the name of a thread.
     #[cold]
     fn label<'a>(&mut self, event: &Event<'a>, bytes: &'a [u8]) -> Result<(), Broken> {
         if event.name.is_some_and(jax::is_label) {
@@ -251,12 +237,11 @@ impl Table {
         {
             self.labels.push((event.pid.into(), text.into()));
         }
-        // not before: an event that breaks in its arguments is counted as broken
+        // only now: an event with broken arguments counts as broken
         *self.phases.entry(b'M').or_default() += 1;
         Ok(())
     }
 
-    /// The number of a launch's process.
     #[inline]
     fn process(&mut self, pid: &[u8]) -> u16 {
         if self.processes.len() == 0 || self.last_process.0 != pid {
@@ -266,7 +251,6 @@ impl Table {
         self.last_process.1
     }
 
-    /// The number of an event's thread.
     #[inline]
     fn thread(&mut self, event: &Event<'_>) -> u32 {
         if let Some((pid, tid, number)) = &self.last_thread
@@ -280,7 +264,6 @@ impl Table {
         number
     }
 
-    /// Counts events that nothing could be made of for lack of a category.
     pub(super) fn note_uncategorised(&mut self, count: u64) {
         *self.odd.entry(("event", "no category")).or_default() += count;
     }
@@ -297,7 +280,7 @@ impl Table {
     fn new_category(&mut self, name: &[u8]) -> usize {
         let class = Class::of(name);
         if self.categories.len() >= MOST_CATEGORIES && class == Class::Other {
-            // the last of the table stands for all others
+            // count further categories as "others"
             return match self.categories.iter().position(|known| *known.name == *b"others") {
                 Some(at) => at,
                 None => {
@@ -310,7 +293,6 @@ impl Table {
         self.categories.len() - 1
     }
 
-    /// Counts elements that could not be read as events.
     pub(super) fn lose(&mut self, lost: Lost) {
         self.events += lost.elements;
         self.lost = lost;
@@ -434,7 +416,6 @@ impl Table {
         Ok(())
     }
 
-    /// Whether a kernel is of a collective library, by its name.
     #[inline]
     fn is_library(&mut self, number: u32, name: &[u8]) -> bool {
         let number = number as usize;
@@ -446,7 +427,6 @@ impl Table {
         self.libraries[number]
     }
 
-    /// Keeps the arguments of an operator that carries a collective's.
     fn comms_operator(
         &mut self,
         event: &Event<'_>,
@@ -518,7 +498,7 @@ impl Table {
         ]
     }
 
-    /// One table of those that several threads read. Rows are in the order of the file, in which most lists are sorted.
+    /// Merges the tables of several threads. Rows are in file order, in which most lists are sorted.
     pub(super) fn merged(mut tables: Vec<Self>) -> Self {
         tables.retain(|table| !table.pieces.is_empty());
         if tables.len() < 2 {
@@ -554,14 +534,14 @@ impl Table {
         all
     }
 
-    /// Takes over everything of another table but its rows, to which it gives the numbers of this one.
+    /// Merges everything but the rows of another table, and renumbers those rows.
     fn absorb(&mut self, other: &mut Self) {
         let names = self.names.absorb(&other.names);
         let streams = self.streams.absorb(&other.streams);
         let threads = self.threads.absorb(&other.threads);
         let processes = self.processes.absorb(&other.processes);
         self.labels.append(&mut other.labels);
-        // a number that no longer fits in 16 bits is one of the last row's
+        // numbers beyond 16 bits collapse into the last one
         let row = |rows: &[u32], row: u16| rows[row as usize].min(MOST_ROWS - 1) as u16;
         for (stream, rank) in &other.ranks {
             self.ranks.entry(row(&streams, *stream)).or_insert(*rank);
@@ -614,7 +594,6 @@ impl Table {
     }
 }
 
-/// One of the lists of several tables, in the order of the file.
 fn gather<T: Copy>(
     stretches: &[Stretch],
     tables: &[Table],
@@ -628,7 +607,7 @@ fn gather<T: Copy>(
     all
 }
 
-/// The job's rank of a process that has this rank within a communicator of these ranks: 1 of `[2, 3]` is 3.
+/// Job rank of a process from its rank within a communicator: 1 of `[2, 3]` is 3.
 fn global_rank(rank: &[u8], ranks: &[u8]) -> Option<u32> {
     let number = |text: &[u8]| std::str::from_utf8(text.trim_ascii()).ok()?.parse::<u32>().ok();
     let list = ranks.strip_prefix(b"[")?.strip_suffix(b"]")?;
@@ -637,7 +616,7 @@ fn global_rank(rank: &[u8], ranks: &[u8]) -> Option<u32> {
     ranks?.get(number(rank)? as usize).copied().filter(|rank| *rank <= MOST_RANK)
 }
 
-/// Calls `with` with the parts as one key, without memory of its own for all but absurd ones.
+/// Calls `with` with the parts joined into one key. Allocates only for oversized keys.
 #[inline]
 fn key<T>(parts: &[&[u8]], with: impl FnOnce(&[u8]) -> T) -> T {
     let mut buffer = [0u8; 96];

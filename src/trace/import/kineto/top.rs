@@ -1,4 +1,4 @@
-//! What the top of a trace says about where it was recorded: rank, GPUs, versions, clock.
+//! Metadata at the top of a trace: rank, GPUs, versions, clock.
 
 use serde_json::{Value, json};
 
@@ -7,29 +7,25 @@ use super::split::Top;
 use crate::import::rank::MOST_RANK;
 use table::{Environment, Provenance};
 
-/// Where an export of this program says what its numbers are worth.
 const OWN: &str = "ladderscope";
 
-/// The metadata that importing needs, and the environment for people.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Metadata {
-    /// The file's own rank, from `distributedInfo`.
+    /// Rank of the file, from `distributedInfo`.
     pub(super) rank: Option<u32>,
-    /// Ranks of the job.
     pub(super) world_size: Option<u64>,
-    /// What times count from (ns of the wall clock).
+    /// Base of all times, on the wall clock (ns).
     pub(super) base_ns: Option<i64>,
-    /// What a file that this program exported says of its numbers.
+    /// Provenance, if the file is a Ladderscope export.
     pub(super) provenance: Option<Provenance>,
     pub(super) environment: Environment,
-    /// The clock of a file that this program exported, in words, and how many clocks timed its ranks.
+    /// Clock, and number of clocks, if the file is a Ladderscope export.
     pub(super) clock: Option<(String, u32)>,
     /// Names and global ranks of process groups, from `distributedInfo`.
     pub(super) groups: Vec<(String, Vec<u32>)>,
     pub(super) warnings: Vec<String>,
 }
 
-/// Reads the metadata off the values at the top.
 pub(super) fn metadata(top: &Top) -> Metadata {
     let mut metadata = Metadata::default();
     for (key, text) in &top.values {
@@ -78,7 +74,7 @@ impl Metadata {
                 let clock = value["clock"].as_str().map(str::to_owned);
                 self.clock = clock.zip(u32::try_from(clocks).ok());
                 let provenance = serde_json::from_value(value["provenance"].clone());
-                // what cannot be read is not taken for measured
+                // never report an unreadable provenance as measured
                 self.provenance = Some(provenance.unwrap_or_else(|error| {
                     self.warnings
                         .push(format!("{OWN}.provenance at the top: {error}; taken as simulated"));
@@ -88,14 +84,14 @@ impl Metadata {
             "hostname" | "hostName" | "host" => put("host", value),
             "cuda_driver_version" => put("driver", cuda_version(&value)),
             "cuda_runtime_version" => put("cuda", cuda_version(&value)),
-            // the profiler's temporary file says nothing about the run
+            // not about the run, as the profiler's temporary file
             "schemaVersion" | "displayTimeUnit" | "traceName" => {}
             _ => put(key, value),
         }
     }
 }
 
-/// CUDA's version as people write it: 12090 in the file is `12.9`.
+/// Formats a CUDA version: 12090 is `12.9`.
 fn cuda_version(value: &Value) -> Value {
     match value.as_u64() {
         Some(number) if number >= 1000 => json!(format!("{}.{}", number / 1000, number % 1000 / 10)),
@@ -103,7 +99,6 @@ fn cuda_version(value: &Value) -> Value {
     }
 }
 
-/// Names and ranks of the process groups whose ranks are all listed.
 fn groups(config: &Value) -> Vec<(String, Vec<u32>)> {
     let group = |group: &Value| {
         let rank = |rank: &Value| rank.as_u64().and_then(|rank| u32::try_from(rank).ok());
@@ -114,7 +109,6 @@ fn groups(config: &Value) -> Vec<(String, Vec<u32>)> {
     config.as_array().into_iter().flatten().filter_map(group).collect()
 }
 
-/// Names and memory of the devices.
 fn gpus(devices: &Value) -> Value {
     let Some(devices) = devices.as_array() else { return Value::Null };
     let gpus = devices.iter().map(|device| {
@@ -128,16 +122,14 @@ fn gpus(devices: &Value) -> Value {
     Value::Array(gpus.collect())
 }
 
-/// What the beginning of a file says of its rank, without reading the file.
+/// Rank and time from the beginning of a file, without reading all of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::import) struct Glance {
     pub(in crate::import) rank: Option<u32>,
     pub(in crate::import) world_size: Option<u64>,
-    /// A time within the recording (ns).
     pub(in crate::import) time_ns: Option<i64>,
 }
 
-/// Looks at the first bytes of a trace.
 pub(in crate::import) fn glance(head: &[u8]) -> Glance {
     let value = |key: &str| {
         let key = format!("\"{key}\"");
@@ -151,7 +143,7 @@ pub(in crate::import) fn glance(head: &[u8]) -> Glance {
             metadata.take(key, value);
         }
     }
-    // metadata events may be at 0, one event may be damaged: the middle one is sound
+    // use the median: metadata events may be at 0, and an event may be damaged
     let mut times: Vec<i64> = memchr::memmem::find_iter(head, b"\"ts\"")
         .filter_map(|at| {
             let text = head[at + 4..].trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();

@@ -1,4 +1,4 @@
-//! Ranks, streams, launches, steps and ranges: the parts of a file put together.
+//! Assembles the parts of a file: ranks, streams, launches, steps and ranges.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -18,23 +18,21 @@ use crate::{
 use plan::{Lane, Phase};
 use table::{Environment, Provenance};
 
-/// More ranks than any machine has: the ids are damaged.
 const MOST_RANKS: usize = 4096;
 
-/// What was read of a file.
 pub(super) struct Parts {
     pub gpu: Gpu,
     pub launches: Launches,
-    /// Names of host calls, by their place in the table of strings.
+    /// Names of host calls, by string id.
     pub calls: HashMap<i64, String>,
     pub ranges: HostRanges,
     pub environment: Environment,
 }
 
-/// The trace of a file, unclassified; `Err` in words.
+/// Assembles the unclassified trace of a file. Returns an error message on failure.
 pub(super) fn assemble(mut parts: Parts, notes: &mut Notes) -> Result<Trace, String> {
     leave_out_far(&mut parts, notes);
-    // Exports of old versions do not say of which process an event is; there mostly is but one.
+    // Exports of old versions do not record the process of an event; usually there is only one.
     let only = parts.launches.only_process();
     for place in &mut parts.gpu.places {
         place.process = place.process.or(only);
@@ -79,7 +77,6 @@ pub(super) fn assemble(mut parts: Parts, notes: &mut Notes) -> Result<Trace, Str
     })
 }
 
-/// Which rank each process and device is, and which streams the ranks have.
 struct Layout {
     /// Process and device of each rank.
     ranks: Vec<(Option<Process>, i64)>,
@@ -120,7 +117,7 @@ impl Layout {
                 .take(most)
                 .map(|(rank, id)| {
                     let (process, device) = ranks[*rank as usize];
-                    // people know a process by the lower bits: the upper ones number hosts
+                    // show the process id proper: the upper bits number hosts
                     let process = process.map(|process| process & 0xFF_FFFF);
                     Stream { rank: *rank, process, device: Some(device), id: *id }
                 })
@@ -129,7 +126,7 @@ impl Layout {
         })
     }
 
-    /// Ranks of a process, the first and how many.
+    /// First rank of a process, and its number of ranks.
     fn of_process(&self, process: Process) -> (usize, usize) {
         let first = self.ranks.partition_point(|rank| rank.0 < Some(process));
         let after = self.ranks.partition_point(|rank| rank.0 <= Some(process));
@@ -137,7 +134,7 @@ impl Layout {
     }
 }
 
-/// Ranges that were never ended last as long as the GPU was busy.
+/// Ends ranges that were never closed at the last GPU event.
 fn close(ranges: &mut HostRanges, last: i64, notes: &mut Notes) {
     let mut open = 0u64;
     for range in &mut ranges.list {
@@ -151,7 +148,7 @@ fn close(ranges: &mut HostRanges, last: i64, notes: &mut Notes) {
     }
 }
 
-/// The file's steps, by the kind of names that looks most like steps.
+/// Steps of the file, from the kind of range names that looks most like steps.
 fn steps(ranges: &HostRanges, notes: &mut Notes) -> FileSteps {
     let names: Vec<_> = ranges.names.iter().map(|name| step_name(name)).collect();
     let candidate = |range: &HostRange| {
@@ -173,10 +170,10 @@ fn steps(ranges: &HostRanges, notes: &mut Notes) -> FileSteps {
     steps
 }
 
-/// How many events each thread launched on each rank, of processes with several devices.
+/// Number of events that each thread launched on each rank, for processes with several devices.
 type Threads = HashMap<(i64, u32), u64>;
 
-/// Leaves out events with an impossible time, compared with all other events. Sorts the launches.
+/// Drops events whose time is implausible compared with all other events, and sorts the launches.
 fn leave_out_far(parts: &mut Parts, notes: &mut Notes) {
     let Parts { gpu, launches, ranges, calls, .. } = parts;
     let of_range = |range: &HostRange| (range.start, range.end.unwrap_or(range.start));
@@ -216,7 +213,7 @@ fn leave_out_far(parts: &mut Parts, notes: &mut Notes) {
     unused.into_iter().for_each(|kind| notes.unuse(kind, 1));
 }
 
-/// Leaves out work that contradicts its stream or launch. Returns the place of each event's launch among all.
+/// Drops work that contradicts its stream or launch. Returns the launch index of each event.
 fn leave_out_misplaced(parts: &mut Parts, notes: &mut Notes) -> Vec<u32> {
     let Parts { gpu, launches, .. } = parts;
     let mut finders = HashMap::new();
@@ -274,15 +271,15 @@ fn spans(
         Extent { thread: range.thread, start_ns, end_ns, value }
     };
     let around = Enclosing::new(ranges.list.iter().zip(0..).map(ended).collect());
-    // a step is no operator
+    // steps are not operators
     let is_step: Vec<bool> = ranges.names.iter().map(|name| step_name(name).is_some()).collect();
     let operators = ranges.list.iter().filter(|range| !is_step[range.name as usize]);
     let operators = operators.map(|range| ended((range, range.name)));
     let operators = Enclosing::new(operators.collect());
-    // calls that stand for an operator have their names among those of ranges, and may launch a graph
+    // calls used as operators: index of the range name, and true for graph launches
     let mut by_call: HashMap<i64, (u32, bool)> = HashMap::new();
     let mut threads = Threads::new();
-    // of graph replays: when the first kernel started, which may be before the call returned
+    // start of the first kernel of each graph replay, which may precede the return of the call
     let mut replayed: HashMap<u32, i64> = HashMap::new();
     for (event, launch) in gpu.events.iter().zip(launch_of).filter(|(event, _)| event.is_node) {
         let first = replayed.entry(*launch).or_insert(event.start);
@@ -308,7 +305,7 @@ fn spans(
         let of_process = process.and_then(|process| steps.of_process(process));
         let step = of_process.and_then(|steps| match launch {
             Some(launch) => steps.at(launch.start, Some(launch.thread)),
-            // what was launched before the recording belongs to no step
+            // work launched before the recording started belongs to no step
             None => steps.at(start, None).filter(|_| launches.calls.is_empty()),
         });
         stepless += u64::from(step.is_none());
@@ -363,14 +360,13 @@ fn spans(
     (spans, threads)
 }
 
-/// What a range was pushed on: a host thread, or the row of a device's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum On {
     Thread(i64),
     Stream(i64),
 }
 
-/// A range to be: rank, thread, start, end, name, and its place among the host's ranges.
+/// Unnumbered range: rank, row, start, end, name, index into the host ranges.
 type Found = (u32, On, i64, Reverse<i64>, u32, u32);
 
 fn ranges(
@@ -458,7 +454,7 @@ fn ranges(
     (ranges, names)
 }
 
-/// Graphs that were recorded as a whole, as ranges of their stream's row.
+/// CUDA graphs that were recorded as a whole, as ranges on their stream's row.
 fn graphs(gpu: &Gpu, layout: &Layout, names: &mut Vec<String>) -> Vec<Found> {
     let mut by_graph: HashMap<i64, u32> = HashMap::new();
     let mut found = Vec::new();

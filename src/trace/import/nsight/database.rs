@@ -1,4 +1,4 @@
-//! An SQLite file, read only and never trusted: which tables and columns there are, and their rows.
+//! Read-only access to an untrusted SQLite file: its tables, columns and rows.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
@@ -16,28 +16,28 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, ffi};
 use crate::import::input::Input;
 use base::error::{Error, Result};
 
-/// An SQLite file that can be opened several times: one on disk, or an unpacked one.
+/// An SQLite file that can be opened several times, on disk or unpacked.
 pub(super) struct DatabaseFile {
     path: PathBuf,
-    /// The content of a file that was compressed or in an archive.
     unpacked: Option<Arc<Mmap>>,
 }
 
 impl DatabaseFile {
-    /// The database of an input. One that is compressed or in an archive is unpacked into a temporary file without a
-    /// name. Fails where that is not possible.
+    /// Opens the database of an input. Unpacks a compressed file or archive member into an anonymous
+    /// temporary file. Returns an error if that fails.
     pub fn of(input: &Input) -> Result<Self> {
         let path = input.path.clone();
         if input.begins_plain(MAGIC)? {
             return Ok(Self { path, unpacked: None });
         }
         let file = input.to_whole_file()?;
-        // versions of file format 2 (write-ahead log) cannot be opened from memory; without a log they are as 1
+        // SQLite cannot open files in WAL mode (format 2) from memory; without a log they are equivalent
+        // to format 1
         let mut versions = [0; 2];
         if file.read_exact_at(&mut versions, 18).is_ok() && versions == [2, 2] {
             file.write_all_at(&[1, 1], 18).map_err(Error::io(&path))?;
         }
-        // SAFETY: the file has no name and is open nowhere else, so that nobody changes or cuts it.
+        // SAFETY: the file is anonymous and open nowhere else, so nobody modifies or truncates it.
         let map = unsafe { Mmap::map(&file) }.map_err(Error::io(&path))?;
         Ok(Self { path, unpacked: Some(Arc::new(map)) })
     }
@@ -51,7 +51,8 @@ impl DatabaseFile {
         };
         let connection = Connection::open_in_memory()?;
         let length = i64::try_from(map.len()).unwrap_or(i64::MAX);
-        // SAFETY: the bytes are only read, and [`Database`] keeps the map until its connection is closed.
+        // SAFETY: the bytes are only read, and [`Database`] keeps the map until its connection is
+        // closed.
         let code = unsafe {
             ffi::sqlite3_deserialize(
                 connection.handle(),
@@ -69,34 +70,32 @@ impl DatabaseFile {
     }
 }
 
-/// The first bytes of every SQLite database.
 const MAGIC: &[u8] = b"SQLite format 3\0";
 
-/// An SQLite file that is open for reading, with its tables and their columns.
 pub(super) struct Database {
     connection: Connection,
-    /// Read by the connection, and so closed after it.
+    /// Declared after `connection`, which reads it, so that it is dropped later.
     _unpacked: Option<Arc<Mmap>>,
     path: PathBuf,
-    /// By name; only ordinary tables: a view or a virtual table could run anything.
+    /// Ordinary tables by name. Views and virtual tables are excluded, because they could run arbitrary
+    /// code.
     tables: BTreeMap<String, Table>,
-    /// All of `StringIds`, if its ids are no key that SQLite finds by itself.
+    /// All of `StringIds`, loaded if its ids are not an integer primary key.
     strings: OnceCell<HashMap<i64, String>>,
 }
 
-/// A table: its own name, which may have a suffix, and its columns.
+/// A table with its actual name, which may have a suffix.
 struct Table {
     name: String,
-    /// Plain columns: a generated one could compute anything.
+    /// Plain columns; generated ones could compute anything.
     columns: Vec<String>,
-    /// The column that is the table's integer key.
     key: Option<String>,
 }
 
-/// The longest text or blob that is read (bytes): names of kernels have some thousands.
+/// Maximum length of a text or blob in bytes; kernel names have some thousands.
 const LONGEST: i32 = 16 << 20;
 
-/// Tables that are read. Newer versions may write them under a name with a suffix, as CUPTI does.
+/// Tables that the importer reads. Newer versions may add a suffix to the name, as CUPTI does.
 const KNOWN: [&str; 8] = [
     "CUPTI_ACTIVITY_KIND_KERNEL",
     "CUPTI_ACTIVITY_KIND_MEMCPY",
@@ -108,16 +107,13 @@ const KNOWN: [&str; 8] = [
     "TARGET_INFO_GPU",
 ];
 
-/// How reading a table ended.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
-    /// Rows that were read before the end or the first broken one.
     pub count: u64,
-    /// What broke it off, in words.
     pub broken: Option<String>,
 }
 
-/// A row: values in the order of the columns asked for. What is missing, or of another type, is `None`.
+/// A row, with values in the order of the requested columns. Missing or mistyped values are `None`.
 pub(super) struct Row<'a>(&'a rusqlite::Row<'a>);
 
 impl Row<'_> {
@@ -137,7 +133,7 @@ impl Row<'_> {
 }
 
 impl Database {
-    /// Opens a file read only, as one that nobody changes: no lock, no journal, no side file is touched.
+    /// Opens a file as read-only and immutable: no locks, journals or side files.
     pub fn open(file: &DatabaseFile) -> Result<Self> {
         let path = &file.path;
         let unreadable = |error: rusqlite::Error| {
@@ -147,13 +143,13 @@ impl Database {
             )
         };
         let connection = file.connect().map_err(unreadable)?;
-        // Looks into damaged pages before using what they say; a schema may not call functions.
+        // Check damaged pages before use, and forbid functions in the schema.
         connection
             .execute_batch(
                 "PRAGMA cell_size_check = ON; PRAGMA trusted_schema = OFF; PRAGMA query_only = ON;",
             )
             .map_err(unreadable)?;
-        // a schema that was damaged on purpose stays as it is, and no value is longer than any name
+        // defensive mode for malicious schemas, and a limit on value sizes
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true).map_err(unreadable)?;
         connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST).map_err(unreadable)?;
         let mut names = Vec::new();
@@ -168,7 +164,7 @@ impl Database {
         let mut tables = BTreeMap::new();
         for name in names {
             let (mut columns, mut key) = (Vec::new(), None);
-            // without generated columns, which another pragma lists
+            // excludes generated columns, which another pragma lists
             let sql = format!("PRAGMA table_info({})", quoted(&name));
             let mut statement = connection.prepare(&sql).map_err(unreadable)?;
             let mut rows = statement.query([]).map_err(unreadable)?;
@@ -184,7 +180,7 @@ impl Database {
             tables.insert(name.clone(), Table { name, columns, key });
         }
         for known in KNOWN {
-            // of activities, what has no times is something else
+            // a suffixed activity table without times is a different table
             let fits = |own: &&String| {
                 let timed =
                     tables[*own].columns.iter().any(|column| column.eq_ignore_ascii_case("start"));
@@ -205,7 +201,7 @@ impl Database {
         })
     }
 
-    /// A sentence for each table that is read under another name, or not read beside the one that is.
+    /// Notes on tables that are read under another name, and on suffixed tables that are ignored.
     pub fn other_names(&self) -> impl Iterator<Item = String> {
         KNOWN.iter().flat_map(|known| {
             let read = self.tables.get(*known).filter(|table| table.name != *known);
@@ -215,22 +211,18 @@ impl Database {
         })
     }
 
-    /// The file's path, for messages about it.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Names of all tables.
     pub fn tables(&self) -> impl Iterator<Item = &str> + Clone {
         self.tables.keys().map(String::as_str)
     }
 
-    /// Whether there is such a table.
     pub fn has(&self, table: &str) -> bool {
         self.tables.contains_key(table)
     }
 
-    /// Which of the columns a table lacks.
     pub fn missing<'a>(&self, table: &str, columns: &[&'a str]) -> Vec<&'a str> {
         columns.iter().copied().filter(|column| self.column(table, column).is_none()).collect()
     }
@@ -240,8 +232,8 @@ impl Database {
         columns.iter().map(String::as_str).find(|name| name.eq_ignore_ascii_case(column))
     }
 
-    /// Calls `each` with every row of a table, in the file's order. A column that is not there is `None` in
-    /// every row. Rows read before something broke stay read.
+    /// Calls `each` with every row of a table, in file order. A missing column yields `None` in every
+    /// row. Rows before an error remain valid.
     pub fn rows(&self, table: &str, columns: &[&str], mut each: impl FnMut(&Row)) -> Rows {
         let mut read = Rows::default();
         let wanted: Vec<String> = columns
@@ -268,7 +260,6 @@ impl Database {
         read
     }
 
-    /// The string of an id, from `StringIds`.
     pub fn string(&self, id: i64) -> Option<String> {
         let table = self.tables.get("StringIds")?;
         let value = quoted(self.column("StringIds", "value")?);
@@ -280,7 +271,6 @@ impl Database {
         statement.query_row([id], |row| Ok(Row(row).text(0).map(str::to_owned))).optional().ok()??
     }
 
-    /// `StringIds`, read once: to search it for each id would take the square of its length.
     fn all_strings(&self) -> &HashMap<i64, String> {
         self.strings.get_or_init(|| {
             let mut strings = HashMap::new();
@@ -294,7 +284,7 @@ impl Database {
     }
 }
 
-/// Names that are a known table's with a suffix: `CUPTI_ACTIVITY_KIND_KERNEL_V3`, `..._MEMCPY2`.
+/// Names that extend a known table's name by a suffix: `CUPTI_ACTIVITY_KIND_KERNEL_V3`, `..._MEMCPY2`.
 fn suffixed<'a>(
     known: &str,
     names: impl DoubleEndedIterator<Item = &'a String>,
@@ -306,12 +296,11 @@ fn suffixed<'a>(
     })
 }
 
-/// A table's or column's name as SQL quotes it.
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// The file as SQLite's URI, which says that it does not change.
+/// SQLite URI of the file, marked immutable.
 fn uri(path: &Path) -> String {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let mut uri = String::from("file:");

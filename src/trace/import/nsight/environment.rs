@@ -1,11 +1,10 @@
-//! Machine and software, as far as an export says. Not the environment variables: they hold secrets.
+//! Machine and software of an export. Environment variables are excluded, because they may hold secrets.
 
 use serde_json::Value;
 
 use super::database::Database;
 use table::Environment;
 
-/// Names in `TARGET_INFO_SYSTEM_ENV`, and ours.
 const SYSTEM: [(&str, &str); 5] = [
     ("Hostname", "host"),
     ("CpuDescription", "cpu"),
@@ -14,11 +13,9 @@ const SYSTEM: [(&str, &str); 5] = [
     ("OsDescription", "os"),
 ];
 
-/// Names in `META_DATA_EXPORT`, and ours.
 const EXPORT: [(&str, &str); 2] =
     [("EXPORT_PRODUCT_VERSION", "nsight_systems"), ("EXPORT_SCHEMA_VERSION", "nsight_schema")];
 
-/// What the file says about where it was recorded.
 pub(super) fn read(db: &Database) -> Environment {
     let mut environment = Environment::new();
     for (table, names) in [("TARGET_INFO_SYSTEM_ENV", &SYSTEM[..]), ("META_DATA_EXPORT", &EXPORT[..])] {
@@ -50,7 +47,7 @@ pub(super) fn read(db: &Database) -> Environment {
     environment
 }
 
-/// When the recording began, on the host's wall clock (ns since 1970).
+/// Start of the recording on the host's wall clock (ns since 1970).
 pub(super) fn began(db: &Database) -> Option<i64> {
     let mut began = None;
     if db.has("TARGET_INFO_SESSION_START_TIME") {

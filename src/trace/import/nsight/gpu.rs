@@ -1,4 +1,4 @@
-//! What the GPUs did: kernels, copies, fills, and CUDA graphs that were recorded as a whole.
+//! GPU activity: kernels, copies, fills, and CUDA graphs that were recorded as a whole.
 
 use std::collections::HashMap;
 
@@ -13,16 +13,14 @@ pub(super) const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
 const COPIES: &str = "CUPTI_ACTIVITY_KIND_MEMCPY";
 const FILLS: &str = "CUPTI_ACTIVITY_KIND_MEMSET";
 const GRAPHS: &str = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
-/// Columns that every GPU table has.
 const COMMON: [&str; 6] = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid"];
 const NEEDED: [&str; 4] = ["start", "end", "deviceId", "streamId"];
-/// Columns that name a kernel, the best first.
+/// Columns with kernel names, in order of preference.
 const NAMES: [&str; 3] = ["demangledName", "shortName", "mangledName"];
 
-/// Where something ran: a stream of a device of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Place {
-    /// The process; `None` in exports that do not say.
+    /// `None` if the export does not record it.
     pub process: Option<Process>,
     pub device: i64,
     pub stream: i64,
@@ -33,17 +31,15 @@ pub(super) struct Place {
 pub(super) struct Event {
     pub start: i64,
     pub end: i64,
-    /// 0 where it is not known.
+    /// Correlation id; 0 if unknown.
     pub correlation: u32,
-    /// Which name and kind it has: an index into [`Gpu::operations`].
+    /// Name and kind: an index into [`Gpu::operations`].
     pub operation: u32,
-    /// Where it ran: an index into [`Gpu::places`].
+    /// Stream: an index into [`Gpu::places`].
     pub place: u32,
-    /// Whether it is a node of a CUDA graph.
     pub is_node: bool,
 }
 
-/// A CUDA graph, launched and recorded as a whole.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GraphLaunch {
     pub start: i64,
@@ -52,31 +48,27 @@ pub(super) struct GraphLaunch {
     pub place: Place,
 }
 
-/// All GPU events of a file.
 #[derive(Debug, Default)]
 pub(super) struct Gpu {
     pub events: Vec<Event>,
     pub places: Vec<Place>,
-    /// The name and the kind of each different operation.
     pub operations: Vec<(String, &'static str)>,
-    /// Of each operation, the bytes that its copies or fills wrote.
     pub copied: HashMap<u32, Copied>,
     pub graphs: Vec<GraphLaunch>,
 }
 
-/// Gives places and operations numbers in the order in which they first occur.
+/// Numbers places and operations in order of first use.
 #[derive(Default)]
 struct Tables {
     places: HashMap<Place, u32>,
     last_place: Option<(Place, u32)>,
     operations: HashMap<(String, &'static str), u32>,
     copied: HashMap<u32, Copied>,
-    /// Operations by what the row says, so that no name is made twice.
+    /// Operations by the ids in a row, so that each name is built only once.
     by_key: HashMap<(&'static str, [i64; 3]), u32>,
 }
 
 impl Gpu {
-    /// Reads the GPU tables.
     pub fn read(db: &Database, notes: &mut Notes) -> Result<Self> {
         let mut gpu = Self::default();
         let mut tables = Tables::default();
@@ -130,7 +122,7 @@ impl Gpu {
                         format!("kernel {id} (its name is missing)")
                     })
                 }),
-                // exports that spell names out
+                // exports with names inline
                 None => match (COMMON.len()..name).find_map(|column| row.text(column)) {
                     Some(text) => tables.named(text.to_owned(), "kernel"),
                     None => tables.operation("kernel", [-1, -1, -1], || {
@@ -159,7 +151,7 @@ impl Gpu {
             (FILLS, "memset", ["memKind", "", ""]),
         ] {
             if !db.has(table) {
-                // nsys writes no empty tables
+                // nsys omits empty tables
                 continue;
             }
             let missing = db.missing(table, &NEEDED);
@@ -224,7 +216,6 @@ fn place(row: &Row) -> Option<Place> {
 }
 
 impl Tables {
-    /// The event of a row but for its operation.
     fn event(
         &mut self,
         row: &Row,

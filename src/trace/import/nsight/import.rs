@@ -1,4 +1,4 @@
-//! The way of an Nsight Systems export into a trace, and what is noted on it.
+//! Import of Nsight Systems exports, and its notes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,17 +16,15 @@ use crate::import::times::{LeftOut, described};
 use crate::{ImportReport, Trace};
 use base::error::{Error, Result};
 
-/// Times beyond 73 years from the clock's zero are damage; differences of those within cannot overflow (ns).
+/// Limit on times (ns): 73 years from the clock's zero. Larger ones are damage; differences of smaller
+/// ones cannot overflow.
 pub(super) const MOST: u64 = 1 << 61;
 
-/// Warnings of one kind are not repeated beyond this.
 const MOST_WARNINGS: usize = 50;
 
-/// Imports Nsight Systems SQLite exports, unclassified; several files are of several nodes or ranks. Files without GPU
-/// work beside others are left out and named.
-///
-/// # Errors
-/// A file that is not an SQLite database, not an export of Nsight Systems, or has no GPU work in it.
+/// Imports SQLite exports of Nsight Systems, unclassified; each file is a node or a rank. Skips and
+/// reports files without GPU work if others have some. Returns an error for a file that is not such an
+/// export, or if no file has GPU work.
 pub(in crate::import) fn import(inputs: &[Input]) -> Result<Trace> {
     let (mut traces, mut claims, mut idle) = (Vec::new(), Vec::new(), Vec::new());
     for input in inputs {
@@ -57,11 +55,9 @@ pub(in crate::import) fn import(inputs: &[Input]) -> Result<Trace> {
     Ok(trace)
 }
 
-/// A file that was read.
 enum File {
-    /// The trace, and when its recording began on the wall clock (ns since 1970).
+    /// The trace, and the start of its recording on the wall clock (ns since 1970).
     Trace(Box<Trace>, Option<i64>),
-    /// The error for a file without GPU work.
     WithoutWork(Error),
 }
 
@@ -70,7 +66,7 @@ fn one(input: &Input) -> Result<File> {
     let file = DatabaseFile::of(input)?;
     let db = Database::open(&file)?;
     recognise(&db)?;
-    // The host's tables and the GPUs' are read at the same time, each through a connection of its own.
+    // Host and GPU tables are read in parallel, each through its own connection.
     let (host, gpu) = rayon::join(
         || {
             let mut notes = Notes::default();
@@ -103,7 +99,7 @@ fn one(input: &Input) -> Result<File> {
     Ok(File::Trace(Box::new(trace), environment::began(&db)))
 }
 
-/// An SQLite file that is something else gets an error that says what it has.
+/// Returns an error, which names the content, for an SQLite file that is not an export.
 fn recognise(db: &Database) -> Result<()> {
     if let Some(format) = formats::of_tables(db.tables()) {
         return Err(formats::refusal(db.path(), Some(format), &[]));
@@ -133,7 +129,6 @@ fn recognise(db: &Database) -> Result<()> {
     })
 }
 
-/// The error of a file in which CUDA graphs hide all kernels.
 fn only_graphs(path: &Path, graphs: usize) -> Error {
     Error::input_help(
         format!(
@@ -160,19 +155,16 @@ fn nothing(db: &Database, notes: &Notes) -> Error {
     )
 }
 
-/// What was read, used and left.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     events: u64,
     used: BTreeMap<String, u64>,
     ignored: BTreeMap<String, u64>,
     warnings: Vec<String>,
-    /// Events with impossible times.
     pub left_out: LeftOut,
 }
 
 impl Notes {
-    /// A table was read.
     pub fn read(&mut self, rows: &Rows) {
         self.events += rows.count;
         if let Some(broken) = &rows.broken {
@@ -180,19 +172,17 @@ impl Notes {
         }
     }
 
-    /// Counts events that became `what` in the trace.
     pub fn use_(&mut self, what: &str, count: u64) {
         count_up(&mut self.used, what, count);
     }
 
-    /// Takes back events that were counted as used.
+    /// Reverts the count of events that were dropped later.
     pub fn unuse(&mut self, what: &str, count: u64) {
         if let Some(used) = self.used.get_mut(what) {
             *used = used.saturating_sub(count);
         }
     }
 
-    /// Events were left, and why.
     pub fn ignore(&mut self, reason: &str, count: u64) {
         count_up(&mut self.ignored, reason, count);
     }
@@ -229,7 +219,6 @@ impl Notes {
     }
 }
 
-/// Adds to a count; allocates only for what is new.
 fn count_up(counts: &mut BTreeMap<String, u64>, what: &str, count: u64) {
     if count == 0 {
         return;
@@ -242,7 +231,7 @@ fn count_up(counts: &mut BTreeMap<String, u64>, what: &str, count: u64) {
     }
 }
 
-/// Start and end in a row's first two columns; what makes no sense is counted under the name.
+/// Start and end from a row's first two columns. Counts and names invalid ones.
 pub(super) fn interval(
     row: &Row,
     what: &'static str,

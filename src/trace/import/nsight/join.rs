@@ -1,4 +1,4 @@
-//! Exports of several nodes or ranks as one trace.
+//! Joins the exports of several nodes or ranks into one trace.
 
 use std::collections::HashMap;
 
@@ -9,8 +9,8 @@ use crate::{ImportReport, LaunchSite, OperationInfo, Range, Trace};
 use base::error::{Error, Result};
 use plan::Cost;
 
-/// One trace of several, each with the wall clock's time (ns since 1970) of its zero where that is known.
-/// The ranks of each are those decided.
+/// Joins several traces, each with the wall-clock time of its zero (ns since 1970) if known. `decision`
+/// gives their ranks.
 pub(super) fn join(traces: Vec<(Trace, Option<i64>)>, decision: Decision) -> Result<Trace> {
     let began: Option<Vec<i64>> = traces.iter().map(|(_, began)| *began).collect();
     let earliest = began.as_ref().and_then(|began| began.iter().min().copied());
@@ -51,7 +51,7 @@ pub(super) fn join(traces: Vec<(Trace, Option<i64>)>, decision: Decision) -> Res
                     all.operations.push(operation.clone());
                     all.operations.len() as u32 - 1
                 });
-                // copies of another mean size: of all files together it is not known
+                // mean copy sizes of the files differ, so the joint mean is unknown
                 let known = &mut all.operations[number as usize];
                 if known.cost != operation.cost {
                     known.cost = Cost::default();
@@ -107,7 +107,6 @@ pub(super) fn join(traces: Vec<(Trace, Option<i64>)>, decision: Decision) -> Res
     Ok(all)
 }
 
-/// Gives a trace's ranks, from 0, the numbers that they have among all files.
 fn renumber(trace: &mut Trace, ranks: Option<&Vec<u32>>) {
     let Some(ranks) = ranks.filter(|ranks| ranks.iter().copied().ne(0..trace.meta.ranks)) else {
         return;
@@ -120,7 +119,7 @@ fn renumber(trace: &mut Trace, ranks: Option<&Vec<u32>>) {
     sort_ranges(trace);
 }
 
-/// Sorts the ranges; spans find those in which they were launched again.
+/// Sorts the ranges, and updates the range index of every span.
 fn sort_ranges(trace: &mut Trace) {
     let mut numbered: Vec<(usize, Range)> = trace.ranges.iter().copied().enumerate().collect();
     numbered.sort_by_key(|(_, range)| {
@@ -137,7 +136,6 @@ fn sort_ranges(trace: &mut Trace) {
     }
 }
 
-/// Moves a trace onto the clock of the recording that began first.
 fn shift(trace: &mut Trace, began: Option<i64>, earliest: Option<i64>) {
     let by = began.zip(earliest).and_then(|(began, earliest)| began.checked_sub(earliest));
     let Some(by) = by.filter(|by| by.unsigned_abs() <= MOST) else { return };

@@ -1,5 +1,5 @@
-//! One kernel's launch in an export of Nsight Systems: grid and block from its row, the host's call by its
-//! correlation id, the innermost NVTX range of the call's thread around it.
+//! Launch details of one kernel in an Nsight Systems export: grid and block from its row, the host call
+//! by correlation id, and the innermost NVTX range around the call.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use crate::import::input::Input;
 use crate::import::kernel::{Kernel, Wanted};
 use base::error::Result;
 
-/// A kernel's row: its numbers, and its process.
 type Found = (Kernel, Option<i64>);
 
-/// What an export knows of a kernel; `None` where it does not have it. Fails where the file is no readable database.
+/// Reads the launch details of a kernel; `None` if the export does not contain it. Returns an error if
+/// the file is not a readable database.
 pub(in super::super) fn kernel(path: &Path, wanted: &Wanted) -> Result<Option<Kernel>> {
     let db = Database::open(&DatabaseFile::of(&Input::of(path))?)?;
     let Some((mut kernel, own)) = row(&db, wanted) else { return Ok(None) };
@@ -24,7 +24,7 @@ pub(in super::super) fn kernel(path: &Path, wanted: &Wanted) -> Result<Option<Ke
         db.rows(launches::TABLE, &columns, |row| {
             let (Some(start), Some(thread)) = (row.integer(0), row.integer(1)) else { return };
             let same = row.integer(2) == kernel.correlation && kernel.correlation > Some(0);
-            // of several within one another, the outermost
+            // outermost of nested calls
             let first = call.is_none_or(|(before, ..)| start < before);
             if same && own.is_none_or(|own| own == process(thread)) && first {
                 call = Some((start, thread, row.integer(3)));
@@ -74,7 +74,6 @@ fn row(db: &Database, wanted: &Wanted) -> Option<Found> {
     found
 }
 
-/// The innermost range of a thread around a time.
 fn range(db: &Database, time: i64, thread: i64) -> Option<String> {
     if !db.has(ranges::TABLE) {
         return None;

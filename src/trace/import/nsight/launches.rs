@@ -1,4 +1,4 @@
-//! Host calls that launched GPU work: when they ended, and on which thread.
+//! Host calls that launched GPU work, with their times and threads.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -11,43 +11,39 @@ use super::import::{Notes, interval};
 
 pub(super) const TABLE: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 
-/// A process, as the upper bits of its serialized id: unique over hosts.
+/// Process: the upper bits of a serialized id, unique across hosts.
 pub(super) type Process = i64;
 
-/// The process of a serialized process or thread id.
 pub(super) fn process(global: i64) -> Process {
     global >> 24
 }
 
-/// A host call, or several within one another of the same correlation id: the outermost.
+/// A host call. Nested calls with the same correlation id count as one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Launch {
     correlation: u32,
-    /// Index of the call's name in the table of strings; 0 where there is none.
+    /// String id of the call's name; 0 if there is none.
     pub name: i64,
-    /// Rows of the table that it stands for.
+    /// Number of rows that were merged into this call.
     pub rows: u32,
-    /// When the host's call began (ns).
     pub start: i64,
-    /// When the host's call returned (ns).
+    /// Return of the host call (ns).
     pub end: i64,
-    /// Serialized id of the thread.
+    /// Serialized id of the calling thread.
     pub thread: i64,
 }
 
-/// Host calls of all processes.
 #[derive(Debug, Default)]
 pub(super) struct Launches {
-    /// By process, correlation id and start.
+    /// Sorted by process, correlation id and start.
     pub calls: Vec<Launch>,
-    /// Calls of each process: places among all of them.
+    /// Index range in [`Self::calls`] for each process.
     processes: HashMap<Process, Range<usize>>,
-    /// Rows with a correlation id.
+    /// Number of rows with a correlation id.
     pub rows: u64,
 }
 
 impl Launches {
-    /// Reads the table of host calls.
     pub fn read(db: &Database, notes: &mut Notes) -> Self {
         let mut launches = Self::default();
         if !db.has(TABLE) {
@@ -82,7 +78,7 @@ impl Launches {
         launches
     }
 
-    /// Names of all calls, without the version that the driver's tables add (`_v7000`).
+    /// Names of all calls, without the version suffix of the driver's tables (`_v7000`).
     pub fn names(&self, db: &Database) -> HashMap<i64, String> {
         let mut names: HashMap<i64, Option<String>> = HashMap::new();
         for call in self.calls.iter().filter(|call| call.name != 0) {
@@ -95,12 +91,12 @@ impl Launches {
         names.into_iter().filter_map(|(id, name)| Some((id, name?))).collect()
     }
 
-    /// Sorts the calls and makes one of those within one another.
+    /// Sorts the calls and merges nested ones.
     pub fn settle(&mut self) {
         let key =
             |call: &Launch| (process(call.thread), call.correlation, call.start, Reverse(call.end));
         self.calls.par_sort_by_key(key);
-        // of calls within one another the outermost; calls apart have a number that came again
+        // merge overlapping calls into the outermost; disjoint ones reused the id
         self.calls.dedup_by(|inner, outer| {
             let same = process(inner.thread) == process(outer.thread)
                 && inner.correlation == outer.correlation
@@ -118,35 +114,34 @@ impl Launches {
         }
     }
 
-    /// Whether a correlation id came again.
+    /// True if a correlation id was reused.
     pub fn has_again(&self) -> bool {
         let key = |call: &Launch| (process(call.thread), call.correlation);
         self.calls.windows(2).any(|pair| key(&pair[0]) == key(&pair[1]))
     }
 
-    /// The only process that called anything, if there is one.
     pub fn only_process(&self) -> Option<Process> {
         let mut processes = self.processes.keys();
         processes.next().copied().filter(|_| processes.next().is_none())
     }
 
-    /// A reader of one process's calls.
     pub fn of(&self, process: Process) -> Finder<'_> {
         let place = self.processes.get(&process).cloned().unwrap_or_default();
         Finder { calls: &self.calls[place.clone()], first: place.start, at: 0 }
     }
 }
 
-/// Finds calls of a process by correlation id; remembers where it was, for ids mostly rise.
+/// Finds the calls of a process by correlation id. Remembers its position, because ids mostly ascend.
 pub(super) struct Finder<'a> {
     calls: &'a [Launch],
-    /// Place of the process's first call among all.
+    /// Index of the process's first call in [`Launches::calls`].
     first: usize,
     at: usize,
 }
 
 impl Finder<'_> {
-    /// The place of a correlation id's call among all calls: where ids come again, the last before `start`.
+    /// Index of the call with a correlation id in [`Launches::calls`]; if the id was reused, of the last
+    /// call before `start`.
     pub fn find(&mut self, correlation: u32, start: i64) -> Option<u32> {
         let of_id = |at: usize| self.calls.get(at).is_some_and(|call| call.correlation == correlation);
         let near = (self.at..self.at + 3).find(|at| of_id(*at) && !of_id(*at + 1));

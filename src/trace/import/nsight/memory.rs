@@ -1,4 +1,4 @@
-//! Names of copies and fills, spelt as PyTorch's profiler spells them, so that one rule fits both.
+//! Names of copies and fills, in the spelling of PyTorch's profiler, so that the same rules match.
 
 /// Name of a copy: `Memcpy HtoD (Pinned -> Device)`.
 pub(super) fn copy(kind: Option<i64>, source: Option<i64>, destination: Option<i64>) -> String {

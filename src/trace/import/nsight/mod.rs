@@ -1,9 +1,9 @@
-//! Nsight Systems: the SQLite files that `nsys export --type sqlite` writes.
+//! Nsight Systems: imports the SQLite files of `nsys export --type sqlite`.
 //!
-//! GPU rows (kernels, copies, fills) become spans, a rank for each process and device; host calls give the
-//! time when each was launched, by process and correlation id; NVTX becomes ranges and step numbers.
-//! `database` reads tables whatever their version, `gpu`, `launches` and `ranges` what is in them,
-//! `assemble` puts them together, `join` several files.
+//! GPU rows (kernels, copies, fills) become spans, with one rank per process and device. Host calls
+//! provide the launch time, matched by process and correlation id; NVTX provides ranges and step
+//! numbers. `database` reads tables of any version, `gpu`, `launches` and `ranges` parse their contents,
+//! `assemble` builds the trace, and `join` merges several files.
 
 mod assemble;
 mod database;

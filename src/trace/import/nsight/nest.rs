@@ -1,21 +1,19 @@
-//! Ranges of one host thread, laid into rows in which they nest.
+//! Assigns the ranges of one host thread to rows in which they nest.
 //!
-//! Pushed ranges of one NVTX domain nest; those of several domains, and ranges that were started and
-//! ended by hand, may cross. What does not nest in a row goes to the next.
+//! Pushed ranges of one NVTX domain nest; ranges of different domains, and ranges started and ended
+//! explicitly, may overlap. A range that does not nest in a row goes to the next.
 
-/// The most rows into which ranges of one thread are put.
 const MOST_ROWS: usize = 64;
 
-/// A row and the depth in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slot {
     pub row: usize,
     pub depth: u16,
 }
 
-/// Slots of intervals that are sorted by (start, longest first); `None` where nothing is left to lay it in.
+/// Slots of intervals sorted by (start, longest first); `None` if no row is left.
 pub(super) fn nest(intervals: impl Iterator<Item = (i64, i64)>) -> Vec<Option<Slot>> {
-    // ends of the open intervals of each row, the innermost last
+    // ends of the open intervals of each row, innermost last
     let mut rows: Vec<Vec<i64>> = Vec::new();
     intervals
         .map(|(start, end)| {

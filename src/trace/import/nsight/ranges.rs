@@ -1,4 +1,4 @@
-//! NVTX: ranges of host threads, by name.
+//! NVTX ranges of host threads.
 
 use std::collections::HashMap;
 
@@ -8,31 +8,29 @@ use crate::import::times::described;
 
 pub(super) const TABLE: &str = "NVTX_EVENTS";
 
-/// A range; its end is `None` where it was never ended.
+/// A range; `end` is `None` if it was never ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HostRange {
     pub start: i64,
     pub end: Option<i64>,
-    /// Serialized id of the thread that began it.
+    /// Serialized id of the thread that started it.
     pub thread: i64,
-    /// Its name: an index into [`HostRanges::names`].
+    /// Name: an index into [`HostRanges::names`].
     pub name: u32,
 }
 
-/// All ranges of a file.
 #[derive(Debug, Default)]
 pub(super) struct HostRanges {
     pub list: Vec<HostRange>,
     pub names: Vec<String>,
 }
 
-/// What the numbers of event types mean for us.
+/// True for event types of ranges: push/pop (59, 70) and start/end (60, 71).
 pub(super) fn is_range(event_type: i64) -> bool {
     matches!(event_type, 59 | 60 | 70 | 71)
 }
 
 impl HostRanges {
-    /// Reads the table of NVTX events.
     pub fn read(db: &Database, notes: &mut Notes) -> Self {
         let mut ranges = Self::default();
         if !db.has(TABLE) {
@@ -100,7 +98,7 @@ impl HostRanges {
     }
 }
 
-/// Start and end of a range, which may be open; what makes no sense is counted under the name.
+/// Start and end of a range, which may be open. Counts and names invalid ones.
 fn times(row: &Row, notes: &mut Notes, name: impl FnOnce() -> String) -> Option<(i64, Option<i64>)> {
     let (start, end) = (row.integer(0), row.integer(1));
     let why = match (start, end) {
@@ -118,7 +116,7 @@ fn times(row: &Row, notes: &mut Notes, name: impl FnOnce() -> String) -> Option<
     None
 }
 
-/// PyTorch numbers the ranges of its operators; the name alone says what ran.
+/// Removes the sequence numbers that PyTorch appends to operator names.
 pub(super) fn without_numbers(text: &str) -> &str {
     let at = [", seq = ", ", op_id = "].iter().filter_map(|mark| text.find(mark)).min();
     at.map_or(text, |at| &text[..at])

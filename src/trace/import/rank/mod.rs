@@ -1,7 +1,8 @@
-//! Ranks of files, processes and devices, for all formats.
+//! Rank numbers of files, processes and devices, for all formats.
 //!
-//! The trace's own words come first (`distributedInfo`, labels of processes), then the file names, then the order of
-//! the files. [`choose`] tells several recordings of the same ranks apart, [`decide`] numbers the ranks of one.
+//! In order of priority, ranks come from the trace content (`distributedInfo`, process labels), the file
+//! names, and the order of the files. [`choose`] separates several recordings of the same ranks;
+//! [`decide`] numbers the ranks of one recording.
 
 mod name;
 mod position;
@@ -15,24 +16,21 @@ pub(super) use name::{Name, label};
 pub(super) use position::{MOST_RANK, Position};
 pub(super) use recording::choose;
 
-/// Most files that a warning names.
 const MOST_NAMED: usize = 3;
 
-/// What a file says about its ranks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Claim {
     pub name: Name,
-    /// Rank and size of the job by the file's own words.
     pub own: Option<u32>,
     pub world_size: Option<u64>,
-    /// A time at which the file recorded, on a clock that files of one folder share (ns).
+    /// A time within the recording, on a clock that the files of a directory share (ns).
     pub time_ns: Option<i64>,
-    /// The file's parts, each a rank, by the labels of their processes; `None` without a label.
+    /// Parts of the file, each a rank, by process label; `None` without a label.
     pub parts: Vec<Option<Position>>,
 }
 
 impl Claim {
-    /// The rank by the file's own words. In a job of one rank that is no news.
+    /// Rank according to the file's content; ignored in a job of one rank.
     fn rank(&self) -> Option<u32> {
         self.own.filter(|_| self.world_size != Some(1))
     }
@@ -42,20 +40,18 @@ impl Claim {
     }
 }
 
-/// The ranks of each file's parts, and how they were found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Decision {
     pub ranks: Vec<Vec<u32>>,
-    /// One sentence; `None` where there is one rank and nothing names it.
+    /// Source of the ranks, as a sentence; `None` for a single unnamed rank.
     pub how: Option<String>,
-    /// Contradictions and missing ranks, a sentence each.
+    /// Contradictions and missing ranks, one sentence each.
     pub warnings: Vec<String>,
-    /// Ranks of the job, by what its files say, that are not here.
     pub missing: u32,
 }
 
-/// Positions by the names of files that are opened together. A number such as `tp8` or `_3` counts only if the files
-/// differ in it as ranks do.
+/// Positions from the names of files that are opened together. A number such as `tp8` or `_3` counts
+/// only if it varies between files as ranks do.
 fn positions(names: &[&Name]) -> Vec<Option<Position>> {
     let strong = |name: &Name| name.position.filter(|_| !name.is_weak);
     if names.iter().any(|name| strong(name).is_some()) {
@@ -73,13 +69,13 @@ fn positions(names: &[&Name]) -> Vec<Option<Position>> {
     let values = distinct(&numbers);
     let count = values.len() as u32;
     let (least, most) = (values.first().copied().unwrap_or(0), values.last().copied().unwrap_or(0));
-    // larger numbers are of processes or of the day
+    // larger numbers are process ids or dates
     let fits = if names.iter().any(|name| name.is_process) {
         (least, most) == (0, count.saturating_sub(1))
     } else {
         most <= 4 * count + 64
     };
-    // `trace0`, `trace1`, but neither `b200`, `h100` nor `oslo_3`, `frankfurt_7`
+    // accepts `trace0`, `trace1`, but not `b200`, `h100` or `oslo_3`, `frankfurt_7`
     let numbered = || names.iter().filter(|name| name.last_number.is_some());
     let is_alone = |name: &&&Name| numbered().filter(|other| other.rest == name.rest).count() < 2;
     let is_odd = numbered().any(|name| is_alone(&name));
@@ -89,7 +85,7 @@ fn positions(names: &[&Name]) -> Vec<Option<Position>> {
     numbers.into_iter().map(|number| number.map(Position::of_rank)).collect()
 }
 
-/// True if the labelled parts of a file are ranks that other files have, too.
+/// True if the labelled parts of a file are ranks that other files also have.
 pub(super) fn is_merged_of(merged: &Claim, others: &[Claim]) -> bool {
     let Some(labels) = merged.parts.iter().copied().collect::<Option<Vec<Position>>>() else {
         return false;
@@ -100,7 +96,6 @@ pub(super) fn is_merged_of(merged: &Claim, others: &[Claim]) -> bool {
     is_known && of_others.ranks.iter().flatten().any(|rank| ranks.contains(rank))
 }
 
-/// Numbers the ranks of files that are opened together.
 pub(super) fn decide(claims: &[Claim]) -> Decision {
     let parts: Vec<Option<Position>> =
         claims.iter().flat_map(|claim| claim.parts.iter().copied()).collect();
@@ -110,7 +105,7 @@ pub(super) fn decide(claims: &[Claim]) -> Decision {
     decision
 }
 
-/// Ranks where a file holds several.
+/// Numbers ranks if a file contains several.
 fn by_parts(claims: &[Claim], parts: &[Option<Position>]) -> Decision {
     let labels: Option<Vec<Position>> = parts.iter().copied().collect();
     let labelled = labels.and_then(|labels| distinct(position::ranks(&labels)?));
@@ -124,7 +119,7 @@ fn by_parts(claims: &[Claim], parts: &[Option<Position>]) -> Decision {
     Decision { ranks, how: Some(how.into()), warnings: Vec::new(), missing: 0 }
 }
 
-/// Ranks where each file is one.
+/// Numbers ranks if each file is one.
 fn by_files(claims: &[Claim], labels: &[Option<Position>]) -> Decision {
     let names: Vec<&Name> = claims.iter().map(|claim| &claim.name).collect();
     let positions = positions(&names);
@@ -202,13 +197,12 @@ fn by_files(claims: &[Claim], labels: &[Option<Position>]) -> Decision {
     }
 }
 
-/// The ranks, if none comes twice.
+/// Returns the ranks if they are unique.
 fn distinct(ranks: Vec<u32>) -> Option<Vec<u32>> {
     let different: BTreeSet<u32> = ranks.iter().copied().collect();
     (different.len() == ranks.len()).then_some(ranks)
 }
 
-/// Adds a warning that names the ranks of the job that are not here.
 fn missing(claims: &[Claim], decision: &mut Decision) {
     let here: BTreeSet<u32> = decision.ranks.iter().flatten().copied().collect();
     let Some(last) = here.last().copied().filter(|_| here.len() > 1) else { return };

@@ -1,27 +1,26 @@
-//! The parts of a trace file's name: the rank's position, the step or stage that was recorded, the time stamp.
+//! Parser for trace file names: position of the rank, recorded step or stage, time stamp.
 
 use super::position::{Dimension, MOST_RANK, Position};
 
-/// A file name, taken apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::import) struct Name {
-    /// The name as it was given: the path below the folder that was opened.
+    /// Original name: the path relative to the opened directory.
     pub(super) text: String,
-    /// Coordinates by name: `rank_3`, `TP-1-DP-0`.
+    /// Named coordinates: `rank_3`, `TP-1-DP-0`.
     pub(super) position: Option<Position>,
-    /// True if the position is one glued dimension such as `tp8`, which may also be the job's size.
+    /// True if the position is a single glued dimension such as `tp8`, which may also be the size of the
+    /// job.
     pub(super) is_weak: bool,
-    /// The number at the end, which may be a rank: `trace_3`, or a process id.
+    /// Number at the end: a rank as in `trace_3`, or a process id.
     pub(super) last_number: Option<u32>,
-    /// True if a time stamp follows on the last number: PyTorch's handler writes `HOST_PID.STAMP`.
+    /// True if a time stamp follows the last number, as in `HOST_PID.STAMP` of PyTorch's handler.
     pub(super) is_process: bool,
     /// Steps and stages: `step_12`, `decode`.
     pub(super) part: String,
-    /// The step's number.
     pub(super) step: Option<u64>,
-    /// Time of writing, on a scale of its own (19 digits), and its digits.
+    /// Time of writing, scaled to 19 digits for comparison, and its original digits.
     pub(super) stamp: Option<(u128, String)>,
-    /// The rest, without `last_number`.
+    /// Remaining words, without `last_number`.
     pub(super) rest: String,
 }
 
@@ -38,7 +37,6 @@ enum Token<'a> {
     Separator(char),
 }
 
-/// Endings that say how a file is packed or written.
 const ENDINGS: [&str; 18] = [
     ".gz",
     ".zst",
@@ -60,17 +58,15 @@ const ENDINGS: [&str; 18] = [
     ".tgz",
 ];
 
-/// Stages that serving engines profile apart.
+/// Stages that serving engines profile separately.
 const STAGES: [&str; 3] = ["extend", "prefill", "decode"];
 
-/// Words before the number of a profiled step.
 const STEPS: [&str; 6] = ["step", "steps", "iter", "iteration", "epoch", "cycle"];
 
 impl Name {
-    /// Takes apart a file name, or a path below the folder that was opened.
     pub(in crate::import) fn parse(text: &str) -> Self {
         let text = text.replace('\\', "/");
-        // folders on the way may be archives
+        // directories in the path may be archives
         let stem: Vec<&str> = text.split('/').map(without_endings).collect();
         let stem = stem.join("/");
         let tokens = tokens(&stem);
@@ -99,7 +95,7 @@ impl Name {
                     match (word.as_deref(), word_at, dimension, value) {
                         (Some(_), Some(from), Some(dimension), Some(value)) => {
                             position.set(dimension, value);
-                            // `tp_rank`: both words are the dimension's
+                            // both words of `tp_rank` belong to the dimension
                             let is_pair =
                                 word.as_deref() == Some("rank") && dimension != Dimension::Rank;
                             let first = word_before(&tokens, from).1.filter(|_| is_pair);
@@ -108,7 +104,7 @@ impl Name {
                             let glue = from + 1 == at || !upper;
                             glued += usize::from(dimension.is_parallel() && glue);
                         }
-                        // follows from the TP rank
+                        // redundant: follows from the TP rank
                         (Some("dcp"), Some(from), ..) => kept[from..=at].fill(false),
                         (Some(word), Some(from), ..)
                             if STEPS.contains(&word) || word.ends_with("step") =>
@@ -145,18 +141,17 @@ impl Name {
         name
     }
 
-    /// True if the name has a number that may be a rank.
     pub(in crate::import) fn may_say_rank(&self) -> bool {
         self.position.is_some() || self.last_number.is_some()
     }
 
-    /// False if both names give a rank, and they differ.
+    /// False if both names contain a rank and they differ.
     pub(in crate::import) fn is_of_same_rank(&self, other: &Self) -> bool {
         let numbers = |name: &Self| (name.position, name.last_number);
         numbers(self) == numbers(other) || !self.may_say_rank() || !other.may_say_rank()
     }
 
-    /// What a file of unknown rank is called in place of it: files of one origin are of one rank.
+    /// Identity of a file with an unknown rank: files with the same origin are of the same rank.
     pub(super) fn origin(&self) -> String {
         match self.last_number {
             Some(number) => format!("{}-{number}", self.rest),
@@ -165,14 +160,14 @@ impl Name {
     }
 }
 
-/// The position in a label of a process: `[TP01] 0`, `Rank 3: python`, `VLLM::Worker_TP1`.
+/// Parses the position in a process label: `[TP01] 0`, `Rank 3: python`, `VLLM::Worker_TP1`.
 pub(in crate::import) fn label(text: &str) -> Option<Position> {
     let tokens = tokens(text);
     let mut position = Position::default();
     for (at, token) in tokens.iter().enumerate() {
         let Token::Number(digits) = token else { continue };
         let (Some(word), Some(word_at)) = word_before(&tokens, at) else { continue };
-        // the number of a process, and words that people give to other things than ranks
+        // excludes process numbers, and words that do not denote ranks in labels
         let is_label = from_label(&word);
         let before = word_before(&tokens, word_at).0;
         let value = digits.parse::<u32>().ok().filter(|value| *value <= MOST_RANK);
@@ -185,7 +180,7 @@ pub(in crate::import) fn label(text: &str) -> Option<Position> {
     (position.known() > 0).then_some(position)
 }
 
-/// True for words that number ranks in a process's label; `GPU 0` and `Stage 1` are there in any trace.
+/// True for words that denote ranks in a process label. `GPU 0` and `Stage 1` occur in any trace.
 fn from_label(word: &str) -> bool {
     !matches!(word, "gpu" | "device" | "cuda" | "stage" | "node" | "worker" | "procid")
 }
@@ -199,7 +194,8 @@ impl<'a> Token<'a> {
     }
 }
 
-/// Words, numbers and what stands between them. A capital after a small letter begins a word.
+/// Splits text into words, numbers and separators. An upper-case letter after a lower-case one starts a
+/// new word.
 fn tokens(text: &str) -> Vec<Token<'_>> {
     #[derive(PartialEq)]
     enum Kind {
@@ -239,7 +235,8 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// The word right before a token, in lower case: glued to it, or with one or two of `_-=. #:[` between.
+/// Word before a token, in lower case, and its index: adjacent, or separated by one or two of `_-=.
+/// #:[`.
 fn word_before(tokens: &[Token<'_>], at: usize) -> (Option<String>, Option<usize>) {
     let mut from = at;
     while let Some(before) = from.checked_sub(1) {
@@ -254,9 +251,9 @@ fn word_before(tokens: &[Token<'_>], at: usize) -> (Option<String>, Option<usize
     (None, None)
 }
 
-/// The number at the end of the file's own name, stamps aside, or else of its folder's.
+/// Index of the number at the end of the file's own name, ignoring stamps, or else of its directory's.
 fn last_number(tokens: &[Token<'_>], kept: &[bool]) -> Option<usize> {
-    // Nsight Systems counts its reports
+    // Nsight Systems numbers its reports
     if let [Token::Word("report"), Token::Number(_)] = tokens {
         return None;
     }
@@ -275,8 +272,9 @@ fn last_number(tokens: &[Token<'_>], kept: &[bool]) -> Option<usize> {
     (matches!(tokens[before], Token::Number(_)) && kept[before]).then_some(before)
 }
 
-/// A stamp at the first of these tokens, and how many it takes: 10 digits or more (seconds to nanoseconds; seconds with
-/// a fraction), a date of 8 digits with a time of 6, or both spelt out: `2024_05_01_12_00_00`.
+/// Parses a time stamp at the start of the tokens; returns the number of tokens used. Accepts 10 digits
+/// or more (seconds to nanoseconds, or seconds with a fraction), a date of 8 digits with a time of 6,
+/// and `2024_05_01_12_00_00`.
 fn stamp(tokens: &[Token<'_>]) -> Option<((u128, String), usize)> {
     let Some(Token::Number(first)) = tokens.first() else { return None };
     let next = match tokens.get(1..3) {
@@ -297,7 +295,7 @@ fn stamp(tokens: &[Token<'_>]) -> Option<((u128, String), usize)> {
     Some(((scaled.parse().ok()?, text), used))
 }
 
-/// The digits of a year, month, day, hour, minute and second with separators between.
+/// Digits of year, month, day, hour, minute and second with separators in between.
 fn spelt_out(tokens: &[Token<'_>]) -> Option<String> {
     let mut digits = String::new();
     for (at, token) in tokens.get(..11)?.iter().enumerate() {

@@ -1,12 +1,12 @@
-//! Positions of ranks in a job, as names and labels give them: `rank3`, `dp0_tp1`, `TP-1`, and the numbers of ranks
-//! that follow.
+//! Positions of ranks in a job, as in names and labels (`rank3`, `dp0_tp1`, `TP-1`), and their
+//! conversion to rank numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Ranks above this are time stamps or damage.
+/// Larger numbers are time stamps or damage.
 pub(in crate::import) const MOST_RANK: u32 = u16::MAX as u32;
 
-/// An axis along which a job numbers its ranks, outermost first.
+/// Axis along which a job numbers its ranks, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dimension {
     Node,
@@ -15,7 +15,7 @@ pub(super) enum Dimension {
     Cp,
     Tp,
     Ep,
-    /// The device or the rank within a node.
+    /// Device or rank within a node.
     Local,
     Rank,
 }
@@ -23,7 +23,7 @@ pub(super) enum Dimension {
 impl Dimension {
     const COUNT: usize = 8;
 
-    /// The dimension that a word before a number names, in lower case. `before` is the word before it.
+    /// Dimension of a word before a number, in lower case; `before` is the word before it.
     pub(super) fn of(word: &str, before: Option<&str>) -> Option<Self> {
         Some(match (before, word) {
             (Some("tp" | "tensor"), "rank") | (_, "tp" | "tprank") => Self::Tp,
@@ -38,7 +38,7 @@ impl Dimension {
         })
     }
 
-    /// True for the axes that also say how large a job is: `tp8`.
+    /// True for axes that also express the size of a job: `tp8`.
     pub(super) fn is_parallel(self) -> bool {
         matches!(self, Self::Dp | Self::Pp | Self::Cp | Self::Tp | Self::Ep)
     }
@@ -63,14 +63,14 @@ impl Position {
         self.0[dimension as usize]
     }
 
-    /// How many coordinates are known.
     pub(super) fn known(&self) -> usize {
         self.0.iter().flatten().count()
     }
 }
 
-/// Sets of dimensions that may number the ranks, the likeliest first. A name has more dimensions than its ranks need:
-/// SGLang's DP attention gives each TP rank a DP rank, vLLM's EP rank follows from DP and TP.
+/// Sets of dimensions that may number the ranks, most likely first. A name may have redundant
+/// dimensions: SGLang's DP attention gives each TP rank a DP rank, and vLLM's EP rank follows from DP
+/// and TP.
 const NUMBERINGS: [&[Dimension]; 14] = {
     use Dimension::{Cp, Dp, Ep, Local, Node, Pp, Rank, Tp};
     [
@@ -91,7 +91,8 @@ const NUMBERINGS: [&[Dimension]; 14] = {
     ]
 };
 
-/// The rank at each position: by the fewest dimensions that tell the positions apart. `None` where none do.
+/// Rank at each position, from the first numbering that distinguishes all positions; `None` if there is
+/// none.
 pub(super) fn ranks(positions: &[Position]) -> Option<Vec<u32>> {
     let distinct: BTreeSet<Position> = positions.iter().copied().collect();
     let (numbering, number) = NUMBERINGS.iter().find_map(|numbering| {
@@ -106,9 +107,9 @@ fn coordinates(position: &Position, numbering: &[Dimension]) -> Vec<u32> {
     numbering.iter().map(|dimension| position.get(*dimension).unwrap_or(0)).collect()
 }
 
-/// Ranks by coordinates, the last dimension counting fastest; `None` where two positions have the same.
+/// Ranks by coordinates, with the last dimension varying fastest; `None` if two positions coincide.
 fn number(distinct: &BTreeSet<Position>, numbering: &[Dimension]) -> Option<BTreeMap<Vec<u32>, u32>> {
-    // the innermost must be known of all; another that is missing is 0
+    // the innermost dimension is required; missing outer ones are 0
     let innermost = numbering.last()?;
     if distinct.iter().any(|position| position.get(*innermost).is_none()) {
         return None;
@@ -118,7 +119,7 @@ fn number(distinct: &BTreeSet<Position>, numbering: &[Dimension]) -> Option<BTre
         return None;
     }
     let values = |at: usize| keys.iter().map(|key| key[at]).collect::<BTreeSet<u32>>();
-    // nodes have the numbers of a cluster: only their order counts
+    // nodes have cluster-wide numbers, so use their order only
     let axes: Vec<(BTreeSet<u32>, bool)> =
         numbering.iter().enumerate().map(|(at, d)| (values(at), *d == Dimension::Node)).collect();
     let rank = |key: &Vec<u32>| {

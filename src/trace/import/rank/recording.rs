@@ -1,4 +1,5 @@
-//! Recordings: several traces of the same rank in one folder, told apart by step, stage and time stamp. One is opened.
+//! Recordings: several traces of the same rank in one directory, distinguished by step, stage and time
+//! stamp.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,21 +10,19 @@ use super::position::Position;
 use base::error::{Error, Result};
 use base::natural::natural_order;
 
-/// Most recordings that a note or an error names.
 const MOST_NAMED: usize = 8;
 
-/// Files of one recording, and the notes on the others.
 #[derive(Debug, Default)]
 pub(in crate::import) struct Chosen {
-    /// Places in the list of claims, in its order.
+    /// Indices into the claims, ascending.
     pub files: Vec<usize>,
     pub notes: Vec<String>,
-    /// The recording's own name, where it is the only one.
+    /// Name of the recording, if it is the only one.
     only: Option<String>,
 }
 
 impl Chosen {
-    /// Checks a wanted name against the only recording there is.
+    /// Checks the requested name if there is only one recording.
     pub(in crate::import) fn found(self, wanted: Option<&str>) -> Result<Self> {
         match (wanted, &self.only) {
             (Some(wanted), Some(only)) if !wanted.eq_ignore_ascii_case(only) => Err(Error::input_help(
@@ -34,13 +33,13 @@ impl Chosen {
         }
     }
 
-    /// True if the wanted recording was one of several, so that it need not be looked for again.
+    /// True if the recording was chosen from several, so no further search is needed.
     pub(in crate::import) fn is_one_of_several(&self) -> bool {
         self.only.is_none()
     }
 }
 
-/// The rank of a file as far as it is known: by its content, by its name, else by where it comes from.
+/// Rank of a file as far as known: from its content, its name, or else its origin.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Identity {
     content: Option<u32>,
@@ -53,7 +52,7 @@ struct Recording {
     files: Vec<usize>,
 }
 
-/// Chooses the recording of this name, else the newest complete one.
+/// Chooses the recording with this name, or else the newest complete one.
 pub(in crate::import) fn choose(claims: &[Claim], wanted: Option<&str>) -> Result<Chosen> {
     let names: Vec<&Name> = claims.iter().map(|claim| &claim.name).collect();
     let positions = super::positions(&names);
@@ -100,7 +99,7 @@ pub(in crate::import) fn choose(claims: &[Claim], wanted: Option<&str>) -> Resul
         counted(recording.files.len()),
         list(&recordings)
     ));
-    // files of no known rank: those of the same time, else all
+    // files of unknown rank: those closest in time to this recording; without times, all
     let nearest = |at: usize| {
         let gap = |of: &[usize]| {
             let stamp = stamp(&claims[at])?;
@@ -147,7 +146,7 @@ fn unknown(wanted: &str, recordings: &[Recording]) -> Error {
     )
 }
 
-/// The recordings, oldest first. In each no rank comes twice.
+/// Recordings, oldest first. Each has at most one file per rank.
 fn recordings(claims: &[Claim], identities: &[Identity], files: &[usize]) -> Vec<Recording> {
     let by_part = split_by(files, |at| claims[at].name.part.to_lowercase());
     let mut groups: Vec<Vec<usize>> = Vec::new();
@@ -163,7 +162,7 @@ fn recordings(claims: &[Claim], identities: &[Identity], files: &[usize]) -> Vec
         let by_rest = || split_by(&group, |at| claims[at].name.rest.clone());
         let by_content =
             || times(&|claim| claim.time_ns.map(|ns| (i128::from(ns) - i128::from(i64::MIN)) as u128));
-        // as many names as a rank has files
+        // need as many names as the maximum number of files per rank
         let most = split_by(&group, |at| &identities[at]).iter().map(Vec::len).max().unwrap_or(0);
         let fits = |groups: &Vec<Vec<usize>>| {
             groups.len() == most && groups.iter().all(|group| is_unique(group, identities))
@@ -208,8 +207,9 @@ fn is_unique(files: &[usize], identities: &[Identity]) -> bool {
     files.iter().map(|at| &identities[*at]).collect::<BTreeSet<_>>().len() == files.len()
 }
 
-/// Recordings by time. Where all ranks have as many files, the first of each rank are the first recording, and so on;
-/// else files that are next to each other in time go together, the nearest first, until a rank would come twice.
+/// Splits files into recordings by time. If all ranks have equally many files, the n-th files of all
+/// ranks form the n-th recording. Otherwise merges files that are adjacent in time, the closest first,
+/// as long as no rank repeats.
 fn by_time(files: &[usize], times: &[u128], identities: &[Identity]) -> Vec<Vec<usize>> {
     let mut sorted: Vec<(u128, usize)> = times.iter().copied().zip(files.iter().copied()).collect();
     sorted.sort_unstable();
@@ -239,8 +239,8 @@ fn by_time(files: &[usize], times: &[u128], identities: &[Identity]) -> Vec<Vec<
     groups.into_iter().map(|(_, _, files)| files).collect()
 }
 
-/// A name for each group: its step or stage, else the rest of its files' names, else its first time stamp, else a
-/// number; joined where one does not suffice.
+/// Name of each group: its step or stage, the rest of its files' names, its first time stamp, or a
+/// number; combinations if one is ambiguous.
 fn labels(claims: &[Claim], groups: &[Vec<usize>]) -> Vec<String> {
     let shared = |group: &Vec<usize>, of: &dyn Fn(&Name) -> String| {
         let texts: BTreeSet<String> = group.iter().map(|at| of(&claims[*at].name)).collect();
