@@ -1,30 +1,25 @@
-//! Formats of weights: conversion of checkpoint bytes, and generated numbers.
+//! Weight formats: conversion of checkpoint bytes, and random numbers.
 
 use half::{bf16, f16};
 
 use crate::stream::{RandomStream, fill};
 
-/// A format to which weights can be converted while they are loaded.
+/// Weight format for conversion during loading.
 ///
-/// Conversions read little-endian bytes, which need no alignment: a safetensors header may end anywhere. Bytes and `out`
-/// must hold equally many numbers; the shorter decides otherwise. Numbers that the format does not hold are rounded to
-/// the nearest, of two that are equally near to the even one.
+/// Conversions read little-endian bytes without alignment, because a safetensors header may end
+/// anywhere. Bytes and `out` should hold equally many numbers; the shorter one limits. Rounds to
+/// nearest, ties to even.
 pub trait Number: Copy + Default + bytemuck::Pod {
-    /// Converts numbers of IEEE single precision.
     fn from_f32_bytes(bytes: &[u8], out: &mut [Self]);
-    /// Converts numbers in bfloat16.
     fn from_bf16_bytes(bytes: &[u8], out: &mut [Self]);
-    /// Converts numbers of IEEE half precision.
     fn from_f16_bytes(bytes: &[u8], out: &mut [Self]);
-    /// Fills `out` with the numbers of a random stream from index `start` on.
+    /// Fills `out` with a random stream, starting at index `start`.
     fn random(stream: RandomStream, start: u64, out: &mut [Self]);
 }
 
-/// Conversions of one number.
 pub(crate) trait One: Copy {
     fn from_f32(x: f32) -> Self;
-    /// Rounds like [`Self::from_f32`], for an `x` that is known to be finite and far from overflow:
-    /// no NaN to keep.
+    /// Like [`Self::from_f32`], for finite `x` far from overflow; skips NaN handling.
     fn from_small(x: f32) -> Self;
     fn from_bf16(x: bf16) -> Self;
 }
@@ -47,7 +42,7 @@ impl One for bf16 {
     }
     fn from_small(x: f32) -> Self {
         let bits = x.to_bits();
-        // half a unit of the last kept place, less one where that place is even
+        // half a unit of the last kept bit, minus one if that bit is even
         let rounding = 0x7fff + ((bits >> 16) & 1);
         bf16::from_bits((bits.wrapping_add(rounding) >> 16) as u16)
     }
@@ -68,7 +63,6 @@ impl One for f16 {
     }
 }
 
-/// Reads numbers of `N` bytes.
 fn each<const N: usize, T>(bytes: &[u8], out: &mut [T], number: impl Fn([u8; N]) -> T) {
     for (to, from) in out.iter_mut().zip(bytes.as_chunks::<N>().0) {
         *to = number(*from);

@@ -1,18 +1,18 @@
-//! Numbers of e4m3 (OCP 8-bit floating point, 2023): 4 bits of exponent, 3 of significand, no infinities, one NaN.
+//! e4m3 numbers (OCP 8-bit floating point, 2023): 4 exponent bits, 3 significand bits, no infinities,
+//! one NaN.
 
-/// The largest number of e4m3.
 pub const MOST: f32 = 448.0;
 
-/// Bits of the largest number, of the least normal one (2^-6) and of infinity, as f32 has them.
+/// f32 bits of the largest e4m3 number, of the smallest normal one (2^-6), and of infinity.
 const MOST_BITS: u32 = 0x43e0_0000;
 const LEAST_NORMAL_BITS: u32 = 0x3c80_0000;
 const INFINITY_BITS: u32 = 0x7f80_0000;
-/// Of this number the last bit of an f32 is the unit of e4m3's subnormal numbers, 2^-9.
+/// f32 whose last bit equals the unit of e4m3's subnormal numbers, 2^-9.
 const SUBNORMAL: f32 = 16384.0;
-/// By how much f32's exponents of the same number are larger, as bits of e4m3 count.
+/// Difference of the exponent biases of f32 and e4m3, shifted to e4m3's exponent bits.
 const BIAS: u32 = 120 << 3;
 
-/// The nearest number, of two the even one; beyond 448 it saturates, and NaN stays NaN.
+/// Rounds to nearest, ties to even; saturates at 448; keeps NaN.
 #[inline(always)]
 pub fn to_e4m3(x: f32) -> u8 {
     let (sign, size) = (x.to_bits() >> 24 & 0x80, x.to_bits() & 0x7fff_ffff);
@@ -28,7 +28,7 @@ pub fn to_e4m3(x: f32) -> u8 {
     (sign | nearest) as u8
 }
 
-/// The number that 8 bits stand for.
+/// Decodes an e4m3 number.
 #[inline(always)]
 pub fn from_e4m3(bits: u8) -> f32 {
     let (sign, size) = (u32::from(bits & 0x80) << 24, u32::from(bits & 0x7f));
@@ -40,15 +40,15 @@ pub fn from_e4m3(bits: u8) -> f32 {
     f32::from_bits(sign | number.to_bits())
 }
 
-/// The scale that makes the largest of these numbers the largest of e4m3. NaN where one is not finite, so that nothing that
-/// it scales hides that.
+/// Scale that maps the largest magnitude to e4m3's largest number. NaN if any number is not finite, so
+/// that scaling does not hide it.
 pub fn scale_of(numbers: &[f32]) -> f32 {
-    // sizes are ordered as their bits are, NaN above all
+    // magnitudes are ordered like their bits, with NaN at the top
     let largest = numbers.iter().fold(0, |most, x| most.max(x.to_bits() & 0x7fff_ffff));
     if largest < INFINITY_BITS { f32::from_bits(largest) / MOST } else { f32::NAN }
 }
 
-/// Numbers over their scale in e4m3; zeros where no scale can be divided by.
+/// Quantizes numbers divided by `scale` to e4m3; zeros if the scale is not positive.
 pub fn quantize(numbers: &[f32], scale: f32, out: &mut [u8]) {
     if scale > 0.0 {
         out.iter_mut().zip(numbers).for_each(|(out, x)| *out = to_e4m3(x / scale));

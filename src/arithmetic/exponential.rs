@@ -1,20 +1,20 @@
-//! Exponentials and maxima of many numbers, written so that they vectorise inside `pulp`'s dispatch.
+//! Vectorizable exponentials and maxima for use inside `pulp`'s dispatch.
 //!
-//! The standard library's `exp` is called number by number; softmaxes over a vocabulary or a context, and
-//! SiLU, take millions of them a token.
+//! The standard library's `exp` works number by number; softmaxes over a vocabulary or context, and
+//! SiLU, need millions of exponentials per token.
 
-/// Numbers that are summed side by side: several registers of any instruction set.
+/// Parallel partial results: several registers of any instruction set.
 const LANES: usize = 16;
 
-/// `e^x` to within 2 units in the last place (Cephes' polynomial). Below -87.3 it stays at e^-87.3, which is the
-/// least normal number, above 88.3 at e^88.3; NaN stays NaN.
+/// `e^x` within 2 units in the last place (Cephes' polynomial). Clamped below at e^-87.3 (the smallest
+/// normal number) and above at e^88.3; keeps NaN.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    // so large that adding it leaves the nearest integer in the lowest bits
+    // large enough that adding it leaves the nearest integer in the lowest bits
     const SHIFT: f32 = 12_582_912.0;
-    // ln 2 in two parts, of which the first times an integer is exact
+    // ln 2 in two parts; an integer times the first is exact
     const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
-    // comparisons, not min and max: these would take NaN away
+    // comparisons instead of min and max, which would drop NaN
     let x = if x < -87.3 { -87.3 } else { x };
     let x = if x > 88.3 { 88.3 } else { x };
     let shifted = x * std::f32::consts::LOG2_E + SHIFT;
@@ -28,7 +28,7 @@ pub(crate) fn exp(x: f32) -> f32 {
     fraction * f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0f32.to_bits()))
 }
 
-/// The greatest number; negative infinity of none.
+/// Maximum; negative infinity for an empty slice.
 #[inline(always)]
 pub(crate) fn max(numbers: &[f32]) -> f32 {
     let (chunks, rest) = numbers.as_chunks::<LANES>();
@@ -41,7 +41,7 @@ pub(crate) fn max(numbers: &[f32]) -> f32 {
     lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max)
 }
 
-/// Replaces each number by `e^(x - max)`; returns their sum, in f64.
+/// Replaces each number by `e^(x - max)` and returns their sum in f64.
 #[inline(always)]
 pub(crate) fn exponentials(numbers: &mut [f32], max: f32) -> f64 {
     let (chunks, rest) = numbers.as_chunks_mut::<LANES>();
@@ -60,7 +60,7 @@ pub(crate) fn exponentials(numbers: &mut [f32], max: f32) -> f64 {
     lanes.iter().sum::<f64>() + of_rest
 }
 
-/// The sum of `e^(x - max)` over the numbers, in f64.
+/// Sum of `e^(x - max)` in f64.
 #[inline(always)]
 pub(crate) fn sum_of_exponentials(numbers: &[f32], max: f32) -> f64 {
     let (chunks, rest) = numbers.as_chunks::<LANES>();
@@ -73,7 +73,7 @@ pub(crate) fn sum_of_exponentials(numbers: &[f32], max: f32) -> f64 {
     lanes.iter().sum::<f64>() + rest.iter().map(|number| f64::from(exp(number - max))).sum::<f64>()
 }
 
-/// The sum of `weight x (a - b)`, in f64.
+/// Sum of `weight x (a - b)` in f64.
 #[inline(always)]
 pub(crate) fn weighted_difference(weights: &[f32], a: &[f32], b: &[f32]) -> f64 {
     let ((weights, w), (a, x), (b, y)) =

@@ -1,8 +1,8 @@
-//! The one way to the `gemm` crate: products of matrices in slices, bounds checked.
+//! Bounds-checked interface to the `gemm` crate.
 
 use crate::real::Real;
 
-/// A matrix in a slice: where it starts and how far rows and columns are apart.
+/// Matrix view of a slice, with offset and strides.
 #[derive(Clone, Copy)]
 pub struct View<'a, T = f32> {
     data: &'a [T],
@@ -12,12 +12,12 @@ pub struct View<'a, T = f32> {
 }
 
 impl<'a, T: Real> View<'a, T> {
-    /// Rows `stride` apart, starting at `offset`.
+    /// Row-major view with rows `stride` apart, starting at `offset`.
     pub fn rows(data: &'a [T], offset: usize, stride: usize) -> Self {
         Self { data, offset, row_stride: stride, column_stride: 1 }
     }
 
-    /// The same numbers with rows and columns exchanged; nothing is moved.
+    /// Transposed view; moves no data.
     pub fn transposed(self) -> Self {
         Self { row_stride: self.column_stride, column_stride: self.row_stride, ..self }
     }
@@ -30,7 +30,7 @@ impl<'a, T: Real> View<'a, T> {
     }
 }
 
-/// `out[m, n] = a[m, k] b[k, n]`, the result's rows `out_stride` apart from `out_offset` on.
+/// `out[m, n] = a[m, k] b[k, n]`, with result rows `out_stride` apart starting at `out_offset`.
 #[expect(clippy::too_many_arguments, reason = "BLAS's own argument list, less its pointers")]
 pub fn gemm<T: Real>(
     m: usize,
@@ -45,7 +45,7 @@ pub fn gemm<T: Real>(
     product([m, n, k], [a, b], (T::ZERO, T::ONE), (out, out_offset, out_stride));
 }
 
-/// `out[m, n] += a[m, k] b[k, n]`, the result's rows `out_stride` apart from `out_offset` on.
+/// `out[m, n] += a[m, k] b[k, n]`, with result rows `out_stride` apart starting at `out_offset`.
 pub fn gemm_onto<T: Real>(
     sizes: [usize; 3],
     operands: [View<'_, T>; 2],

@@ -1,21 +1,22 @@
-//! Loops over numbers: products, norms, softmaxes, likelihoods, the numbers of weights, and resamples.
+//! Inner loops: products, norms, softmaxes, likelihoods, random weights, and resampling.
 //!
-//! They are a crate of their own so that they are compiled in one part, at the highest level, in every profile: what the
-//! standard library has of iterators (`Zip`, arrays' `map`) is then inlined into them, which between the parts of
-//! a large crate needs an optimisation of the whole of it. So what runs millions of times a token, or an
-//! interval, stands here, and nothing else does. What is generic over [`Real`] is compiled here for both of its formats: callers reach it by the trait.
+//! A separate crate, so that it is compiled as one unit at the highest optimization level in every
+//! profile. Iterator code (`Zip`, `map` on arrays) is then inlined, which would need link-time
+//! optimization across the units of a large crate. It contains only code that runs millions of times per
+//! token or interval. Code generic over [`Real`] is compiled here for both formats and called through
+//! the trait.
 //!
-//! | file | what it is for |
+//! | file | purpose |
 //! |---|---|
-//! | `matrix` | a weight's numbers, row by row |
+//! | `matrix` | weight matrices, row-major |
 //! | `convert`, `stream` | numbers of checkpoints, and random ones |
 //! | `e4m3` | 8-bit numbers with a scale |
 //! | `product` | products of rows with weights |
-//! | `gemm` | products of two matrices, by the `gemm` crate |
-//! | `exponential`, `likelihood` | exponentials of many numbers, and what logits say of a text |
-//! | `vectors`, `queries` | norms and attention of decoding, in f32, and the sum by which memory is measured |
-//! | `real` | the two formats in which training computes |
-//! | `rows`, `softmax`, `loss` | its loops, forwards and backwards |
+//! | `gemm` | products of two matrices, with the `gemm` crate |
+//! | `exponential`, `likelihood` | exponentials, and statistics of logits |
+//! | `vectors`, `queries` | norms and attention for decoding in f32, and the sum that measures memory bandwidth |
+//! | `real` | number formats of training |
+//! | `rows`, `softmax`, `loss` | training loops, forward and backward |
 //! | `resample` | draws and percentiles of a bootstrap |
 //! | `pages` | memory on large pages |
 

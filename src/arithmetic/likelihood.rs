@@ -1,37 +1,35 @@
-//! What logits say of a text: of each position the greatest so far and sums relative to it, which are rescaled where a
-//! greater one comes.
+//! Online statistics of logits: for each position the running maximum and sums relative to it, rescaled
+//! when the maximum grows.
 
 use pulp::{Arch, Simd, WithSimd};
 
 use crate::exponential::{exponentials, max, sum_of_exponentials, weighted_difference};
 
-/// What was seen of the logits at one position.
+/// Running statistics of the logits at one position.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
-    /// The greatest logit; of equal ones the first.
     pub max: f32,
-    /// The token whose logit it is.
+    /// Token with the largest logit; the first one on ties.
     pub best: usize,
-    /// The sum of `e^(logit - max)`.
+    /// Sum of `e^(logit - max)`.
     pub total: f64,
-    /// The logit of the token that follows.
+    /// Logit of the actual next token.
     pub following: f32,
-    /// The sum of `e^(p - max of p) x (p - q)`, where p are the reference's logits and q these.
+    /// Sum of `e^(p - max of p) x (p - q)`, with the reference's logits p and these logits q.
     pub cross: f64,
 }
 
 impl Seen {
-    /// What is seen of no logits.
     pub const NOTHING: Self =
         Self { max: f32::NEG_INFINITY, best: 0, total: 0.0, following: f32::NAN, cross: 0.0 };
 
-    /// The logarithm of the sum of all exponentials.
+    /// Log-sum-exp of the logits.
     pub fn log_total(&self) -> f64 {
         f64::from(self.max) + self.total.ln()
     }
 
-    /// Takes in the greatest of some logits, of the tokens from `first` on;
-    /// by what factor sums relative to the greatest shrink.
+    /// Updates the maximum with logits of tokens from `first`; returns the factor by which sums relative
+    /// to it shrink.
     #[inline(always)]
     fn raise(&mut self, logits: &[f32], first: usize) -> f64 {
         let greatest = max(logits);
@@ -46,19 +44,18 @@ impl Seen {
     }
 }
 
-/// Which logits: those of the tokens from `first` on, `columns` a row; a row a token that follows.
+/// Block of logits for tokens from `first`, `columns` per row; one row per position.
 #[derive(Clone, Copy)]
 pub struct Panel<'a> {
-    /// The token of the first column.
+    /// Token of the first column.
     pub first: usize,
-    /// Tokens of a row.
     pub columns: usize,
-    /// For each row the token that follows.
+    /// Actual next token of each row.
     pub following: &'a [u32],
 }
 
 impl Panel<'_> {
-    /// Keeps the logit of the token that follows, where it is among these.
+    /// Stores the logit of the next token if this block contains it.
     #[inline(always)]
     fn keep_following(&self, row: usize, logits: &[f32], seen: &mut Seen) {
         let token = (self.following[row] as usize).checked_sub(self.first);
@@ -68,22 +65,19 @@ impl Panel<'_> {
     }
 }
 
-/// Takes in the reference's logits; leaves their exponentials and by how much sums shrink.
+/// Adds the reference's logits; outputs their exponentials and shrink factors.
 pub struct TakeReference<'a> {
-    /// Which logits they are.
     pub panel: Panel<'a>,
-    /// The reference's logits.
     pub logits: &'a [f32],
-    /// Becomes `e^(logit - max)`.
+    /// Output: `e^(logit - max)`.
     pub weights: &'a mut [f32],
-    /// Becomes by what factor each row's sums shrink.
+    /// Output: shrink factor of each row's sums.
     pub shrinks: &'a mut [f64],
-    /// What was seen so far, a row each.
+    /// Statistics of each row.
     pub seen: &'a mut [Seen],
 }
 
 impl TakeReference<'_> {
-    /// Runs with the instructions that this machine has.
     pub fn run(self, arch: Arch) {
         arch.dispatch(self);
     }
@@ -106,24 +100,20 @@ impl WithSimd for TakeReference<'_> {
     }
 }
 
-/// Takes in another's logits beside the reference's.
+/// Adds another architecture's logits, relative to the reference's.
 pub struct TakeOther<'a> {
-    /// Which logits they are.
     pub panel: Panel<'a>,
-    /// The other's logits.
     pub logits: &'a [f32],
-    /// The reference's logits.
     pub reference: &'a [f32],
-    /// Their exponentials.
+    /// Exponentials of the reference's logits.
     pub weights: &'a [f32],
-    /// By what factor each row's sums shrink.
+    /// Shrink factor of each row's sums.
     pub shrinks: &'a [f64],
-    /// What was seen so far of the other's, a row each.
+    /// Statistics of each row for the other architecture.
     pub seen: &'a mut [Seen],
 }
 
 impl TakeOther<'_> {
-    /// Runs with the instructions that this machine has.
     pub fn run(self, arch: Arch) {
         arch.dispatch(self);
     }

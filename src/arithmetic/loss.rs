@@ -1,4 +1,4 @@
-//! The loss of rows of logits, which become their gradients.
+//! Training loss of rows of logits, which are replaced by their gradients.
 
 use pulp::{Simd, WithSimd};
 
@@ -6,14 +6,12 @@ use crate::real::Real;
 use crate::rows::dot;
 use crate::softmax::softmax;
 
-/// What a batch of windows lost: sums over its predicted tokens, in nats.
+/// Loss of a batch of windows: sums over its predicted tokens, in nats.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Lost {
-    /// Negative log-likelihood of the tokens.
     pub nll: f64,
     /// KL(teacher || student); 0 without a teacher.
     pub kl: f64,
-    /// How many tokens were predicted.
     pub predicted: u64,
 }
 
@@ -25,15 +23,15 @@ impl std::ops::AddAssign for Lost {
     }
 }
 
-/// Logits of some rows, which become gradients.
+/// Rows of logits, replaced by their gradients.
 pub struct LossRows<'a, T> {
-    /// The student's logits, `[targets, vocabulary]`, which become their gradients.
+    /// Student's logits, `[targets, vocabulary]`, replaced by their gradients.
     pub student: &'a mut [T],
-    /// The teacher's logits, which become probabilities, and how much its distribution counts beside the tokens.
+    /// Teacher's logits, replaced by probabilities, and the weight of the KL loss.
     pub teacher: Option<(&'a mut [T], T)>,
-    /// The tokens that follow.
+    /// Target token of each row.
     pub targets: &'a [u32],
-    /// What a token's loss counts in the step.
+    /// Weight of one token's loss in the step.
     pub share: T,
 }
 
@@ -50,7 +48,7 @@ impl<T: Real> WithSimd for LossRows<'_, T> {
             let logit = student[target].wide();
             let mut logits_dot = (0.0, 0.0);
             if let Some((teacher, _)) = &mut teacher {
-                // sums of t x teacher's logits and of t x student's, before logits are overwritten
+                // sums of t x teacher's logits and of t x student's logits, before they are overwritten
                 let teacher = &mut teacher[row * vocab..(row + 1) * vocab];
                 let shift = shifted_entropy(teacher);
                 logits_dot = (shift, dot(teacher, student).wide());
@@ -61,7 +59,7 @@ impl<T: Real> WithSimd for LossRows<'_, T> {
             if let Some((teacher, weight)) = &mut teacher {
                 // KL = sum t (log t - log p) = sum t log t - (sum t x logits - log total)
                 let kl = logits_dot.0 - (logits_dot.1 - log_total);
-                // rounding may leave less than nothing of two that are alike; what is no number stays so
+                // rounding may make the KL of equal distributions negative; NaN is kept
                 lost.kl += if kl < 0.0 { 0.0 } else { kl };
                 let teacher = &teacher[row * vocab..(row + 1) * vocab];
                 let (both, weight) = ((T::ONE + *weight) * share, *weight * share);
@@ -79,7 +77,7 @@ impl<T: Real> WithSimd for LossRows<'_, T> {
     }
 }
 
-/// Replaces logits by their probabilities t; the sum of `t log t`.
+/// Replaces logits by their probabilities t and returns the sum of `t log t`.
 #[inline(always)]
 fn shifted_entropy<T: Real>(logits: &mut [T]) -> f64 {
     let own = logits.to_vec();

@@ -1,20 +1,20 @@
-//! A weight's numbers in memory.
+//! Weight matrices in memory.
 
 use std::borrow::Cow;
 
 /// One rank's slice of a weight, row-major `[outputs, inputs]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matrix {
-    /// Rows on this rank: outputs of the product.
+    /// Rows on this rank.
     pub outputs: usize,
-    /// Columns on this rank: inputs of the product.
+    /// Columns on this rank.
     pub inputs: usize,
-    /// The numbers, `outputs` rows of `inputs` each, one row after another.
+    /// `outputs` rows of `inputs` numbers each.
     pub data: MatrixData,
 }
 
 impl Matrix {
-    /// All numbers, row by row, as f32: for weights that are small.
+    /// All numbers as f32, row by row; for small weights.
     pub fn numbers(&self) -> Cow<'_, [f32]> {
         match &self.data {
             MatrixData::F32(numbers) => Cow::Borrowed(numbers),
@@ -23,11 +23,9 @@ impl Matrix {
     }
 }
 
-/// The numbers of a matrix in their format.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MatrixData {
-    /// Numbers in single precision.
     F32(Vec<f32>),
-    /// Numbers in bfloat16, as the checkpoint has them; arithmetic widens them.
+    /// Kept as in the checkpoint; widened for arithmetic.
     Bf16(Vec<half::bf16>),
 }

@@ -1,28 +1,25 @@
-//! Attention of decoding, in f32: one query over its context, and softmaxes of many.
+//! Decode attention in f32: one query over its context, and causal softmaxes.
 
 use pulp::{Arch, Simd, WithSimd};
 
 use crate::exponential::{exponentials, max};
 use crate::vectors::dot;
 
-/// One query over its context, for the instruction set at hand.
 pub struct OneQuery<'a> {
-    /// The query, as wide as a head.
+    /// Query, one head wide.
     pub query: &'a [f32],
     /// Keys of the context, `[positions, head]`.
     pub keys: &'a [f32],
     /// Values of the context, `[positions, head]`.
     pub values: &'a [f32],
-    /// Scratch memory: a number for each position.
+    /// Scratch memory, one number per position.
     pub scores: &'a mut [f32],
-    /// What products of queries and keys are multiplied by.
     pub scale: f32,
-    /// The weighted sum of the values, as wide as a head.
+    /// Output: weighted sum of the values, one head wide.
     pub out: &'a mut [f32],
 }
 
 impl OneQuery<'_> {
-    /// Runs with the instructions that this machine has.
     pub fn run(self, arch: Arch) {
         arch.dispatch(self);
     }
@@ -51,20 +48,17 @@ impl WithSimd for OneQuery<'_> {
     }
 }
 
-/// Softmax of rows of scores, of which the first sees `seen` positions, and each next one more.
+/// Softmax of rows of scores; the first row sees `seen` positions, each later one sees one more.
 pub struct CausalScores<'a> {
-    /// Products of queries and keys, `[queries, context]`, which become probabilities.
+    /// Query-key products, `[queries, context]`, replaced by probabilities.
     pub scores: &'a mut [f32],
-    /// Positions of a row.
     pub context: usize,
-    /// How many of them the first query sees.
+    /// Positions visible to the first query.
     pub seen: usize,
-    /// What scores are multiplied by.
     pub scale: f32,
 }
 
 impl CausalScores<'_> {
-    /// Runs with the instructions that this machine has.
     pub fn run(self, arch: Arch) {
         arch.dispatch(self);
     }

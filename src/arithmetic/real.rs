@@ -1,4 +1,4 @@
-//! The two formats in which training computes: f32, and f64 for checks by finite differences.
+//! Number formats of training: f32, and f64 for checks by finite differences.
 
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Neg, Sub, SubAssign};
@@ -10,7 +10,7 @@ use crate::loss::{LossRows, Lost};
 use crate::rows::{Norm, NormOperand, NormWeight, SiluMul, SiluMulOperand, dot};
 use crate::softmax::{CausalSoftmax, SoftmaxBack};
 
-/// A real number of a format that products of matrices are computed in.
+/// Floating-point format for training.
 pub trait Real:
     Copy
     + Default
@@ -29,52 +29,45 @@ pub trait Real:
     + Sum
     + 'static
 {
-    /// The number that changes no sum.
     const ZERO: Self;
-    /// The number that changes no product.
     const ONE: Self;
 
-    /// The number nearest to `x`.
+    /// Nearest number to `x`.
     fn of(x: f64) -> Self;
 
-    /// The number in double precision, exactly.
+    /// Exact conversion to f64.
     fn wide(self) -> f64;
 
-    /// The square root of a number that is not negative.
     fn sqrt(self) -> Self;
 
-    /// The exponential; of f32 within 2 units in the last place, in a form that vectorises.
+    /// Exponential; for f32 within 2 units in the last place, vectorizable.
     fn exp(self) -> Self;
 
-    /// RMSNorm of rows, with the instructions that this machine has.
     fn norm(arch: Arch, of: Norm<'_, Self>);
 
-    /// The gradient of RMSNorm's operand, with the instructions that this machine has.
     fn norm_operand(arch: Arch, of: NormOperand<'_, Self>);
 
-    /// Adds the gradient of RMSNorm's weight, with the instructions that this machine has.
     fn norm_weight(arch: Arch, of: NormWeight<'_, Self>);
 
-    /// `silu(gate) x up` of rows, with the instructions that this machine has.
     fn silu_mul(arch: Arch, of: SiluMul<'_, Self>);
 
-    /// The gradients of gate and up, with the instructions that this machine has.
     fn silu_mul_operand(arch: Arch, of: SiluMulOperand<'_, Self>);
 
-    /// Softmax of rows of scores, each of which sees one position more, with the instructions that this machine has.
+    /// Causal softmax of rows of scores; each row sees one position more than the one before.
     fn causal_softmax(arch: Arch, of: CausalSoftmax<'_, Self>);
 
-    /// From the gradients of probabilities those of scores, with the instructions that this machine has.
+    /// Gradients of scores from gradients of probabilities.
     fn softmax_back(arch: Arch, of: SoftmaxBack<'_, Self>);
 
-    /// The loss of rows of logits, which become their gradients, with the instructions that this machine has.
+    /// Loss of rows of logits, which are replaced by their gradients.
     fn loss(arch: Arch, of: LossRows<'_, Self>) -> Lost;
 
-    /// The sum of products of two slices of the same length.
+    /// Dot product of two slices of equal length.
     fn dot(a: &[Self], b: &[Self]) -> Self;
 }
 
-/// The loops of a format, compiled here: a generic function would be compiled by whoever calls it.
+/// Instantiates a format's loops in this crate, because callers would otherwise compile generic
+/// functions themselves.
 macro_rules! loops {
     (all) => {
         loops! {

@@ -1,26 +1,25 @@
-//! Drawing with replacement, and percentiles of what was drawn: a bootstrap does both thousands of times.
+//! Draws with replacement and percentiles, which a bootstrap computes thousands of times.
 
-/// The percentile `p` (0 to 100) with linear interpolation between the closest ranks: position `p / 100 x (n - 1)` of
-/// the sorted values (NumPy's default, Hyndman and Fan's type 7). Reorders the values; `None` without any.
-/// O(n) comparisons.
+/// Percentile `p` (0 to 100), linearly interpolated at position `p / 100 x (n - 1)` of the sorted values
+/// (NumPy's default, Hyndman and Fan's type 7). Reorders the values in O(n); `None` without any.
 pub fn percentile(values: &mut [f64], p: f64) -> Option<f64> {
     let last = values.len().checked_sub(1)?;
     let position = (p / 100.0).clamp(0.0, 1.0) * last as f64;
     let (_, &mut low, above) = values.select_nth_unstable_by(position.floor() as usize, f64::total_cmp);
     let fraction = position.fract();
-    // The next value up is the least of those above; without a fraction it is not needed.
+    // The next value up is the minimum of those above; not needed without a fraction.
     let high = above.iter().copied().min_by(f64::total_cmp).filter(|_| fraction > 0.0);
     Some(high.map_or(low, |high| low + (high - low) * fraction))
 }
 
-/// Draws of rounds, and of samples within the drawn rounds.
+/// Draws of rounds, and of samples within them.
 pub struct Draws {
     random: fastrand::Rng,
     rounds: Vec<usize>,
 }
 
 impl Draws {
-    /// Draws from so many rounds; the same seed always gives the same draws.
+    /// Deterministic for a seed and number of rounds.
     pub fn new(seed: u64, rounds: usize) -> Self {
         Self { random: fastrand::Rng::with_seed(seed), rounds: vec![0; rounds] }
     }
@@ -31,8 +30,8 @@ impl Draws {
         self.rounds.fill_with(|| self.random.usize(..rounds));
     }
 
-    /// Draws from each drawn round as many samples as it has, with replacement: their places. Those of round `i` are
-    /// `starts[i]..starts[i + 1]`, of which there must be one at least.
+    /// Draws from each drawn round as many sample indices as it has, with replacement. Round `i` covers
+    /// `starts[i]..starts[i + 1]` and must not be empty.
     pub fn draw_samples(&mut self, starts: &[usize], places: &mut Vec<usize>) {
         places.clear();
         for &round in &self.rounds {
@@ -42,7 +41,7 @@ impl Draws {
     }
 }
 
-/// The values at these places, in their order, instead of what `into` holds.
+/// Replaces `into` by the values at these indices.
 pub fn gather(values: &[f64], places: &[usize], into: &mut Vec<f64>) {
     into.clear();
     into.extend(places.iter().map(|&place| values[place]));

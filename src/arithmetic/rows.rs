@@ -1,17 +1,17 @@
-//! Norms of rows and gated activations, forwards and backwards.
+//! Norms of rows and gated activations, forward and backward.
 //!
-//! Sums are taken in [`LANES`] parts, so that they vectorise; the loops are structs with an inlined `with_simd`, so that
-//! `pulp` compiles them for the instruction set at hand: a closure would be compiled apart, without it. Each reads its
-//! operands once.
+//! Sums use [`LANES`] partial results, so that they vectorize. Loops are structs with an inlined
+//! `with_simd`, so that `pulp` compiles them for the chosen instruction set; closures would be compiled
+//! without it. Each reads its operands once.
 
 use pulp::{Simd, WithSimd};
 
 use crate::real::Real;
 
-/// Parts of a sum: several registers of any instruction set.
+/// Partial results per sum: several registers of any instruction set.
 const LANES: usize = 16;
 
-/// The sum of products of two slices of the same length.
+/// Dot product of two slices of equal length.
 #[inline(always)]
 pub(crate) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
@@ -25,7 +25,7 @@ pub(crate) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     lanes.into_iter().sum::<T>() + rest
 }
 
-/// The root mean square of a row, inverted: what RMSNorm multiplies by.
+/// Inverse root mean square of a row, the factor of RMSNorm.
 #[inline(always)]
 fn inverse_rms<T: Real>(x: &[T], eps: T) -> T {
     T::ONE / (dot(x, x) / T::of(x.len() as f64) + eps).sqrt()
@@ -33,13 +33,11 @@ fn inverse_rms<T: Real>(x: &[T], eps: T) -> T {
 
 /// RMSNorm of rows as wide as the weight: `y = x / rms(x) x weight`.
 pub struct Norm<'a, T> {
-    /// The rows.
     pub x: &'a [T],
-    /// The weight, as wide as a row.
+    /// Weight, as wide as a row.
     pub weight: &'a [T],
-    /// What keeps the root away from 0.
+    /// Added to the mean square, to avoid division by 0.
     pub eps: T,
-    /// The result.
     pub y: &'a mut [T],
 }
 
@@ -58,18 +56,16 @@ impl<T: Real> WithSimd for Norm<'_, T> {
     }
 }
 
-/// The gradient of RMSNorm's operand: with s the inverted root mean square of a row of n and g = dy x weight,
-/// `dx = s g - x s^3 / n x sum(g x)`.
+/// Gradient of RMSNorm's operand: with s the inverse RMS of a row of n numbers and g = dy x weight, `dx
+/// = s g - x s^3 / n x sum(g x)`.
 pub struct NormOperand<'a, T> {
-    /// The rows.
     pub x: &'a [T],
-    /// The weight, as wide as a row.
+    /// Weight, as wide as a row.
     pub weight: &'a [T],
-    /// What keeps the root away from 0.
+    /// Added to the mean square, to avoid division by 0.
     pub eps: T,
-    /// The gradient of the result.
     pub dy: &'a [T],
-    /// The gradient of the operand.
+    /// Output: gradient of the operand.
     pub dx: &'a mut [T],
 }
 
@@ -95,13 +91,10 @@ impl<T: Real> WithSimd for NormOperand<'_, T> {
 
 /// Adds the gradient of RMSNorm's weight: the sum over rows of `dy x / rms(x)`.
 pub struct NormWeight<'a, T> {
-    /// The rows.
     pub x: &'a [T],
-    /// What keeps the root away from 0.
+    /// Added to the mean square, to avoid division by 0.
     pub eps: T,
-    /// The gradient of the result.
     pub dy: &'a [T],
-    /// The gradient of the weight, to which is added.
     pub dw: &'a mut [T],
 }
 
@@ -120,21 +113,17 @@ impl<T: Real> WithSimd for NormWeight<'_, T> {
     }
 }
 
-/// Rows of a projection in which gate begins at a column and up follows, each as wide.
+/// Rows of a projection with gate at column `offset` and up right behind it, each `width` wide.
 #[derive(Clone, Copy)]
 pub struct Gated<'a, T> {
-    /// The rows.
     pub x: &'a [T],
-    /// Columns of a row.
     pub columns: usize,
-    /// Where gate begins.
     pub offset: usize,
     /// Columns of gate, and of up.
     pub width: usize,
 }
 
 impl<'a, T: Real> Gated<'a, T> {
-    /// Gate and up, row by row.
     #[inline(always)]
     pub fn rows(self) -> impl Iterator<Item = (&'a [T], &'a [T])> {
         let Self { x, columns, offset, width } = self;
@@ -145,9 +134,7 @@ impl<'a, T: Real> Gated<'a, T> {
 
 /// `y = silu(gate) x up`.
 pub struct SiluMul<'a, T> {
-    /// Gate and up.
     pub of: Gated<'a, T>,
-    /// The result.
     pub y: &'a mut [T],
 }
 
@@ -164,13 +151,10 @@ impl<T: Real> WithSimd for SiluMul<'_, T> {
     }
 }
 
-/// The gradients of gate and up where they stand; other columns of `dx` stay as they are.
+/// Gradients of gate and up in their columns; other columns of `dx` are unchanged.
 pub struct SiluMulOperand<'a, T> {
-    /// Gate and up.
     pub of: Gated<'a, T>,
-    /// The gradient of the result.
     pub dy: &'a [T],
-    /// The gradient of the operand.
     pub dx: &'a mut [T],
 }
 
@@ -193,7 +177,6 @@ impl<T: Real> WithSimd for SiluMulOperand<'_, T> {
     }
 }
 
-/// Whether all numbers are finite.
 pub fn all_finite<T: Real>(numbers: &[T]) -> bool {
     numbers.iter().all(|number| number.wide().is_finite())
 }

@@ -1,4 +1,4 @@
-//! Softmaxes of rows of scores, forwards and backwards.
+//! Softmaxes of rows of scores, forward and backward.
 
 use pulp::{Simd, WithSimd};
 
@@ -7,13 +7,11 @@ use crate::rows::dot;
 
 /// Softmax of rows of scores, `seen` wide; row i sees the first `first + i + 1` of them.
 pub struct CausalSoftmax<'a, T> {
-    /// Scores, which become probabilities.
+    /// Scores, replaced by probabilities.
     pub scores: &'a mut [T],
-    /// Positions of a row.
     pub seen: usize,
-    /// How many positions are before the first query's own.
+    /// Positions before the first query's own.
     pub first: usize,
-    /// What scores are multiplied by.
     pub scale: T,
 }
 
@@ -30,7 +28,7 @@ impl<T: Real> WithSimd for CausalSoftmax<'_, T> {
     }
 }
 
-/// Replaces scores by the softmax of their multiples; returns the logarithm of the sum of their exponentials.
+/// Replaces scores by the softmax of their multiples; returns the log-sum-exp.
 #[inline(always)]
 pub(crate) fn softmax<T: Real>(scores: &mut [T], scale: T) -> f64 {
     let mut greatest = scores[0];
@@ -48,7 +46,7 @@ pub(crate) fn softmax<T: Real>(scores: &mut [T], scale: T) -> f64 {
     (greatest * scale).wide() + total.wide().ln()
 }
 
-/// The sum of numbers, in parts so that it vectorises.
+/// Sum in partial results, so that it vectorizes.
 #[inline(always)]
 fn sum<T: Real>(numbers: &[T]) -> T {
     let (chunks, rest) = numbers.as_chunks::<16>();
@@ -61,15 +59,14 @@ fn sum<T: Real>(numbers: &[T]) -> T {
     lanes.into_iter().chain(rest.iter().copied()).sum()
 }
 
-/// From the gradients of probabilities those of the products of queries and keys: `scale x p (dp - sum of p dp)`.
+/// Gradients of query-key products from gradients of probabilities: `scale x p (dp - sum of p dp)`.
 pub struct SoftmaxBack<'a, T> {
     /// Probabilities, `[queries, seen]`.
     pub p: &'a [T],
-    /// The gradients of probabilities, which become those of scores.
+    /// Gradients of probabilities, replaced by those of scores.
     pub ds: &'a mut [T],
-    /// Positions of a row.
     pub seen: usize,
-    /// What scores were multiplied by.
+    /// Scale that was applied to the scores.
     pub scale: T,
 }
 

@@ -1,35 +1,33 @@
-//! Random numbers that follow from a key and their index alone.
+//! Random numbers determined by a key and an index.
 
 use crate::convert::One;
 
-/// Odd constant of the Weyl sequence that splitmix64 hashes.
+/// Odd constant of splitmix64's Weyl sequence.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// How the numbers of one tensor follow from their index (row x columns + column), for whoever
-/// makes them elsewhere: number i is `mean + step x b`, rounded to f32 after each of the two
-/// operations and then to its format, where `b` are the low (i even) or the high 32 bits, signed,
-/// of hash i / 2; its sign is turned where `signs` and `b` is odd. Hash j is splitmix64's finaliser
-/// of `key + j x 0x9e3779b97f4a7c15`.
+/// Definition of a tensor's random numbers by index (row x columns + column), so that other programs can
+/// reproduce them. Number i is `mean + step x b`, rounded to f32 after each of the two operations and
+/// then to its format; `b` is the low (even i) or high (odd i) signed 32 bits of hash i / 2. With
+/// `signs`, odd `b` flips the sign. Hash j is splitmix64's finalizer of `key + j x 0x9e3779b97f4a7c15`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomStream {
-    /// The key of the stream, which follows from the seed and the tensor.
+    /// Key of the stream, derived from the seed and the tensor.
     pub key: u64,
-    /// The mean of the numbers that are drawn.
     pub mean: f32,
-    /// By which a number grows with its hash.
+    /// Factor of the hash bits.
     pub step: f32,
-    /// Whether odd hashes turn the sign.
+    /// True if odd hash bits flip the sign.
     pub signs: bool,
 }
 
-/// The finaliser of splitmix64: every input bit reaches every output bit.
+/// Finalizer of splitmix64: every input bit affects every output bit.
 fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
 
-/// The key of a stream, which follows from a seed and a number for what the stream is of.
+/// Derives a stream's key from a seed and a number for its purpose.
 pub fn stream_key(seed: u64, role: u64) -> u64 {
     mix(mix(seed.wrapping_add(GOLDEN)) ^ role)
 }
@@ -53,7 +51,7 @@ fn each<T: One>(key: u64, start: u64, out: &mut [T], value: impl Fn(u32) -> f32)
     let low = |hash: u64| T::from_small(value(hash as u32));
     let high = |hash: u64| T::from_small(value((hash >> 32) as u32));
     let mut pair = start / 2;
-    // a slice may begin within a pair
+    // a slice may start within a pair
     let (first, rest) = out.split_at_mut(out.len().min((start % 2) as usize));
     if let [first] = first {
         *first = high(hash(pair));

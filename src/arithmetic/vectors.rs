@@ -1,4 +1,4 @@
-//! Norms of rows in f32, as decoding takes them, and the sum by which memory is measured.
+//! Row norms in f32 for decoding, and the sum that measures memory bandwidth.
 
 use pulp::{Arch, Simd, WithSimd};
 
@@ -12,7 +12,6 @@ pub fn norm(arch: Arch, x: &[f32], weight: &Matrix, eps: f32, y: &mut [f32]) {
     }
 }
 
-/// RMSNorm of each row.
 struct NormRows<'a, W> {
     x: &'a [f32],
     weight: &'a [W],
@@ -39,10 +38,10 @@ where
     }
 }
 
-/// Dot product of two slices of the same length; inline so that it takes its caller's instruction set.
+/// Dot product of two slices of equal length; inlined to use the caller's instruction set.
 #[inline(always)]
 pub(crate) fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
-    // sums side by side: one alone would wait for the adder's latency
+    // parallel sums, because a single chain would be bound by addition latency
     const CHAINS: usize = 4;
     let ((a, a_rest), (b, b_rest)) = (S::as_simd_f32s(a), S::as_simd_f32s(b));
     let ((a, a_last), (b, b_last)) = (a.as_chunks::<CHAINS>(), b.as_chunks::<CHAINS>());
@@ -60,12 +59,12 @@ pub(crate) fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
     simd.reduce_sum_f32s(sum) + rest
 }
 
-/// The sum of numbers, as fast as they can be read.
+/// Sum of numbers at full memory bandwidth.
 pub fn sum(arch: Arch, numbers: &[f32]) -> f32 {
     arch.dispatch(Sum(numbers))
 }
 
-/// A sum with enough accumulators that additions are not what it waits for.
+/// Sum with enough accumulators to hide addition latency.
 struct Sum<'a>(&'a [f32]);
 
 impl WithSimd for Sum<'_> {

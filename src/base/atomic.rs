@@ -1,9 +1,10 @@
-//! Writing files and directories so that they are there whole or not at all, whatever dies meanwhile.
+//! Atomic writes: files and directories appear complete or not at all, even if the process is killed.
 //!
-//! A file has no name until it is whole where the file system allows that (`O_TMPFILE`), so that a process that is
-//! killed leaves nothing. Elsewhere, and for directories and files that take the place of another, an unfinished one
-//! has a name that records its process ([`super::owner`]): in [`FOLDER`] of the runs directory that it belongs to,
-//! else beside its place, where the next write of the same output removes it once that process is gone.
+//! Where the file system allows it (`O_TMPFILE`), a file has no name until it is complete, so a killed
+//! process leaves nothing. Otherwise, and for directories and replaced files, the unfinished output has
+//! a name that records its process ([`super::owner`]). It is placed in [`FOLDER`] of its runs directory,
+//! or else next to its target, where the next write of the same output removes it once that process is
+//! gone.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -19,22 +20,22 @@ use super::owner::{is_abandoned, unfinished_name};
 use super::regular;
 use crate::error::{Error, Result};
 
-/// Folder of a runs directory for what is not finished; nothing lists it.
+/// Folder of a runs directory for unfinished output; never listed.
 pub const FOLDER: &str = ".ladderscope";
 
-/// A file that gets its name when it is whole. Dropped before [`AtomicFile::finish`] it leaves nothing, and the file
-/// that it was to replace stays.
+/// File that is named when complete. Dropping it before [`AtomicFile::finish`] leaves nothing and keeps
+/// the file it would replace.
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,
-    /// The directory of `path`.
+    /// Open parent directory of `path`.
     dir: OwnedFd,
     file: File,
-    /// Name until it is whole, where it needs one.
+    /// Temporary name, if one is needed.
     named: Option<Named>,
 }
 
-/// A name in an open directory, which is removed when this is dropped.
+/// Name in an open directory, removed on drop.
 #[derive(Debug)]
 struct Named {
     dir: OwnedFd,
@@ -59,14 +60,14 @@ impl Drop for Named {
 }
 
 impl AtomicFile {
-    /// Starts a file that is to be at `path`. Fails where nothing can be written beside `path`, also
-    /// where its directory is not there: a path that somebody mistyped is to be refused.
+    /// Starts a file for `path`. Returns an error if the directory is not writable or missing, so that
+    /// mistyped paths are rejected.
     pub fn create(path: &Path) -> Result<Self> {
         Self::start(path, false).map_err(Error::io(path))
     }
 
-    /// Starts a file like [`AtomicFile::create`], and makes the directories on the way. Fails where one
-    /// of them can neither be made nor written to.
+    /// Like [`AtomicFile::create`], but creates missing directories. Returns an error if one of them
+    /// cannot be created or written to.
     pub fn create_all(path: &Path) -> Result<Self> {
         Self::start(path, true).map_err(Error::io(path))
     }
@@ -96,19 +97,19 @@ impl AtomicFile {
         }
     }
 
-    /// Where the file will be.
+    /// Final path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file that is written meanwhile, for what seeks in it or reads it again.
+    /// The unfinished file, for writers that seek or read back.
     pub fn file_mut(&mut self) -> &mut File {
         &mut self.file
     }
 
-    /// Syncs the file, gives it its name and syncs the directory. Fails where the disk is full or
-    /// `path` cannot be replaced, and what was there stays then; a directory that cannot be synced is an
-    /// error after the renaming.
+    /// Syncs the file, gives it its name and syncs the directory. If the disk is full or `path` cannot
+    /// be replaced, returns an error and keeps the previous file; a failed directory sync is an error
+    /// after the rename.
     pub fn finish(mut self) -> Result<()> {
         let path = self.path.clone();
         self.file.sync_all().and_then(|()| self.publish()).map_err(Error::io(&path))?;
@@ -120,14 +121,14 @@ impl AtomicFile {
         if self.named.is_none() {
             match link(&self.file, &self.dir, &name) {
                 Ok(()) => return Ok(()),
-                // a link takes nothing's place, a renamed file does
+                // linking never replaces a file, renaming does
                 Err(Errno::EXIST) => {
                     let scratch = scratch(&self.path, &self.dir)?;
                     let unfinished = unfinished_name(&target(&self.path));
                     link(&self.file, &scratch, unfinished.as_ref())?;
                     self.named = Some(Named { dir: scratch, name: Some(unfinished) });
                 }
-                // a sandbox without such links
+                // sandboxes may not allow such links
                 Err(_) => {
                     let mut copy = Self::start_named(&self.path, self.dir.try_clone()?)?;
                     self.file.seek(SeekFrom::Start(0))?;
@@ -154,18 +155,19 @@ impl Write for AtomicFile {
     }
 }
 
-/// A directory that gets its name when everything is in it. Dropped before [`UnfinishedDir::finish`] it goes with all
-/// that it holds.
+/// Directory that is named when complete. Dropping it before [`UnfinishedDir::finish`] removes it with
+/// its contents.
 #[derive(Debug)]
 pub struct UnfinishedDir {
     path: PathBuf,
     target: PathBuf,
-    /// False once it has its name.
+    /// False after the rename.
     unfinished: bool,
 }
 
 impl UnfinishedDir {
-    /// Starts a directory that is to be at `target`. Fails where none can be made beside it, or in the runs directory.
+    /// Starts a directory for `target`. Returns an error if none can be created next to it or in the
+    /// runs directory.
     pub fn create(target: &Path) -> Result<Self> {
         let make = || -> io::Result<PathBuf> {
             let dir = regular::parent(target, false)?.0;
@@ -187,13 +189,13 @@ impl UnfinishedDir {
         Ok(Self { path, target: target.to_owned(), unfinished: true })
     }
 
-    /// Where it is until it is finished.
+    /// Temporary path until finished.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Gives the directory its name, and syncs the directory around it. Fails where something stands there that is not
-    /// an empty directory: this one is gone then.
+    /// Renames the directory to its target and syncs the parent. If the target is anything but an empty
+    /// directory, returns an error and removes this directory.
     pub fn finish(mut self) -> io::Result<()> {
         regular::rename(&self.path, &self.target)?;
         self.unfinished = false;
@@ -209,24 +211,24 @@ impl Drop for UnfinishedDir {
     }
 }
 
-/// Writes `bytes` to `path`, all of them or none, and makes the directories on the way. Fails where
-/// [`AtomicFile::create_all`] or [`AtomicFile::finish`] does.
+/// Writes `bytes` to `path` atomically, creating missing directories. Returns the errors of
+/// [`AtomicFile::create_all`] and [`AtomicFile::finish`].
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut file = AtomicFile::create_all(path)?;
     file.write_all(bytes).map_err(Error::io(path))?;
     file.finish()
 }
 
-/// Removes a directory of a runs directory with everything in it: first from its place, at once, so that nobody
-/// sees half of it. Fails where it cannot be moved or removed.
+/// Removes a directory of a runs directory. Moves it away first, so that nobody sees it half removed.
+/// Returns an error if it cannot be moved or removed.
 pub fn remove_dir(path: &Path) -> Result<()> {
     let doomed = UnfinishedDir::create(path)?;
     regular::rename(path, doomed.path()).map_err(Error::io(path))?;
     regular::remove_tree(doomed.path()).map_err(Error::io(path))
 }
 
-/// Removes from [`FOLDER`] of a runs directory what processes left that are gone. What cannot be removed stays: it is
-/// in nobody's way.
+/// Removes leftovers of dead processes from [`FOLDER`] of a runs directory. Ignores errors, because
+/// leftovers are harmless.
 pub fn remove_abandoned(root: &Path) {
     remove_abandoned_in(&root.join(FOLDER), None);
 }
@@ -240,34 +242,33 @@ fn remove_abandoned_in(folder: &Path, target: Option<&str>) {
     }
 }
 
-/// Makes renames within a directory last through a power cut. Fails where the disk does; a file system
-/// or a permission that does not allow such a sync is passed over.
+/// Makes renames in a directory durable. Returns disk errors; ignores file systems and permissions that
+/// do not allow the sync.
 pub fn sync_dir(dir: &Path) -> Result<()> {
     sync(dir).map_err(Error::io(dir))
 }
 
 fn sync(dir: &Path) -> io::Result<()> {
     match File::open(dir).and_then(|dir| dir.sync_all()) {
-        // a directory that may be written but not read, or one of a file system without such a sync
+        // a directory that is writable but not readable, or a file system without directory sync
         Err(e) if matches!(e.kind(), PermissionDenied | InvalidInput | Unsupported) => Ok(()),
         synced => synced,
     }
 }
 
-/// A file without a name in a directory; `None` where the system has no such files, or could not name it later.
+/// Opens an unnamed file; `None` if the system has no such files or could not name it later.
 fn unnamed(dir: &OwnedFd) -> Option<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = retry_on_intr(|| rustix::fs::openat(dir, ".", flags, regular::NEW_FILE)).ok()?;
     regular::descriptor_path(&file).exists().then(|| file.into())
 }
 
-/// Gives a file without a name one that nothing has.
 fn link(file: &File, dir: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
     rustix::fs::linkat(CWD, regular::descriptor_path(file), dir, name, AtFlags::SYMLINK_FOLLOW)
 }
 
-/// The directory for the unfinished names of an output in `dir`: [`FOLDER`] of its runs directory, unless that is on
-/// another file system, else `dir` itself, which is rid of those of earlier writers of that output.
+/// Directory for the unfinished names of an output in `dir`: [`FOLDER`] of its runs directory if on the
+/// same file system, else `dir` itself, after removing leftovers of earlier writers of the same output.
 fn scratch(path: &Path, dir: &OwnedFd) -> io::Result<OwnedFd> {
     if let Some(root) = regular::confined(path) {
         let scratch = regular::directory(&root.join(FOLDER), true)?;
@@ -284,7 +285,7 @@ fn is_same(a: &impl AsFd, b: &impl AsFd) -> io::Result<bool> {
     Ok((a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
 }
 
-/// The name that an output is to have.
+/// Final name of an output.
 fn target(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -1,6 +1,6 @@
-//! What can be made anew, kept on disk: `$XDG_CACHE_HOME/ladderscope/KIND/KEY`, each file with a checksum of itself. A key
-//! is a hash of everything that the content follows from, so nothing there is ever out of date; what lies under another name
-//! (a binary's hash, under its path) begins with what it follows from.
+//! Disk cache in `$XDG_CACHE_HOME/ladderscope/KIND/KEY`; each file ends with its checksum. A key is a
+//! hash of all inputs of the content, so entries never expire; entries under other names (a binary's
+//! hash, stored by path) start with their inputs.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +8,11 @@ use sha2::{Digest, Sha256};
 
 use super::atomic;
 
-/// Bytes of the checksum at a file's end.
+/// Checksum bytes at the end of a file.
 const CHECKSUM: usize = 32;
 
-/// The program's directory in that of this variable, which is otherwise this one in the user's home; `None` without a home.
-/// Relative ones do not count: they would be another directory for every working directory.
+/// The program's directory below `$variable`, or below `otherwise` in the home directory; `None` without
+/// a home. Relative values are ignored, because they would depend on the working directory.
 pub fn own_directory(variable: &str, otherwise: &str) -> Option<PathBuf> {
     own_directory_of(std::env::var_os(variable).map(PathBuf::from), std::env::home_dir(), otherwise)
 }
@@ -23,24 +23,24 @@ fn own_directory_of(set: Option<PathBuf>, home: Option<PathBuf>, otherwise: &str
     Some(base.join("ladderscope"))
 }
 
-/// A folder of files that only save time: what cannot be read or written is made anew.
+/// Folder of cached files. Read and write errors only cause recomputation.
 #[derive(Debug)]
 pub struct Cache {
     folder: PathBuf,
 }
 
 impl Cache {
-    /// The user's, of what this kind names; `None` where there is no home.
+    /// The user's cache for this kind of content; `None` without a home.
     pub fn of_user(kind: &str) -> Option<Self> {
         Some(Self::new(&own_directory("XDG_CACHE_HOME", ".cache")?.join(kind)))
     }
 
-    /// One in this folder, which need not be there.
+    /// Cache in a folder, which may not exist yet.
     pub fn new(folder: &Path) -> Self {
         Self { folder: folder.to_path_buf() }
     }
 
-    /// What lies under this key (a file's name), if it is there and whole.
+    /// Content stored under a key (a file name), if present and intact.
     pub fn load(&self, key: &str) -> Option<Vec<u8>> {
         let mut bytes = std::fs::read(self.folder.join(key)).ok()?;
         let (content, checksum) = bytes.split_at_checked(bytes.len().checked_sub(CHECKSUM)?)?;
@@ -51,9 +51,8 @@ impl Cache {
         Some(bytes)
     }
 
-    /// Writes it in one step: nobody sees half a file.
     pub fn store(&self, key: &str, content: &[u8]) {
-        // a full or read-only disk costs making it again the next time, no more
+        // a full or read-only disk only costs recomputing it
         let _ = atomic::write(&self.folder.join(key), &[content, &Sha256::digest(content)].concat());
     }
 }

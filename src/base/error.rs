@@ -1,87 +1,72 @@
-//! The one error type that crosses module borders.
+//! Error type shared by all crates.
 //!
-//! What matters to a user is which of three things happened: their input was wrong and nothing was
-//! started ([`Error::Input`], exit status 2), something failed on the way ([`Error::Failed`], 1), or
-//! they interrupted it ([`Error::Interrupted`], 130).
+//! Users need to distinguish three cases: invalid input, nothing started ([`Error::Input`], exit status
+//! 2); a failure during execution ([`Error::Failed`], 1); or an interruption ([`Error::Interrupted`],
+//! 130).
 
 use std::io::ErrorKind::{InvalidData, InvalidInput, IsADirectory, NotADirectory, NotFound};
 use std::path::{Path, PathBuf};
 
-/// Anything that can go wrong, with a message that names the file, the value and what would be right.
+/// Error with a message that names the file, the value and the remedy.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum Error {
-    /// The input was wrong; nothing was started.
+    /// Invalid input; nothing was started.
     #[error("{message}")]
     Input {
-        /// What was wrong, with the offending value.
         message: String,
-        /// What would be right.
         #[help]
         help: Option<String>,
     },
-    /// Something failed although the input was right.
+    /// Failure with valid input.
     #[error("{message}")]
-    Failed {
-        /// What failed and where.
-        message: String,
-    },
-    /// Reading or writing a file failed.
+    Failed { message: String },
     #[error("{}: {source}", path.display())]
-    Io {
-        /// The file that could not be read or written.
-        path: PathBuf,
-        /// The operating system's answer.
-        source: std::io::Error,
-    },
-    /// A place in a file is wrong (rendered with the line and a marker).
+    Io { path: PathBuf, source: std::io::Error },
+    /// Invalid place in a file, rendered with the line and a marker.
     #[error("{message}")]
     At {
-        /// What was wrong in the file, as a sentence.
         message: String,
-        /// What would be right.
         #[help]
         help: Option<String>,
-        /// The whole file, named.
+        /// Content and name of the file.
         #[source_code]
         source_code: miette::NamedSource<String>,
-        /// The bytes of the file that are wrong, which the terminal underlines.
+        /// Byte range that the terminal underlines.
         #[label("here")]
         span: miette::SourceSpan,
     },
-    /// Interrupted by the user; what was done is stored.
+    /// Interrupted by the user; finished work is stored.
     #[error("interrupted; what was done is stored")]
     Interrupted,
 }
 
-/// Lines above this many bytes are shown in part.
+/// Maximum line length in bytes shown in full.
 const LONGEST_LINE: usize = 400;
 
-/// Result with the crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Wrong input without further advice.
+    /// Invalid input without further advice.
     pub fn input(message: impl Into<String>) -> Self {
         Self::Input { message: message.into(), help: None }
     }
 
-    /// Wrong input, and what would be right.
+    /// Invalid input with a remedy.
     pub fn input_help(message: impl Into<String>, help: impl Into<String>) -> Self {
         Self::Input { message: message.into(), help: Some(help.into()) }
     }
 
-    /// A failure on the way.
     pub fn failed(message: impl Into<String>) -> Self {
         Self::Failed { message: message.into() }
     }
 
-    /// For `map_err` on file operations: `.map_err(Error::io(path))`.
+    /// Adapter for `map_err` on file operations: `.map_err(Error::io(path))`.
     pub fn io(path: impl AsRef<Path>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.as_ref().to_path_buf();
         move |source| Self::Io { path, source }
     }
 
-    /// An unknown name, with the nearest of the valid ones.
+    /// Unknown name, with the nearest valid one.
     pub fn unknown<'a>(what: &str, given: &str, valid: impl IntoIterator<Item = &'a str>) -> Self {
         let valid: Vec<&str> = valid.into_iter().collect();
         let help = match nearest(given, valid.iter().copied()) {
@@ -91,8 +76,8 @@ impl Error {
         Self::input_help(format!("unknown {what} '{given}'"), help)
     }
 
-    /// A place in a file: the message begins with `FILE:LINE:COLUMN`. Offsets beyond the text or inside a
-    /// character are moved to the nearest place before.
+    /// Error at a place in a file; the message starts with `FILE:LINE:COLUMN`. Offsets beyond the text
+    /// or inside a character move to the nearest valid place before.
     pub fn at(
         file: &str,
         text: &str,
@@ -113,7 +98,8 @@ impl Error {
         let (source, span) = if line_end - line_start <= LONGEST_LINE {
             (text.to_owned(), start..end)
         } else {
-            // the terminal shows whole lines: of a long one, the neighbourhood under the same line number
+            // the terminal shows whole lines, so shorten a long one to an excerpt at the same line
+            // number
             let from = boundary(start.saturating_sub(LONGEST_LINE / 4)).max(line_start);
             let to = boundary(start + LONGEST_LINE / 4).min(line_end);
             let newlines = line - 1;
@@ -124,9 +110,9 @@ impl Error {
         Self::At { message, help, source_code, span: span.into() }
     }
 
-    /// A TOML error with file, line, column and, for an unknown name, the nearest valid one.
+    /// TOML error with file, line, column and, for an unknown name, the nearest valid one.
     pub fn toml(file: &str, text: &str, error: &toml::de::Error) -> Self {
-        // serde quotes the offending name first, the valid ones after it
+        // serde quotes the offending name first, then the valid ones
         let quoted: Vec<&str> = error.message().split('`').skip(1).step_by(2).collect();
         let help = match quoted.split_first() {
             Some((given, valid)) if error.message().starts_with("unknown ") => {
@@ -137,12 +123,12 @@ impl Error {
         Self::at(file, text, error.span().unwrap_or(0..0), error.message(), help)
     }
 
-    /// The process's exit status for this error: 2 wrong input, 1 a failure, 130 interrupted.
+    /// Exit status: 2 for invalid input, 1 for a failure, 130 for an interruption.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Input { .. } | Self::At { .. } => 2,
             Self::Failed { .. } => 1,
-            // a file that is not there, is a directory or no text was named or filled by the user
+            // a missing file, a directory or a non-text file is the user's input
             Self::Io { source, .. } => match source.kind() {
                 NotFound | IsADirectory | NotADirectory | InvalidData | InvalidInput => 2,
                 _ => 1,
@@ -152,7 +138,7 @@ impl Error {
     }
 }
 
-/// The valid name closest to what was typed, if one is close enough to be meant.
+/// Closest valid name, if close enough to be a typo.
 pub fn nearest<'a>(given: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     valid
         .into_iter()

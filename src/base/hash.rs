@@ -1,18 +1,17 @@
-//! SHA-256 as lowercase hexadecimal digits: checksums of files, and keys of what is compared by content.
+//! SHA-256 in lowercase hex: file checksums, and keys of content.
 
 use sha2::{Digest, Sha256};
 
-/// Bytes as two lowercase hexadecimal digits each.
 pub fn hex(bytes: impl AsRef<[u8]>) -> String {
     bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The 64 hexadecimal digits of the SHA-256 of `bytes`.
+/// SHA-256 of `bytes`, 64 hex digits.
 pub fn sha256(bytes: impl AsRef<[u8]>) -> String {
     hex(Sha256::digest(bytes))
 }
 
-/// The first 16 digits of [`sha256`]: names a cell or a plan, and stands in records and file names.
+/// First 16 digits of [`sha256`], used as key of cells and plans in records and file names.
 pub fn short_key(bytes: impl AsRef<[u8]>) -> String {
     hex(&Sha256::digest(bytes)[..8])
 }

@@ -1,7 +1,7 @@
-//! Files that a user, an experiment or a checkpoint names, read whole.
+//! Input files named by users, experiments or checkpoints, read as a whole.
 //!
-//! A pipe or a device is refused instead of waited for, and each kind of file has a size limit, so that a wrong path
-//! is an error message and not a full memory.
+//! Pipes and devices are rejected instead of blocking, and each kind of file has a size limit, so that a
+//! wrong path causes an error message rather than exhausting memory.
 
 use std::io::Read;
 use std::path::Path;
@@ -9,49 +9,43 @@ use std::path::Path;
 use super::error::{Error, Result};
 use super::regular;
 
-/// A kind of file that other files or options name, with its size limit.
+/// Kind of input file, with its size limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InputKind {
-    /// The kind in error messages: `an experiment file`.
+    /// Name in error messages: `an experiment file`.
     name: &'static str,
-    /// The largest file of this kind in bytes.
+    /// Maximum size in bytes.
     pub limit: u64,
 }
 
 const MIB: u64 = 1 << 20;
 
 impl InputKind {
-    /// An experiment (TOML).
     pub const EXPERIMENT: Self = Self { name: "an experiment file", limit: 16 * MIB };
-    /// A hardware profile (TOML).
     pub const HARDWARE: Self = Self { name: "a hardware profile", limit: 16 * MIB };
-    /// A software stack (TOML).
     pub const STACK: Self = Self { name: "a stack file", limit: 16 * MIB };
-    /// Settings, themes and remembered state of the workbench.
+    /// Settings, themes and saved state of the workbench.
     pub const SETTINGS: Self = Self { name: "settings", limit: 16 * MIB };
-    /// Kernel rules (TOML).
     pub const RULES: Self = Self { name: "a rule file", limit: MIB };
-    /// A checkpoint's configuration (JSON) or chat template.
+    /// Configuration (JSON) or chat template of a checkpoint.
     pub const CONFIG: Self = Self { name: "a model configuration", limit: 16 * MIB };
-    /// A checkpoint's weight map (JSON).
+    /// Weight map of a checkpoint (JSON).
     pub const INDEX: Self = Self { name: "a weight index", limit: 256 * MIB };
-    /// `tokenizer.json`.
     pub const TOKENIZER: Self = Self { name: "a tokenizer", limit: 256 * MIB };
-    /// Rows of measurements: CSV, or the output of a benchmark.
+    /// Measurements: CSV, or benchmark output.
     pub const TABLE: Self = Self { name: "a table", limit: 256 * MIB };
-    /// A text or token ids.
     pub const TEXT: Self = Self { name: "a text", limit: 1024 * MIB };
 
-    /// Reads a file of this kind; links are followed.
+    /// Reads a file of this kind, following links.
     ///
     /// # Errors
     ///
-    /// An input error for a pipe, a device, a directory, no file, and a file above the limit; a failure where the
-    /// file cannot be read.
+    /// Returns an input error for a pipe, a device, a directory, a missing file and a file above the
+    /// limit; a failure if the file cannot be read.
     pub fn bytes(self, path: &Path) -> Result<Vec<u8>> {
         let file = regular::open_linked(path).map_err(Error::io(path))?;
         let length = file.metadata().map_err(Error::io(path))?.len();
-        // a file may grow while it is read: the limit holds for the bytes, not only for the stated length
+        // files may grow while being read, so the limit also applies to the bytes read
         let mut bytes = Vec::new();
         if length <= self.limit {
             file.take(self.limit + 1).read_to_end(&mut bytes).map_err(Error::io(path))?;
@@ -68,11 +62,11 @@ impl InputKind {
         Ok(bytes)
     }
 
-    /// Reads a file of this kind as UTF-8 text; links are followed.
+    /// Reads a file of this kind as UTF-8 text, following links.
     ///
     /// # Errors
     ///
-    /// As [`Self::bytes`], and an input error with the first byte that is not UTF-8.
+    /// Returns the errors of [`Self::bytes`], and an input error with the first byte that is not UTF-8.
     pub fn text(self, path: &Path) -> Result<String> {
         String::from_utf8(self.bytes(path)?).map_err(|error| {
             let at = error.utf8_error().valid_up_to();

@@ -1,4 +1,5 @@
-//! What every wing stands on: errors and panics, text and its order, hashes, files that are whole or not there, frames as Parquet files, statistics, terminals, words.
+//! Foundations for all crates: errors and panics, text and natural order, hashes, atomic files, Parquet,
+//! statistics, terminals, keyword enums.
 
 pub mod atomic;
 pub mod cache;

@@ -1,8 +1,8 @@
-//! The order in which people read names: numbers within them by value, `ladder:8` before `ladder:16`.
+//! Natural order: compares numbers within names by value, `ladder:8` before `ladder:16`.
 
 use std::cmp::Ordering;
 
-/// Compares two texts so; equal ones are equal to the letter.
+/// Compares two texts in natural order; only identical texts are equal.
 pub fn natural_order(a: &str, b: &str) -> Ordering {
     let (mut x, mut y) = (a.as_bytes(), b.as_bytes());
     loop {
@@ -14,7 +14,7 @@ pub fn natural_order(a: &str, b: &str) -> Ordering {
             (_, None) => return Ordering::Greater,
             (Some(p), Some(q)) if p.is_ascii_digit() && q.is_ascii_digit() => {
                 let (m, n) = (number(x), number(y));
-                // without leading zeros a longer number is a larger one
+                // without leading zeros, more digits mean a larger number
                 let (p, q) = (significant(&x[..m]), significant(&y[..n]));
                 let order = p.len().cmp(&q.len()).then_with(|| p.cmp(q));
                 if order.is_ne() {

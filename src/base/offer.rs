@@ -1,50 +1,47 @@
-//! What can be typed next: names and values that are offered while a line is typed, in the workbench and by shells.
+//! Completions: names and values offered while typing, in the workbench and in shells.
 
 use std::ops::Range;
 
 use super::text::folded;
 
-/// What may be put instead of a word, and what that is.
+/// Replacement for a word, with a description.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
-    /// What is put in.
     pub text: String,
-    /// What it is, in a few words.
     pub about: String,
 }
 
-/// What can stand instead of the word that is being typed.
+/// Completions of the word being typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
-    /// The bytes of the text that an offer replaces.
+    /// Byte range that an offer replaces.
     pub replaces: Range<usize>,
-    /// What may stand there, the best first.
+    /// Best first.
     pub offers: Vec<Offer>,
 }
 
 impl Offer {
-    /// A text and what it is.
     pub fn new(text: impl Into<String>, about: impl Into<String>) -> Self {
         Self { text: text.into(), about: about.into() }
     }
 }
 
-/// The offers that hold what was typed, those that begin with it first, `most` of them at most. Letters of either
-/// case, `-` and `_` are alike.
+/// Offers that contain the typed text, prefix matches first, at most `most`. Ignores case and treats `-`
+/// and `_` alike.
 pub fn fitting(offers: impl IntoIterator<Item = Offer>, typed: &str, most: usize) -> Vec<Offer> {
     let typed = folded(typed);
     let place = |offer: Offer| Some((folded(&offer.text).find(&typed)? > 0, offer));
     let mut found: Vec<(bool, Offer)> = offers.into_iter().filter_map(place).collect();
-    // stable: otherwise in their order
+    // stable: keeps their order otherwise
     found.sort_by_key(|(within, _)| *within);
     found.into_iter().take(most).map(|(_, offer)| offer).collect()
 }
 
-/// What can stand instead of the word before byte `cursor` of a line; words are parted by blanks and commas. Instead of
-/// one that is typed whole all the others can.
+/// Completes the word before byte `cursor`; words are separated by spaces and commas. For a complete
+/// word, offers all alternatives.
 pub fn complete_word(line: &str, cursor: usize, offers: &[Offer], most: usize) -> Completion {
     let before = line.get(..cursor).unwrap_or(line);
-    // links have commas in them
+    // link values contain commas
     let whole = |text: &str| offers.iter().any(|offer| offer.text == text);
     let start = before.rfind([' ', ',']).filter(|_| !whole(before)).map_or(0, |at| at + 1);
     let word = &before[start..];

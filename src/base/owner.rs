@@ -1,19 +1,19 @@
-//! The process that writes an unfinished file or directory, recorded in its name: who cleans up removes only names
+//! Owner process of an unfinished file or directory, recorded in its name. Cleanup removes only names
 //! whose process is provably gone.
 
 use std::sync::OnceLock;
 
-/// Prefix of the names of unfinished files and directories.
+/// Name prefix of unfinished files and directories.
 const PREFIX: &str = ".ladderscope-";
 
-/// A process. Its number alone would not do: numbers are given again, and other hosts and containers count for
-/// themselves.
+/// Process identity. The PID alone is ambiguous: PIDs are reused, and other hosts and containers have
+/// their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     pid: i32,
-    /// Start in clock ticks since boot.
+    /// Start time in clock ticks since boot.
     start: u64,
-    /// The kernel's boot id, hexadecimal digits only.
+    /// Kernel boot id, hex digits only.
     boot: String,
     /// Inode of the PID namespace.
     namespace: u64,
@@ -35,7 +35,7 @@ impl Owner {
         CURRENT.get_or_init(read).as_ref()
     }
 
-    /// The process that a name records; `None` for every name that [`unfinished_name`] does not make.
+    /// Parses the process from a name; `None` for names not created by [`unfinished_name`].
     fn of(name: &str) -> Option<Self> {
         let mut parts = name.strip_prefix(PREFIX)?.split('-');
         let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -59,19 +59,19 @@ impl Owner {
     }
 }
 
-/// Fresh name for an unfinished file or directory of this process; `target` is the name that it is to have.
+/// Creates a unique name for unfinished output of this process; `target` is its final name.
 pub fn unfinished_name(target: &str) -> String {
     let (key, random) = (key(target), fastrand::u64(..));
     match Owner::current() {
         Some(Owner { pid, start, boot, namespace }) => {
             format!("{PREFIX}{pid}-{start}-{boot}-{namespace}-{key}-{random:016x}")
         }
-        // records nobody, so nobody removes it
+        // identifies no process, so nobody removes it
         None => format!("{PREFIX}{}-{key}-{random:016x}", std::process::id()),
     }
 }
 
-/// True if the name is one of [`unfinished_name`] whose process is gone, made for `target` where one is given.
+/// True if [`unfinished_name`] created the name in a process that is gone, for `target` if given.
 pub fn is_abandoned(name: &str, target: Option<&str>) -> bool {
     let is_of = |target| name.rsplit('-').nth(1) == Some(key(target).as_str());
     target.is_none_or(is_of) && Owner::of(name).is_some_and(|owner| owner.is_gone())
@@ -81,22 +81,21 @@ fn key(target: &str) -> String {
     super::hash::short_key(target)[..8].to_owned()
 }
 
-/// State and start (clock ticks since boot) of a process, from `/proc/PID/stat`.
+/// State and start time (clock ticks since boot) of a process, from `/proc/PID/stat`.
 pub fn stat(pid: i32) -> Option<(char, u64)> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // the command's name, in parentheses, may itself hold blanks and parentheses
+    // the command name in parentheses may contain spaces and parentheses
     let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
-    // field 22 of the line; the state was field 3
+    // field 22 of the line; state is field 3
     Some((state, fields.nth(18)?.parse().ok()?))
 }
 
-/// The kernel's boot id.
 pub fn boot() -> Option<String> {
     Some(std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned())
 }
 
-/// Name as a process that has ended would have made it.
+/// Name as a dead process would have created it.
 #[cfg(test)]
 pub(super) fn name_of_the_dead(target: &str) -> Option<String> {
     let Owner { pid, start, boot, namespace } = Owner::current()?;

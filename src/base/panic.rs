@@ -1,4 +1,4 @@
-//! Panics of work that must not take the program with it: what a panic said, as an error's text.
+//! Containment of panics, converted to error text.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -6,19 +6,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 thread_local! {
-    /// Whether this thread is where a panic is expected, and only its text is wanted.
+    /// True while panics in this thread are expected and should not be reported.
     static CONTAINED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work`; its panic becomes `Err` with the message of the panic, which the panic hook has reported
-/// by then. What `work` borrows may be left half-changed by a panic: do not look at it afterwards.
+/// Runs `work`, returning a panic's message as `Err`; the panic hook still reports it. A panic may leave
+/// data borrowed by `work` inconsistent: do not use it afterwards.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| text(&*panic).to_owned())
 }
 
-/// Runs `work` like [`caught`], and the panic hook is not called. It is for parsers that panic at
-/// damaged files, as Polars does in places. `work` must stay on this thread; panics of other threads,
-/// and later ones of this thread, are reported as ever.
+/// Like [`caught`], without calling the panic hook. For parsers that panic on damaged files, as Polars
+/// does in places. `work` must stay on this thread; other panics are reported as usual.
 pub fn contained<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
@@ -35,7 +34,7 @@ pub fn contained<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     result
 }
 
-/// What a panic said: the payload that `panic!` makes is one of two kinds of text.
+/// Panic message: `panic!` uses one of two text types as payload.
 fn text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("it panicked")

@@ -1,7 +1,7 @@
-//! Frames as Parquet files and back, on Polars' own encoders and decoders of columns.
+//! Data frames as Parquet files, with Polars' column encoders and decoders.
 //!
-//! Parquet's readers allocate whatever a damaged file claims to hold, and an allocation that fails ends the process:
-//! what a page claims is therefore held against its row group before the page is decoded.
+//! Parquet readers allocate what a damaged file claims to contain, and a failed allocation aborts the
+//! process. Page headers are therefore checked against their row group before decoding.
 
 use std::fs::File;
 use std::io::{Cursor, Write};
@@ -24,13 +24,12 @@ use polars_parquet::write::{
 };
 use rayon::prelude::*;
 
-/// No page is longer than this; one that claims to be is damaged.
+/// Maximum page size; larger claims mean damage.
 const LONGEST_PAGE: usize = 1 << 30;
 
-/// A column's pages, as they will stand in the file.
 pub type Pages = Vec<CompressedPage>;
 
-/// How columns are written where nothing else is said: uncompressed, without statistics.
+/// Default write options: uncompressed, without statistics.
 pub fn plain() -> WriteOptions {
     WriteOptions {
         statistics: StatisticsOptions::empty(),
@@ -40,12 +39,13 @@ pub fn plain() -> WriteOptions {
     }
 }
 
-/// Compression by Zstandard at a level from 1, the fastest, to 22. Fails for another level.
+/// Zstandard compression at a level from 1 (fastest) to 22. Returns an error for other levels.
 pub fn zstd(level: i32) -> PolarsResult<CompressionOptions> {
     Ok(CompressionOptions::Zstd(Some(ZstdLevel::try_new(level)?)))
 }
 
-/// Encodes and compresses a column of a row group. Fails where the encoding cannot hold the column's type.
+/// Encodes and compresses a column of a row group. Returns an error if the encoding does not support its
+/// type.
 pub fn pages(
     series: &Series,
     field: &ParquetType,
@@ -58,13 +58,13 @@ pub fn pages(
     columns.into_iter().map(|column| column.map(compressed).collect()).collect()
 }
 
-/// Encoded columns as [`FileWriter`] takes them.
+/// Converts encoded columns to the input of [`FileWriter`].
 pub fn row_group(columns: Vec<Pages>) -> RowGroupIterColumns<'static, PolarsError> {
     let lent = |pages| Ok(DynStreamingIterator::new(Lent { pages, next: 0 }));
     DynIter::new(columns.into_iter().map(lent))
 }
 
-/// Pages as the file wants them: lent, one after the other.
+/// Iterator that lends pages one by one, as the writer requires.
 struct Lent {
     pages: Pages,
     next: usize,
@@ -84,13 +84,13 @@ impl FallibleStreamingIterator for Lent {
     }
 }
 
-/// A field of a file's schema with the unit of its numbers, which Arrow's readers find in the field's metadata.
+/// Adds the unit of a field's numbers to its metadata, where Arrow readers find it.
 pub fn with_unit(field: ArrowField, unit: &str) -> ArrowField {
     field.with_metadata([("unit".into(), unit.into())].into())
 }
 
-/// The schema that a frame has in a file. Texts are plain UTF-8: pyarrow before 15 and Polars before 0.21 refuse the
-/// string views that Polars has in memory.
+/// File schema of a frame. Texts are plain UTF-8, because pyarrow before 15 and Polars before 0.21
+/// reject the string views that Polars uses in memory.
 pub fn file_schema(schema: &Schema) -> ArrowSchema {
     let field = |(name, dtype): (&PlSmallStr, &DataType)| {
         let field = dtype.to_arrow_field(name.clone(), CompatLevel::newest());
@@ -103,7 +103,7 @@ pub fn file_schema(schema: &Schema) -> ArrowSchema {
     schema.iter().map(field).collect()
 }
 
-/// Texts are dictionaries of their values, as if they were declared as they are in memory.
+/// Encoding of a field; texts are dictionary-encoded like string views.
 fn encoding(field: &ArrowField) -> Vec<Encoding> {
     match &field.dtype {
         ArrowDataType::Utf8 => get_dtype_encoding(&ArrowDataType::Utf8View),
@@ -111,7 +111,7 @@ fn encoding(field: &ArrowField) -> Vec<Encoding> {
     }
 }
 
-/// Writes frames of one schema as the row groups of a file.
+/// Writer of frames with one schema as row groups of a file.
 pub struct FrameWriter<W: Write> {
     parquet: FileWriter<W>,
     schema: SchemaDescriptor,
@@ -120,8 +120,8 @@ pub struct FrameWriter<W: Write> {
 }
 
 impl<W: Write> FrameWriter<W> {
-    /// Starts a file of frames whose [`file_schema`] this is, whole numbers perhaps as timestamps. Fails for a type that
-    /// Parquet does not have.
+    /// Starts a file with this [`file_schema`], in which integers may be declared as timestamps. Returns
+    /// an error for types that Parquet lacks.
     pub fn new(sink: W, arrow: ArrowSchema, options: WriteOptions) -> PolarsResult<Self> {
         Ok(Self {
             schema: to_parquet_schema(&arrow)?,
@@ -131,7 +131,7 @@ impl<W: Write> FrameWriter<W> {
         })
     }
 
-    /// Appends a frame as one row group, its columns encoded on all cores; one without rows is left out.
+    /// Appends a frame as one row group, encoding columns in parallel; skips empty frames.
     pub fn write(&mut self, frame: &DataFrame) -> PolarsResult<()> {
         if frame.height() == 0 {
             return Ok(());
@@ -147,7 +147,7 @@ impl<W: Write> FrameWriter<W> {
         self.parquet.write(frame.height() as u64, row_group(columns))
     }
 
-    /// Writes the footer, with these entries after the one that holds the columns' types.
+    /// Writes the footer, with `entries` after the entry for the column types.
     pub fn finish(mut self, entries: Vec<(String, String)>) -> PolarsResult<()> {
         let entries = entries.into_iter().map(|(key, value)| KeyValue { key, value: Some(value) });
         let footer = std::iter::once(schema_to_metadata_key(self.parquet.schema())).chain(entries);
@@ -155,8 +155,8 @@ impl<W: Write> FrameWriter<W> {
     }
 }
 
-/// Reads columns of these names; of the file's rows those in `window`, which may reach beyond them. Reads the column
-/// chunks that have such rows, and nothing else. Fails for a column that is not there, and for damage.
+/// Reads the named columns for rows in `window`, which may extend beyond the file. Reads only the column
+/// chunks needed. Returns an error for a missing column or damaged data.
 pub fn columns(
     file: &File,
     metadata: &FileMetadata,
@@ -201,7 +201,8 @@ fn read_chunk(file: &File, length: u64, column: &ColumnChunkMetadata) -> PolarsR
     Ok(chunk.into())
 }
 
-/// Decodes a column of a row group that has so many rows, of which `wanted` are wanted; its leaves are chunks of pages.
+/// Decodes a column of a row group with `rows` rows, or only the `wanted` ones; `chunks` holds its
+/// leaves.
 pub fn decoded(
     chunks: Vec<(&ColumnChunkMetadata, Buffer<u8>)>,
     field: &ArrowField,
@@ -212,7 +213,7 @@ pub fn decoded(
     for (column, chunk) in chunks {
         let whole = Cursor::new(chunk);
         let reader = |whole| PageReader::new(whole, column, Vec::new(), LONGEST_PAGE);
-        // the heads alone: nothing is decoded or copied
+        // headers only: nothing is decoded or copied
         for page in reader(whole.clone()) {
             if matches!(page?, CompressedPage::Data(page) if page.num_values() > rows) {
                 let name = &field.name;

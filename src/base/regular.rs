@@ -1,8 +1,10 @@
-//! Files in directories that others can write to. A name there may be a link to somebody's own file, a pipe that
-//! never answers or a device: only a regular file at exactly that name is read or appended to.
+//! Safe file access in directories writable by others. A name there may be a link to someone's private
+//! file, a blocking pipe or a device, so only a regular file at exactly that name is read or appended
+//! to.
 //!
-//! Below a directory that [`confine`] names (a runs directory) no link is followed on the way either: each
-//! directory is opened by its name in the one above it. The directory itself may be a link.
+//! Below a directory registered with [`confine`] (a runs directory), links are not followed on the way
+//! either: each directory is opened by name within its parent. The registered directory itself may be a
+//! link.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,15 +19,15 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::error::Error;
 
-/// Directories below which no link is followed.
+/// Directories below which links are not followed.
 static CONFINED: RwLock<Vec<PathBuf>> = RwLock::new(Vec::new());
 
-/// Mode of new directories; the umask applies.
+/// Mode of new directories, subject to the umask.
 const NEW_DIRECTORY: Mode = Mode::from_raw_mode(0o777);
-/// Mode of new files; the umask applies, and a stricter one would hide results from everybody else.
+/// Mode of new files, subject to the umask; a stricter mode would hide results from other users.
 pub(super) const NEW_FILE: Mode = Mode::from_raw_mode(0o666);
 
-/// From here on this process follows no link below `root`, in paths that begin with it.
+/// Stops this process from following links below `root`, in paths that start with it.
 pub fn confine(root: &Path) {
     let is_known = |all: &Vec<PathBuf>| all.iter().any(|known| known == root);
     if !CONFINED.read().is_ok_and(|all| is_known(&all)) {
@@ -36,39 +38,38 @@ pub fn confine(root: &Path) {
     }
 }
 
-/// The innermost confined directory of a path; `None` elsewhere.
+/// Innermost confined directory of a path, if any.
 pub fn confined(path: &Path) -> Option<PathBuf> {
     let all = CONFINED.read().unwrap_or_else(PoisonError::into_inner);
     let of = all.iter().filter(|root| path.starts_with(root));
     of.max_by_key(|root| root.components().count()).cloned()
 }
 
-/// Opens a file to read it. Fails as the system does; for a link, a pipe, a device or a directory the
-/// error says so.
+/// Opens a file for reading. Returns system errors; links, pipes, devices and directories are named in
+/// the error.
 pub fn open(path: &Path) -> io::Result<File> {
     open_as(path, OFlags::RDONLY, true)
 }
 
-/// Opens a file to read and change it, and makes an empty one if there is none. Fails like [`open`].
+/// Opens a file for reading and writing, creating it if missing. Returns errors like [`open`].
 pub fn open_or_make(path: &Path) -> io::Result<File> {
     open_as(path, OFlags::RDWR | OFlags::CREATE, true)
 }
 
-/// Reads a whole file into memory. Fails like [`open`], so that a pipe is an error and
-/// is not waited for.
+/// Reads a whole file. Returns errors like [`open`]: a pipe is an error instead of blocking.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Opens a file that a user named or linked to: links are followed, pipes and devices are errors. Fails like
-/// [`open`], but for links.
+/// Opens a file named by the user. Follows links, unlike [`open`]; pipes and devices are errors.
 pub fn open_linked(path: &Path) -> io::Result<File> {
     open_as(path, OFlags::RDONLY, false)
 }
 
-/// Where a relative path leads inside a directory; `None` where it would leave it, or a part of it is a link.
+/// Resolves a relative path inside a directory; `None` if it would leave the directory or contains a
+/// link.
 pub fn inside(dir: &Path, path: &Path) -> Option<PathBuf> {
     let mut place = dir.to_owned();
     for part in path.components() {
@@ -81,8 +82,8 @@ pub fn inside(dir: &Path, path: &Path) -> Option<PathBuf> {
     Some(place)
 }
 
-/// Checks that a directory stands at `path`, or nothing at all. Fails where a link or something else
-/// stands there: what lies behind it is not this program's.
+/// Checks that `path` is a directory or does not exist. Returns an error for a link or another kind of
+/// file, whose contents do not belong to this program.
 pub fn folder(path: &Path) -> io::Result<()> {
     match path.symlink_metadata() {
         Ok(there) if !there.is_dir() => return Err(odd(&there, "a directory")),
@@ -95,22 +96,21 @@ pub fn folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a directory and those on the way to it, as far as they are not there. Fails where a file stands in the
-/// way, or below a confined directory a link.
+/// Creates a directory and missing parents. Returns an error if a file or, below a confined directory, a
+/// link is in the way.
 pub fn make_folder(path: &Path) -> io::Result<()> {
     directory(path, true).map(drop)
 }
 
-/// A name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub name: String,
-    /// True for a directory, false for everything else, links to directories included.
+    /// True for directories only; links to directories are false.
     pub is_dir: bool,
 }
 
-/// The names in a directory, in no order; those that are no UTF-8 are left out. Fails like [`folder`], and where
-/// there is no directory.
+/// Lists a directory in arbitrary order, without names that are not UTF-8. Returns errors like
+/// [`folder`], and one for a missing directory.
 pub fn entries(path: &Path) -> io::Result<Vec<Entry>> {
     let dir = directory(path, false)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -123,7 +123,7 @@ pub fn entries(path: &Path) -> io::Result<Vec<Entry>> {
             continue;
         }
         let is_dir = match entry.file_type() {
-            // some file systems say nothing in a listing
+            // some file systems omit the type in listings
             FileType::Unknown => rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)
                 .is_ok_and(|there| FileType::from_raw_mode(there.st_mode) == FileType::Directory),
             kind => kind == FileType::Directory,
@@ -133,31 +133,31 @@ pub fn entries(path: &Path) -> io::Result<Vec<Entry>> {
     Ok(found)
 }
 
-/// Removes a file or a link by its name. Fails as the system does.
+/// Removes a file or a link. Returns system errors.
 pub fn remove_file(path: &Path) -> io::Result<()> {
     let (dir, name) = parent(path, false)?;
     Ok(rustix::fs::unlinkat(&dir, name, AtFlags::empty())?)
 }
 
-/// Removes a directory with everything in it; links in it are removed, not followed. Fails as the system does.
+/// Removes a directory tree; links in it are removed, not followed. Returns system errors.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let (dir, name) = parent(path, false)?;
-    // the open directory's own path: nothing on the way can be exchanged meanwhile
+    // path of the open directory: no component can be replaced in the meantime
     std::fs::remove_dir_all(descriptor_path(&dir).join(name))
 }
 
-/// Renames within confined directories, or elsewhere, without following links on either way. Fails as the system does.
+/// Renames without following links on either path. Returns system errors.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     let ((from, old), (to, new)) = (parent(from, false)?, parent(to, false)?);
     Ok(rustix::fs::renameat(&from, old, &to, new)?)
 }
 
-/// Path by which this process reaches an open file or directory.
+/// Path of an open file or directory in this process.
 pub(super) fn descriptor_path(of: &impl AsFd) -> PathBuf {
     format!("/proc/self/fd/{}", of.as_fd().as_raw_fd()).into()
 }
 
-/// Opens a directory as a place for names; with `make` it is made first, and those on the way to it.
+/// Opens a directory; with `make`, creates it and missing parents first.
 pub(super) fn directory(path: &Path, make: bool) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = confined(path);
@@ -205,14 +205,14 @@ pub(super) fn directory(path: &Path, make: bool) -> io::Result<OwnedFd> {
     Ok(dir)
 }
 
-/// The open directory of a path, and the name in it.
+/// Open parent directory of a path, and the file name.
 pub(super) fn parent(path: &Path, make: bool) -> io::Result<(OwnedFd, &OsStr)> {
     let name = path.file_name().ok_or_else(|| wrong("has no file name".into()))?;
     Ok((directory(path.parent().unwrap_or(Path::new("")), make)?, name))
 }
 
 fn open_as(path: &Path, flags: OFlags, is_ours: bool) -> io::Result<File> {
-    // a pipe would otherwise be waited for until somebody opens its other end
+    // otherwise opening a pipe would block until its other end is opened
     let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match is_ours {
         true => {
@@ -231,7 +231,7 @@ fn open_as(path: &Path, flags: OFlags, is_ours: bool) -> io::Result<File> {
             metadata if metadata.is_file() => Ok(file),
             metadata => Err(odd(&metadata, "a file")),
         },
-        // the system calls a link that is not followed a loop, and a pipe without a reader no device
+        // the system reports an unfollowed link as a loop, and a pipe without reader as a missing device
         (Err(_), Ok(there)) if !there.is_file() => Err(odd(&there, "a file")),
         (Err(e), _) => Err(e.into()),
     }
@@ -254,7 +254,6 @@ fn odd(there: &std::fs::Metadata, wanted: &str) -> io::Error {
     wrong(format!("is {what}, not {wanted}"))
 }
 
-/// The kind of something that is neither a file nor a directory nor a link.
 fn special(kind: std::fs::FileType) -> &'static str {
     match () {
         () if kind.is_fifo() => "a named pipe",
@@ -263,8 +262,8 @@ fn special(kind: std::fs::FileType) -> &'static str {
     }
 }
 
-/// An error for a path at which neither a file nor a directory stands but a pipe, a socket or a device; `None` for every
-/// other path, also if nothing is there. Links are followed.
+/// Input error for a path to a pipe, socket or device; `None` for any other path, even a missing one.
+/// Follows links.
 pub fn refused(path: &Path, wanted: &str) -> Option<Error> {
     let kind = std::fs::metadata(path).ok()?.file_type();
     (!kind.is_file() && !kind.is_dir()).then(|| {

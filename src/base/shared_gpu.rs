@@ -1,27 +1,26 @@
-//! `LADDERSCOPE_SHARED_GPU=1`: all ranks share GPU 0, to check several ranks over NCCL on a machine with one GPU. Their
-//! times say nothing: the ranks wait for one another's turn on the GPU.
+//! `LADDERSCOPE_SHARED_GPU=1`: all ranks share GPU 0, to test several NCCL ranks on a machine with one
+//! GPU. Latencies are meaningless, because ranks wait for their turn on the GPU.
 
-/// The variable that asks for it: 1.
+/// Environment variable; 1 enables sharing.
 pub const VARIABLE: &str = "LADDERSCOPE_SHARED_GPU";
 
-/// NCCL's variable of the most blocks of threads that a collective takes.
+/// NCCL's variable for the maximum thread blocks per collective.
 pub const MOST_BLOCKS: &str = "NCCL_MAX_CTAS";
 
-/// The most blocks of each rank's collectives: those of all ranks must find room on the GPU beside one another.
+/// Thread blocks per rank's collective, so that those of all ranks fit on the GPU at once.
 pub const BLOCKS: u32 = 8;
 
-/// Variables that such ranks need, unless they are set: NCCL's permission, room for all ranks' blocks, and a hardware queue
-/// for each stream, since a collective that spins at the head of a queue blocks the streams behind it, the other rank's
-/// among them.
+/// Variables set for shared-GPU ranks unless already set: NCCL's permission, room for all ranks' blocks,
+/// and one hardware queue per stream, because a spinning collective at the head of a queue blocks the
+/// streams behind it, including those of other ranks.
 const NEEDED: [(&str, &str); 3] =
     [("NCCL_MULTI_RANK_GPU_ENABLE", "1"), (MOST_BLOCKS, "8"), ("CUDA_DEVICE_MAX_CONNECTIONS", "32")];
 
-/// Whether ranks share GPU 0.
 pub fn is_on() -> bool {
     std::env::var(VARIABLE).is_ok_and(|value| value.trim() == "1")
 }
 
-/// The GPU of a rank that would have this one if it did not share.
+/// GPU of a rank, given its own GPU without sharing.
 pub fn device(own: usize) -> usize {
     if is_on() { 0 } else { own }
 }
@@ -30,7 +29,7 @@ pub fn device(own: usize) -> usize {
 ///
 /// # Safety
 ///
-/// No other thread runs yet.
+/// No other thread may be running.
 pub unsafe fn prepare() {
     if !is_on() {
         return;

@@ -1,38 +1,36 @@
-//! Medians, percentiles, and bootstrap intervals that know about rounds.
+//! Medians, percentiles, and bootstrap intervals that account for rounds.
 //!
-//! Machines drift and processes differ, so the samples of a cell are not independent: they come in
-//! rounds. The bootstrap therefore resamples rounds first and samples within them after, and sides that
-//! are compared are resampled in the same rounds (they pair by round).
+//! Machines drift and processes differ, so the samples of a cell come in rounds and are not independent.
+//! The bootstrap resamples rounds first, then samples within them; compared sides are resampled in the
+//! same rounds (paired by round).
 
 use arithmetic::Draws;
 
-/// Samples below which no interval is given, for each side.
+/// Minimum samples per side for an interval.
 pub const LEAST_SAMPLES: usize = 6;
 
-/// How often the bootstrap resamples.
 pub const RESAMPLES: usize = 2000;
 
-/// The seed of all resampling, fixed so that the same data always give the same interval.
+/// Fixed seed of all resampling, so that the same data give the same interval.
 const SEED: u64 = 0x6c61_6464_6572;
 
-/// The middle value; of an even count the mean of the two in the middle. `None` without values.
+/// Median; for an even count the mean of the two middle values. `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     percentile(values, 50.0)
 }
 
-/// The arithmetic mean. `None` without values.
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// The percentile `p` (0 to 100) with linear interpolation between the closest ranks: position `p / 100
-/// x (n - 1)` of the sorted values (NumPy's default, Hyndman and Fan's type 7). `None` without values.
+/// Percentile `p` (0 to 100), linearly interpolated at position `p / 100 x (n - 1)` of the sorted values
+/// (NumPy's default, Hyndman and Fan's type 7). `None` without values.
 pub fn percentile(values: &[f64], p: f64) -> Option<f64> {
     arithmetic::percentile(&mut values.to_vec(), p)
 }
 
-/// A 95% bootstrap interval of `statistic`, a function of the sides' medians: from the 2.5th to the 97.5th
-/// percentile of what [`resample`] gives (percentile method). `None` where that gives nothing.
+/// 95 % bootstrap interval of a function of the sides' medians: the 2.5th to 97.5th percentile of
+/// [`resample`] (percentile method). `None` if that is.
 pub fn bootstrap<const SIDES: usize>(
     sides: [&[Vec<f64>]; SIDES],
     statistic: impl Fn([f64; SIDES]) -> f64,
@@ -40,8 +38,7 @@ pub fn bootstrap<const SIDES: usize>(
     resample(sides, statistic).and_then(interval95)
 }
 
-/// Bootstraps any function of what was drawn from pools, not only a mean; [`resample_pools`] says how
-/// pools are drawn from.
+/// 95 % bootstrap interval of any function of the drawn pools; see [`resample_pools`].
 pub fn bootstrap_pools<S: Copy>(
     sides: &[&[Vec<S>]],
     statistic: impl FnMut(&mut [Vec<S>]) -> f64,
@@ -49,8 +46,8 @@ pub fn bootstrap_pools<S: Copy>(
     resample_pools(sides, statistic).and_then(interval95)
 }
 
-/// A 95% bootstrap interval of the mean of values that are independent of one another, such as those of windows of a
-/// text. `None` of fewer than two values, which tell nothing of how far others may lie; of a few it is too narrow.
+/// 95 % bootstrap interval of the mean of independent values, such as windows of a text. `None` for
+/// fewer than two values; too narrow for a few.
 pub fn bootstrap_mean(values: &[f64]) -> Option<[f64; 2]> {
     if values.len() < 2 {
         return None;
@@ -66,8 +63,8 @@ const STUDENT: [f64; 20] = [
     2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
 ];
 
-/// A 95% interval of the mean of a few values that are independent and roughly normal, such as those of seeds, by
-/// Student's t: of so few a bootstrap would be too narrow. `None` of fewer than two.
+/// 95 % interval of the mean of a few independent, roughly normal values (such as seeds) by Student's t,
+/// because a bootstrap would be too narrow. `None` for fewer than two values.
 pub fn interval_of_few(values: &[f64]) -> Option<[f64; 2]> {
     let mean = mean(values).filter(|_| values.len() > 1)?;
     let freedom = values.len() - 1;
@@ -77,8 +74,8 @@ pub fn interval_of_few(values: &[f64]) -> Option<[f64; 2]> {
     Some([mean - half, mean + half])
 }
 
-/// `statistic`, a function of the sides' medians, of [`RESAMPLES`] resamples;
-/// `None` as of [`resample_pools`].
+/// Values of `statistic`, a function of the sides' medians, for [`RESAMPLES`] resamples; `None` in the
+/// cases of [`resample_pools`].
 pub fn resample<const SIDES: usize>(
     sides: [&[Vec<f64>]; SIDES],
     statistic: impl Fn([f64; SIDES]) -> f64,
@@ -95,14 +92,14 @@ pub fn resample<const SIDES: usize>(
     })
 }
 
-/// `statistic` of [`RESAMPLES`] resamples: it gets the drawn samples of each side, in any number of sides,
-/// and may reorder them. A sample may be several numbers that belong together.
+/// Values of `statistic` for [`RESAMPLES`] resamples. It gets the drawn samples of each side and may
+/// reorder them; a sample may consist of several numbers.
 ///
-/// A side is a list of rounds, a round a list of samples; round `i` of one side pairs with round `i`
-/// of the others. Each time rounds are drawn with replacement, the same ones for all sides, then within
-/// each drawn round and side samples with replacement. `None` where a side has fewer than
-/// [`LEAST_SAMPLES`] samples in all, where sides differ in rounds, or where some resample has no finite
-/// statistic (a ratio whose denominator may be nothing has no interval).
+/// A side is a list of rounds, a round a list of samples; round `i` of one side pairs with round `i` of
+/// the others. Each resample draws rounds with replacement, the same for all sides, then samples with
+/// replacement within each drawn round and side. `None` if a side has fewer than [`LEAST_SAMPLES`]
+/// samples in total, if sides differ in rounds, or if any resample has no finite statistic (such as a
+/// ratio with denominator 0).
 pub fn resample_pools<S: Copy>(
     sides: &[&[Vec<S>]],
     mut statistic: impl FnMut(&mut [Vec<S>]) -> f64,
@@ -118,8 +115,8 @@ pub fn resample_pools<S: Copy>(
     })
 }
 
-/// `statistic` of [`RESAMPLES`] resamples, as [`resample_pools`] draws them: it gets for each side the places of the
-/// drawn samples among all that the side has, round after round.
+/// Like [`resample_pools`], but `statistic` gets the indices of the drawn samples within each side's
+/// concatenated rounds.
 fn draws<S>(sides: &[&[Vec<S>]], mut statistic: impl FnMut(&[Vec<usize>]) -> f64) -> Option<Vec<f64>> {
     let rounds = sides.first()?.len();
     let enough = |side: &&[Vec<S>]| {
@@ -155,15 +152,15 @@ fn draws<S>(sides: &[&[Vec<S>]], mut statistic: impl FnMut(&[Vec<usize>]) -> f64
     Some(statistics)
 }
 
-/// From the 2.5th to the 97.5th percentile. `None` without values.
+/// 2.5th to 97.5th percentile; `None` without values.
 pub fn interval95(mut statistics: Vec<f64>) -> Option<[f64; 2]> {
     let mut at = |p| arithmetic::percentile(&mut statistics, p);
     Some([at(2.5)?, at(97.5)?])
 }
 
 /// Two-sided bootstrap p-value of "the statistic is `null`": twice the share of resamples on the rarer
-/// side of it, the sample itself counted once, so that it is never 0 (Davison and Hinkley 1997,
-/// 4.2.5). `None` without resamples.
+/// side. The sample itself counts once, so the value is never 0 (Davison and Hinkley 1997, 4.2.5).
+/// `None` without resamples.
 pub fn p_value(resamples: &[f64], null: f64) -> Option<f64> {
     let share = |count: usize| (count + 1) as f64 / (resamples.len() + 1) as f64;
     let below = resamples.iter().filter(|value| **value <= null).count();

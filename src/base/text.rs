@@ -1,21 +1,20 @@
-//! Text as people and other programs read it: numbers with few digits, text in XML, words of a shell's
-//! command.
+//! Text formatting for people and other programs: short numbers, XML escaping, shell quoting.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind};
 
-/// `1 cell`, `2 cells`: a count of something whose plural only adds an s.
+/// Formats a count with a regular plural: `1 cell`, `2 cells`.
 pub fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Ranks in few words: `r0`, `r0..r4 r6..r63`.
+/// Formats ranks as ranges: `r0`, `r0..r4 r6..r63`.
 pub fn rank_list(ranks: &[u32]) -> String {
     runs(ranks, "r", "..")
 }
 
-/// Ranks in so few words that they fit beside a row: `r0..r4 r6..r63`, or `r0 and 31 more`.
+/// Formats ranks as a short label: `r0..r4 r6..r63`, or `r0 and 31 more`.
 pub fn rank_label(ranks: &[u32]) -> String {
     const MOST: usize = 16;
     let list = rank_list(ranks);
@@ -25,12 +24,12 @@ pub fn rank_label(ranks: &[u32]) -> String {
     }
 }
 
-/// Layers in few words: `0-3 5 9-11`.
+/// Formats layers as ranges: `0-3 5 9-11`.
 pub fn layer_list(layers: &[u32]) -> String {
     runs(layers, "", "-")
 }
 
-/// Ascending numbers, those that follow one another by the first and the last of them.
+/// Formats ascending numbers, with consecutive ones as ranges.
 fn runs(numbers: &[u32], before: &str, to: &str) -> String {
     let runs = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b)).map(|run| match run {
         [first, .., last] => format!("{before}{first}{to}{before}{last}"),
@@ -40,25 +39,25 @@ fn runs(numbers: &[u32], before: &str, to: &str) -> String {
     runs.collect::<Vec<_>>().join(" ")
 }
 
-/// A text as searches compare it: in lower case, `_` as `-`, so that `paper_70b` finds `paper-70B`. Its length in
-/// bytes is that of its lower case.
+/// Folds a text for searches: lower case, `_` as `-`, so that `paper_70b` finds `paper-70B`. As long in
+/// bytes as its lower case.
 pub fn folded(text: &str) -> String {
     let mut folded = text.to_lowercase();
-    // both are one byte long
+    // both take one byte
     if folded.contains('_') {
         folded = folded.replace('_', "-");
     }
     folded
 }
 
-/// Whether two names are the same to whoever types them: letters of either case, `-` and `_` alike.
+/// True if two names are equal ignoring case, with `-` and `_` alike.
 pub fn same_name(a: &str, b: &str) -> bool {
     let fold = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
     a.len() == b.len() && a.bytes().map(fold).eq(b.bytes().map(fold))
 }
 
-/// A text of at most so many letters: what does not fit goes from its middle, since the end of what names a cell or a
-/// run tells it from others.
+/// Shortens a text to `most` characters by cutting its middle, because names of cells and runs usually
+/// differ at the end.
 pub fn without_middle(text: &str, most: usize) -> String {
     let letters = text.chars().count();
     if letters <= most || most < 2 {
@@ -69,7 +68,6 @@ pub fn without_middle(text: &str, most: usize) -> String {
     begin.chain(['…']).chain(text.chars().skip(letters - end)).collect()
 }
 
-/// A word as a POSIX shell takes it.
 pub fn shell_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -78,12 +76,13 @@ pub fn shell_word(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// A command: its words, each as a POSIX shell takes it.
+/// Quotes and joins the words of a POSIX shell command.
 pub fn shell_command<W: AsRef<str>>(words: impl IntoIterator<Item = W>) -> String {
     words.into_iter().map(|word| shell_word(word.as_ref())).collect::<Vec<_>>().join(" ")
 }
 
-/// A number with three significant digits, none of them an exponent: `0.123`, `4.56`, `78.9`, `1234`.
+/// Formats a number with about three significant digits, without exponent: `0.123`, `4.56`, `78.9`,
+/// `1234`.
 pub fn digits(value: f64) -> String {
     let abs = value.abs();
     if !value.is_finite() {
@@ -99,7 +98,7 @@ pub fn digits(value: f64) -> String {
     }
 }
 
-/// A count of `unit` with a decimal prefix: `16.8 MB`, `33.6 MFLOP`.
+/// Formats an amount with a decimal prefix: `16.8 MB`, `33.6 MFLOP`.
 pub fn si(value: f64, unit: &str) -> String {
     let steps = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
     match steps.iter().find(|(size, _)| value.abs() >= *size) {
@@ -108,11 +107,11 @@ pub fn si(value: f64, unit: &str) -> String {
     }
 }
 
-/// A kernel's name with `<>` for every template's angle brackets and all between them. Within parentheses that a
-/// template opens, `>` compares. A name with a bracket that never closes stays whole.
+/// Kernel name with template arguments reduced to `<>`. Inside parentheses within a template, `>` is a
+/// comparison. A name with unbalanced brackets is kept.
 pub fn without_templates(name: &str) -> String {
     let mut cut = String::new();
-    // of each open bracket, the parentheses that are open within it
+    // for each open bracket, the number of open parentheses inside it
     let mut open: Vec<usize> = Vec::new();
     for c in name.chars() {
         match (c, open.last_mut()) {
@@ -128,12 +127,12 @@ pub fn without_templates(name: &str) -> String {
             (c, None) => cut.push(c),
         }
     }
-    // a bracket that never closes is no template
+    // an unbalanced bracket is no template
     if open.is_empty() { cut } else { name.to_owned() }
 }
 
-/// A name for a place of so many characters: without its templates, then without `void` and arguments, then
-/// without the namespaces and the type before it, then without its middle, each only where it would not fit else.
+/// Shortens a kernel name to `room` characters, in steps as needed: drops template arguments, then
+/// `void` and arguments, then leading namespaces and types, then the middle.
 pub fn fitting_name(name: &str, room: usize) -> String {
     let length = |name: &str| name.chars().count();
     let plain = without_templates(name);
@@ -149,15 +148,15 @@ pub fn fitting_name(name: &str, room: usize) -> String {
     if length(bare) <= room {
         return bare.to_owned();
     }
-    // its end tells more than its beginning
+    // the end is more informative than the beginning
     let head = room.saturating_sub(1) / 3;
     let tail = room.saturating_sub(1 + head);
     let end = bare.chars().skip(length(bare) - tail);
     bare.chars().take(head).chain(std::iter::once('…')).chain(end).take(room).collect()
 }
 
-/// A function's name without its first namespace, or the type before it; `None` where it has none. What
-/// parentheses enclose is a part of a name.
+/// Drops a function's first namespace, or the type before it; `None` if it has neither. Text in
+/// parentheses is part of the name.
 fn without_qualifier(name: &str) -> Option<&str> {
     let mut open = 0_usize;
     for (at, c) in name.char_indices() {
@@ -172,7 +171,7 @@ fn without_qualifier(name: &str) -> Option<&str> {
     None
 }
 
-/// A function's name without the parentheses at its end.
+/// Drops the parentheses at the end of a function's name.
 fn without_arguments(name: &str) -> &str {
     let mut open = 0_usize;
     for (at, c) in name.char_indices().rev() {
@@ -188,15 +187,16 @@ fn without_arguments(name: &str) -> &str {
     name
 }
 
-/// A percentage, or `-` where there is none.
+/// Formats a percentage, or `-` for none.
 pub fn percent(value: Option<f64>) -> String {
     value.map_or("-".into(), |v| format!("{v:.1}%"))
 }
 
-/// Text that may be shown in a terminal: names, notes and messages come from files and other processes, and
-/// control characters in them (ESC, the C1 set, those that turn the direction of text) would steer the terminal. Each becomes `�`; lines and tabs stay.
+/// Makes text safe for a terminal. Names, notes and messages come from files and other processes, and
+/// control characters (ESC, the C1 set, bidirectional controls) could manipulate the terminal. Each
+/// becomes `�`; line feeds and tabs are kept.
 pub fn printable(text: &str) -> Cow<'_, str> {
-    // almost all text is plain, and seen to be so at a byte a look
+    // fast path: almost all text is plain ASCII
     let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t'));
     if plain || !text.chars().any(steers) {
         return Cow::Borrowed(text);
@@ -204,18 +204,18 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect())
 }
 
-/// Like [`printable`], with a `?` for each byte: places in the text stay where they are.
+/// Like [`printable`], with one `?` per byte, so that byte offsets stay valid.
 pub fn without_controls(text: &str) -> String {
     let harmless = |c: char| if steers(c) { "?".repeat(c.len_utf8()) } else { c.to_string() };
     text.chars().map(harmless).collect()
 }
 
-/// True if a character would do something to a terminal beyond standing there.
+/// True for characters with an effect on a terminal beyond being displayed.
 fn steers(c: char) -> bool {
     (c.is_control() && !matches!(c, '\n' | '\t')) || turns(c)
 }
 
-/// True if a character turns the direction of text, or breaks lines where no line feed is seen.
+/// True for characters that change text direction, or break lines without a line feed.
 fn turns(c: char) -> bool {
     matches!(
         c,
@@ -223,7 +223,8 @@ fn turns(c: char) -> bool {
     )
 }
 
-/// JSON in which what would steer a terminal is escaped (`\u009b`): outside of strings JSON has no such characters.
+/// Escapes characters in JSON that could manipulate a terminal (`\u009b`); valid JSON has them only
+/// inside strings.
 pub fn escaped_json(json: &str) -> Cow<'_, str> {
     let is_escaped = |c: char| matches!(c, '\u{7f}'..='\u{9f}') || turns(c);
     let plain = json.bytes().all(|byte| byte < 0x7f);
@@ -241,7 +242,7 @@ pub fn escaped_json(json: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Passes JSON on as [`escaped_json`] makes it. Whole characters must come in each piece, as serde writes them.
+/// Writer that applies [`escaped_json`]. Each write must consist of whole characters, as serde's do.
 pub struct EscapedJson<W>(pub W);
 
 impl<W: io::Write> io::Write for EscapedJson<W> {
@@ -256,7 +257,7 @@ impl<W: io::Write> io::Write for EscapedJson<W> {
     }
 }
 
-/// Text as it may stand in XML, in attributes too; what XML cannot carry becomes `�`.
+/// Escapes text for XML, including attributes; characters invalid in XML become `�`.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

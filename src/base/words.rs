@@ -1,23 +1,23 @@
-//! Enumerations whose values each have a word.
+//! Enums whose variants have a keyword each.
 
 use std::str::FromStr;
 
 use super::error::Error;
 
-/// An enumeration whose values each have a word, as the macro `words!` makes them.
+/// Enum made by the macro `words!`, with one keyword per variant.
 pub trait Words: Copy + PartialEq + FromStr<Err = Error> + 'static {
-    /// The word of each value, in the order in which they are shown.
+    /// Keywords in display order.
     const WORDS: &'static [&'static str];
 
-    /// What each value means, in a sentence, in the same order.
+    /// Description of each variant, one sentence, in the same order.
     const ABOUT: &'static [&'static str];
 
-    /// The word in files, on the command line and in tables.
+    /// Keyword in files, on the command line and in tables.
     fn word(self) -> &'static str;
 }
 
-/// Makes an enumeration whose values each have a word, which stands for it in files, on the command line
-/// and in tables. The literal behind its name is what an unknown word is said to be none of.
+/// Defines an enum with a keyword per variant for files, command line and tables. The literal after its
+/// name appears in errors about unknown keywords; variants' doc comments become `Words::ABOUT`.
 #[macro_export]
 macro_rules! words {
     (
@@ -36,10 +36,10 @@ macro_rules! words {
         }
 
         impl $name {
-            /// All values, in the order in which they are shown.
+            /// All variants, in display order.
             pub const ALL: [Self; [$($word),*].len()] = [$(Self::$value),*];
 
-            /// The word in files, on the command line and in tables.
+            /// Keyword in files, on the command line and in tables.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$value => $word,)*

@@ -1,4 +1,4 @@
-//! Machines: hardware profiles, what this machine is, and the CUDA driver.
+//! Machines: hardware profiles, the environment of this machine, and the CUDA driver.
 
 pub mod driver;
 pub mod environment;

@@ -1,6 +1,6 @@
-//! What NVML tells of GPUs beside CUDA: clocks, power, throttling, memory errors, NVLink.
+//! GPU state from NVML that CUDA does not provide: clocks, power, throttling, memory errors, NVLink.
 //!
-//! What a GPU, a driver or a container does not tell is null, never guessed.
+//! Values not available from GPU, driver or container are null, never guessed.
 
 use std::sync::OnceLock;
 
@@ -18,68 +18,66 @@ use serde::Serialize;
 use super::driver::libraries::{self, Library};
 use base::error::{Error, Result};
 
-/// The most NVLinks that a GPU can have (`NVML_NVLINK_MAX_LINKS`).
+/// Maximum NVLinks per GPU (`NVML_NVLINK_MAX_LINKS`).
 const MOST_LINKS: u32 = 18;
 
-/// What NVML says of a GPU at one moment; `None` where it does not say.
+/// Snapshot of a GPU's state; null where NVML has no value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct State {
-    /// Clock of the multiprocessors now (MHz).
+    /// Current SM clock (MHz).
     pub sm_clock_mhz: Option<u32>,
-    /// Clock of the memory now (MHz).
+    /// Current memory clock (MHz).
     pub memory_clock_mhz: Option<u32>,
-    /// Highest clock of the multiprocessors (MHz).
+    /// Maximum SM clock (MHz).
     pub sm_clock_max_mhz: Option<u32>,
-    /// Highest clock of the memory (MHz).
+    /// Maximum memory clock (MHz).
     pub memory_clock_max_mhz: Option<u32>,
-    /// The power that the GPU draws now (W).
+    /// Current power draw (W).
     pub power_w: Option<f64>,
-    /// Power limit in force (W).
+    /// Enforced power limit (W).
     pub power_limit_w: Option<f64>,
-    /// Temperature of the chip (degrees Celsius).
+    /// Chip temperature (degrees Celsius).
     pub temperature_c: Option<u32>,
-    /// Why the clocks are below their highest now: `gpu_idle`, `sw_power_cap`, …; empty: they are not.
+    /// Active reasons for lowered clocks: `gpu_idle`, `sw_power_cap`, …; empty at full clocks.
     pub throttle_reasons: Option<Vec<String>>,
-    /// Time for which power limits have lowered the clocks, since the driver was loaded (ms).
+    /// Time throttled by power limits since the driver was loaded (ms).
     pub power_throttled_ms: Option<f64>,
-    /// Time for which heat has lowered the clocks, since the driver was loaded (ms).
+    /// Time throttled by heat since the driver was loaded (ms).
     pub thermal_throttled_ms: Option<f64>,
-    /// Whether memory errors are corrected.
+    /// True if ECC is enabled.
     pub ecc: Option<bool>,
-    /// Memory errors that could not be corrected, since the driver was loaded.
+    /// Uncorrected memory errors since the driver was loaded.
     pub ecc_uncorrected: Option<u64>,
-    /// Whether the GPU is cut into instances.
+    /// True if MIG is enabled.
     pub mig: Option<bool>,
-    /// Who may use the GPU: `Default` (anybody), `Prohibited`
-    /// (nobody), `ExclusiveProcess` (one process).
+    /// Compute mode: `Default` (shared), `Prohibited`, or `ExclusiveProcess` (one process).
     pub compute_mode: Option<String>,
-    /// Processes that compute on it now.
+    /// Number of processes computing on the GPU.
     pub processes: Option<u32>,
-    /// PCI Express: generation and lanes in use now.
+    /// PCI Express generation and lanes currently in use.
     pub pcie: Option<(u32, u32)>,
 }
 
-/// An NVLink of a GPU.
+/// NVLink of a GPU.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Link {
-    /// The number of the link, as the GPU counts its own.
+    /// Link index on this GPU.
     pub link: u32,
-    /// NVLink's version as NVML counts it.
+    /// NVLink version as numbered by NVML.
     pub version: Option<u32>,
-    /// The link's speed in one direction (1e9 bytes a second).
+    /// Speed per direction (1e9 bytes per second).
     pub gb_s: Option<f64>,
-    /// PCI address of what is at its other end (a GPU or a switch).
+    /// PCI address of the remote end (a GPU or a switch).
     pub remote: Option<String>,
 }
 
-/// The version of the driver as NVIDIA numbers its releases: `580.65.06`. Fails where NVML is not there
-/// or does not answer.
+/// Driver release: `580.65.06`. Returns an error if NVML is missing or fails.
 pub fn driver_version() -> Result<String> {
     nvml()?.sys_driver_version().map_err(|error| failed(&error))
 }
 
-/// A GPU's clocks, power, temperature, errors and processes at this moment; `uuid` and `pci` name it as
-/// CUDA gives them. Fails where NVML is not there, or knows no such GPU.
+/// Current state of a GPU, identified by CUDA's `uuid` or `pci`. Returns an error if NVML is missing or
+/// does not know the GPU.
 pub fn state(uuid: &str, pci: &str) -> Result<State> {
     let device = device(uuid, pci)?;
     let milliseconds =
@@ -105,8 +103,7 @@ pub fn state(uuid: &str, pci: &str) -> Result<State> {
     })
 }
 
-/// A GPU's NVLinks that are up; empty where it has none. Fails where NVML is not there, or
-/// knows no such GPU.
+/// Active NVLinks of a GPU. Returns an error if NVML is missing or does not know the GPU.
 pub fn links(uuid: &str, pci: &str) -> Result<Vec<Link>> {
     let device = device(uuid, pci)?;
     let speed = link_speed(&device);
@@ -126,7 +123,7 @@ pub fn links(uuid: &str, pci: &str) -> Result<Vec<Link>> {
     Ok(links)
 }
 
-/// Speed of one link in one direction (GB/s), the same for all links of a GPU.
+/// Speed of one link per direction (GB/s), equal for all links of a GPU.
 fn link_speed(device: &Device<'_>) -> Option<f64> {
     [field_id::NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON, field_id::NVML_FI_DEV_NVLINK_SPEED_MBPS_L0]
         .into_iter()
@@ -149,7 +146,7 @@ fn watts(milliwatts: u32) -> f64 {
     f64::from(milliwatts) / 1e3
 }
 
-/// The reasons why clocks are lowered, as NVML names them, in lower case: `sw_power_cap`.
+/// Throttle reasons by NVML name in lower case: `sw_power_cap`.
 fn names(reasons: ThrottleReasons) -> Vec<String> {
     reasons.iter_names().map(|(name, _)| name.to_ascii_lowercase()).collect()
 }
@@ -161,7 +158,7 @@ fn device(uuid: &str, pci: &str) -> Result<Device<'static>> {
         .map_err(|error| Error::failed(format!("NVML does not know GPU {uuid} at {pci}: {error}")))
 }
 
-/// NVML, started once a process.
+/// NVML, initialized once per process.
 fn nvml() -> Result<&'static Nvml> {
     static NVML: OnceLock<Result<Nvml, String>> = OnceLock::new();
     let start = || {

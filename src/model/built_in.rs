@@ -1,5 +1,5 @@
-//! The built-in model shapes: those of the Ladder Residual paper's benchmarks, released Llama-family
-//! models, and small ones for tests and laptops.
+//! Built-in model shapes: those benchmarked in the Ladder Residual paper, released Llama-family models,
+//! and small ones for tests and laptops.
 
 use super::Model;
 use plan::{HeadStep, ModelShape, Rope, RopeScaling};
@@ -12,14 +12,14 @@ const LLAMA_405B_NOTE: &str =
 const MINI_NOTE: &str =
     "3.6 M parameters and a vocabulary of bytes, to be trained from scratch with `adapt`";
 
-/// One line of the table; the rest of a shape follows from it.
+/// Table row; the rest of a shape is derived from it.
 struct Row {
     name: &'static str,
     layers: u32,
     hidden: u32,
     heads: u32,
     kv_heads: u32,
-    /// Where it is not the hidden size over the heads.
+    /// If different from hidden / heads.
     head_dim: Option<u32>,
     qkv: HeadStep,
     intermediate: u32,
@@ -30,7 +30,7 @@ struct Row {
     note: Option<&'static str>,
 }
 
-/// A rotary embedding with base `theta` and no scaling of its frequencies.
+/// Rotary embedding with base `theta` and no frequency scaling.
 const fn plain(theta: f64) -> Rope {
     Rope { theta, scaling: None }
 }
@@ -143,17 +143,15 @@ impl Model {
         ROWS.iter().map(Row::model).collect()
     }
 
-    /// Whether a built-in shape has this name.
     pub fn is_built_in(name: &str) -> bool {
         ROWS.iter().any(|row| row.name == name)
     }
 
-    /// The built-in shape of this name.
     pub(super) fn built_in_named(name: &str) -> Option<Self> {
         ROWS.iter().find(|row| row.name == name).map(Row::model)
     }
 
-    /// The built-in names, in the order of [`Model::built_in`].
+    /// Built-in names, in the order of [`Model::built_in`].
     pub(super) fn built_in_names() -> impl Iterator<Item = &'static str> {
         ROWS.iter().map(|row| row.name)
     }

@@ -1,5 +1,5 @@
-//! Chat templates: how a model was taught to read a conversation. A Jinja template of the checkpoint makes one text of
-//! messages, as Hugging Face's `apply_chat_template` does.
+//! Chat templates: Jinja templates of checkpoints that turn messages into one text, like Hugging Face's
+//! `apply_chat_template`.
 
 use std::path::{Path, PathBuf};
 
@@ -12,39 +12,35 @@ use serde_json::{Serializer, Value};
 use base::error::{Error, Result};
 use base::input::InputKind;
 
-/// Files of a directory that may hold a template, the first that has one counts.
+/// Files that may contain a template; the first one found is used.
 const FILES: [&str; 2] = ["chat_template.jinja", "tokenizer_config.json"];
 
-/// Tokens that templates name, by their keys in `tokenizer_config.json` and `special_tokens_map.json`.
+/// Special tokens available to templates, by key in `tokenizer_config.json` and
+/// `special_tokens_map.json`.
 const TOKENS: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-/// A message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Message<'a> {
     /// `system`, `user` or `assistant`.
     pub role: &'a str,
-    /// Its text.
     pub content: &'a str,
 }
 
-/// A checkpoint's chat template.
 #[derive(Debug)]
 pub struct ChatTemplate {
-    /// The file that holds it.
     path: PathBuf,
     source: String,
-    /// Special tokens by name.
     tokens: Vec<(&'static str, String)>,
 }
 
 impl ChatTemplate {
-    /// Reads the template of an HF directory: `chat_template.jinja`, else `chat_template` of `tokenizer_config.json`
-    /// (of several the one that is named `default`).
+    /// Reads the template of an HF directory: `chat_template.jinja`, else `chat_template` in
+    /// `tokenizer_config.json` (of several, the one named `default`).
     ///
     /// # Errors
     ///
-    /// Input errors: no template, several of which none is the default, a file that is no JSON.
+    /// Returns an input error for a missing template, several without a default, or invalid JSON.
     pub fn open(dir: &Path) -> Result<Self> {
         let [file, config] = FILES.map(|name| dir.join(name));
         let [config_json, map] = [&config, &dir.join("special_tokens_map.json")].map(|path| json(path));
@@ -70,11 +66,11 @@ impl ChatTemplate {
         Ok(Self { path: config, source, tokens })
     }
 
-    /// The text of a conversation, up to where the model's answer begins.
+    /// Renders a conversation, up to the start of the model's answer.
     ///
     /// # Errors
     ///
-    /// An input error with the template's line: its syntax, or what it refuses (`raise_exception`).
+    /// Returns an input error with the template's line for a syntax error or `raise_exception`.
     pub fn render(&self, messages: &[Message<'_>]) -> Result<String> {
         let wrong = |error: minijinja::Error| {
             let line = error.line().map_or(String::new(), |line| format!(", line {line}"));
@@ -103,7 +99,7 @@ impl ChatTemplate {
     }
 }
 
-/// A JSON file; null where there is none.
+/// Parses a JSON file; null if missing.
 fn json(path: &Path) -> Result<Value> {
     if !path.is_file() {
         return Ok(Value::Null);
@@ -113,7 +109,7 @@ fn json(path: &Path) -> Result<Value> {
         .map_err(|e| Error::input(format!("{}: not valid JSON: {e}", path.display())))
 }
 
-/// The template of a config's key: a text, or the default of a list of `{"name", "template"}`.
+/// Template from a config's key: a text, or the default in a list of `{"name", "template"}`.
 fn of_config(path: &Path, value: Option<&Value>) -> Result<Option<String>> {
     let wrong = |what: String| {
         let help = "\"chat_template\" is a text, or a list of {\"name\": ..., \"template\": ...}";
@@ -147,8 +143,8 @@ fn of_config(path: &Path, value: Option<&Value>) -> Result<Option<String>> {
     }
 }
 
-/// A template without `{% generation %}` and `{% endgeneration %}`, by which trainers mark the assistant's tokens: blocks
-/// that are always there take their places.
+/// Replaces `{% generation %}` and `{% endgeneration %}`, which mark the assistant's tokens for
+/// training, with blocks without effect.
 fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
@@ -169,7 +165,7 @@ fn without_generation_tags(source: &str) -> String {
     out + rest
 }
 
-/// `tojson` as Hugging Face has it: Python's `json.dumps`, nothing escaped for HTML.
+/// `tojson` like Hugging Face: Python's `json.dumps` without HTML escaping.
 fn to_json(value: &Jinja, options: Kwargs) -> Result<Jinja, minijinja::Error> {
     let indent: Option<usize> = options.get("indent")?;
     let mut text = Vec::new();
@@ -185,7 +181,7 @@ fn to_json(value: &Jinja, options: Kwargs) -> Result<Jinja, minijinja::Error> {
     Ok(Jinja::from_safe_string(String::from_utf8_lossy(&text).into_owned()))
 }
 
-/// JSON with Python's blanks behind commas and colons.
+/// JSON with Python's spaces after commas and colons.
 struct Python;
 
 impl Formatter for Python {

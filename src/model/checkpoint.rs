@@ -1,4 +1,4 @@
-//! Checkpoints: memory-mapped safetensors files whose every tensor was checked when they were opened.
+//! Checkpoints: memory-mapped safetensors files with all tensors checked on opening.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use base::regular;
 use plan::Tensor;
 use plan::{DType, ModelShape};
 
-/// Bytes of the header's length at the start of a file.
+/// Size of the header length at the start of a file.
 const LENGTH_BYTES: usize = 8;
-/// Longest header that the format allows.
+/// Maximum header size of the format.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
-/// What checkpoints of whole models put before the names of tensors, and those of bare ones do not.
+/// Prefix of tensor names in checkpoints of whole models, absent in those of bare models.
 const PREFIX: &str = "model.";
 
-/// A model's opened files, and where in them its tensors lie.
+/// Opened files of a model and the positions of its tensors.
 #[derive(Debug)]
 pub(super) struct Checkpoint {
     files: Vec<MappedFile>,
@@ -33,7 +33,7 @@ struct MappedFile {
     map: Mmap,
 }
 
-/// Where a tensor lies: its file, format, and first and last byte (exclusive) there.
+/// Position of a tensor: file, format, and byte range.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     file: usize,
@@ -42,11 +42,11 @@ struct Place {
     end: usize,
 }
 
-/// Tensors by name, without [`PREFIX`] and what is before it, with their file and where its data begin.
+/// Tensors by name after [`PREFIX`], with their file and the start of its data.
 type Found = HashMap<String, (usize, usize, TensorInfo)>;
 
 impl Checkpoint {
-    /// Maps the files and checks that together they hold exactly the tensors of `shape`.
+    /// Maps the files and checks that together they contain exactly the tensors of `shape`.
     pub(super) fn open(paths: &[PathBuf], shape: &ModelShape) -> Result<Self> {
         let (files, mut found, _) = read(paths)?;
         let tensors = locate(&files, &mut found, shape)?;
@@ -54,7 +54,7 @@ impl Checkpoint {
         Ok(Self { files, tensors })
     }
 
-    /// Fills `out` with the tensor's numbers from index `start` (row x columns + column) on.
+    /// Fills `out` with the tensor's numbers, starting at index `start` (row x columns + column).
     pub(super) fn fill<T: Number>(&self, tensor: Tensor, start: usize, out: &mut [T]) -> Result<()> {
         let bytes = self.tensors.get(&tensor).and_then(|place| {
             let each = place.dtype.bytes() as usize;
@@ -79,18 +79,18 @@ impl Checkpoint {
     }
 }
 
-/// Differences between a checkpoint's tensors and its config that need no refusal.
+/// Acceptable differences between a checkpoint's tensors and its config.
 #[derive(Debug, Default)]
 pub(super) struct Oddities {
-    /// Prefix that the names of its tensors have in common.
+    /// Common prefix of tensor names.
     pub prefix: Option<String>,
-    /// True if it has a head of its own that differs from the embedding.
+    /// True if the checkpoint has a head that differs from the embedding.
     pub own_head: bool,
 }
 
 impl Oddities {
-    /// Looks at the headers of the files and, where there are both, compares head and embedding. Files that cannot be
-    /// read have none: who needs the weights reports that.
+    /// Reads the files' headers and compares head and embedding if both exist. Unreadable files yield no
+    /// oddities; loading the weights reports them.
     pub(super) fn of(paths: &[PathBuf]) -> Self {
         let Ok((files, found, prefix)) = read(paths) else { return Self::default() };
         let bytes = |name: &str| {
@@ -106,7 +106,7 @@ impl Oddities {
     }
 }
 
-/// Maps the files and reads their headers: the tensors by name, and the prefix that names had in common beside
+/// Maps the files and reads their headers. Returns the tensors by name and the common prefix before
 /// [`PREFIX`].
 fn read(paths: &[PathBuf]) -> Result<(Vec<MappedFile>, Found, Option<String>)> {
     let mut files: Vec<MappedFile> = Vec::with_capacity(paths.len());
@@ -139,8 +139,8 @@ fn read(paths: &[PathBuf]) -> Result<(Vec<MappedFile>, Found, Option<String>)> {
     Ok((files, found, prefix))
 }
 
-/// The prefix of all tensors' names (`_orig_mod.` of compiled models, `module.` of wrapped ones), found by the
-/// embedding's. A head may stand without it.
+/// Common prefix of tensor names (`_orig_mod.` of compiled models, `module.` of wrapped ones), derived
+/// from the embedding's name. The head may lack it.
 fn common_prefix<'a>(
     files: &[MappedFile],
     names: impl Iterator<Item = (&'a str, usize)> + Clone,
@@ -161,23 +161,22 @@ fn common_prefix<'a>(
     ))
 }
 
-/// Every tensor that a checkpoint of this shape must hold.
+/// Tensors that a checkpoint of this shape must contain.
 fn needed(shape: &ModelShape) -> impl Iterator<Item = Tensor> {
     let is_tied = shape.tied_embeddings;
     Tensor::all(shape).into_iter().filter(move |tensor| *tensor != Tensor::Head || !is_tied)
 }
 
-/// Maps a file for reading.
 pub(super) fn map(path: &Path) -> Result<Mmap> {
     let file = regular::open_linked(path).map_err(Error::io(path))?;
-    // mapping nothing is an error of its own on some systems
+    // mapping an empty file fails on some systems
     if file.metadata().map_err(Error::io(path))?.len() < LENGTH_BYTES as u64 {
         return Err(corrupt(path, "shorter than the 8 bytes that any safetensors file begins with"));
     }
-    // SAFETY: the map is private to this process and only read, as bytes of any value. What remains is
-    // the hazard of every mapped file: one that is truncated while mapped ends the process with SIGBUS,
-    // and one that is rewritten changes under us. Checkpoints are written once
-    // and then only read, and copying one (140 GB of a 70B model) to be safe from that is no option.
+    // SAFETY: the map is private to this process and only read, as bytes of any value. As with every
+    // mapped file, truncation while mapped kills the process with SIGBUS, and rewriting changes the
+    // data. Checkpoints are written once and then only read, and copying one (140 GB for a 70B model)
+    // for protection is no option.
     unsafe { Mmap::map(&file) }.map_err(Error::io(path))
 }
 
@@ -188,8 +187,8 @@ fn corrupt(path: &Path, what: impl std::fmt::Display) -> Error {
     )
 }
 
-/// Parses a file's header and checks it against the file's length: where the data begin, and
-/// what is in them.
+/// Parses a header and checks it against the file's length. Returns the start of the data and the
+/// metadata.
 pub(super) fn header(path: &Path, bytes: &[u8]) -> Result<(usize, Metadata)> {
     if bytes.starts_with(b"version https://git-lfs") {
         return Err(Error::input_help(
@@ -221,7 +220,7 @@ pub(super) fn header(path: &Path, bytes: &[u8]) -> Result<(usize, Metadata)> {
     Ok((LENGTH_BYTES + text.len(), metadata))
 }
 
-/// Takes the tensors of `shape` out of `found`, each checked.
+/// Moves the tensors of `shape` out of `found`, checking each.
 fn locate(
     files: &[MappedFile],
     found: &mut Found,
@@ -251,7 +250,7 @@ fn locate(
         let path = files.get(file).map(|f| f.path.display().to_string()).unwrap_or_default();
         let (rows, columns) = tensor.dimensions(shape);
         let expected = [rows as usize, columns as usize];
-        // HF stores the one row of a norm and the one column of a bias as a vector
+        // HF stores norms (one row) and biases (one column) as vectors
         let expected = match expected {
             [1, columns] if info.shape != expected => vec![columns],
             [rows, 1] if info.shape != expected => vec![rows],
@@ -280,11 +279,11 @@ fn locate(
     Ok(tensors)
 }
 
-/// Errors on tensors that no model of this shape has: biases where the family has none, further layers. Ignoring
-/// one would compute another model than the checkpoint's.
+/// Returns an error for tensors unknown in this shape: unexpected biases, additional layers. Ignoring
+/// them would compute a different model.
 fn refuse_unknown(files: &[MappedFile], found: &Found, shape: &ModelShape) -> Result<()> {
     let harmless = |name: &str| {
-        // frequencies that old checkpoints carry along, and a copy of a tied embedding
+        // frequencies in old checkpoints, and a copy of a tied embedding
         name.ends_with("rotary_emb.inv_freq") || (name == "lm_head.weight" && shape.tied_embeddings)
     };
     let unknown = found.iter().filter(|(name, _)| !harmless(name)).min_by_key(|(name, _)| *name);

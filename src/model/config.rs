@@ -1,7 +1,7 @@
-//! HF `config.json` of the Llama family: every field that a plan needs, and a refusal of every field
-//! that would make the model something else than a plan can express.
+//! HF `config.json` of the Llama family: reads all fields that a plan needs and rejects fields that
+//! change the model in ways a plan cannot express.
 //!
-//! Errors name file, key, found value and what would be right, and point at the line.
+//! Errors give file, key, value and remedy, and point at the line.
 
 use std::path::{Path, PathBuf};
 
@@ -11,13 +11,12 @@ use base::error::{Error, Result};
 use base::input::InputKind;
 use plan::{DType, HeadStep, LayerSet, ModelShape};
 
-/// Largest width, vocabulary or head count that is believed (sizes stay far from overflow).
+/// Maximum plausible width, vocabulary or head count; keeps sizes far from overflow.
 pub const MAX_SIZE: u32 = 1 << 22;
-/// The most layers that a config is believed to mean.
 pub const MAX_LAYERS: u32 = 10_000;
 
-/// The families that are read, by `model_type`, and what each does to queries, keys and values before the rotation.
-/// A config without the key is Llama's, as old ones are.
+/// Supported families by `model_type`, with their step between q, k, v projection and rotation. A config
+/// without the key is Llama's, as old ones are.
 pub(super) const FAMILIES: [(&str, HeadStep); 5] = [
     ("llama", HeadStep::Plain),
     ("ladder_llama", HeadStep::Plain),
@@ -25,10 +24,10 @@ pub(super) const FAMILIES: [(&str, HeadStep); 5] = [
     ("qwen2", HeadStep::Biased),
     ("qwen3", HeadStep::Normed),
 ];
-/// The width of a head of Qwen3 where its config names none: it does not follow from the hidden size.
+/// Default head width of Qwen3, which does not follow from the hidden size.
 const QWEN3_HEAD_DIM: u32 = 128;
 
-/// A parsed `config.json` with its text, so that errors can show the place.
+/// Parsed `config.json` with its text, so that errors can point at the line.
 #[derive(Debug)]
 pub(super) struct Config {
     path: PathBuf,
@@ -36,7 +35,7 @@ pub(super) struct Config {
     root: Map<String, Value>,
 }
 
-/// A JSON value in a message: short, whatever it is.
+/// Short form of a JSON value for messages.
 fn shown(value: &Value) -> String {
     let text = value.to_string();
     if text.chars().count() <= 60 {
@@ -46,7 +45,7 @@ fn shown(value: &Value) -> String {
 }
 
 impl Config {
-    /// Reads and parses the file; fields are checked when asked for.
+    /// Reads and parses the file; fields are checked on access.
     pub(super) fn read(path: &Path) -> Result<Self> {
         let bytes = InputKind::CONFIG.bytes(path)?;
         Self::parse(path, String::from_utf8_lossy(&bytes).into_owned())
@@ -74,13 +73,13 @@ impl Config {
         }
     }
 
-    /// The value of a top-level key; `null` counts as absent, as in HF's own reader.
+    /// Value of a top-level key; `null` counts as absent, as in HF's reader.
     pub(super) fn get(&self, key: &str) -> Option<&Value> {
         self.root.get(key).filter(|value| !value.is_null())
     }
 
-    /// The error for a key with a wrong value, pointing at the key where the text has it. `key` may
-    /// be a path (`rope_scaling.factor`).
+    /// Error for a key with a wrong value, pointing at the key in the text. `key` may be a path
+    /// (`rope_scaling.factor`).
     pub(super) fn wrong(&self, key: &str, found: &Value, right: impl Into<String>) -> Error {
         let (help, path) = (Some(right.into()), self.path.display());
         let message = format!("{path}: \"{key}\" is {}", shown(found));
@@ -97,12 +96,11 @@ impl Config {
         }
     }
 
-    /// The error for a key that is not there.
     pub(super) fn missing(&self, key: &str, right: &str) -> Error {
         Error::input_help(format!("{}: \"{key}\" is missing", self.path.display()), right)
     }
 
-    /// A whole number in `1..=most`, if the key is there.
+    /// Integer in `1..=most`, if the key is present.
     fn size_if_any(&self, key: &str, most: u32) -> Result<Option<u32>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_u64().and_then(|n| u32::try_from(n).ok()).filter(|n| (1..=most).contains(n)) {
@@ -116,7 +114,7 @@ impl Config {
             .ok_or_else(|| self.missing(key, &format!("\"{key}\": a whole number from 1 to {most}")))
     }
 
-    /// A finite number above 0, if the key is there.
+    /// Finite number above 0, if the key is present.
     fn positive(&self, key: &str) -> Result<Option<f64>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_f64().filter(|x| x.is_finite() && *x > 0.0) {
@@ -125,7 +123,7 @@ impl Config {
         }
     }
 
-    /// The model's shape, after checking that it is one of the Llama family.
+    /// Model shape, after checking that the model belongs to the Llama family.
     pub(super) fn shape(&self) -> Result<ModelShape> {
         let qkv = self.family()?;
         self.refuse_others()?;
@@ -178,13 +176,13 @@ impl Config {
             intermediate: self.size("intermediate_size", MAX_SIZE)?,
             vocab: self.size("vocab_size", MAX_SIZE)?,
             rope: self.rope()?,
-            // HF's own default
+            // HF's default
             norm_eps: self.positive("rms_norm_eps")?.unwrap_or(1e-6),
             tied_embeddings,
         })
     }
 
-    /// What the model's family does to queries, keys and values before the rotation.
+    /// Step between q, k, v projection and rotation in the model's family.
     fn family(&self) -> Result<HeadStep> {
         let Some(value) = self.get("model_type") else { return Ok(HeadStep::Plain) };
         let known = FAMILIES.iter().find(|(name, _)| value.as_str() == Some(name));
@@ -194,8 +192,8 @@ impl Config {
         })
     }
 
-    /// Errors on every field by which a model differs from Llama's arithmetic: a plan would compute
-    /// something else than the checkpoint means, without anything to notice it by.
+    /// Returns an error for every field that makes a model differ from Llama's arithmetic: a plan would
+    /// silently compute something else.
     fn refuse_others(&self) -> Result<()> {
         for key in ["attention_bias", "mlp_bias", "bias", "use_bias", "qkv_bias", "use_qk_norm"] {
             if let Some(value) = self.get(key).filter(|v| **v != Value::Bool(false)) {
@@ -206,7 +204,7 @@ impl Config {
         if let Some(value) = activation.filter(|v| !matches!(v.as_str(), Some("silu" | "swish"))) {
             return Err(self.wrong("hidden_act", value, "not supported: only \"silu\", as in Llama"));
         }
-        // each multiplies something; 1 means that it does nothing
+        // each is a factor; 1 has no effect
         for key in [
             "embedding_multiplier",
             "residual_multiplier",
@@ -219,7 +217,7 @@ impl Config {
                 return Err(self.wrong(key, value, "not supported: only 1 or null, as in Llama"));
             }
         }
-        // each is a different model as soon as it is there
+        // the presence of any of these means a different architecture
         for (key, what) in [
             ("num_local_experts", "mixtures of experts"),
             ("num_experts", "mixtures of experts"),
@@ -239,11 +237,11 @@ impl Config {
         self.refuse_windows()
     }
 
-    /// Errors on attention that does not see the whole context.
+    /// Returns an error for attention that does not cover the whole context.
     fn refuse_windows(&self) -> Result<()> {
         let off = match self.get("use_sliding_window") {
             Some(used) => *used == Value::Bool(false),
-            // Qwen's is off unless it is switched on
+            // Qwen's windows are off unless enabled
             None => self.family()? != HeadStep::Plain,
         };
         if let Some(value) = self.get("sliding_window").filter(|_| !off) {
@@ -268,7 +266,7 @@ impl Config {
         Ok(())
     }
 
-    /// `torch_dtype`, or `dtype` as newer configs call it.
+    /// `torch_dtype`, or `dtype` in newer configs.
     pub(super) fn dtype(&self) -> Result<Option<DType>> {
         let key = if self.get("torch_dtype").is_some() { "torch_dtype" } else { "dtype" };
         let Some(value) = self.get(key) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! A checkpoint whose config says which layers are ladder: the same weights, linked, beside another `config.json`.
+//! Conversion of a checkpoint to ladder layers: linked weights next to a modified `config.json`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,19 +11,20 @@ use base::error::{Error, Result};
 use base::input::InputKind;
 use plan::LayerSet;
 
-/// Endings of files of weights; what else is there is small, may be edited by hand and is copied.
+/// Extensions of weight files, which are linked; other files are small, may be edited by hand, and are
+/// copied.
 pub(super) const WEIGHTS: [&str; 4] = ["safetensors", "bin", "pth", "pt"];
 
 impl Model {
-    /// Writes an HF directory `out` of the model's checkpoint, wired as ladder in these layers: `ladder_layers` in
-    /// `config.json` is their number where they are the last ones, else a list. Files of weights are hard links, or
-    /// symbolic ones where the file system has no others; subdirectories are left out. The directory
-    /// is there whole or not at all.
+    /// Writes an HF directory `out` of the model's checkpoint with these ladder layers: `ladder_layers`
+    /// in `config.json` is a count for the last layers, else a list. Weight files are hard links, or
+    /// symbolic links where the file system allows no others; subdirectories are omitted. The directory
+    /// appears complete or not at all.
     ///
     /// # Errors
     ///
-    /// An input error where the model is no directory, where it has no such layers, where `out` is there and not an
-    /// empty directory, and where the directory around it is not there; a failure where a file cannot be written.
+    /// Returns an input error if the model is not a directory, lacks the layers, or if `out` is not an
+    /// empty or new place in an existing directory; a failure if a file cannot be written.
     pub fn write_converted(&self, layers: &LayerSet, out: &Path) -> Result<()> {
         let list = layers.layers(self.shape.layers)?;
         let dir = self.dir.as_deref().ok_or_else(|| {
@@ -45,11 +46,11 @@ impl Model {
     }
 }
 
-/// Refuses a place where something is, or whose directory is not there.
+/// Checks that `out` does not exist or is an empty directory, and that its parent exists.
 ///
 /// # Errors
 ///
-/// An input error that says which.
+/// Returns an input error that states the problem.
 pub fn check_place(out: &Path) -> Result<()> {
     let parent = out.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !parent.is_dir() {
@@ -70,7 +71,7 @@ pub fn check_place(out: &Path) -> Result<()> {
     }
 }
 
-/// The files of a directory that a copy of the checkpoint needs, but for its config.
+/// Files of a directory that a copy of the checkpoint needs, except its config.
 pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(Error::io(dir))? {
@@ -83,13 +84,12 @@ pub(super) fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Links a file of weights, which in a cache of downloads is itself a link.
+/// Links a weight file, resolving links of a download cache.
 fn link(from: &Path, to: &Path) -> Result<()> {
     let whole = from.canonicalize().map_err(Error::io(from))?;
     fs::hard_link(&whole, to).or_else(|_| std::os::unix::fs::symlink(&whole, to)).map_err(Error::io(to))
 }
 
-/// The text of a config with these ladder layers.
 fn config(path: &Path, list: &[u32], layers: u32) -> Result<String> {
     let mut members = members(path)?;
     set_layers(&mut members, list, layers);
@@ -97,7 +97,6 @@ fn config(path: &Path, list: &[u32], layers: u32) -> Result<String> {
     text.map(|text| text + "\n").map_err(|e| Error::failed(format!("{}: {e}", path.display())))
 }
 
-/// The members of a config.
 pub(super) fn members(path: &Path) -> Result<Map<String, Value>> {
     let text = InputKind::CONFIG.text(path)?;
     let wrong = |what: String| Error::input(format!("{}: {what}", path.display()));
@@ -107,7 +106,6 @@ pub(super) fn members(path: &Path) -> Result<Map<String, Value>> {
     }
 }
 
-/// Says in a config which layers are ladder.
 pub(super) fn set_layers(members: &mut Map<String, Value>, list: &[u32], layers: u32) {
     let value = match LayerSet::of(list, layers) {
         LayerSet::Only(list) if !list.is_empty() => Value::from(list),

@@ -1,4 +1,4 @@
-//! Which files of an HF directory hold weights.
+//! Weight files of an HF directory.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use base::regular;
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// Names of the directory's entries that end in `suffix`, sorted.
+/// Entries of the directory that end in `suffix`, sorted.
 fn entries(dir: &Path, suffix: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(Error::io(dir))? {
@@ -24,17 +24,17 @@ fn entries(dir: &Path, suffix: &str) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The safetensors files of the directory, whatever an index says of them.
+/// Safetensors files of the directory, regardless of any index.
 pub(super) fn safetensors(dir: &Path) -> Result<Vec<PathBuf>> {
     entries(dir, ".safetensors")
 }
 
-/// Whether the directory has weights that can be read, or an index that says it should.
+/// True if the directory has safetensors files or an index of them.
 pub(super) fn has_safetensors(dir: &Path) -> Result<bool> {
     Ok(dir.join(INDEX).exists() || !safetensors(dir)?.is_empty())
 }
 
-/// PyTorch pickles in the directory: weights that exist and cannot be read.
+/// PyTorch pickles in the directory: weights that exist but are not supported.
 pub(super) fn pickles(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = entries(dir, ".bin")?;
     found.extend(entries(dir, ".pth")?);
@@ -42,8 +42,8 @@ pub(super) fn pickles(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The safetensors files to read: `model.safetensors`, else the shards of the index, else every
-/// `*.safetensors` of the directory.
+/// Safetensors files to read: `model.safetensors`, else the shards of the index, else every
+/// `*.safetensors`.
 pub(super) fn weight_files(dir: &Path) -> Result<Vec<PathBuf>> {
     let single = dir.join(SINGLE);
     if single.exists() {
@@ -53,7 +53,7 @@ pub(super) fn weight_files(dir: &Path) -> Result<Vec<PathBuf>> {
     if index.exists() { shards(dir, &index) } else { safetensors(dir) }
 }
 
-/// The shards that an index names, each once.
+/// Distinct shards named by an index.
 fn shards(dir: &Path, index: &Path) -> Result<Vec<PathBuf>> {
     let text = InputKind::INDEX.text(index)?;
     let wrong = |what: String| {
@@ -71,7 +71,7 @@ fn shards(dir: &Path, index: &Path) -> Result<Vec<PathBuf>> {
     let mut files = BTreeSet::new();
     for (tensor, file) in map {
         let name = file.as_str().ok_or_else(|| wrong(format!("the file of \"{tensor}\" is {file}")))?;
-        // an index only ever names its neighbours; anything else would read outside the directory
+        // an index must only name files next to it; anything else would read outside the directory
         if name.is_empty() || name.contains(['/', '\\']) || name == ".." {
             return Err(wrong(format!("the file of \"{tensor}\" is \"{name}\", not a plain file name")));
         }

@@ -1,4 +1,4 @@
-//! What a model computes, named by its content: two directories with the same weights and shape are one model.
+//! Identity of models by content: two directories with the same weights and shape are the same model.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,21 +11,21 @@ use base::hash;
 use base::input::InputKind;
 use base::regular;
 
-/// Bytes that are hashed at a time.
+/// Bytes hashed at a time.
 const CHUNK: usize = 1 << 20;
 
-/// Bytes of each tensor that are looked at to know a model again.
+/// Bytes sampled from each tensor for [`Model::hash`].
 const LOOK_BYTES: usize = 512;
 
 impl Model {
-    /// 16 hexadecimal digits of the SHA-256 of shape and weights: the bytes of the checkpoint's files, or `seed`
-    /// where weights are random. Reads the whole checkpoint.
+    /// SHA-256 (first 16 hex digits) of shape and weights: the bytes of the checkpoint's files, or
+    /// `seed` for random weights. Reads the whole checkpoint.
     ///
     /// # Errors
-    /// A failure where a file of the checkpoint cannot be read.
+    /// Returns a failure if a checkpoint file cannot be read.
     pub fn fingerprint(&self, seed: u64) -> Result<String> {
         let mut whole = Sha256::new();
-        // as it was before there were families, so that what was evaluated is found again
+        // same text as before families existed, so that earlier evaluations are found
         whole.update(format!("{:?}\n", self.shape).replace(", qkv: Plain", ""));
         match &self.dir {
             Some(dir) if self.has_weights => {
@@ -38,13 +38,13 @@ impl Model {
         Ok(hash::hex(&whole.finalize()[..8]))
     }
 
-    /// A hash by which a run's model is known again without reading all of it: the directory's config, and of each
-    /// file of weights its name, its size, and the middle of each of its tensors. Empty of a built-in shape. Weights that
-    /// were retrained have another hash; a single number that was changed may not. Files that are not there, or cannot be
-    /// read, are none of it: whoever needs the weights tells that.
+    /// Hash that identifies a run's model without reading all of it: the config, and for each weight
+    /// file its name, its size, and the middle of each tensor. Empty for a built-in shape. Retraining
+    /// changes the hash; changing a single number may not. Missing and unreadable files are skipped;
+    /// loading the weights reports them.
     ///
     /// # Errors
-    /// A failure where the directory or its config cannot be read.
+    /// Returns a failure if the directory or its config cannot be read.
     pub fn hash(&self) -> Result<String> {
         let Some(dir) = &self.dir else { return Ok(String::new()) };
         let config = dir.join("config.json");
@@ -56,7 +56,7 @@ impl Model {
     }
 }
 
-/// Appends a file's name and size, and what stands in the middle of its tensors, as far as it can be read.
+/// Appends a file's name and size, and the middle of each tensor as far as readable.
 fn look(path: &Path, bytes: &mut Vec<u8>) {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let length = std::fs::metadata(path).map(|metadata| metadata.len()).unwrap_or_default();
@@ -71,7 +71,6 @@ fn look(path: &Path, bytes: &mut Vec<u8>) {
     }
 }
 
-/// The SHA-256 of a file.
 fn digest(path: &Path) -> Result<impl AsRef<[u8]>> {
     let mut file = regular::open_linked(path).map_err(Error::io(path))?;
     let (mut digest, mut chunk) = (Sha256::new(), vec![0; CHUNK]);

@@ -1,8 +1,8 @@
-//! Models: shapes, HF configs, weights (random or from safetensors), tokenizers, prompt files.
+//! Models: shapes, HF configs, weights (random or safetensors), tokenizers, prompt files.
 //!
-//! A [`Model`] comes from [`Model::resolve`]; its numbers from a [`WeightSource`], one rank's slice at a
-//! time; text from a [`Tokenizer`], or prompts of ids from [`read_prompts`]; what
-//! a model computes is named by [`Model::fingerprint`].
+//! [`Model::resolve`] finds a [`Model`]; a [`WeightSource`] loads its weights, one rank's slice at a
+//! time; a [`Tokenizer`] handles text, and [`read_prompts`] reads token ids. [`Model::fingerprint`]
+//! identifies a model by content.
 
 mod built_in;
 mod chat;

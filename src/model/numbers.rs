@@ -1,5 +1,5 @@
-//! Files of named f32 numbers (safetensors): checkpoints of a training, and the weights that it ends with. They are
-//! written piece by piece, so that nothing is held twice, and are there whole or not at all.
+//! Files of named f32 tensors (safetensors): training checkpoints and final weights. Written piece by
+//! piece, so that nothing is in memory twice; a file appears complete or not at all.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,16 +15,15 @@ use base::atomic::AtomicFile;
 use base::error::{Error, Result};
 use base::regular;
 
-/// Bytes of an f32.
 const EACH: usize = size_of::<f32>();
 
-/// Writes a file of tensors, each by its name and shape; `numbers` gives those of the tensor of an index. `about` is text
-/// beside them, by key.
+/// Writes a file of tensors with these names and shapes; `numbers` returns the data of the tensor at an
+/// index. `about` is stored as text metadata.
 ///
 /// # Errors
 ///
-/// What `numbers` fails with; a failure where the file cannot be written, or a tensor has other numbers than its shape
-/// says.
+/// Returns the errors of `numbers`, and a failure if the file cannot be written or a tensor's data does
+/// not match its shape.
 pub fn write_numbers<'a>(
     path: &Path,
     about: HashMap<String, String>,
@@ -41,7 +40,7 @@ pub fn write_numbers<'a>(
     });
     let metadata = Metadata::new(Some(about), infos.collect()).map_err(|e| failed(e.to_string()))?;
     let mut json = serde_json::to_vec(&metadata).map_err(|e| failed(e.to_string()))?;
-    // the format's own alignment
+    // alignment required by the format
     json.resize(json.len().next_multiple_of(8), b' ');
     let mut file = AtomicFile::create(path)?;
     {
@@ -70,7 +69,7 @@ pub fn write_numbers<'a>(
     file.finish()
 }
 
-/// An opened file of f32 tensors.
+/// Opened file of f32 tensors.
 #[derive(Debug)]
 pub struct NumbersFile {
     path: PathBuf,
@@ -80,11 +79,11 @@ pub struct NumbersFile {
 }
 
 impl NumbersFile {
-    /// Opens a file; `None` where there is none.
+    /// Opens a file; `None` if it does not exist.
     ///
     /// # Errors
     ///
-    /// An input error for a file that is no whole safetensors file, a failure where it cannot be read.
+    /// Returns an input error for an incomplete or invalid file, a failure if it cannot be read.
     pub fn open(path: &Path) -> Result<Option<Self>> {
         match regular::open(path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -95,7 +94,6 @@ impl NumbersFile {
         Ok(Some(Self { path: path.to_owned(), map, data, metadata }))
     }
 
-    /// The text beside the tensors that has this key.
     pub fn about(&self, key: &str) -> Option<&str> {
         self.metadata.metadata().as_ref()?.get(key).map(String::as_str)
     }
@@ -104,7 +102,7 @@ impl NumbersFile {
     ///
     /// # Errors
     ///
-    /// An input error where there is no such tensor, or one of another size or format.
+    /// Returns an input error if the tensor is missing or has another size or format.
     pub fn fill(&self, name: &str, out: &mut [f32]) -> Result<()> {
         let wrong = |why: &str| Error::input(format!("{}: {name} {why}", self.path.display()));
         let info = self.metadata.info(name).ok_or_else(|| wrong("is not there"))?;

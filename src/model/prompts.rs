@@ -1,35 +1,34 @@
-//! Files of token ids separated by blanks: prompts, one a line, or a text as ids.
+//! Files of space-separated token ids: prompts, one per line, or a tokenized text.
 
 use std::path::Path;
 
 use base::error::{Error, Result};
 use base::input::InputKind;
 
-/// Reads a prompt file: one prompt a line, ids below `vocab` separated by blanks;
-/// blank lines are ignored.
+/// Reads a prompt file: one prompt per line, space-separated ids below `vocab`; skips blank lines.
 ///
 /// # Errors
-/// Input errors naming file, line, column and value: something that is no number, an id that is not
-/// below `vocab`, or a file without a prompt.
+/// Returns an input error with file, line, column and value for an invalid number, an id not below
+/// `vocab`, or a file without prompts.
 pub fn read_prompts(path: &Path, vocab: u32) -> Result<Vec<Vec<u32>>> {
     parse(path, &InputKind::TEXT.text(path)?, vocab)
 }
 
-/// Reads a file of token ids: ids below `vocab` separated by blanks, over any number of lines.
+/// Reads a file of space-separated token ids below `vocab`, on any number of lines.
 ///
 /// # Errors
-/// As [`read_prompts`].
+/// Returns the errors of [`read_prompts`].
 pub fn read_tokens(path: &Path, vocab: u32) -> Result<Vec<u32>> {
     Ok(read_prompts(path, vocab)?.concat())
 }
 
 const HELP: &str = "such a file has token ids separated by blanks: 1 4034 278; of prompts, one a line";
 
-/// Parses a prompt file's text; `path` is for messages.
+/// Parses a prompt file; `path` is for messages.
 fn parse(path: &Path, text: &str, vocab: u32) -> Result<Vec<Vec<u32>>> {
     let mut prompts = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        // some editors begin a file with a byte order mark
+        // some editors start a file with a byte order mark
         let line = if index == 0 { line.strip_prefix('\u{feff}').unwrap_or(line) } else { line };
         let mut prompt = Vec::new();
         for token in line.split_whitespace() {
@@ -55,9 +54,9 @@ fn parse(path: &Path, text: &str, vocab: u32) -> Result<Vec<Vec<u32>>> {
     Ok(prompts)
 }
 
-/// One id; else what is wrong and what would be right.
+/// Parses one id; errors are a problem and a remedy.
 fn id(token: &str, vocab: u32) -> Result<u32, (String, String)> {
-    // digits alone: parse() would take a sign too
+    // digits only: parse() would accept a sign
     if !token.bytes().all(|b| b.is_ascii_digit()) {
         let mut shown: String = token.chars().take(40).collect();
         if shown.len() < token.len() {

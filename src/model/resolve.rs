@@ -1,4 +1,4 @@
-//! From what a user typed to a [`Model`]: a built-in name, or an HF directory.
+//! Resolution of a model argument to a [`Model`]: a built-in name or an HF directory.
 
 use std::path::{Path, PathBuf};
 
@@ -10,36 +10,35 @@ use base::regular;
 use base::text::same_name;
 use plan::{DType, LayerSet, ModelShape};
 
-/// A model by name or directory: its shape, and its checkpoint if it has one.
+/// Model with its shape, and its checkpoint if it has one.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// The built-in name, or the directory as given.
+    /// Built-in name, or directory as given.
     pub name: String,
-    /// The sizes of the model: layers, widths, heads, vocabulary.
     pub shape: ModelShape,
-    /// The HF directory, where it is one.
+    /// HF directory; `None` for a built-in shape.
     pub dir: Option<PathBuf>,
-    /// `ladder_layers` of the checkpoint's config, where it was trained with Ladder Residual.
+    /// `ladder_layers` of the checkpoint's config, if trained with Ladder Residual.
     pub ladder_layers: Option<LayerSet>,
-    /// The checkpoint's number format (`torch_dtype`), if it says one.
+    /// Number format of the checkpoint (`torch_dtype`), if stated.
     pub dtype: Option<DType>,
-    /// The ids of the tokens that end a text: those of `generation_config.json`, else those of `config.json`.
+    /// End-of-text token ids from `generation_config.json`, else from `config.json`.
     pub eos: Vec<u32>,
-    /// Whether the directory has weights (else they are random).
+    /// True if the directory has weights; otherwise they are random.
     pub has_weights: bool,
-    /// Anything to say about it (bloom-176b's gated MLP, llama-3.1-405b's 16 KV heads).
+    /// Remark on the shape (bloom-176b's gated MLP, llama-3.1-405b's 16 KV heads).
     pub note: Option<&'static str>,
-    /// Differences between the checkpoint's tensors and its config, a sentence each.
+    /// Differences between the checkpoint's tensors and its config, one sentence each.
     pub warnings: Vec<String>,
 }
 
 impl Model {
-    /// A built-in shape by name, or an HF directory (`config.json`; weights optional). A built-in name
-    /// wins over a directory of the same name; write `./NAME` for the directory.
+    /// Finds a built-in shape by name, or an HF directory (`config.json`; weights optional). A built-in
+    /// name takes precedence over a directory of the same name; write `./NAME` for the directory.
     ///
     /// # Errors
-    /// Input errors: a name that is neither (with the nearest built-in one), a directory without a
-    /// `config.json`, or a config that is wrong or not of the Llama family.
+    /// Returns an input error for an unknown name (with the nearest built-in one), a directory without
+    /// `config.json`, or a config that is invalid or not of the Llama family.
     pub fn resolve(name_or_dir: &str) -> Result<Self> {
         if let Some(model) = Self::built_in_named(name_or_dir) {
             return Ok(model);
@@ -61,7 +60,6 @@ impl Model {
         Err(regular::refused(path, "a model's directory").unwrap_or_else(|| unknown(name_or_dir)))
     }
 
-    /// Reads an HF directory.
     fn open(name: &str, dir: &Path) -> Result<Self> {
         let path = dir.join("config.json");
         if !path.is_file() {
@@ -103,10 +101,10 @@ impl Model {
     }
 }
 
-/// Neither a built-in name nor a directory.
+/// Error for an argument that is neither a built-in name nor a directory.
 fn unknown(given: &str) -> Error {
     let names: Vec<&str> = Model::built_in_names().collect();
-    // what looks like a path was meant as one: say that it does not exist, not that it is no name
+    // for what looks like a path, report a missing directory instead of an unknown name
     if given.contains(['/', '\\']) || given.starts_with('.') {
         let last = Path::new(given).file_name().and_then(|n| n.to_str()).unwrap_or(given);
         let help = match nearest(last, names.iter().copied()) {

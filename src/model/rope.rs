@@ -1,6 +1,6 @@
-//! Rotary embedding in HF configs, where four generations of the format put it.
+//! Rotary embedding in HF configs, across four generations of the format.
 //!
-//! The base is `rope_theta`, at the top or (newer) within `rope_parameters`; the scaling is
+//! The base is `rope_theta`, at the top level or (newer) in `rope_parameters`; the scaling is
 //! `rope_scaling` or (newer) `rope_parameters`, its kind `rope_type` or (older) `type`.
 
 use serde_json::{Map, Value};
@@ -9,11 +9,10 @@ use super::config::Config;
 use base::error::Result;
 use plan::{Rope, RopeScaling};
 
-/// HF's default where a config names no base.
+/// HF's default base.
 const DEFAULT_THETA: f64 = 10_000.0;
 
 impl Config {
-    /// Base and scaling of the rotary embedding.
     pub(super) fn rope(&self) -> Result<Rope> {
         let parameters = self.rope_object("rope_parameters")?;
         let scaling = self.rope_object("rope_scaling")?;
@@ -39,7 +38,7 @@ impl Config {
         Ok(Rope { theta, scaling })
     }
 
-    /// A top-level object, if it is there.
+    /// Top-level object, if present.
     fn rope_object<'a>(&'a self, key: &'a str) -> Result<Option<(&'a str, &'a Map<String, Value>)>> {
         match self.get(key) {
             None => Ok(None),
@@ -50,7 +49,7 @@ impl Config {
         }
     }
 
-    /// The scaling that the object `name` describes.
+    /// Scaling described by the object `name`.
     fn scaling(&self, name: &str, object: &Map<String, Value>) -> Result<Option<RopeScaling>> {
         let present = |key: &str| object.get(key).filter(|v| !v.is_null());
         let number = |key: &str| -> Result<f64> {
@@ -64,7 +63,7 @@ impl Config {
             let right = "not supported: only 1 or null, as in Llama";
             return Err(self.wrong(&format!("{name}.partial_rotary_factor"), value, right));
         }
-        // models that mix kinds of attention have an object for each
+        // models with mixed attention have one object per kind
         if let Some((kind, value)) = object.iter().find(|(_, value)| value.is_object()) {
             let right = "not supported: one rotary embedding for all layers, as in Llama";
             return Err(self.wrong(&format!("{name}.{kind}"), value, right));
@@ -72,7 +71,7 @@ impl Config {
         let (kind_key, kind) = match (present("rope_type"), present("type")) {
             (Some(kind), _) => ("rope_type", kind),
             (None, Some(kind)) => ("type", kind),
-            // an object that only holds the base scales nothing; one with a factor must say how
+            // an object with only the base has no scaling; one with a factor must state its kind
             (None, None) if present("factor").is_none() => return Ok(None),
             (None, None) => {
                 return Err(self.missing(&format!("{name}.rope_type"), "\"llama3\" or \"linear\""));

@@ -1,4 +1,4 @@
-//! Text to token ids and back, through a checkpoint's `tokenizer.json`.
+//! Conversion between text and token ids with a checkpoint's `tokenizer.json`.
 
 use std::path::{Path, PathBuf};
 
@@ -10,21 +10,22 @@ use base::error::{Error, Result};
 use base::input::InputKind;
 use base::panic;
 
-/// A checkpoint's tokenizer: `tokenizer.json` of its directory, through Hugging Face's library.
+/// Tokenizer of a checkpoint (`tokenizer.json`), using Hugging Face's library.
 #[derive(Debug)]
 pub struct Tokenizer {
     path: PathBuf,
     inner: tokenizers::Tokenizer,
 }
 
-/// Whether a model's tokens are bytes: a built-in shape with a vocabulary of 256, which has no tokenizer of its own.
+/// True if a model's tokens are bytes: a built-in shape with a vocabulary of 256, without its own
+/// tokenizer.
 pub(super) fn is_of_bytes(model: &Model) -> bool {
     model.dir.is_none() && model.shape.vocab == 256
 }
 
-/// The `tokenizer.json` whose tokens are bytes, each with its value as id.
+/// `tokenizer.json` with bytes as tokens; each byte's value is its id.
 pub(super) fn bytes_json() -> String {
-    // GPT-2's letters for bytes, which byte-level tokenizers have in their vocabulary
+    // GPT-2's characters for bytes, used in the vocabulary of byte-level tokenizers
     let mut further = 256u32..;
     let vocab: serde_json::Map<String, serde_json::Value> = (0..=255u8)
         .map(|byte| {
@@ -38,7 +39,7 @@ pub(super) fn bytes_json() -> String {
     let level = json!({
         "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false,
     });
-    // words of single letters: nothing is ever merged, and long words would only take memory
+    // split into short words: nothing is merged, and long words would only use memory
     let split = json!({
         "type": "Split", "pattern": { "Regex": "(?s).{1,64}" }, "behavior": "Isolated", "invert": false,
     });
@@ -52,10 +53,10 @@ pub(super) fn bytes_json() -> String {
 }
 
 impl Tokenizer {
-    /// The tokenizer of a model: that of its directory, or bytes for a built-in shape with a vocabulary of 256.
+    /// Tokenizer of a model: from its directory, or bytes for a built-in shape with a vocabulary of 256.
     ///
     /// # Errors
-    /// Input errors: no tokenizer, or one that cannot be read.
+    /// Returns an input error for a missing or unreadable tokenizer.
     pub fn of(model: &Model) -> Result<Self> {
         match &model.dir {
             Some(dir) => Self::open(dir),
@@ -75,7 +76,7 @@ impl Tokenizer {
     /// Reads `tokenizer.json` of an HF directory.
     ///
     /// # Errors
-    /// Input errors: no such file, or one that is not a tokenizer.
+    /// Returns an input error for a missing or invalid file.
     pub fn open(dir: &Path) -> Result<Self> {
         let path = dir.join("tokenizer.json");
         if !path.is_file() {
@@ -91,30 +92,30 @@ impl Tokenizer {
                 "the tokenizer.json that HF's fast tokenizers save",
             )
         };
-        // the library panics at some text that is no JSON, and at some JSON that is no tokenizer
+        // the library panics on some invalid JSON, and on some JSON that is no tokenizer
         serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).map_err(|e| wrong(e.to_string()))?;
         let text = String::from_utf8(bytes).map_err(|error| wrong(error.to_string()))?;
-        // by a function that the library's own crate has compiled
+        // uses a function compiled in the library's own crate
         let opened = panic::contained(|| text.parse::<tokenizers::Tokenizer>()).map_err(wrong)?;
         let mut inner = opened.map_err(|error| wrong(error.to_string()))?;
-        // some files ask for texts to be cut or filled up, which is meant for training in batches
+        // some files request truncation or padding, which is meant for training in batches
         inner.with_padding(None);
         inner.with_truncation(None).map_err(|error| wrong(error.to_string()))?;
         Ok(Self { path, inner })
     }
 
-    /// Token ids of a text, with the special tokens that the tokenizer's post-processor adds.
+    /// Tokenizes a text, adding special tokens of the tokenizer's post-processor.
     ///
     /// # Errors
-    /// A failure of the tokenizer, with its reason.
+    /// Returns a failure with the tokenizer's reason.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         self.encode_with(text, true)
     }
 
-    /// Token ids of a text and nothing else: no special tokens are added.
+    /// Tokenizes a text without adding special tokens.
     ///
     /// # Errors
-    /// A failure of the tokenizer, with its reason.
+    /// Returns a failure with the tokenizer's reason.
     pub fn encode_plain(&self, text: &str) -> Result<Vec<u32>> {
         self.encode_with(text, false)
     }
@@ -127,11 +128,11 @@ impl Tokenizer {
         }
     }
 
-    /// The text of token ids. Special tokens are shown: where end-of-text is ignored, what follows it
-    /// must not look like one text with what precedes it. Ids without a token are left out.
+    /// Decodes token ids. Shows special tokens, so that text after an ignored end-of-text token does not
+    /// look like a continuation. Skips ids without a token.
     ///
     /// # Errors
-    /// A failure of the tokenizer, with its reason.
+    /// Returns a failure with the tokenizer's reason.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         match panic::contained(|| self.inner.decode(ids, false)) {
             Ok(Ok(text)) => Ok(text),

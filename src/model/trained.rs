@@ -1,5 +1,4 @@
-//! The HF directory that a training ends with: weights in f32, a config that says which layers are ladder, and the
-//! tokenizer.
+//! HF directory of a trained model: f32 weights, a config with the ladder layers, and the tokenizer.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,15 +15,15 @@ use base::error::{Error, Result};
 use plan::{DType, LayerSet, Rope, Shard, Tensor, Weight, WeightPart};
 
 impl Model {
-    /// Writes an HF directory `out` of this model with other numbers: `numbers` gives those of a tensor, row by row, or
-    /// nothing where they stay as they are (random ones from `seed`, where the model has no weights). `ladder_layers` of
-    /// `config.json` are `layers`; without them it has none. A file of this name and contents goes beside them. The
-    /// directory is there whole or not at all.
+    /// Writes an HF directory `out` of this model with trained numbers: `numbers` returns a tensor's
+    /// data row by row, or `None` if unchanged (from the checkpoint, or random from `seed`). `layers`
+    /// become `ladder_layers` in `config.json`, which is omitted without them. Adds one file with the
+    /// given name and contents. The directory appears complete or not at all.
     ///
     /// # Errors
     ///
-    /// An input error where `out` is there and not an empty directory, and where the directory around it is not there;
-    /// a failure where a file cannot be read or written; what `numbers` fails with.
+    /// Returns an input error if `out` is not an empty or new place in an existing directory; a failure
+    /// if a file cannot be read or written; and the errors of `numbers`.
     pub fn write_trained(
         &self,
         seed: u64,
@@ -79,7 +78,6 @@ impl Model {
         text.map(|text| text + "\n").map_err(|e| Error::failed(format!("writing a config: {e}")))
     }
 
-    /// The `config.json` of a built-in shape.
     fn config(&self) -> serde_json::Map<String, Value> {
         let shape = &self.shape;
         let family =
@@ -116,7 +114,7 @@ impl Model {
         let all: Vec<Tensor> = Tensor::all(shape).into_iter().filter(is_stored).collect();
         let named = |tensor: &Tensor| {
             let (rows, columns) = tensor.dimensions(shape);
-            // norms and biases have one dimension in checkpoints
+            // norms and biases are one-dimensional in checkpoints
             let sizes = match rows == 1 || columns == 1 {
                 true => vec![(rows * columns) as usize],
                 false => vec![rows as usize, columns as usize],

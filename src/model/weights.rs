@@ -1,4 +1,4 @@
-//! Weights as plans name them: one rank's slices of a model's tensors, from a checkpoint or a seed.
+//! Weight loading: one rank's slices of a model's tensors, from a checkpoint or a seed.
 
 use std::ops::Range;
 
@@ -14,16 +14,15 @@ use base::error::{Error, Result};
 use plan::{DType, ModelShape};
 use plan::{Shard, Tensor, Weight, WeightPart};
 
-/// Rows of a weight in e4m3, each with a scale.
+/// Rows of a weight in e4m3, with one scale per row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fp8Rows {
-    /// The numbers' bits, row by row.
+    /// e4m3 bits, row by row.
     pub bits: Vec<u8>,
-    /// The scale of each row.
     pub scales: Vec<f32>,
 }
 
-/// Where weights come from: an opened checkpoint (memory-mapped), or a seed.
+/// Source of weights: a memory-mapped checkpoint or a seed.
 #[derive(Debug)]
 pub struct WeightSource {
     shape: ModelShape,
@@ -37,19 +36,19 @@ enum Numbers {
 }
 
 impl WeightSource {
-    /// Opens the model's safetensors files and checks every tensor's name, shape and format, or prepares
-    /// random weights from `seed` where the model has none. Cheap: nothing is read but headers.
+    /// Opens the model's safetensors files and checks name, shape and format of every tensor, or
+    /// prepares random weights from `seed` if there are none. Cheap: reads only headers.
     ///
     /// # Errors
-    /// Input errors: a file that is truncated, corrupt or not safetensors; a tensor that is missing, of
-    /// the wrong shape or format, or not of a Llama-family model; weights in a format that is not read.
+    /// Returns an input error for a truncated, corrupt or non-safetensors file; a missing or unknown
+    /// tensor, or one with a wrong shape or format; or weights in an unsupported format.
     pub fn open(model: &Model, seed: u64) -> Result<Self> {
         let numbers = match &model.dir {
             Some(dir) if model.has_weights => {
                 Numbers::Checkpoint(Checkpoint::open(&files::weight_files(dir)?, &model.shape)?)
             }
             dir => {
-                // random weights in place of ones that are there would only ever be a surprise
+                // silently replacing existing weights with random ones would be a surprise
                 let pickle = dir.as_deref().map(files::pickles).transpose()?.unwrap_or_default();
                 if let Some(file) = pickle.first() {
                     return Err(Error::input_help(
@@ -63,18 +62,17 @@ impl WeightSource {
         Ok(Self { shape: model.shape.clone(), numbers })
     }
 
-    /// Whether the weights are random, from the seed.
     pub fn is_random(&self) -> bool {
         matches!(self.numbers, Numbers::Random(_))
     }
 
-    /// One rank's slice of `weight`, converted to `dtype` (f32 or bf16); of fp8 the f32 numbers that it stands for, and of
-    /// what fp8 does not quantize all f32 numbers. Thread-safe; only the slice is read (or generated) and copied,
-    /// for scales of fp8 whole rows.
+    /// Loads one rank's slice of `weight`, converted to `dtype` (f32 or bf16). For fp8, returns the
+    /// dequantized f32 numbers, or plain f32 for weights that fp8 leaves unquantized. Thread-safe; reads
+    /// (or generates) and copies only the slice, or whole rows for fp8 scales.
     ///
     /// # Errors
-    /// An input error for f16; a failure where `rank` is not below `tp`, or `weight` is not of
-    /// this model and TP.
+    /// Returns an input error for f16; a failure if `rank` is not below `tp` or `weight` does not belong
+    /// to this model and TP.
     pub fn load(&self, weight: &Weight, rank: u32, tp: u32, dtype: DType) -> Result<Matrix> {
         let all = 0..weight.outputs as usize;
         let data = match dtype {
@@ -97,11 +95,12 @@ impl WeightSource {
         Ok(Matrix { outputs: weight.outputs as usize, inputs: weight.inputs as usize, data })
     }
 
-    /// Some rows (outputs) of one rank's slice of `weight` as numbers of e4m3 with the scale of each row: the row's
-    /// largest number over 448. The row is the whole tensor's, so that every TP has the same numbers.
+    /// Loads some rows (outputs) of one rank's slice of `weight` as e4m3 with one scale per row: the
+    /// row's largest magnitude / 448. The scale covers the whole tensor's row, so that numbers do not
+    /// depend on TP.
     ///
     /// # Errors
-    /// As [`Self::bytes`].
+    /// Returns the errors of [`Self::bytes`].
     pub fn fp8(&self, weight: &Weight, rank: u32, tp: u32, rows: Range<usize>) -> Result<Fp8Rows> {
         let whole = |part: &WeightPart| match part.shard {
             Shard::Columns => WeightPart { shard: Shard::Whole, ..*part },
@@ -123,11 +122,12 @@ impl WeightSource {
         Ok(Fp8Rows { bits, scales })
     }
 
-    /// Some rows (outputs) of one rank's slice of `weight` as bytes of `dtype` (f32, bf16 or f16, in
-    /// this machine's byte order), so that a weight that is larger than memory can be copied in pieces.
+    /// Loads some rows (outputs) of one rank's slice of `weight` as bytes of `dtype` (f32, bf16 or f16,
+    /// native byte order), so that weights larger than memory can be copied in pieces.
     ///
     /// # Errors
-    /// As [`Self::load`], and a failure where there are no such rows; of fp8, whose bytes are those of [`Self::fp8`].
+    /// Returns the errors of [`Self::load`], and a failure for rows that do not exist or for fp8 (use
+    /// [`Self::fp8`]).
     pub fn bytes(
         &self,
         weight: &Weight,
@@ -149,8 +149,8 @@ impl WeightSource {
         })
     }
 
-    /// How the numbers of a tensor (of the one that is stored: the embedding where the head is tied to
-    /// it) follow from their index; `None` where they come from a checkpoint.
+    /// Definition of the random numbers of a tensor (the stored one: the embedding for a tied head);
+    /// `None` for a checkpoint.
     pub fn random_stream(&self, tensor: Tensor) -> Option<RandomStream> {
         match &self.numbers {
             Numbers::Random(random) => Some(random.stream(self.stored(tensor), &self.shape)),
@@ -158,7 +158,7 @@ impl WeightSource {
         }
     }
 
-    /// Rows `wanted` of the parts' slices, one below the other.
+    /// Loads the `wanted` rows of the parts' slices, stacked.
     fn rows<T: Number>(
         &self,
         weight: &Weight,
@@ -190,7 +190,7 @@ impl WeightSource {
         let mut rest = numbers.as_mut_slice();
         let mut above = 0;
         for (part, (rows, columns)) in weight.parts.iter().zip(slices) {
-            // which of the part's rows are wanted
+            // rows of this part that are wanted
             let first = wanted.start.clamp(above, above + rows.len()) - above;
             let last = wanted.end.clamp(above, above + rows.len()) - above;
             above += rows.len();
@@ -200,7 +200,7 @@ impl WeightSource {
             let tensor = self.stored(part.tensor);
             let width = tensor.dimensions(&self.shape).1 as usize;
             if inputs == width {
-                // whole rows are one run
+                // whole rows are contiguous
                 self.fill(tensor, rows.start * width, here)?;
             } else if inputs > 0 {
                 for (row, out) in rows.zip(here.chunks_exact_mut(inputs)) {
@@ -211,12 +211,12 @@ impl WeightSource {
         Ok(numbers)
     }
 
-    /// The tensor that is stored: the embedding where the head is tied to it.
+    /// Stored tensor: the embedding for a tied head.
     fn stored(&self, tensor: Tensor) -> Tensor {
         if tensor == Tensor::Head && self.shape.tied_embeddings { Tensor::Embedding } else { tensor }
     }
 
-    /// Fills `out` with the tensor's numbers from index `start` (row x columns + column) on.
+    /// Fills `out` with the tensor's numbers, starting at index `start` (row x columns + column).
     fn fill<T: Number>(&self, tensor: Tensor, start: usize, out: &mut [T]) -> Result<()> {
         match &self.numbers {
             Numbers::Random(random) => {

@@ -1,10 +1,9 @@
 //! Architectures as residual wirings (arXiv 2501.06589 and neighbours).
 //!
-//! An architecture says four things and nothing else: how stale the residual is that a module
-//! reads, when partial outputs are reduced, in which layers attention's reduction is dropped, and whether
-//! attention and MLP of a layer are one module.
-//! The builder in [`super::build`] turns a [`Wiring`] into a plan. A new architecture is one variant
-//! and one arm of [`Architecture::wiring`].
+//! An architecture defines four things: how stale the residual is when a module reads it, when partial
+//! outputs are reduced, which layers drop attention's reduction, and whether attention and MLP form one
+//! module. [`super::build`] turns the resulting [`Wiring`] into a plan; a new architecture needs one
+//! variant and one arm of [`Architecture::wiring`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,81 +14,80 @@ use super::CommDType;
 use base::error::Error;
 use base::text::same_name;
 
-/// The layers of a model that are wired in an architecture's way, the others being wired as standard
-/// (`ladder_layers` of HF configs of Ladder Residual models).
+/// Layers wired by an architecture; all others are wired as standard (`ladder_layers` in HF configs of
+/// Ladder Residual models).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LayerSet {
-    /// Every layer of the model.
     All,
     /// The last K layers (`ladder:K`, `sync-drop:K`).
     Last(u32),
-    /// Just these layers, ascending and each once (`ladder:[0+2+5]`).
+    /// Exactly these layers, ascending and without duplicates (`ladder:[0+2+5]`).
     Only(Vec<u32>),
 }
 
-/// When the reduced output of a module joins the residual that later modules read.
+/// Residual wiring: when the reduced output of a module joins the residual that later modules read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Architecture {
     /// Staleness 0: a module reads the residual with all earlier outputs.
     Standard,
     /// Staleness 1 in the given layers: the newest output is still in flight.
     Ladder(LayerSet),
-    /// Staleness S in every layer.
     Stale(u32),
     /// Attention and MLP of a layer read the same residual; one all-reduce for both.
     Parallel,
-    /// Attention and MLP of a layer as in `Parallel`, with staleness 1: their one all-reduce may run
-    /// while the next layer computes.
+    /// `Parallel` with staleness 1: the layer's single all-reduce may overlap with the next layer.
     ParallelLadder,
-    /// Ranks keep their own residual and synchronise after every N-th module, and the last.
+    /// Every rank keeps its own residual; ranks synchronize after every N-th module and after the last.
     Desync(u32),
-    /// Delayed Tensor Parallelism (Kog, 2026): every rank keeps its own residual, which a module's own part
-    /// joins at once and the other ranks' parts D modules later. `delayed:0` is `Standard`.
+    /// Delayed Tensor Parallelism (Kog, 2026): every rank keeps its own residual. It adds its own part
+    /// of a module's output at once and the other ranks' parts D modules later. `delayed:0` is
+    /// `Standard`.
     Delayed(u32),
-    /// Sync-Point Drop (SPD, arXiv 2502.20727): in the given layers the MLP reads the residual with the
-    /// rank's own part of attention, and one all-reduce at the layer's end sums both.
+    /// Sync-Point Drop (SPD, arXiv 2502.20727): in the given layers the MLP reads a residual that
+    /// contains only the rank's own part of attention, and one all-reduce at the end of the layer sums
+    /// both.
     SyncDrop(LayerSet),
-    /// No all-reduce at all: numerically wrong on purpose, the limit of hiding.
+    /// No all-reduce at all: numerically wrong on purpose, the upper bound on hidden communication.
     UpperBound,
 }
 
-/// When partial outputs are summed over the ranks.
+/// Schedule of the sums of partial outputs over ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduce {
-    /// Partial outputs are summed after every module, so that each ends in an all-reduce.
     Each,
-    /// After every N-th module, and the last; the residual is averaged with it.
+    /// After every N-th module and after the last; the residual is averaged in the same all-reduce.
     Every(u32),
-    /// After every module but the last D; a rank's own part joins its residual at once, the others' D modules
-    /// later, and the mean over ranks of what the final norm makes of the residuals is taken.
+    /// After every module except the last D. A rank adds its own part at once and the others' parts D
+    /// modules later. The final norm runs on each rank's residual, and the results are averaged over
+    /// ranks.
     Delayed(u32),
-    /// Partial outputs are never summed: every rank goes on with what it has
-    /// (`upper-bound`, or one rank).
+    /// Partial outputs are never summed; each rank continues with its own (`upper-bound`, or a single
+    /// rank).
     Never,
 }
 
-/// What an architecture means to the builder.
+/// Architecture as the builder reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wiring {
-    /// For each layer, how many of the newest outputs its modules do not yet see.
+    /// Staleness of each layer: the number of newest outputs its modules do not see yet.
     pub staleness: Vec<u32>,
-    /// When partial outputs are summed.
     pub reduce: Reduce,
-    /// For each layer, whether attention's output is summed only together with the MLP's.
+    /// For each layer, true if attention's output is summed only together with the MLP's.
     pub dropped: Vec<bool>,
-    /// Attention and MLP as one module with one fused input projection.
+    /// True if attention and MLP form one module with one fused input projection.
     pub fused_block: bool,
 }
 
 impl Wiring {
-    /// Whether ranks may hold different residuals for a while.
+    /// True if ranks may temporarily hold different residuals.
     pub fn may_diverge(&self) -> bool {
         self.reduce != Reduce::Each || self.dropped.contains(&true)
     }
 }
 
 impl Architecture {
-    /// Why a model of so many layers cannot be wired so: layers are named that it has not. `None` where it can.
+    /// Explains why the architecture does not fit a model with `layers` layers (it names layers that do
+    /// not exist); `None` if it fits.
     pub fn layer_problem(&self, layers: u32) -> Option<String> {
         let (Self::Ladder(set) | Self::SyncDrop(set)) = self else { return None };
         let problem = set.beyond(layers)?;
@@ -99,7 +97,8 @@ impl Architecture {
         ))
     }
 
-    /// Why the rows of the residual cannot be scattered over the ranks (sequence parallelism); `None` where they can.
+    /// Explains why sequence parallelism cannot scatter the residual's rows over the ranks; `None` if it
+    /// can.
     pub fn scatter_problem(&self, layers: u32) -> Option<String> {
         if *self == Self::UpperBound {
             return Some("upper-bound has no all-reduce that sequence parallelism could divide".into());
@@ -112,14 +111,13 @@ impl Architecture {
         })
     }
 
-    /// Whether it computes the same numbers at every TP, but for the order of sums: no rank has a residual of its own,
-    /// and no partial sum is rounded before it is added.
+    /// True if the result does not depend on TP, except for the order of sums: no rank keeps its own
+    /// residual and no partial sum is rounded before the addition.
     pub fn is_of_any_tp(&self, comm_dtype: CommDType) -> bool {
-        // what an architecture does in any layer it does in one of so many
+        // 4096 layers are enough to cover everything an architecture does in any layer
         comm_dtype == CommDType::Activations && !self.wiring(4096).may_diverge()
     }
 
-    /// The wiring of this architecture for a model of `layers` layers.
     pub fn wiring(&self, layers: u32) -> Wiring {
         let uniform = |staleness| Wiring {
             staleness: vec![staleness; layers as usize],
@@ -143,17 +141,17 @@ impl Architecture {
         }
     }
 
-    /// Whether it is a limit and no choice: it computes nothing right, and shows how far others could go.
+    /// True for an upper bound rather than a usable architecture: its numbers are wrong, its speed is
+    /// the limit.
     pub fn is_limit(&self) -> bool {
         matches!(self, Self::UpperBound)
     }
 
-    /// The ladder of an HF config's `ladder_layers`, if it has one.
     pub fn from_ladder_layers(value: &LayerSet) -> Self {
         Self::Ladder(value.clone())
     }
 
-    /// The forms a user can type.
+    /// Syntax forms users can type.
     pub const FORMS: [&'static str; 10] = [
         "standard",
         "ladder",
@@ -167,7 +165,7 @@ impl Architecture {
         "parallel+ladder",
     ];
 
-    /// What each of them is, in a few words, in the same order.
+    /// Short description of each of [`Self::FORMS`], in the same order.
     pub const MEANINGS: [&'static str; Self::FORMS.len()] = [
         "modules read the residual with all earlier outputs",
         "modules read the residual without the newest output",
@@ -183,7 +181,7 @@ impl Architecture {
 }
 
 impl LayerSet {
-    /// The set of these layers of a model of `layers`, in the shortest form: all, the last ones, or a list.
+    /// Shortest form of a set of layers in a model with `layers` layers: all, the last K, or a list.
     pub fn of(chosen: &[u32], layers: u32) -> Self {
         let mut list = chosen.to_vec();
         list.sort_unstable();
@@ -196,11 +194,11 @@ impl LayerSet {
         }
     }
 
-    /// Its layers in a model of `layers`, ascending.
+    /// Layer indices in a model with `layers` layers, ascending.
     ///
     /// # Errors
     ///
-    /// An input error where it names layers that the model has not.
+    /// Returns an input error if the set names layers that the model does not have.
     pub fn layers(&self, layers: u32) -> Result<Vec<u32>, Error> {
         match self.beyond(layers) {
             Some(what) => Err(Error::input_help(
@@ -211,7 +209,7 @@ impl LayerSet {
         }
     }
 
-    /// Those of its layers that a model of `layers` has not, in words.
+    /// Describes the layers of the set that exceed a model with `layers` layers.
     fn beyond(&self, layers: u32) -> Option<String> {
         match self {
             Self::All => None,
@@ -220,7 +218,7 @@ impl LayerSet {
         }
     }
 
-    /// Whether layer `layer` of `layers` is one of them.
+    /// True if layer `layer` of `layers` is in the set.
     pub fn contains(&self, layer: u32, layers: u32) -> bool {
         match self {
             Self::All => true,
@@ -230,7 +228,7 @@ impl LayerSet {
     }
 }
 
-/// What follows an architecture's name: nothing for all layers, `:K` or `:[0+2+5]`.
+/// Suffix after an architecture's name: empty for all layers, else `:K` or `:[0+2+5]`.
 impl fmt::Display for LayerSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

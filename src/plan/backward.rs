@@ -1,14 +1,16 @@
-//! Gradients: what a plan computes, backwards, so that any architecture can be trained from its plan.
+//! Backward passes: derives the gradient computation from a plan, so that any architecture can be
+//! trained.
 //!
-//! A [`TrainingPlan`] is a forward plan of all positions and the operations that follow from it, from the last to the
-//! first. A gradient is a value like others: it is replicated, sharded or divergent as what it is the gradient of. Of a
-//! replicated value there is one for all ranks; where a rank's own part of the model read it, each rank has a summand,
-//! and an all-reduce follows at once, on the comm lane: the gradient of an all-reduce before a module is one behind it
-//! (Shoeybi et al., 2019, f and g of section 3). Of partial and divergent values each rank has its own. Where a later
-//! module does not wait for an output forwards, the module that made it does not wait for the later one's gradient
-//! backwards: what hides communication in decoding hides it in training.
+//! A [`TrainingPlan`] is a forward plan over all positions plus the backward operations, last to first.
+//! A gradient is a value with the placement of the value it belongs to: replicated, sharded or
+//! divergent. A replicated value has one gradient for all ranks. If a rank-local part of the model read
+//! it, each rank holds a summand and an all-reduce on the comm lane follows at once: the forward pass
+//! reduces a module's output, the backward pass the gradient of its input (Shoeybi et al., 2019, f and g
+//! in section 3). Partial and divergent values have one gradient per rank. Where a later module does not
+//! wait for an output forwards, the producer does not wait for that module's gradient backwards: overlap
+//! in decoding carries over to training.
 //!
-//! An addition has no operation of its own: the gradient of a sum is that of its summands.
+//! Additions need no operation: the gradient of a sum is also the gradient of each summand.
 
 use super::{
     Architecture, DType, Kind, Lane, Lowering, ModelShape, Module, OpId, Phase, Placement, Plan,
@@ -20,85 +22,77 @@ use super::{
 pub struct GradientId(pub u32);
 
 impl GradientId {
-    /// The gradient's index in [`TrainingPlan::gradients`], to index slices by.
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// The gradient of a value, written by one operation: a row a position, as wide as the value.
+/// Gradient of a value, written by one operation: one row per position, as wide as the value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gradient {
-    /// What it is the gradient of, and by which operation: `L3/mlp/down'`.
+    /// Differentiated value and operation: `L3/mlp/down'`.
     pub name: String,
-    /// What the ranks hold of it.
     pub placement: Placement,
-    /// How many columns one rank holds.
+    /// Columns per rank.
     pub columns: u32,
 }
 
-/// What a backward operation does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Derivative {
-    /// From the gradient of what a forward operation wrote, that of its operand. Of [`Kind::Attend`] two: that of the
-    /// queries, and that of the layer's keys and values, side by side. The rotation reads both and gives that
-    /// of the columns of q, k and v; others are 0, as are those that [`Kind::SiluMul`] does not read.
+    /// Gradient of an operation's operand from the gradient of its result. [`Kind::Attend`] writes two:
+    /// one for the queries, and one for the layer's keys and values, side by side. The rotation reads
+    /// both and writes the gradient of the q, k and v columns. Columns that rotation and
+    /// [`Kind::SiluMul`] do not read get 0.
     Operand(OpId),
     /// Adds to the gradient of a forward operation's weight.
     Weight(OpId),
-    /// A multiple.
     Scale(f64),
-    /// The sum of what it reads, all of one value.
     Sum,
-    /// The sum over ranks.
     AllReduce,
 }
 
-/// One operation of the backward pass, on one lane, the same on every rank.
+/// One operation of the backward pass, the same on every rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackwardOperation {
-    /// A name that no other operation of the pass has.
+    /// Unique within the pass.
     pub name: String,
-    /// What it does.
     pub does: Derivative,
-    /// The lane on which it executes, in the order of the plan.
     pub lane: Lane,
-    /// Gradients that it reads.
     pub reads: Vec<GradientId>,
-    /// Gradients that it writes.
     pub writes: Vec<GradientId>,
 }
 
-/// A forward pass over all positions of windows, its loss, and the backward pass.
+/// Forward pass over all positions of the windows, its loss, and the backward pass.
 #[derive(Clone, Debug)]
 pub struct TrainingPlan {
-    /// The forward plan. What follows [`TrainingPlan::forward`] belongs to generation and is not executed.
+    /// Forward plan. Operations from index [`TrainingPlan::forward`] on belong to generation and do not
+    /// run.
     pub plan: Plan,
-    /// How many of the plan's operations are executed forwards.
+    /// Number of the plan's operations that run in the forward pass.
     pub forward: usize,
-    /// What the loss is computed from: `[rows, hidden]`, the final norm's.
+    /// Input of the loss: output of the final norm, `[rows, hidden]`.
     pub normed: ValueId,
-    /// The head, with which the loss makes logits.
+    /// Head weight, used by the loss to compute logits.
     pub head: WeightId,
-    /// Gradients of values.
     pub gradients: Vec<Gradient>,
-    /// The one that the loss writes, of [`TrainingPlan::normed`]; `None` where nothing before the head is trained.
+    /// Gradient of [`TrainingPlan::normed`], written by the loss; `None` if nothing before the head is
+    /// trained.
     pub seed: Option<GradientId>,
-    /// The backward pass; an operation reads only what the loss and operations before it wrote.
+    /// Backward operations; each reads only what the loss or earlier operations wrote.
     pub backward: Vec<BackwardOperation>,
-    /// For each weight of the plan, whether it is trained.
+    /// For each weight of the plan, true if it is trained.
     pub trained: Vec<bool>,
-    /// Weights that all ranks have whole and of whose gradient each has a summand.
+    /// Weights that every rank holds in full and whose gradients must be summed over ranks.
     pub summed: Vec<WeightId>,
 }
 
 impl TrainingPlan {
-    /// The plan of training an architecture, in f32; `trains` says which tensors change.
+    /// Builds the training plan of an architecture, in f32; `trains` selects the trainable tensors.
     ///
     /// # Errors
     ///
-    /// [`PlanError`] as for any plan; [`PlanError::Shape`] also for `upper-bound` on several ranks, whose numbers are
-    /// wrong on purpose.
+    /// Returns [`PlanError`] as for any plan, and [`PlanError::Shape`] for `upper-bound` on several
+    /// ranks, whose numbers are wrong on purpose.
     pub fn new(
         shape: &ModelShape,
         architecture: &Architecture,
@@ -122,14 +116,15 @@ impl TrainingPlan {
             batch: 1,
         })?;
         let key_columns = 2 * shape.kv_heads / tp * shape.head_dim;
-        // a head that is the embedding changes with it
+        // a tied head changes with the embedding
         let is_embedding = |tensor| shape.tied_embeddings && tensor == Tensor::Head;
         Self::of(plan, key_columns, &|tensor| {
             trains(if is_embedding(tensor) { Tensor::Embedding } else { tensor })
         })
     }
 
-    /// The backward pass of a forward plan that selects late; keys and values have so many columns on a rank.
+    /// Derives the backward pass of a plan lowered with `late_select`; `key_columns` is the width of
+    /// keys plus values per rank.
     fn of(plan: Plan, key_columns: u32, trains: &dyn Fn(Tensor) -> bool) -> Result<Self, PlanError> {
         let missing = || PlanError::Shape("the plan has no positions to train on, or no head".into());
         let forward =
@@ -161,7 +156,7 @@ impl TrainingPlan {
     }
 }
 
-/// For each value whether a trained weight matters to it.
+/// For each value, true if it depends on a trained weight.
 fn needed(plan: &Plan, forward: usize, trained: &[bool]) -> Vec<bool> {
     let mut needed = vec![false; plan.values.len()];
     for operation in &plan.operations[..forward] {
@@ -174,30 +169,31 @@ fn needed(plan: &Plan, forward: usize, trained: &[bool]) -> Vec<bool> {
     needed
 }
 
-/// A backward pass that is being written.
+/// Backward pass under construction.
 struct Pass<'a> {
     plan: &'a Plan,
     tp: u32,
-    /// How many columns keys and values of a layer have on a rank, side by side.
+    /// Columns per rank of a layer's keys and values, side by side.
     key_columns: u32,
     gradients: Vec<Gradient>,
     operations: Vec<BackwardOperation>,
     /// Summands of each value's gradient.
     found: Vec<Vec<GradientId>>,
-    /// For rotated queries the gradient of their layer's keys and values.
+    /// For rotated queries, the gradient of their layer's keys and values.
     keys: Vec<Option<GradientId>>,
     needed: Vec<bool>,
     summed: Vec<WeightId>,
 }
 
 impl Pass<'_> {
-    /// What follows from one forward operation: gradients of its operands, and of its weight.
+    /// Emits the backward operations of one forward operation: gradients of its operands and of its
+    /// weight.
     fn step_back(&mut self, id: OpId, trained: &[bool]) {
         let operation = &self.plan.operations[id.index()];
         let written = operation.writes[0];
         let Some(gradient) = self.whole(written) else { return };
         let (name, reads) = (&operation.name, &operation.reads);
-        // behind a rotation are queries, and beside them keys and values
+        // a rotation has two gradients: of the queries, and of keys and values
         let behind: Vec<GradientId> =
             std::iter::once(gradient).chain(self.keys[written.index()]).collect();
         let of_weight = behind.clone();
@@ -249,7 +245,7 @@ impl Pass<'_> {
         }
     }
 
-    /// The gradient of a value from all its summands; `None` where nobody has one, or needs it.
+    /// Sums the collected summands of a value's gradient; `None` if there are none or nobody needs it.
     fn whole(&mut self, value: ValueId) -> Option<GradientId> {
         if !self.needed[value.index()] {
             return None;
@@ -267,7 +263,6 @@ impl Pass<'_> {
         }
     }
 
-    /// A new gradient of a value.
     fn gradient(&mut self, name: String, of: ValueId) -> GradientId {
         let value = &self.plan.values[of.index()];
         debug_assert!(value.rows == Rows::Tokens, "{} has a row a position", value.name);
@@ -284,7 +279,7 @@ impl Pass<'_> {
         self.operations.push(BackwardOperation { name, does, lane, reads, writes });
     }
 
-    /// The gradient of an operation's only operand, by an operation of its own.
+    /// Emits the operation that computes the gradient of an operation's only operand.
     fn operand(&mut self, id: OpId, reads: Vec<GradientId>, written: ValueId) {
         let operation = &self.plan.operations[id.index()];
         let value = operation.reads[0];
@@ -296,7 +291,7 @@ impl Pass<'_> {
         }
     }
 
-    /// A multiple of a gradient as summand of an operand's.
+    /// Adds a multiple of a gradient to an operand's summands.
     fn give_scaled(&mut self, value: ValueId, gradient: GradientId, written: ValueId, scale: f64) {
         if scale == 1.0 {
             return self.give(value, gradient, written);
@@ -310,8 +305,8 @@ impl Pass<'_> {
         }
     }
 
-    /// A gradient as summand of that of an operand of what wrote `written`: of a replicated operand of which ranks made
-    /// something of their own, the sum over ranks.
+    /// Adds a gradient to the summands of an operand of the operation that wrote `written`. If the
+    /// operand is replicated but the result is rank-local, all-reduces the gradient first.
     fn give(&mut self, value: ValueId, gradient: GradientId, written: ValueId) {
         if !self.needed[value.index()] {
             return;

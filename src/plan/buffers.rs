@@ -1,9 +1,9 @@
-//! Buffers from liveness: which values can share memory without adding a dependency.
+//! Buffer assignment from liveness: values share memory if that adds no dependency.
 //!
-//! A value's buffer may be given to a later value only when the later value's writer already
-//! happens after the earlier one's writer and all its readers, on both lanes. With two lanes,
-//! "happens after" is a pair of positions (a vector clock), so the whole assignment is O(operations
-//! x free buffers). An all-reduce in flight keeps both its buffers.
+//! A later value may reuse a buffer only if its writer already happens after the earlier value's writer
+//! and all its readers, on both lanes. With two lanes, "happens after" is a pair of positions (a vector
+//! clock), so the assignment costs O(operations x free buffers). An all-reduce in flight keeps both its
+//! buffers.
 
 use super::{Element, Lane, OpId, Plan, Rows, ValueId};
 
@@ -11,34 +11,33 @@ use super::{Element, Lane, OpId, Plan, Rows, ValueId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BufferId(pub u32);
 
-/// A piece of memory: `rows x columns` elements.
+/// Memory for `rows x columns` elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Buffer {
-    /// How many rows it has in a step: one for each new token, or one for each sequence.
+    /// Row count in a step: one row per new token or per sequence.
     pub rows: Rows,
-    /// How many columns one rank holds.
+    /// Columns per rank.
     pub columns: u32,
-    /// What the elements are.
     pub element: Element,
-    /// The group of the batch whose rows it holds.
+    /// Group of the batch whose rows the buffer holds.
     pub group: u32,
 }
 
-/// Which buffer each value lies in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffers {
-    /// Every piece of memory that one rank needs for the values of a step; none is shared by values
-    /// that live at once.
+    /// All buffers that one rank needs for a step; values that are live at the same time never share
+    /// one.
     pub buffers: Vec<Buffer>,
-    /// For each value of the plan, its buffer.
+    /// Buffer of each value of the plan.
     pub of_value: Vec<BufferId>,
 }
 
-/// For each lane, the number of its operations known to have completed.
+/// Number of completed operations per lane.
 pub(crate) type Clock = [u32; 2];
 
 impl Plan {
-    /// For each operation: its own position on its lane (from 1), and what has completed when it starts.
+    /// For each operation: its lane, its position on that lane (from 1), and the completed operations at
+    /// its start.
     pub fn clocks(&self) -> Vec<(Lane, u32, Clock)> {
         let mut position = [0u32; 2];
         let mut clocks: Vec<(Lane, u32, Clock)> = Vec::with_capacity(self.operations.len());
@@ -58,15 +57,15 @@ impl Plan {
         clocks
     }
 
-    /// For each pair, whether `later` starts only after `earlier` has ended.
+    /// True if `later` starts only after `earlier` has ended.
     pub fn happens_before(&self, earlier: OpId, later: OpId) -> bool {
         let clocks = self.clocks();
         let (lane, at, _) = clocks[earlier.index()];
         clocks[later.index()].2[lane as usize] >= at
     }
 
-    /// Assigns buffers. The step's tokens and outputs keep theirs to themselves: the next
-    /// step's replay reads them.
+    /// Assigns buffers. The step's tokens and outputs never share theirs, because the next step's replay
+    /// reads them.
     pub fn buffers(&self) -> Buffers {
         let clocks = self.clocks();
         let mut users: Vec<Vec<OpId>> = vec![Vec::new(); self.values.len()];
@@ -76,7 +75,7 @@ impl Plan {
             }
         }
         let mut buffers: Vec<Buffer> = Vec::new();
-        // the value that lies in each buffer last
+        // value most recently assigned to each buffer
         let mut occupant: Vec<ValueId> = Vec::new();
         let mut of_value = vec![BufferId(0); self.values.len()];
         let mut place = |value: ValueId, writer: Option<OpId>, occupant: &mut Vec<ValueId>| {

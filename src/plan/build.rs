@@ -1,7 +1,7 @@
-//! The one walk over the modules behind every architecture.
+//! Plan construction: one walk over the modules, shared by all architectures.
 //!
-//! [`build`] walks the modules and keeps a queue of in-flight outputs; before a module it adds to the
-//! residual, oldest first, all but the newest `staleness` of them. Groups of a batch take turns, module by module.
+//! [`build`] keeps a queue of in-flight outputs. Before each module it adds all but the newest
+//! `staleness` of them to the residual, oldest first. Groups of a batch alternate module by module.
 
 use std::collections::VecDeque;
 
@@ -14,12 +14,12 @@ use super::{
 struct Residual {
     value: ValueId,
     in_flight: VecDeque<ValueId>,
-    /// What is under way where ranks keep residuals of their own and are told of the others' parts late.
+    /// State of `delayed`, where ranks keep their own residuals and get the others' parts late.
     delayed: Option<Delayed>,
 }
 
 impl Residual {
-    /// Adds, oldest first, all but the newest `staleness` outputs.
+    /// Adds all but the newest `staleness` outputs, oldest first.
     fn catch_up(&mut self, builder: &mut Builder<'_>, staleness: u32) -> Result<ValueId, PlanError> {
         let mut count = 0;
         while self.in_flight.len() > staleness as usize {
@@ -36,18 +36,19 @@ impl Residual {
     }
 }
 
-/// The outputs of `delayed` that have not wholly joined the ranks' residuals.
+/// Outputs of `delayed` that have not fully joined the ranks' residuals.
 struct Delayed {
     delay: usize,
     modules: usize,
-    /// The last module's number and own part, which join before the next module.
+    /// Index and own part of the last module, which join before the next module.
     own: Option<(usize, ValueId)>,
-    /// Sums under way, oldest first: which module's, the sum, and the own part as it was sent, which is in it.
+    /// Sums in flight, oldest first: the module's index, the sum, and this rank's own part as sent
+    /// (included in the sum).
     sums: VecDeque<(usize, ValueId, ValueId)>,
 }
 
 impl Delayed {
-    /// Adds to a residual what has to join it before the next module.
+    /// Adds everything to the residual that is due before the next module.
     fn join(&mut self, builder: &mut Builder<'_>, residual: ValueId) -> Result<ValueId, PlanError> {
         let Some((module, own)) = self.own.take() else { return Ok(residual) };
         let mut reads = vec![residual, own];
@@ -59,7 +60,7 @@ impl Delayed {
         builder.emit("join", Kind::Join { root }, &reads, builder.spec.shape.hidden)
     }
 
-    /// Takes in a module's partial output, whose sum begins now but for the last modules.
+    /// Registers a module's partial output and starts its all-reduce, except for the last modules.
     fn begin(
         &mut self,
         builder: &mut Builder<'_>,
@@ -75,14 +76,15 @@ impl Delayed {
     }
 }
 
-/// What one group of the batch has come to.
+/// Build state of one group of the batch.
 struct GroupState {
     residual: Residual,
-    /// The part of attention that is summed with the MLP's.
+    /// Attention's partial output, waiting to be summed with the MLP's.
     dropped: Option<ValueId>,
 }
 
-/// Builds the unlowered plan (but for the choices in [`super::Lowering`] that decide what exists).
+/// Builds the unlowered plan, except for the choices in [`super::Lowering`] that decide which operations
+/// exist.
 pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
     let shape = &spec.shape;
     let problem = shape.tp_problem(spec.tp);
@@ -103,7 +105,7 @@ pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
     let mut b = Builder::new(spec);
     let mut wiring = spec.architecture.wiring(shape.layers);
     if spec.tp == 1 {
-        // one rank: partial sums are whole, nothing is reduced and nothing diverges
+        // with one rank, partial sums are complete: nothing is reduced and nothing diverges
         wiring.reduce = Reduce::Never;
         wiring.dropped.fill(false);
     }
@@ -134,7 +136,7 @@ pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
         tokens.push(input);
     }
     for (index, &(module, layer)) in modules.iter().enumerate() {
-        // the groups take turns, so that one's all-reduce is under way while another computes
+        // groups alternate, so that one's all-reduce overlaps with another's compute
         for (group, state) in groups.iter_mut().enumerate() {
             b.group(group as u32);
             state.module(&mut b, &wiring, (module, layer), (index, modules.len()))?;
@@ -144,7 +146,7 @@ pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
     let last = groups.len() - 1;
     for (group, state) in groups.iter_mut().enumerate() {
         b.group(group as u32);
-        // a part of a prompt that does not end it is followed by no token
+        // only the last part of a prompt yields a token
         let ends = group == last || !b.groups.of_tokens;
         let (scores, output) = head(&mut b, spec, &mut state.residual, ends)?;
         logits.extend(scores);
@@ -154,8 +156,8 @@ pub(super) fn build(spec: &PlanSpec) -> Result<Plan, PlanError> {
 }
 
 impl GroupState {
-    /// One module of the group: what has to join its residual, the module, and what becomes of its output.
-    /// The last pair is the module's number, from 0, and how many there are.
+    /// Emits one module of the group: pending additions, the module itself, and the handling of its
+    /// output. The last pair is the module's index (from 0) and the number of modules.
     fn module(
         &mut self,
         b: &mut Builder<'_>,
@@ -205,8 +207,8 @@ impl GroupState {
     }
 }
 
-/// What follows the last layer: logits and the sampled tokens; neither where the rows do not end the prompt
-/// (`ends`), unless the logits of every position are asked for.
+/// Emits everything after the last layer: logits and sampled tokens. Both are absent if the rows do not
+/// end the prompt (`ends`), unless logits of every position are wanted.
 fn head(
     b: &mut Builder<'_>,
     spec: &PlanSpec,
@@ -217,12 +219,12 @@ fn head(
     let all_rows = spec.phase == Phase::Prefill && spec.lowering.all_logits;
     b.scope(Module::Head, None);
     let mut x = residual.catch_up(b, 0)?;
-    // what is in flight has joined: no all-reduce outlives its step
+    // in-flight outputs have joined: no all-reduce outlives its step
     if !ends && !all_rows {
         return Ok((None, None));
     }
     let one_row = spec.phase == Phase::Prefill && !all_rows;
-    // the rows that a scattered residual would have to give lie on several ranks: they are gathered first
+    // the last rows of a scattered residual are spread over ranks, so gather first
     let late_select = spec.lowering.late_select || b.placement(x) == Placement::Scattered;
     if one_row && !late_select {
         x = b.emit("select", Kind::SelectLast, &[x], shape.hidden)?;
@@ -252,9 +254,8 @@ fn head(
     Ok((Some(logits), Some(output)))
 }
 
-/// For tests of other modules: operations by name.
+/// Lookup by name, for tests of other modules.
 impl Plan {
-    /// The operation of this name, if the plan has one.
     pub fn find(&self, name: &str) -> Option<OpId> {
         self.operations.iter().position(|o| o.name == name).map(|i| OpId(i as u32))
     }

@@ -1,5 +1,5 @@
-//! What a plan is written with, and the checks that make a wrong plan a build error: each emitted operation's
-//! placement follows from its operands' placements, or is an error; so do its shape and its cost.
+//! Plan builder. It derives each operation's placement, shape and cost from its operands and rejects
+//! plans that do not fit together.
 
 use super::{
     CommDType, Cost, Element, Groups, HeadStep, Kind, Lane, Module, Operation, Placement, Plan,
@@ -7,56 +7,43 @@ use super::{
     WeightPart,
 };
 
-/// Why no plan could be built.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// TP does not divide the heads, the KV heads, the MLP's columns or (with a sharded head) the
-    /// vocabulary; the text has the arithmetic.
+    /// vocabulary; the text shows the arithmetic.
     #[error("{0}")]
     Shape(String),
-    /// An operation would read a value whose placement does not allow it.
+    /// An operand's placement does not suit the operation.
     #[error("{operation} cannot read {value}: it is {found:?}, {wanted}")]
     Placement {
-        /// The operation that was to be emitted.
         operation: String,
-        /// The name of the operand that has the wrong placement.
         value: String,
-        /// The placement that the operand has.
         found: Placement,
-        /// Which placement the operation needs, in words.
+        /// Required placement, in words.
         wanted: String,
     },
     /// An operation has the wrong number of operands.
     #[error("{operation} takes {wanted} operands, not {found}")]
-    Operands {
-        /// The operation that was to be emitted.
-        operation: String,
-        /// How many operands were given.
-        found: usize,
-        /// How many operands the kind takes.
-        wanted: usize,
-    },
+    Operands { operation: String, found: usize, wanted: usize },
 }
 
-/// Writes operations and values; checks placements; derives shapes and costs.
+/// Emits operations and values, checks placements, and derives shapes and costs.
 #[derive(Debug)]
 pub struct Builder<'a> {
     pub(super) spec: &'a PlanSpec,
-    /// Whether divergent values may be made ([`super::Wiring::may_diverge`]).
+    /// True if divergent values are allowed ([`super::Wiring::may_diverge`]).
     pub(super) may_diverge: bool,
     operations: Vec<Operation>,
     pub(super) values: Vec<Value>,
     weights: Vec<Weight>,
-    /// Where the next operations belong: module and layer, and the prefix of their weights' names.
+    /// Scope of the next operations: module, layer, and name prefix.
     scope: (Module, Option<u32>, String),
-    /// The group of the batch that the next operations process.
+    /// Group of the batch that the next operations process.
     group: u32,
-    /// The groups into which the batch is divided.
     pub(super) groups: Groups,
 }
 
 impl<'a> Builder<'a> {
-    /// A builder with no operations.
     pub fn new(spec: &'a PlanSpec) -> Self {
         Self {
             spec,
@@ -70,7 +57,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Sets module and layer of the operations that follow.
+    /// Sets module and layer of the following operations.
     pub fn scope(&mut self, module: Module, layer: Option<u32>) {
         let prefix = match layer {
             Some(layer) => format!("L{layer}/{}/", module.as_str()),
@@ -79,12 +66,12 @@ impl<'a> Builder<'a> {
         self.scope = (module, layer, prefix);
     }
 
-    /// Sets the group of the batch that the operations that follow process.
+    /// Sets the group of the following operations.
     pub fn group(&mut self, group: u32) {
         self.group = group;
     }
 
-    /// What stands before names of a group's own in its scope: nothing where the batch is not divided.
+    /// Name prefix of a group's inputs; empty if the batch is not divided.
     fn group_prefix(&self) -> String {
         match self.groups.count {
             0 | 1 => String::new(),
@@ -92,7 +79,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// An input of the plan, written by no operation.
+    /// Adds an input of the plan, which no operation writes.
     pub fn input(
         &mut self,
         name: &str,
@@ -104,7 +91,6 @@ impl<'a> Builder<'a> {
         self.value(name, placement, Rows::Tokens, columns, element)
     }
 
-    /// What the ranks hold of a value.
     pub fn placement(&self, value: ValueId) -> Placement {
         self.values[value.index()].placement
     }
@@ -124,7 +110,7 @@ impl<'a> Builder<'a> {
 
     fn weight(&mut self, name: &str, shard: Shard, tensors: &[Tensor]) -> WeightId {
         let name = format!("{}{name}", self.scope.2);
-        // later groups of the batch read what the first one reads
+        // all groups share the weights of the first
         if self.group > 0
             && let Some(known) = self.weights.iter().rposition(|weight| weight.name == name)
         {
@@ -146,9 +132,9 @@ impl<'a> Builder<'a> {
         WeightId(self.weights.len() as u32 - 1)
     }
 
-    /// Emits one operation without a weight; `columns` is the width of what it writes on one rank. Fails with
-    /// [`PlanError::Operands`] where the kind takes another number of operands, and with [`PlanError::Placement`]
-    /// where an operand's placement does not allow it.
+    /// Emits one operation without a weight; `columns` is the width of its result per rank. Returns
+    /// [`PlanError::Operands`] for a wrong operand count and [`PlanError::Placement`] for a wrong
+    /// placement.
     pub fn emit(
         &mut self,
         name: &str,
@@ -159,8 +145,9 @@ impl<'a> Builder<'a> {
         self.emit_with(name, kind, reads, columns, None)
     }
 
-    /// Emits a multiplication by slices of `tensors`, one below the other. Fails with [`PlanError::Placement`] where
-    /// `x` is not placed as a weight sharded so needs it: replicated for rows of the weight, sharded for columns.
+    /// Emits a product with slices of `tensors`, stacked along the outputs. Returns
+    /// [`PlanError::Placement`] unless `x` is replicated (weight sharded by rows) or sharded (by
+    /// columns).
     pub fn matmul(
         &mut self,
         name: &str,
@@ -219,7 +206,7 @@ impl<'a> Builder<'a> {
         Ok(written)
     }
 
-    /// FLOPs and bytes on one rank: operands and weights read once, results written once.
+    /// FLOPs and bytes on one rank; operands and weights are read once, results written once.
     fn cost(
         &self,
         kind: &Kind,
@@ -239,14 +226,14 @@ impl<'a> Builder<'a> {
         let per = |rows: Rows, n: u64| match rows {
             Rows::Tokens => Quantity { row: n, ..Quantity::ZERO },
             Rows::Sequences => Quantity { sequence: n, ..Quantity::ZERO },
-            // of a share the mean over ranks, so that costs stay affine
+            // mean share over ranks, so that costs stay affine
             Rows::Share => Quantity { row: n.div_ceil(ranks), ..Quantity::ZERO },
         };
         let fixed = |n: u64| Quantity { fixed: n, ..Quantity::ZERO };
         let mut cost = Cost {
             bytes_read: reads.iter().fold(Quantity::ZERO, |sum, value| {
                 let value = &self.values[value.index()];
-                // a selection reads only the rows that it keeps
+                // a selection reads only the rows it keeps
                 let rows = if *kind == Kind::SelectLast { Rows::Sequences } else { value.rows };
                 sum + per(rows, bytes(value.columns, value.element))
             }),
@@ -295,13 +282,13 @@ impl<'a> Builder<'a> {
                 let cache = Quantity { kv_token: 2 * kv * precision.kv.bytes(), ..Quantity::ZERO };
                 cost.bytes_read = cost.bytes_read + cache;
             }
-            // of each number: its size, the largest of those that share a scale, a product and a rounding
+            // per number: absolute value, maximum of its scale group, product, rounding
             Kind::Quantize { .. } => cost.flops = per(rows, 4 * columns),
             Kind::AllGather => cost.message_bytes = cost.bytes_written,
             Kind::AllReduce | Kind::ReduceScatter => {
                 cost.message_bytes = cost.bytes_read;
                 if self.values[reads[0].index()].element == Element::Eight {
-                    // every rank reads what it sums of all ranks' messages, scales and adds their numbers
+                    // each rank reads its part of all ranks' messages, scales and adds
                     let read = if rows == Rows::Share { 1 } else { ranks };
                     cost.bytes_read = cost.message_bytes.times(read);
                     cost.flops = per(rows, 2 * ranks * columns);
@@ -316,8 +303,8 @@ impl<'a> Builder<'a> {
         cost
     }
 
-    /// Ends building: the plan of what was emitted, with the values, of each group of the batch, that a step
-    /// begins with (`tokens`), is sampled from (`logits`) and ends with (`outputs`).
+    /// Finishes the plan. For each group, `tokens` are the step's inputs, `logits` the values sampled
+    /// from, `outputs` the sampled tokens.
     pub fn finish(self, tokens: Vec<ValueId>, logits: Vec<ValueId>, outputs: Vec<ValueId>) -> Plan {
         Plan {
             phase: self.spec.phase,
@@ -332,7 +319,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// What a rank sends of a partial value: the value, or what the format of messages makes of it.
+    /// Message that a rank sends for a partial value: the value itself, or its 8-bit form.
     fn message(&mut self, partial: ValueId) -> Result<ValueId, PlanError> {
         match self.spec.variant.comm_dtype {
             CommDType::Activations => Ok(partial),
@@ -340,13 +327,13 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Whether the residual is scattered over the ranks.
+    /// True if the residual is scattered over the ranks.
     pub(super) fn scatters(&self) -> bool {
         self.spec.variant.sequence_parallel && self.spec.tp > 1
     }
 
-    /// Sums a partial value over the ranks, each of which gets all of it or, with a scattered residual, its rows.
-    /// The sum, and what this rank sent of its part.
+    /// Sums a partial value over the ranks; each gets the whole sum or, with a scattered residual, its
+    /// rows. Returns the sum and the message this rank sent.
     pub(super) fn all_reduce(&mut self, partial: ValueId) -> Result<(ValueId, ValueId), PlanError> {
         let sent = self.message(partial)?;
         let kind = if self.scatters() { Kind::ReduceScatter } else { Kind::AllReduce };
@@ -354,7 +341,7 @@ impl<'a> Builder<'a> {
         Ok((sum, sent))
     }
 
-    /// The rows of the embedding of a group's tokens.
+    /// Emits the embedding lookup of a group's tokens.
     pub(super) fn embed(&mut self, tokens: ValueId) -> Result<ValueId, PlanError> {
         self.scope(Module::Embed, None);
         let weight = self.weight("tokens", Shard::Whole, &[Tensor::Embedding]);
@@ -362,7 +349,7 @@ impl<'a> Builder<'a> {
         self.emit_with("tokens", Kind::Embed, &[tokens], hidden, Some((weight, Shard::Whole)))
     }
 
-    /// RMSNorm by one of the model's weights, of all rows: those of a scattered residual are gathered.
+    /// Emits an RMSNorm; gathers the rows afterwards if the residual is scattered.
     pub(super) fn norm(&mut self, x: ValueId, tensor: Tensor) -> Result<ValueId, PlanError> {
         let weight = self.weight("norm", Shard::Whole, &[tensor]);
         let hidden = self.spec.shape.hidden;
@@ -375,7 +362,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Queries, rotated, of a projection that starts with q, k, v, after what the model does to these before.
+    /// Emits biases or head norms if the model has them, then the rotation. Returns the rotated queries.
     fn rotate(&mut self, projected: ValueId, layer: u32, columns: u32) -> Result<ValueId, PlanError> {
         let (kind, shard, tensors) = match self.spec.shape.qkv {
             HeadStep::Plain => return self.emit("rope", Kind::RopeAppend, &[projected], columns),
@@ -393,7 +380,7 @@ impl<'a> Builder<'a> {
         self.emit_with("rope", kind, &[projected], columns, Some((weight, shard)))
     }
 
-    /// RoPE, cache and attention on a projection that starts with q, k, v; then the output
+    /// Emits RoPE, cache append and attention for a projection that starts with q, k, v, then the output
     /// projection: sharded -> partial.
     fn attend(&mut self, projected: ValueId, layer: u32) -> Result<ValueId, PlanError> {
         let columns = self.spec.shape.heads / self.spec.tp * self.spec.shape.head_dim;
@@ -402,14 +389,14 @@ impl<'a> Builder<'a> {
         self.matmul("out", attended, Shard::Columns, &[Tensor::Output(layer)])
     }
 
-    /// Gated activation and down projection: sharded -> partial.
+    /// Emits gated activation and down projection: sharded -> partial.
     fn gated(&mut self, projected: ValueId, offset: u32, layer: u32) -> Result<ValueId, PlanError> {
         let columns = self.spec.shape.intermediate / self.spec.tp;
         let active = self.emit("act", Kind::SiluMul { offset }, &[projected], columns)?;
         self.matmul("down", active, Shard::Columns, &[Tensor::Down(layer)])
     }
 
-    /// One module from its (normed) input to its partial output.
+    /// Emits one module, from its (normed) input to its partial output.
     pub(super) fn module(
         &mut self,
         module: Module,

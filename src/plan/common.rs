@@ -1,12 +1,11 @@
-//! What plans have in common from their first operation on: what one of them has computed there, the others need not
-//! compute again.
+//! Shared prefixes of plans: operations computed once and reused by other plans.
 
 use super::{Operation, Plan, ValueId, Weight};
 
 impl Plan {
-    /// How many operations, from the first on, are those of another plan, too, with the same values and weights, and
-    /// leave what both read later. Only whole modules count, so that whoever goes on behind them appends
-    /// to a KV cache before reading it.
+    /// Length of the longest prefix of operations that both plans share, with the same values and
+    /// weights and the same live values after it. It ends at a module boundary, so that execution
+    /// resumed behind it appends to a KV cache before reading it.
     pub fn common_with(&self, other: &Self) -> usize {
         fn weight<'a>(plan: &'a Plan, operation: &Operation) -> Option<&'a Weight> {
             operation.weight.and_then(|weight| plan.weights.get(weight.index()))
@@ -23,7 +22,7 @@ impl Plan {
         (0..=same).rev().find(fits).unwrap_or(0)
     }
 
-    /// The values that the first `count` operations wrote and later ones read.
+    /// Values that the first `count` operations write and later ones read.
     pub fn live_after(&self, count: usize) -> Vec<ValueId> {
         let (done, ahead) = self.operations.split_at(count);
         let written = done.iter().flat_map(|operation| &operation.writes).copied();

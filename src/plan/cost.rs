@@ -1,32 +1,30 @@
-//! What an operation costs: FLOPs and bytes, affine in the few numbers that describe a step.
+//! Costs of operations: FLOPs and bytes, affine in the few numbers that describe a step.
 
 use serde::{Deserialize, Serialize};
 
 use super::Phase;
 
-/// The numbers on which every cost depends, for one step (a prefill or one decode step).
+/// Size of one step (a prefill or one decode step); every cost depends on these numbers only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// How many sequences of the batch are processed together.
     pub sequences: u64,
-    /// New tokens of each sequence: the prompt's in prefill, 1 in a decode step.
+    /// New tokens per sequence: the prompt length in prefill, 1 in decode.
     pub new_tokens: u64,
-    /// Tokens of each sequence in the KV cache once the new ones are appended.
+    /// Tokens per sequence in the KV cache, including the new ones.
     pub context: u64,
 }
 
 impl Step {
-    /// The prefill of `sequences` prompts of `prompt_tokens` tokens each.
     pub fn prefill(sequences: u64, prompt_tokens: u64) -> Self {
         Self { sequences, new_tokens: prompt_tokens, context: prompt_tokens }
     }
 
-    /// Decode step `step` (from 0): it reads token `step + 1` of the output and yields the next one.
+    /// Decode step `step` (from 0), which reads output token `step + 1` and yields the next one.
     pub fn decode(sequences: u64, prompt_tokens: u64, step: u64) -> Self {
         Self { sequences, new_tokens: 1, context: prompt_tokens + step + 1 }
     }
 
-    /// The part of the step that a group processes.
+    /// Part of the step that a group processes.
     pub fn of_group(&self, groups: Groups, group: u32) -> Self {
         match groups {
             Groups { count: 1, .. } => *self,
@@ -46,7 +44,7 @@ impl Step {
         self.sequences * self.new_tokens
     }
 
-    /// Tokens that lie in the KV cache, over all sequences.
+    /// Tokens in the KV cache, over all sequences.
     pub fn kv_tokens(&self) -> u64 {
         self.sequences * self.context
     }
@@ -58,23 +56,22 @@ impl Step {
     }
 }
 
-/// How a batch is divided into groups (micro-batches), each with activations and KV caches of its own, whose
-/// operations alternate on the compute lane.
+/// Division of a batch into groups (micro-batches). Each group has its own activations and KV caches;
+/// their operations alternate on the compute lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Groups {
-    /// How many groups there are; 1 where nothing is divided.
+    /// 1 if the batch is not divided.
     pub count: u32,
-    /// Whether the tokens of each prompt are divided, a later group attending to what the earlier ones left in
-    /// the cache, and not the sequences.
+    /// True if groups split each prompt's tokens instead of the sequences; later groups attend to the
+    /// cache entries of earlier ones.
     pub of_tokens: bool,
 }
 
 impl Groups {
-    /// The whole batch as one group.
     pub const ONE: Self = Self { count: 1, of_tokens: false };
 
-    /// `count` groups of a batch of so many sequences: of its sequences, but in a prefill of fewer sequences
-    /// than groups of the prompt's tokens. A decode step has at most as many groups as sequences.
+    /// Divides a batch of `batch` sequences into `count` groups. A prefill with fewer sequences than
+    /// groups splits the prompts' tokens instead; a decode step gets at most one group per sequence.
     pub fn of(phase: Phase, batch: u32, count: u32) -> Self {
         let count = count.max(1);
         match phase {
@@ -84,8 +81,8 @@ impl Groups {
         }
     }
 
-    /// Which part of `whole` things is a group's: where it begins, and how many. Parts differ by at most one,
-    /// the larger ones first.
+    /// Start and length of a group's part of `whole` items. Part sizes differ by at most one, larger
+    /// parts first.
     pub fn part(&self, whole: u64, group: u32) -> (u64, u64) {
         let (count, group) = (u64::from(self.count), u64::from(group));
         let (each, more) = (whole / count, whole % count);
@@ -93,28 +90,25 @@ impl Groups {
     }
 }
 
-/// A cost as a function of the step: `fixed + row x rows + sequence x sequences + kv_token x
-/// kv_tokens + pair x pairs`.
+/// Amount that depends on the step: `fixed + row x rows + sequence x sequences + kv_token x kv_tokens +
+/// pair x pairs`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Quantity {
     /// Independent of the step (weights).
     pub fixed: u64,
-    /// Added once for each row of an activation (sequence and new token).
+    /// Per row of an activation (sequence and new token).
     pub row: u64,
-    /// Added once for each sequence of the batch.
     pub sequence: u64,
-    /// Added once for each token in the KV cache, over all sequences.
+    /// Per token in the KV cache, over all sequences.
     pub kv_token: u64,
-    /// Added once for each query-key pair under the causal mask, of one head.
+    /// Per query-key pair under the causal mask, of one head.
     pub pair: u64,
 }
 
 impl Quantity {
-    /// A cost of nothing, in every step.
     pub const ZERO: Self = Self { fixed: 0, row: 0, sequence: 0, kv_token: 0, pair: 0 };
 
-    /// So many times as much.
     pub fn times(&self, n: u64) -> Self {
         Self {
             fixed: n * self.fixed,
@@ -125,7 +119,6 @@ impl Quantity {
         }
     }
 
-    /// How much it is in one step.
     pub fn at(&self, step: &Step) -> u64 {
         self.fixed
             + self.row * step.rows()
@@ -157,9 +150,9 @@ pub struct Cost {
     pub flops: Quantity,
     /// Bytes read from memory: weights, activations, KV cache.
     pub bytes_read: Quantity,
-    /// Bytes written to memory: activations and new entries of the KV cache.
+    /// Bytes written to memory: activations and new KV cache entries.
     pub bytes_written: Quantity,
-    /// Bytes of the message of a collective (not bus bytes); 0 for compute.
+    /// Message size of a collective in bytes (not bus bytes); 0 for compute.
     pub message_bytes: Quantity,
 }
 

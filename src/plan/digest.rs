@@ -1,16 +1,17 @@
-//! The hash of a plan: its operations, values and weights as bytes, of which SHA-256 is taken.
+//! Plan hash: SHA-256 over a byte encoding of operations, values and weights.
 //!
-//! The bytes say everything that decides what is executed, each text with its length before it, each list with its
-//! count, so that no two plans have the same. They depend on neither the machine nor the compiler: enumerations are
-//! written by their names, numbers as LEB128. A plan of 80 layers is some hundred kilobytes of them.
+//! The encoding covers everything that decides what runs. Texts are prefixed with their length and lists
+//! with their count, so different plans never share an encoding. It depends on neither machine nor
+//! compiler: enums are written by name, numbers as LEB128. A plan of 80 layers takes a few hundred
+//! kilobytes.
 
 use super::{Cost, Kind, OpId, Operation, Plan, Quantity, Value, ValueId, Weight};
 use base::hash::short_key;
 
-/// What the bytes begin with: another way of writing them gets another number.
+/// Header of the encoding; bump the number when the encoding changes.
 const VERSION: &[u8] = b"ladderscope plan 2\n";
 
-/// The first 16 hex digits of the SHA-256 of a plan.
+/// Returns the first 16 hex digits of a plan's SHA-256.
 pub(super) fn digest(plan: &Plan) -> String {
     let mut bytes = Bytes(Vec::with_capacity(160 * plan.operations.len()));
     bytes.0.extend_from_slice(VERSION);
@@ -23,7 +24,6 @@ pub(super) fn digest(plan: &Plan) -> String {
 struct Bytes(Vec<u8>);
 
 impl Bytes {
-    /// A number in seven bits a byte, the lowest first.
     fn number(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.0.push(number as u8 | 0x80);
@@ -42,16 +42,16 @@ impl Bytes {
         list.iter().for_each(|item| each(self, item));
     }
 
-    /// A number that may be missing: 0, or one more than it.
+    /// Writes an optional number: 0 if absent, else the number plus one.
     fn maybe(&mut self, number: Option<u32>) {
         self.number(number.map_or(0, |number| u64::from(number) + 1));
     }
 
-    /// The name of a value of an enumeration, as the code has it.
+    /// Writes the name of an enum variant as in the code.
     fn name(&mut self, value: &dyn std::fmt::Debug) {
         use std::io::Write as _;
         let at = self.0.len();
-        // a vector takes all that is written
+        // writing to a vector cannot fail
         let _ = write!(self.0, "{value:?}");
         debug_assert!(self.0.len() > at);
         self.0.push(0);

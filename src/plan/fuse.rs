@@ -1,24 +1,23 @@
-//! One operation of an all-reduce, the addition that joins its sum to the residual, and the norm of that: a pass.
+//! Fusion pass: merges an all-reduce, the residual addition of its sum, and the following norm.
 //!
-//! Where a plan has the three, the last of them may lie some modules later (ladder). The operation stands where the
-//! all-reduce stood, and reads the residual that it adds to, which an operation before it wrote. Where modules lie
-//! between, it stays on the comm lane; where nothing does, the compute lane would wait for it anyway and executes
-//! it. An all-reduce whose sum joins in another way (desync, delayed), whose residual is normed only after a
-//! selection of rows, or whose fused operation would have to start after a later collective (another group's, the
-//! head's), stays as it is.
+//! In ladder the norm may come a few modules after the all-reduce. The fused operation takes the
+//! all-reduce's position and reads the residual, which must be written by then. It stays on the comm
+//! lane if modules run in between; otherwise the compute lane would wait for it anyway and executes it
+//! itself. Some all-reduces stay unfused: their sum joins differently (desync, delayed), the residual is
+//! normed only after a row selection, or the fused operation would have to start after a later
+//! collective (another group's, the head's).
 
 use super::{Cost, Kind, Lane, OpId, Operation, Plan, Quantity, ValueId};
 
-/// An all-reduce, its addition and its norm, as indices into the operations;
-/// and before which operation the fused one stands.
+/// Indices of an all-reduce, its addition and its norm, and of the operation before which the fused one
+/// is inserted.
 struct Trio {
     parts: [usize; 3],
     before: usize,
-    /// The residual that the sum joins.
     residual: ValueId,
 }
 
-/// Merges each all-reduce with the addition and the norm that follow from it alone.
+/// Merges each all-reduce with its addition and norm if no other operation reads the sum.
 pub(super) fn fuse_all_reduce(plan: Plan) -> Plan {
     let trios = trios(&plan);
     let Plan { operations, .. } = &plan;
@@ -29,7 +28,7 @@ pub(super) fn fuse_all_reduce(plan: Plan) -> Plan {
         before[trio.before] = Some(index);
     }
     let mut fused: Vec<Operation> = Vec::with_capacity(operations.len());
-    // where each old operation went, for explicit edges
+    // new id of each old operation, for explicit edges
     let mut moved = vec![OpId(0); operations.len()];
     for (at, operation) in operations.iter().enumerate() {
         if let Some(trio) = before[at].map(|index| &trios[index]) {
@@ -50,8 +49,8 @@ pub(super) fn fuse_all_reduce(plan: Plan) -> Plan {
     renumbered(Plan { operations: fused, ..plan })
 }
 
-/// The plan with its values in the order in which they are written; those that nobody writes any more, the sums
-/// between merged operations, are gone.
+/// Renumbers values in the order they are written and drops those without a writer (sums inside fused
+/// operations).
 fn renumbered(mut plan: Plan) -> Plan {
     let written = plan.operations.iter().flat_map(|operation| operation.writes.iter().copied());
     let order: Vec<ValueId> = plan.tokens.iter().copied().chain(written).collect();
@@ -64,11 +63,11 @@ fn renumbered(mut plan: Plan) -> Plan {
     plan
 }
 
-/// The trios of a plan, in the order of their all-reduces.
+/// Trios of a plan, in the order of their all-reduces.
 fn trios(plan: &Plan) -> Vec<Trio> {
     let operations = &plan.operations;
     let mut readers: Vec<Vec<usize>> = vec![Vec::new(); plan.values.len()];
-    // before which operation each value is there: the one behind its writer
+    // index of the first operation that can read each value: one after its writer
     let mut there = vec![0; plan.values.len()];
     for (at, operation) in operations.iter().enumerate() {
         operation.reads.iter().for_each(|read| readers[read.index()].push(at));
@@ -84,7 +83,7 @@ fn trios(plan: &Plan) -> Vec<Trio> {
         let normed = |&&reader: &&usize| operations[reader].kind == Kind::Norm;
         let Some(&norm) = readers[joins.writes[0].index()].iter().find(normed) else { continue };
         let before = there[residual.index()].max(reduce);
-        // the order of collectives is the same on every rank, and stays
+        // all ranks run collectives in the same order; keep that order
         let overtaken = |at: usize| operations[at].lane == Lane::Comm;
         if before > add || (reduce + 1..before).any(overtaken) {
             continue;
@@ -95,7 +94,7 @@ fn trios(plan: &Plan) -> Vec<Trio> {
     trios
 }
 
-/// The operation that does what the three did: it reads the partial value and the residual once, and writes the
+/// Merges three operations into one that reads the partial value and the residual once, and writes the
 /// new residual and its norm.
 fn merged([reduce, add, norm]: [&Operation; 3], residual: ValueId, lane: Lane) -> Operation {
     let kind = Kind::AllReduceAddNorm;
@@ -106,7 +105,7 @@ fn merged([reduce, add, norm]: [&Operation; 3], residual: ValueId, lane: Lane) -
     let parts = [reduce, add, norm];
     let all =
         |of: fn(&Operation) -> Quantity| parts.map(of).into_iter().fold(Quantity::ZERO, |a, b| a + b);
-    // neither the reduced sum nor the new residual is read again
+    // neither the reduced sum nor the new residual is read from memory again
     let passed_on = reduce.cost.bytes_written + add.cost.bytes_written;
     let cost = Cost {
         flops: all(|o| o.cost.flops),
@@ -130,7 +129,7 @@ fn merged([reduce, add, norm]: [&Operation; 3], residual: ValueId, lane: Lane) -
     }
 }
 
-/// What is left of a quantity of activations.
+/// Subtracts activation bytes.
 fn less(all: Quantity, taken: Quantity) -> Quantity {
     Quantity { row: all.row - taken.row, sequence: all.sequence - taken.sequence, ..all }
 }

@@ -1,10 +1,10 @@
-//! Placements: what an operation writes follows from what its operands are, or the plan is wrong.
+//! Placement inference: derives the placement of a result from its operands, or rejects the plan.
 
 use super::builder::{Builder, PlanError};
 use super::{Kind, Placement, Shard, ValueId};
 
 impl Builder<'_> {
-    /// The placement of what `kind` writes, given its operands' placements; or why it cannot.
+    /// Placement of the result of `kind` given its operands' placements.
     pub(super) fn infer(
         &self,
         operation: &str,
@@ -38,7 +38,7 @@ impl Builder<'_> {
         let first = self.placement(reads[0]);
         let whole = matches!(first, Replicated | Divergent);
         match kind {
-            // whole rows: what the ranks hold of them does not change
+            // row selections keep the placement
             Kind::SelectLast if first == Sharded => Ok(Sharded),
             Kind::Embed if whole && self.scatters() => Ok(Scattered),
             Kind::Norm if first == Scattered => Ok(Scattered),

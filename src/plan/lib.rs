@@ -1,9 +1,9 @@
-//! Plans: what a step of decoding computes, communicates and waits for, on every backend.
+//! Plans: the computation, communication and dependencies of one step, for every backend.
 //!
-//! A [`Plan`] is a list of [`Operation`]s over [`Value`]s, each value written once, each operation on
-//! the compute or the comm [`Lane`]. Nobody schedules overlap: an operation waits for its lane's
-//! previous operation, for the values it reads, and for nothing else. The plan is SPMD: one for all
-//! ranks, the rank a parameter of whoever executes it. Pure: no I/O, no clock, no threads.
+//! A [`Plan`] is a list of [`Operation`]s over [`Value`]s; each value is written once, and each
+//! operation runs on the compute or the comm [`Lane`]. Overlap is not scheduled: an operation waits only
+//! for the previous operation on its lane and for the values it reads. Plans are SPMD: one plan for all
+//! ranks, with the rank as a parameter of the executor. No I/O, clocks or threads.
 
 mod architecture;
 mod backward;

@@ -1,36 +1,34 @@
-//! Lowering: what a software stack does to a plan. A list of passes, each optional, each keeping the
-//! `origins` of what it merges, so that plans lowered differently can be compared.
+//! Lowering: optional passes that a software stack applies to a plan. Each pass keeps the `origins` of
+//! the operations it merges, so that plans lowered differently can be compared.
 
 use serde::{Deserialize, Serialize};
 
 use super::fuse::fuse_all_reduce;
 use super::{Kind, OpId, Operation, Plan};
 
-/// What a stack does to a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Lowering {
-    /// Shard the head by vocabulary; one more collective, named `head`.
+    /// Shard the head by vocabulary; adds one collective, named `head`.
     pub shard_head: bool,
-    /// Prefill computes logits for every position, not only the last.
+    /// Compute logits for every prefill position, not only the last.
     pub all_logits: bool,
-    /// Prefill takes the last position out behind the final norm, not before it: what the norm gives has a row
-    /// a position ([`Plan::selected_from`]), of which logits can be computed a slice at a time. Without effect where
-    /// [`Lowering::all_logits`] is set, which holds them all at once.
+    /// Select the last prefill position after the final norm instead of before it. The norm's output
+    /// keeps one row per position ([`Plan::selected_from`]), so logits can be computed in slices. No
+    /// effect with [`Lowering::all_logits`], which holds all logits at once.
     pub late_select: bool,
-    /// Fuse a residual addition with the norm that follows it.
+    /// Fuse a residual addition with the norm after it.
     pub fuse_add_norm: bool,
-    /// Fuse an all-reduce with the addition of its sum to the residual and the norm of that.
+    /// Fuse an all-reduce with the residual addition of its sum and the norm after it.
     pub fuse_all_reduce: bool,
 }
 
-/// Applies the passes that `lowering` asks for.
 pub(super) fn lower(plan: Plan, lowering: &Lowering) -> Plan {
     let plan = if lowering.fuse_all_reduce { fuse_all_reduce(plan) } else { plan };
     if lowering.fuse_add_norm { fuse_add_norm(plan) } else { plan }
 }
 
-/// The fused kind of an addition to the residual and the norm of its result.
+/// Fused kind of a residual addition and the norm of its result.
 fn with_norm(kind: &Kind) -> Option<Kind> {
     match kind {
         Kind::Add => Some(Kind::AddNorm),
@@ -39,10 +37,11 @@ fn with_norm(kind: &Kind) -> Option<Kind> {
     }
 }
 
-/// `Add` followed on its lane by the `Norm` of its result becomes one `AddNorm`, and `Join` a `JoinNorm`.
+/// Fuses `Add` with the `Norm` of its result on the same lane into `AddNorm`, and `Join` into
+/// `JoinNorm`.
 fn fuse_add_norm(mut plan: Plan) -> Plan {
     let mut fused: Vec<Operation> = Vec::with_capacity(plan.operations.len());
-    // where each old operation went, for explicit edges
+    // new id of each old operation, for explicit edges
     let mut moved: Vec<OpId> = Vec::with_capacity(plan.operations.len());
     for operation in plan.operations.drain(..) {
         if operation.kind == Kind::Norm
@@ -63,7 +62,7 @@ fn fuse_add_norm(mut plan: Plan) -> Plan {
             let sum_read = add.cost.bytes_written;
             add.cost.flops = add.cost.flops + operation.cost.flops;
             add.cost.bytes_written = add.cost.bytes_written + operation.cost.bytes_written;
-            // the sum is not read again: only the norm's weight is
+            // the sum is not read again, only the norm's weight
             let mut weight_read = operation.cost.bytes_read;
             weight_read.row -= sum_read.row;
             weight_read.sequence -= sum_read.sequence;

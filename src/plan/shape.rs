@@ -1,11 +1,11 @@
-//! Model shapes: the numbers of a Llama-family model on which plans and costs depend.
+//! Model shapes: the dimensions of a Llama-family model that plans and costs depend on.
 
 use serde::{Deserialize, Serialize};
 
 use base::words::words;
 
 words! {
-    /// The number format of weights, activations or the KV cache.
+    /// Number format of weights, activations or the KV cache.
     DType, "dtype" {
         /// IEEE single precision: 4 bytes, 24 bits of significand.
         F32 = "f32",
@@ -19,7 +19,7 @@ words! {
 }
 
 impl DType {
-    /// How many bytes one number takes in memory: 4 for f32, 2 for bf16 and f16, 1 for fp8 (without scales).
+    /// Bytes per number: 4 for f32, 2 for bf16 and f16, 1 for fp8 (without scales).
     pub fn bytes(self) -> u64 {
         match self {
             Self::F32 => 4,
@@ -28,45 +28,45 @@ impl DType {
         }
     }
 
-    /// The format of activations, KV cache and all that is not quantized, on a GPU that multiplies by such weights.
+    /// Format of activations, KV cache and unquantized weights on a GPU with weights in this format.
     pub fn activations(self) -> Self {
         if self == Self::Fp8 { Self::Bf16 } else { self }
     }
 }
 
-/// Rotary position embedding (RoPE): pairs of a head's columns are rotated by an angle that
-/// grows with the position.
+/// Rotary position embedding (RoPE): rotates pairs of a head's columns by an angle proportional to the
+/// position.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rope {
-    /// The base of the frequencies (`rope_theta` of HF configs): 500000 for Llama 3.
+    /// Base of the frequencies (`rope_theta` in HF configs): 500000 for Llama 3.
     pub theta: f64,
-    /// Llama 3's scaling of low frequencies, if the model has it.
+    /// Llama 3's scaling of low frequencies, if used.
     pub scaling: Option<RopeScaling>,
 }
 
-/// Llama 3's frequency scaling (`rope_type = "llama3"` of HF configs); linear scaling is a case of it.
+/// Llama 3's frequency scaling (`rope_type = "llama3"` in HF configs); also covers linear scaling.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RopeScaling {
-    /// By how much low frequencies are divided.
+    /// Divisor of low frequencies.
     pub factor: f64,
-    /// Wavelengths longer than original / this are divided by `factor`.
+    /// Wavelengths longer than `original_context / low_freq_factor` are divided by `factor`.
     pub low_freq_factor: f64,
-    /// Wavelengths shorter than original / this stay.
+    /// Wavelengths shorter than `original_context / high_freq_factor` are kept.
     pub high_freq_factor: f64,
-    /// Context length of the original training.
+    /// Context length during pretraining.
     pub original_context: f64,
 }
 
 impl RopeScaling {
-    /// Linear scaling (`rope_type = "linear"`): every frequency is divided by `factor`. It is Llama 3's
-    /// with an original context of 0, than which every wavelength is longer.
+    /// Linear scaling (`rope_type = "linear"`): divides every frequency by `factor`. Uses an original
+    /// context of 0, so that every wavelength counts as long.
     pub fn linear(factor: f64) -> Self {
         Self { factor, low_freq_factor: 1.0, high_freq_factor: 4.0, original_context: 0.0 }
     }
 }
 
 impl Rope {
-    /// Angular frequency of each of the `head_dim / 2` pairs, in radians a position.
+    /// Angular frequency of each of the `head_dim / 2` pairs, in radians per position.
     pub fn frequencies(&self, head_dim: u32) -> Vec<f64> {
         (0..head_dim / 2)
             .map(|i| {
@@ -87,51 +87,46 @@ impl Rope {
     }
 }
 
-/// What a model does to queries, keys and values between their projection and the rotation.
+/// Step between the q, k, v projection and the rotation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeadStep {
-    /// They stay as projected: Llama, Mistral.
+    /// None: Llama, Mistral.
     #[default]
     Plain,
-    /// Each gets a bias: Qwen2 and 2.5.
+    /// Adds biases: Qwen2 and 2.5.
     Biased,
-    /// Each query and each key goes through an RMSNorm of its own head, with one weight for all queries of a layer and
-    /// one for all its keys: Qwen3.
+    /// Applies an RMSNorm to each query and key head, with one weight per layer for queries and one for
+    /// keys: Qwen3.
     Normed,
 }
 
 /// The shape of a Llama-family model (pre-norm, RMSNorm, RoPE, GQA, gated MLP).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelShape {
-    /// Layers, each one attention and one MLP.
+    /// Each layer is one attention and one MLP.
     pub layers: u32,
-    /// Width of the residual stream.
     pub hidden: u32,
-    /// Query heads of an attention module, over all ranks.
+    /// Query heads, over all ranks.
     pub heads: u32,
-    /// Key and value heads of an attention module, over all ranks; fewer than query heads where the
-    /// model has grouped-query attention (GQA).
+    /// Key and value heads, over all ranks; fewer than query heads with grouped-query attention (GQA).
     pub kv_heads: u32,
-    /// Columns of one attention head; queries of a token have `heads x head_dim` in all.
+    /// Columns per attention head; a token's queries have `heads x head_dim`.
     pub head_dim: u32,
-    /// What is done to queries, keys and values before the rotation.
     #[serde(default)]
     pub qkv: HeadStep,
-    /// Width of the MLP (one of gate and up).
+    /// Width of the MLP (of gate or up alone).
     pub intermediate: u32,
-    /// How many tokens the vocabulary has: rows of the embedding and of the head.
+    /// Vocabulary size: rows of the embedding and of the head.
     pub vocab: u32,
-    /// The rotary embedding of queries and keys.
     pub rope: Rope,
-    /// What RMSNorm adds to the mean square before its root.
+    /// RMSNorm's epsilon, added to the mean square.
     pub norm_eps: f64,
-    /// Whether the head is the embedding.
     pub tied_embeddings: bool,
 }
 
 impl ModelShape {
-    /// The number of parameters: embedding, layers, norms, and the head where it is not the embedding.
+    /// Parameter count: embedding, layers, norms, and an untied head.
     pub fn parameters(&self) -> u64 {
         let (h, d) = (u64::from(self.hidden), u64::from(self.head_dim));
         let attention = h * d * u64::from(2 * self.heads + 2 * self.kv_heads);
@@ -145,7 +140,7 @@ impl ModelShape {
         u64::from(self.layers) * (attention + of_heads + mlp + 2 * h) + ends + h
     }
 
-    /// Why this model cannot be sharded over `tp` ranks, with the arithmetic; `None` if it can.
+    /// Explains why this model cannot be sharded over `tp` ranks, with the arithmetic; `None` if it can.
     pub fn tp_problem(&self, tp: u32) -> Option<String> {
         if tp == 0 {
             return Some("tp is 0; it must be at least 1".into());

@@ -1,11 +1,11 @@
-//! What options of a run change in the plan of an architecture, whatever the architecture is.
+//! Run options that change the plan of any architecture.
 
 use serde::{Deserialize, Serialize};
 
 use base::words::words;
 
 words! {
-    /// The format in which partial sums are sent.
+    /// Format of partial sums in messages.
     #[derive(Default)]
     CommDType, "comm dtype" {
         /// The format of the activations.
@@ -18,24 +18,23 @@ words! {
     }
 }
 
-/// How many numbers of a message in 8 bits share a scale.
+/// Numbers of an 8-bit message that share a scale.
 pub const SCALED_TOGETHER: u32 = 128;
 
-/// What options change in a plan; by default nothing.
+/// Plan changes by run options; none by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Variant {
-    /// Into how many groups the batch is divided, whose operations alternate on the compute lane.
+    /// Groups into which the batch is divided; their operations alternate on the compute lane.
     pub micro_batches: u32,
-    /// The format of the messages of all-reduces.
     pub comm_dtype: CommDType,
-    /// Whether each rank adds and norms its share of the rows alone, with a reduce-scatter before and an all-gather
-    /// behind instead of an all-reduce (Korthikanti et al., 2022).
+    /// True if each rank adds and norms only its share of the rows, with a reduce-scatter before and an
+    /// all-gather after instead of an all-reduce (Korthikanti et al., 2022).
     #[serde(default)]
     pub sequence_parallel: bool,
 }
 
 impl Variant {
-    /// The same where sequences are processed one by one: a single one is not divided into groups.
+    /// Variant for a single sequence, which is not divided into groups.
     pub fn undivided(self) -> Self {
         Self { micro_batches: 1, ..self }
     }

@@ -1,4 +1,4 @@
-//! Weights as a plan names them: slices of the model's tensors, sharded the Megatron way.
+//! Weights of a plan: slices of the model's tensors, with Megatron-style sharding.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,44 +8,44 @@ use super::{HeadStep, ModelShape};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tensor {
-    /// The embedding of tokens, `[vocab, hidden]`: a row a token.
+    /// Token embedding, `[vocab, hidden]`: one row per token.
     Embedding,
-    /// The RMSNorm before a layer's attention, `[1, hidden]`.
+    /// RMSNorm before attention, `[1, hidden]`.
     InputNorm(u32),
-    /// A layer's query projection, `[heads x head_dim, hidden]`.
+    /// Query projection, `[heads x head_dim, hidden]`.
     Query(u32),
-    /// A layer's key projection, `[kv_heads x head_dim, hidden]`.
+    /// Key projection, `[kv_heads x head_dim, hidden]`.
     Key(u32),
-    /// A layer's value projection, `[kv_heads x head_dim, hidden]`.
+    /// Value projection, `[kv_heads x head_dim, hidden]`.
     Value(u32),
-    /// The bias of a layer's queries, `[heads x head_dim, 1]`: one number an output.
+    /// Query bias, `[heads x head_dim, 1]`.
     QueryBias(u32),
-    /// The bias of a layer's keys, `[kv_heads x head_dim, 1]`.
+    /// Key bias, `[kv_heads x head_dim, 1]`.
     KeyBias(u32),
-    /// The bias of a layer's values, `[kv_heads x head_dim, 1]`.
+    /// Value bias, `[kv_heads x head_dim, 1]`.
     ValueBias(u32),
-    /// The RMSNorm of each of a layer's queries, `[1, head_dim]`.
+    /// RMSNorm of each query head, `[1, head_dim]`.
     QueryNorm(u32),
-    /// The RMSNorm of each of a layer's keys, `[1, head_dim]`.
+    /// RMSNorm of each key head, `[1, head_dim]`.
     KeyNorm(u32),
-    /// A layer's output projection of attention, `[hidden, heads x head_dim]`.
+    /// Output projection of attention, `[hidden, heads x head_dim]`.
     Output(u32),
-    /// The RMSNorm before a layer's MLP, `[1, hidden]`.
+    /// RMSNorm before the MLP, `[1, hidden]`.
     PostAttentionNorm(u32),
-    /// A layer's gate projection, `[intermediate, hidden]`; its SiLU multiplies [`Tensor::Up`].
+    /// Gate projection, `[intermediate, hidden]`; its SiLU multiplies [`Tensor::Up`].
     Gate(u32),
-    /// A layer's up projection, `[intermediate, hidden]`.
+    /// Up projection, `[intermediate, hidden]`.
     Up(u32),
-    /// A layer's down projection, `[hidden, intermediate]`.
+    /// Down projection, `[hidden, intermediate]`.
     Down(u32),
-    /// The RMSNorm after the last layer, `[1, hidden]`.
+    /// RMSNorm after the last layer, `[1, hidden]`.
     FinalNorm,
-    /// The head, `[vocab, hidden]`: the embedding itself where they are tied.
+    /// Head, `[vocab, hidden]`; the embedding itself if tied.
     Head,
 }
 
 impl Tensor {
-    /// The layer that it belongs to; `None` of embedding, final norm and head.
+    /// Layer of the tensor; `None` for embedding, final norm and head.
     pub fn layer(self) -> Option<u32> {
         match self {
             Self::Embedding | Self::FinalNorm | Self::Head => None,
@@ -66,7 +66,6 @@ impl Tensor {
         }
     }
 
-    /// The name in HF checkpoints.
     pub fn hf_name(self) -> String {
         match self {
             Self::Embedding => "model.embed_tokens.weight".into(),
@@ -91,7 +90,7 @@ impl Tensor {
         }
     }
 
-    /// True of the matrices of linear layers and the head; false of the embedding, norms and biases.
+    /// True for matrices of linear layers and the head; false for the embedding, norms and biases.
     pub fn is_linear(self) -> bool {
         match self {
             Self::Query(_)
@@ -114,7 +113,7 @@ impl Tensor {
         }
     }
 
-    /// Every tensor of a model of this shape, the head also where it is the embedding.
+    /// All tensors of a model of this shape, including a tied head.
     pub fn all(shape: &ModelShape) -> Vec<Self> {
         let of_layer = |l: u32| {
             let heads = match shape.qkv {
@@ -130,7 +129,8 @@ impl Tensor {
         (0..shape.layers).flat_map(of_layer).chain(ends).collect()
     }
 
-    /// Rows (outputs) and columns (inputs) of the whole tensor, row-major. Norms are one row, biases one column.
+    /// Rows (outputs) and columns (inputs) of the whole tensor, row-major. Norms have one row, biases
+    /// one column.
     pub fn dimensions(self, shape: &ModelShape) -> (u32, u32) {
         let (q, kv) = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim);
         match self {
@@ -148,52 +148,49 @@ impl Tensor {
     }
 }
 
-/// Which part of a tensor a rank holds.
+/// Part of a tensor that a rank holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Shard {
-    /// All of the tensor, the same on every rank: embedding, norms, an unsharded head.
+    /// The whole tensor on every rank: embedding, norms, an unsharded head.
     Whole,
     /// Rows `[rank x rows / tp, (rank + 1) x rows / tp)`: Megatron's column parallel.
     Rows,
-    /// Columns `[rank x columns / tp, (rank + 1) x columns / tp)`: Megatron's row parallel, whose
-    /// product is a partial sum.
+    /// Columns `[rank x columns / tp, (rank + 1) x columns / tp)`: Megatron's row parallel; the product
+    /// is a partial sum.
     Columns,
 }
 
-/// One tensor's contribution to a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct WeightPart {
-    /// The tensor of the checkpoint that is sliced.
     pub tensor: Tensor,
-    /// Which part of the tensor a rank holds.
     pub shard: Shard,
 }
 
-/// What fp8 quantizes and how, for records.
+/// Description of fp8 quantization for records.
 pub const QUANTIZED: &str =
     "linear layers, and a head that is not the embedding: e4m3, an f32 scale for each output";
 
-/// What one operation multiplies by: the parts' slices, one below the other (rows are outputs).
+/// Matrix or vector read by one operation: slices stacked along the rows (outputs).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Weight {
-    /// A name that no other weight of the plan has: that of the operation that reads it, `L3/attn/qkv`.
+    /// Unique within the plan: the name of the operation that reads it, `L3/attn/qkv`.
     pub name: String,
     /// Slices, concatenated along the outputs.
     pub parts: Vec<WeightPart>,
-    /// How many rows (outputs) one rank holds, over all parts.
+    /// Rows (outputs) per rank, over all parts.
     pub outputs: u32,
-    /// How many columns (inputs) one rank holds.
+    /// Columns (inputs) per rank.
     pub inputs: u32,
 }
 
 impl Weight {
-    /// Whether every rank holds all of it.
+    /// True if every rank holds the full weight.
     pub fn is_whole(&self) -> bool {
         self.parts.iter().all(|part| part.shard == Shard::Whole)
     }
 
-    /// True of what fp8 quantizes: matrices of linear layers, except a head that is the embedding.
+    /// True if fp8 quantizes it: matrices of linear layers, except a tied head.
     pub fn is_quantized(&self, shape: &ModelShape) -> bool {
         let is_embedding = |tensor| tensor == Tensor::Head && shape.tied_embeddings;
         self.parts.iter().all(|part| part.tensor.is_linear() && !is_embedding(part.tensor))

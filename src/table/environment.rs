@@ -1,5 +1,5 @@
-//! Machine and software of a run. A store holds thousands of runs of one machine: records that are copied
-//! share theirs, and it is copied itself only where it changes.
+//! Machine and software of a run. A store holds thousands of runs of one machine, so copied records
+//! share one environment, copied on write.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,12 +12,11 @@ use serde_json::Value;
 
 type Names = BTreeMap<String, Value>;
 
-/// What a sceptic asks for: machine, software, clocks, variables. Names to JSON values.
+/// Machine, software, clocks and variables needed to reproduce a run; names mapped to JSON values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Environment(Arc<Names>);
 
 impl Environment {
-    /// Nothing is known yet.
     pub fn new() -> Self {
         Self::default()
     }

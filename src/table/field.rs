@@ -1,6 +1,6 @@
-//! All that can be said of a run, in the order of CSV files: its options, its measures and what its record
-//! says beside them. A field is a column of tables of runs, a name on the command line, in files and in
-//! filters, and a way to read a record.
+//! Fields of a run, in CSV order: options, measures, and other contents of its record. A field is a
+//! column of run tables, a name on the command line, in files and in filters, and an accessor of
+//! records.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,34 +10,32 @@ use base::text::same_name;
 use super::options::{Kind, OPTIONS, OptionEntry};
 use super::{Interval, MEASURES, Measure, Record, Scope, Unit, host};
 
-/// Whether words of a filter are looked for in a column.
+/// Handling of a column in free-text search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Search {
-    /// Words are not looked for in the column.
     Never,
-    /// Words are looked for as they stand.
+    /// Matches the text as typed.
     Words,
-    /// Words are looked for as they stand, and by their letters in order: `upb` finds `upper-bound`.
+    /// Matches the text as typed or as a subsequence: `upb` finds `upper-bound`.
     Letters,
 }
 
-/// How a column's value is found for a run.
+/// Accessor of a column's value.
 #[derive(Clone, Copy)]
 pub enum Source {
     Text(fn(&Record) -> Option<Cow<'_, str>>),
     Number(fn(&Record) -> Option<f64>),
     Option(&'static OptionEntry),
     Measure(&'static Measure),
-    /// An end of an interval: 0 the lower one, 1 the higher one.
+    /// Bound of an interval: 0 for the lower, 1 for the upper.
     End(Interval, usize),
-    /// The experiment of whose sweep the run is, and those that found it stored.
+    /// Experiment whose sweep ran it, and experiments that reused it from the store.
     Experiments,
-    /// The tags that people gave the run.
     Tags,
     Note,
-    /// What sets the run apart from the others of its experiment, which only all of them tell.
+    /// Difference from the other runs of its experiment; needs all of them.
     Setting,
-    /// A variable of the environment or an override, by its name.
+    /// Environment variable or override, by name.
     Variable,
     Override,
 }
@@ -48,24 +46,21 @@ impl std::fmt::Debug for Source {
     }
 }
 
-/// A column of tables of runs.
 #[derive(Clone, Debug)]
 pub struct Field {
-    /// Its name in files and on the command line: the contract's key, with its unit.
+    /// Key in files and on the command line, including the unit.
     pub name: Cow<'static, str>,
-    /// Shorter names for it, the shortest that is clear first.
+    /// Shorter names; the first is the preferred one.
     pub aliases: &'static [&'static str],
-    /// The header of its column on screens.
+    /// Column header on screen.
     pub title: Cow<'static, str>,
-    /// The unit of its values, or that they are texts.
     pub unit: Unit,
-    /// Whether words of a filter are looked for in it.
     pub searched: Search,
     pub source: Source,
 }
 
 impl Field {
-    /// The option that it is of, where its numbers may need all of 64 bits.
+    /// Underlying option, if its values may need 64 bits.
     pub fn large_option(&self) -> Option<&'static OptionEntry> {
         match self.source {
             Source::Option(option) if option.kind == Kind::Large => Some(option),
@@ -73,12 +68,12 @@ impl Field {
         }
     }
 
-    /// The name to type: the first alias, or the name.
+    /// Preferred name to type: the first alias, else the name.
     pub fn short(&self) -> &str {
         self.aliases.first().copied().unwrap_or(&self.name)
     }
 
-    /// What a record says under it, where that is a text; tags and notes are no part of records.
+    /// Text value in a record; `None` for numbers, tags and notes (these are not part of records).
     pub fn text<'a>(&self, record: &'a Record) -> Option<Cow<'a, str>> {
         let of = |map: &'a BTreeMap<String, String>| Some(map.get(self.title.as_ref())?.as_str().into());
         match self.source {
@@ -91,7 +86,7 @@ impl Field {
         }
     }
 
-    /// What a record says under it, where that is a number in its unit; what other runs decide is not there.
+    /// Numeric value in a record, in the field's unit; `None` if it depends on other runs.
     pub fn number(&self, record: &Record) -> Option<f64> {
         match self.source {
             Source::Number(get) => get(record),
@@ -102,38 +97,37 @@ impl Field {
         }
     }
 
-    /// Whether it is there because some run has such a variable.
+    /// True for fields created from a variable of some run (`env.NAME`, `set.NAME`).
     pub fn is_dynamic(&self) -> bool {
         matches!(self.name, Cow::Owned(_))
     }
 
-    /// Whether it is a number that runs yield, or an end of its interval.
     pub fn is_measure(&self) -> bool {
         matches!(self.source, Source::Measure(_) | Source::End(..))
     }
 
-    /// Whether it is what was added to the run after its record was written.
+    /// True for values added after the record was written.
     pub fn is_added(&self) -> bool {
         matches!(self.source, Source::Tags | Source::Note | Source::Experiments)
     }
 
-    /// Whether a record alone fills it: neither additions nor other runs do.
+    /// True if the record alone determines the value, without additions or other runs.
     pub fn is_of_record(&self) -> bool {
         let of_runs = matches!(self.source, Source::Measure(measure) if measure.scope == Scope::Runs);
         !of_runs && !self.is_added() && !matches!(self.source, Source::Setting)
     }
 
-    /// Whether it goes by this name.
+    /// True if `name` is the field's name or alias.
     pub fn is(&self, name: &str) -> bool {
         same_name(&self.name, name) || self.aliases.iter().any(|alias| same_name(alias, name))
     }
 
-    /// The environment variable of this name, as it was set for a run: `env.NAME`.
+    /// Field of an environment variable set for a run: `env.NAME`.
     pub fn variable(name: &str) -> Self {
         Self::dynamic("env", name, Source::Variable)
     }
 
-    /// The hardware profile's number of this name, as a run set it: `set.NAME`.
+    /// Field of a hardware override: `set.NAME`.
     pub fn setting(name: &str) -> Self {
         Self::dynamic("set", name, Source::Override)
     }
@@ -170,7 +164,7 @@ fn text(
     of(name, aliases, name, Unit::Text, searched, Source::Text(get))
 }
 
-/// The fields that every run has, in the order of CSV files.
+/// All fields that every run has, in CSV order.
 pub fn fields() -> Vec<Field> {
     use Search::{Letters, Never, Words};
     let mut fields = vec![
@@ -196,9 +190,9 @@ pub fn fields() -> Vec<Field> {
         of("tags", &["tag"], "tags", Unit::Words, Letters, Source::Tags),
         of("note", &[], "note", Unit::Text, Words, Source::Note),
         of("setting", &[], "differs in", Unit::Text, Words, Source::Setting),
-        // of simulations none: it does not matter to them
+        // empty for simulations, which do not depend on the host
         text("host", &[], Letters, |r| host(r).map(Cow::from)),
-        // `tp8 b16 p2p-on`: how labels elsewhere write these, so that it can be searched for
+        // `tp8 b16 p2p-on`, so that labels shown elsewhere can be searched for
         text("cell", &[], Words, |r| {
             Some(format!("tp{} b{} p2p-{}", r.spec.tp, r.spec.batch, r.spec.p2p.as_str()).into())
         }),
@@ -206,7 +200,6 @@ pub fn fields() -> Vec<Field> {
     fields
 }
 
-/// The column of an option.
 fn of_option(option: &'static OptionEntry) -> Field {
     let (unit, searched) = match option.kind {
         Kind::Count | Kind::Large => (Unit::Count, Search::Never),
@@ -216,7 +209,7 @@ fn of_option(option: &'static OptionEntry) -> Field {
     of(option.name, option.about.aliases, option.title(), unit, searched, Source::Option(option))
 }
 
-/// The column of a measure, and those of the ends of its interval.
+/// Columns of a measure and its interval bounds.
 fn of_measure(measure: &'static Measure) -> Vec<Field> {
     let Measure { name, aliases, title, unit, .. } = *measure;
     let mut fields = vec![of(name, aliases, title, unit, Search::Never, Source::Measure(measure))];

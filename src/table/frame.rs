@@ -1,5 +1,5 @@
-//! Records as a Polars data frame, and back: a column for each option and for each measure that records
-//! keep, under its name, and what a record says beside them. Batches are such frames.
+//! Conversion between records and Polars data frames (the format of batch files): one column per option
+//! and per stored measure, plus the other contents of a record.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,11 +12,11 @@ use super::options::{Kind, OPTIONS, OptionEntry};
 use super::{MEASURES, Measure, Record, SCHEMA, Sample, Spec, Status, Unit};
 use base::error::{Error, Result};
 
-/// The column of whole records.
+/// Column with the complete record.
 pub const RECORD: &str = "record";
 
-/// Records and their row numbers as one chunk, a row a record, in the columns that the head of this file
-/// describes. Fails where a record cannot be written as JSON.
+/// Converts records with their row numbers to a single-chunk frame, one row per record. Returns an error
+/// if a record cannot be written as JSON.
 pub fn frame(rows: &[(u32, Record)]) -> Result<DataFrame> {
     let text = |name: &str, of: &dyn Fn(&Record) -> Option<String>| {
         Column::new(name.into(), rows.iter().map(|(_, r)| of(r)).collect::<Vec<_>>())
@@ -76,17 +76,17 @@ fn word_list(words: &[String]) -> String {
     serde_json::to_string(words).unwrap_or_default()
 }
 
-/// Rows that one core makes into records; other cores take the next ones.
+/// Rows per parallel task.
 const PART: usize = 1024;
 
-/// The columns that [`records`] needs, in the order of [`frame`]'s.
+/// Columns that [`records`] needs, in the order of [`frame`].
 pub fn without_record(schema: &ArrowSchema) -> Vec<String> {
     let names = schema.iter_names().map(|name| name.to_string());
     names.filter(|name| name != RECORD && name != "key").collect()
 }
 
-/// The values of an option, as its kind is kept, and in which rows they are others than in the row before: rows of a sweep
-/// differ in little, and what stays need not be read again.
+/// Values of an option's column, and for each row whether the value differs from the previous row.
+/// Neighboring rows of a sweep are mostly equal, and unchanged values need no parsing.
 struct Asked {
     values: AskedValues,
     changes: Vec<bool>,
@@ -98,7 +98,7 @@ enum AskedValues {
 }
 
 impl Asked {
-    /// The column of an option; `None` where the batch is older than the option.
+    /// Reads the column of an option; `None` if the batch is older than the option.
     fn of(frame: &DataFrame, option: &OptionEntry) -> Result<Option<Self>, String> {
         if frame.column(option.name).is_err() && !option.is_required {
             return Ok(None);
@@ -118,7 +118,7 @@ impl Asked {
         Ok(Some(Self { values, changes }))
     }
 
-    /// Puts the value of a row into a spec.
+    /// Stores the value of a row in a spec.
     fn put(&self, option: &OptionEntry, at: usize, spec: &mut Spec) -> Result<(), String> {
         match &self.values {
             AskedValues::Texts(texts) => option
@@ -132,7 +132,7 @@ impl Asked {
     }
 }
 
-/// Of each value, whether it is another one than the value before it; of the first it is.
+/// For each value, true if it differs from the previous one; the first is always true.
 fn changes<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<bool> {
     let mut before = None;
     let mut changed = |value: T| {
@@ -143,15 +143,16 @@ fn changes<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<bool> {
     values.map(&mut changed).collect()
 }
 
-/// The column of a measure, also under a name that it had before; `None` where the batch is older.
+/// Reads the column of a measure, also under former names; `None` if the batch is older than the
+/// measure.
 fn measured(frame: &DataFrame, measure: &'static Measure) -> Result<Option<Numbers>, String> {
     let names = std::iter::once(&measure.name).chain(measure.aliases);
     let name = names.copied().find(|name| frame.column(name).is_ok());
     name.map(|name| Numbers::new(frame, name)).transpose()
 }
 
-/// Records without their environment, from every column but the whole records; or which row and column
-/// is wrong, and how. Ids are `BATCH:ROW`.
+/// Rebuilds records, without their environment, from all columns except the complete record. Ids are
+/// `BATCH:ROW`. Errors name the offending row and column.
 pub fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, String> {
     let texts = |name: &'static str| Texts::new(frame, name);
     let numbers = |name: &'static str| Numbers::new(frame, name);
@@ -164,7 +165,7 @@ pub fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, String> {
         measures.extend(measured(frame, measure)?.map(|numbers| (measure, numbers)));
     }
     let (row, round) = (numbers("row")?, numbers("round")?);
-    // batches of earlier versions have none
+    // absent in batches of earlier versions
     let files = texts("files").ok();
     let (env, set, status) = (texts("env")?, texts("set")?, texts("status")?);
     let (reason, provenance, created) = (texts("reason")?, texts("provenance")?, texts("created")?);
@@ -226,7 +227,6 @@ pub fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, String> {
     Ok(if parts.len() == 1 { parts.swap_remove(0) } else { parts.into_iter().flatten().collect() })
 }
 
-/// A column of texts.
 pub struct Texts {
     name: &'static str,
     values: polars_core::prelude::StringChunked,
@@ -257,7 +257,7 @@ impl Texts {
         parsed.map_err(|e| format!("column {}, row {at}: {e}", self.name))
     }
 
-    /// What serde knows by this name.
+    /// Parses a value with serde.
     pub fn word<T: serde::de::DeserializeOwned>(&self, at: usize) -> Result<T, String> {
         let text: serde::de::value::StrDeserializer<'_, serde::de::value::Error> =
             serde::de::IntoDeserializer::into_deserializer(self.some(at)?);
@@ -265,7 +265,6 @@ impl Texts {
     }
 }
 
-/// A column of numbers of any kind.
 pub struct Numbers {
     name: &'static str,
     column: NumberColumn,
@@ -314,7 +313,6 @@ impl Numbers {
         value.ok_or_else(|| self.nothing(at))
     }
 
-    /// A number, if there is one.
     fn get(&self, at: usize) -> Option<f64> {
         match &self.column {
             NumberColumn::Whole(values) => values.get(at).copied().flatten().map(|value| value as f64),
@@ -323,7 +321,6 @@ impl Numbers {
     }
 }
 
-/// A status by its name in files.
 pub fn is_ok(texts: &Texts, at: usize) -> bool {
     texts.get(at) == Some(Status::Ok.as_str())
 }

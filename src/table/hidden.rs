@@ -1,4 +1,4 @@
-//! The hidden share: which part of the time that communication costs an architecture wins back.
+//! Hidden share: the part of the communication cost that an architecture recovers.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -11,15 +11,15 @@ use super::{Record, Spec, host};
 use base::statistics::median;
 use plan::Architecture;
 
-/// (standard - it) / (standard - upper-bound), of three medians of TPOT in one unit; `None` where
-/// upper-bound is no faster than standard.
+/// (standard - x) / (standard - upper-bound) for median TPOTs in the same unit; `None` if upper-bound is
+/// not faster than standard.
 pub fn hidden_share([standard, it, upper_bound]: [f64; 3]) -> Option<f64> {
     (standard > upper_bound).then(|| (standard - it) / (standard - upper_bound))
 }
 
-/// The hidden share of each record, from the medians of the records that match it in everything but the
-/// architecture and the options that change its plan, the machine included; `None` where one of the two limits was
-/// not run, or has no number.
+/// Hidden share of each record, from medians over the records that match it in machine and in everything
+/// except architecture and plan variants. `None` if standard or upper-bound is missing or has no
+/// numbers.
 pub fn hidden_shares<R: Borrow<Record> + Sync>(records: &[R]) -> Vec<Option<f64>> {
     let tpot = |record: &Record| {
         let metrics = record.metrics.as_ref().filter(|_| record.is_finished())?;
@@ -46,7 +46,7 @@ pub fn hidden_shares<R: Borrow<Record> + Sync>(records: &[R]) -> Vec<Option<f64>
     keys.iter().map(share).collect()
 }
 
-/// Which of the two limits a cell is: a plain `standard` (0) or a plain `upper-bound` (1).
+/// Index of the reference that a cell represents: 0 for plain `standard`, 1 for plain `upper-bound`.
 pub fn limit(spec: &Spec) -> Option<usize> {
     match spec.architecture {
         _ if !spec.variant_label().is_empty() => None,
@@ -56,7 +56,7 @@ pub fn limit(spec: &Spec) -> Option<usize> {
     }
 }
 
-/// A hash of what must be alike for architectures to be compared.
+/// Hash of everything that must match between compared architectures.
 fn common(record: &Record) -> u64 {
     let spec = Spec { architecture: Architecture::Standard, ..record.spec.plain() };
     FixedState::default().hash_one(serde_json::to_vec(&(spec, host(record))).unwrap_or_default())

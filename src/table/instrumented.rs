@@ -1,34 +1,33 @@
-//! What timing a run's operations cost: TPOT of the pass in which they were timed over TPOT of the pass in
-//! which nothing was.
+//! Overhead of timing a run's operations: TPOT of the instrumented pass over TPOT of the plain pass.
 
 use super::metrics::{recorder, steps_ms};
 use crate::{Instrumented, Record, Sample, Spec};
 use base::statistics::{bootstrap, median};
 
-/// From this overhead on, what was timed is another run than the samples: its overlap and its trace are not theirs.
+/// Overhead above which overlap and trace no longer represent the samples.
 const DISTURBED: f64 = 1.05;
 
-/// Consecutive steps of a block.
+/// Consecutive steps per bootstrap block.
 const BLOCK: usize = 8;
 
-/// One run's two passes, in decode steps (ms).
+/// Both passes of one run, in decode steps (ms).
 struct Round {
     plain: Vec<f64>,
     timed: Vec<f64>,
 }
 
-/// The pass with its overhead over the undisturbed `samples`.
+/// Adds the overhead over the undisturbed `samples` to an instrumented pass.
 ///
-/// The interval bootstraps blocks of consecutive steps, since neighbouring steps are not independent; it knows nothing
-/// of how processes differ, for which rounds are needed.
+/// The interval bootstraps blocks of consecutive steps, because neighboring steps are not independent.
+/// It does not cover differences between processes; those need rounds.
 pub fn overhead(spec: &Spec, samples: &[Sample], pass: Instrumented) -> Instrumented {
     let plain = samples.iter().flat_map(|sample| steps_ms(spec, sample)).collect();
     let round = Round { plain, timed: pass.steps_ms.clone() };
     with_overhead(pass, &[round])
 }
 
-/// The pooled pass of a cell's runs, of those that were recorded as the last one was. `None` where
-/// the last has none.
+/// Pools the instrumented passes of a cell's runs that used the same recorder as the last run. `None` if
+/// the last run has no such pass.
 pub(super) fn pooled(last: &Record, runs: &[&Record]) -> Option<Instrumented> {
     let mut pass = last.instrumented.clone()?;
     let alike = runs.iter().filter(|run| recorder(run) == recorder(last));
@@ -43,8 +42,8 @@ pub(super) fn pooled(last: &Record, runs: &[&Record]) -> Option<Instrumented> {
     Some(with_overhead(pass, &rounds))
 }
 
-/// What to say of a pass whose timing made steps longer by more than a twentieth, by its interval's lower end where it
-/// has one; else `None`.
+/// Warning if instrumentation slowed the steps by more than 5 %, judged by the interval's lower bound
+/// where there is one.
 pub fn disturbed(pass: &Instrumented) -> Option<String> {
     let overhead = pass.overhead?;
     let least = pass.overhead_ci95.map_or(overhead, |[low, _]| low);

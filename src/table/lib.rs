@@ -1,4 +1,4 @@
-//! The table of what a cell is asked for (its [`Spec`]) and of what its run yields (its [`Record`]).
+//! Cells and runs: the requested [`Spec`] of a cell and the resulting [`Record`] of its run.
 
 mod environment;
 mod field;

@@ -1,9 +1,9 @@
-//! The one list of measures: every number that a run yields, or that is computed from several runs.
+//! List of all measures: every number that a run yields or that several runs determine.
 //!
-//! From a line of [`MEASURES`] come the number's lines in `show`, its columns in tables of runs, CSV and
-//! batch files, its name in filters and sorting, its axis on Pareto plots, its values in `compare`, and
-//! its cells on screens. A new measure of a run is a key of [`Metrics`](super::Metrics) or
-//! [`Overlap`](super::Overlap), what fills it, and a line here.
+//! Each line of [`MEASURES`] provides the number's lines in `show`, its columns in run tables, CSV and
+//! batch files, its name in filters and sorting, its Pareto axis, its values in `compare`, and its cells
+//! on screen. To add a measure, add a key to [`Metrics`](super::Metrics) or [`Overlap`](super::Overlap),
+//! fill it, and add a line here.
 
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
@@ -15,71 +15,63 @@ use base::text::same_name;
 use super::render::Shown;
 use super::{Record, Unit, hidden_shares};
 
-/// Which way a measure is better.
+/// Direction in which a measure improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {
-    /// The smaller of two values is the better one.
     Less,
-    /// The greater of two values is the better one.
     More,
-    /// It says what happened, and neither way is better.
+    /// Descriptive; neither direction is better.
     Neither,
 }
 
-/// What a measure is taken of: the heading it stands under in `show`.
+/// Subject of a measure, and its heading in `show`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// The timed generations of a run: medians over samples.
+    /// Timed generations of a run: medians over samples.
     Run,
-    /// What the lanes of a rank did in the decode phase of one sample, averaged over ranks.
+    /// Lanes of a rank in the decode phase of one sample, averaged over ranks.
     Lanes,
-    /// The run and others that match it.
+    /// The run compared with matching runs.
     Runs,
-    /// What the run's model makes of a text: measured by an evaluation, not by the run.
+    /// Quality of the run's model on a text, from an evaluation rather than the run.
     Quality,
-    /// What trainings of the run's model ended with: measured by `adapt`, not by the run.
+    /// Results of training the run's model, from `adapt` rather than the run.
     Training,
 }
 
-/// How a measure is read.
 #[derive(Clone, Copy)]
 enum Read {
-    /// A key of the record, which can be written too.
+    /// Key of the record; readable and writable.
     Key(fn(&Record) -> Option<f64>, fn(&mut Record, f64)),
-    /// Computed from other numbers of the record.
+    /// Computed from other numbers of the same record.
     Computed(fn(&Record) -> Option<f64>),
-    /// Computed from all records at once.
     OfAll(fn(&[&Record]) -> Vec<Option<f64>>),
 }
 
-/// The 95 % interval of a measure.
 #[derive(Clone, Copy)]
 pub struct Interval {
-    /// The names of its ends where they are columns: the lower one, the higher one.
+    /// Column names of the lower and the upper bound, if they are columns.
     pub names: Option<[&'static str; 2]>,
     get: fn(&Record) -> Option<[f64; 2]>,
 }
 
-/// A measure: a number of runs with all that is said of it.
+/// Measure of runs, with its names, unit and accessor.
 #[derive(Clone, Copy)]
 pub struct Measure {
-    /// Its name in files and on the command line: the contract's key, with its unit.
+    /// Key in files and on the command line, including the unit.
     pub name: &'static str,
-    /// Shorter names for it, the shortest that is clear first.
+    /// Shorter names; the first is the preferred one.
     pub aliases: &'static [&'static str],
-    /// The header of its column, with its unit where that is not clear.
+    /// Column header, with the unit if it is not obvious.
     pub title: &'static str,
-    /// What it is in words, without its unit.
+    /// Description without the unit.
     pub words: &'static str,
-    /// The unit of its values, which says how they are written.
+    /// Unit, which decides the number format.
     pub unit: Unit,
-    /// Decimals in tables of the command line.
+    /// Decimals in command-line tables.
     pub decimals: usize,
-    /// Whether more of it or less of it is better, or neither.
     pub better: Better,
-    /// What it is taken of.
     pub scope: Scope,
-    /// Its interval, if one is known.
     pub interval: Option<Interval>,
     read: Read,
 }
@@ -147,12 +139,12 @@ impl Measure {
         Self { interval: Some(Interval { names, get }), ..self }
     }
 
-    /// Whether it goes by this name: a name or an alias, in letters of either case.
+    /// True if `name` is the measure's name or alias, ignoring case.
     pub fn is(&self, name: &str) -> bool {
         same_name(self.name, name) || self.aliases.iter().any(|alias| same_name(alias, name))
     }
 
-    /// Its value in a record; `None` where the run has none, and where other runs decide it.
+    /// Value in a record; `None` if the run has none or if it depends on other runs.
     pub fn of(&self, record: &Record) -> Option<f64> {
         match self.read {
             Read::Key(get, _) | Read::Computed(get) => get(record),
@@ -160,7 +152,6 @@ impl Measure {
         }
     }
 
-    /// Its value in each of these records.
     pub fn of_all(&self, records: &[&Record]) -> Vec<Option<f64>> {
         match self.read {
             Read::Key(get, _) | Read::Computed(get) => {
@@ -170,7 +161,7 @@ impl Measure {
         }
     }
 
-    /// Writes its value into a record. Whether it could: a number that is computed has no place.
+    /// Writes the value into a record. Returns false for computed measures, which are not stored.
     pub fn set(&self, record: &mut Record, value: f64) -> bool {
         match self.read {
             Read::Key(_, set) => {
@@ -181,17 +172,17 @@ impl Measure {
         }
     }
 
-    /// Whether records have a key for it, so that files keep it.
+    /// True if the measure is stored in records and files.
     pub fn is_key(&self) -> bool {
         matches!(self.read, Read::Key(..))
     }
 
-    /// Its 95 % interval in a record; `None` where there are too few samples, and for simulations.
+    /// 95 % interval in a record; `None` for simulations and with too few samples.
     pub fn interval_of(&self, record: &Record) -> Option<[f64; 2]> {
         self.interval.and_then(|interval| (interval.get)(record))
     }
 
-    /// Its value in a record with its interval, as a table shows it.
+    /// Value and interval as a table cell.
     pub fn shown(&self, record: &Record) -> Shown {
         match self.of(record) {
             Some(value) if self.unit.is_whole() => Shown::Whole(value as u64),
@@ -199,7 +190,7 @@ impl Measure {
         }
     }
 
-    /// Its value in a record with its interval, in words; `None` where it has none.
+    /// Value and interval with unit, as text.
     pub fn told(&self, record: &Record) -> Option<String> {
         let (value, decimals) = (self.of(record)?, self.decimals);
         let number = match self.unit {
@@ -211,7 +202,7 @@ impl Measure {
         Some(number + &ends.unwrap_or_default())
     }
 
-    /// Its name beside an axis, with its unit: `completion latency (ms)`.
+    /// Axis label with unit: `completion latency (ms)`.
     pub fn axis_title(&self) -> String {
         match self.unit.symbol() {
             "" => self.words.to_owned(),
@@ -221,18 +212,17 @@ impl Measure {
 }
 
 impl Interval {
-    /// The interval in a record.
     pub fn of(&self, record: &Record) -> Option<[f64; 2]> {
         (self.get)(record)
     }
 }
 
-/// The measure that goes by this name.
+/// Looks up a measure by name or alias.
 pub fn measure(name: &str) -> Option<&'static Measure> {
     MEASURES.iter().find(|measure| measure.is(name))
 }
 
-/// A number of a record as it is kept there.
+/// Number stored in a record.
 trait Kept {
     fn read(&self) -> Option<f64>;
     fn write(&mut self, value: f64);
@@ -261,7 +251,7 @@ impl Kept for Option<f64> {
     }
 }
 
-/// A key of the record's `metrics`.
+/// Accessor of a key in the record's `metrics`.
 macro_rules! metric {
     ($key:ident) => {
         Read::Key(
@@ -271,7 +261,7 @@ macro_rules! metric {
     };
 }
 
-/// A percentile of TPOT; none where no token was decoded, of which the record says 0.
+/// Accessor of a TPOT percentile; absent if no token was decoded (the record then holds 0).
 macro_rules! tpot {
     ($percentile:ident) => {
         Read::Key(
@@ -281,7 +271,7 @@ macro_rules! tpot {
     };
 }
 
-/// A mean over the tokens of a text, and the ends of its interval: a line of the quality of the run's model.
+/// Measure of model quality: a mean over the tokens of a text, with interval bounds.
 macro_rules! quality {
     ($name:literal, $aliases:expr, $title:literal, $words:literal, $unit:ident, $better:ident, $key:ident, $ci95:ident, $ends:expr) => {
         Measure::new(
@@ -296,7 +286,7 @@ macro_rules! quality {
     };
 }
 
-/// A key of the record's `overlap`.
+/// Accessor of a key in the record's `overlap`.
 macro_rules! lane {
     ($key:ident) => {
         Read::Key(
@@ -306,7 +296,7 @@ macro_rules! lane {
     };
 }
 
-/// A key of the record's `overlap.split`.
+/// Accessor of a key in the record's `overlap.split`.
 macro_rules! split {
     ($key:ident) => {
         Read::Key(
@@ -323,7 +313,7 @@ use self::Scope::{Lanes, Run, Runs};
 use Better::{Less, More, Neither};
 use Unit::{Bytes, Count, Factor, Ms, Percent, Rate, Share};
 
-/// All measures, in the order of CSV files: name, aliases, title, words, what its values are, how it is read.
+/// All measures, in CSV order: name, aliases, title, description, kind, accessor.
 #[rustfmt::skip]
 pub static MEASURES: &[Measure] = &[
     Measure::new("samples_done", &["done"], "done", "samples", (Count, Neither, Run), metric!(samples)),
@@ -332,7 +322,7 @@ pub static MEASURES: &[Measure] = &[
     Measure::new("completion_ms", &["completion", "latency"], "compl. ms", "completion latency", (Ms, Less, Run), metric!(completion_ms))
         .decimals(2)
         .interval(None, |r| {
-            // throughput is tokens over this, so their intervals are each other's image
+            // throughput is tokens over this latency, so one interval follows from the other
             let [low, high] = r.metrics.as_ref()?.tokens_per_s_ci95.filter(|[low, _]| *low > 0.0)?;
             let tokens = f64::from(r.spec.batch) * f64::from(r.spec.output_tokens);
             Some([tokens * 1e3 / high, tokens * 1e3 / low])

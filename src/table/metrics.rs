@@ -1,4 +1,4 @@
-//! Metrics of a run or a cell, and the pooling of a cell's rounds into one record.
+//! Metrics of a run or a cell, and pooling of a cell's rounds into one record.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use super::record::overlap_pct;
 use crate::{Metrics, Overlap, Percentiles, Provenance, Record, Sample, Spec, Split, Status};
 use base::statistics::{bootstrap, mean, median, percentile};
 
-/// Metrics of one run or of a cell's pooled runs: `rounds` holds each round's samples.
-/// `memory_bytes_per_rank` is passed through. `None` without samples.
+/// Computes metrics of one run or of a cell's pooled runs; `rounds` holds each round's samples. `None`
+/// without samples.
 ///
 /// Scalars are medians over the pooled samples; throughput follows from the median completion latency.
-/// TPOT's percentiles, the median included, are over the pooled decode steps of all samples (0 where
-/// there are no steps because only one token was asked for); its interval bootstraps the samples'
-/// median steps, since steps of one sample are not independent. Simulations have no intervals.
+/// TPOT percentiles, including the median, are over the pooled decode steps of all samples (0 if only
+/// one token was requested). The TPOT interval bootstraps the samples' median steps, because steps of
+/// one sample are not independent. Simulations have no intervals.
 pub fn metrics(spec: &Spec, rounds: &[&[Sample]], memory_bytes_per_rank: u64) -> Option<Metrics> {
     let samples: Vec<&Sample> = rounds.iter().copied().flatten().collect();
     let scalar = |of: fn(&Sample) -> f64| median(&samples.iter().map(|s| of(s)).collect::<Vec<_>>());
@@ -40,12 +40,11 @@ pub fn metrics(spec: &Spec, rounds: &[&[Sample]], memory_bytes_per_rank: u64) ->
     })
 }
 
-/// Prefill and decode of one sample.
 pub fn completion_ms(sample: &Sample) -> f64 {
     sample.prefill_ms + sample.decode_ms
 }
 
-/// The sample's decode steps; their mean where a backend timed only the whole.
+/// Decode steps of a sample, or their mean if the backend timed only the whole phase.
 pub fn steps_ms(spec: &Spec, sample: &Sample) -> Vec<f64> {
     match spec.output_tokens.saturating_sub(1) {
         0 => Vec::new(),
@@ -54,7 +53,7 @@ pub fn steps_ms(spec: &Spec, sample: &Sample) -> Vec<f64> {
     }
 }
 
-/// Throughput at a completion latency.
+/// Throughput of all sequences at a completion latency.
 pub fn tokens_per_s(spec: &Spec, completion_ms: f64) -> f64 {
     if completion_ms > 0.0 {
         f64::from(spec.batch) * f64::from(spec.output_tokens) / (completion_ms / 1e3)
@@ -63,8 +62,8 @@ pub fn tokens_per_s(spec: &Spec, completion_ms: f64) -> f64 {
     }
 }
 
-/// One number a sample, by round. `None` for simulations, which have no interval, and where a sample
-/// has no such number.
+/// One number per sample, grouped by round. `None` for simulations, which have no interval, and if a
+/// sample lacks the number.
 fn by_round(
     spec: &Spec,
     rounds: &[&[Sample]],
@@ -77,15 +76,15 @@ fn by_round(
     filled.map(|round| round.iter().map(of).collect()).collect()
 }
 
-/// A cell: the runs of one spec (on one machine, unless simulated), its rounds.
+/// Cell: all runs (rounds) of one spec, on one machine unless simulated.
 #[derive(Debug)]
 pub struct CellRuns<'a> {
-    /// All its runs, oldest first.
+    /// Oldest first.
     pub runs: Vec<&'a Record>,
 }
 
 impl<'a> CellRuns<'a> {
-    /// Groups records into cells, in the order in which cells first appear.
+    /// Groups records into cells, in order of first appearance.
     pub fn group(records: &'a [Record]) -> Vec<Self> {
         let mut index: BTreeMap<(String, Option<String>), usize> = BTreeMap::new();
         let mut cells: Vec<Self> = Vec::new();
@@ -99,12 +98,12 @@ impl<'a> CellRuns<'a> {
         cells
     }
 
-    /// The runs that ended well, with numbers that count.
+    /// Successful runs with usable numbers.
     pub fn ok(&self) -> impl Iterator<Item = &'a Record> + '_ {
         self.runs.iter().copied().filter(|run| run.has_numbers())
     }
 
-    /// Samples of each round, over the runs that ended well.
+    /// Samples per round, over the successful runs.
     pub fn rounds(&self) -> BTreeMap<u32, Vec<Sample>> {
         let mut rounds: BTreeMap<u32, Vec<Sample>> = BTreeMap::new();
         for run in self.ok().filter(|run| !run.samples.is_empty()) {
@@ -113,8 +112,8 @@ impl<'a> CellRuns<'a> {
         rounds
     }
 
-    /// One record for the cell: the last run's with the numbers of all; where none ended well the last
-    /// run as it is.
+    /// Record of the cell: the last successful run with pooled numbers; if no run succeeded, the last
+    /// run unchanged.
     pub fn record(&self) -> Option<Record> {
         let ok: Vec<&Record> = self.ok().collect();
         let Some((last, earlier)) = ok.split_last() else {
@@ -123,7 +122,7 @@ impl<'a> CellRuns<'a> {
         let mut record = Record::clone(last);
         record.warnings = self.warnings(&ok);
         record.runs = ok.iter().flat_map(|run| origins(run)).collect();
-        // a simulation gives the same numbers every time: there is nothing to pool
+        // simulations are deterministic: nothing to pool
         if !earlier.is_empty() && last.provenance != Provenance::Simulated {
             let rounds = self.rounds();
             let slices: Vec<&[Sample]> = rounds.values().map(Vec::as_slice).collect();
@@ -139,7 +138,7 @@ impl<'a> CellRuns<'a> {
         Some(record)
     }
 
-    /// Overlap averaged over the runs whose spans were recorded in the same way as the last one's.
+    /// Overlap averaged over the runs with the same recorder as the last one.
     fn overlap(&self, last: &Record) -> Option<Overlap> {
         let overlaps: Vec<Overlap> = self
             .ok()
@@ -158,7 +157,7 @@ impl<'a> CellRuns<'a> {
         })
     }
 
-    /// What its runs warned of, each once, and what pooling them shows.
+    /// Distinct warnings of the runs, plus warnings about the pooled samples.
     fn warnings(&self, ok: &[&'a Record]) -> Vec<String> {
         let mut warnings: Vec<String> = Vec::new();
         let mut add = |warning: String| {
@@ -196,17 +195,16 @@ impl<'a> CellRuns<'a> {
     }
 }
 
-/// The runs a record was computed from: itself, unless it is an aggregated cell.
+/// Run ids a record was computed from: its own, unless it is an aggregated cell.
 fn origins(record: &Record) -> Vec<String> {
     if record.runs.is_empty() { vec![record.run.clone()] } else { record.runs.clone() }
 }
 
-/// A text in the record's environment.
 fn text<'a>(record: &'a Record, key: &str) -> Option<&'a str> {
     record.environment.get(key).and_then(|value| value.as_str())
 }
 
-/// The average of the runs' splits; `None` unless all have one.
+/// Average of the runs' splits; `None` unless all have one.
 fn split(overlaps: &[Overlap]) -> Option<Split> {
     let splits: Vec<Split> = overlaps.iter().map(|overlap| overlap.split).collect::<Option<_>>()?;
     let average = |of: fn(&Split) -> f64| mean(&splits.iter().map(of).collect::<Vec<_>>());
@@ -218,13 +216,13 @@ fn split(overlaps: &[Overlap]) -> Option<Split> {
     })
 }
 
-/// What recorded the run's spans, where it says; overlap from different recorders is never compared.
-/// Into how many windows a rotation was cut is no difference.
+/// Recorder of the run's spans, if known. Overlap of different recorders must not be compared. The
+/// number of windows in a rotation does not matter.
 pub fn recorder(record: &Record) -> Option<&str> {
     text(record, "recorder")
 }
 
-/// The machine a run was timed on; `None` for simulations, to which it does not matter.
+/// Host on which a run was timed; `None` for simulations, which do not depend on it.
 pub fn host(record: &Record) -> Option<String> {
     match record.provenance {
         Provenance::Simulated => None,
@@ -232,8 +230,7 @@ pub fn host(record: &Record) -> Option<String> {
     }
 }
 
-/// Median beside mean wherever they differ by more than a tenth: stalls happen, and are not
-/// to be dropped silently.
+/// Warnings for medians and means that differ by more than 10 %: stalls happen and must stay visible.
 pub fn stalls(spec: &Spec, samples: &[&Sample]) -> Vec<String> {
     let steps: Vec<f64> = samples.iter().flat_map(|s| steps_ms(spec, s)).collect();
     let of = |number: fn(&Sample) -> f64| samples.iter().map(|s| number(s)).collect::<Vec<f64>>();
@@ -251,10 +248,9 @@ pub fn stalls(spec: &Spec, samples: &[&Sample]) -> Vec<String> {
         .collect()
 }
 
-/// One record a cell: runs of the same spec (rounds) pooled, in the order in which the cells first
-/// appear. Runs that did not end well give way to those of their cell that did, which say so in
-/// their warnings; where none did, the cell is its last run as it is. Runs timed on different
-/// machines are different cells.
+/// Pools the runs (rounds) of each spec into one record per cell, in order of first appearance.
+/// Successful runs replace failed ones of the same cell and mention them in their warnings; a cell
+/// without success is its last run unchanged. Runs on different machines are different cells.
 pub fn aggregate(records: &[Record]) -> Vec<Record> {
     CellRuns::group(records).iter().filter_map(CellRuns::record).collect()
 }

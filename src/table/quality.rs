@@ -1,5 +1,5 @@
-//! Quality of an architecture on a text, from what it lost on each window: means over tokens, with intervals; and
-//! that of a run, which says on which text it was found.
+//! Quality of an architecture on a text: means over tokens with intervals, computed from per-window
+//! sums, plus the basis of a run's quality.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,19 +9,18 @@ use base::statistics::bootstrap_mean;
 use base::text::counted;
 use plan::DType;
 
-/// Below so many windows the intervals are too narrow to be relied on.
+/// Minimum number of windows for reliable intervals.
 pub const FEW_WINDOWS: usize = 6;
 
-/// What an architecture lost on one window: sums over its predicted tokens, in nats.
+/// Sums over one window's predicted tokens, in nats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WindowQuality {
-    /// Predicted tokens: all of the window but its first.
+    /// Predicted tokens: all of the window except the first.
     pub predicted: u32,
-    /// Negative log-likelihood of the tokens.
     pub nll: f64,
-    /// KL(standard || it) over the whole vocabulary.
+    /// KL(standard || architecture) over the whole vocabulary.
     pub kl: f64,
-    /// Tokens at which the likeliest is `standard`'s likeliest, too.
+    /// Tokens with the same most likely token as `standard`.
     pub agreed: u32,
 }
 
@@ -34,65 +33,62 @@ impl std::ops::AddAssign for WindowQuality {
     }
 }
 
-/// How well an architecture predicts a text, and how far it is from `standard`. Means are over predicted
-/// tokens; intervals are of 95 %, from a bootstrap over windows, and `None` of one window.
+/// Quality of an architecture's predictions and its distance from `standard`. Means are over predicted
+/// tokens; intervals are 95 %, from a bootstrap over windows, null for a single window.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Quality {
-    /// Negative log-likelihood, in nats a token.
+    /// Negative log-likelihood in nats per token.
     pub nll: f64,
-    /// Perplexity, the exponential of `nll` (no unit).
+    /// Perplexity: exp(`nll`).
     pub perplexity: f64,
-    /// KL(standard || it) over the whole vocabulary, in nats a token.
+    /// KL(standard || architecture) over the whole vocabulary, in nats per token.
     pub kl: f64,
-    /// Share of the tokens (0 to 1) at which its likeliest token is `standard`'s.
+    /// Share of tokens (0 to 1) with the same most likely token as `standard`.
     pub agreement: f64,
-    /// The interval of `nll`.
+    /// 95 % interval of `nll`.
     pub nll_ci95: Option<[f64; 2]>,
-    /// The interval of `perplexity`.
+    /// 95 % interval of `perplexity`.
     pub perplexity_ci95: Option<[f64; 2]>,
-    /// The interval of `kl`.
+    /// 95 % interval of `kl`.
     pub kl_ci95: Option<[f64; 2]>,
-    /// The interval of `agreement`.
+    /// 95 % interval of `agreement`.
     pub agreement_ci95: Option<[f64; 2]>,
 }
 
-/// The quality of a run's model as it is wired in the run, and where it was found: always measured, also where the
-/// run's times are simulated.
+/// Quality of a run's model in its architecture, and its basis. Always measured, even if the run's
+/// latencies are simulated.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RunQuality {
-    /// Likelihood, divergence and agreement with their intervals.
     #[serde(flatten)]
     pub quality: Quality,
-    /// The name of the text's file.
+    /// File name of the evaluation text.
     pub text: String,
-    /// A hash of the text's tokens as they were cut into windows: the same of the same text, context and limit.
+    /// Hash of the tokens as cut into windows: equal for the same text, context and limit.
     pub text_hash: String,
-    /// Tokens of a window.
+    /// Tokens per window.
     pub context: usize,
-    /// Windows of the text.
     pub windows: usize,
-    /// The number of ranks (TP) at which it was evaluated: the run's,
-    /// unless the architecture computes the same at each.
+    /// Tensor-parallel size used for evaluation: the run's, unless the architecture computes the same at
+    /// any TP.
     pub tp: u32,
-    /// The format of the weights in which it was evaluated: the run's where that was done, else another.
+    /// Weight format used for evaluation: the run's if evaluated, else another.
     #[schemars(with = "String")]
     pub dtype: DType,
-    /// A hash of shape and weights.
+    /// Hash of shape and weights.
     pub weights: String,
-    /// The backend that evaluated the model.
     pub backend: Backend,
-    /// Where the numbers come from.
     pub provenance: Provenance,
-    /// The model whose `standard` it is compared with, where that is another: the one that it was trained from.
+    /// Reference model whose `standard` the comparison uses, if different: the model it was trained
+    /// from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
-    /// When the evaluation ended, RFC 3339 in UTC.
+    /// End of the evaluation, RFC 3339 in UTC.
     pub evaluated: String,
 }
 
 impl RunQuality {
-    /// What the numbers rest on, but for TP and format, in which runs may differ:
-    /// `measured on cpu, text.txt, 10 windows of 512 tokens`.
+    /// Basis of the numbers without TP and format, which may differ between runs: `measured on cpu,
+    /// text.txt, 10 windows of 512 tokens`.
     pub fn basis(&self) -> String {
         let windows = counted(self.windows, "window");
         let beside = self.reference.iter().map(|model| format!(", KL from standard of {model}"));
@@ -106,13 +102,13 @@ impl RunQuality {
         )
     }
 
-    /// What the numbers rest on.
+    /// Basis of the numbers, including TP and format.
     pub fn told(&self) -> String {
         format!("{}, TP {}, {}", self.basis(), self.tp, self.dtype)
     }
 }
 
-/// The quality on windows that are alike in length; `None` without windows or predicted tokens.
+/// Quality over windows of equal length; `None` without predicted tokens.
 pub fn quality(windows: &[WindowQuality]) -> Option<Quality> {
     let predicted: u32 = windows.iter().map(|window| window.predicted).sum();
     if predicted == 0 {
@@ -131,7 +127,7 @@ pub fn quality(windows: &[WindowQuality]) -> Option<Quality> {
         kl,
         agreement,
         nll_ci95,
-        // the exponential keeps order, so that percentiles move with it
+        // the exponential is monotonic, so percentiles carry over
         perplexity_ci95: nll_ci95.map(|ends| ends.map(f64::exp)),
         kl_ci95,
         agreement_ci95,

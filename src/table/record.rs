@@ -1,4 +1,4 @@
-//! Records: one run's JSON (`ladderscope schema record`), with the samples it was computed from.
+//! Records: the JSON of one run (`ladderscope schema record`), including the samples behind its numbers.
 
 use std::sync::Arc;
 
@@ -8,11 +8,10 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::{Environment, Provenance, RunQuality, RunTraining, Spec};
 use base::words::words;
 
-/// Version of the record format.
 pub const SCHEMA: u32 = 1;
 
 words! {
-    /// How a run ended, or that it has not yet.
+    /// State of a run.
     Status, "status" {
         /// It ran to its end.
         Ok = "ok",
@@ -30,7 +29,7 @@ words! {
 }
 
 impl Status {
-    /// A glyph, so that colour is never alone.
+    /// Glyph, so that status is never shown by color alone.
     pub fn glyph(self) -> &'static str {
         match self {
             Self::Ok => "✔",
@@ -43,169 +42,163 @@ impl Status {
     }
 }
 
-/// One timed generation. Milliseconds.
+/// One timed generation; times in ms.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sample {
-    /// Time from the prompt to token 1.
+    /// Latency from prompt to token 1.
     pub prefill_ms: f64,
-    /// Time of all decode steps.
+    /// Latency of all decode steps.
     pub decode_ms: f64,
-    /// Each decode step's time.
+    /// Latency of each decode step.
     pub steps_ms: Vec<f64>,
-    /// Communication of the decode phase, where this sample was traced.
+    /// Communication in the decode phase, if this sample was traced.
     pub overlap: Option<Overlap>,
 }
 
-/// Percentiles of a time over the decode steps of all samples.
+/// Percentiles over the decode steps of all samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Percentiles {
-    /// The median: half of the steps took no longer.
+    /// Median.
     pub p50: f64,
-    /// The 90th percentile: nine of ten steps took no longer.
     pub p90: f64,
-    /// The 99th percentile: 99 of 100 steps took no longer.
     pub p99: f64,
 }
 
-/// A run's or a cell's numbers. Scalars are medians over samples.
+/// Numbers of a run or a cell. Scalars are medians over samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Metrics {
-    /// Latency of prefill, from prompt to token 1 (TTFT), the median over samples.
+    /// Median latency of prefill, from prompt to token 1 (TTFT).
     pub prefill_ms: f64,
-    /// Latency of all decode steps of a generation, the median over samples.
+    /// Median latency of all decode steps of a generation.
     pub decode_ms: f64,
-    /// Latency of prefill and decode together, the median over samples.
+    /// Median latency of prefill plus decode.
     pub completion_ms: f64,
-    /// Time of an output token: percentiles over the decode steps of all samples.
+    /// Time per output token: percentiles over the decode steps of all samples.
     pub tpot_ms: Percentiles,
-    /// Throughput of all sequences: batch x output tokens over the median completion latency.
+    /// Throughput of all sequences: batch x output tokens / median completion latency.
     pub tokens_per_s: f64,
-    /// Throughput of all sequences, divided by TP.
+    /// Throughput of all sequences divided by TP.
     pub tokens_per_s_per_gpu: f64,
-    /// How many samples the medians are over.
+    /// Number of samples.
     pub samples: u32,
-    /// Bootstrap interval of the median, null with fewer than 6 samples or for simulations.
+    /// Bootstrap interval of `tokens_per_s`; null with fewer than 6 samples or for simulations.
     pub tokens_per_s_ci95: Option<[f64; 2]>,
-    /// Bootstrap interval of TPOT (ms), null with fewer than 6 samples or for simulations.
+    /// Bootstrap interval of TPOT (ms); null with fewer than 6 samples or for simulations.
     pub tpot_ms_ci95: Option<[f64; 2]>,
-    /// Weights, KV cache, activations on one rank.
+    /// Weights, KV cache and activations on one rank.
     pub memory_bytes_per_rank: u64,
 }
 
-/// Communication and overlap over the decode phase of one sample, per rank, averaged over ranks.
+/// Communication and overlap in the decode phase of one sample, per rank, averaged over ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Overlap {
-    /// Time in which the comm lane was busy.
+    /// Busy time of the comm lane.
     pub comm_ms: f64,
-    /// Time in which the comm lane was busy and the compute lane was not.
+    /// Exposed communication: comm lane busy, compute lane idle.
     pub exposed_comm_ms: f64,
     /// 100 x (1 - exposed / comm); null without communication.
     pub overlap_pct: Option<f64>,
-    /// Time in which the compute lane was busy.
+    /// Busy time of the compute lane.
     pub compute_ms: f64,
-    /// Time in which neither lane was busy.
+    /// Time with both lanes idle.
     pub idle_ms: f64,
-    /// Where the decode phase went, where the backend can tell (sim).
+    /// Breakdown of the decode phase, if the backend provides it (sim).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<Split>,
 }
 
 impl Overlap {
-    /// The exposed part of the decode phase (%), of the phase as it was recorded: it may have taken longer than the
-    /// median one, in which case a share of that would be none. Null of a phase without length.
+    /// Exposed communication in percent of the decode phase as recorded (instrumentation may have made
+    /// it longer than the median). `None` for an empty phase.
     pub fn exposed_pct(&self) -> Option<f64> {
         let phase_ms = self.compute_ms + self.exposed_comm_ms + self.idle_ms;
         (phase_ms > 0.0).then(|| 100.0 * self.exposed_comm_ms / phase_ms)
     }
 }
 
-/// Where the decode phase of one sample went, per rank, averaged over ranks. With idle time the parts
-/// make up the phase; what one architecture has more of than another says where the difference is.
+/// Breakdown of the decode phase of one sample, per rank, averaged over ranks. The parts plus idle time
+/// sum to the phase; comparing them shows where two architectures differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Split {
-    /// What the compute lane's operations take alone.
+    /// Duration of the compute lane's operations without contention.
     pub work_ms: f64,
-    /// What they take longer because communication ran beside them.
+    /// Slowdown of these operations by concurrent communication.
     pub contention_ms: f64,
-    /// Exposed communication that waited for a peer.
+    /// Exposed communication waiting for a peer.
     pub peer_wait_ms: f64,
-    /// Exposed communication that moved data.
+    /// Exposed communication transferring data.
     pub transfer_ms: f64,
 }
 
-/// The pass of a run in which operations were timed. The run's samples, and so its metrics, are of
-/// another pass, which nothing disturbed; this one gave the trace and the overlap.
+/// Instrumented pass of a run, in which operations were timed; source of trace and overlap. Samples and
+/// metrics come from a separate, undisturbed pass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Instrumented {
-    /// What recorded the operations: `stamps`, `cuda events around modules`, `cupti`.
+    /// Recorder of the operations: `stamps`, `cuda events around modules`, `cupti`.
     pub recorder: String,
-    /// Each decode step's time (ms).
+    /// Latency of each decode step (ms).
     #[serde(default)]
     pub steps_ms: Vec<f64>,
-    /// The median of `steps_ms`; 0 where there are none.
+    /// Median of `steps_ms`; 0 if empty.
     #[serde(default)]
     pub tpot_ms: f64,
-    /// TPOT of this pass over TPOT of the undisturbed one; null where either has no steps.
+    /// TPOT of this pass / TPOT of the undisturbed pass; null if either has no steps.
     #[serde(default)]
     pub overhead: Option<f64>,
-    /// Bootstrap interval of that over rounds, and blocks of steps in each.
+    /// Bootstrap interval of `overhead` over rounds and blocks of steps.
     #[serde(default)]
     pub overhead_ci95: Option<[f64; 2]>,
-    /// Communication of the decode phase, as this pass saw it.
+    /// Communication in the decode phase of this pass.
     #[serde(default)]
     pub overlap: Option<Overlap>,
 }
 
-/// One run: what was asked for, how it ended, its numbers, where they come from.
+/// One run: request, status, numbers and provenance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
-    /// The version of the record's format, [`SCHEMA`] of the writer.
+    /// Record format version of the writer ([`SCHEMA`]).
     pub schema: u32,
-    /// The id under which the run is stored; `BATCH:ROW` of a simulated sweep.
+    /// Id in the store; `BATCH:ROW` for a simulated sweep.
     pub run: String,
-    /// How the run ended, or that it was never started.
     pub status: Status,
-    /// Why it did not end well.
+    /// Reason for any status other than ok.
     pub reason: Option<String>,
-    /// What was asked for.
+    /// Requested cell.
     pub spec: Spec,
-    /// Where the numbers come from.
     pub provenance: Provenance,
-    /// Whether the program had passed its check of itself on this GPU, driver and set of
-    /// libraries (cuda); null of other backends.
+    /// True if the self-check had passed on this GPU, driver and set of libraries (cuda); null for other
+    /// backends.
     #[serde(default)]
     pub verified: Option<bool>,
-    /// Numbers; null where status is not ok.
+    /// Null unless status is ok.
     pub metrics: Option<Metrics>,
-    /// Overlap; null where status is not ok.
+    /// Null unless status is ok.
     pub overlap: Option<Overlap>,
-    /// The machine and the software that it ran on.
     pub environment: Environment,
-    /// The trace file, relative to the runs directory.
+    /// Trace file, relative to the runs directory.
     pub trace: Option<String>,
-    /// When the record was made, RFC 3339 in UTC.
+    /// Creation time of the record, RFC 3339 in UTC.
     #[serde(default)]
     pub created: String,
-    /// Which pass over the cells of its sweep, from 0.
+    /// Round of the sweep, from 0.
     #[serde(default)]
     pub round: u32,
-    /// The experiment's name, if a sweep's.
+    /// Name of the experiment, if run by a sweep.
     #[serde(default)]
     pub experiment: Option<String>,
-    /// In an aggregated cell: ids of the runs (one a round) it was computed from.
+    /// Source runs of an aggregated cell (one per round).
     #[serde(default)]
     pub runs: Vec<String>,
-    /// What the numbers were computed from.
+    /// Samples behind the metrics.
     #[serde(default)]
     pub samples: Vec<Sample>,
-    /// Anything odd that was noticed.
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// The pass in which operations were timed, where that is another than the samples' (cuda).
+    /// Instrumented pass, if separate from the samples' (cuda).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instrumented: Option<Instrumented>,
-    /// The quality of the model as the run wires it, where the store has it evaluated: looked up when records are
-    /// read, never stored with them.
+    /// Quality of the model in this architecture, if the store has an evaluation; looked up on reading,
+    /// never stored with the record.
     #[serde(
         default,
         skip_deserializing,
@@ -214,7 +207,7 @@ pub struct Record {
     )]
     #[schemars(with = "Option<RunQuality>")]
     pub quality: Option<Arc<RunQuality>>,
-    /// What trainings of the model as the run wires it ended with, where the store has any: looked up as the quality is.
+    /// Training results of the model in this architecture, if the store has any; looked up on reading.
     #[serde(
         default,
         skip_deserializing,
@@ -225,7 +218,7 @@ pub struct Record {
     pub training: Option<Arc<RunTraining>>,
 }
 
-/// Writes what several records share.
+/// Serializes a value shared by several records.
 pub fn shared<S: Serializer, T: Serialize>(
     one: &Option<Arc<T>>,
     serializer: S,
@@ -234,7 +227,7 @@ pub fn shared<S: Serializer, T: Serialize>(
 }
 
 impl Record {
-    /// A record without numbers: a run that has not ended, or was never started.
+    /// Record without numbers, for a run that has not finished or never started.
     pub fn new(spec: Spec, status: Status, reason: Option<String>) -> Self {
         Self {
             schema: SCHEMA,
@@ -260,24 +253,24 @@ impl Record {
         }
     }
 
-    /// Whether `sweep` need not run this again; a check of ranks on one GPU is no run of the cell.
+    /// True if `sweep` need not run the cell again; checks with ranks sharing one GPU do not count.
     pub fn is_finished(&self) -> bool {
         self.status == Status::Ok && self.provenance.is_evidence()
     }
 
-    /// Whether it ended well with numbers that may be compared, plotted and calibrated from.
+    /// True if the run succeeded with numbers fit for comparison, plots and calibration.
     pub fn has_numbers(&self) -> bool {
         self.is_finished() && self.metrics.is_some()
     }
 
-    /// Whether it came to an end, good or bad, by itself: it neither runs nor was stopped.
+    /// True if the run ended by itself, successfully or not.
     pub fn has_ended(&self) -> bool {
         !matches!(self.status, Status::Running | Status::Interrupted)
     }
 }
 
-/// Reads a record. A newer one is read where it has what this build knows, with a warning in it;
-/// otherwise the error says what is wrong.
+/// Parses a record. Reads newer formats if the known keys are present and adds a warning; otherwise
+/// returns what is wrong.
 pub fn parse(bytes: &[u8]) -> Result<Record, String> {
     let schema = schema_of(bytes);
     match (serde_json::from_slice::<Record>(bytes), schema) {
@@ -297,7 +290,6 @@ pub fn parse(bytes: &[u8]) -> Result<Record, String> {
     }
 }
 
-/// The format version that a record says it has.
 pub fn schema_of(bytes: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
     struct Versioned {
@@ -306,7 +298,7 @@ pub fn schema_of(bytes: &[u8]) -> Option<u64> {
     serde_json::from_slice::<Versioned>(bytes).ok().map(|v| v.schema)
 }
 
-/// 100 x (1 - exposed / comm); `None` without communication. Any unit, the same for both.
+/// 100 x (1 - exposed / comm), both in the same unit; `None` without communication.
 pub fn overlap_pct(exposed: f64, comm: f64) -> Option<f64> {
     (comm > 0.0).then(|| 100.0 * (1.0 - exposed / comm))
 }

@@ -1,5 +1,5 @@
-//! Tables of anything, and how they are shown: aligned on a terminal, as CSV, in an HTML page, as cells
-//! of a screen. Nothing here knows what a column is about.
+//! Generic tables and their output: aligned text, CSV, HTML, and screen cells. Independent of the
+//! columns' contents.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,39 +13,35 @@ use unicode_width::UnicodeWidthStr;
 use super::{Provenance, Unit};
 use base::text::{digits, escape, percent, printable, si, without_middle};
 
-/// What stands in a row under a column. Tables for people show numbers rounded, CSV in full.
+/// Table cell. Human-readable tables round numbers, CSV keeps all digits.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shown {
-    /// Nothing to say: a dash in tables, empty in CSV.
+    /// Empty: a dash in tables, nothing in CSV.
     None,
-    /// Words, with no number to sort by.
+    /// Text without a sort value.
     Text(String),
-    /// A number without decimals.
     Whole(u64),
-    /// A number, and how many decimals a table shows.
+    /// Number and its decimals in tables.
     Number(f64, usize),
-    /// A number with its 95 % interval, and how many decimals a table shows; CSV has the number alone.
+    /// Number with its 95 % interval and its decimals in tables; CSV contains only the number.
     Interval(f64, Option<[f64; 2]>, usize),
 }
 
 impl Shown {
-    /// Words as they are.
     pub fn text(text: impl ToString) -> Self {
         Self::Text(text.to_string())
     }
 
-    /// Text, or nothing where it is empty.
+    /// Text, or empty cell for an empty text.
     pub fn some(text: impl ToString) -> Self {
         Some(text.to_string()).filter(|text| !text.is_empty()).map_or(Self::None, Self::Text)
     }
 
-    /// A number, or nothing.
     pub fn number(value: impl Into<Option<f64>>, decimals: usize) -> Self {
         let value = value.into().filter(|v| !v.is_nan());
         value.map_or(Self::None, |v| Self::Number(v, decimals))
     }
 
-    /// A number with its interval, or nothing.
     pub fn interval(value: Option<f64>, ci: Option<[f64; 2]>, decimals: usize) -> Self {
         value.map_or(Self::None, |v| Self::Interval(v, ci, decimals))
     }
@@ -107,67 +103,63 @@ impl From<&str> for Shown {
     }
 }
 
-/// What is shown of a thing under a column: the column's name, and how its value is had.
+/// Column specification and accessor of its value.
 pub type Shows<'a, T> = (&'a str, &'a dyn Fn(&T) -> Shown);
 
-/// Rows under named columns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<Shown>>,
-    /// Titles of the columns that a narrow window does without first, the first to go last.
+    /// Titles of the least important columns, most important first; narrow windows drop them first.
     least: &'static [&'static str],
 }
 
-/// A column; its name and title are not there where they are empty.
+/// Column; an empty name or title hides it in files or on screen.
 #[derive(Clone, Debug, PartialEq)]
 struct Column {
-    /// The column's name in files.
+    /// Name in files.
     name: String,
-    /// The header above it in tables for people.
+    /// Header in human-readable tables.
     title: String,
-    /// Whether it stays however narrow a window is.
+    /// True if the column is never dropped.
     stays: bool,
-    /// Whether its texts may lose their middles in a narrow window.
+    /// True if a narrow window may shorten its texts in the middle.
     may_be_cut: bool,
 }
 
-/// The column that says where a row's numbers come from.
 const PROVENANCE: &str = "provenance";
 
-/// Where the numbers of a table come from.
+/// Source of a table's provenance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sourced {
-    /// A column of the table says it of each row.
+    /// A column states it per row.
     ByRow,
-    /// All rows have them from there, and no column says so yet.
+    /// The same for all rows, and not yet in a column.
     All(Provenance),
-    /// They are no numbers of runs or trainings: names, sizes, settings, a report on the machine.
+    /// No numbers of runs or trainings: names, sizes, settings, a machine report.
     NoRuns,
 }
 
-/// A table that was made to fit a window.
+/// Table fitted to a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fitted {
-    /// Its lines; before them what all rows say alike, where that made room.
     pub text: String,
-    /// Titles of the columns that were left out.
     pub left_out: Vec<String>,
 }
 
-/// The columns of the window that a text which may be cut keeps.
+/// Minimum width of shortened text.
 const LEAST_OF_CUT: usize = 24;
 
-/// Blanks between two columns of an aligned table; before the first and behind the last there is one.
+/// Spaces between columns of an aligned table; the margins have one.
 const BETWEEN: usize = 3;
 
-/// A line under the header, and nothing else that a reader would have to look past.
+/// A single line under the header.
 const STYLE: TableStyle = TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 impl Table {
-    /// No rows yet under these columns: `name` is the name in files and the title, `name|title` has a
-    /// title of its own, `|title` is for people alone, `name|` for files alone. `!` before either: it is never
-    /// left out, however narrow a window is; `~`: its texts lose their middles before a column is left out.
+    /// Creates an empty table. `name` serves as name in files and as title; `name|title` sets both,
+    /// `|title` appears only on screen, `name|` only in files. Prefix `!`: never dropped; `~`: texts are
+    /// shortened before columns are dropped.
     pub fn new<C: AsRef<str>>(columns: impl IntoIterator<Item = C>) -> Self {
         let column = |column: C| {
             let (stays, may_be_cut) =
@@ -179,12 +171,13 @@ impl Table {
         Self { columns: columns.into_iter().map(column).collect(), ..Self::default() }
     }
 
-    /// The table with the titles of columns that a narrow window does without first, the first to go last.
+    /// Sets the titles of the least important columns, most important first; narrow windows drop them
+    /// first.
     pub fn least(self, least: &'static [&'static str]) -> Self {
         Self { least, ..self }
     }
 
-    /// A row a thing, under columns as [`Table::new`] takes them.
+    /// Builds a table with one row per item; columns as in [`Table::new`].
     pub fn of<'a, T: 'a>(things: impl IntoIterator<Item = &'a T>, columns: &[Shows<'_, T>]) -> Self {
         let mut table = Self::new(columns.iter().map(|(name, _)| name));
         for thing in things {
@@ -193,35 +186,33 @@ impl Table {
         table
     }
 
-    /// Adds a row: a value a column.
+    /// Adds a row with one value per column.
     pub fn push(&mut self, row: Vec<Shown>) {
         debug_assert_eq!(row.len(), self.columns.len(), "a value a column");
         self.rows.push(row);
     }
 
-    /// The table with a column more, behind the others, in which all rows say the same.
+    /// Appends a column with the same value in all rows.
     pub fn with(mut self, column: &str, value: &Shown) -> Self {
         self.columns.extend(Self::new([column]).columns);
         self.rows.iter_mut().for_each(|row| row.push(value.clone()));
         self
     }
 
-    /// Whether files have a column of this name.
+    /// True if files have a column of this name.
     pub fn has(&self, name: &str) -> bool {
         !name.is_empty() && self.columns.iter().any(|column| column.name == name)
     }
 
-    /// How many rows it has.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether it has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The columns that people see: those in which some row says something.
+    /// Columns shown to people: titled and not empty in every row.
     fn shown(&self) -> Vec<usize> {
         let says = |column: usize| self.rows.iter().any(|row| row[column] != Shown::None);
         let titled = |column: &usize| !self.columns[*column].title.is_empty();
@@ -231,14 +222,15 @@ impl Table {
             .collect()
     }
 
-    /// As an aligned table, without the columns in which no row has anything to say.
+    /// Formats an aligned table without empty columns.
     pub fn aligned(&self) -> String {
         self.aligned_of(&self.shown(), &|_| usize::MAX)
     }
 
-    /// As an aligned table of at most so many columns of the window, if it can be. Where it is too wide, what all rows
-    /// say alike is said once, above; then texts that may be cut are; then what matters least ([`Self::least`]) is left
-    /// out, and then columns from the right. The first column and those that stay never are.
+    /// Formats an aligned table that fits `width` columns, if possible. If too wide, it first moves
+    /// values common to all rows above the table, then shortens texts, then drops the least important
+    /// columns ([`Self::least`]), then columns from the right. The first column and those marked `!`
+    /// always stay.
     pub fn fitted(&self, width: usize) -> Fitted {
         let mut shown = self.shown();
         let natural = |column: usize| {
@@ -280,7 +272,7 @@ impl Table {
                 gone.push(column);
             }
         }
-        // a wide column that went last may have made room for narrow ones that went before it
+        // dropping a wide column may have made room for narrow ones dropped before it
         for at in (0..gone.len()).rev() {
             let more = widths[&gone[at]] + BETWEEN;
             if now + more <= width {
@@ -289,7 +281,7 @@ impl Table {
             }
         }
         shown.retain(|column| !gone.contains(column));
-        // and room that is left belongs to what was cut
+        // shortened texts get the remaining room
         for column in shown.iter().copied().filter(|c| self.columns[*c].may_be_cut) {
             let own = widths[&column];
             let more = (natural(column) - own).min(width.saturating_sub(now));
@@ -301,14 +293,14 @@ impl Table {
         Fitted { text, left_out: gone.into_iter().map(title).collect() }
     }
 
-    /// Whether all rows, of which there are several, say the same under a column.
+    /// True if several rows all have the same value in a column.
     fn is_alike(&self, column: usize) -> bool {
         let [first, rest @ ..] = self.rows.as_slice() else { return false };
         let same = |row: &Vec<Shown>| row[column] == first[column];
         !rest.is_empty() && first[column] != Shown::None && rest.iter().all(same)
     }
 
-    /// These columns, each at most so wide.
+    /// Formats the given columns with maximum widths.
     fn aligned_of(&self, shown: &[usize], most: &dyn Fn(usize) -> usize) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(STYLE);
@@ -326,8 +318,7 @@ impl Table {
         table.trim_fmt() + "\n"
     }
 
-    /// As CSV with a header. Whoever writes it says where its numbers come from; they may not get lost on the way to
-    /// another program.
+    /// Formats CSV with a header. Requires the provenance, so that it survives export to other programs.
     pub fn csv(&self, sourced: Sourced) -> String {
         match sourced {
             Sourced::All(provenance) => self.clone().with(PROVENANCE, &Shown::text(provenance)).text(),
@@ -349,8 +340,8 @@ impl Table {
         )
     }
 
-    /// As an HTML table with its caption, its first `most` rows; what is left out is said, with the
-    /// command that shows all of it. Columns in which no row says anything are left out.
+    /// Formats an HTML table with caption and at most `most` rows; if rows are cut, the caption gives
+    /// the command that shows all. Empty columns are dropped.
     pub fn html(&self, caption: &str, most: usize, whole: &str) -> String {
         let shown = self.shown();
         let class = |column: usize| {
@@ -390,7 +381,7 @@ impl Table {
 }
 
 impl Shown {
-    /// What a page says, and what a script sorts by.
+    /// Cell text and sort key.
     fn html(&self) -> (String, String) {
         match self {
             Self::None => ("–".into(), "-Infinity".into()),
@@ -404,18 +395,18 @@ impl Shown {
     }
 }
 
-/// CSV (RFC 4180, with plain line feeds): a header, and a line a row.
+/// Formats CSV (RFC 4180, but with plain line feeds): a header and one line per row.
 pub fn csv<'a, R>(header: impl IntoIterator<Item = &'a str>, rows: impl IntoIterator<Item = R>) -> String
 where
     R: IntoIterator<Item: AsRef<str>>,
 {
     let mut text = Vec::new();
-    // a vector takes everything
+    // writing to a vector cannot fail
     let _ = write_csv(&mut text, header, rows);
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// Writes to `out` the CSV that [`csv()`] makes, a row at a time. Fails where `out` takes no more.
+/// Writes the CSV of [`csv()`] to `out` row by row. Returns an error if `out` fails.
 pub fn write_csv<'a, R>(
     out: impl io::Write,
     header: impl IntoIterator<Item = &'a str>,
@@ -435,20 +426,22 @@ where
     writer.flush()
 }
 
-/// First characters of a formula, those of full width too, and blanks that spreadsheets skip before one.
+/// First characters of a spreadsheet formula, including fullwidth forms and the whitespace that
+/// spreadsheets skip.
 const FORMULA: [char; 10] =
     ['=', '+', '-', '@', '\t', '\n', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
 
 /// True if CSV keeps text that a spreadsheet would execute (`--raw`).
 static RAW_CSV: AtomicBool = AtomicBool::new(false);
 
-/// From here on CSV has text as it is, without apostrophes before what a spreadsheet would take for a formula.
+/// Disables the apostrophe before formula-like text in CSV for the rest of the process.
 pub fn keep_formulas() {
     RAW_CSV.store(true, Ordering::Relaxed);
 }
 
-/// A cell of CSV. Names come from files and other processes: a spreadsheet executes text that begins with one of
-/// `=+-@`, so that it gets an apostrophe; numbers stay. Characters that steer a terminal become `�`.
+/// Formats a CSV cell. Names come from files and other processes, and spreadsheets execute text starting
+/// with one of `=+-@`, so an apostrophe is added; numbers are kept. Terminal control characters become
+/// `�`.
 fn cell(text: &str) -> Cow<'_, str> {
     let text = printable(text);
     let is_formula = || text.len() > 1 && text.starts_with(FORMULA);
@@ -459,14 +452,14 @@ fn cell(text: &str) -> Cow<'_, str> {
 }
 
 impl Unit {
-    /// A number as a cell of a screen: few digits, and its unit where the column's title has none.
+    /// Formats a number for a screen cell: few digits, with the unit if the column title lacks it.
     pub fn cell(self, value: f64) -> String {
         match self {
             Self::Count => format!("{value:.0}"),
             Self::Bytes => si(value, "B"),
             Self::Percent => percent(Some(value)),
             Self::Share => percent(Some(100.0 * value)),
-            // an overhead of timing is judged by its thousandths
+            // overheads of instrumentation differ in the third decimal
             Self::Factor => format!("{value:.3}"),
             Self::Nats => format!("{value:.4}"),
             Self::Ms | Self::Rate | Self::Text | Self::Words | Self::Names => digits(value),

@@ -1,4 +1,4 @@
-//! What a cell is named and keyed by, and where its numbers may claim to come from.
+//! Labels, keys and provenance of cells.
 
 use super::options::{Backend, Spec, option};
 use base::error::{Error, Result};
@@ -7,8 +7,8 @@ use base::words::words;
 use plan::{Lowering, ModelShape, Phase, PlanSpec, Precision, Variant};
 
 words! {
-    /// Where numbers come from. Every table, figure and file that shows numbers shows this with them:
-    /// [`crate::Metrics`] cannot be had without it.
+    /// Origin of numbers. Every table, figure and file with numbers shows it; [`crate::Metrics`] are
+    /// inaccessible without it.
     Provenance, "provenance" {
         /// Executed and timed, over the machine's own link.
         Measured = "measured",
@@ -22,7 +22,7 @@ words! {
 }
 
 impl Provenance {
-    /// Whether numbers of such runs may be compared, plotted and calibrated from.
+    /// True if such numbers may be compared, plotted and used for calibration.
     pub fn is_evidence(self) -> bool {
         match self {
             Self::Measured | Self::EmulatedLink | Self::Simulated => true,
@@ -30,11 +30,11 @@ impl Provenance {
         }
     }
 
-    /// Refuses to compute anything from the times of `name` where they are no evidence.
+    /// Rejects times of `name` that are no evidence.
     ///
     /// # Errors
     ///
-    /// An input error for runs whose ranks shared a GPU.
+    /// Returns an input error for runs whose ranks shared a GPU.
     pub fn require_evidence(self, name: &str) -> Result<()> {
         if self.is_evidence() {
             return Ok(());
@@ -46,7 +46,7 @@ impl Provenance {
     }
 }
 
-/// Options that change the plan of an architecture whatever it is ([`Variant`]).
+/// Options that modify the plan of any architecture ([`Variant`]).
 pub const VARIANTS: [&str; 3] = ["micro_batches", "comm_dtype", "sequence_parallel"];
 
 impl Spec {
@@ -61,14 +61,12 @@ impl Spec {
         }
     }
 
-    /// What options change in the plan of the architecture.
     pub fn variant(&self) -> Variant {
         let Self { micro_batches, comm_dtype, sequence_parallel, .. } = *self;
         Variant { micro_batches, comm_dtype, sequence_parallel }
     }
 
-    /// What sets the cell apart from a plain one of its architecture, as labels have it:
-    /// `micro2 comm-f8`; empty where nothing does.
+    /// Label of the differences from the plain cell: `micro2 comm-f8`; empty if none.
     pub fn variant_label(&self) -> String {
         let changed = VARIANTS.iter().filter_map(|name| option(name));
         let labels: Vec<String> =
@@ -76,8 +74,8 @@ impl Spec {
         labels.join(" ")
     }
 
-    /// The architecture, and what sets the cell apart from a plain one of it: `ladder micro2`. Cells are
-    /// compared by this: a plain `standard` is what any of them is compared with.
+    /// Architecture with variant: `ladder micro2`. Comparisons group cells by this label, against plain
+    /// `standard`.
     pub fn architecture_label(&self) -> String {
         let variant = self.variant_label();
         if variant.is_empty() {
@@ -86,14 +84,13 @@ impl Spec {
         format!("{} {variant}", self.architecture)
     }
 
-    /// The plain cell of the architecture and workload.
+    /// Same cell without plan variants.
     pub fn plain(&self) -> Self {
         let Variant { micro_batches, comm_dtype, sequence_parallel } = Variant::default();
         Self { micro_batches, comm_dtype, sequence_parallel, ..self.clone() }
     }
 
-    /// What the plan of one phase of the cell is built from, for a model of this shape, in the formats and as
-    /// lowered as a backend has it.
+    /// Inputs of the plan for one phase of the cell, with the backend's formats and lowering.
     pub fn plan(
         &self,
         shape: &ModelShape,
@@ -113,14 +110,14 @@ impl Spec {
         }
     }
 
-    /// A hash of everything that decides what is executed (SHA-256, first 16 hex digits): two specs
-    /// with the same key are the same cell, and `sweep` does not run a finished one again.
+    /// Hash of everything that decides what runs (SHA-256, first 16 hex digits). Specs with the same key
+    /// are the same cell; `sweep` does not repeat a finished one.
     pub fn key(&self) -> String {
         let text = serde_json::to_string(self).unwrap_or_default();
         base::hash::short_key(text)
     }
 
-    /// A short name for tables and logs: `ladder tp2 b1 p2p-on`.
+    /// Short name for tables and logs: `ladder tp2 b1 p2p-on`.
     pub fn label(&self) -> String {
         format!("{} tp{} b{} p2p-{}", self.architecture_label(), self.tp, self.batch, self.p2p.as_str())
     }

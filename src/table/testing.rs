@@ -1,4 +1,4 @@
-//! Made-up cells, runs and trainings for the tests of this wing and of those above it.
+//! Synthetic cells, runs and trainings for tests of this and dependent crates.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::{
 };
 use plan::{Architecture, DType, HeadStep, ModelShape, Rope};
 
-/// A simulated cell: standard, tiny, TP 2, batch 1, prompt 16, 5 output tokens.
+/// Simulated cell: standard, tiny, TP 2, batch 1, prompt 16, 5 output tokens.
 pub fn spec() -> Spec {
     Spec {
         architecture: Architecture::Standard,
@@ -24,7 +24,7 @@ pub fn spec() -> Spec {
     }
 }
 
-/// A record of samples given as (prefill ms, ms of each step), with the metrics they have.
+/// Record with metrics computed from samples given as (prefill ms, ms per step).
 fn with(run: &str, spec: Spec, round: u32, samples: &[(f64, f64)]) -> Record {
     let steps = spec.output_tokens.saturating_sub(1) as usize;
     let samples: Vec<Sample> = samples
@@ -60,7 +60,7 @@ fn with(run: &str, spec: Spec, round: u32, samples: &[(f64, f64)]) -> Record {
     }
 }
 
-/// A measured run on a cpu, of one round.
+/// Measured run on a CPU, in one round.
 pub fn record(run: &str, change: impl Fn(&mut Spec), round: u32, samples: &[(f64, f64)]) -> Record {
     let mut spec = spec();
     (spec.backend, spec.hardware) = (Backend::Cpu, "host".into());
@@ -68,7 +68,7 @@ pub fn record(run: &str, change: impl Fn(&mut Spec), round: u32, samples: &[(f64
     with(run, spec, round, samples)
 }
 
-/// A run whose model lost so much, in nats a token, against `standard`.
+/// Adds a quality with this KL from `standard`, in nats per token.
 pub fn evaluated(record: Record, kl: f64) -> Record {
     let window = WindowQuality { predicted: 4, nll: 8.0, kl: 4.0 * kl, agreed: 3 };
     let quality = RunQuality {
@@ -88,14 +88,13 @@ pub fn evaluated(record: Record, kl: f64) -> Record {
     Record { quality: Some(Arc::new(quality)), ..record }
 }
 
-/// A simulated run with one sample.
 pub fn sim_record(run: &str, change: impl Fn(&mut Spec), prefill_ms: f64, step_ms: f64) -> Record {
     let mut spec = spec();
     change(&mut spec);
     with(run, spec, 0, &[(prefill_ms, step_ms)])
 }
 
-/// A training of `mini` that has just begun.
+/// Training of `mini` that has just started.
 pub fn training(architecture: &str, seed: u64) -> Training {
     let spec = TrainingSpec {
         model: "mini".into(),
@@ -144,7 +143,7 @@ pub fn training(architecture: &str, seed: u64) -> Training {
     }
 }
 
-/// A training that has ended: the held-out text loses `nll`, four steps came down to it.
+/// Finished training: in four steps the held-out loss falls to `nll`.
 pub fn trained(architecture: &str, seed: u64, nll: f64) -> Curve {
     let begun = training(architecture, seed);
     let at = |step: u32| nll + 0.5 * f64::from(4 - step);
@@ -170,7 +169,7 @@ pub fn trained(architecture: &str, seed: u64, nll: f64) -> Curve {
     Curve { training, start: Some(HeldOut { nll: at(0), kl: None }), curve: (1..=4).map(one).collect() }
 }
 
-/// A cell on sim: TP 2, batch 1, prompt 1024, output 512, f16, h100_sxm, P2P on.
+/// Cell on sim: TP 2, batch 1, prompt 1024, output 512, f16, h100_sxm, P2P on.
 pub fn cell(architecture: &str, model: &str) -> Spec {
     Spec {
         architecture: architecture.parse().unwrap(),
@@ -186,7 +185,7 @@ pub fn cell(architecture: &str, model: &str) -> Spec {
     }
 }
 
-/// The shape of Llama 3 70B, the model of most published measurements.
+/// Shape of Llama 3 70B, the model of most published measurements.
 pub fn shape_70b() -> ModelShape {
     ModelShape {
         layers: 80,
@@ -203,7 +202,6 @@ pub fn shape_70b() -> ModelShape {
     }
 }
 
-/// A model of four small layers.
 pub fn shape_tiny() -> ModelShape {
     ModelShape {
         layers: 4,

@@ -1,4 +1,4 @@
-//! Trainings: what one was asked for, how it went and what it ended with, and what runs say of it.
+//! Trainings: request, progress and results, and their summary for runs.
 
 use std::path::PathBuf;
 
@@ -9,127 +9,121 @@ use super::{Quality, Status};
 use base::statistics::{interval_of_few, mean};
 use plan::Architecture;
 
-/// Version of the files of a training.
 pub const TRAINING: u32 = 1;
 
-/// What a training is asked for: all that its numbers follow from, but for the contents of the files that it names.
+/// Requested training: everything its numbers depend on, except the contents of the named files.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrainingSpec {
-    /// The checkpoint's directory, or the built-in shape that is trained from random weights.
+    /// Checkpoint directory, or built-in shape trained from random weights.
     pub model: String,
-    /// Whether it begins with random weights.
+    /// True if training starts from random weights.
     pub from_scratch: bool,
-    /// How the model is wired.
     #[schemars(with = "String")]
     pub architecture: Architecture,
-    /// The layers that are trained; null where all of the model is.
+    /// Trained layers; null for the whole model.
     pub layers: Option<Vec<u32>>,
-    /// The file of the text, and how many of its tokens are used; null: all.
+    /// Text file.
     pub text: String,
-    /// How many of the text's tokens are used; null: all.
+    /// Number of tokens used; null for all.
     pub tokens: Option<usize>,
-    /// Share of the tokens, at the text's end, that are held out (percent).
+    /// Percentage of tokens held out, at the end of the text.
     pub held_out_pct: f64,
-    /// Steps of the whole training.
     pub steps: u32,
-    /// Windows of a step.
+    /// Windows per step.
     pub batch: u32,
-    /// Predicted tokens of a window.
+    /// Predicted tokens per window.
     pub context: u32,
-    /// The greatest learning rate.
+    /// Peak learning rate.
     pub lr: f64,
-    /// Steps over which the learning rate grows.
+    /// Warmup steps of the learning rate.
     pub warmup: u32,
-    /// Decay of matrices, times the learning rate.
+    /// Weight decay of matrices, multiplied by the learning rate.
     pub weight_decay: f64,
-    /// The greatest norm of a step's gradients.
+    /// Maximum gradient norm per step.
     pub clip: f64,
-    /// How much KL to the unconverted model counts beside the tokens; null without it.
+    /// Weight of the KL loss to the unconverted model; null without distillation.
     pub distil: Option<f64>,
-    /// The number of ranks (TP).
+    /// Tensor-parallel size.
     pub tp: u32,
-    /// Seed of the order of windows, and of random weights.
+    /// Seed of window order and random weights.
     pub seed: u64,
-    /// Steps between two looks at the held-out text.
+    /// Steps between evaluations on the held-out text.
     pub look_every: u32,
 }
 
-/// A training: what was asked for, how far it is, what it ended with.
+/// Training: request, progress and results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Training {
-    /// The version of the format.
     pub version: u32,
-    /// The name of its folder, which follows from what was asked for.
+    /// Folder name, derived from the spec.
     pub id: String,
-    /// How it ended, or that it has not yet.
     pub status: Status,
-    /// Why it did not end well.
+    /// Reason for a failure or interruption.
     pub reason: Option<String>,
-    /// What was asked for.
     pub spec: TrainingSpec,
-    /// Hashes of the weights that it began with and of the text's tokens: what must be the same when it goes on.
+    /// Hash of the initial weights; must match on resume.
     pub weights: String,
-    /// The hash of the text's tokens.
+    /// Hash of the text's tokens; must match on resume.
     pub text_hash: String,
-    /// Tokens that are trained on, once.
+    /// Size of the training set in tokens.
     pub train_tokens: usize,
-    /// Tokens that are held out.
+    /// Size of the held-out set in tokens.
     pub held_out_tokens: usize,
-    /// Numbers of the model.
+    /// Total parameters.
     pub parameters: u64,
-    /// Those of them that are trained.
     pub trained_parameters: u64,
-    /// Sets of ranks that share a step's windows.
+    /// Data-parallel replicas: sets of ranks that share a step's windows.
     pub replicas: usize,
-    /// When it began, RFC 3339 in UTC.
+    /// Start, RFC 3339 in UTC.
     pub created: String,
-    /// When this was written.
+    /// Last write, RFC 3339 in UTC.
     pub updated: String,
     /// Steps until the last checkpoint.
     pub step: u32,
-    /// How long these steps took (s).
+    /// Duration of these steps (s).
     pub seconds: f64,
-    /// How fast it was; null before its first checkpoint.
+    /// Null before the first checkpoint.
     pub speed: Option<TrainingSpeed>,
-    /// The mean loss over the last tenth of its steps, in nats a token; null until it has ended.
+    /// Mean loss over the last tenth of the steps, in nats per token; null until finished.
     pub loss: Option<f64>,
-    /// The quality on the held-out text before the first step; null from scratch.
+    /// Quality on the held-out text before the first step; null from scratch.
     pub before: Option<Quality>,
-    /// The quality there after the last one. KL is from the model that it began with, as standard; from scratch from
-    /// itself as standard.
+    /// Quality on the held-out text after the last step. KL is relative to the initial model in
+    /// `standard`; from scratch, to the trained model itself in `standard`.
     pub after: Option<Quality>,
-    /// The HF directory that it ends with.
+    /// HF directory of the result.
     pub output: PathBuf,
-    /// What is measured it was measured on.
+    /// Machine of the measurements.
     pub machine: String,
-    /// Whether this is a model of a few million numbers on a short text, whose curves show what larger ones might do.
+    /// True for a model of a few million parameters on a short text, whose curves only hint at larger
+    /// models.
     pub miniature: bool,
 }
 
-/// How fast a training is.
+/// Training speed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrainingSpeed {
-    /// Tokens that are trained on in a second, looks at the held-out text left out.
+    /// Tokens per second, excluding evaluations on the held-out text.
     pub tokens_per_s: f64,
-    /// Arithmetic of matrix products for a token (FLOP), forwards and backwards.
+    /// Matrix-product FLOP per token, forward and backward.
     pub flop_per_token: f64,
-    /// What large products of matrices reach on as many threads (FLOP/s): the most that was measured just before each
-    /// part of the training, where it was interrupted, and just after the last, since other programs only take from it.
+    /// Peak speed of large matrix products on the same threads (FLOP/s): the maximum of measurements
+    /// before each part of the training and after the last, because other programs can only lower it.
     pub gemm_flop_per_s: f64,
-    /// Share of that which the training reached (0 to 1); null where it would be above 1: then the machine was busier
-    /// with other programs while products were measured than while it trained.
+    /// Share of that peak reached by training (0 to 1); null if above 1, which means that other programs
+    /// slowed the peak measurement more than the training.
     #[serde(deserialize_with = "share")]
     #[schemars(with = "Option<f64>")]
     pub gemm_share: Option<f64>,
 }
 
-/// A share as written, where it is one: earlier records have shares above 1.
+/// Reads a share and drops values above 1, which earlier records contain.
 fn share<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
     Ok(Option::deserialize(from)?.filter(|share| *share <= 1.0))
 }
 
 impl TrainingSpeed {
-    /// The speed at a rate of tokens, with the arithmetic of one of them and what products of matrices reach.
+    /// Speed from the token rate, the FLOP per token and the measured peak.
     pub fn new(tokens_per_s: f64, flop_per_token: f64, gemm_flop_per_s: f64) -> Self {
         let gemm_share =
             Some(tokens_per_s * flop_per_token / gemm_flop_per_s).filter(|share| *share <= 1.0);
@@ -137,77 +131,70 @@ impl TrainingSpeed {
     }
 }
 
-/// A step of a training: a line of its curve.
+/// Training step: one line of the curve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrainingStep {
-    /// The number of the step, from 1.
+    /// Step number, from 1.
     pub step: u32,
-    /// What its windows lost before it, in nats a token.
+    /// Loss of its windows before the update, in nats per token.
     pub nll: f64,
-    /// KL to the unconverted model there; null where nothing is learned from that.
+    /// KL to the unconverted model; null without distillation.
     pub kl: Option<f64>,
-    /// The learning rate.
     pub rate: f64,
-    /// The norm of all gradients.
+    /// Norm over all gradients.
     pub gradient_norm: f64,
-    /// How long it took (s).
+    /// Duration (s).
     pub seconds: f64,
-    /// What the held-out text lost after it; null where nobody looked.
+    /// Held-out loss after the update; null if not evaluated.
     pub held_out: Option<HeldOut>,
 }
 
-/// What the held-out text lost: means over tokens, in nats.
+/// Held-out loss: means over tokens, in nats.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HeldOut {
-    /// Negative log-likelihood.
     pub nll: f64,
-    /// KL to the unconverted model; null where nothing is learned from that.
+    /// KL to the unconverted model; null without distillation.
     pub kl: Option<f64>,
 }
 
-/// A training with its curve.
+/// Training with its curve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Curve {
-    /// The training.
     #[serde(flatten)]
     pub training: Training,
-    /// What the held-out text lost before the first step.
+    /// Held-out loss before the first step.
     pub start: Option<HeldOut>,
-    /// Its steps in order.
     pub curve: Vec<TrainingStep>,
 }
 
-/// What trainings say of a run that has their model and architecture: means over seeds.
+/// Training results for runs with the same model and architecture: means over seeds.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RunTraining {
-    /// The mean loss over the last tenth of the steps, in nats a token.
+    /// Mean loss over the last tenth of the steps, in nats per token.
     pub loss: f64,
-    /// The interval of that over seeds; null of one seed.
+    /// 95 % interval of `loss` over seeds; null for one seed.
     pub loss_ci95: Option<[f64; 2]>,
-    /// Negative log-likelihood of the held-out text after training, in nats a token.
+    /// Negative log-likelihood of the held-out text after training, in nats per token.
     pub nll: Option<f64>,
-    /// The interval of that over seeds; of one seed over windows.
+    /// 95 % interval of `nll` over seeds; for one seed, over windows.
     pub nll_ci95: Option<[f64; 2]>,
-    /// KL there from the model that it began with; null from scratch.
+    /// KL from the initial model on the held-out text; null from scratch.
     pub kl: Option<f64>,
-    /// Tokens trained on in a second.
     pub tokens_per_s: Option<f64>,
-    /// Steps of a training.
     pub steps: u32,
-    /// How many seeds the means are over.
     pub seeds: usize,
-    /// The ids of the trainings.
+    /// Training ids.
     pub trainings: Vec<String>,
 }
 
 impl TrainingSpec {
-    /// What it is in a few words: `ladder seed 1`.
+    /// Short label: `ladder seed 1`.
     pub fn label(&self) -> String {
         let beside = if self.from_scratch { format!(" seed {}", self.seed) } else { String::new() };
         format!("{}{beside}", self.architecture)
     }
 
-    /// What sets it apart from another, in words; nothing where they are alike.
+    /// Differences from another spec, in words.
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let members = |spec: &Self| serde_json::to_value(spec).unwrap_or_default();
         let (own, other) = (members(self), members(other));
@@ -221,21 +208,21 @@ impl TrainingSpec {
             .collect()
     }
 
-    /// The same for any seed and architecture: trainings whose curves can be compared.
+    /// Spec without seed and architecture; trainings with equal sets have comparable curves.
     pub fn set(&self) -> Self {
         Self { seed: 0, architecture: Architecture::Standard, ..self.clone() }
     }
 }
 
 impl Curve {
-    /// Points of what the held-out text lost, by step.
+    /// Held-out losses by step.
     pub fn held_out(&self) -> Vec<(u32, HeldOut)> {
         let start = self.start.map(|lost| (0, lost));
         let looks = self.curve.iter().filter_map(|step| Some((step.step, step.held_out?)));
         start.into_iter().chain(looks).collect()
     }
 
-    /// The mean loss over the last tenth of the steps that there are.
+    /// Mean loss over the last tenth of the recorded steps.
     pub fn last_loss(&self) -> Option<f64> {
         let last = self.curve.len().div_ceil(10).max(1).min(self.curve.len());
         let last = &self.curve[self.curve.len() - last..];
@@ -244,7 +231,7 @@ impl Curve {
 }
 
 impl RunTraining {
-    /// Of finished trainings that differ in their seeds alone; `None` without any.
+    /// Summary of finished trainings that differ only in their seeds; `None` without any.
     pub fn of(trainings: &[&Training]) -> Option<Self> {
         let first = trainings.first()?;
         let all = |of: &dyn Fn(&Training) -> Option<f64>| -> Vec<f64> {
@@ -267,7 +254,7 @@ impl RunTraining {
         })
     }
 
-    /// What the numbers rest on.
+    /// Basis of the numbers.
     pub fn told(&self) -> String {
         format!(
             "measured on cpu, {} of {} steps",

@@ -1,39 +1,34 @@
-//! What kinds of values the columns of tables of runs have.
+//! Units and value types of run-table columns.
 
-/// What a column's values are.
+/// Value type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Words that stand for one thing, as a name does.
+    /// Single text, such as a name.
     Text,
-    /// Words, separated by blanks.
     Words,
-    /// Names, separated by a comma and a blank: there may be blanks in them.
+    /// Comma-separated names, which may contain spaces.
     Names,
-    /// A number of things, without decimals.
+    /// Count, without decimals.
     Count,
-    /// A time in milliseconds (ms).
     Ms,
-    /// Bytes, which people see as GB of 1e9.
+    /// Bytes, displayed as GB of 1e9.
     Bytes,
     /// Percent: 62.5 is 62.5 %.
     Percent,
-    /// A ratio that screens show as percent: 0.625 is 62.5 %.
+    /// Ratio displayed as percent: 0.625 is 62.5 %.
     Share,
-    /// A ratio that is shown as it is.
+    /// Ratio displayed as is.
     Factor,
-    /// Tokens in a second (tokens/s).
     Rate,
-    /// Information of a token, by natural logarithms.
     Nats,
 }
 
 impl Unit {
-    /// Whether values are numbers.
     pub fn is_number(self) -> bool {
         !matches!(self, Self::Text | Self::Words | Self::Names)
     }
 
-    /// What separates several values in a text; `None` where the text is one value.
+    /// Separator of multiple values in a text; `None` for single values.
     pub fn separator(self) -> Option<&'static str> {
         match self {
             Self::Words => Some(" "),
@@ -42,12 +37,11 @@ impl Unit {
         }
     }
 
-    /// Whether numbers are whole.
     pub fn is_whole(self) -> bool {
         matches!(self, Self::Count | Self::Bytes)
     }
 
-    /// What stands behind a number; empty where its name says it.
+    /// Unit symbol after a number; empty if the column name implies it.
     pub const fn symbol(self) -> &'static str {
         match self {
             Self::Ms => "ms",
@@ -58,7 +52,7 @@ impl Unit {
         }
     }
 
-    /// The unit of a number as files for other programs name it.
+    /// Unit name in files for other programs.
     pub const fn in_files(self) -> &'static str {
         match self {
             Self::Rate => "tokens/s",
@@ -68,7 +62,6 @@ impl Unit {
         }
     }
 
-    /// Decimals of a number in a table of the command line.
     pub const fn decimals(self) -> usize {
         match self {
             Self::Text | Self::Words | Self::Names | Self::Count | Self::Bytes => 0,

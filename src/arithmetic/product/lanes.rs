@@ -1,12 +1,12 @@
-//! Sixteen f32 side by side in the registers of an instruction set: what products are made of.
+//! Abstraction of an instruction set for products: sixteen f32 lanes in registers.
 
 use super::panels::{Line, WIDE};
 
-/// An instruction set. A value of it exists only where the processor has it.
+/// Instruction set. A value exists only if the processor supports it.
 pub(super) trait Lanes: Copy {
-    /// Sixteen f32 in as many registers as they take.
+    /// Sixteen f32 in one or more registers.
     type V: Copy;
-    /// Rows of a tile up to which the registers hold two sums of each product: shorter chains round less.
+    /// Maximum rows of a tile for which registers hold two sums per product; shorter chains round less.
     const TWO_SUMS: usize = 3;
 
     fn zero(self) -> Self::V;
@@ -15,25 +15,24 @@ pub(super) trait Lanes: Copy {
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     /// `sum + w x`.
     fn multiply_add(self, sum: Self::V, w: Self::V, x: f32) -> Self::V;
-    /// A line of f32.
     fn line(self, from: &Line) -> Self::V;
-    /// A line of bf16, widened: the first numbers of the pairs, and the second.
+    /// Loads a line of bf16 pairs, widened: first numbers, then second numbers.
     fn pairs(self, from: &Line) -> [Self::V; 2];
-    /// Asks for a cache line that is read soon; it need not exist.
+    /// Prefetches a cache line; the address need not be valid.
     fn prefetch(self, at: *const Line);
 }
 
-/// An instruction set that adds the products of two bf16 with two bf16 to an f32 at once.
+/// Instruction set with bf16 dot products: adds two products of bf16 to an f32 at once.
 pub(super) trait Dots: Lanes {
-    /// A line of sixteen pairs of bf16.
+    /// Sixteen pairs of bf16.
     type Pairs: Copy;
 
     fn pairs_of(self, from: &Line) -> Self::Pairs;
-    /// `sum + w.0 x.0 + w.1 x.1`; the first of x in the low half.
+    /// `sum + w.0 x.0 + w.1 x.1`; the first of x is in the low half.
     fn dot(self, sum: Self::V, w: Self::Pairs, x: u32) -> Self::V;
 }
 
-/// No instruction set in particular: whatever the compiler makes of loops over sixteen numbers.
+/// Fallback: plain loops over sixteen numbers, vectorized by the compiler.
 #[derive(Clone, Copy)]
 pub(super) struct Portable;
 

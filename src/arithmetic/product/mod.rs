@@ -1,18 +1,19 @@
-//! Products of rows with weights, on the instruction set that this machine does best with.
+//! Products of rows with weights, on the fastest instruction set of this machine.
 //!
-//! Up to a few rows a product is bound by reading the weights once from memory, for many by multiplying. One kernel
-//! does both: it goes through a panel of sixteen outputs input by input, and multiplies each line of it with the
-//! numbers of up to `most_rows` rows.
+//! With few rows a product is bound by reading weights from memory, with many by arithmetic. One kernel
+//! handles both: it walks a panel of sixteen outputs input by input and multiplies each line with up to
+//! `most_rows` rows.
 //!
-//! | file | what it is for |
+//! | file | purpose |
 //! |---|---|
-//! | `panels` | weights in the order in which they are read |
-//! | `tile` | the kernel and the loops around it |
+//! | `panels` | weights in the order they are read |
+//! | `tile` | the kernel and its outer loops |
 //! | `lanes`, `x86`, `neon` | sixteen numbers in the registers of an instruction set |
 //!
-//! `avx512_bf16` multiplies pairs of bf16 at once, and is taken only where it is asked for: rows have to be rounded to bf16
-//! (as PyTorch's are), with errors that are as large as what architectures are compared by. Rows in two halves of bf16
-//! are as exact as this needs, and not faster than widened weights (104 against 107 GFLOP/s a core on Zen 4, 16 rows).
+//! `avx512_bf16` multiplies pairs of bf16 at once. It is opt-in, because it rounds rows to bf16 (as
+//! PyTorch does), with errors as large as the differences between architectures. Splitting rows into two
+//! bf16 halves is exact enough but not faster than widened weights (104 vs 107 GFLOP/s per core on Zen
+//! 4, 16 rows).
 
 mod lanes;
 #[cfg(target_arch = "aarch64")]
@@ -32,21 +33,20 @@ use tile::Dotted;
 pub use tile::{Arranged, Onto};
 use tile::{Single, Widened, product};
 
-/// The variable that names the instruction set of products, where it is not to be the best.
+/// Environment variable that overrides the instruction set.
 pub const VARIABLE: &str = "LADDERSCOPE_INSTRUCTION_SET";
 
-/// Instructions that products are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstructionSet {
-    /// What the compiler makes of plain loops.
+    /// Plain loops, compiled for any processor.
     Portable,
-    /// AVX2 with FMA: two registers hold sixteen numbers.
+    /// AVX2 with FMA: sixteen numbers in two registers.
     Avx2,
-    /// AVX-512: one register holds sixteen numbers.
+    /// AVX-512: sixteen numbers in one register.
     Avx512,
-    /// AVX-512 with products of bf16: rows are rounded to bf16 where weights are that.
+    /// AVX-512 with bf16 products: rounds rows to bf16 if the weights are bf16.
     Avx512Bf16,
-    /// NEON of 64-bit ARM: four registers hold sixteen numbers.
+    /// NEON of 64-bit ARM: sixteen numbers in four registers.
     Neon,
 }
 
@@ -57,7 +57,7 @@ impl std::fmt::Display for InstructionSet {
 }
 
 impl InstructionSet {
-    /// Its word in records and in [`VARIABLE`].
+    /// Keyword in records and in [`VARIABLE`].
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Portable => "portable",
@@ -68,12 +68,12 @@ impl InstructionSet {
         }
     }
 
-    /// The one of this machine that has this word.
+    /// Instruction set of this machine with this keyword.
     fn by_name(name: &str) -> Option<Self> {
         Self::named().into_iter().find(|set| set.as_str() == name)
     }
 
-    /// Those that this machine has and that round no rows, the best first.
+    /// Supported instruction sets that do not round rows, fastest first.
     pub fn here() -> Vec<Self> {
         let mut all = Vec::new();
         #[cfg(target_arch = "x86_64")]
@@ -87,7 +87,7 @@ impl InstructionSet {
         all
     }
 
-    /// Those that can be named on this machine.
+    /// Supported instruction sets, including those that round.
     pub fn named() -> Vec<Self> {
         let mut all = Self::here();
         #[cfg(target_arch = "x86_64")]
@@ -95,12 +95,12 @@ impl InstructionSet {
         all
     }
 
-    /// Whether it rounds rows to bf16 before they are multiplied with these weights.
+    /// True if rows are rounded to bf16 before the product with these weights.
     pub(super) fn rounds(self, w: &Panels) -> bool {
         self == Self::Avx512Bf16 && matches!(w.format, Format::Bf16)
     }
 
-    /// The best of this machine, or the one that `LADDERSCOPE_INSTRUCTION_SET` names where this machine has it.
+    /// The fastest supported set, or the one named by `LADDERSCOPE_INSTRUCTION_SET` if supported.
     pub fn chosen() -> Self {
         static CHOSEN: OnceLock<InstructionSet> = OnceLock::new();
         *CHOSEN.get_or_init(|| {
@@ -109,7 +109,7 @@ impl InstructionSet {
         })
     }
 
-    /// Why `LADDERSCOPE_INSTRUCTION_SET` cannot be heeded, if it cannot.
+    /// Explains why `LADDERSCOPE_INSTRUCTION_SET` cannot be honored, if so.
     pub fn problem() -> Option<String> {
         let name = std::env::var(VARIABLE).ok()?;
         if Self::by_name(&name).is_some() {
@@ -119,7 +119,8 @@ impl InstructionSet {
         Some(format!("{VARIABLE} is {name:?}, and this machine has {}", names.join(", ")))
     }
 
-    /// Rows whose sums its registers hold, beside what is multiplied: widened bf16 take twice as many as f32.
+    /// Rows whose sums fit into registers next to the operands; widened bf16 needs twice as many
+    /// registers as f32.
     pub(super) fn most_rows(self, w: &Panels) -> usize {
         match (self, w.format) {
             (Self::Avx512 | Self::Avx512Bf16, _) => 16,
@@ -135,19 +136,19 @@ impl InstructionSet {
         match self {
             Self::Avx512 => {
                 if let Some(lanes) = x86::Avx512::new() {
-                    // SAFETY: the value is there, so the processor has the instructions
+                    // SAFETY: the value exists, so the processor supports the instructions
                     return unsafe { with_avx512(lanes, x, w, panels, onto) };
                 }
             }
             Self::Avx512Bf16 => {
                 if let Some(lanes) = x86::Avx512Bf16::new() {
-                    // SAFETY: the value is there, so the processor has the instructions
+                    // SAFETY: the value exists, so the processor supports the instructions
                     return unsafe { with_avx512_bf16(lanes, x, w, panels, onto) };
                 }
             }
             Self::Avx2 => {
                 if let Some(lanes) = x86::Avx2::new() {
-                    // SAFETY: the value is there, so the processor has the instructions
+                    // SAFETY: the value exists, so the processor supports the instructions
                     return unsafe { with_avx2(lanes, x, w, panels, onto) };
                 }
             }
@@ -188,7 +189,7 @@ fn with_avx2(lanes: x86::Avx2, x: &Arranged, w: &Panels, panels: Range<usize>, o
     either(lanes, x, w, panels, onto);
 }
 
-/// For either format of weights; inlined into a function that has the instruction set.
+/// Dispatches on the weights' format; inlined into a function with the target features.
 #[inline(always)]
 fn either<L: lanes::Lanes>(lanes: L, x: &Arranged, w: &Panels, panels: Range<usize>, onto: Onto<'_>) {
     match w.format {

@@ -1,11 +1,11 @@
-//! NEON: four registers.
+//! NEON: sixteen lanes in four registers.
 
 use std::arch::aarch64::*;
 
 use super::lanes::Lanes;
 use super::panels::{Line, WIDE};
 
-/// NEON, which every 64-bit Arm processor has.
+/// NEON, present in every 64-bit Arm processor.
 #[derive(Clone, Copy)]
 pub(super) struct Neon;
 
@@ -14,7 +14,7 @@ impl Lanes for Neon {
 
     #[inline(always)]
     fn zero(self) -> Self::V {
-        // SAFETY: NEON is part of this architecture; so of all that follow
+        // SAFETY: NEON is part of this architecture; this also holds for all calls below
         unsafe { [vdupq_n_f32(0.0); 4] }
     }
 

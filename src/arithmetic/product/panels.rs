@@ -1,9 +1,10 @@
-//! Weights as products read them: panels of sixteen outputs, whose numbers for one input lie side by side.
+//! Weights in the layout of products: panels of sixteen outputs, with the numbers for one input
+//! adjacent.
 //!
-//! A panel is one stream of memory, read from its first byte to its last, whatever the width of registers is and
-//! however many rows the product has; sums need no addition across a register. It is made once, when weights are
-//! loaded, and all of a rank lie in one piece of memory, so that small ones are on large pages too: where a page ends
-//! the processor's prefetching does.
+//! A panel is one sequential memory stream for any register width and number of rows, and sums need no
+//! horizontal additions. Panels are built when weights are loaded. All panels of a rank share one
+//! allocation, so that even small ones are on large pages, because hardware prefetching stops at page
+//! boundaries.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,19 +14,16 @@ use half::bf16;
 use crate::matrix::{Matrix, MatrixData};
 use crate::pages::with_large_pages;
 
-/// Outputs of a panel.
 pub const WIDE: usize = 16;
 
-/// 64 bytes of a panel, a cache line: sixteen f32 of one input, or sixteen pairs of bf16 of two, of which the first is
-/// the low half of its u32.
+/// Cache line of a panel (64 bytes): sixteen f32 for one input, or sixteen bf16 pairs for two inputs,
+/// with the first in the low half of each u32.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(C, align(64))]
 pub(super) struct Line(pub [u32; WIDE]);
 
-/// The format of a panel's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Single precision.
     F32,
     /// bfloat16, in pairs.
     Bf16,
@@ -39,7 +37,6 @@ impl Format {
         }
     }
 
-    /// Inputs of a line.
     pub fn inputs(self) -> usize {
         match self {
             Self::F32 => 1,
@@ -48,24 +45,21 @@ impl Format {
     }
 }
 
-/// A matrix of weights in panels: `[outputs / 16][inputs][16]` in f32, `[outputs / 16][inputs / 2][16][2]` in bf16.
-/// What is missing of the last panel and of an odd last input is 0.
+/// Weight matrix in panels: `[outputs / 16][inputs][16]` in f32, `[outputs / 16][inputs / 2][16][2]` in
+/// bf16. The last panel and an odd last input are padded with 0.
 #[derive(Clone, Debug)]
 pub struct Panels {
-    /// Rows of the matrix: outputs of the product.
     pub outputs: usize,
-    /// Columns of the matrix: inputs of the product.
     pub inputs: usize,
     pub(super) format: Format,
-    /// Lines of a panel.
     pub(super) depth: usize,
-    /// Where its lines begin in the memory that it shares with others.
+    /// Index of the first line in the shared memory.
     first: usize,
     memory: Arc<Vec<Line>>,
 }
 
 impl Panels {
-    /// The panels of a matrix; its numbers are copied.
+    /// Copies a matrix into panels.
     pub fn of(matrix: &Matrix) -> Self {
         let lines = lines_of(matrix.outputs, matrix.inputs, Format::of(matrix));
         let mut memory = with_large_pages(lines);
@@ -74,11 +68,11 @@ impl Panels {
         Self { outputs, inputs, format, depth, first: 0, memory: Arc::new(memory) }
     }
 
-    /// The panels of several matrices in one piece of memory, of which each is dropped when it is copied.
+    /// Copies several matrices into panels in one allocation, dropping each matrix once copied.
     ///
     /// # Errors
     ///
-    /// The first that a matrix fails with.
+    /// Returns the first error of the `matrices` iterator.
     pub fn of_all<E>(
         sizes: impl Iterator<Item = (usize, usize)>,
         format: Format,
@@ -101,18 +95,16 @@ impl Panels {
         Ok(made.collect())
     }
 
-    /// Some lines of a panel.
     pub(super) fn lines(&self, panel: usize, lines: Range<usize>) -> &[Line] {
         let first = self.first + panel * self.depth;
         &self.memory[first + lines.start..first + lines.end]
     }
 
-    /// Bytes of a panel.
     pub fn panel_bytes(&self) -> usize {
         self.depth * size_of::<Line>()
     }
 
-    /// Writes one row of the matrix, widened: an embedding's.
+    /// Writes one row of the matrix as f32, such as a row of the embedding.
     pub fn row(&self, row: usize, out: &mut [f32]) {
         let (panel, lane) = (row / WIDE, row % WIDE);
         let lines = self.lines(panel, 0..self.depth);
@@ -133,18 +125,17 @@ impl Panels {
         }
     }
 
-    /// Bytes of the numbers, padding included.
+    /// Bytes including padding.
     pub fn bytes(&self) -> u64 {
         (self.outputs.div_ceil(WIDE) * self.panel_bytes()) as u64
     }
 }
 
-/// How many lines a matrix takes.
 fn lines_of(outputs: usize, inputs: usize, format: Format) -> usize {
     outputs.div_ceil(WIDE) * inputs.div_ceil(format.inputs())
 }
 
-/// Appends the lines of a matrix; how many a panel has, and in which format.
+/// Appends the lines of a matrix; returns the lines per panel and the format.
 fn fill(memory: &mut Vec<Line>, matrix: &Matrix) -> (usize, Format) {
     let (outputs, inputs, format) = (matrix.outputs, matrix.inputs, Format::of(matrix));
     let depth = inputs.div_ceil(format.inputs());

@@ -1,5 +1,6 @@
-//! `y = x W^T` over panels, for any instruction set: up to `most_rows` rows of x against one panel are summed in
-//! registers; x is rearranged so that the numbers of these rows for one input lie side by side.
+//! `y = x W^T` over panels, for any instruction set. Up to `most_rows` rows of x are multiplied with one
+//! panel, with sums in registers; x is rearranged so that these rows' numbers for one input are
+//! adjacent.
 
 use std::ops::Range;
 
@@ -9,29 +10,28 @@ use super::InstructionSet;
 use super::lanes::{Dots, Lanes};
 use super::panels::{Line, Panels, WIDE};
 
-/// Lines of a panel that several tiles of rows share while they are in the first-level cache: 16 KB.
+/// Lines of a panel reused by several tiles while in the L1 cache: 16 KB.
 const BLOCK: usize = 256;
 
-/// Rows of x that are multiplied with all panels before the next: with a block of inputs
-/// they stay in the second-level cache.
+/// Rows of x multiplied with all panels before the next group; with a block of inputs they stay in the
+/// L2 cache.
 const MANY: usize = 512;
 
-/// How many lines ahead a panel is asked for; measured. Many rows take long for a line, and
-/// the processor's own prefetching sleeps meanwhile.
+/// Prefetch distance in lines (measured). With many rows each line takes long enough for the hardware
+/// prefetcher to become inactive.
 const fn ahead(rows: usize) -> usize {
     if rows < 8 { 8 } else { 32 }
 }
 
-/// How a line of weights meets rows of x.
+/// Multiplication of a line of weights with rows of x.
 pub(super) trait Unit<L: Lanes> {
-    /// Inputs of a line: so many numbers of each row meet it.
     const INPUTS: usize;
 
-    /// Adds the products of a line with `x[input][row]` to the sums of the rows.
+    /// Adds the products of a line with `x[input][row]` to the rows' sums.
     fn accumulate<const M: usize>(lanes: L, line: &Line, x: &[[f32; M]], sums: &mut [L::V; M]);
 }
 
-/// Weights in f32, multiplied as they are stored.
+/// f32 weights, multiplied as stored.
 pub(super) struct Single;
 
 impl<L: Lanes> Unit<L> for Single {
@@ -46,7 +46,7 @@ impl<L: Lanes> Unit<L> for Single {
     }
 }
 
-/// Weights in bf16, widened in registers.
+/// bf16 weights, widened in registers.
 pub(super) struct Widened;
 
 impl<L: Lanes> Unit<L> for Widened {
@@ -64,11 +64,11 @@ impl<L: Lanes> Unit<L> for Widened {
     }
 }
 
-/// Weights in bf16, multiplied with rows that are rounded to bf16, two inputs at once.
+/// bf16 weights, multiplied with rows rounded to bf16, two inputs at once.
 pub(super) struct Dotted;
 
 impl<L: Dots> Unit<L> for Dotted {
-    /// Each number of a row stands for two, rounded.
+    /// Each number of a row holds a rounded pair.
     const INPUTS: usize = 1;
 
     #[inline(always)]
@@ -80,24 +80,24 @@ impl<L: Dots> Unit<L> for Dotted {
     }
 }
 
-/// The bits of two numbers as bf16, the first in the low half; of one alone the other is 0.
+/// Packs two numbers as bf16, the first in the low half; a missing second one is 0.
 fn pair(numbers: &[f32]) -> f32 {
     let bits = |at: usize| numbers.get(at).map_or(0, |x| u32::from(bf16::from_f32(*x).to_bits()));
     f32::from_bits(bits(0) | bits(1) << 16)
 }
 
-/// Rows of x, rearranged for panels: tiles of rows one after the other, `[depth x inputs of a line][rows of the tile]`.
+/// Rows of x, rearranged for panels: consecutive tiles of `[depth x inputs per line][rows of the tile]`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Arranged {
     rows: usize,
     most_rows: usize,
-    /// Inputs of a row, padded to whole lines.
+    /// Inputs per row, padded to whole lines.
     inputs: usize,
     numbers: Vec<f32>,
 }
 
 impl Arranged {
-    /// Takes in the rows of x, as the instruction set multiplies them with these weights.
+    /// Rearranges the rows of x for an instruction set and these weights.
     pub fn fill(&mut self, x: &[f32], w: &Panels, set: InstructionSet) {
         (self.rows, self.most_rows) = (x.len() / w.inputs, set.most_rows(w));
         let rounds = set.rounds(w);
@@ -130,7 +130,6 @@ impl Arranged {
         }
     }
 
-    /// How many rows there are.
     pub fn rows(&self) -> usize {
         self.rows
     }
@@ -139,29 +138,28 @@ impl Arranged {
         self.rows.div_ceil(self.most_rows)
     }
 
-    /// Tiles differ by one row at most.
+    /// Row range of a tile; tiles differ by at most one row.
     fn rows_of(&self, tile: usize) -> Range<usize> {
         let tiles = self.tiles();
         self.rows * tile / tiles..self.rows * (tile + 1) / tiles
     }
 
-    /// The numbers of a tile that meet some lines of a panel.
+    /// Numbers of a tile for some lines of a panel.
     fn part(&self, rows: &Range<usize>, lines: &Range<usize>, inputs: usize) -> &[f32] {
         let from = rows.start * self.inputs + lines.start * inputs * rows.len();
         &self.numbers[from..][..lines.len() * inputs * rows.len()]
     }
 }
 
-/// Where a product goes: `columns` numbers a row, of which the first is of the first panel.
+/// Destination of a product: `columns` numbers per row, starting with the first panel.
 #[derive(Debug)]
 pub struct Onto<'a> {
-    /// The numbers, `[rows, columns]`.
+    /// Output, `[rows, columns]`.
     pub y: &'a mut [f32],
-    /// Numbers of a row.
     pub columns: usize,
 }
 
-/// The product of arranged rows with some panels; what of the last panel is beyond `columns` is dropped.
+/// Product of arranged rows with some panels; outputs of the last panel beyond `columns` are dropped.
 #[inline(always)]
 pub(super) fn product<L: Lanes, U: Unit<L>>(
     lanes: L,
@@ -172,13 +170,13 @@ pub(super) fn product<L: Lanes, U: Unit<L>>(
 ) {
     let Onto { y, columns } = onto;
     let tiles = x.tiles();
-    // one tile reads a panel once: no need to divide it
+    // a single tile reads each panel once, so blocking is useless
     let block = if tiles == 1 { w.depth } else { BLOCK };
     let blocks = w.depth.div_ceil(block.max(1));
     let group = MANY.div_ceil(x.most_rows);
     for first_tile in (0..tiles).step_by(group) {
         let tiles = first_tile..(first_tile + group).min(tiles);
-        // few rows read a panel from its beginning to its end; many leave x in the cache
+        // with few rows, read each panel from start to end; with many, keep x in the cache
         let (outer, inner) = if tiles.len() >= group.min(4) { (blocks, 1) } else { (1, blocks) };
         for outer in 0..outer {
             for panel in panels.clone() {
@@ -200,13 +198,12 @@ pub(super) fn product<L: Lanes, U: Unit<L>>(
     }
 }
 
-/// Where a tile's sums go.
 struct To<'a> {
     y: &'a mut [f32],
     columns: usize,
-    /// How many of the panel's outputs there are.
+    /// Number of outputs in the panel.
     wide: usize,
-    /// Whether they are added to what is there.
+    /// True if sums are added to existing values.
     adds: bool,
 }
 
@@ -223,14 +220,14 @@ fn one_tile<L: Lanes, U: Unit<L>>(lanes: L, lines: &[Line], x: &[f32], rows: usi
     if (4..=L::TWO_SUMS).contains(&rows) {
         return by_rows!(4 in 2, 5 in 2, 6 in 2, 7 in 2, 8 in 2, 9 in 2, 10 in 2, 11 in 2, 12 in 2);
     }
-    // few rows have several sums each: one alone would wait for the adder's latency
+    // few rows use several sums each, because a single chain would be bound by addition latency
     by_rows!(
         1 in 4, 2 in 2, 3 in 2, 4 in 1, 5 in 1, 6 in 1, 7 in 1, 8 in 1, 9 in 1, 10 in 1, 11 in 1, 12 in 1,
         13 in 1, 14 in 1, 15 in 1, 16 in 1
     );
 }
 
-/// `M` rows by one panel, each product summed in `C` chains.
+/// Multiplies `M` rows with one panel, each product summed in `C` chains.
 #[inline(always)]
 fn tile<L: Lanes, U: Unit<L>, const M: usize, const C: usize>(
     lanes: L,

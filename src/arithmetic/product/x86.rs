@@ -1,19 +1,19 @@
-//! AVX2 with FMA, AVX-512, and AVX-512 with its products of bf16.
+//! AVX2 with FMA, AVX-512, and AVX-512 with bf16 dot products.
 
 use std::arch::x86_64::*;
 
 use super::lanes::{Dots, Lanes};
 use super::panels::{Line, WIDE};
 
-/// The high half of each u32.
+/// Mask of the high half of each u32.
 const HIGH: i32 = 0xFFFF_0000_u32.cast_signed();
 
-/// AVX2 and FMA: two registers.
+/// AVX2 and FMA: sixteen lanes in two registers.
 #[derive(Clone, Copy)]
 pub(super) struct Avx2(());
 
 impl Avx2 {
-    /// Where the processor has it.
+    /// `None` if the processor lacks it.
     pub fn new() -> Option<Self> {
         (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")).then_some(Self(()))
     }
@@ -24,7 +24,8 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     fn zero(self) -> Self::V {
-        // SAFETY: a value of this type is made only where the processor has AVX2 and FMA; so of all that follow
+        // SAFETY: a value of this type exists only if the processor has AVX2 and FMA; this also holds
+        // below
         unsafe { [_mm256_setzero_ps(); 2] }
     }
 
@@ -85,17 +86,17 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     fn prefetch(self, at: *const Line) {
-        // SAFETY: a prefetch reads nothing that a program could see, at whatever address
+        // SAFETY: a prefetch has no visible effect, at any address
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
     }
 }
 
-/// Sixteen f32 in one register of AVX-512.
+/// AVX-512: sixteen lanes in one register.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512(());
 
 impl Avx512 {
-    /// Where the processor has its foundation.
+    /// `None` if the processor lacks AVX-512 F.
     pub fn new() -> Option<Self> {
         is_x86_feature_detected!("avx512f").then_some(Self(()))
     }
@@ -107,7 +108,7 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     fn zero(self) -> Self::V {
-        // SAFETY: a value of this type is made only where the processor has AVX-512 F; so of all that follow
+        // SAFETY: a value of this type exists only if the processor has AVX-512 F; this also holds below
         unsafe { _mm512_setzero_ps() }
     }
 
@@ -154,17 +155,17 @@ impl Lanes for Avx512 {
 
     #[inline(always)]
     fn prefetch(self, at: *const Line) {
-        // SAFETY: a prefetch reads nothing that a program could see, at whatever address
+        // SAFETY: a prefetch has no visible effect, at any address
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
     }
 }
 
-/// Sixteen f32 in one register of AVX-512, and products of pairs of bf16.
+/// AVX-512 with dot products of bf16 pairs.
 #[derive(Clone, Copy)]
 pub(super) struct Avx512Bf16(Avx512);
 
 impl Avx512Bf16 {
-    /// Where the processor has both.
+    /// `None` if the processor lacks either.
     pub fn new() -> Option<Self> {
         Avx512::new().filter(|_| is_x86_feature_detected!("avx512bf16")).map(Self)
     }
@@ -220,8 +221,8 @@ impl Dots for Avx512Bf16 {
 
     #[inline(always)]
     fn pairs_of(self, from: &Line) -> Self::Pairs {
-        // SAFETY: a value of this type is made only where the processor has AVX-512 F and BF16; a line is aligned to 64
-        // bytes and has sixteen pairs, and both types are 64 bytes of any content
+        // SAFETY: a value of this type exists only if the processor has AVX-512 F and BF16; a line is
+        // aligned to 64 bytes and has sixteen pairs, and both types are 64 bytes of any content
         unsafe { std::mem::transmute::<__m512i, __m512bh>(_mm512_load_si512(from.0.as_ptr().cast())) }
     }
 

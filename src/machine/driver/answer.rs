@@ -1,64 +1,60 @@
-//! The driver's answers as errors that say what to do.
+//! CUDA driver error codes, translated into errors with advice.
 
 use std::ffi::{CStr, c_char};
 
 use super::api::Api;
 use base::error::{Error, Result};
 
-/// Codes of `CUresult` (cuda.h) that are told apart here. Plain integers: newer drivers know more.
+/// `CUresult` codes (cuda.h) handled here. Plain integers, because newer drivers return codes unknown at
+/// build time.
 pub mod code {
-    /// The GPU has less free memory than an allocation, a context or
-    /// a module needs (`CUDA_ERROR_OUT_OF_MEMORY`).
+    /// Not enough free GPU memory for an allocation, context or module (`CUDA_ERROR_OUT_OF_MEMORY`).
     pub const OUT_OF_MEMORY: u32 = 2;
-    /// The library is the one that programs are linked with, not a driver.
+    /// The loaded library is the link-time stub, not a driver.
     pub const STUB_LIBRARY: u32 = 34;
-    /// The driver lacks what the call needs.
+    /// The driver is too old for the call.
     pub const NEWER_DRIVER: u32 = 36;
-    /// Another process has the GPU for itself.
+    /// Another process uses the GPU exclusively.
     pub const DEVICE_UNAVAILABLE: u32 = 46;
-    /// No GPU, or none that this process may see.
+    /// No GPU, or none visible to this process.
     pub const NO_DEVICE: u32 = 100;
-    /// The index names no GPU that this process may see.
+    /// Index of a GPU that does not exist or is not visible to this process.
     pub const INVALID_DEVICE: u32 = 101;
-    /// A cubin for another architecture.
+    /// Cubin compiled for another architecture.
     pub const NO_BINARY_FOR_GPU: u32 = 209;
-    /// A memory error that could not be corrected.
     pub const ECC_UNCORRECTABLE: u32 = 214;
-    /// No way to the other GPU's memory.
+    /// The GPUs have no P2P access to each other.
     pub const PEER_ACCESS_UNSUPPORTED: u32 = 217;
-    /// No such function in the module.
+    /// Symbol missing in the module.
     pub const NOT_FOUND: u32 = 500;
-    /// Work goes on; not an error.
+    /// Work still in progress; not an error.
     pub const NOT_READY: u32 = 600;
-    /// A kernel read or wrote outside of its memory.
     pub const ILLEGAL_ADDRESS: u32 = 700;
-    /// A launch wants more registers, threads or shared memory than there are.
+    /// The launch needs more registers, threads or shared memory than available.
     pub const LAUNCH_OUT_OF_RESOURCES: u32 = 701;
-    /// Memory of the other GPU is within reach already.
     pub const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
-    /// A kernel ended by an exception that the driver does not tell apart.
+    /// Unspecified exception in a kernel.
     pub const LAUNCH_FAILED: u32 = 719;
-    /// The operating system says no.
     pub const NOT_PERMITTED: u32 = 800;
-    /// NVLink's switches are not up (fabric manager).
+    /// NVSwitch is not initialized (fabric manager).
     pub const SYSTEM_NOT_READY: u32 = 802;
-    /// Library and kernel module of the driver differ.
+    /// User-space and kernel driver versions differ.
     pub const SYSTEM_DRIVER_MISMATCH: u32 = 803;
-    /// A forward-compatible library on a GPU that does not support it.
+    /// Forward-compatibility library on an unsupported GPU.
     pub const COMPAT_NOT_SUPPORTED: u32 = 804;
-    /// A call that must not be made while a stream is captured.
     pub const CAPTURE_UNSUPPORTED: u32 = 900;
-    /// An earlier error has ended the capture.
+    /// The capture was invalidated by an earlier error.
     pub const CAPTURE_INVALIDATED: u32 = 901;
-    /// A forked stream was not joined.
+    /// A forked stream was not joined before the capture ended.
     pub const CAPTURE_UNJOINED: u32 = 904;
-    /// A captured stream depends on work outside of the capture.
+    /// A captured stream depends on uncaptured work.
     pub const CAPTURE_ISOLATION: u32 = 905;
-    /// Unknown, often a driver that was not set up.
+    /// Unknown; often a driver that is not set up.
     pub const UNKNOWN: u32 = 999;
 }
 
-/// Turns a driver's answer into a result; `what` was being done: `launching rms_norm on GPU 0`.
+/// Converts a driver error code to a result; `what` describes the operation: `launching rms_norm on GPU
+/// 0`.
 pub(crate) fn check(api: &Api, code: u32, what: impl FnOnce() -> String) -> Result<()> {
     if code == 0 {
         return Ok(());
@@ -66,8 +62,8 @@ pub(crate) fn check(api: &Api, code: u32, what: impl FnOnce() -> String) -> Resu
     Err(Error::failed(format!("{}: {}{}", what(), text(api, code), advice(code))))
 }
 
-/// The driver's name of a code with its explanation, for example `CUDA_ERROR_NO_DEVICE (100), no
-/// CUDA-capable device is detected`.
+/// Name and description of a code, such as `CUDA_ERROR_NO_DEVICE (100), no CUDA-capable device is
+/// detected`.
 pub(crate) fn text(api: &Api, code: u32) -> String {
     // SAFETY: both functions write the address of a static text, or nothing.
     let ask = |function: unsafe extern "C" fn(u32, *mut *const c_char) -> u32| unsafe {
@@ -84,12 +80,12 @@ pub(crate) fn text(api: &Api, code: u32) -> String {
     }
 }
 
-/// Why the driver cannot be used at all, and what to do.
+/// Message for an unusable driver, with advice.
 pub(crate) fn refusal(api: &Api, code: u32) -> String {
     format!("the NVIDIA driver cannot be used: {}{}", text(api, code), advice(code))
 }
 
-/// What to do about it, beginning with `; `; empty where nothing useful can be said.
+/// Advice for a code, starting with `; `; empty if there is none.
 fn advice(number: u32) -> &'static str {
     match number {
         code::OUT_OF_MEMORY => "; choose a smaller batch, context or model, or a larger TP",

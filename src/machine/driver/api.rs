@@ -1,4 +1,5 @@
-//! The CUDA driver's functions, handed out once it is known to be there, new enough, and willing.
+//! Function table of the CUDA driver, available once the driver is loaded, recent enough and
+//! initialized.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::sync::OnceLock;
@@ -10,12 +11,12 @@ use super::functions::functions;
 use super::libraries::{self, Library};
 use base::error::{Error, Result};
 
-/// The oldest CUDA version of a driver that has what is used here: launch attributes for programmatic
-/// dependent launches and lazily loaded kernels work as expected from 12.0 on.
+/// Oldest supported CUDA version of a driver: launch attributes for programmatic dependent launch and
+/// lazy kernel loading are reliable from 12.0.
 pub const OLDEST: u32 = 12_000;
 
 functions! {
-    /// The driver functions that are used, all present in drivers for CUDA 12.0.
+    /// Driver functions in use, all present in drivers for CUDA 12.0.
     pub(crate) struct Api;
     fn cuGetErrorName(code: u32, text: *mut *const c_char) -> u32;
     fn cuGetErrorString(code: u32, text: *mut *const c_char) -> u32;
@@ -89,9 +90,8 @@ functions! {
     fn cuGraphUpload(exec: sys::CUgraphExec, stream: sys::CUstream) -> u32;
 }
 
-/// The driver's functions, looked up and initialised (`cuInit`) once for the process. An input
-/// error where there is no driver, where it is older than CUDA 12.0, or where it refuses; the
-/// message says what to do.
+/// Loads and initializes the driver (`cuInit`) once per process. Returns an input error with advice if
+/// the driver is missing, older than CUDA 12.0, or refuses.
 pub(crate) fn api() -> Result<&'static Api> {
     static API: OnceLock<Result<Api, String>> = OnceLock::new();
     API.get_or_init(|| enter().map_err(|error| error.to_string()))
@@ -107,17 +107,17 @@ fn enter() -> Result<Api> {
         Some(version) if version < OLDEST => return Err(Error::input(too_old(Some(version), &[]))),
         _ => {}
     }
-    // SAFETY: any flags but 0 are refused; there are no other preconditions.
+    // SAFETY: flags must be 0; there are no other preconditions.
     let code = unsafe { (api.cuInit)(0) };
     if code != 0 { Err(Error::input(answer::refusal(&api, code))) } else { Ok(api) }
 }
 
-/// The CUDA version that the driver supports (13010: 13.1); `None` without a driver. Needs no GPU and
-/// not even a driver that is new enough.
+/// CUDA version supported by the driver (13010: 13.1); `None` without a driver. Needs no GPU and works
+/// with drivers that are too old.
 pub fn version() -> Option<u32> {
     let library = libraries::open(Library::Driver).ok()?;
     type GetVersion = unsafe extern "C" fn(*mut c_int) -> u32;
-    // SAFETY: this is the symbol's type in cuda.h, in all versions.
+    // SAFETY: this is the symbol's type in cuda.h in all versions.
     let get = unsafe { super::functions::symbol::<GetVersion>(library, "cuDriverGetVersion\0") }?;
     let mut version = 0;
     // SAFETY: writes one int to a valid address.
@@ -126,7 +126,7 @@ pub fn version() -> Option<u32> {
     u32::try_from(version).ok().filter(|version| *version > 0)
 }
 
-/// A CUDA version as people write it: 13010, as the driver tells it, is `13.1`.
+/// Formats a driver's CUDA version: 13010 as `13.1`.
 pub fn version_text(version: u32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }

@@ -1,9 +1,9 @@
-//! What must not be called while this thread captures a stream into a graph, and is put off until the
-//! capture has ended: freeing.
+//! Frees deferred while this thread captures a stream into a graph, because freeing is not allowed
+//! during capture.
 
 use std::cell::RefCell;
 
-/// Work of this thread that waits for the end of its captures.
+/// Capture depth and deferred frees of this thread.
 #[derive(Default)]
 struct Pending {
     captures: usize,
@@ -14,12 +14,12 @@ thread_local! {
     static PENDING: RefCell<Pending> = RefCell::default();
 }
 
-/// A capture has begun in this thread.
+/// Marks the start of a capture in this thread.
 pub(super) fn begun() {
     let _ = PENDING.try_with(|pending| pending.borrow_mut().captures += 1);
 }
 
-/// A capture has ended; after the last one, what was put off is done.
+/// Marks the end of a capture; after the last one, runs the deferred frees.
 pub(super) fn ended() {
     let due = PENDING.try_with(|pending| {
         let mut pending = pending.borrow_mut();
@@ -29,7 +29,6 @@ pub(super) fn ended() {
     due.unwrap_or_default().into_iter().for_each(|free| free());
 }
 
-/// Whether this thread captures a graph at the moment.
 pub(super) fn active() -> bool {
     PENDING.try_with(|pending| pending.borrow().captures > 0).unwrap_or(false)
 }

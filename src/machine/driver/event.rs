@@ -1,4 +1,4 @@
-//! Events: points in a stream's work that others wait for, or whose times are taken.
+//! CUDA events: synchronization points and timestamps in a stream.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::gpu::Gpu;
 use super::wait;
 use base::error::Result;
 
-/// A point in a stream's work. Nothing is recorded at first: it is done, and has no time.
+/// Point in a stream's work. Before the first record it counts as done and has no timestamp.
 #[derive(Debug)]
 pub struct Event {
     gpu: Gpu,
@@ -25,7 +25,8 @@ unsafe impl Sync for Event {}
 impl Drop for Event {
     fn drop(&mut self) {
         let event = self.event;
-        // SAFETY: created by `Gpu::event`, destroyed once; the driver keeps what is still to happen.
+        // SAFETY: created by `Gpu::event` and destroyed once; the driver keeps it until pending work is
+        // done.
         self.gpu.destroy(|api| unsafe {
             (api.cuEventDestroy_v2)(event);
         });
@@ -33,8 +34,7 @@ impl Drop for Event {
 }
 
 impl Gpu {
-    /// Makes an event of this GPU, as `torch.cuda.Event` does; one that is not `timed` costs the
-    /// GPU less to record.
+    /// Creates an event, like `torch.cuda.Event`; without `timed` it is cheaper to record.
     pub fn event(&self, timed: bool) -> Result<Event> {
         const DISABLE_TIMING: u32 = 2;
         self.bind()?;
@@ -48,8 +48,8 @@ impl Gpu {
 }
 
 impl Event {
-    /// Milliseconds from the other event to this one, with a resolution of 0.5 us. Fails where either
-    /// was made without times or was never recorded, and where the work before either still goes on.
+    /// Milliseconds from `since` to this event, at a resolution of 0.5 us. Returns an error if either
+    /// event has no timing, was never recorded, or is not done.
     pub fn elapsed_ms(&self, since: &Self) -> Result<f32> {
         let mut milliseconds = 0.0;
         self.gpu.bind()?;
@@ -63,8 +63,7 @@ impl Event {
         Ok(milliseconds)
     }
 
-    /// Whether the work that was enqueued before the event is done; asks without waiting. An event that
-    /// was never recorded is done.
+    /// Polls whether all work enqueued before the event is done; true for an event never recorded.
     pub fn is_done(&self) -> Result<bool> {
         self.gpu.bind()?;
         // SAFETY: the event exists.
@@ -76,14 +75,13 @@ impl Event {
         }
     }
 
-    /// Waits until what was enqueued before the event has ended, but at most for `limit`, as
-    /// [`super::Stream::synchronize_within`] does for a whole stream; the same holds of a GPU that does
-    /// not end within it.
+    /// Waits for the work enqueued before the event, at most for `limit`; on timeout the GPU is
+    /// abandoned as in [`super::Stream::synchronize_within`].
     pub fn synchronize_within(&self, limit: Duration) -> Result<()> {
         wait::until(&self.gpu, limit, || self.is_done())
     }
 
-    /// The driver's handle; valid as long as `self`.
+    /// Driver handle, valid as long as `self`.
     pub fn raw(&self) -> sys::CUevent {
         self.event
     }

@@ -1,19 +1,17 @@
-//! Tables of foreign functions: each is looked up once, where a library is opened, so that a missing
-//! one is an error there and not a panic at its first call.
+//! Tables of foreign functions, resolved when a library is opened, so that a missing function is an
+//! error there instead of a panic at the first call.
 //!
-//! Answers are plain integers: a library newer than this program may answer codes that it does not know.
-//! That is why cudarc gives types and constants here, and not the calls. Its calls answer Rust enumerations, of
-//! which a value that is not listed is undefined behaviour; each looks its function up at its first call,
-//! and panics where it is missing; and they open libraries by names of cudarc's own choice, where
-//! [`super::libraries`] also looks into Python packages and what the user names. (NCCL's version 2 name,
-//! `libnccl.so.2`, cudarc does not try at all.)
+//! cudarc supplies types and constants only, not the calls, for three reasons. Its calls return Rust
+//! enums, and an unlisted value from a newer library would be undefined behavior; here results are plain
+//! integers. It resolves functions lazily and panics if one is missing. And it opens libraries under its
+//! own list of names (without `libnccl.so.2`), whereas [`super::libraries`] also searches Python
+//! packages and user-specified files.
 
 use libloading::Library;
 
-/// Declares a table of C functions and `load`, which looks all of them up; `Err` has the names of those
-/// that the library lacks. Where `as in sys` stands behind a function, its argument list is checked against
-/// cudarc's declaration of the same name when this crate is compiled: of functions to which no enumeration is
-/// passed as an integer.
+/// Declares a table of C functions with a `load` function that resolves all of them; `Err` lists the
+/// missing names. `as in sys` after a function checks its argument list against cudarc's declaration at
+/// compile time, for functions that take no enum as an integer.
 #[macro_export]
 macro_rules! functions {
     (
@@ -30,7 +28,7 @@ macro_rules! functions {
         $($crate::driver::functions::same_arguments!($($sys)? => $name($($type),*));)*
 
         impl $table {
-            /// Looks up every function; `Err` has the names of those that the library lacks.
+            /// Resolves every function; `Err` lists the names missing in the library.
             #[allow(non_snake_case)]
             $vis fn load(
                 library: &libloading::Library,
@@ -57,7 +55,7 @@ macro_rules! functions {
 }
 pub use functions;
 
-/// Stops the compilation where an argument list differs from cudarc's declaration of the same function.
+/// Fails compilation if an argument list differs from cudarc's declaration.
 #[macro_export]
 macro_rules! same_arguments {
     (=> $name:ident($($type:ty),*)) => {};
@@ -69,12 +67,12 @@ macro_rules! same_arguments {
 }
 pub use same_arguments;
 
-/// The symbol of this name (which ends with a zero), or `None`.
+/// Resolves a symbol; `name` must end with a NUL byte.
 ///
 /// # Safety
 ///
-/// `T` must be the symbol's type: a function pointer.
+/// `T` must be the symbol's function pointer type.
 pub unsafe fn symbol<T: Copy>(library: &Library, name: &str) -> Option<T> {
-    // SAFETY: the caller knows the type.
+    // SAFETY: the caller guarantees the type.
     unsafe { library.get::<T>(name.as_bytes()) }.ok().map(|symbol| *symbol)
 }

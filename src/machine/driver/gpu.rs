@@ -1,4 +1,4 @@
-//! A GPU: its properties, its primary context, and what is made in it.
+//! GPUs: properties, primary context, and the resources created in it.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;
@@ -10,34 +10,30 @@ use super::answer::{self, check, code};
 use super::api::{self, Api, api};
 use base::error::{Error, Result};
 
-/// What is known about a GPU without using it.
+/// Static properties of a GPU, available without a context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuInfo {
-    /// CUDA's number of it in this process.
     pub index: usize,
-    /// The name that NVIDIA gave it: `NVIDIA H100 80GB HBM3`.
+    /// Product name: `NVIDIA H100 80GB HBM3`.
     pub name: String,
     /// Compute capability: (9, 0).
     pub sm: (u32, u32),
-    /// How many streaming multiprocessors (SMs) it has.
+    /// Streaming multiprocessors (SMs).
     pub multiprocessors: u32,
-    /// Memory in all (bytes).
     pub memory_bytes: u64,
-    /// The size of its level-2 cache (bytes).
     pub l2_bytes: u64,
-    /// The most shared memory that a block can ask for (bytes).
     pub shared_per_block: u32,
     /// CUDA version of the driver: 13000 is 13.0.
     pub driver_api: u32,
-    /// The identity that stays with the chip, as nvidia-smi prints it: `GPU-xxxxxxxx-…`.
+    /// UUID of the chip, as printed by nvidia-smi: `GPU-xxxxxxxx-…`.
     pub uuid: String,
-    /// The PCI address of its slot: domain, bus, device, function, as `0000:1b:00.0`.
+    /// PCI address (domain, bus, device, function): `0000:1b:00.0`.
     pub pci: String,
-    /// Highest SM clock (kHz); 0 where the driver does not tell.
+    /// Maximum SM clock in kHz; 0 if the driver does not report it.
     pub clock_khz: u32,
 }
 
-/// A GPU with its primary context, held until the last clone and everything made in it are gone.
+/// GPU with its primary context, retained until the last clone and every resource in it are dropped.
 #[derive(Clone)]
 pub struct Gpu {
     inner: Arc<Inner>,
@@ -45,7 +41,7 @@ pub struct Gpu {
 
 static ANY_ABANDONED: AtomicBool = AtomicBool::new(false);
 
-/// Whether work hangs on any GPU of this process: an orderly exit would wait for it, in the driver.
+/// True if work hangs on any GPU of this process; a normal exit would block in the driver.
 pub fn any_abandoned() -> bool {
     ANY_ABANDONED.load(Ordering::Relaxed)
 }
@@ -55,7 +51,7 @@ struct Inner {
     device: sys::CUdevice,
     context: sys::CUcontext,
     info: GpuInfo,
-    /// Work hangs on it: freeing would wait for that work for ever.
+    /// Set when work hangs: freeing would block forever.
     abandoned: AtomicBool,
 }
 
@@ -67,7 +63,7 @@ unsafe impl Sync for Inner {}
 impl Drop for Inner {
     fn drop(&mut self) {
         if !self.abandoned.load(Ordering::Relaxed) {
-            // SAFETY: retained when this was made, released once. An error cannot be dealt with here.
+            // SAFETY: retained by `Gpu::open`, released once. An error cannot be handled here.
             unsafe { (self.api.cuDevicePrimaryCtxRelease_v2)(self.device) };
         }
     }
@@ -80,12 +76,12 @@ impl std::fmt::Debug for Gpu {
 }
 
 impl Gpu {
-    /// How many GPUs this process sees; zero GPUs are an error that says what to check.
+    /// Number of visible GPUs; none is an error with advice.
     ///
     /// # Errors
     ///
-    /// An input error where there is no driver, a stub library, one too old, or no GPU that this process
-    /// may see; each says what to do.
+    /// Returns an input error with advice if the driver is missing, a stub or too old, or if no GPU is
+    /// visible.
     pub fn count() -> Result<usize> {
         let api = api()?;
         let mut count = 0;
@@ -100,20 +96,20 @@ impl Gpu {
         }
     }
 
-    /// Properties of all GPUs that this process sees, by number, without making a context on any. Fails
-    /// where [`Gpu::count`] does, and where the driver does not tell of one.
+    /// Properties of all visible GPUs by ordinal, without creating contexts. Returns an error like
+    /// [`Gpu::count`], or if the driver fails to describe one.
     pub fn list() -> Result<Vec<GpuInfo>> {
         let count = Self::count()?;
         let api = api()?;
         (0..count).map(|index| describe(api, index).map(|(_, info)| info)).collect()
     }
 
-    /// Opens the GPU of this number (from 0) and makes it current on this thread.
+    /// Opens a GPU by ordinal and makes it current on this thread.
     ///
     /// # Errors
     ///
-    /// The errors of [`Gpu::count`], an input error for a number that there is not, and a failure where
-    /// another process has the GPU for itself or it has no memory left for a context.
+    /// Returns the errors of [`Gpu::count`], an input error for an invalid ordinal, and a failure if
+    /// another process uses the GPU exclusively or it lacks memory for a context.
     pub fn open(index: usize) -> Result<Self> {
         let count = Self::count()?;
         if index >= count {
@@ -134,21 +130,20 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// Makes it the current GPU of this thread. What is made here does so by itself; needed before other
-    /// libraries (NCCL) are called. Fails where an error of earlier work cost the process its context.
+    /// Makes the GPU current on this thread. Methods here do so themselves; call it before other
+    /// libraries (NCCL). Returns an error if an earlier failure destroyed the context.
     pub fn bind(&self) -> Result<()> {
         // SAFETY: the context is held by `self`.
         let code = unsafe { (self.inner.api.cuCtxSetCurrent)(self.inner.context) };
         self.check(code, || "making it current".into())
     }
 
-    /// What the driver told of the GPU when it was opened.
     pub fn info(&self) -> &GpuInfo {
         &self.inner.info
     }
 
-    /// Memory of the GPU that is free and memory in all (bytes), as `torch.cuda.mem_get_info` has it:
-    /// what other processes use is not free.
+    /// Free and total memory in bytes, like `torch.cuda.mem_get_info`; memory of other processes is not
+    /// free.
     pub fn memory(&self) -> Result<(u64, u64)> {
         self.bind()?;
         let (mut free, mut total) = (0, 0);
@@ -158,8 +153,8 @@ impl Gpu {
         Ok((free as u64, total as u64))
     }
 
-    /// Waits for all work of this process on the GPU, on whatever stream, without a limit. Fails where
-    /// any of that work did; the GPU is unusable for this process from then on.
+    /// Waits without timeout for all work of this process on the GPU, on every stream. Returns an error
+    /// if any of that work failed; this process cannot use the GPU afterwards.
     pub fn synchronize(&self) -> Result<()> {
         self.bind()?;
         // SAFETY: its context is current.
@@ -167,8 +162,8 @@ impl Gpu {
         self.check(code, || "waiting for its work".into())
     }
 
-    /// Lets kernels on this GPU read and write the other one's memory, from now on. A failure that says what to look at
-    /// where there is no way between the two.
+    /// Enables P2P access from kernels on this GPU to the other's memory. Returns an error with advice
+    /// if the GPUs have no P2P path.
     pub fn reach(&self, other: &Self) -> Result<()> {
         self.bind()?;
         // SAFETY: its context is current, and the other's is held by `other`.
@@ -185,34 +180,32 @@ impl Gpu {
         }
     }
 
-    /// The driver's handle of this GPU.
     pub(super) fn device(&self) -> sys::CUdevice {
         self.inner.device
     }
 
-    /// The driver's functions, looked up once for the process.
     pub(super) fn api(&self) -> &'static Api {
         self.inner.api
     }
 
-    /// Turns an answer into a result that names this GPU.
+    /// Converts a driver error code to a result that names this GPU.
     pub(super) fn check(&self, code: u32, what: impl FnOnce() -> String) -> Result<()> {
         check(self.inner.api, code, || format!("GPU {}: {}", self.inner.info.index, what()))
     }
 
-    /// From now on nothing of this GPU is freed by this process: its work hangs, and freeing would wait.
+    /// Marks the GPU as hung: this process frees nothing on it any more, because freeing would block.
     pub fn abandon(&self) {
         self.inner.abandoned.store(true, Ordering::Relaxed);
         ANY_ABANDONED.store(true, Ordering::Relaxed);
     }
 
-    /// Whether work on the GPU hangs, so that nothing may wait for it any more.
+    /// True if work on the GPU hangs, so that nothing may wait for it.
     pub fn is_abandoned(&self) -> bool {
         self.inner.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Frees with `free`, in its context and after captures; not at all on a GPU whose work hangs.
-    /// What it answers cannot be dealt with and is dropped.
+    /// Runs `free` in the GPU's context, after captures; does nothing if the GPU hangs. Errors are
+    /// ignored, because drop cannot handle them.
     pub(super) fn free(&self, free: impl FnOnce(&'static Api) + 'static) {
         let gpu = self.clone();
         super::capture::free(move || {
@@ -222,7 +215,7 @@ impl Gpu {
         });
     }
 
-    /// Frees like [`Gpu::free`] a handle that may be destroyed during a capture.
+    /// Like [`Gpu::free`], for handles that may be destroyed during a capture.
     pub(super) fn destroy(&self, destroy: impl FnOnce(&'static Api)) {
         if !self.is_abandoned() && self.bind().is_ok() {
             destroy(self.inner.api);
@@ -230,15 +223,15 @@ impl Gpu {
     }
 }
 
-/// The device of this number, with its properties.
+/// Device handle and properties of an ordinal.
 fn describe(api: &'static Api, index: usize) -> Result<(sys::CUdevice, GpuInfo)> {
     let ordinal = c_int::try_from(index).unwrap_or(c_int::MAX);
     let what = || format!("asking for GPU {index}");
     let mut device = 0;
-    // SAFETY: here and below: writes to valid addresses of the sizes that are given.
+    // SAFETY: here and below: writes to valid addresses of the given sizes.
     check(api, unsafe { (api.cuDeviceGet)(&mut device, ordinal) }, what)?;
     let mut name: [c_char; 256] = [0; 256];
-    // SAFETY: as above; a byte less than there is, so that a zero remains.
+    // SAFETY: as above; the last byte stays zero.
     check(api, unsafe { (api.cuDeviceGetName)(name.as_mut_ptr(), 255, device) }, what)?;
     let mut pci: [c_char; 32] = [0; 32];
     // SAFETY: as above.
@@ -277,20 +270,20 @@ fn attribute(api: &'static Api, device: sys::CUdevice, attribute: Attribute) -> 
     Ok(value)
 }
 
-/// Which GPUs reach each other's memory, and how well.
+/// P2P capability between two GPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct Peer {
-    /// Whether the one can read and write the other's memory.
+    /// True if the first GPU can access the second's memory.
     pub access: bool,
-    /// NVIDIA's rank of the link; lower is better. `None` where the driver does not tell.
+    /// NVIDIA's rank of the link; lower is better. Null if the driver does not report it.
     pub performance_rank: Option<i32>,
-    /// Whether atomics on the other's memory work natively (NVLink).
+    /// True if atomics on the peer's memory are native (NVLink).
     pub native_atomics: Option<bool>,
 }
 
 impl Gpu {
-    /// What GPU `from` can do with the memory of GPU `to` (CUDA's numbers in this process, from 0).
-    /// Fails for a number that there is not.
+    /// P2P capability from GPU `from` to GPU `to` (CUDA ordinals in this process). Returns an error for
+    /// an invalid ordinal.
     pub fn peer(from: usize, to: usize) -> Result<Peer> {
         let api = api()?;
         let what = || format!("asking whether GPU {from} reaches GPU {to}");
@@ -320,7 +313,7 @@ impl Gpu {
     }
 }
 
-/// A text that a C function has written into a buffer with a zero at its end.
+/// Converts a NUL-terminated C buffer to a string.
 fn text(buffer: &[c_char]) -> String {
     let bytes: Vec<u8> = buffer.iter().map(|&byte| byte as u8).collect();
     CStr::from_bytes_until_nul(&bytes).map_or(String::new(), |text| text.to_string_lossy().into_owned())

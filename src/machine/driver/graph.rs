@@ -1,4 +1,4 @@
-//! Graphs: captured work that is launched again and again as one.
+//! CUDA graphs: captured work, launched repeatedly as a unit.
 
 use cudarc::driver::sys;
 
@@ -8,7 +8,7 @@ use super::libraries::{Library, open};
 use super::stream::Stream;
 use base::error::Result;
 
-/// What a capture has yielded.
+/// Captured graph, not yet executable.
 #[derive(Debug)]
 pub struct Graph {
     gpu: Gpu,
@@ -21,7 +21,7 @@ unsafe impl Send for Graph {}
 impl Drop for Graph {
     fn drop(&mut self) {
         let graph = self.graph;
-        // SAFETY: given by a capture, destroyed once.
+        // SAFETY: created by a capture, destroyed once.
         self.gpu.destroy(|api| unsafe {
             (api.cuGraphDestroy)(graph);
         });
@@ -29,25 +29,25 @@ impl Drop for Graph {
 }
 
 impl Graph {
-    /// Takes over a handle that the caller owns.
+    /// Takes ownership of a handle.
     pub(super) fn new(gpu: Gpu, graph: sys::CUgraph) -> Self {
         Self { gpu, graph }
     }
 
-    /// How many nodes were captured: kernels, copies, fills of memory and event records, of all
-    /// streams that took part.
+    /// Number of captured nodes: kernels, copies, memory fills and event records of all participating
+    /// streams.
     pub fn nodes(&self) -> Result<usize> {
         self.gpu.bind()?;
         let mut count = 0;
-        // SAFETY: without a place for nodes only their number is written.
+        // SAFETY: with a null node array, only the count is written.
         let code =
             unsafe { (self.gpu.api().cuGraphGetNodes)(self.graph, std::ptr::null_mut(), &mut count) };
         self.gpu.check(code, || "counting the nodes of a graph".into())?;
         Ok(count)
     }
 
-    /// How many of its edges let a kernel begin before the one ahead of it has ended (programmatic dependent launches);
-    /// `None` where the driver, older than CUDA 12.3, does not tell.
+    /// Number of edges that let a kernel start before its predecessor ends (programmatic dependent
+    /// launch); `None` for drivers before CUDA 12.3, which cannot report it.
     pub fn programmatic_edges(&self) -> Result<Option<usize>> {
         type GetEdges = unsafe extern "C" fn(
             sys::CUgraph,
@@ -56,23 +56,22 @@ impl Graph {
             *mut sys::CUgraphEdgeData,
             *mut usize,
         ) -> u32;
-        /// `CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC`: the next kernel may start before this one has ended.
         const PROGRAMMATIC: u8 = 1;
         let library = open(Library::Driver)?;
-        // SAFETY: this is the symbol's type in cuda.h, from 12.3 on.
+        // SAFETY: this is the symbol's type in cuda.h from 12.3.
         let Some(get) = (unsafe { symbol::<GetEdges>(library, "cuGraphGetEdges_v2\0") }) else {
             return Ok(None);
         };
         self.gpu.bind()?;
         let (mut count, none) = (0, std::ptr::null_mut());
-        // SAFETY: without places for edges only their number is written.
+        // SAFETY: with null edge arrays, only the count is written.
         let code = unsafe { get(self.graph, none, none, std::ptr::null_mut(), &mut count) };
         self.gpu.check(code, || "counting the edges of a graph".into())?;
         let mut from: Vec<sys::CUgraphNode> = vec![std::ptr::null_mut(); count];
         let mut to = from.clone();
         let plain = sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
         let mut data = vec![plain; count];
-        // SAFETY: there are places for as many edges as there are.
+        // SAFETY: the arrays have room for all edges.
         let code = unsafe {
             get(self.graph, from.as_mut_ptr(), to.as_mut_ptr(), data.as_mut_ptr(), &mut count)
         };
@@ -80,11 +79,11 @@ impl Graph {
         Ok(Some(data.iter().filter(|edge| edge.type_ == PROGRAMMATIC).count()))
     }
 
-    /// Makes it ready to launch. What its kernels use (memory, modules, events, workspaces) must outlive
-    /// the result. Fails where the graph cannot be executed, or the GPU's memory is too small for it.
+    /// Instantiates the graph. Memory, modules, events and workspaces of its kernels must outlive the
+    /// result. Returns an error if the graph is not executable or does not fit into GPU memory.
     pub fn instantiate(&self) -> Result<GraphExec> {
-        // Nodes keep the priority of the stream that they were captured from; without this all would run
-        // with that of the stream on which the graph is launched.
+        // Without this flag, all nodes would run at the priority of the launch stream instead of the
+        // priority of the stream they were captured from.
         const USE_NODE_PRIORITY: u64 = 8;
         self.gpu.bind()?;
         let mut exec = std::ptr::null_mut();
@@ -97,7 +96,6 @@ impl Graph {
     }
 }
 
-/// A graph that is ready to launch.
 #[derive(Debug)]
 pub struct GraphExec {
     gpu: Gpu,
@@ -110,7 +108,8 @@ unsafe impl Send for GraphExec {}
 impl Drop for GraphExec {
     fn drop(&mut self) {
         let exec = self.exec;
-        // SAFETY: made by `Graph::instantiate`, destroyed once; the driver keeps it for launches that go on.
+        // SAFETY: created by `Graph::instantiate`, destroyed once; the driver keeps it for running
+        // launches.
         self.gpu.destroy(|api| unsafe {
             (api.cuGraphExecDestroy)(exec);
         });
@@ -118,8 +117,8 @@ impl Drop for GraphExec {
 }
 
 impl GraphExec {
-    /// Enqueues one execution of the whole graph behind the work that the stream has already, and
-    /// returns before it has ended. Fails where the launch is refused.
+    /// Enqueues one execution of the graph on the stream and returns immediately. Returns an error if
+    /// the launch is rejected.
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: both exist.
@@ -127,8 +126,8 @@ impl GraphExec {
         self.gpu.check(code, || "launching a graph".into())
     }
 
-    /// Brings the graph to the GPU beforehand, so that the first launch is as fast as the others. Fails
-    /// where the GPU's memory is too small for it.
+    /// Uploads the graph to the GPU, so that the first launch is as fast as the others. Returns an error
+    /// if GPU memory is too small.
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: both exist.

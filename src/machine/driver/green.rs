@@ -1,5 +1,5 @@
-//! Green contexts: multiprocessors of a GPU divided between streams, so that each finds its own free. Drivers for
-//! CUDA 12.5 and later have them.
+//! Green contexts: a partition of a GPU's SMs between compute and communication streams. Requires a
+//! driver for CUDA 12.5 or later.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
@@ -14,7 +14,7 @@ use super::stream::{Priority, Stream};
 use base::error::{Error, Result};
 
 functions! {
-    /// What divides a GPU; older drivers lack some of it.
+    /// Functions for SM partitioning; older drivers lack some of them.
     struct Functions;
     fn cuDeviceGetDevResource(device: sys::CUdevice, resource: *mut Resource, kind: c_uint) -> u32;
     fn cuDevSmResourceSplitByCount(
@@ -31,7 +31,7 @@ functions! {
     ) -> u32;
 }
 
-/// `CUdevResource` of multiprocessors, with room for what later versions add at its end.
+/// `CUdevResource` for SMs, padded for fields added by later versions.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 struct Resource {
@@ -43,11 +43,11 @@ struct Resource {
 
 const NOTHING: Resource = Resource { kind: 0, padding: [0; 92], multiprocessors: 0, later: [0; 156] };
 
-/// `CU_DEV_RESOURCE_TYPE_SM`: a set of multiprocessors.
+/// `CU_DEV_RESOURCE_TYPE_SM`.
 const MULTIPROCESSORS: c_uint = 1;
-/// `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`: parts may be smaller than what a cluster of blocks needs.
+/// `CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING`: allows partitions smaller than a cluster needs.
 const FINE: c_uint = 1;
-/// `CU_GREEN_CTX_DEFAULT_STREAM`, without which none can be made.
+/// `CU_GREEN_CTX_DEFAULT_STREAM`, required to create a green context.
 const DEFAULT_STREAM: c_uint = 1;
 
 fn loaded() -> Result<&'static Functions> {
@@ -65,14 +65,14 @@ fn loaded() -> Result<&'static Functions> {
     LOADED.get_or_init(load).as_ref().map_err(|why| Error::input(why.clone()))
 }
 
-/// A GPU whose multiprocessors are divided between compute and communication.
+/// GPU with its SMs partitioned between compute and communication.
 #[derive(Debug)]
 pub struct Divided {
     compute: Arc<Part>,
     comm: Arc<Part>,
 }
 
-/// Some multiprocessors of a GPU.
+/// Green context on some of a GPU's SMs.
 #[derive(Debug)]
 struct Part {
     gpu: Gpu,
@@ -90,7 +90,8 @@ impl Drop for Part {
         let context = self.context;
         self.gpu.destroy(|_| {
             if let Ok(functions) = loaded() {
-                // SAFETY: made by `Part::new`, destroyed once; its streams hold this and are gone.
+                // SAFETY: created by `Gpu::part` and destroyed once; its streams hold it, so none are
+                // left.
                 unsafe { (functions.cuGreenCtxDestroy)(context) };
             }
         });
@@ -98,11 +99,11 @@ impl Drop for Part {
 }
 
 impl Gpu {
-    /// Divides the multiprocessors: at least so many for communication, the others for compute.
+    /// Partitions the SMs: at least `for_comm` for communication, the rest for compute.
     ///
     /// # Errors
     ///
-    /// An input error where the driver cannot, or where none would be left for compute.
+    /// Returns an input error if the driver does not support it or if one side would get no SMs.
     pub fn divide(&self, for_comm: u32) -> Result<Divided> {
         let functions = loaded()?;
         self.bind()?;
@@ -115,12 +116,12 @@ impl Gpu {
             )));
         }
         let mut whole = NOTHING;
-        // SAFETY: writes one resource, of which later versions have no more than is there.
+        // SAFETY: writes one resource; the struct is large enough for later versions.
         let code =
             unsafe { (functions.cuDeviceGetDevResource)(self.device(), &mut whole, MULTIPROCESSORS) };
         self.check(code, || "asking for its multiprocessors".into())?;
         let (mut comm, mut compute, mut groups) = (NOTHING, NOTHING, 1);
-        // SAFETY: as above: one group is asked for, and one rest is given.
+        // SAFETY: as above: one group is requested, and one remainder is written.
         let code = unsafe {
             (functions.cuDevSmResourceSplitByCount)(
                 &mut comm,
@@ -145,10 +146,10 @@ impl Gpu {
     fn part(&self, mut resource: Resource) -> Result<Arc<Part>> {
         let functions = loaded()?;
         let (mut description, mut context) = (null_mut(), null_mut());
-        // SAFETY: one resource, which the driver gave; writes one handle.
+        // SAFETY: one resource, obtained from the driver; writes one handle.
         let code = unsafe { (functions.cuDevResourceGenerateDesc)(&mut description, &mut resource, 1) };
         self.check(code, || "describing a part of its multiprocessors".into())?;
-        // SAFETY: the description was just made; writes one handle.
+        // SAFETY: the description was just created; writes one handle.
         let code = unsafe {
             (functions.cuGreenCtxCreate)(&mut context, description, self.device(), DEFAULT_STREAM)
         };
@@ -159,19 +160,19 @@ impl Gpu {
 }
 
 impl Divided {
-    /// Multiprocessors for compute, and for communication, which may be more than were asked for.
+    /// SMs for compute and for communication; the latter may exceed the request.
     pub fn multiprocessors(&self) -> (u32, u32) {
         (self.compute.multiprocessors, self.comm.multiprocessors)
     }
 
-    /// Makes a stream whose kernels run on the multiprocessors for communication, or on those for compute.
+    /// Creates a stream on the communication SMs or on the compute SMs.
     pub fn stream(&self, for_comm: bool, priority: Priority) -> Result<Stream> {
         let part = if for_comm { &self.comm } else { &self.compute };
         let functions = loaded()?;
         let gpu = &part.gpu;
         let priority = gpu.priority(priority)?;
         let mut stream = null_mut();
-        // SAFETY: the context lives; writes one handle to a valid address.
+        // SAFETY: the context is alive; writes one handle to a valid address.
         let code = unsafe {
             (functions.cuGreenCtxStreamCreate)(&mut stream, part.context, Stream::NON_BLOCKING, priority)
         };

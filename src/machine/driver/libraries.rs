@@ -1,8 +1,8 @@
-//! Finds NVIDIA's libraries without linking to them: by a variable, through the loader, and in the
-//! folders into which toolkits and Python packages put them.
+//! Lookup of NVIDIA's libraries at run time: by environment variable, through the loader, and in the
+//! folders of toolkits and Python packages.
 //!
-//! A library is opened once and stays loaded until the process ends, with global symbols: whoever else
-//! asks for it by the same name gets the same file.
+//! Each library is opened once and stays loaded until exit, with global symbols, so that later lookups
+//! by the same name get the same file.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,34 +12,27 @@ use libloading::os::unix::{Library as UnixLibrary, RTLD_GLOBAL, RTLD_NOW};
 
 use base::error::{Error, Result};
 
-/// A library of NVIDIA's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Library {
-    /// The CUDA driver, which comes with the kernel driver.
     Driver,
-    /// NVRTC, which compiles CUDA C++ to a cubin while a program runs.
+    /// NVRTC: run-time compilation of CUDA C++ to a cubin.
     Nvrtc,
-    /// cuBLASLt, which multiplies matrices.
     CublasLt,
-    /// NCCL, whose collectives connect the ranks.
     Nccl,
-    /// CUPTI, whose activity records tell when kernels ran.
     Cupti,
-    /// NVML, which tells clocks, links and throttling; it comes with the kernel driver.
+    /// NVML: clocks, links and throttling; installed with the kernel driver.
     Nvml,
 }
 
-/// A library of NVIDIA's that was found and loaded.
+/// Loaded library and its location.
 #[derive(Debug)]
 pub struct Found {
-    /// The library, which stays loaded as long as this value lives.
     pub library: libloading::Library,
-    /// The file, or the name by which the loader knows it where the file cannot be told.
+    /// Path of the file, or the loader's name for it if the path is unknown.
     pub path: PathBuf,
 }
 
 impl Library {
-    /// The library's name as messages call it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Driver => "NVIDIA driver",
@@ -51,8 +44,8 @@ impl Library {
         }
     }
 
-    /// The variable that names the file to use; nothing else is tried then. The two libraries that must
-    /// match the kernel driver have none.
+    /// Environment variable with the file to use exclusively. The two libraries that must match the
+    /// kernel driver have none.
     pub fn variable(self) -> Option<&'static str> {
         match self {
             Self::Driver | Self::Nvml => None,
@@ -63,8 +56,8 @@ impl Library {
         }
     }
 
-    /// What a file of it is called, the preferred name first. Toolkit libraries of another major version
-    /// than the driver's come last: CUDA is compatible within a major version.
+    /// File names, preferred first. Toolkit libraries newer than the driver's major version come last:
+    /// CUDA is compatible only within a major version.
     fn names(self, driver_major: u32) -> Vec<String> {
         let toolkit = |stem: &str| {
             let mut majors = [13, 12];
@@ -82,7 +75,6 @@ impl Library {
         }
     }
 
-    /// What to do where it is missing.
     fn advice(self) -> &'static str {
         match self {
             Self::Driver | Self::Nvml => {
@@ -103,18 +95,18 @@ impl Library {
     }
 }
 
-/// Opens a library of NVIDIA's, or takes the one that this process has loaded already. Fails where
-/// [`found`] does, with the same error each time that it is asked.
+/// Opens a library, or returns it if already loaded. Returns the same errors as [`found`], identical on
+/// every call.
 pub fn open(name: Library) -> Result<&'static libloading::Library> {
     found(name).map(|found| &found.library)
 }
 
-/// Opens a library like [`open`], and says in which file it was found.
+/// Opens a library like [`open`] and returns its path as well.
 ///
 /// # Errors
 ///
-/// An input error where no such library is found or can be loaded, with all that was tried
-/// and what to install.
+/// Returns an input error if the library is missing or fails to load, listing what was tried and what to
+/// install.
 pub fn found(name: Library) -> Result<&'static Found> {
     let found = name.cell().get_or_init(|| {
         let places = Places::of_process();
@@ -123,7 +115,7 @@ pub fn found(name: Library) -> Result<&'static Found> {
     found.as_ref().map_err(|message| Error::input(message.clone()))
 }
 
-/// Where toolkits and Python packages put libraries.
+/// Library folders of toolkits and Python packages.
 struct Places {
     folders: Vec<PathBuf>,
 }
@@ -133,7 +125,7 @@ impl Places {
         Self::new(|name| std::env::var_os(name), Path::new("/"))
     }
 
-    /// The folders that exist, from the variables and below `root` (`/`).
+    /// Collects existing folders, from environment variables and below `root` (`/`).
     fn new(variable: impl Fn(&str) -> Option<OsString>, root: &Path) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let mut folders = Vec::new();
@@ -145,7 +137,7 @@ impl Places {
         }
         let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(set);
         let homes = set("HOME").map(|home| home.join(".local"));
-        // The Pythons that a user would start: /opt/conda for /opt/conda/bin/python3.
+        // prefixes of Python installations on PATH: /opt/conda for /opt/conda/bin/python3
         let path = variable("PATH").unwrap_or_default();
         let pythons: Vec<PathBuf> = std::env::split_paths(&path)
             .filter(|folder| folder.join("python3").is_file())
@@ -167,7 +159,7 @@ impl Places {
     }
 }
 
-/// Folders in `folder` whose names pass, sorted downwards (newer Pythons first).
+/// Subfolders with matching names, in descending order (newer Pythons first).
 fn children(folder: &Path, pass: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut found: Vec<PathBuf> = entries
@@ -179,13 +171,13 @@ fn children(folder: &Path, pass: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     found
 }
 
-/// `Err` lists what was tried and says what to do.
+/// Searches a library; `Err` lists what was tried and gives advice.
 fn search(
     name: Library,
     variable: impl Fn(&str) -> Option<OsString>,
     places: &Places,
 ) -> Result<Found, String> {
-    // The libraries that come with the driver match it by themselves; asking it for them would recurse.
+    // The driver's own libraries match it, and asking the driver for its version here would recurse.
     let driver_major = match name {
         Library::Nvrtc | Library::CublasLt | Library::Cupti => driver_major(),
         Library::Driver | Library::Nvml | Library::Nccl => u32::MAX,
@@ -205,9 +197,9 @@ fn search(
     }
     let mut broken = Vec::new();
     let names = name.names(driver_major);
-    // A driver in a toolkit's folder is a stub to link with.
+    // A libcuda in a toolkit folder is a link-time stub.
     let searched = !matches!(name, Library::Driver | Library::Nvml);
-    // The right version in any place comes before another version in the first place.
+    // The right version in any folder takes precedence over another version in the first folder.
     for soname in &names {
         match load(Path::new(soname)) {
             Ok(library) => {
@@ -245,39 +237,39 @@ fn search(
     };
     let tried = match broken.is_empty() {
         true => format!("{} not found{folders}", names.join(", ")),
-        // One that is there but does not load matters more than where else none is.
+        // A library that fails to load is more informative than the list of searched folders.
         false => broken.join("; "),
     };
     Err(format!("{problem}: {tried}; {}{variable}", name.advice()))
 }
 
-/// CUDA's major version by the driver; the newest where there is no driver to ask.
+/// CUDA major version of the driver, or the maximum without a driver.
 fn driver_major() -> u32 {
     super::api::version().map_or(u32::MAX, |version| version / 1000)
 }
 
-/// Loads a file or a name that the loader resolves; `Err` is the loader's own text.
+/// Loads a path or a loader name; `Err` is the loader's message.
 fn load(path: &Path) -> Result<libloading::Library, String> {
-    // SAFETY: initialisers of NVIDIA's libraries have no preconditions.
+    // SAFETY: initializers of NVIDIA's libraries have no preconditions.
     let library = unsafe { UnixLibrary::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
     library.map(libloading::Library::from).map_err(|error| {
         std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
     })
 }
 
-/// Whether the loader means that there is no such file, and not that the file is no good.
+/// True if the loader reports a missing file rather than a broken one.
 fn is_absent(problem: &str, soname: &str) -> bool {
     problem.starts_with(&format!("{soname}: cannot open shared object file"))
 }
 
-/// The file behind a loaded name, from the process's map of memory.
+/// File behind a loaded name, from the process's memory map.
 fn loaded_file(soname: &str) -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     mapped(&maps, soname)
 }
 
 fn mapped(maps: &str, soname: &str) -> Option<PathBuf> {
-    // What is mapped is the file behind the links: libcuda.so.1 -> libcuda.so.580.65.06.
+    // The map contains the resolved file: libcuda.so.1 -> libcuda.so.580.65.06.
     let stem = soname.split(".so").next()?;
     let begins = format!("{stem}.so");
     maps.lines()

@@ -1,15 +1,13 @@
-//! Memory of the GPU.
+//! GPU memory.
 
 use super::answer::code;
 use super::gpu::Gpu;
 use base::error::{Error, Result};
 
-/// An address in a GPU's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DevicePtr(pub u64);
 
 impl DevicePtr {
-    /// The address this many bytes further.
     pub fn offset(self, bytes: u64) -> Self {
         Self(self.0 + bytes)
     }
@@ -23,7 +21,7 @@ impl std::ops::Add<u64> for DevicePtr {
     }
 }
 
-/// Memory of a GPU, freed when dropped (after a capture of this thread, where one goes on).
+/// GPU memory, freed on drop (deferred while this thread captures).
 #[derive(Debug)]
 pub struct Memory {
     gpu: Gpu,
@@ -44,16 +42,15 @@ impl Drop for Memory {
 }
 
 impl Gpu {
-    /// Allocates memory of this GPU, aligned to 256 bytes at least, with arbitrary content; zero bytes
-    /// are fine. Where it does not fit, the error says what it was for (`what`), how much was asked for,
-    /// how much is free and what to do.
+    /// Allocates GPU memory, aligned to at least 256 bytes and uninitialized; zero bytes are allowed. An
+    /// out-of-memory error gives the purpose (`what`), the requested and the free bytes, and advice.
     pub fn allocate(&self, bytes: u64, what: &str) -> Result<Memory> {
         if bytes == 0 {
             return Ok(Memory { gpu: self.clone(), ptr: DevicePtr(0), bytes });
         }
         self.bind()?;
         let mut ptr = 0;
-        // SAFETY: writes one address to a valid place; a size beyond the address space is refused.
+        // SAFETY: writes one address to a valid place; an impossible size is rejected.
         let answer = unsafe {
             (self.api().cuMemAlloc_v2)(&mut ptr, usize::try_from(bytes).unwrap_or(usize::MAX))
         };
@@ -66,7 +63,7 @@ impl Gpu {
     }
 }
 
-/// The arithmetic of an allocation that did not fit.
+/// Arithmetic of an allocation that does not fit.
 fn out_of_memory(index: usize, bytes: u64, what: &str, memory: Option<(u64, u64)>) -> String {
     let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     let free = memory.map_or(String::new(), |(free, total)| {
@@ -85,18 +82,18 @@ fn out_of_memory(index: usize, bytes: u64, what: &str, memory: Option<(u64, u64)
 }
 
 impl Memory {
-    /// Where it begins; 0 for zero bytes.
+    /// Start address; 0 for zero bytes.
     pub fn ptr(&self) -> DevicePtr {
         self.ptr
     }
 
-    /// How many bytes were asked for; the driver may have rounded up.
+    /// Requested size; the driver may have rounded up.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Copies `data` to the memory, `offset` bytes from its start, and waits until it has arrived. The
-    /// copy is not ordered after work on streams. Fails where the data do not fit behind `offset`.
+    /// Copies `data` to `offset` and waits for completion. Not ordered after work on streams. Returns an
+    /// error if the data do not fit behind `offset`.
     pub fn upload(&self, offset: u64, data: &[u8]) -> Result<()> {
         let to = self.part(offset, data.len(), "writing")?;
         if data.is_empty() {
@@ -107,15 +104,15 @@ impl Memory {
         // SAFETY: both ranges are valid: checked above, and borrowed.
         let code = unsafe { (self.gpu.api().cuMemcpyHtoD_v2)(to.0, data.as_ptr().cast(), data.len()) };
         self.gpu.check(code, what)?;
-        // From pageable memory the call returns when the data is taken over, not when it has arrived; and
-        // our streams do not wait for the default stream, on which it is on its way.
+        // For pageable memory the call may return before the data has arrived, and our streams do not
+        // wait for the default stream that carries the copy.
         // SAFETY: null is the default stream.
         let code = unsafe { (self.gpu.api().cuStreamSynchronize)(std::ptr::null_mut()) };
         self.gpu.check(code, what)
     }
 
-    /// Copies from the memory, `offset` bytes from its start, until `data` is full, and waits for that.
-    /// The copy is not ordered after work on streams. Fails where fewer bytes lie behind `offset`.
+    /// Fills `data` from `offset` and waits for completion. Not ordered after work on streams. Returns
+    /// an error if fewer bytes follow `offset`.
     pub fn download(&self, offset: u64, data: &mut [u8]) -> Result<()> {
         let from = self.part(offset, data.len(), "reading")?;
         if data.is_empty() {

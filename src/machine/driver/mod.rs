@@ -1,13 +1,12 @@
-//! The CUDA driver: thin, safe to hold, errors instead of panics. Everything is loaded at run time.
+//! Thin, safe wrapper of the CUDA driver, loaded at run time; errors instead of panics.
 //!
-//! Objects hold their [`Gpu`], which holds the primary context: nothing outlives what it needs, and
-//! what is dropped is freed in its own context, after captures, with errors swallowed.
+//! Resources hold their [`Gpu`] and thereby the primary context, so nothing outlives what it needs.
+//! Drops free in the right context, after captures, and ignore errors.
 //!
-//! Every call may fail with the driver's name and text of its `CUresult`, and, where that is known, with
-//! what to do about it. GPUs work asynchronously, and the driver tells of a kernel that failed at
-//! whatever call comes next: so any call here may return an error of earlier work. Such an error (an
-//! illegal address, a failed launch) costs the process its context: the GPU is unusable for this process
-//! from then on. What a function's own documentation names are the failures that it has besides.
+//! Errors carry the driver's name and text of the `CUresult`, plus advice where available. GPUs are
+//! asynchronous: the driver reports a failed kernel at a later call, so every call here may return an
+//! error of earlier work. After such an error (illegal address, failed launch) this process cannot use
+//! the GPU any more. The documentation of each function lists only its additional errors.
 
 mod answer;
 mod api;

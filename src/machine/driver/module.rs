@@ -1,4 +1,4 @@
-//! Compiled kernels: a module, its functions, and what a launch of one needs.
+//! Compiled kernels: modules, functions and launch parameters.
 
 use std::ffi::{CString, c_int, c_void};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::gpu::Gpu;
 use super::memory::DevicePtr;
 use base::error::{Error, Result};
 
-/// Kernels that are loaded on a GPU; unloaded after the last clone and function.
+/// Loaded kernels, unloaded when the last clone and function are dropped.
 #[derive(Clone)]
 pub struct Module {
     inner: Arc<Inner>,
@@ -30,7 +30,7 @@ unsafe impl Sync for Inner {}
 impl Drop for Inner {
     fn drop(&mut self) {
         let module = self.module as usize;
-        // SAFETY: loaded by `Gpu::load`, unloaded once, while its context is held.
+        // SAFETY: loaded by `Gpu::load`, unloaded once, while its context is retained.
         self.gpu.free(move |api| unsafe {
             (api.cuModuleUnload)(module as sys::CUmodule);
         });
@@ -38,14 +38,14 @@ impl Drop for Inner {
 }
 
 impl Gpu {
-    /// Loads a compiled module (a cubin for this GPU's architecture). Fails where the code is for
-    /// another architecture, or the GPU's memory is too small for it.
+    /// Loads a cubin. Returns an error if it targets another architecture or does not fit into GPU
+    /// memory.
     pub fn load(&self, cubin: &[u8]) -> Result<Module> {
         self.bind()?;
         let mut module = std::ptr::null_mut();
-        // The driver finds the end of a PTX text by a zero; a cubin knows its size.
+        // The driver expects PTX text to end with NUL; a cubin knows its size.
         let image = [cubin, &[0]].concat();
-        // SAFETY: the image is complete and ends with a zero; writes one handle.
+        // SAFETY: the image is complete and NUL-terminated; writes one handle.
         let code = unsafe { (self.api().cuModuleLoadData)(&mut module, image.as_ptr().cast()) };
         self.check(code, || {
             let (major, minor) = self.info().sm;
@@ -56,15 +56,14 @@ impl Gpu {
 }
 
 impl Module {
-    /// The kernel of this name, which is the C name (`extern "C"`) in the CUDA source. Fails where the
-    /// module has none of this name.
+    /// Looks up a kernel by its `extern "C"` name. Returns an error if the module lacks it.
     pub fn function(&self, name: &str) -> Result<Function> {
         let gpu = &self.inner.gpu;
         gpu.bind()?;
         let symbol = CString::new(name)
             .map_err(|_| Error::failed(format!("a kernel's name has a zero byte: {name:?}")))?;
         let mut function = std::ptr::null_mut();
-        // SAFETY: the module is held; the name ends with a zero; writes one handle.
+        // SAFETY: the module is held; the name is NUL-terminated; writes one handle.
         let answer = unsafe {
             (gpu.api().cuModuleGetFunction)(&mut function, self.inner.module, symbol.as_ptr())
         };
@@ -78,7 +77,7 @@ impl Module {
     }
 }
 
-/// A kernel of a loaded module, ready to be launched; it keeps its module loaded.
+/// Kernel of a loaded module; keeps the module loaded.
 #[derive(Clone, Debug)]
 pub struct Function {
     module: Arc<Inner>,
@@ -92,18 +91,16 @@ unsafe impl Send for Function {}
 unsafe impl Sync for Function {}
 
 impl Function {
-    /// The kernel's name as it was looked up in the module.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The GPU into whose context its module was loaded.
     pub fn gpu(&self) -> &Gpu {
         &self.module.gpu
     }
 
-    /// Allows launches with this much dynamic shared memory a block; above 48 KB it must be asked for.
-    /// Fails where a block of this GPU cannot have so much ([`super::GpuInfo::shared_per_block`]).
+    /// Allows this much dynamic shared memory per block, required above 48 KB. Returns an error above
+    /// [`super::GpuInfo::shared_per_block`].
     pub fn set_shared(&self, bytes: u32) -> Result<()> {
         let value = c_int::try_from(bytes).unwrap_or(c_int::MAX);
         self.set(Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, value, || {
@@ -115,9 +112,9 @@ impl Function {
         })
     }
 
-    /// Prefers as much shared memory, and as little first-level cache, as there can be. A multiprocessor
-    /// divides its memory anew only when it is idle: of kernels with other wishes the next one could not
-    /// begin beside the one before it, nor a collective beside a product. NCCL asks for the same.
+    /// Requests the maximum shared-memory carveout. An SM changes the carveout only when idle, so
+    /// kernels with different preferences could not overlap with each other or with collectives. NCCL
+    /// requests the same.
     fn share_most(&self) -> Result<()> {
         let most = sys::CUshared_carveout::CU_SHAREDMEM_CARVEOUT_MAX_SHARED as c_int;
         self.set(Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, most, || {
@@ -133,8 +130,8 @@ impl Function {
         gpu.check(code, what)
     }
 
-    /// How many blocks of `block` threads and `shared` bytes of dynamic shared memory run on one
-    /// multiprocessor at a time: the kernel's occupancy in blocks.
+    /// Occupancy: resident blocks per SM with `block` threads and `shared` bytes of dynamic shared
+    /// memory.
     pub fn blocks_per_multiprocessor(&self, block: u32, shared: u32) -> Result<u32> {
         let gpu = self.gpu();
         gpu.bind()?;
@@ -152,79 +149,70 @@ impl Function {
         Ok(u32::try_from(blocks).unwrap_or(0))
     }
 
-    /// The driver's handle; valid as long as `self`.
+    /// Driver handle, valid as long as `self`.
     pub fn raw(&self) -> sys::CUfunction {
         self.function
     }
 }
 
-/// The shape of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Blocks: x, y, z.
     pub grid: [u32; 3],
-    /// Threads of a block: x, y, z.
+    /// Threads per block: x, y, z.
     pub block: [u32; 3],
-    /// Dynamic shared memory of a block (bytes).
     pub shared_bytes: u32,
-    /// Whether it may start before the stream's previous kernel has ended; the kernel itself waits
-    /// (programmatic dependent launch; compute capability 9.0 or more).
+    /// True if the kernel may start before its predecessor in the stream ends and synchronizes itself
+    /// (programmatic dependent launch; compute capability 9.0 or higher).
     pub programmatic: bool,
 }
 
 impl Launch {
-    /// A grid of blocks with so many threads in one dimension, without shared memory.
+    /// Grid of one-dimensional blocks without shared memory.
     pub fn grid(grid: [u32; 3], threads: u32) -> Self {
         Self { grid, block: [threads, 1, 1], shared_bytes: 0, programmatic: false }
     }
 
-    /// Blocks and threads in one dimension.
     pub fn flat(blocks: u32, threads: u32) -> Self {
         Self::grid([blocks, 1, 1], threads)
     }
 }
 
-/// Arguments of a kernel, in order; they are kept until the launch, which copies them.
+/// Kernel arguments in order; the launch copies them.
 #[derive(Clone, Debug, Default)]
 pub struct Arguments {
-    /// Each argument's bytes from the slot's first byte on, as the driver reads them; a slot is aligned
-    /// for any of them.
+    /// Bytes of each argument from the start of its slot, as the driver reads them; a slot is aligned
+    /// for every type.
     slots: Vec<u64>,
     pointers: Vec<*mut c_void>,
 }
 
-// SAFETY: `pointers` is scratch space that is filled anew for each launch, from an exclusive borrow.
+// SAFETY: `pointers` is scratch space, refilled for each launch from an exclusive borrow.
 unsafe impl Send for Arguments {}
 // SAFETY: as above.
 unsafe impl Sync for Arguments {}
 
 impl Arguments {
-    /// An empty list, for a kernel's parameters in the order of its signature.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Appends the address of GPU memory: a pointer parameter.
+    /// Appends a device pointer.
     pub fn pointer(&mut self, value: DevicePtr) -> &mut Self {
         self.push(&value.0.to_ne_bytes())
     }
 
-    /// Appends an `unsigned int`.
     pub fn u32(&mut self, value: u32) -> &mut Self {
         self.push(&value.to_ne_bytes())
     }
 
-    /// Appends an `unsigned long long`.
     pub fn u64(&mut self, value: u64) -> &mut Self {
         self.push(&value.to_ne_bytes())
     }
 
-    /// Appends a `float` parameter, 4 bytes.
     pub fn f32(&mut self, value: f32) -> &mut Self {
         self.push(&value.to_ne_bytes())
     }
 
-    /// Appends a `double` parameter, 8 bytes.
     pub fn f64(&mut self, value: f64) -> &mut Self {
         self.push(&value.to_ne_bytes())
     }
@@ -236,7 +224,7 @@ impl Arguments {
         self
     }
 
-    /// What the driver wants: an address for each. Valid until `self` is changed or moved.
+    /// Array of argument addresses for the driver, valid until `self` is changed or moved.
     pub(super) fn addresses(&mut self) -> *mut *mut c_void {
         self.pointers.clear();
         self.pointers

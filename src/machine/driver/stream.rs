@@ -1,4 +1,4 @@
-//! Streams: work in order, beside that of other streams.
+//! CUDA streams: ordered work that may overlap with other streams.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,21 +15,21 @@ use super::module::{Arguments, Function, Launch};
 use super::{capture, wait};
 use base::error::{Error, Result};
 
-/// The priority of a stream: of several that have blocks to start, the higher one's start first.
+/// Stream priority: pending blocks of higher-priority streams start first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// The lowest priority that the GPU offers, for the compute stream.
+    /// Lowest priority of the GPU, for compute.
     Normal,
-    /// The highest priority that the GPU offers, for collectives, so that they start beside a full GPU.
+    /// Highest priority of the GPU, for collectives, so that they start even on a full GPU.
     High,
 }
 
-/// Work in order on a GPU. It does not wait for the default stream.
+/// Ordered queue of GPU work that does not synchronize with the default stream.
 pub struct Stream {
     gpu: Gpu,
     stream: sys::CUstream,
     capturing: AtomicBool,
-    /// What it needs besides the GPU, kept until its end.
+    /// Owner of the stream's resources besides the GPU, such as a green context.
     _of: Option<Arc<dyn Send + Sync>>,
 }
 
@@ -41,7 +41,7 @@ unsafe impl Sync for Stream {}
 impl Drop for Stream {
     fn drop(&mut self) {
         if self.capturing.load(Ordering::Relaxed) {
-            // what was captured is of no use to anybody
+            // nobody needs the partial capture
             drop(self.end_capture());
         }
         let stream = self.stream;
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Stream {
 }
 
 impl Gpu {
-    /// Makes a stream of this GPU, which does not wait for the default stream (`cudaStreamNonBlocking`).
+    /// Creates a stream that does not synchronize with the default stream (`cudaStreamNonBlocking`).
     pub fn stream(&self, priority: Priority) -> Result<Stream> {
         let priority = self.priority(priority)?;
         let mut stream = std::ptr::null_mut();
@@ -71,7 +71,7 @@ impl Gpu {
         Ok(Stream::of(self.clone(), stream, None))
     }
 
-    /// The driver's number of a priority.
+    /// Driver value of a priority.
     pub(super) fn priority(&self, priority: Priority) -> Result<i32> {
         self.bind()?;
         let (mut least, mut greatest) = (0, 0);
@@ -86,23 +86,23 @@ impl Gpu {
 }
 
 impl Stream {
-    /// The flag of streams that do not wait for the default one.
+    /// `CU_STREAM_NON_BLOCKING`: no synchronization with the default stream.
     pub(super) const NON_BLOCKING: u32 = 1;
 
-    /// Takes over a handle that the caller owns, and keeps `of` until it is destroyed.
+    /// Takes ownership of a handle and keeps `of` alive until it is destroyed.
     pub(super) fn of(gpu: Gpu, stream: sys::CUstream, of: Option<Arc<dyn Send + Sync>>) -> Self {
         Self { gpu, stream, capturing: AtomicBool::new(false), _of: of }
     }
 
-    /// Enqueues a kernel. The arguments' types must be those of the kernel: nothing can check them.
-    /// Fails where the launch wants more threads, registers or shared memory than there are.
+    /// Enqueues a kernel. Argument types must match the kernel's signature; nothing checks them. Returns
+    /// an error if the launch needs more threads, registers or shared memory than available.
     pub fn launch(&self, function: &Function, launch: &Launch, arguments: &mut Arguments) -> Result<()> {
         self.gpu.bind()?;
         let [grid_x, grid_y, grid_z] = launch.grid;
         let [block_x, block_y, block_z] = launch.block;
         let api = self.gpu.api();
         let pointers = arguments.addresses();
-        // Kernels for older GPUs are compiled without the instructions that it needs.
+        // Kernels for older GPUs are compiled without the instructions for it.
         let code = if launch.programmatic && self.gpu.info().sm >= (9, 0) {
             let mut attribute = programmatic();
             let config = sys::CUlaunchConfig {
@@ -117,7 +117,8 @@ impl Stream {
                 attrs: &mut attribute,
                 numAttrs: 1,
             };
-            // SAFETY: stream and function exist; the driver copies as many arguments as the kernel has.
+            // SAFETY: stream and function exist; the driver copies as many arguments as the kernel
+            // takes.
             unsafe { (api.cuLaunchKernelEx)(&config, function.raw(), pointers, std::ptr::null_mut()) }
         } else {
             // SAFETY: as above.
@@ -148,8 +149,8 @@ impl Stream {
         })
     }
 
-    /// Records the event after the work so far. During a capture it becomes an edge of the
-    /// graph, without a time.
+    /// Records an event after the work so far. During a capture it becomes a graph edge without
+    /// timestamp.
     pub fn record(&self, event: &Event) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: both exist.
@@ -157,8 +158,8 @@ impl Stream {
         self.gpu.check(code, || "recording an event".into())
     }
 
-    /// Records an event like [`Stream::record`]; during a capture of this thread it becomes a node that
-    /// records the event, with its time, at every launch of the graph.
+    /// Like [`Stream::record`], but during a capture it becomes a node that records the event with a
+    /// timestamp at every launch.
     pub fn record_external(&self, event: &Event) -> Result<()> {
         const EXTERNAL: u32 = 1;
         if !capture::active() {
@@ -171,8 +172,8 @@ impl Stream {
         self.gpu.check(code, || "recording an event inside of a graph".into())
     }
 
-    /// Lets what is enqueued on this stream from now on wait for the event; the calling thread does not
-    /// wait. During a capture this draws the waiting stream into the graph.
+    /// Makes later work on this stream wait for the event, without blocking the thread. During a
+    /// capture, this stream joins the graph.
     pub fn wait(&self, event: &Event) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: both exist.
@@ -180,8 +181,8 @@ impl Stream {
         self.gpu.check(code, || "letting a stream wait for an event".into())
     }
 
-    /// Waits for the stream's work without a limit. Fails where that work did; the GPU is unusable for
-    /// this process from then on.
+    /// Waits for the stream's work without timeout. Returns an error if that work failed; this process
+    /// cannot use the GPU afterwards.
     pub fn synchronize(&self) -> Result<()> {
         self.gpu.bind()?;
         // SAFETY: the stream exists.
@@ -189,15 +190,14 @@ impl Stream {
         self.gpu.check(code, || "waiting for a stream".into())
     }
 
-    /// Waits for the stream's work, at most for `limit`. A GPU that has not ended by then is
-    /// given up, which is an error: nothing of it is freed by this process any more, since
-    /// freeing would wait for ever.
+    /// Waits for the stream's work, at most for `limit`. On timeout returns an error and abandons the
+    /// GPU: this process frees nothing on it any more, because freeing would block forever.
     pub fn synchronize_within(&self, limit: Duration) -> Result<()> {
         wait::until(&self.gpu, limit, || self.is_done())
     }
 
-    /// Whether all work that was enqueued on the stream is done; asks without waiting. Fails where that
-    /// work did; the GPU is unusable for this process from then on.
+    /// Polls whether all work on the stream is done. Returns an error if that work failed; this process
+    /// cannot use the GPU afterwards.
     pub fn is_done(&self) -> Result<bool> {
         self.gpu.bind()?;
         // SAFETY: the stream exists.
@@ -207,8 +207,8 @@ impl Stream {
         }
     }
 
-    /// Copies `data` to the GPU in stream order; the data has been taken over when this returns. Fails
-    /// during a capture of this thread: the graph's launches would read the slice after its end.
+    /// Copies `data` to the GPU in stream order; the slice may be reused on return. Returns an error
+    /// during a capture, because graph launches would read the slice later.
     pub fn copy_to_device(&self, to: DevicePtr, data: &[u8]) -> Result<()> {
         self.refuse_capture("copying from a slice")?;
         if data.is_empty() {
@@ -216,28 +216,27 @@ impl Stream {
         }
         self.gpu.bind()?;
         // SAFETY: the slice is pageable memory, which the driver copies before it returns; the caller
-        // knows the address.
+        // guarantees the address.
         let code = unsafe {
             (self.gpu.api().cuMemcpyHtoDAsync_v2)(to.0, data.as_ptr().cast(), data.len(), self.stream)
         };
         self.gpu.check(code, || format!("copying {} bytes to it", data.len()))
     }
 
-    /// Enqueues setting each of the `bytes` bytes from `to` on to `byte`; zero bytes enqueue nothing.
+    /// Enqueues setting `bytes` bytes at `to` to `byte`; zero bytes enqueue nothing.
     pub fn fill(&self, to: DevicePtr, byte: u8, bytes: u64) -> Result<()> {
         if bytes == 0 {
             return Ok(());
         }
         self.gpu.bind()?;
-        // SAFETY: the caller knows the address.
+        // SAFETY: the caller guarantees the address.
         let code = unsafe { (self.gpu.api().cuMemsetD8Async)(to.0, byte, bytes as usize, self.stream) };
         self.gpu.check(code, || format!("filling {bytes} bytes"))
     }
 
-    /// From here on work is captured into a graph instead of being done, on this stream and on
-    /// those that wait for its events. Other threads may go on using the GPU; this one must neither
-    /// wait for it nor allocate (dropped memory is freed after the capture). Fails where the stream
-    /// is being captured already.
+    /// Starts capturing work on this stream, and on streams that wait for its events, into a graph.
+    /// Other threads may keep using the GPU; this thread must neither wait for it nor allocate (drops
+    /// are deferred). Returns an error if the stream is already being captured.
     pub fn begin_capture(&self) -> Result<()> {
         const THREAD_LOCAL: u32 = 1;
         self.gpu.bind()?;
@@ -249,8 +248,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends the capture that this stream has begun, in the same thread. Fails where it has begun none,
-    /// and where something was done that cannot be captured, which the driver's text names.
+    /// Ends this stream's capture, in the thread that began it. Returns an error if none was begun or if
+    /// something could not be captured; the driver's text names it.
     pub fn end_capture(&self) -> Result<Graph> {
         if !self.capturing.swap(false, Ordering::Relaxed) {
             return Err(Error::failed("a capture is ended on a stream that has not begun one"));
@@ -268,9 +267,9 @@ impl Stream {
         Ok(Graph::new(self.gpu.clone(), graph))
     }
 
-    /// Captures what `work` enqueues on this stream, and on those that join it. Where
-    /// `work` fails, the capture is ended too, and its error is returned; else this
-    /// fails where [`Stream::end_capture`] does.
+    /// Captures the work that `work` enqueues on this stream and on streams that join it. Ends the
+    /// capture even if `work` fails, and returns its error; otherwise returns the errors of
+    /// [`Stream::end_capture`].
     pub fn capture(&self, work: impl FnOnce() -> Result<()>) -> Result<Graph> {
         self.begin_capture()?;
         let done = work();
@@ -278,12 +277,12 @@ impl Stream {
         done.and(graph)
     }
 
-    /// Whether this thread captures on any stream.
+    /// True if this thread captures on any stream.
     pub fn any_capturing() -> bool {
         capture::active()
     }
 
-    /// The driver's handle; valid as long as `self`.
+    /// Driver handle, valid as long as `self`.
     pub fn raw(&self) -> sys::CUstream {
         self.stream
     }
@@ -298,7 +297,6 @@ impl Stream {
     }
 }
 
-/// The launch attribute that lets a kernel start before the previous one has ended.
 fn programmatic() -> sys::CUlaunchAttribute {
     sys::CUlaunchAttribute {
         id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,

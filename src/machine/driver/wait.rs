@@ -1,12 +1,12 @@
-//! Waiting for a GPU with a limit, so that nothing hangs.
+//! GPU waits with a timeout, so that nothing hangs.
 
 use std::time::{Duration, Instant};
 
 use super::gpu::Gpu;
 use base::error::{Error, Result};
 
-/// Polls until done; after the limit the GPU is given up: it is an error, and nothing of that GPU is freed
-/// by this process any more, since freeing waits for the GPU's work.
+/// Polls until done. On timeout returns an error and abandons the GPU: this process frees nothing on it
+/// any more, because freeing waits for its work.
 pub(super) fn until(gpu: &Gpu, limit: Duration, done: impl FnMut() -> Result<bool>) -> Result<()> {
     if poll(limit, done)? {
         return Ok(());
@@ -20,9 +20,9 @@ pub(super) fn until(gpu: &Gpu, limit: Duration, done: impl FnMut() -> Result<boo
     )))
 }
 
-/// Whether it was done within the limit; asks at least once, spins at first and then sleeps.
+/// Returns true if done within the limit; polls at least once, spins at first, then sleeps.
 fn poll(limit: Duration, mut done: impl FnMut() -> Result<bool>) -> Result<bool> {
-    /// Decode steps take so long; a sleeping thread would lengthen them.
+    /// Typical duration of a decode step, which a sleeping thread would lengthen.
     const SPIN: Duration = Duration::from_millis(5);
     let start = Instant::now();
     loop {

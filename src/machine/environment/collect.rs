@@ -1,4 +1,4 @@
-//! Collecting the environment of a run: every key, and which variables are recorded.
+//! Collection of a run's environment, including the selection of variables.
 
 use std::ops::Range;
 
@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use super::{gpu, machine, software};
 use table::Environment;
 
-/// Variables that change what a run does; everything that begins so is recorded.
+/// Prefixes of environment variables that affect runs; all matches are recorded.
 const VARIABLES: [&str; 9] =
     ["NCCL_", "CUDA_", "OMP_", "RAYON_", "SLURM_", "RUST_", "LADDERSCOPE_", "NVTX_", "OMPI_COMM_"];
 
-/// Collects commit and hash of the binary, host, kernel, CPU model, clocks, topology, memory, thread
-/// placement, GPUs and driver where there are any, and every environment variable that matters.
-/// Costs a few milliseconds where the binary was hashed before.
+/// Collects commit and binary hash, host, kernel, CPU model, clocks, topology, memory, thread placement,
+/// GPUs and driver if present, and relevant environment variables. Takes a few milliseconds if the
+/// binary's hash is cached.
 pub fn collect() -> Environment {
     let mut environment = Environment::new();
     let mut put = |key: &str, value: Value| {
@@ -41,15 +41,15 @@ pub fn collect() -> Environment {
     let (gpus, driver) = gpu::gpus();
     put("gpus", gpus);
     put("driver", driver);
-    // known only once a communicator exists; the cuda backend fills it in
+    // known only after a communicator exists; filled in by the cuda backend
     put("nccl", Value::Null);
     put("variables", variables(std::env::vars_os()));
     environment
 }
 
-/// Adds to the environment of a run on GPUs, once it has ended, what they were like then (`gpus_after`:
-/// clocks, power, throttling, processes). Gives a warning for each GPU whose clocks were lowered while samples were taken (by
-/// the environment's `gpus_sampled`, a rank each), and for each of those that this process used on which others computed, too.
+/// Adds the state of the GPUs after a run (`gpus_after`: clocks, power, throttling, processes). Returns
+/// warnings for GPUs whose clocks were throttled during samples (from `gpus_sampled`, one entry per
+/// rank) and for GPUs in `used` that other processes shared.
 pub fn after_gpus(environment: &mut Environment, used: Range<usize>) -> Vec<String> {
     let after = gpu::states();
     let of = |key: &str| environment.get(key).unwrap_or(&Value::Null);
@@ -59,13 +59,13 @@ pub fn after_gpus(environment: &mut Environment, used: Range<usize>) -> Vec<Stri
     warnings
 }
 
-/// Bytes that a new process could use now, from `/proc/meminfo` and the control group's limit;
-/// `None` where neither says.
+/// Bytes available to a new process, from `/proc/meminfo` and the cgroup limit; `None` if neither is
+/// readable.
 pub fn available_memory() -> Option<u64> {
     machine::available_memory()
 }
 
-/// The variables that matter, sorted by name.
+/// Recorded variables, sorted by name.
 fn variables(all: impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)>) -> Value {
     let picked: std::collections::BTreeMap<String, String> = all
         .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
@@ -75,13 +75,13 @@ fn variables(all: impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)>
     json!(picked)
 }
 
-/// Records are shared and published; what looks like a credential stays out of them.
+/// True for names that look like credentials; records are shared and published.
 fn is_secret(name: &str) -> bool {
     ["TOKEN", "SECRET", "PASSWORD", "JWT", "CREDENTIAL"].iter().any(|word| name.contains(word))
 }
 
-/// The command line; of the program only its name, since where it lies says something about the user
-/// and nothing about the run (its hash is beside it).
+/// Command line with only the program's file name: its path reveals the user, not the run (the record
+/// has its hash).
 fn command() -> Vec<String> {
     let mut words: Vec<String> = std::env::args().collect();
     if let Some(program) = words.first_mut()
@@ -92,7 +92,7 @@ fn command() -> Vec<String> {
     words
 }
 
-/// The present moment; a clock that was set beyond what a date can say is not worth an end.
+/// Current time; a clock beyond the representable range is clamped.
 fn now() -> jiff::Timestamp {
     std::time::SystemTime::now().try_into().unwrap_or(jiff::Timestamp::MAX)
 }

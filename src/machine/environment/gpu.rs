@@ -1,4 +1,4 @@
-//! GPUs and their driver, where there are any: what they are, and their clocks before and after a run.
+//! GPUs and driver of the machine, and GPU state before and after a run.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::driver::{self, Gpu, GpuInfo};
 use crate::nvml;
 
-/// The GPUs as a list (each with its `state` now) and the driver as an object; both null without a driver.
+/// List of GPUs (each with its current `state`) and the driver; both null without a driver.
 pub(super) fn gpus() -> (Value, Value) {
     let Ok(gpus) = Gpu::list() else { return (Value::Null, Value::Null) };
     let version = nvml::driver_version().ok().or_else(|| {
@@ -22,8 +22,8 @@ pub(super) fn gpus() -> (Value, Value) {
     (gpus.iter().map(describe).collect(), driver)
 }
 
-// Serial numbers stay out: records are published. Which GPU a run had is told by its UUID (`gpu_uuid`), since two of
-// a kind differ in speed.
+// Serial numbers are omitted because records are published. The UUID (`gpu_uuid`) identifies a run's
+// GPU, since two GPUs of the same model differ in speed.
 fn describe(gpu: &GpuInfo) -> Value {
     json!({
         "name": gpu.name,
@@ -36,31 +36,30 @@ fn describe(gpu: &GpuInfo) -> Value {
     })
 }
 
-/// The states of the GPUs now, in the order of [`gpus`]; null without a driver.
+/// Current GPU states in the order of [`gpus`]; null without a driver.
 pub(super) fn states() -> Value {
     let Ok(gpus) = Gpu::list() else { return Value::Null };
     gpus.iter().map(state).collect()
 }
 
-/// A rank's GPU while samples were taken.
+/// State of a rank's GPU during sampling.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sampled {
-    /// Its state before the first sample; null where NVML does not say.
+    /// State before the first sample; null if NVML does not report it.
     before: Value,
-    /// Its state after the last one.
     after: Value,
-    /// The lowest clock of its multiprocessors (MHz) at the ends of samples.
+    /// Lowest SM clock (MHz) seen at the end of a sample.
     lowest_sm_clock_mhz: Option<u64>,
 }
 
 impl Sampled {
-    /// Before the first sample.
+    /// Records the state before the first sample.
     pub fn start(gpu: &GpuInfo) -> Self {
         let before = state(gpu);
         Self { after: before.clone(), before, lowest_sm_clock_mhz: None }
     }
 
-    /// A sample has just ended.
+    /// Updates the state at the end of a sample.
     pub fn ended(&mut self, gpu: &GpuInfo) {
         self.look(state(gpu));
     }
@@ -76,11 +75,11 @@ fn state(gpu: &GpuInfo) -> Value {
     json!(nvml::state(&gpu.uuid, &gpu.pci).ok())
 }
 
-/// What lowered clocks while samples were taken, a sentence for each rank's GPU and reason: heat, and a power limit where
-/// clocks fell below 95 % of their highest. A GPU that reads its memory at full speed is at its limit much of the time, and
-/// loses a percent by it. `ranks` are [`Sampled`].
+/// Warnings about throttling during samples, one per rank and reason: heat, and a power limit if clocks
+/// fell below 95 % of the maximum. Memory-bound GPUs are at the power limit most of the time and lose
+/// only about 1 %. `ranks` is a list of [`Sampled`].
 pub(super) fn throttling(ranks: &Value) -> Vec<String> {
-    /// Below this (ms) a counter may have moved by its own resolution.
+    /// Threshold (ms) above the counter's resolution.
     const NOTICED_MS: f64 = 1.0;
     const NEARLY: f64 = 0.95;
     let mut found = Vec::new();
@@ -105,8 +104,8 @@ pub(super) fn throttling(ranks: &Value) -> Vec<String> {
     found
 }
 
-/// Which of the GPUs that this process used had other processes on them, before it began or when it has ended: there it is
-/// one itself.
+/// Warnings about other processes on the used GPUs, before or after the run; after the run, this process
+/// is one of those counted.
 pub(super) fn others(before: &Value, after: &Value, used: Range<usize>) -> Vec<String> {
     let told = |gpu: usize| {
         let before = before[gpu]["state"]["processes"].as_u64().unwrap_or(0);

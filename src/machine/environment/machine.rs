@@ -1,4 +1,4 @@
-//! The machine: processor, clocks, memory, placement.
+//! Host: processor, clocks, memory, thread placement.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,14 +6,14 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// A file's text without blanks at its ends, if it can be read and is not empty.
+/// Trimmed text of a file; `None` if unreadable or empty.
 fn read(path: impl AsRef<Path>) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let text = text.trim();
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// The distribution as it calls itself (`PRETTY_NAME` of `/etc/os-release`); null where it does not say.
+/// Distribution (`PRETTY_NAME` in `/etc/os-release`); null if unknown.
 pub(super) fn os() -> Value {
     let name = read("/etc/os-release").and_then(|text| {
         let line = text.lines().find_map(|l| l.strip_prefix("PRETTY_NAME="))?;
@@ -22,7 +22,6 @@ pub(super) fn os() -> Value {
     json!(name)
 }
 
-/// The processor's name as it calls itself.
 pub fn cpu_name() -> String {
     let info = read("/proc/cpuinfo").unwrap_or_default();
     cpuinfo_fields(&info, "model name").next().unwrap_or("unknown processor").to_owned()
@@ -33,7 +32,7 @@ pub(super) fn cpu() -> Value {
     let info = read("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| cpuinfo_fields(&info, name).next().map(str::to_owned);
     let threads = cpuinfo_fields(&info, "processor").count();
-    // a core is a pair of socket and core number
+    // a core is a pair of socket and core id
     let cores: BTreeSet<(&str, &str)> =
         cpuinfo_fields(&info, "physical id").zip(cpuinfo_fields(&info, "core id")).collect();
     let flags = field("flags").unwrap_or_default();
@@ -73,7 +72,7 @@ fn caches() -> Option<Vec<String>> {
     Some(caches)
 }
 
-/// Frequencies and who sets them, so that throttling can be seen.
+/// CPU frequencies and governor, to detect throttling.
 pub(super) fn clocks() -> Value {
     let info = read("/proc/cpuinfo").unwrap_or_default();
     let current: Vec<f64> = cpuinfo_fields(&info, "cpu MHz").filter_map(|v| v.parse().ok()).collect();
@@ -91,7 +90,6 @@ pub(super) fn clocks() -> Value {
     })
 }
 
-/// How many NUMA nodes.
 pub(super) fn numa_nodes() -> Value {
     let count = fs::read_dir("/sys/devices/system/node").ok().map(|entries| {
         entries
@@ -102,7 +100,7 @@ pub(super) fn numa_nodes() -> Value {
     json!(count.filter(|n| *n > 0))
 }
 
-/// A line of `/proc/meminfo`, in bytes.
+/// Entry of `/proc/meminfo` in bytes.
 pub(super) fn memory(name: &str) -> Value {
     json!(meminfo(&read("/proc/meminfo").unwrap_or_default(), name))
 }
@@ -112,7 +110,7 @@ fn meminfo(text: &str, name: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// What a new process could use: what is available, and no more than the control group leaves.
+/// Memory available to a new process, capped by the cgroup limit.
 pub(super) fn available_memory() -> Option<u64> {
     let machine = meminfo(&read("/proc/meminfo")?, "MemAvailable");
     let limit = |maximum: &str, current: &str| -> Option<u64> {
@@ -126,7 +124,7 @@ pub(super) fn available_memory() -> Option<u64> {
     machine.into_iter().chain(group).min()
 }
 
-/// CPUs that this process may use, as a list: `0-3,8`.
+/// CPUs in this process's affinity mask, as a list: `0-3,8`.
 pub(super) fn allowed_cpus() -> Value {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else { return Value::Null };
     let cpus: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect();
@@ -148,7 +146,7 @@ fn ranges(cpus: &[usize]) -> String {
     text.join(",")
 }
 
-/// Load over 1, 5 and 15 minutes: what else ran.
+/// Load average over 1, 5 and 15 minutes, as a sign of other programs.
 pub(super) fn load_average() -> Value {
     let loads = read("/proc/loadavg").map(|text| {
         text.split_ascii_whitespace().take(3).filter_map(|v| v.parse::<f64>().ok()).collect::<Vec<f64>>()
@@ -156,7 +154,7 @@ pub(super) fn load_average() -> Value {
     json!(loads)
 }
 
-/// What hints at a container or a virtual machine, whose neighbours cannot be seen.
+/// Hints of a container or virtual machine, whose neighbors are invisible.
 pub(super) fn container() -> Value {
     let mut hints = Vec::new();
     if Path::new("/.dockerenv").exists() {

@@ -1,7 +1,6 @@
-//! What a sceptic asks for: machine, software, clocks, variables; collected once a run.
+//! Environment of a run: machine, software, clocks and variables, collected once per run.
 //!
-//! Everything is asked of `/proc`, `/sys` and the driver at the moment of the run; what cannot be known
-//! is null, never guessed.
+//! Values come from `/proc`, `/sys` and the driver at run time; unknown ones are null, never guessed.
 
 mod collect;
 mod gpu;

@@ -1,4 +1,4 @@
-//! Which program ran: its commit, where that can be known, and the hash of its binary.
+//! Identity of the program: commit, if known, and binary hash.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 use base::cache::Cache;
 use base::hash;
 
-/// Commit of the source, `+dirty` where files differ from it. Null unless the current directory lies in
-/// a repository of this very project: another repository's commit would be a false statement.
+/// Source commit, with `+dirty` for modified files. Null unless the current directory is inside a
+/// checkout of this project, because another repository's commit would be wrong.
 pub(super) fn commit() -> Value {
     let Some(root) = std::env::current_dir().ok().and_then(|dir| project_root(&dir)) else {
         return Value::Null;
@@ -30,7 +30,7 @@ pub(super) fn commit() -> Value {
     }
 }
 
-/// The directory at or above `dir` that is a checkout of this project.
+/// Root of the checkout of this project that contains `dir`.
 fn project_root(dir: &Path) -> Option<PathBuf> {
     let root = dir.ancestors().find(|a| a.join(".git").exists())?;
     let manifest = std::fs::read_to_string(root.join("Cargo.toml")).ok()?;
@@ -39,22 +39,22 @@ fn project_root(dir: &Path) -> Option<PathBuf> {
     (name == "ladderscope").then(|| root.to_owned())
 }
 
-/// SHA-256 of the running binary, in hexadecimal digits. Its 57 MB are hashed once (37 ms), and again when the file is another
-/// one: the user's cache keeps the hash beside what the file is known by.
+/// SHA-256 of the running binary in hex. Hashing 57 MB takes 37 ms, so the user's cache keeps the hash,
+/// keyed by the file's metadata.
 pub fn binary_hash() -> Value {
     static HASH: OnceLock<Option<String>> = OnceLock::new();
     json!(HASH.get_or_init(|| {
         let path = std::env::current_exe().ok()?;
-        // the link leads to the file that runs even where another has taken its name
+        // the link leads to the running file even if another file has replaced it
         let file = File::open("/proc/self/exe").or_else(|_| File::open(&path)).ok()?;
         hash_of(file, &path, Cache::of_user("binaries").as_ref())
     }))
 }
 
-/// The hash of a file that is known by this path: the cache's, if the file is the one that it was made of.
+/// Hash of a file at `path`, from the cache if the file's metadata match.
 fn hash_of(mut file: File, path: &Path, cache: Option<&Cache>) -> Option<String> {
     let about = file.metadata().ok()?;
-    // whoever changes the content changes the last of these, and nobody can set it
+    // ctime changes with every content change and cannot be set by users
     let known_by = format!(
         "{} {} {} {}.{} {}.{} ",
         about.dev(),

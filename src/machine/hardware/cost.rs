@@ -1,5 +1,5 @@
-//! What collectives cost in one cell: the link of a profile, or an emulated one, for a number of ranks and a setting
-//! of P2P.
+//! Cost of collectives in one cell: a profile's link or an emulated one, for a rank count and P2P
+//! setting.
 
 use super::Profile;
 use super::link::{LinkBasis, LinkTable};
@@ -7,33 +7,30 @@ use super::stack::CollectiveScale;
 use super::tables::CostSource;
 use table::{Collective, P2p};
 
-/// How long collectives take for one cell: a link, resolved.
 #[derive(Clone, Debug)]
 pub enum CollectiveCost<'a> {
-    /// A formula: an emulated link.
+    /// Emulated link: a formula.
     Formula {
-        /// What an all-reduce takes however small its message is (us).
+        /// Latency of an empty message (us).
         alpha_us: f64,
-        /// Message bandwidth (1e9 bytes a second).
+        /// Message bandwidth (1e9 bytes per second).
         gb_s: f64,
     },
-    /// A link of a profile.
     Link {
-        /// What an all-reduce inside one node takes, by number of ranks.
+        /// Intra-node all-reduce latency by number of ranks.
         table: &'a LinkTable,
-        /// How many of the ranks share a node.
         tp: u32,
-        /// What its parts take within a model.
+        /// Scale of latency and transfer time within a model.
         scale: CollectiveScale,
-        /// What the network adds: (us, us a byte).
+        /// Added by the network: (us, us per byte).
         network: (f64, f64),
-        /// Which part of what the bytes of an all-reduce take a reduce-scatter or an all-gather takes.
+        /// Share of an all-reduce's transfer time taken by a reduce-scatter or all-gather.
         half: f64,
     },
 }
 
 impl CollectiveCost<'_> {
-    /// How long a message takes (us), and how that is known.
+    /// Latency of an all-reduce (us) and its cost source.
     pub fn us(&self, bytes: f64) -> (f64, CostSource) {
         match self {
             Self::Formula { alpha_us, gb_s } => (alpha_us + bytes / (gb_s * 1e3), CostSource::Roofline),
@@ -45,7 +42,7 @@ impl CollectiveCost<'_> {
         }
     }
 
-    /// How long a message takes where all-reduces run back to back, as nccl-tests measures them (us).
+    /// Latency of an all-reduce when run back to back, as in nccl-tests (us).
     pub fn alone_us(&self, bytes: f64) -> f64 {
         match self {
             Self::Formula { .. } => self.us(bytes).0,
@@ -55,11 +52,11 @@ impl CollectiveCost<'_> {
         }
     }
 
-    /// How long a reduce-scatter of a message, or an all-gather that results in it, takes (us): what an all-reduce
-    /// of no bytes does, and a part of what its bytes add. The part is 1/2 in a ring, where each is one of the two
-    /// halves of an all-reduce; within a switch an all-reduce needs fewer bytes than both, and the part is 3/4
-    /// (measured over multimem on 8 H100s: 0.74 for all-gather, 0.76 for reduce-scatter of 16
-    /// MB to 512 MB; TokenWeave, figure 4).
+    /// Latency of a reduce-scatter of a message, or of an all-gather with that result (us): the latency
+    /// of an empty all-reduce plus a share of its transfer time. The share is 1/2 in a ring, where an
+    /// all-reduce consists of both. In-switch all-reduces move fewer bytes than both together, and the
+    /// share is 3/4 (measured with multimem on 8 H100s: 0.74 for all-gather, 0.76 for reduce-scatter of
+    /// 16 MB to 512 MB; TokenWeave, figure 4).
     pub fn half_us(&self, bytes: f64) -> (f64, CostSource) {
         let half = match self {
             Self::Formula { .. } => 0.5,
@@ -69,7 +66,6 @@ impl CollectiveCost<'_> {
         (none + half * (whole - none).max(0.0), CostSource::Calibrated)
     }
 
-    /// Where the times come from, in words.
     pub fn note(&self) -> Option<String> {
         match self {
             Self::Formula { .. } => None,
@@ -77,7 +73,7 @@ impl CollectiveCost<'_> {
         }
     }
 
-    /// The rows of the profile that the times rest on; `None` of an emulated link.
+    /// Profile rows behind the latencies; `None` for an emulated link.
     pub fn basis(&self) -> Option<LinkBasis> {
         match self {
             Self::Formula { .. } => None,
@@ -85,7 +81,7 @@ impl CollectiveCost<'_> {
         }
     }
 
-    /// Whether a message of so many bytes lies among those that were measured; an emulated link needs no measurement.
+    /// True if the message size lies within the measured range; always true for an emulated link.
     pub fn covers(&self, bytes: f64) -> bool {
         match self {
             Self::Formula { .. } => true,
@@ -93,7 +89,7 @@ impl CollectiveCost<'_> {
         }
     }
 
-    /// Thread blocks that a collective occupies, where that is known.
+    /// Thread blocks of a collective, if known.
     pub fn ctas(&self) -> Option<u32> {
         match self {
             Self::Formula { .. } => None,
@@ -103,8 +99,8 @@ impl CollectiveCost<'_> {
 }
 
 impl Profile {
-    /// One all-reduce of NCCL as a formula (alpha_us, gb_s of message bytes) for `tp` ranks; (0,
-    /// infinite) for one rank. TP above `gpus_per_node` spans nodes.
+    /// NCCL all-reduce as a formula (alpha_us, gb_s of message bytes) for `tp` ranks; (0, infinite) for
+    /// one rank. TP above `gpus_per_node` spans nodes.
     pub fn link(&self, p2p: P2p, tp: u32) -> (f64, f64) {
         let (table, _) = self.table_of(Collective::Nccl, p2p, tp);
         let (alpha_us, gb_s) = table.at(tp.min(self.gpus_per_node));
@@ -115,8 +111,8 @@ impl Profile {
         (alpha_us + alpha, 1.0 / (1.0 / gb_s + per_byte * 1e3))
     }
 
-    /// How long collectives of a kind take for `tp` ranks. All but NCCL's need P2P and ranks of one node;
-    /// else NCCL's steps in, as it does in engines: the second value says which.
+    /// Cost of a collective for `tp` ranks, and the collective actually used. All except NCCL's need P2P
+    /// and ranks within one node; otherwise NCCL's replaces them, as in engines.
     pub fn collective(
         &self,
         collective: Collective,
@@ -133,8 +129,8 @@ impl Profile {
         (CollectiveCost::Link { table, tp, scale, network, half }, used)
     }
 
-    /// The table of measured sums that such an all-reduce is read from, and the collective that it stands for: NCCL's where
-    /// the one that was asked for is not possible, or nobody measured it.
+    /// Table for an all-reduce, and the collective it belongs to: NCCL's if the requested one is
+    /// impossible or unmeasured.
     pub fn table_of(&self, collective: Collective, p2p: P2p, tp: u32) -> (&LinkTable, Collective) {
         let is_possible = p2p == P2p::On && tp <= self.gpus_per_node;
         match (self.link.table(collective).filter(|_| is_possible), p2p) {
@@ -144,22 +140,22 @@ impl Profile {
         }
     }
 
-    /// The rows on which the times of a kind of collective rest at `tp` ranks.
+    /// Table rows behind a collective's latencies at `tp` ranks.
     pub fn link_basis(&self, collective: Collective, p2p: P2p, tp: u32) -> LinkBasis {
         self.table_of(collective, p2p, tp).0.basis(tp.min(self.gpus_per_node))
     }
 
-    /// Why collectives of a kind have no time at `tp` ranks: nobody measured the link there.
+    /// Explains why a collective has no latency at `tp` ranks (link not measured there).
     pub fn link_problem(&self, collective: Collective, p2p: P2p, tp: u32) -> Option<String> {
         let (table, _) = self.table_of(collective, p2p, tp);
-        // a table that is scaled from NCCL's lacks what NCCL's lacks
+        // a table scaled from NCCL's has the same gaps as NCCL's
         let missing = if table.scaled.is_some() { &self.link.p2p_on } else { table };
         let name = self.link.tables().find(|(_, known)| std::ptr::eq(*known, missing))?.0;
         let inside = tp.min(self.gpus_per_node);
         table.basis(inside).problem(name).filter(|_| inside > 1)
     }
 
-    /// What the network between nodes adds: (us, us a byte).
+    /// Inter-node overhead: (us, us per byte).
     fn network(&self, tp: u32) -> (f64, f64) {
         let nodes = f64::from(tp.div_ceil(self.gpus_per_node.max(1)).max(1));
         if nodes <= 1.0 {

@@ -1,24 +1,24 @@
-//! What each value of a profile and a stack means, and what it is: the sentence of its JSON schema, and its number.
+//! Descriptions of the values of a profile and a stack: the sentence from the JSON schema and the
+//! current value.
 
 use serde_json::Value as Json;
 
 use super::overrides::Values;
 use super::{Profile, Stack, Target};
 
-/// A value of a profile or a stack that a cell can replace.
+/// Value of a profile or stack that a cell can override.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
-    /// Its dotted path, as `--set` takes it.
+    /// Dotted path, as in `--set`.
     pub key: String,
-    /// What it means, with its unit.
     pub about: String,
-    /// What it is; of several that the key stands for, the least and the greatest.
+    /// Current value; if the key covers several, the smallest and the largest.
     pub value: String,
 }
 
 impl Target {
-    /// All values that can be replaced: first the shorthands for all links, then those of the profile, then those of
-    /// the stack with `stack.` before them. Reads two schemas: a few milliseconds.
+    /// All values that can be overridden: shorthands for all links, then the profile's values, then the
+    /// stack's with prefix `stack.`. Reads two schemas, which takes a few milliseconds.
     pub fn described(&self) -> Vec<Described> {
         let mut all = Vec::new();
         if let Ok(values) = Values::of("profile", &self.profile.name, &self.profile) {
@@ -59,7 +59,7 @@ fn described(prefix: &str, key: String, values: &Values, schema: &Json) -> Descr
     Described { key: format!("{prefix}{key}"), about: about + of_all, value }
 }
 
-/// What the schema says of the value at a dotted path, without its full stop.
+/// Schema description of the value at a dotted path, without the final period.
 fn sentence(schema: &Json, path: &str) -> String {
     let mut at = schema;
     for (part, is_last) in path.split('.').zip((0..path.split('.').count()).rev().map(|rest| rest == 0))
@@ -76,14 +76,14 @@ fn sentence(schema: &Json, path: &str) -> String {
     String::new()
 }
 
-/// What holds for every member of a map.
+/// Schema of the members of a map.
 fn any_member(schema: &Json) -> Option<&Json> {
     let patterns = schema.get("patternProperties").and_then(Json::as_object);
     let pattern = patterns.and_then(|patterns| patterns.values().next());
     pattern.or_else(|| schema.get("additionalProperties").filter(|members| members.is_object()))
 }
 
-/// The schema that one refers to; of one that may be nothing, what it is otherwise.
+/// Resolves a reference; for an optional schema, its non-null variant.
 fn resolved<'a>(root: &'a Json, schema: &'a Json) -> &'a Json {
     let named = |schema: &'a Json| {
         let name = schema.get("$ref")?.as_str()?.rsplit('/').next()?;

@@ -1,12 +1,13 @@
-//! All-reduces other than NCCL's in profiles: measured rows, and what follows from them where there is no row.
+//! Latency tables of all-reduces other than NCCL's: measured rows, and extrapolation where there is
+//! none.
 //!
-//! The rows (`tables/collectives.toml`) are of few GPUs, numbers of ranks and messages. [`complete`] gives a profile
-//! a table of every collective that its file does not have itself, and each of its points says in a note what it
-//! rests on:
+//! The rows (`tables/collectives.toml`) cover few GPUs, rank counts and messages. [`complete`] adds a
+//! table for every collective missing in a profile's file; each point's note states its basis:
 //!
-//! - Another message, or another TP on the GPU of the rows: what the profile has for the collective that the same
-//!   source measured beside it (NCCL, for `fused` multimem), times the source's ratio at the nearest message.
-//! - Another GPU: the latency of [`REFERENCE`], and the bandwidth in proportion to that of NCCL on both.
+//! - Another message or TP on a measured GPU: the profile's latency of the collective measured by the
+//!   same source (NCCL; multimem for `fused`), times the ratio of the two at the nearest message.
+//! - Another GPU: the latency of [`REFERENCE`], and a bandwidth scaled by the ratio of the NCCL
+//!   bandwidths.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -17,35 +18,33 @@ use super::link::{BasisRows, LinkPoint, LinkTable, Links};
 use super::profile::Profile;
 use table::Collective;
 
-/// The GPU that has the most rows, from which others are scaled.
+/// GPU with the most rows; others are scaled from it.
 pub(super) const REFERENCE: &str = "h100_sxm";
 
-/// A GPU that has nothing of NVIDIA's switch: its links go from GPU to GPU.
+/// GPU without an NVLink switch or symmetric NCCL memory: its links are point to point.
 const WITHOUT_SWITCH: &str = "mi300x";
 
-/// Collectives that NVLink's switch, or NCCL's memory that is the same on all ranks, makes possible.
+/// Collectives that need NVLink's switch or NCCL's symmetric memory.
 const OF_A_SWITCH: [Collective; 2] = [Collective::Multimem, Collective::Symmetric];
 
-/// One collective at one number of ranks, by one source.
+/// Measurements of one collective at one TP by one source.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Measured {
-    /// Profiles for which it holds.
     gpus: Vec<String>,
     tp: u32,
     collective: Collective,
     source: String,
-    /// Thread blocks that it occupies, where that is known.
     ctas: Option<u32>,
-    /// Another collective, whose kernel takes messages that are smaller than all that were measured.
+    /// Collective whose kernel handles messages below the measured range.
     smaller: Option<Collective>,
-    /// Message sizes that were measured, in bytes, ascending.
+    /// Measured message sizes in bytes, ascending.
     bytes: Vec<u64>,
-    /// What each of these messages takes (us).
+    /// Latency of each message (us).
     us: Vec<f64>,
-    /// Which collective the same source measured beside it, if any.
+    /// Reference collective measured by the same source, if any.
     beside: Option<Collective>,
-    /// What that one takes (us).
+    /// Latency of the reference collective (us).
     #[serde(default)]
     beside_us: Vec<f64>,
 }
@@ -59,7 +58,7 @@ static MEASURED: LazyLock<Vec<Measured>> = LazyLock::new(|| {
     file.map(|file| file.measured).unwrap_or_default()
 });
 
-/// The links of the reference, with all tables.
+/// Links of the reference GPU, with all tables.
 static OF_REFERENCE: LazyLock<Option<Links>> = LazyLock::new(|| {
     let text = Profile::built_in_text(REFERENCE)?;
     let mut links = toml::from_str::<Profile>(text).ok()?.link;
@@ -77,7 +76,7 @@ impl Measured {
         (self.bytes.first().copied().unwrap_or(0), self.bytes.last().copied().unwrap_or(0))
     }
 
-    /// The messages that were measured, in words.
+    /// Measured message range, in words.
     fn range(&self) -> String {
         let (low, high) = self.ends();
         let words = |bytes: u64| match bytes >= 1 << 20 {
@@ -87,8 +86,8 @@ impl Measured {
         format!("{} to {}", words(low), words(high))
     }
 
-    /// What a message takes over what it takes beside, in logarithms between the messages that were measured and
-    /// as at the nearest of them beyond.
+    /// Ratio of the latency to the reference collective's, interpolated in logarithms and constant
+    /// beyond the measured range.
     fn ratio(&self, bytes: u64) -> f64 {
         let ratio = |at: usize| self.us[at] / self.beside_us.get(at).copied().unwrap_or(self.us[at]);
         let above = self.bytes.partition_point(|known| *known < bytes);
@@ -102,7 +101,7 @@ impl Measured {
         }
     }
 
-    /// The rows of a collective nearest to `tp` ranks on a GPU.
+    /// Rows of a collective on a GPU nearest to `tp` ranks.
     fn nearest(gpu: &str, collective: Collective, tp: u32) -> Option<&'static Self> {
         let away = |rows: &&Self| (f64::from(rows.tp) / f64::from(tp)).log2().abs();
         MEASURED
@@ -112,7 +111,7 @@ impl Measured {
     }
 }
 
-/// Gives the links of a GPU a table of each collective that they lack.
+/// Adds a table for each collective missing in a GPU's links.
 pub(super) fn complete(links: &mut Links, gpu: &str) {
     let Some(reference) = OF_REFERENCE.as_ref() else { return };
     let lacks = |collective: Collective| gpu == WITHOUT_SWITCH && OF_A_SWITCH.contains(&collective);
@@ -123,13 +122,13 @@ pub(super) fn complete(links: &mut Links, gpu: &str) {
             let is_reference = gpu == REFERENCE && links.p2p_on == reference.p2p_on;
             let table =
                 if is_reference { known.clone() } else { elsewhere(links, gpu, collective, known) };
-            // without a TP at which NCCL's is known, NCCL's stands in
+            // without any TP with known NCCL latency, NCCL replaces the collective
             links.put(collective, (!table.tp.is_empty()).then_some(table));
         }
     }
 }
 
-/// A collective on the reference: its rows where there are some for the TP, else what the nearest TP's say.
+/// Table of a collective on the reference GPU: rows of the TP itself, or scaled from the nearest TP.
 fn of_rows(links: &Links, collective: Collective) -> Option<LinkTable> {
     let mut tp = BTreeMap::new();
     for (&ranks, nccl) in &links.p2p_on.tp {
@@ -137,7 +136,7 @@ fn of_rows(links: &Links, collective: Collective) -> Option<LinkTable> {
         let beside = rows.beside.unwrap_or_default();
         let base = links.table(beside)?.tp.get(&ranks)?;
         let scaled = |bytes: u64| base.alone_us(bytes as f64) * rows.ratio(bytes);
-        // in proportion to the collective whose kernel takes them, where one does
+        // messages below the range scale with the collective whose kernel handles them, if any
         let (low, high) = rows.ends();
         let kernel = rows.smaller.and_then(|smaller| {
             let table = links.table(smaller)?;
@@ -181,8 +180,8 @@ fn of_rows(links: &Links, collective: Collective) -> Option<LinkTable> {
     (!tp.is_empty()).then_some(LinkTable { note: None, extrapolate: false, tp, scaled: None })
 }
 
-/// A collective on another GPU: the reference's latency and a bandwidth in proportion to NCCL's; where there are
-/// rows for the GPU itself, these, and larger messages in the way of the reference.
+/// Table of a collective on another GPU: the reference's latency and a bandwidth scaled with NCCL's. The
+/// GPU's own rows take precedence, with larger messages extrapolated as on the reference.
 fn elsewhere(links: &Links, gpu: &str, collective: Collective, known: &LinkTable) -> LinkTable {
     let reference = OF_REFERENCE.as_ref().map(|reference| &reference.p2p_on);
     let (mut tp, mut of_nccl) = (BTreeMap::new(), BTreeMap::new());
@@ -218,7 +217,7 @@ fn elsewhere(links: &Links, gpu: &str, collective: Collective, known: &LinkTable
     LinkTable { note: None, extrapolate: links.p2p_on.extrapolate, tp, scaled: Some(of_nccl) }
 }
 
-/// No message takes less than a smaller one: where sources differ, the larger one's time is raised.
+/// Makes latencies non-decreasing: where sources disagree, raises the larger message's.
 fn rising(mut points: Vec<(u64, f64)>) -> Vec<(u64, f64)> {
     let mut least = 0.0_f64;
     for point in &mut points {
@@ -228,7 +227,7 @@ fn rising(mut points: Vec<(u64, f64)>) -> Vec<(u64, f64)> {
     points
 }
 
-/// A point whose latency and bandwidth are those of its own measurements, so that nothing is scaled.
+/// Point with latency and bandwidth derived from its own measurements, so that nothing is rescaled.
 fn point(
     points: Vec<(u64, f64)>,
     gb_s: f64,

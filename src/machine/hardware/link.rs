@@ -1,8 +1,8 @@
-//! Links of a hardware profile: how long an all-reduce takes, by TP, inside a node and over nodes.
+//! Links of a hardware profile: all-reduce latency by TP, within a node and across nodes.
 //!
-//! A link is measured (points of message bytes and latency, interpolated in logarithms) or a formula:
-//! `alpha_us + message bytes / (gb_s x 1e9)`, message (not bus) bytes. Measured latency is taken
-//! apart into what the link's bandwidth explains and the rest, so that both can be scaled.
+//! A link is either measured (points of message bytes and latency, interpolated in logarithms) or a
+//! formula, `alpha_us + message bytes / (gb_s x 1e9)` with message (not bus) bytes. Measured latency is
+//! split into the part explained by bandwidth and the rest, so that both can be scaled.
 
 use std::collections::BTreeMap;
 
@@ -17,26 +17,26 @@ use table::Collective;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Links {
-    /// GPUs of a node talk directly (NVLink where there is one).
+    /// GPUs of a node communicate directly (NVLink if present).
     pub p2p_on: LinkTable,
-    /// GPUs of a node talk through host memory.
+    /// GPUs of a node communicate through host memory.
     pub p2p_off: LinkTable,
-    /// A custom one-shot all-reduce over P2P, where it was measured.
+    /// Custom one-shot all-reduce over P2P, if measured.
     pub one_shot: Option<LinkTable>,
-    /// NCCL's all-reduce over symmetric memory; where left out, from the built-in rows.
+    /// NCCL's all-reduce over symmetric memory; if omitted, from the built-in rows.
     pub symmetric: Option<LinkTable>,
-    /// A custom two-shot all-reduce over P2P; where left out, from the built-in rows.
+    /// Custom two-shot all-reduce over P2P; if omitted, from the built-in rows.
     pub two_shot: Option<LinkTable>,
-    /// An all-reduce within NVLink's switch; where left out, from the built-in rows.
+    /// All-reduce within NVLink's switch; if omitted, from the built-in rows.
     pub multimem: Option<LinkTable>,
-    /// An all-reduce fused with the residual's addition and norm; where left out, from the built-in rows.
+    /// All-reduce fused with the residual addition and norm; if omitted, from the built-in rows.
     pub fused: Option<LinkTable>,
-    /// What an all-reduce over several nodes takes beyond one inside a node.
+    /// Additional cost of an all-reduce across nodes.
     pub inter_node: InterNode,
 }
 
 impl Links {
-    /// How long a collective takes inside a node with P2P, where that is known.
+    /// Latency table of a collective within a node with P2P, if known.
     pub fn table(&self, collective: Collective) -> Option<&LinkTable> {
         match collective {
             Collective::Nccl => Some(&self.p2p_on),
@@ -48,7 +48,7 @@ impl Links {
         }
     }
 
-    /// Sets what [`Self::table`] gives of a collective other than NCCL's.
+    /// Sets the table of a collective other than NCCL's.
     pub(super) fn put(&mut self, collective: Collective, table: Option<LinkTable>) {
         match collective {
             Collective::Nccl => {}
@@ -60,7 +60,7 @@ impl Links {
         }
     }
 
-    /// Takes over which tables are scaled, which TOML does not keep.
+    /// Copies the `scaled` marks, which TOML does not preserve.
     pub(super) fn keep_scaled(&mut self, from: &Self) {
         for collective in Collective::ALL {
             if let (Some(table), Some(known)) = (self.table(collective).cloned(), from.table(collective))
@@ -70,7 +70,7 @@ impl Links {
         }
     }
 
-    /// Every table of links inside a node, with its name in files.
+    /// All intra-node tables, with their names in files.
     pub fn tables(&self) -> impl Iterator<Item = (&'static str, &LinkTable)> {
         let others = [
             ("one_shot", &self.one_shot),
@@ -84,58 +84,56 @@ impl Links {
     }
 }
 
-/// How long all-reduces inside a node take, by number of ranks.
+/// Latency of intra-node all-reduces by number of ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkTable {
-    /// What to know about the numbers.
+    /// Remarks on the numbers.
     pub note: Option<String>,
-    /// Whether a table of one TP holds for every TP; without, cells at other TPs are skipped.
+    /// True if a table with one TP applies to every TP; otherwise cells at other TPs are skipped.
     #[serde(default)]
     pub extrapolate: bool,
-    /// By number of ranks; others are interpolated.
+    /// Rows by number of ranks; others are interpolated.
     pub tp: BTreeMap<u32, LinkPoint>,
-    /// Of a table that is not in the profile's file but scaled from NCCL's: the rows of NCCL's on which a TP rests that has
-    /// none of its own there.
+    /// For a table scaled from NCCL's rather than read from the file: the NCCL rows behind each TP
+    /// without its own measurements.
     #[serde(skip)]
     pub scaled: Option<BTreeMap<u32, BasisRows>>,
 }
 
-/// The rows of a link table on which its numbers at a TP rest.
+/// Rows of a link table behind its numbers at one TP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkBasis {
-    /// Ranks inside a node.
     pub tp: u32,
     pub rows: BasisRows,
 }
 
-/// Rows of a link table, by their TP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BasisRows {
-    /// A row of points at the TP itself.
+    /// Row with points at the TP itself.
     Points,
-    /// A row at the TP itself, without points.
+    /// Row at the TP itself, without points.
     Formula,
-    /// The rows next to the TP, linear in log2(TP).
+    /// Neighboring rows, interpolated linearly in log2(TP).
     Interpolated(u32, u32),
-    /// The nearest row, and the next one on the same side, on whose line the TP lies; without, a copy.
+    /// Nearest row, and the next one on the same side for linear extrapolation; without it, a copy.
     Extrapolated(u32, Option<u32>),
-    /// The only row, which the table does not let other TPs copy.
+    /// Only row, which the table does not allow other TPs to copy.
     Missing(u32),
 }
 
 impl LinkBasis {
-    /// Whether no row reaches as far as the TP.
+    /// True if the TP lies beyond all rows.
     pub fn is_extrapolated(&self) -> bool {
         matches!(self.rows, BasisRows::Extrapolated(..))
     }
 
-    /// The sentence of a note, where the TP has no row of its own.
+    /// Note text, if the TP has no row of its own.
     pub fn note(&self) -> Option<String> {
         (!matches!(self.rows, BasisRows::Points | BasisRows::Formula)).then(|| self.to_string())
     }
 
-    /// Why a cell at this TP cannot be simulated on the link named `link`, and the remedy.
+    /// Explains why a cell at this TP cannot be simulated on `link`, with a remedy.
     pub fn problem(&self, link: &str) -> Option<String> {
         let BasisRows::Missing(only) = self.rows else { return None };
         let tp = self.tp;
@@ -166,7 +164,7 @@ impl std::fmt::Display for LinkBasis {
     }
 }
 
-/// One all-reduce over a given number of ranks.
+/// All-reduce over a given number of ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkPoint {
@@ -174,17 +172,17 @@ pub struct LinkPoint {
     pub alpha_us: f64,
     /// Message bandwidth (1e9 bytes a second).
     pub gb_s: f64,
-    /// Another way, which large messages take as soon as it is faster.
+    /// Alternative path for large messages, used once it is faster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub large: Option<LargeMessages>,
-    /// Thread blocks that it occupies, at most one a multiprocessor; without, as many as NCCL would.
+    /// Thread blocks, at most one per multiprocessor; if omitted, as many as NCCL would use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ctas: Option<u32>,
-    /// What its points rest on, where they were not all measured.
+    /// Basis of the points, if not all are measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// The least and the greatest message between which points were measured, 0 and 0 for none; the
-    /// others are scaled, as the note says. Without, all were measured.
+    /// Smallest and largest measured message, or 0 and 0 for none; other points are scaled, as the note
+    /// says. If omitted, all points are measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_bytes: Option<(u64, u64)>,
     /// Measured latencies: (message bytes, us), bytes ascending.
@@ -192,44 +190,44 @@ pub struct LinkPoint {
     pub points: Vec<(u64, f64)>,
 }
 
-/// The way that large messages take where it is faster: a second formula beside the link's own.
+/// Alternative path for large messages: a second formula.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LargeMessages {
-    /// What an all-reduce takes this way however small its message is (us).
+    /// Latency of an empty message on this path (us).
     pub alpha_us: f64,
     /// Message bandwidth (1e9 bytes a second).
     pub gb_s: f64,
 }
 
-/// What an all-reduce over several nodes adds to one inside a node: `alpha_us` for each doubling of
-/// the nodes, and `2 (nodes - 1) / nodes` x message bytes at `gb_s`.
+/// Additional cost across nodes: `alpha_us` per doubling of the nodes, plus `2 (nodes - 1) / nodes` x
+/// message bytes at `gb_s`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct InterNode {
-    /// What to know about the numbers.
+    /// Remarks on the numbers.
     pub note: Option<String>,
-    /// Latency for each doubling of the nodes (us).
+    /// Latency per doubling of the nodes (us).
     pub alpha_us: f64,
-    /// Bandwidth of a node's network cards together (1e9 bytes a second).
+    /// Combined bandwidth of a node's network cards (1e9 bytes a second).
     pub gb_s: f64,
 }
 
-/// The message up to which a measured latency counts as latency alone (bytes), and from which on its
-/// slope is the bandwidth.
+/// Message sizes in bytes: up to the first, measured latency counts as pure latency; from the second,
+/// its slope is the bandwidth.
 const SMALL: u64 = 16 << 10;
 const LARGE: u64 = 64 << 20;
 
 impl LinkPoint {
-    /// A link without measured points: `alpha_us + message bytes / (gb_s x 1e9)`.
+    /// Link without measured points: `alpha_us + message bytes / (gb_s x 1e9)`.
     pub fn formula(alpha_us: f64, gb_s: f64) -> Self {
         let (large, ctas, note, measured_bytes) = (None, None, None, None);
         Self { alpha_us, gb_s, large, ctas, note, measured_bytes, points: Vec::new() }
     }
 
-    /// A link of measured points (message bytes, us; bytes ascending): `alpha_us` is their median up to 16 KB, `gb_s`
-    /// their slope from 64 MB on, or without such messages of the two largest. `None` for fewer than two points, and
-    /// where the largest is not slower than the one before it.
+    /// Link from measured points (message bytes, us; bytes ascending). `alpha_us` is the median up to 16
+    /// KB; `gb_s` is the slope from 64 MB, or that of the two largest messages. `None` for fewer than
+    /// two points or if the largest message is not slower than the previous one.
     pub fn of_points(points: Vec<(u64, f64)>) -> Option<Self> {
         let [.., before, last] = *points.as_slice() else { return None };
         let gb_s = (last.0 - before.0) as f64 / (last.1 - before.1) / 1e3;
@@ -238,12 +236,12 @@ impl LinkPoint {
         (gb_s > 0.0 && gb_s.is_finite()).then_some(Self { alpha_us, gb_s, ..link })
     }
 
-    /// How long a message takes where nothing else runs (us).
+    /// Latency without concurrent work (us).
     pub(super) fn alone_us(&self, bytes: f64) -> f64 {
         self.us(bytes, CollectiveScale::ALONE).0
     }
 
-    /// (alpha_us, gb_s) of the measured points; `None` where they do not tell.
+    /// (alpha_us, gb_s) derived from the measured points, if possible.
     pub(super) fn measured(&self) -> Option<(f64, f64)> {
         let mut small: Vec<f64> = self.points.iter().filter(|p| p.0 <= SMALL).map(|p| p.1).collect();
         small.sort_unstable_by(f64::total_cmp);
@@ -260,8 +258,7 @@ impl LinkPoint {
         Some((alpha, gb_s))
     }
 
-    /// The measured latency of a message, in logarithms between points, and beyond the last
-    /// one at the bandwidth.
+    /// Measured latency, interpolated in logarithms, and extended beyond the last point by bandwidth.
     fn interpolated(&self, bytes: f64, gb_s: f64) -> (f64, CostSource) {
         let above = self.points.partition_point(|p| (p.0 as f64) < bytes);
         match (above.checked_sub(1).and_then(|i| self.points.get(i)), self.points.get(above)) {
@@ -278,7 +275,7 @@ impl LinkPoint {
         }
     }
 
-    /// How long a message takes (us) within a model.
+    /// Latency of a message within a model (us).
     fn us(&self, bytes: f64, scale: CollectiveScale) -> (f64, CostSource) {
         let Some((alpha, gb_s)) = self.measured() else {
             let way = |alpha_us: f64, gb_s: f64| alpha_us + scale.transfer_scale * bytes / (gb_s * 1e3);
@@ -297,7 +294,7 @@ impl LinkPoint {
 }
 
 impl LinkTable {
-    /// The rows on which the numbers at `tp` ranks rest.
+    /// Rows behind the numbers at `tp` ranks.
     pub fn basis(&self, tp: u32) -> LinkBasis {
         let below = self.tp.range(..tp).rev().map(|(tp, _)| *tp);
         let above = self.tp.range(tp..).map(|(tp, _)| *tp);
@@ -319,8 +316,8 @@ impl LinkTable {
         LinkBasis { tp, rows }
     }
 
-    /// The rows next to `tp` with their weights: linear in log2(tp), also beyond the table's ends; a
-    /// table of one row is constant.
+    /// Neighboring rows of `tp` and their weights: linear in log2(tp), also beyond the ends; a table
+    /// with one row is constant.
     fn rows(&self, tp: u32) -> Vec<(f64, &LinkPoint)> {
         if let Some(point) = self.tp.get(&tp) {
             return vec![(1.0, point)];
@@ -340,12 +337,12 @@ impl LinkTable {
         }
     }
 
-    /// Thread blocks that it occupies at `tp` ranks, where that is known.
+    /// Thread blocks at `tp` ranks, if known.
     pub(super) fn ctas(&self, tp: u32) -> Option<u32> {
         self.rows(tp).into_iter().filter_map(|(_, row)| row.ctas).max()
     }
 
-    /// Where its numbers at `tp` ranks come from, in words.
+    /// Notes on the origin of the numbers at `tp` ranks.
     pub fn note(&self, tp: u32) -> Option<String> {
         let basis = self.basis(tp).note();
         let mut words: Vec<&str> = basis.as_deref().into_iter().chain(self.note.as_deref()).collect();
@@ -353,20 +350,20 @@ impl LinkTable {
         (!words.is_empty()).then(|| words.join("; "))
     }
 
-    /// Whether anything at `tp` ranks was measured.
+    /// True if anything at `tp` ranks was measured.
     pub fn is_measured(&self, tp: u32) -> bool {
         self.rows(tp).iter().any(|(_, row)| row.measured_bytes != Some((0, 0)))
     }
 
-    /// Whether a message of so many bytes lies among those measured at `tp` ranks.
+    /// True if the message size lies within the measured range at `tp` ranks.
     pub fn covers(&self, tp: u32, bytes: f64) -> bool {
         self.rows(tp).iter().all(|(_, row)| {
             row.measured_bytes.is_none_or(|(least, most)| (least as f64..=most as f64).contains(&bytes))
         })
     }
 
-    /// At `tp` ranks as a formula: alpha linear and the bandwidth geometric in log2(tp), so that it
-    /// never reaches 0. (0, infinite) for one rank.
+    /// Formula at `tp` ranks: alpha is interpolated linearly and bandwidth geometrically in log2(tp), so
+    /// that it stays positive. (0, infinite) for one rank.
     pub fn at(&self, tp: u32) -> (f64, f64) {
         if tp <= 1 {
             return (0.0, f64::INFINITY);
@@ -377,12 +374,12 @@ impl LinkTable {
         (alpha.max(0.0), gb_s.exp())
     }
 
-    /// How long a message of so many bytes takes at `tp` ranks where nothing else runs (us).
+    /// Latency at `tp` ranks without concurrent work (us).
     pub fn alone_us(&self, tp: u32, bytes: f64) -> f64 {
         self.us(tp, bytes, CollectiveScale::ALONE).0
     }
 
-    /// How long a message takes at `tp` ranks (us).
+    /// Latency of a message at `tp` ranks (us).
     pub(super) fn us(&self, tp: u32, bytes: f64, scale: CollectiveScale) -> (f64, CostSource) {
         if tp <= 1 {
             return (0.0, CostSource::Roofline);

@@ -1,5 +1,4 @@
-//! Hardware: profiles of GPUs and their links, measured latency tables, software stacks, and what a
-//! cell needs of memory.
+//! Hardware: profiles of GPUs and links, measured latency tables, software stacks, and memory estimates.
 
 mod check;
 mod cost;
@@ -28,11 +27,11 @@ pub use stack::{AttentionKind, CollectiveScale, Contention, STACKS, Stack, lower
 pub use tables::{CostSource, Peaks, Tables};
 pub use target::Target;
 
-/// The file that is meant by what was typed as a profile or stack; `None` where one of the built-in ones is, or none that
-/// there is.
+/// File that a profile or stack argument refers to; `None` for a built-in name or a file that does not
+/// exist.
 fn file_of<'a>(typed: &'a str, built_in: &[(&str, &str)]) -> Option<&'a Path> {
     let path = Path::new(typed);
-    // what is there and no directory: reading names a pipe or a device
+    // anything except a directory: readers report pipes and devices themselves
     let is_there = path.exists() && !path.is_dir();
     let is_file = typed.ends_with(".toml") || path.components().count() > 1 || is_there;
     (is_file && !built_in.iter().any(|(name, _)| same_name(name, typed))).then_some(path)

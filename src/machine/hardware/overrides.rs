@@ -1,4 +1,4 @@
-//! `--set KEY=VALUE`: any value of a profile, by its dotted path in the profile's or the stack's TOML.
+//! `--set KEY=VALUE`: overrides of profile and stack values by their dotted TOML path.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,11 @@ use toml::{Table, Value};
 use super::{Profile, Stack, Target};
 use base::error::{Error, Result, nearest};
 
-/// A target with values replaced.
 pub(super) fn apply(target: &Target, set: &BTreeMap<String, String>) -> Result<Target> {
     let mut profile = Values::of("profile", &target.profile.name, &target.profile)?;
     let mut stack = Values::of("stack", &target.stack.name, &target.stack)?;
     let mut ordered: Vec<(&String, &String)> = set.iter().collect();
-    // shorter keys first, so that a longer one refines them
+    // shorter keys first, so that longer ones refine them
     ordered.sort_by_key(|(key, _)| key.split('.').count());
     for (key, value) in ordered {
         let of_stack = key.strip_prefix("stack.");
@@ -31,17 +30,17 @@ pub(super) fn apply(target: &Target, set: &BTreeMap<String, String>) -> Result<T
     Ok(Target { profile, stack })
 }
 
-/// The values of a profile or a stack, as a table of TOML.
+/// Values of a profile or stack as a TOML table.
 pub(super) struct Values {
     table: Table,
-    /// Dotted paths of all values but lists.
+    /// Dotted paths of all values except lists.
     pub keys: Vec<String>,
 }
 
 impl Values {
     pub fn of<T: Serialize>(what: &str, name: &str, value: &T) -> Result<Self> {
         let failed = |problem: String| Error::failed(format!("{what} {name}: {problem}"));
-        // through text: the table form has no place for numbers as keys
+        // via text, because the table form does not allow numeric keys
         let text = toml::to_string(value).map_err(|error| failed(error.to_string()))?;
         let table: Table = toml::from_str(&text).map_err(|error| failed(error.to_string()))?;
         let mut keys = Vec::new();
@@ -49,7 +48,7 @@ impl Values {
         Ok(Self { table, keys })
     }
 
-    /// The paths that `key` means, each with its value as text.
+    /// Paths matched by `key`, each with its value as text.
     pub fn meant(&self, key: &str) -> Vec<(String, String)> {
         let paths = self.keys.iter().filter(|path| means(key, path));
         let value = |path: &String| {
@@ -61,7 +60,8 @@ impl Values {
         paths.filter_map(value).collect()
     }
 
-    /// Replaces what `key` means; whether there is such a value. `given` is the key as typed.
+    /// Replaces all values matched by `key`; returns false if there are none. `given` is the key as
+    /// typed.
     fn set(&mut self, key: &str, given: &str, value: &str) -> Result<bool> {
         let targets: Vec<String> = self.keys.iter().filter(|path| means(key, path)).cloned().collect();
         for path in &targets {
@@ -78,7 +78,7 @@ impl Values {
     }
 }
 
-/// Dotted paths of all values but lists.
+/// Collects dotted paths of all values except lists.
 fn leaves(table: &Table, prefix: &str, into: &mut Vec<String>) {
     for (key, value) in table {
         match value {
@@ -89,7 +89,7 @@ fn leaves(table: &Table, prefix: &str, into: &mut Vec<String>) {
     }
 }
 
-/// Whether `key`, as typed, means `path`: itself, or as a shorthand for links inside a node.
+/// True if `key` equals `path` or is a shorthand for intra-node links that covers it.
 fn means(key: &str, path: &str) -> bool {
     let parts: Vec<&str> = path.split('.').collect();
     let shorthand = match (key.split('.').collect::<Vec<_>>().as_slice(), parts.as_slice()) {
@@ -107,7 +107,7 @@ fn place<'a>(table: &'a mut Table, path: &str) -> Option<&'a mut Value> {
     }
 }
 
-/// `text` as a value of the same type as `old`.
+/// Parses `text` as the type of `old`.
 fn converted(key: &str, text: &str, old: &Value) -> Result<Value> {
     let wrong = |wanted: &str| Error::input(format!("--set {key}={text}: '{text}' is not {wanted}"));
     let text = text.trim();

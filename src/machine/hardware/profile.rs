@@ -1,4 +1,4 @@
-//! Hardware profiles: what a GPU and its links can do, with sources; built in, or from a TOML file.
+//! Hardware profiles: capabilities of a GPU and its links, with sources; built in or from a TOML file.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -15,15 +15,15 @@ use base::input::InputKind;
 use base::text::same_name;
 use plan::DType;
 
-/// A hardware profile. Names in files carry their units; GB = 1e9 bytes.
+/// Hardware profile. Keys carry their units; GB = 1e9 bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// The name by which `--hardware` and records know it: `h100_sxm`.
+    /// Name in `--hardware` and in records: `h100_sxm`.
     pub name: String,
-    /// What a user of the profile should know about it.
+    /// Remarks for users of the profile.
     pub note: Option<String>,
-    /// Memory of one GPU that a run may use, in bytes (in GB in files, as `memory_gb`).
+    /// GPU memory available to a run, in bytes (in GB in files, as `memory_gb`).
     #[serde(rename = "memory_gb", with = "gigabytes")]
     #[schemars(with = "f64")]
     pub memory_bytes: u64,
@@ -31,28 +31,28 @@ pub struct Profile {
     pub hbm_gb_s: f64,
     /// Share of the peak bandwidth that kernels reach, 0 to 1.
     pub hbm_efficiency: f64,
-    /// What matrix-vector kernels reach of the bandwidth that a stack's constants promise, which are
-    /// of `h100_sxm`; 1 where nothing else is known.
+    /// Bandwidth of matrix-vector kernels relative to the stack's constants, which are for `h100_sxm`; 1
+    /// if unknown.
     #[serde(default = "one")]
     pub matvec_scale: f64,
-    /// Share of the peak arithmetic that large matrix multiplications reach, 0 to 1.
+    /// Share of the peak arithmetic that large matrix products reach, 0 to 1.
     pub compute_efficiency: f64,
-    /// GPUs that share a node; TP above it spans nodes.
+    /// GPUs per node; a larger TP spans nodes.
     pub gpus_per_node: u32,
     /// Streaming multiprocessors of one GPU; only what-ifs of contention need it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sms: Option<u32>,
-    /// Built-in latency tables of matrix multiplication and decode attention that hold for it.
+    /// Built-in latency tables of matrix products and decode attention to use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tables: Option<String>,
-    /// Where each number comes from.
+    /// Source of each number.
     pub sources: Vec<String>,
     /// Peak arithmetic by number format.
     pub tflops: Tflops,
-    /// How much ranks differ.
+    /// Variation between ranks.
     #[serde(default)]
     pub skew: Skew,
-    /// How long all-reduces take.
+    /// All-reduce latencies.
     pub link: Links,
 }
 
@@ -60,18 +60,17 @@ fn one() -> f64 {
     1.0
 }
 
-/// How much ranks differ: standard deviations of normal distributions, drawn from the run's seed.
+/// Variation between ranks: standard deviations of normal distributions, drawn with the run's seed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Skew {
-    /// Standard deviation of a rank's own speed, fixed for a run (percent of its compute time).
+    /// Standard deviation of a rank's speed, fixed for a run (percent of its compute time).
     pub rank_pct: f64,
     /// Standard deviation of each operation's time (percent).
     pub operation_pct: f64,
 }
 
 impl Skew {
-    /// Whether ranks are alike.
     pub fn is_none(&self) -> bool {
         self.rank_pct == 0.0 && self.operation_pct == 0.0
     }
@@ -81,22 +80,22 @@ impl Skew {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tflops {
-    /// Peak for operands in bfloat16 with accumulation in f32.
+    /// Peak with bfloat16 operands and f32 accumulation.
     pub bf16: f64,
-    /// Peak for operands in IEEE half precision with accumulation in f32.
+    /// Peak with IEEE half-precision operands and f32 accumulation.
     pub f16: f64,
-    /// Peak for operands in IEEE single precision, without tensor cores' shortened formats.
+    /// Peak with IEEE single-precision operands, without reduced tensor-core formats.
     pub f32: f64,
-    /// Peak for operands in 8-bit floating point, where the GPU has it.
+    /// Peak with 8-bit floating-point operands, if the GPU supports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fp8: Option<f64>,
 }
 
 impl Tflops {
-    /// The peak for operands in this format (TFLOP/s).
+    /// Peak for operands in this format (TFLOP/s).
     pub fn of(&self, dtype: DType) -> f64 {
         match dtype {
-            // fp8 weights are multiplied by activations in bf16
+            // fp8 weights are multiplied by bf16 activations
             DType::Bf16 | DType::Fp8 => self.bf16,
             DType::F16 => self.f16,
             DType::F32 => self.f32,
@@ -122,7 +121,6 @@ mod gigabytes {
     }
 }
 
-/// Names and texts of the built-in profiles.
 const BUILT_IN: [(&str, &str); 7] = [
     ("h100_sxm", include_str!("profiles/h100_sxm.toml")),
     ("h200_sxm", include_str!("profiles/h200_sxm.toml")),
@@ -133,7 +131,7 @@ const BUILT_IN: [(&str, &str); 7] = [
     ("mi300x", include_str!("profiles/mi300x.toml")),
 ];
 
-/// The built-in profiles, parsed once: they are asked for at every cell.
+/// Parsed once, because every cell needs them.
 static PARSED: LazyLock<Vec<Profile>> = LazyLock::new(|| {
     BUILT_IN
         .iter()
@@ -142,12 +140,12 @@ static PARSED: LazyLock<Vec<Profile>> = LazyLock::new(|| {
 });
 
 impl Profile {
-    /// A built-in profile by name, or a TOML file.
+    /// Loads a built-in profile by name, or a TOML file.
     ///
     /// # Errors
     ///
-    /// Input errors: no such profile, with the nearest built-in name; a file that is wrong,
-    /// with line and column.
+    /// Returns an input error for an unknown profile (with the nearest name) or an invalid file (with
+    /// line and column).
     pub fn load(name_or_file: &str) -> Result<Self> {
         let name = Self::meant(name_or_file);
         if let Some(profile) = PARSED.iter().find(|profile| profile.name == name) {
@@ -164,33 +162,32 @@ impl Profile {
         Self::parse(name_or_file, &text)
     }
 
-    /// The file that is meant; `None` where a built-in profile is, or none that there is.
+    /// File the argument refers to; `None` for a built-in name or a missing file.
     pub fn file(name_or_file: &str) -> Option<&Path> {
         super::file_of(name_or_file, &BUILT_IN)
     }
 
-    /// Names of the built-in profiles.
     pub fn names() -> [&'static str; 7] {
         BUILT_IN.map(|(name, _)| name)
     }
 
-    /// All profiles that are built in, in the order of [`Profile::names`].
+    /// All built-in profiles, in the order of [`Profile::names`].
     pub fn built_in() -> Vec<Self> {
         PARSED.clone()
     }
 
-    /// The name of the built-in profile that is meant, however its letters and dashes were typed (`H100-SXM` is `h100_sxm`); what names
-    /// none, such as a file, as it is.
+    /// Canonical name of a built-in profile, ignoring case and dashes (`H100-SXM` is `h100_sxm`); other
+    /// text, such as a file name, is returned unchanged.
     pub fn meant(typed: &str) -> &str {
         BUILT_IN.iter().find(|(name, _)| same_name(name, typed)).map_or(typed, |(name, _)| name)
     }
 
-    /// The text of a built-in profile.
+    /// TOML text of a built-in profile.
     pub fn built_in_text(name: &str) -> Option<&'static str> {
         BUILT_IN.iter().find(|(built_in, _)| same_name(built_in, name)).map(|(_, text)| *text)
     }
 
-    /// Parses and checks the text of a profile; `file` is its name in errors.
+    /// Parses and checks a profile; `file` is its name in errors.
     pub(super) fn parse(file: &str, text: &str) -> Result<Self> {
         let mut profile: Self = toml::from_str(text).map_err(|error| Error::toml(file, text, &error))?;
         profile.check().map_err(|(key, problem)| {
@@ -200,7 +197,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// The first key whose value makes no sense, and why.
+    /// Returns the first key with an invalid value, and the problem.
     pub(super) fn check(&self) -> Result<(), (String, String)> {
         above("hbm_gb_s", self.hbm_gb_s, 0.0)?;
         share("hbm_efficiency", self.hbm_efficiency)?;

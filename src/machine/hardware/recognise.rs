@@ -1,10 +1,10 @@
-//! Which built-in profile a GPU is like, by the name that its driver gives it: something to compare a
-//! measured run with, no claim that the profile describes this very machine.
+//! Recognition of GPUs by their driver name, to find a comparable built-in profile. No claim that the
+//! profile describes this machine.
 
 use super::Profile;
 
-/// What a GPU's name must and must not contain for a profile. Names are the drivers': `NVIDIA H100 80GB HBM3`
-/// is the SXM board, `NVIDIA H100 PCIe` and `NVIDIA H100 NVL` are other ones.
+/// Required and excluded parts of a GPU's name per profile. `NVIDIA H100 80GB HBM3` is the SXM board;
+/// `NVIDIA H100 PCIe` and `NVIDIA H100 NVL` are not.
 const NAMES: [(&str, &[&str], &[&str]); 6] = [
     ("h100_sxm", &["H100", "HBM3"], &["PCIe", "NVL", "GH", "HBM3e", "MIG"]),
     ("h200_sxm", &["H200"], &["NVL", "GH", "MIG"]),
@@ -14,10 +14,10 @@ const NAMES: [(&str, &[&str], &[&str]); 6] = [
     ("mi300x", &["MI300X"], &[]),
 ];
 
-/// How much a GPU's memory may differ from the profile's: drivers count differently.
+/// Accepted ratio of a GPU's memory to the profile's; drivers count differently.
 const MEMORY: std::ops::RangeInclusive<f64> = 0.9..=1.15;
 
-/// The profile of a GPU with this name and memory (bytes), if it is a known one.
+/// Profile of a GPU with this name and memory in bytes, if known.
 pub fn profile_of(name: &str, memory_bytes: u64) -> Option<&'static str> {
     let known = NAMES.iter().find(|(_, with, without)| {
         with.iter().all(|part| name.contains(part)) && !without.iter().any(|part| name.contains(part))
@@ -27,14 +27,14 @@ pub fn profile_of(name: &str, memory_bytes: u64) -> Option<&'static str> {
     MEMORY.contains(&(memory_bytes as f64 / expected as f64)).then_some(*profile)
 }
 
-/// The profile of a GPU of which the name alone is known.
+/// Profile of a GPU known only by name.
 pub fn profile_named(name: &str) -> Option<&'static str> {
     let stated = memory_in_name(name);
     let memory = |profile: &Profile| stated.unwrap_or(profile.memory_bytes);
     Profile::built_in().iter().find_map(|profile| profile_of(name, memory(profile)))
 }
 
-/// The memory that a name states (bytes): `NVIDIA A100-SXM4-40GB` has 40 GB.
+/// Memory stated in a name, in bytes: `NVIDIA A100-SXM4-40GB` has 40 GB.
 fn memory_in_name(name: &str) -> Option<u64> {
     let number = |word: &str| word.strip_suffix("GB")?.parse::<u64>().ok();
     name.split([' ', '-']).find_map(number).and_then(|gb| gb.checked_mul(1_000_000_000))

@@ -1,4 +1,4 @@
-//! Software stacks: what an engine does to the arithmetic of a plan. Built in, or from a TOML file.
+//! Software stacks: changes that an engine makes to a plan and its costs; built in or from a TOML file.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -12,89 +12,88 @@ use base::input::InputKind;
 use base::text::same_name;
 use plan::Lowering;
 
-/// A software stack. Shares are 0 to 1; names in files carry their units.
+/// Software stack. Shares are 0 to 1; keys carry their units.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stack {
-    /// The name by which `--stack` and records know it: `gpt-fast`.
+    /// Name in `--stack` and in records: `gpt-fast`.
     pub name: String,
-    /// What a user of the stack should know about it.
+    /// Remarks for users of the stack.
     pub note: Option<String>,
-    /// Where the numbers of the stack come from, a sentence each.
+    /// Sources of the numbers, one sentence each.
     pub sources: Vec<String>,
-    /// The head is sharded by vocabulary (one more collective).
+    /// Shards the head by vocabulary (one more collective).
     pub shard_head: bool,
-    /// Prefill computes logits for every position of the prompt.
+    /// Computes logits for every prompt position in prefill.
     pub all_logits: bool,
-    /// Residual additions are fused with the norm that follows.
+    /// Fuses residual additions with the norm after them.
     pub fuse_add_norm: bool,
-    /// Logits are kept in f32, else in the activations' format.
+    /// Keeps logits in f32, else in the activations' format.
     pub logits_f32: bool,
-    /// Attention runs over all prompt + output slots at every step.
+    /// Runs attention over all prompt + output slots at every step.
     pub static_kv: bool,
-    /// A decode step is one CUDA graph.
+    /// Launches a decode step as one CUDA graph.
     pub cuda_graphs: bool,
     /// Fixed time of one kernel on the compute lane (us): launch inside a graph, ramp-up, drain.
     pub launch_us: f64,
-    /// Least time of a kernel without CUDA graphs (us): the host launches one after another.
+    /// Minimum time of a kernel without CUDA graphs (us): the host launches sequentially.
     pub eager_launch_us: f64,
-    /// What the host takes before the first kernel of every step, on all lanes (us): scheduling, inputs. It comes
-    /// on top of that kernel's time, and counts as calibrated.
+    /// Host time before the first kernel of every step, on all lanes (us): scheduling, inputs. Added to
+    /// that kernel's time; counts as calibrated.
     #[serde(default)]
     pub step_us: f64,
-    /// How many kernels one sampling of tokens launches.
+    /// Kernels launched to sample tokens.
     pub sample_kernels: u32,
-    /// What libraries keep for themselves on each GPU: GEMM workspace, communicators (1e6 bytes).
+    /// Memory reserved by libraries on each GPU: GEMM workspace, communicators (1e6 bytes).
     pub workspace_mb: u32,
-    /// How multiplying a few rows by a matrix is done, as decode at small batches does.
+    /// Matrix products with few rows, as in decode at small batches.
     pub matvec: Matvec,
-    /// How multiplying many rows by a matrix is done, by a library.
+    /// Matrix products with many rows, by a library.
     pub matmul: MatMulScale,
-    /// How attention over the KV cache is computed, and what that costs.
+    /// Attention over the KV cache.
     pub attention: Attention,
-    /// What the stack's collectives take over those that were measured alone.
+    /// Scale of collectives relative to standalone measurements.
     pub collective: CollectiveScale,
-    /// What the lanes take from each other while both are busy.
+    /// Mutual slowdown of the lanes while both are busy.
     pub contention: Contention,
 }
 
-/// Kernels that stream a matrix past few rows.
+/// Kernels that stream a matrix for few rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Matvec {
-    /// The most rows for which such kernels are used.
+    /// Maximum rows for these kernels.
     pub rows: u32,
     /// Share of the peak memory bandwidth that they reach.
     pub efficiency: f64,
 }
 
-/// The GEMM library's time over the latency table's.
+/// GEMM time of the library relative to the latency table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MatMulScale {
-    /// The factor for decode steps, of which the matrices have few rows.
+    /// Factor for decode steps, whose matrices have few rows.
     pub decode_scale: f64,
-    /// The factor for prefill, of which the matrices have many rows.
+    /// Factor for prefill, whose matrices have many rows.
     pub prefill_scale: f64,
 }
 
-/// How attention is computed.
+/// Attention algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AttentionKind {
     /// Scores in memory, K and V expanded to all query heads.
     Math,
-    /// One kernel; nothing but its result in memory.
+    /// One kernel; only the result goes to memory.
     Fused,
 }
 
-/// Attention of a stack.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Attention {
-    /// Whether scores go through memory or stay within one kernel.
+    /// Attention algorithm: scores in memory or within one kernel.
     pub kind: AttentionKind,
-    /// How many kernels one attention launches.
+    /// Kernels launched per attention.
     pub kernels: u32,
     /// `math`: rate at which decode attention consumes expanded K and V (1e9 bytes a second).
     pub expanded_kv_gb_s: f64,
@@ -106,19 +105,20 @@ pub struct Attention {
     pub prefill_efficiency: f64,
 }
 
-/// Collectives within a model against the latency tables.
+/// Cost of collectives within a model relative to the latency tables.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CollectiveScale {
-    /// Latency part over the table's, where collectives run back to back; that of a formula stays as it is.
+    /// Factor of the latency part, relative to back-to-back collectives in the table; formulas are
+    /// unaffected.
     pub latency_scale: f64,
-    /// What the link's bandwidth explains of an all-reduce's time, over the table's or the formula's.
+    /// Factor of the transfer part (bytes / bandwidth), relative to the table or formula.
     #[serde(default = "one")]
     pub transfer_scale: f64,
 }
 
 impl CollectiveScale {
-    /// Collectives that run alone, back to back.
+    /// Standalone collectives, back to back.
     pub const ALONE: Self = Self { latency_scale: 1.0, transfer_scale: 1.0 };
 }
 
@@ -126,41 +126,40 @@ fn one() -> f64 {
     1.0
 }
 
-/// Shares of their rates that the lanes lose to each other while both are busy.
+/// Shares of speed that the lanes lose to each other while both are busy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Contention {
-    /// Share of its speed that compute bound by memory loses to a large collective.
+    /// Share of its speed that memory-bound compute loses to a large collective.
     pub memory: f64,
-    /// Share of its speed that compute bound by arithmetic loses to a large collective.
+    /// Share of its speed that arithmetic-bound compute loses to a large collective.
     pub arithmetic: f64,
-    /// Part of these losses that the smallest collective causes; it grows in proportion to the message.
+    /// Fraction of these losses caused by the smallest collective; grows in proportion to the message.
     pub small: f64,
-    /// Message from which it is the whole (bytes).
+    /// Message size from which the full loss applies (bytes).
     pub full_bytes: f64,
-    /// Thread blocks that such a large collective of NCCL's occupies: one that is known to occupy fewer causes
-    /// that much less of the losses.
+    /// Thread blocks of a large NCCL collective: collectives known to use fewer cause proportionally
+    /// less loss.
     #[serde(default = "full_ctas")]
     pub full_ctas: f64,
     /// Share of its speed that a collective loses to compute.
     pub comm: f64,
 }
 
-/// NCCL's thread blocks on eight GPUs of NVLink 4, an assumption: the losses were fitted with it.
+/// NCCL's thread blocks on eight GPUs with NVLink 4; an assumption under which the losses were fitted.
 fn full_ctas() -> f64 {
     24.0
 }
 
 impl Contention {
-    /// How much of the losses a collective of `message` bytes causes, `small` to 1; less where the thread blocks
-    /// that it occupies are known and few.
+    /// Fraction of the losses caused by a collective of `message` bytes, `small` to 1; less if its
+    /// thread blocks are known and few.
     pub fn intensity(&self, message: f64, ctas: Option<u32>) -> f64 {
         let by_message = (message / self.full_bytes).min(1.0).max(self.small);
         ctas.map_or(by_message, |ctas| by_message.min(f64::from(ctas) / self.full_ctas))
     }
 }
 
-/// Names and texts of the built-in stacks.
 const BUILT_IN: [(&str, &str); 4] = [
     ("native", include_str!("stacks/native.toml")),
     ("gpt-fast", include_str!("stacks/gpt-fast.toml")),
@@ -168,21 +167,20 @@ const BUILT_IN: [(&str, &str); 4] = [
     ("vllm-0.8", include_str!("stacks/vllm-0.8.toml")),
 ];
 
-/// Names of the built-in stacks.
 pub const STACKS: [&str; 4] = ["native", "gpt-fast", "lmdeploy", "vllm-0.8"];
 
-/// The built-in stacks, parsed once: they are asked for at every cell.
+/// Parsed once, because every cell needs them.
 static PARSED: LazyLock<Vec<Stack>> = LazyLock::new(|| {
     BUILT_IN.iter().filter_map(|(name, text)| Stack::parse(&format!("{name}.toml"), text).ok()).collect()
 });
 
 impl Stack {
-    /// A built-in stack by name, or a TOML file.
+    /// Loads a built-in stack by name, or a TOML file.
     ///
     /// # Errors
     ///
-    /// Input errors: no such stack, with the nearest built-in name; a file that is wrong,
-    /// with line and column.
+    /// Returns an input error for an unknown stack (with the nearest name) or an invalid file (with line
+    /// and column).
     pub fn load(name_or_file: &str) -> Result<Self> {
         let name = Self::meant(name_or_file);
         if let Some(stack) = PARSED.iter().find(|stack| stack.name == name) {
@@ -195,28 +193,27 @@ impl Stack {
         Self::parse(name_or_file, &text)
     }
 
-    /// The file that is meant; `None` where a built-in stack is, or none that there is.
+    /// File the argument refers to; `None` for a built-in name or a missing file.
     pub fn file(name_or_file: &str) -> Option<&Path> {
         super::file_of(name_or_file, &BUILT_IN)
     }
 
-    /// All software stacks that are built in.
     pub fn built_in() -> Vec<Self> {
         PARSED.clone()
     }
 
-    /// The name of the built-in stack that is meant, however its letters and dashes were typed (`gpt_fast` is `gpt-fast`); what names
-    /// none, such as a file, as it is.
+    /// Canonical name of a built-in stack, ignoring case and dashes (`gpt_fast` is `gpt-fast`); other
+    /// text, such as a file name, is returned unchanged.
     pub fn meant(typed: &str) -> &str {
         BUILT_IN.iter().find(|(name, _)| same_name(name, typed)).map_or(typed, |(name, _)| name)
     }
 
-    /// The text of a built-in stack.
+    /// TOML text of a built-in stack.
     pub fn built_in_text(name: &str) -> Option<&'static str> {
         BUILT_IN.iter().find(|(built_in, _)| same_name(built_in, name)).map(|(_, text)| *text)
     }
 
-    /// What the stack does to plans: fusion, sharding of the head, logits of all positions.
+    /// Lowering of plans: fusion, sharding of the head, logits of all positions.
     pub fn lowering(&self) -> Lowering {
         Lowering {
             shard_head: self.shard_head,
@@ -227,7 +224,7 @@ impl Stack {
         }
     }
 
-    /// Parses and checks the text of a stack; `file` is its name in errors.
+    /// Parses and checks a stack; `file` is its name in errors.
     pub(super) fn parse(file: &str, text: &str) -> Result<Self> {
         let stack: Self = toml::from_str(text).map_err(|error| Error::toml(file, text, &error))?;
         stack.check().map_err(|(key, problem)| {
@@ -236,7 +233,7 @@ impl Stack {
         Ok(stack)
     }
 
-    /// The first key whose value makes no sense, and why.
+    /// Returns the first key with an invalid value, and the problem.
     pub(super) fn check(&self) -> Result<(), (String, String)> {
         at_least("launch_us", self.launch_us, 0.0)?;
         at_least("eager_launch_us", self.eager_launch_us, 0.0)?;
@@ -264,7 +261,7 @@ impl Stack {
     }
 }
 
-/// How a stack, given by its name or its TOML file, lowers plans. Fails where [`Stack::load`] does.
+/// Lowering of a stack given by name or TOML file. Returns the errors of [`Stack::load`].
 pub fn lowering(stack: &str) -> Result<Lowering> {
     Stack::load(stack).map(|stack| stack.lowering())
 }

@@ -1,30 +1,27 @@
 //! Measured latency tables, interpolated in logarithms.
 //!
-//! Of matrix multiplications what is interpolated is the ratio of the measured latency to the
-//! roofline at the device's peaks: it varies slowly, is a point of the table where the shape is, and
-//! follows a profile whose peaks are changed. Of decode attention it is the latency itself. A look-up
-//! costs some ten logarithms; callers keep the result for equal shapes.
+//! For matrix products the ratio of measured latency to the roofline is interpolated: it varies slowly,
+//! is exact at measured shapes, and follows changed peaks of a profile. For decode attention the latency
+//! itself is interpolated. A lookup takes about ten logarithms; callers cache results of equal shapes.
 
 use std::sync::LazyLock;
 
-/// How a predicted time was arrived at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CostSource {
-    /// A point of a latency table.
+    /// Point of a latency table.
     Table,
-    /// Between points of a latency table.
+    /// Interpolated between points of a latency table.
     Interpolated,
-    /// Bytes or FLOPs over what the profile says that kernels reach.
+    /// Bytes or FLOPs / the rate that the profile states for kernels.
     Roofline,
-    /// Bytes or FLOPs over a rate that was fit to measured runs.
+    /// Bytes or FLOPs / a rate fitted to measured runs.
     Calibrated,
 }
 
 impl CostSource {
-    /// All sources, from the most to the least certain; shares of time are listed in this order.
+    /// All sources, most certain first.
     pub const ALL: [Self; 4] = [Self::Table, Self::Interpolated, Self::Roofline, Self::Calibrated];
 
-    /// The name in files.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Table => "table",
@@ -35,7 +32,7 @@ impl CostSource {
     }
 }
 
-/// The measured latency tables of one device: matrix products, decode attention.
+/// Latency tables of one device: matrix products and decode attention.
 #[derive(Debug)]
 pub struct Tables {
     name: &'static str,
@@ -44,7 +41,7 @@ pub struct Tables {
 }
 
 static BUILT_IN: LazyLock<Vec<Tables>> = LazyLock::new(|| {
-    /// The tables of a device, from the files that are named after it.
+    /// Tables of the devices, from files named after them.
     macro_rules! of {
         ($($name:literal),*) => {
             [$((
@@ -65,38 +62,36 @@ static BUILT_IN: LazyLock<Vec<Tables>> = LazyLock::new(|| {
 });
 
 impl Tables {
-    /// Names of the built-in tables.
     pub const NAMES: [&'static str; 5] = ["a100_sxm", "b200_sxm", "h100_sxm", "h200_sxm", "l40s"];
 
-    /// The built-in tables of a device.
     pub fn of(name: &str) -> Option<&'static Self> {
         BUILT_IN.iter().find(|tables| tables.name == name)
     }
 
-    /// A bf16 matrix multiplication [m, k] x [k, n] on a device with these peaks (us). `None` for
-    /// shapes that the table says nothing about.
+    /// Latency of a bf16 matrix product [m, k] x [k, n] on a device with these peaks (us). `None` for
+    /// shapes the table does not cover.
     pub fn matmul_us(&self, shape: [u64; 3], peaks: Peaks) -> Option<(f64, CostSource)> {
         self.matmul.us(shape, peaks)
     }
 
-    /// Attention of one decode step over `context` tokens of each of `batch` sequences, with
-    /// `heads` query heads on the rank, 8 a KV head (us). `None` outside the table.
+    /// Latency of one decode step's attention over `context` tokens of each of `batch` sequences, with
+    /// `heads` query heads on the rank, 8 per KV head (us). `None` outside the table.
     pub fn attention_us(&self, heads: u64, batch: u64, context: u64) -> Option<(f64, CostSource)> {
         self.attention.us(heads, batch, context)
     }
 }
 
-/// Peaks of a device: arithmetic (TFLOP/s) and memory bandwidth (1e9 bytes a second).
+/// Peak arithmetic and memory bandwidth of a device.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peaks {
-    /// Dense arithmetic that the device does at best (1e12 operations a second).
+    /// Dense arithmetic (1e12 operations per second).
     pub tflops: f64,
-    /// Bandwidth of its memory at best (1e9 bytes a second).
+    /// Memory bandwidth (1e9 bytes per second).
     pub gb_s: f64,
 }
 
 impl Peaks {
-    /// The roofline of a matrix multiplication in 2-byte numbers (us).
+    /// Roofline latency of a matrix product with 2-byte numbers (us).
     fn us(&self, [m, n, k]: [f64; 3]) -> f64 {
         let arithmetic = 2.0 * m * n * k / (self.tflops * 1e6);
         let memory = 2.0 * (n * k + m * k + m * n) / (self.gb_s * 1e3);
@@ -104,7 +99,7 @@ impl Peaks {
     }
 }
 
-/// An axis of a table: its values in ascending order, and their logarithms.
+/// Table axis: ascending values and their logarithms.
 #[derive(Debug)]
 struct Axis {
     values: Vec<u64>,
@@ -123,7 +118,7 @@ impl Axis {
         self.values.binary_search(&value).ok()
     }
 
-    /// The two nearest values with their weights, clamped to the axis; and whether the value lies on
+    /// The two nearest values with their weights, clamped to the axis, and the position of the value: on
     /// the axis (`Table`), between its ends (`Interpolated`) or beyond (`Roofline`).
     fn bracket(&self, value: u64) -> ([(usize, f64); 2], CostSource) {
         let last = self.values.len() - 1;
@@ -143,10 +138,10 @@ impl Axis {
     }
 }
 
-/// Rows of a tab-separated table: its first two columns and the rest, `None` where empty.
+/// Rows of a tab-separated table: the first two columns and the rest, `None` if empty.
 type Rows = Vec<(u64, u64, Vec<Option<f64>>)>;
 
-/// Header values of the columns from the third on, and the rows.
+/// Parses a table into the header values from the third column and the rows.
 fn parse(text: &str) -> Option<(Vec<u64>, Rows)> {
     let mut lines = text.lines().filter(|line| !line.starts_with('#'));
     let header = lines.next()?.split('\t').skip(2).map(|v| v.parse().ok()).collect::<Option<_>>()?;
@@ -165,7 +160,7 @@ struct MatMulTable {
     n: Axis,
     k: Axis,
     m: Axis,
-    /// ln(latency / roofline) by (n, k, m); NaN where not measured.
+    /// ln(latency / roofline) by (n, k, m); NaN if not measured.
     ratios: Vec<f64>,
 }
 
@@ -209,7 +204,7 @@ impl MatMulTable {
                 }
             }
         }
-        // a few large shapes were not measured: with most of the neighbours missing, say nothing
+        // a few large shapes were not measured: no result if most neighbors are missing
         if weights < 0.5 {
             return None;
         }
@@ -225,7 +220,7 @@ struct AttentionTable {
     heads: Axis,
     batch: Axis,
     context: Axis,
-    /// ln(latency) by (heads, batch, context); NaN where not measured.
+    /// ln(latency) by (heads, batch, context); NaN if not measured.
     latencies: Vec<f64>,
 }
 
@@ -262,7 +257,7 @@ impl AttentionTable {
                     let weight = wi * wj * wl;
                     let at = (i * self.batch.values.len() + j) * self.context.values.len() + l;
                     if weight > 0.0 {
-                        // one missing neighbour makes it NaN
+                        // a single missing neighbor makes it NaN
                         sum += weight * self.latencies[at];
                     }
                 }

@@ -1,25 +1,23 @@
-//! What is asked of a cell: from the command line, and `KEY=VALUE` pairs, which are options with many values.
+//! Requested options of a cell: command-line arguments and repeatable `KEY=VALUE` pairs.
 
 use std::collections::BTreeMap;
 
 use super::{CellOptions, Kind, OPTIONS, OptionEntry, Spec, option};
 use base::error::{Error, Result};
 
-/// Options that are given as `KEY=VALUE`, as often as one likes.
+/// Repeatable option of the form `KEY=VALUE`.
 pub struct Pairs {
-    /// The name in files and on the command line: `env`.
+    /// Name in files and on the command line: `env`.
     pub name: &'static str,
-    /// What they mean, in a few words.
     pub help: &'static str,
-    /// A pair as it may be typed.
     pub example: &'static str,
-    /// The pairs of a cell.
+    /// Pairs of a cell.
     pub of: fn(&Spec) -> &BTreeMap<String, String>,
-    /// What is asked for, a text a pair.
+    /// Requested pairs, one text each.
     pub asked: fn(&mut CellOptions) -> &mut Vec<String>,
 }
 
-/// Variables of the run's process, and values of the simulated hardware and stack.
+/// Environment variables of the run's process, and overrides of the simulated hardware and stack.
 pub static PAIRS: [Pairs; 2] = [
     Pairs {
         name: "env",
@@ -38,8 +36,8 @@ pub static PAIRS: [Pairs; 2] = [
 ];
 
 impl Pairs {
-    /// Reads texts of the form `KEY=VALUE` into a map; of one key the last counts. An input error for a
-    /// text of another form, with an example of a right one.
+    /// Parses `KEY=VALUE` texts into a map; the last value of a key wins. Returns an input error with an
+    /// example for malformed text.
     pub fn read(&self, given: &[String]) -> Result<BTreeMap<String, String>> {
         let pair = |pair: &String| match pair.split_once('=') {
             Some((key, value)) if Self::is_key(key.trim()) => {
@@ -53,22 +51,20 @@ impl Pairs {
         given.iter().map(pair).collect()
     }
 
-    /// Whether this can name a variable: neither empty nor with what no environment can hold.
+    /// True for a valid variable name: not empty and without `=` or NUL.
     pub fn is_key(key: &str) -> bool {
         !key.is_empty() && !key.contains(['=', '\0'])
     }
 }
 
 impl CellOptions {
-    /// Asks for one option by its name in files, such as `tp` or `batch`. An input error where
-    /// there is no such option, with the nearest name, or where the text is none of its values, with
-    /// what would be right.
+    /// Requests an option by its name in files, such as `tp` or `batch`. Returns an input error for an
+    /// unknown option (with the nearest name) or an invalid value (with the valid ones).
     pub fn set_option(&mut self, name: &str, text: &str) -> Result<()> {
         let names = || OPTIONS.iter().map(|option| option.name);
         option(name).ok_or_else(|| Error::unknown("option", name, names()))?.ask(self, text)
     }
 
-    /// Options that are asked for.
     pub fn given(&self) -> impl Iterator<Item = &'static OptionEntry> {
         OPTIONS.iter().filter(|option| option.asked(self).is_some())
     }
@@ -130,7 +126,7 @@ impl clap::FromArgMatches for CellOptions {
     }
 }
 
-/// Reads the value of an option from the command line; shells offer the values that it takes.
+/// Command-line value parser of an option; shells complete its values.
 #[derive(Clone)]
 struct Parser(&'static OptionEntry);
 

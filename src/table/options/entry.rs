@@ -1,4 +1,4 @@
-//! An entry of the table of options: what is said of an option, and how its value is read and written.
+//! Entries of the option table: description, parsing and formatting of an option.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,51 +9,46 @@ use base::error::{Error, Result};
 use base::words::Words;
 use plan::{Architecture, CommDType, DType};
 
-/// What the value of an option is in files and in tables.
+/// Type of an option's value in files and tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A string: a word that its type knows, or any text.
+    /// String: a keyword or any text.
     Text,
-    /// A whole number of up to 32 bits.
     Count,
-    /// A whole number of up to 64 bits.
     Large,
-    /// A switch: `true` or `false`.
     Flag,
 }
 
-/// What is said of an option, beside its name and the sentence that documents it.
+/// Description of an option, apart from its name and documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct About {
-    /// Values it takes, as they are typed: all of them where `closed`, else examples.
+    /// Accepted values as typed: all of them if `closed`, else examples.
     pub values: &'static [&'static str],
-    /// What each of them means, in a few words, in the same order; empty where the type says it.
+    /// Short description of each of `values`, in order; empty if the type provides them.
     pub meanings: &'static [&'static str],
-    /// What an option that is not given stands for, in words.
+    /// Default, in words.
     pub default: &'static str,
-    /// What stands for the value in the help of the command line.
+    /// Placeholder for the value in command-line help.
     pub value_name: &'static str,
-    /// The least number that it takes.
     pub least: u64,
-    /// The title of its column, where that is shorter than its name.
+    /// Column title, if shorter than the name.
     pub title: Option<&'static str>,
-    /// Other names that its column goes by; the first is the one to type.
+    /// Other column names; the first is the preferred one.
     pub aliases: &'static [&'static str],
-    /// What stands before its value in a label of a cell: `tp` makes `tp8`. A flag that is set is
-    /// labelled by this alone.
+    /// Prefix of the value in cell labels: `tp` gives `tp8`. For a flag, the whole label.
     pub label: &'static str,
-    /// Whether words of a filter are looked for in its values.
+    /// True if free-text search includes the values.
     pub is_searched: bool,
-    /// The backends that heed it, where not all do; what is given to others is told to be without effect.
+    /// Backends that use the option, if not all; for others it has no effect and causes a warning.
     pub heeded_by: &'static [Backend],
-    /// An experiment file that is written anew has it in `[workload]`, not at the top.
+    /// True if newly written experiment files place it in `[workload]` instead of at the top.
     pub in_workload: bool,
-    /// The value that others are compared with. Without cells of that value there is no comparison: a
-    /// ratio to anything else would mean something else.
+    /// Baseline value. Cells are compared only if cells with this value exist, because a ratio to
+    /// anything else would mean something different.
     pub baseline: Option<&'static str>,
 }
 
-/// An option that nothing needs to be said of: every backend heeds it.
+/// Default description; every backend uses the option.
 pub(super) const PLAIN: About = About {
     values: &[],
     meanings: &[],
@@ -69,20 +64,17 @@ pub(super) const PLAIN: About = About {
     baseline: None,
 };
 
-/// An option of a cell.
 #[derive(Clone, Copy)]
 pub struct OptionEntry {
-    /// The name in files: `prompt_tokens`.
+    /// Name in files: `prompt_tokens`.
     pub name: &'static str,
-    /// The name on the command line, without the dashes before it: `prompt-tokens`.
+    /// Name on the command line without dashes in front: `prompt-tokens`.
     pub flag: &'static str,
-    /// What its value is.
     pub kind: Kind,
-    /// Whether the words that its type knows are all that it takes.
+    /// True if only the keywords of the type are accepted.
     pub closed: bool,
-    /// What is said of it.
     pub about: About,
-    /// A record without it cannot be read; of others one that lacks it has the default.
+    /// True if records must contain it; otherwise a missing value means the default.
     pub is_required: bool,
     pub(super) documentation: &'static str,
     pub(super) words: &'static [&'static str],
@@ -90,7 +82,7 @@ pub struct OptionEntry {
     pub(super) access: Access,
 }
 
-/// How the value of an option is reached in a [`Spec`] and in [`CellOptions`].
+/// Accessors of an option in [`Spec`] and [`CellOptions`].
 #[derive(Clone, Copy)]
 pub(super) struct Access {
     pub text: fn(&Spec) -> Cow<'_, str>,
@@ -106,56 +98,53 @@ pub(super) struct Access {
 }
 
 impl OptionEntry {
-    /// What it means, in a few words.
     pub fn help(&self) -> &'static str {
         self.documentation.trim().trim_end_matches('.')
     }
 
-    /// What it means, and which values it takes.
+    /// Short description with the accepted values.
     pub fn help_with_values(&self) -> String {
         let values = self.values();
         let values = if values.is_empty() { String::new() } else { format!(": {}", values.join(", ")) };
         format!("{}{values}", self.help())
     }
 
-    /// Values it takes, as they are typed: all of them where it is [`Self::closed`], else examples.
+    /// Accepted values as typed: all of them if [`Self::closed`], else examples.
     pub fn values(&self) -> &'static [&'static str] {
         if self.about.values.is_empty() { self.words } else { self.about.values }
     }
 
-    /// The values of [`Self::values`], each with what it means.
+    /// Pairs of [`Self::values`] and their descriptions.
     pub fn meanings(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let own = if self.about.meanings.is_empty() { self.meanings } else { self.about.meanings };
         let meaning = |at: usize| own.get(at).map_or("", |text| text.trim().trim_end_matches('.'));
         self.values().iter().enumerate().map(move |(at, value)| (*value, meaning(at)))
     }
 
-    /// The title of its column.
     pub fn title(&self) -> &'static str {
         self.about.title.unwrap_or(self.name)
     }
 
-    /// Whether a backend heeds it.
     pub fn is_heeded_by(&self, backend: Backend) -> bool {
         self.about.heeded_by.is_empty() || self.about.heeded_by.contains(&backend)
     }
 
-    /// A cell's value, as a user writes it.
+    /// Value in a cell, as a user writes it.
     pub fn text<'a>(&self, spec: &'a Spec) -> Cow<'a, str> {
         (self.access.text)(spec)
     }
 
-    /// A cell's value where it is a number.
+    /// Numeric value in a cell.
     pub fn number(&self, spec: &Spec) -> Option<u64> {
         (self.access.number)(spec)
     }
 
-    /// A cell's value as a table shows it.
+    /// Value in a cell, as a table cell.
     pub fn shown(&self, spec: &Spec) -> Shown {
         self.number(spec).map_or_else(|| Shown::text(self.text(spec)), Shown::Whole)
     }
 
-    /// A cell's value as a label has it: `tp8`, `p2p-on`; empty for a flag that is not set.
+    /// Value in a cell as a label: `tp8`, `p2p-on`; empty for an unset flag.
     pub fn label(&self, spec: &Spec) -> String {
         let text = self.text(spec);
         match (self.kind, text.as_ref()) {
@@ -165,35 +154,35 @@ impl OptionEntry {
         }
     }
 
-    /// Whether a cell has it at the default of [`Spec`].
+    /// True if the cell has the default of [`Spec`].
     pub fn is_default(&self, spec: &Spec) -> bool {
         (self.access.is_default)(spec)
     }
 
-    /// Whether two cells have the same value of it. Makes no text of values.
+    /// True if both cells have the same value; does not allocate.
     pub fn same(&self, a: &Spec, b: &Spec) -> bool {
         (self.access.same)(a, b)
     }
 
-    /// Gives a cell the option's value that a text stands for. An input error where the text stands for
-    /// none, with what would be right.
+    /// Parses a value and stores it in a cell. Returns an input error with the valid values if it cannot
+    /// be parsed.
     pub fn read(&self, spec: &mut Spec, text: &str) -> Result<()> {
         (self.access.read)(spec, self, text)
     }
 
-    /// Gives a cell a number; false where the option takes no such number.
+    /// Stores a number in a cell; returns false if the option does not accept it.
     pub fn put(&self, spec: &mut Spec, number: u64) -> bool {
         number >= self.about.least && (self.access.put)(spec, number)
     }
 
-    /// Asks, among the options of a cell, for the value that a text stands for. An input error where the
-    /// text stands for none, with what would be right.
+    /// Parses a value and requests it in `options`. Returns an input error with the valid values if it
+    /// cannot be parsed.
     pub fn ask(&self, options: &mut CellOptions, text: &str) -> Result<()> {
         (self.access.ask)(options, self, text)
     }
 
-    /// Refuses a number that is below the option's least: not everything that is asked for was read from
-    /// text. The input error names the least.
+    /// Returns an input error if a requested number is below the minimum. Needed because requests do not
+    /// always come from parsed text.
     pub fn check(&self, options: &CellOptions) -> Result<()> {
         match (self.access.asked_number)(options) {
             Some(number) if number < self.about.least => Err(Error::input(format!(
@@ -204,12 +193,12 @@ impl OptionEntry {
         }
     }
 
-    /// What is asked for, as a user writes it.
+    /// Requested value, as a user writes it.
     pub fn asked<'a>(&self, options: &'a CellOptions) -> Option<Cow<'a, str>> {
         (self.access.asked)(options)
     }
 
-    /// Gives a cell what is asked for, if anything is.
+    /// Stores the requested value, if any, in a cell.
     pub fn apply(&self, options: &CellOptions, spec: &mut Spec) {
         (self.access.apply)(options, spec);
     }
@@ -221,28 +210,23 @@ impl fmt::Debug for OptionEntry {
     }
 }
 
-/// A type that values of options have.
 pub trait Value: Clone + PartialEq {
-    /// What a value is in files.
     const KIND: Kind = Kind::Text;
-    /// The words that stand for its values; empty where there are endlessly many.
+    /// Keywords; empty if the set of values is open.
     const WORDS: &'static [&'static str] = &[];
-    /// What each of these means.
+    /// Short description of each keyword.
     const ABOUT: &'static [&'static str] = &[];
 
-    /// The value that a text stands for. An input error where it stands for none, with
-    /// what would be right.
+    /// Parses a value. Returns an input error with the valid values if that fails.
     fn read(option: &OptionEntry, text: &str) -> Result<Self>;
 
-    /// The value as a user writes it.
+    /// Value as a user writes it.
     fn text(&self) -> Cow<'_, str>;
 
-    /// The value where it is a number.
     fn number(&self) -> Option<u64> {
         None
     }
 
-    /// The value that is this number.
     fn of_number(_: u64) -> Option<Self> {
         None
     }

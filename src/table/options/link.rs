@@ -1,4 +1,4 @@
-//! The link that all-reduces go over: the machine's own, or an emulated one.
+//! Link used by all-reduces: the machine's own or an emulated one.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -8,33 +8,32 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use base::error::Error;
 
-/// Latencies (us) that a link may have, emulated or in a hardware profile: up to a quarter of an hour, so that no sum of
-/// them leaves the clock.
+/// Allowed link latencies in us, emulated or in a hardware profile. The maximum (about 17 minutes) keeps
+/// sums within the clock's range.
 pub const LATENCIES_US: RangeInclusive<f64> = 0.0..=1e9;
 
-/// Bandwidths (1e9 bytes a second) that a link may have, emulated or in a hardware profile.
+/// Allowed link bandwidths in 1e9 bytes per second, emulated or in a hardware profile.
 pub const BANDWIDTHS_GB_S: RangeInclusive<f64> = 1e-6..=1e9;
 
-/// The link all-reduces go over.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Link {
-    /// What the machine or the simulated hardware has, p2p applied.
+    /// Link of the machine or simulated hardware, subject to the P2P option.
     Native,
-    /// Emulated, from the hardware profile's link with P2P.
+    /// Emulated from the hardware profile's link with P2P.
     P2pOn,
-    /// Emulated, from the hardware profile's link without P2P.
+    /// Emulated from the hardware profile's link without P2P.
     P2pOff,
     /// Emulated: an all-reduce takes `alpha_us + message bytes / (gb_s x 1e9)`.
     Emulated {
-        /// Latency of one all-reduce in microseconds.
+        /// Latency of one all-reduce in us.
         alpha_us: f64,
-        /// Message (not bus) bandwidth in 1e9 bytes a second.
+        /// Message (not bus) bandwidth in 1e9 bytes per second.
         gb_s: f64,
     },
 }
 
 impl Link {
-    /// Whether a run over this link is labelled `emulated-link`.
+    /// True if runs over this link are labeled `emulated-link`.
     pub fn is_emulated(&self) -> bool {
         !matches!(self, Self::Native)
     }

@@ -1,7 +1,7 @@
-//! The table of options. To add one, write an entry below, behind the others, and let a backend heed it.
+//! Table of options. To add one, append an entry below and use it in a backend.
 //!
-//! The sentence above an entry documents it everywhere: on the command line, in JSON schemas, in the editor
-//! of experiments. Its default is what [`Spec`] has; a backend may fill in another where the user says
+//! The sentence above an entry is its documentation on the command line, in JSON schemas and in the
+//! experiment editor. The default is that of [`Spec`]; a backend may choose another if the user sets
 //! nothing.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use base::words::words;
 use plan::{Architecture, CommDType, DType};
 
 words! {
-    /// Who runs a plan.
+    /// Executor of a plan.
     Backend, "backend" {
         /// Whichever of the others this machine can do; resolved before anything runs.
         Auto = "auto",
@@ -27,20 +27,19 @@ words! {
 }
 
 impl Backend {
-    /// Whether it predicts and executes nothing: its numbers are labelled so, and it gives the
-    /// same ones each time.
+    /// True if it only predicts: numbers are labeled as simulated and deterministic.
     pub fn is_simulated(self) -> bool {
         matches!(self, Self::Sim)
     }
 
-    /// Whether its ranks compute on this machine's cores, which other programs may keep busy.
+    /// True if ranks compute on this machine's CPU cores, which other programs may occupy.
     pub fn computes_on_cores(self) -> bool {
         matches!(self, Self::Cpu)
     }
 }
 
 words! {
-    /// Whether GPUs may talk to each other directly.
+    /// Direct communication between GPUs.
     P2p, "p2p" {
         /// Peer to peer (NVLink where there is one).
         On = "on",
@@ -50,7 +49,7 @@ words! {
 }
 
 words! {
-    /// Whether NCCL may sum within NVLink's switch, with P2P or without it.
+    /// Use of NVLink SHARP (in-switch sums) by NCCL, independent of P2P.
     #[derive(Default)]
     Nvls, "nvls" {
         /// Where NCCL chooses so.
@@ -62,7 +61,7 @@ words! {
 }
 
 words! {
-    /// Which all-reduce ranks do.
+    /// All-reduce implementation.
     #[derive(Default)]
     Collective, "collective" {
         /// NCCL's ring or tree.
@@ -82,7 +81,7 @@ words! {
 }
 
 words! {
-    /// What records the operations of a run on GPUs.
+    /// Recorder of the operations of a GPU run.
     #[derive(Default)]
     Recorder, "recorder" {
         /// Kernels themselves: each says when it ran.

@@ -1,16 +1,15 @@
-//! What the table of options makes of its entries: the members of a cell and its keys in files.
+//! Macros that generate the fields of a cell and its keys in files from the option table.
 
 use std::borrow::Cow;
 
 use super::{OPTIONS, OptionEntry, PAIRS, Spec};
 
-/// The option of this name.
 pub fn option(name: &str) -> Option<&'static OptionEntry> {
     OPTIONS.iter().find(|option| option.name == name)
 }
 
-/// What a cell has under a name of experiment files, as a user writes it: an option's value, or that of
-/// `env.NCCL_ALGO` or `set.link.alpha_us`; `None` where it has none.
+/// Value of a cell under a key of experiment files, as a user writes it: an option, or a pair like
+/// `env.NCCL_ALGO` or `set.link.alpha_us`.
 pub fn value<'a>(spec: &'a Spec, name: &str) -> Option<Cow<'a, str>> {
     if let Some(option) = option(name) {
         return Some(option.text(spec));
@@ -20,7 +19,7 @@ pub fn value<'a>(spec: &'a Spec, name: &str) -> Option<Cow<'a, str>> {
     (pairs.of)(spec).get(key).map(|value| value.as_str().into())
 }
 
-/// A name as the command line spells it: dashes for underscores.
+/// Command-line spelling of a name: underscores become dashes.
 pub(super) const fn dashed<const N: usize>(name: &str) -> [u8; N] {
     let (name, mut dashed, mut at) = (name.as_bytes(), [0; N], 0);
     while at < N {
@@ -30,11 +29,11 @@ pub(super) const fn dashed<const N: usize>(name: &str) -> [u8; N] {
     dashed
 }
 
-/// Makes [`super::Spec`], [`super::CellOptions`] and [`super::OPTIONS`] of the entries of the table.
+/// Generates [`super::Spec`], [`super::CellOptions`] and [`super::OPTIONS`] from the table's entries.
 ///
-/// Options of the first format of records are always written; `env` and `set` stand behind them. What
-/// came later follows and is written only where it is not at its default, so that the key of a cell
-/// ([`super::Spec::key`], a hash of what is written) stays as it was before the option was.
+/// Options of the first record format are always written, followed by `env` and `set`. Later options
+/// come last and are written only if they differ from the default, so that adding an option does not
+/// change existing cell keys ([`super::Spec::key`], a hash of the written text).
 macro_rules! options {
     (
         first {$(
@@ -47,17 +46,17 @@ macro_rules! options {
             $later:ident: $later_type:ty = $later_default:expr, $later_about:expr;
         )*}
     ) => {
-        /// A fully resolved cell: everything that decides what a run does.
+        /// Fully resolved cell: everything that decides what a run does.
         #[derive(Clone, Debug, PartialEq)]
         pub struct Spec {
             $(#[doc = $doc] pub $name: $type,)*
-            /// Variables of the run's process, NCCL's above all.
+            /// Environment variables of the run's process, mainly NCCL's.
             pub env: BTreeMap<String, String>,
-            /// Values of the simulated hardware and stack that are to be others than the profile's.
+            /// Overrides of the simulated hardware and stack.
             pub set: BTreeMap<String, String>,
             $(#[doc = $later_doc] pub $later: $later_type,)*
-            /// What stood in the files that options name (hardware, stack, model), as hashes by the option's name: a
-            /// file that was changed makes another cell.
+            /// Hashes of the files that options name (hardware, stack, model), by option name: a changed
+            /// file makes a new cell.
             pub files: BTreeMap<String, String>,
         }
 
@@ -120,19 +119,19 @@ macro_rules! options {
             }
         }
 
-        /// What is asked of a cell: options as the user gave them. What is not given gets a default that
-        /// fits the backend when the cell is resolved.
+        /// Requested options of a cell. Options not given get defaults that fit the backend when the
+        /// cell is resolved.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct CellOptions {
             $(#[doc = $doc] pub $name: Option<$type>,)*
             $(#[doc = $later_doc] pub $later: Option<$later_type>,)*
-            /// `KEY=VALUE`: variables of the run's process.
+            /// `KEY=VALUE`: environment variables of the run's process.
             pub env: Vec<String>,
-            /// `KEY=VALUE`: values of the simulated hardware and stack.
+            /// `KEY=VALUE`: overrides of the simulated hardware and stack.
             pub set: Vec<String>,
         }
 
-        /// Every option that has one value, in the order of files and tables.
+        /// All single-valued options, in the order of files and tables.
         pub static OPTIONS: &[OptionEntry] = &[
             $(entry!($name: $type = $default, $doc, $about, stringify!($($serde)?).is_empty()),)*
             $(entry!($later: $later_type = $later_default, $later_doc, $later_about, false),)*
@@ -140,7 +139,6 @@ macro_rules! options {
     };
 }
 
-/// Makes one entry of [`super::OPTIONS`].
 macro_rules! entry {
     ($name:ident: $type:ty = $default:expr, $doc:literal, $about:expr, $is_required:expr) => {
         OptionEntry {

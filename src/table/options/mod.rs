@@ -1,7 +1,6 @@
-//! What a cell can be asked for. `list.rs` is the one table of options: an entry there is a member of
-//! [`Spec`], a key of records and experiment files, an argument of the command line, an axis of grids and
-//! comparisons, a column of runs and a condition of filters. The backend that heeds an option is the only
-//! other place that knows it.
+//! Options of a cell. Each entry of the table in `list.rs` is a field of [`Spec`], a key of records and
+//! experiment files, a command-line argument, an axis of grids and comparisons, a column of runs, and a
+//! filter condition. Apart from the table, only the backend that uses an option needs to know it.
 
 mod asked;
 mod entry;

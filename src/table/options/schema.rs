@@ -1,4 +1,4 @@
-//! Options in JSON schemas.
+//! JSON schemas of options.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 use super::{Kind, OPTIONS, OptionEntry, PAIRS, Spec};
 
 impl OptionEntry {
-    /// The schema of its value.
     pub fn schema(&self) -> Value {
         let mut schema = match self.kind {
             Kind::Text if self.closed => json!({ "type": "string", "enum": self.values() }),

@@ -1,10 +1,10 @@
-//! Which variables a file may give to a run's process. An experiment file comes from colleagues, papers and
-//! repositories and must not run code: a loader's variable, a plugin's or a path would. On the command line
-//! `--env` sets any.
+//! Environment variables that a file may set. Experiment files come from colleagues, papers and
+//! repositories and must not execute code, which loader variables, plugins or paths would allow. `--env`
+//! on the command line accepts any variable.
 
 use base::error::nearest;
 
-/// NCCL's tuning variables (NCCL user guide, "Environment Variables") that neither name a file nor load one.
+/// NCCL's tuning variables (NCCL user guide, "Environment Variables") that neither name nor load a file.
 const NCCL: [&str; 71] = [
     "ALGO",
     "ALLOC_P2P_NET_LL_BUFFERS",
@@ -79,7 +79,7 @@ const NCCL: [&str; 71] = [
     "WORK_FIFO_BYTES",
 ];
 
-/// CUDA's and its libraries', by their whole names.
+/// Variables of CUDA and its libraries, with full names.
 const CUDA: [&str; 14] = [
     "CUBLASLT_WORKSPACE_SIZE",
     "CUBLAS_WORKSPACE_CONFIG",
@@ -97,12 +97,11 @@ const CUDA: [&str; 14] = [
     "NVIDIA_TF32_OVERRIDE",
 ];
 
-/// All variables that a file may set.
 pub fn settable() -> impl Iterator<Item = String> {
     NCCL.iter().map(|name| format!("NCCL_{name}")).chain(CUDA.map(str::to_owned))
 }
 
-/// Why a file may not set a variable to a value, if so: a message and what would be right.
+/// Message and hint if a file must not set the variable to this value.
 pub fn refusal(name: &str, value: &str) -> Option<(String, String)> {
     let own = format!("on the command line it is yours to set: --env {name}=VALUE");
     let settable: Vec<String> = settable().collect();
