@@ -5,12 +5,11 @@ use crate::support::Place;
 /// The verbs that the help lists.
 pub fn verbs() -> Vec<String> {
     let help = Place::new().run(&["--help"]).exits(0).stdout;
-    let (_, after) = help.split_once("Commands:\n").expect("a list of commands");
-    let listed = after.lines().take_while(|line| !line.is_empty());
+    let (listed, _) = help.split_once("\nOptions:\n").expect("options after the verbs");
     let verbs: Vec<String> = listed
+        .lines()
         .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
-        .filter(|verb| verb != "help")
         .collect();
     assert!(verbs.len() > 20 && verbs.iter().any(|verb| verb == "sweep"), "{verbs:?}");
     verbs

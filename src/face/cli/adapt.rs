@@ -23,76 +23,78 @@ use table::{Curve, Provenance, Quality};
 /// Minimum interval between progress lines if standard error is no terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The command line's arguments of `ladderscope adapt`.
+/// Arguments of `ladderscope adapt`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// An HF directory to begin with: config.json, safetensors, and for --text tokenizer.json
+    /// HF checkpoint directory to start from: config.json, safetensors, and tokenizer.json for --text
     #[arg(long, value_name = "DIR", required_unless_present = "from_scratch")]
     pub weights: Option<PathBuf>,
-    /// Begin with random weights of a built-in shape (mini: 3.6 M parameters, a vocabulary of bytes) or HF directory
+    /// Start from random weights: a built-in shape (mini: 3.6 M parameters, byte vocabulary) or the shape of an HF
+    /// directory
     #[arg(long, value_name = "SHAPE", conflicts_with = "weights")]
     pub from_scratch: Option<String>,
-    /// Residual wirings (as in `run`), a training each: A,B,... [default: the checkpoint's ladder_layers; from scratch
-    /// standard,ladder,parallel]
+    /// Architectures to train (as in `run`), one training each: A,B,... [default: the checkpoint's ladder_layers;
+    /// from scratch standard,ladder,parallel]
     #[arg(long, value_delimiter = ',')]
     pub architecture: Vec<Architecture>,
-    /// The text, through the tokenizer without special tokens; its end is held out
+    /// Training text, tokenized without special tokens; its end is held out for evaluation
     #[arg(long, value_name = "FILE", required_unless_present = "tokens_file")]
     pub text: Option<PathBuf>,
-    /// The text as token ids separated by blanks, taken as they are
+    /// Training text as token ids separated by whitespace, not tokenized
     #[arg(long, value_name = "FILE", conflicts_with = "text")]
     pub tokens_file: Option<PathBuf>,
-    /// Use the text's first tokens alone
+    /// Use only the first LIMIT tokens of the text
     #[arg(long, value_name = "LIMIT", value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens: Option<u32>,
-    /// Percent of the tokens, at the text's end, that are held out
+    /// Share of the tokens to hold out for evaluation, from the end of the text (%)
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = percent)]
     pub held_out: f64,
-    /// Steps of a training
+    /// Number of training steps
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub steps: u32,
-    /// What is trained: all of the model, the layers that an architecture converts, or K (the last ones), [0+2+5]
-    /// [default: converted; from scratch all]
+    /// Layers to train: all, converted (those that the architecture converts), K (the last K) or a set such as
+    /// [0+2+5] [default: converted; from scratch all]
     #[arg(long, value_name = "all|converted|LAYERS", value_parser = layers)]
     pub layers: Option<Layers>,
-    /// Learn from the unconverted model too: how much KL to it counts beside the tokens
+    /// Distil from the unconverted model too: weight of its KL divergence in the loss
     #[arg(long, value_name = "WEIGHT", num_args = 0..=1, default_missing_value = "1", value_parser = positive)]
     pub distil: Option<f64>,
-    /// The greatest learning rate; it grows over the warm-up and falls to a tenth [default: 1e-4; from scratch 1e-3]
+    /// Peak learning rate, reached after the warm-up and then decayed to a tenth [default: 1e-4; from scratch 1e-3]
     #[arg(long, value_name = "RATE", value_parser = positive)]
     pub lr: Option<f64>,
-    /// Steps over which the learning rate grows [default: a twentieth of all]
+    /// Warm-up steps of the learning rate [default: a twentieth of all steps]
     #[arg(long, value_name = "STEPS")]
     pub warmup: Option<u32>,
-    /// Decay of matrices, times the learning rate
+    /// Weight decay of matrices, multiplied by the learning rate
     #[arg(long, value_name = "DECAY", default_value_t = 0.1)]
     pub weight_decay: f64,
-    /// Gradients of a greater norm are made so short
+    /// Maximum gradient norm; larger gradients are scaled down to it
     #[arg(long, value_name = "NORM", default_value_t = 1.0, value_parser = positive)]
     pub clip: f64,
-    /// Windows of a step
+    /// Batch size: windows per step
     #[arg(long, value_name = "WINDOWS", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub batch: u32,
-    /// Tokens of a window
+    /// Tokens per window
     #[arg(long, value_name = "TOKENS", default_value_t = 256, value_parser = clap::value_parser!(u32).range(2..=65536))]
     pub context: u32,
-    /// Ranks (TP) on which each replica computes
+    /// Tensor-parallel size (ranks) of each replica
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub tp: u32,
-    /// Sets of ranks that share a step's windows; sums, and so last digits, depend on it [default: cores over TP]
+    /// Data-parallel replicas that share the windows of a step; changes the order of sums and so their last digits
+    /// [default: cores over TP]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub replicas: Option<u32>,
-    /// Seeds of the order of windows, and of random weights, a training each: 0,1,2
+    /// Seeds of the window order and of random weights, one training each: 0,1,2
     #[arg(long, value_delimiter = ',', default_value = "0")]
     pub seed: Vec<u64>,
-    /// Steps between checkpoints [default: about a minute's]
+    /// Steps between checkpoints [default: about one minute's worth]
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u32).range(1..))]
     pub checkpoint_every: Option<u32>,
-    /// The HF directory that it ends with; of several trainings, the directory in which they are [default: beside
-    /// the checkpoints, in RUNS_DIR/trainings/ID]
+    /// Output HF directory; parent directory for several trainings [default: next to the checkpoints, in
+    /// RUNS_DIR/trainings/ID]
     #[arg(long, value_name = "OUT")]
     pub output: Option<PathBuf>,
-    /// Begin anew: forget what is stored of this training
+    /// Start over: discard the stored checkpoints of this training
     #[arg(long)]
     pub restart: bool,
     #[command(flatten)]

@@ -6,47 +6,56 @@ use std::process::ExitCode;
 
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser};
 
-use super::{Verb, complete, output, report};
+use super::{HEADINGS, Verb, complete, output, report};
 use base::error::{Error, Result};
 use base::shared_gpu;
 use base::terminal::is_coloured;
 use run::cuda;
 use trace::memory;
 
-/// How much of tensor-parallel decoding time is exposed communication, and which architecture hides it?
+/// Measure exposed communication in tensor-parallel LLM decoding and compare architectures that hide it
 ///
-/// Ladderscope runs decoding of several architectures, records what every rank's compute lane and
-/// communication lane did, and lets you look at it. Without a verb it opens the workbench.
+/// Ladderscope runs or simulates decoding with several architectures, records the compute and communication streams
+/// of every rank, and shows them in a terminal workbench. Without a verb it opens the workbench.
 #[derive(Debug, Parser)]
-#[command(name = "ladderscope", version, max_term_width = 100, after_help = EXIT_STATUS)]
+#[command(name = "ladderscope", version, max_term_width = 100, after_help = AFTER_HELP)]
 struct Cli {
-    /// Where runs are stored
+    /// Directory of stored runs
     #[arg(long, global = true, display_order = 900, value_name = "RUNS_DIR", default_value = "runs")]
     dir: PathBuf,
-    /// CSV without the apostrophe before text that a spreadsheet would take for a formula (`=`, `+`, `-`, `@`)
+    /// Write CSV without the apostrophe that keeps spreadsheets from reading text as a formula (`=`, `+`, `-`, `@`)
     #[arg(long, global = true, display_order = 901)]
     raw: bool,
-    /// Memory for reading traces, such as 8G [default: half of what is free]
+    /// Memory limit for reading traces, such as 8G [default: half of the free memory]
     #[arg(long, global = true, display_order = 902, value_name = "SIZE", env = "LADDERSCOPE_MEMORY_LIMIT", hide_env = true, value_parser = size)]
     memory_limit: Option<u64>,
     #[command(subcommand)]
     verb: Option<Verb>,
 }
 
-const EXIT_STATUS: &str = "Exit status: 0 done, 1 failed, 2 the input was wrong or the cell cannot run, \
-3 some cells of a sweep failed or none could run, 4 a gate did not hold, 130 interrupted (what was done is stored).";
+const AFTER_HELP: &str = "\
+`ladderscope help VERB` explains the options of a verb.
 
-/// Defines the subcommands: help line, name, arguments, and the code that runs each with the runs directory.
+Exit status: 0 success, 1 failure, 2 invalid input or a cell that cannot run, 3 some cells of a sweep failed or none \
+could run, 4 a gate failed, 130 interrupted (finished work is stored).";
+
+/// Defines the verbs under the headings of the help. Each has its help line, name, arguments, and the expression that
+/// runs it with its arguments and the runs directory.
 macro_rules! verbs {
-    ($($(#[$help:meta])* $name:ident($arguments:ty): |$given:ident, $dir:pat_param| $run:expr;)*) => {
-        /// What the command is asked to do.
+    ($($heading:literal {
+        $($(#[$help:meta])* $name:ident($arguments:ty): |$given:ident, $dir:pat_param| $run:expr;)*
+    })*) => {
+        /// Headings of the help, each with its verbs.
+        const HEADINGS: &[(&str, &[&str])] = &[$(($heading, &[$(stringify!($name)),*])),*];
+
+        /// Verb of the command line.
         #[derive(Debug, clap::Subcommand)]
         enum Verb {
-            $($(#[$help])* $name($arguments),)*
-            /// Execute the job on standard input (what a run's process does)
+            $($($(#[$help])* $name($arguments),)*)*
+            /// Execute the job on standard input (internal: the process of a run)
             #[command(name = "__run", hide = true)]
             Child,
-            /// Run the cells that were submitted to Slurm for the task within which this is called
+            /// Run the cells submitted to Slurm for the current task (internal)
             #[command(name = "__task", hide = true)]
             Task(crate::face::cli::task::Args),
         }
@@ -54,10 +63,10 @@ macro_rules! verbs {
         impl Verb {
             fn run(self, dir: std::path::PathBuf) -> base::error::Result<u8> {
                 match self {
-                    $(Self::$name($given) => {
+                    $($(Self::$name($given) => {
                         let $dir = dir;
                         $run
-                    })*
+                    })*)*
                     Self::Child => Ok(0),
                     Self::Task(arguments) => crate::face::cli::task::run(&arguments, dir),
                 }
@@ -67,8 +76,28 @@ macro_rules! verbs {
 }
 pub(super) use verbs;
 
+/// The command with all verbs and options; its help groups the verbs under headings.
 pub(super) fn command() -> clap::Command {
-    Cli::command()
+    let command = Cli::command();
+    let template = help_template(&command);
+    command.help_template(template)
+}
+
+/// Help template with the verbs by heading, since clap has no headings for subcommands.
+fn help_template(command: &clap::Command) -> String {
+    let (header, literal) = (command.get_styles().get_header(), command.get_styles().get_literal());
+    let mut template = "{before-help}{about-with-newline}\n{usage-heading} {usage}\n\n".to_owned();
+    for (heading, verbs) in HEADINGS {
+        template += &format!("{header}{heading}:{header:#}\n");
+        for verb in *verbs {
+            let name = verb.to_ascii_lowercase();
+            let about = command.find_subcommand(&name).and_then(clap::Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            template += &format!("  {literal}{name:<11}{literal:#}  {about}\n");
+        }
+        template.push('\n');
+    }
+    template + &format!("{header}Options:{header:#}\n{{options}}{{after-help}}")
 }
 
 /// Parses the arguments, runs the verb, prints errors, and returns the exit status (docs/files-and-formats.md).
@@ -101,7 +130,7 @@ fn parse_and_dispatch() -> ExitCode {
     report::heed_format(&words);
     let terminal = std::io::stdout().is_terminal() || report::stderr_is_terminal();
     let colour = if is_coloured(terminal) { ColorChoice::Auto } else { ColorChoice::Never };
-    let matches = Cli::command().color(colour).try_get_matches();
+    let matches = command().color(colour).try_get_matches();
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
         Err(error) => return ExitCode::from(report::usage(&error)),
@@ -185,7 +214,7 @@ mod tests {
 
     #[test]
     fn arguments_are_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]

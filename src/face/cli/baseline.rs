@@ -13,35 +13,35 @@ use base::text::counted;
 use lab::store::Store;
 use table::render::{Shown, Sourced, Table};
 
-/// The command line's arguments of `ladderscope baseline`.
+/// Arguments of `ladderscope baseline`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
     pub what: What,
 }
 
-/// What to do with baselines.
+/// Actions on baselines.
 #[derive(Debug, Subcommand)]
 pub enum What {
-    /// Keep runs, whole, as a baseline; one of that name is replaced (and kept in baselines/.replaced)
+    /// Store complete runs as a baseline; an existing one of the same name moves to baselines/.replaced
     Set {
-        /// Its name: letters, digits and -_.+@
+        /// Name of the baseline: letters, digits and -_.+@
         #[arg(value_name = "NAME")]
         name: String,
-        /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all of --dir]
+        /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all runs in --dir]
         #[arg(value_name = "RUNS|DIR")]
         runs: Vec<String>,
         #[command(flatten)]
         filter: FilterArgs,
     },
-    /// List baselines with their cells
+    /// List baselines and their cells
     List {
         #[command(flatten)]
         output: FormatArgs,
     },
-    /// Delete a baseline; its file stays in baselines/.replaced
+    /// Delete a baseline; its file is kept in baselines/.replaced
     Delete {
-        /// The name of the baseline
+        /// Name of the baseline
         #[arg(value_name = "BASELINE")]
         name: String,
     },

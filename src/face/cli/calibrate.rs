@@ -18,48 +18,48 @@ use study::calibrate::{self, Constant, Errors, Fit, Held, PARAMETERS, Point, Res
 use table::render::{Shown, Sourced, Table};
 use table::{P2p, Provenance};
 
-/// The command line's arguments of `ladderscope calibrate`.
+/// Arguments of `ladderscope calibrate`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Measured runs: a CSV file with the columns model, architecture, tp, batch, p2p, prompt_tokens,
-    /// output_tokens, tokens_per_s and optionally decode_s, prefill_s, collective, dtype [default: the
-    /// stored runs that were executed, not simulated]
+    /// output_tokens, tokens_per_s and optionally decode_s, prefill_s, collective, dtype [default: stored runs that
+    /// were executed, not simulated]
     #[arg(long, value_name = "FILE.csv")]
     pub data: Option<PathBuf>,
-    /// Instead of fitting, take measured all-reduces into the profile: output of `all_reduce_perf` of nccl-tests (text,
-    /// or JSON of its -J), NCCL Inspector's JSON lines (files of all ranks, or their directory), or a trace of all ranks (a
-    /// stored run, a file, a directory); one for each number of GPUs
+    /// Add measured all-reduce latencies to the profile instead of fitting: output of `all_reduce_perf` from
+    /// nccl-tests (text, or JSON from -J), NCCL Inspector JSON lines (files of all ranks, or their directory), or a
+    /// trace of all ranks (stored run, file or directory); one for each number of GPUs
     #[arg(long, value_name = "FILE,...", value_delimiter = ',', conflicts_with_all = ["data", "filter", "fit", "stack", "no_cross_validation"])]
     pub collectives: Vec<PathBuf>,
-    /// Whether GPUs talked directly while they were measured (off: NCCL_P2P_DISABLE=1)
+    /// P2P setting of the measured all-reduces (off: NCCL_P2P_DISABLE=1)
     #[arg(long, value_name = "on|off", default_value = "on", requires = "collectives")]
     pub p2p: P2p,
-    /// Bytes of an all-reduce's message in a trace that does not say it: batch x hidden size x bytes of a number; in one that
-    /// does, the only size to take
+    /// All-reduce message size in bytes for a trace that does not record it: batch x hidden size x bytes per
+    /// element; for a trace that does, the only message size to use
     #[arg(long, value_name = "BYTES", requires = "collectives", value_parser = clap::value_parser!(u64).range(1..))]
     pub message_bytes: Option<u64>,
-    /// Let other TPs take the times of the only TP that was measured; without, cells at other TPs are skipped
+    /// Use the latencies of the only measured TP at other TPs too; without it, cells at other TPs are skipped
     #[arg(long, requires = "collectives")]
     pub extrapolate: bool,
     #[command(flatten)]
     pub opening: OpenArgs,
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// Hardware profile that they ran on: a built-in name, or a TOML file; --collectives know it by the GPU's name
+    /// Hardware profile of the measured runs: a built-in name or a TOML file; --collectives infers it from the
+    /// GPU's name
     #[arg(long, value_name = "NAME|FILE", required_unless_present = "collectives")]
     pub hardware: Option<String>,
-    /// Software stack whose constants to fit: a built-in name, or a TOML file
+    /// Software stack to fit: a built-in name or a TOML file
     #[arg(long, value_name = "NAME|FILE", default_value = "gpt-fast")]
     pub stack: String,
-    /// Only these constants, separated by commas; hbm_efficiency, matvec_scale, step_us,
-    /// attention.prefill_efficiency and collective.transfer_scale are fitted only where they are named
-    /// [default: all others that the data tell anything about]
+    /// Constants to fit, separated by commas; hbm_efficiency, matvec_scale, step_us, attention.prefill_efficiency
+    /// and collective.transfer_scale are fitted only if named [default: all others that the data constrain]
     #[arg(long, value_name = "KEY,...", value_delimiter = ',')]
     pub fit: Option<Vec<String>>,
-    /// Write the stack and the profile with the constants into this directory, as TOML files
+    /// Write the fitted stack and profile to this directory, as TOML files
     #[arg(long, value_name = "DIR")]
     pub write: Option<PathBuf>,
-    /// Do not fit again with parts of the data left out
+    /// Skip cross-validation
     #[arg(long)]
     pub no_cross_validation: bool,
     #[command(flatten)]

@@ -20,32 +20,32 @@ use study::analysis::{
 use table::render::{Shown, Sourced, Table};
 use table::{MEASURES, Provenance, Record, measure};
 
-/// The command line's arguments of `ladderscope compare`.
+/// Arguments of `ladderscope compare`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all of --dir]
+    /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all runs in --dir]
     #[arg(value_name = "RUNS|DIR")]
     pub runs: Vec<String>,
-    /// What the cells of a pair differ in: any option of `run` (architecture, p2p, tp, batch, collective, micro_batches, ...),
-    /// a variable (NCCL_ALGO) or a profile value (link.alpha_us)
+    /// Option that differs within a pair: any option of `run` (architecture, p2p, tp, batch, collective,
+    /// micro_batches, ...), an environment variable (NCCL_ALGO) or a profile value (link.alpha_us)
     #[arg(long, value_name = "AXIS", required_unless_present = "gate")]
     pub by: Option<String>,
-    /// The value to compare with [default: standard, P2P on, a variable that is unset, else the first met]; with --gate
-    /// a baseline that `ladderscope baseline set` made, or its file
+    /// Value to compare with [default: standard, P2P on, an unset variable, else the first one found]; with --gate,
+    /// a baseline from `ladderscope baseline set`, or its file
     #[arg(long, value_name = "VALUE|BASELINE")]
     pub baseline: Option<String>,
-    /// What a measure may change by against the baseline, for example 'tpot<+3%', 'tok/s>-2%' or, in its unit, 'overlap>-5'
-    /// (several: all must hold); exit status 4 where a change is shown to be larger; undecided where the interval has the limit inside, or the
-    /// runs are noisy
+    /// Allowed change of a metric against the baseline, for example 'tpot<+3%', 'tok/s>-2%' or, in the metric's
+    /// unit, 'overlap>-5' (repeatable, all must pass); exit status 4 if a change is significantly larger; undecided
+    /// if the confidence interval contains the limit or the runs are noisy
     #[arg(long, value_name = "GATE", requires = "baseline", conflicts_with_all = ["by", "heatmap", "value", "export"])]
     pub gate: Vec<Gate>,
-    /// Exit status 4 also where a gate is undecided
+    /// Exit with status 4 also if a gate is undecided
     #[arg(long, requires = "gate")]
     pub strict: bool,
-    /// Also what both cells have of a measure, and its ratio, for example prefill_ms or overlap
+    /// Also show a metric of both cells and its ratio, for example prefill_ms or overlap
     #[arg(long, value_name = "MEASURE", conflicts_with = "heatmap")]
     pub value: Option<String>,
-    /// Maps over TP and batch, one for each value and whatever else differs, instead of the list of pairs
+    /// Show heatmaps over TP and batch, one per value and other difference, instead of the list of pairs
     #[arg(long, conflicts_with = "export")]
     pub heatmap: bool,
     #[command(flatten)]

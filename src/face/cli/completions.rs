@@ -7,21 +7,21 @@ use clap_complete::Shell;
 use super::output;
 use base::error::{Error, Result};
 
-/// The command line's arguments of `ladderscope completions`.
+/// Arguments of `ladderscope completions`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = SWITCH_ON)]
 pub struct Args {
-    /// The shell that completes words
+    /// Shell to print the script for
     #[arg(value_enum)]
     pub shell: Shell,
 }
 
 const SWITCH_ON: &str = "\
-Switched on by a line in the shell's own file:
+Add one line to the shell's startup file:
   bash  source <(ladderscope completions bash)                 in ~/.bashrc
-  zsh   source <(ladderscope completions zsh)                  in ~/.zshrc, behind compinit
+  zsh   source <(ladderscope completions zsh)                  in ~/.zshrc, after compinit
   fish  ladderscope completions fish | source                  in ~/.config/fish/config.fish
-Models, architectures, hardware, runs, experiments, columns, filters and values of options are completed.";
+Completes models, architectures, hardware, runs, experiments, columns, filters and option values.";
 
 /// Calls the program, which handles words that bash splits at colons.
 const BASH: &str = r#"

@@ -4,16 +4,16 @@ use super::output;
 use crate::face::tui::{config_path, config_problems, config_template};
 use base::error::{Error, Result};
 
-/// The command line's arguments of `ladderscope config`.
+/// Arguments of `ladderscope config`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Start from this theme: terminal, dark, light, high-contrast
+    /// Theme to start from: terminal, dark, light, high-contrast
     #[arg(long, value_name = "THEME", default_value = "terminal")]
     pub theme: String,
-    /// Print where settings are read instead
+    /// Print the path of the settings file instead
     #[arg(long, conflicts_with = "check")]
     pub path: bool,
-    /// Check the settings file instead; exit status 2 if something in it is wrong
+    /// Check the settings file instead; exit status 2 if it contains an error
     #[arg(long)]
     pub check: bool,
 }

@@ -19,37 +19,38 @@ use study::analysis::{Conversion, ConversionReport};
 use table::Spec;
 use table::render::Sourced;
 
-/// The command line's arguments of `ladderscope convert`.
+/// Arguments of `ladderscope convert`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     pub on: TextArgs,
-    /// Whose speed is predicted: a hardware profile, then options of a cell: h100_sxm,tp=8,p2p=off. With model=NAME the
-    /// speed of that model with layers at the same depth, else the checkpoint's own shape
+    /// Target of the speed prediction: a hardware profile plus options, such as h100_sxm,tp=8,p2p=off. With
+    /// model=NAME, predict for that model with layers at the same depth, else for the checkpoint's own shape
     #[arg(long = "for", value_name = "HARDWARE,OPTION=VALUE,...", required_unless_present = "layers")]
     pub target: Option<String>,
-    /// Besides ladder also search layers for these: sync-drop
+    /// Conversions to search besides ladder: sync-drop
     #[arg(long, value_name = "CONVERSION", value_delimiter = ',')]
     pub with: Vec<Conversion>,
-    /// Also measure every way to add a layer, step by step: L(L+1)/2 sets of L layers
+    /// Also measure every candidate of a greedy search, one layer at a time: L(L+1)/2 sets for L layers
     #[arg(long)]
     pub greedy: bool,
-    /// Random sets of a size that are measured beside
+    /// Random sets to measure per size, for comparison
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub random: u32,
-    /// Write an HF directory with ladder_layers in config.json, weights linked; needs one of the three below
+    /// Write an HF directory with ladder_layers in config.json and links to the weights; needs --layers, --budget
+    /// or --point
     #[arg(long, value_name = "OUT", requires = "chosen")]
     pub write: Option<PathBuf>,
-    /// The layers to write: K (the last ones) or [0+2+5]; nothing is measured without --for
+    /// Layers to write: K (the last K) or a set such as [0+2+5]; nothing is measured without --for
     #[arg(long, value_name = "LAYERS", value_parser = layers, group = "chosen", requires = "write")]
     pub layers: Option<LayerSet>,
-    /// Write the fastest set whose KL is at most this: 'kl<=0.05'
+    /// Write the fastest set with a KL divergence of at most X: 'kl<=0.05'
     #[arg(long, value_name = "kl<=X", value_parser = budget, group = "chosen", requires = "write")]
     pub budget: Option<f64>,
-    /// Write the point of this number of the table
+    /// Write the set with this number in the table
     #[arg(long, value_name = "N", group = "chosen", requires = "write")]
     pub point: Option<usize>,
-    /// Also write a figure of KL over speed-up (.svg, .png) or the table (.csv)
+    /// Also write a figure of KL divergence over speedup (.svg, .png) or the table (.csv)
     #[arg(long, value_name = "FILE")]
     pub export: Option<PathBuf>,
     #[command(flatten)]

@@ -17,14 +17,14 @@ use run::comm::nccl::{self, Probe as Nccl};
 use run::{BACKENDS, PlanBackend};
 use table::render::{Shown, Sourced, Table};
 
-/// The command line's arguments of `ladderscope doctor`.
+/// Arguments of `ladderscope doctor`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Measure nothing: answers at once and disturbs nobody who uses the machine
+    /// Skip all measurements: finishes at once and does not disturb other users of the machine
     #[arg(long)]
     pub quick: bool,
-    /// Check that this program computes on each GPU what it should, and as fast as it claims (half a minute each); without
-    /// a GPU: list what would be checked, and exit with 2
+    /// Check the results and the speed of this program on each GPU (half a minute each); without a GPU, list the
+    /// checks and exit with status 2
     #[arg(long, conflicts_with = "quick")]
     pub check: bool,
     #[command(flatten)]

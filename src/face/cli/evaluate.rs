@@ -23,18 +23,18 @@ use table::{Backend, Provenance, Quality};
 /// Minimum interval between progress lines if standard error is no terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The command line's arguments of `ladderscope evaluate`.
+/// Arguments of `ladderscope evaluate`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     pub on: TextArgs,
-    /// Residual wirings (as in `run`), a case each: A,B,... [default: standard, or the checkpoint's]
+    /// Architectures to evaluate (as in `run`), one case each: A,B,... [default: standard, or the checkpoint's]
     #[arg(long, value_delimiter = ',')]
     pub architecture: Vec<Architecture>,
-    /// Compare with standard of this checkpoint, from which --weights was trained [default: with its own]
+    /// Reference checkpoint, from which --weights was trained, evaluated as standard [default: --weights]
     #[arg(long, value_name = "DIR")]
     pub reference: Option<String>,
-    /// Format in which partial sums are sent: activations, f8, int8
+    /// Number format of partial sums in collectives: activations, f8, int8
     #[arg(long, value_name = "FORMAT", default_value = "activations")]
     pub comm_dtype: CommDType,
     #[command(flatten)]

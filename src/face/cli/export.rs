@@ -10,18 +10,18 @@ use base::text::counted;
 use study::analysis::RunTable;
 use study::analysis::filter::Filter;
 
-/// The command line's arguments of `ladderscope export`.
+/// Arguments of `ladderscope export`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The file to be written: all options and measures of each run, units in the file's metadata
+    /// File to write: all options and metrics of each run, with units in the file's metadata
     #[arg(value_name = "FILE.parquet")]
     pub file: PathBuf,
-    /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all of --dir]
+    /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all runs in --dir]
     #[arg(value_name = "RUNS|DIR")]
     pub runs: Vec<String>,
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// Sort by columns, the first one first, for example tpot, tok/s:desc,arch [default: oldest first]
+    /// Sort by these columns, the first one first, for example tpot, tok/s:desc,arch [default: oldest first]
     #[arg(long, value_name = "COLUMN[:desc],...", allow_hyphen_values = true)]
     pub sort: Option<String>,
 }

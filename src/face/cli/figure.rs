@@ -13,17 +13,17 @@ use study::plot::{self, Options, Part, ProvenanceSummary, Size};
 use table::P2p;
 use trace::Trace;
 
-/// The command line's arguments of `ladderscope figure`.
+/// Arguments of `ladderscope figure`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What the figure shows
+    /// Kind of figure
     #[arg(value_enum, value_name = "KIND")]
     pub kind: Kind,
-    /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all of --dir]; for overlap also traces,
-    /// the first one above; for training the trainings' ids
+    /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all runs in --dir]; overlap also accepts
+    /// traces (the first one is drawn on top), training takes ids of trainings
     #[arg(value_name = "RUNS|DIR")]
     pub runs: Vec<String>,
-    /// The file: .svg or .png
+    /// Output file: .svg or .png
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     #[command(flatten)]
@@ -33,22 +33,22 @@ pub struct Args {
     pub p2p: Option<P2p>,
     #[command(flatten)]
     pub look: LookArgs,
-    /// pareto: horizontal axis, as of `ladderscope pareto` [default: completion]
+    /// pareto: horizontal axis, as in `ladderscope pareto` [default: completion]
     #[arg(long, value_name = "AXIS")]
     pub x: Option<XAxis>,
-    /// pareto: vertical axis, as of `ladderscope pareto` [default: per-gpu]
+    /// pareto: vertical axis, as in `ladderscope pareto` [default: per-gpu]
     #[arg(long, value_name = "AXIS")]
     pub y: Option<YAxis>,
-    /// pareto: points of others beside: published (the 70B points of arXiv 2501.06589) or a CSV file
+    /// pareto: external points to overlay: published (the 70B points of arXiv 2501.06589) or a CSV file
     #[arg(long, value_name = "published|FILE")]
     pub overlay: Vec<String>,
-    /// overlap: the decode step, from 0 [default: the middle one]
+    /// overlap: decode step, from 0 [default: the middle one]
     #[arg(long, value_name = "N")]
     pub step: Option<u32>,
-    /// overlap: how many layers, from the middle of the model [default: 2]
+    /// overlap: number of layers, from the middle of the model [default: 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub layers: Option<u32>,
-    /// overlap: the rank whose lanes are drawn [default: 0]
+    /// overlap: rank to draw [default: 0]
     #[arg(long, value_name = "N")]
     pub rank: Option<u32>,
 }
@@ -78,13 +78,13 @@ impl Args {
 /// Size and resolution of a figure.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct LookArgs {
-    /// Inches, as 3.3x2.5; a width alone, column (3.33) or page (6.9) leave the height to the content
+    /// Size in inches, such as 3.3x2.5; a width alone, column (3.33) or page (6.9) fits the height to the content
     #[arg(long, value_name = "SIZE", default_value = "page")]
     pub size: Size,
-    /// Pixels an inch of a PNG
+    /// PNG resolution, in pixels per inch
     #[arg(long, value_name = "DPI", default_value_t = 300)]
     pub dpi: u32,
-    /// Height of the font in points, the same at every size
+    /// Font size in points, independent of the size of the figure
     #[arg(long, value_name = "POINTS", default_value_t = 8.0)]
     pub font: f64,
 }

@@ -10,23 +10,23 @@ use study::analysis::filter::Filter;
 use study::analysis::{Axis, RunTable, compared_rows};
 use table::Record;
 
-/// The option of every verb that selects stored runs.
+/// Filter option of every verb that selects stored runs.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct FilterArgs {
-    /// Only runs that meet this filter, for example 'arch:ladder tp:4,8 tpot<12 -failed' (`runs --help` has the language)
+    /// Only runs that match this filter, for example 'arch:ladder tp:4,8 tpot<12 -failed' (syntax: `runs --help`)
     #[arg(long, value_name = "FILTER", allow_hyphen_values = true)]
     pub filter: Option<String>,
 }
 
-/// Help on the filter language for `runs --help`.
+/// Filter syntax in `runs --help`.
 pub const LANGUAGE: &str = "\
-Filters: all terms must hold, blanks separate them. Letters of either case, - and _ are alike.
-  ladder 70b            words in any text of a run; letters in order do too (upb finds upper-bound)
-  \"gpt-fast\" -failed    exactly these letters; - in front: not
-  arch:ladder tp:4,8    a text contains it, a number is it; commas: either; a range: tp:2..8
-  tok/s>1000 tpot<=5    also = and != (exactly), < >=; units: memory>60GB, ttft<2s, hidden>50%
-  tag:good -tag:*       a tag; * is any value at all, so -tag:* has no tag
-  NCCL_ALGO:Ring        variables and overrides by their names";
+Filter syntax: terms separated by spaces must all match. Case is ignored; - and _ are equal.
+  ladder 70b            fuzzy match in any text of a run (upb finds upper-bound)
+  \"gpt-fast\" -failed    exact substring; a leading - negates
+  arch:ladder tp:4,8    substring of a text, equality of a number; commas mean or; range: tp:2..8
+  tok/s>1000 tpot<=5    also = and != (exact), < and >=; units: memory>60GB, ttft<2s, hidden>50%
+  tag:good -tag:*       tag; * matches any value, so -tag:* finds runs without tags
+  NCCL_ALGO:Ring        environment variables and overrides by name";
 
 impl FilterArgs {
     pub fn typed(&self) -> Option<&str> {

@@ -16,64 +16,65 @@ use run::{GenerateOptions, GenerateRequest, Generated, Said, backend, choose_gen
 use table::render::{Shown, Sourced, Table};
 use table::{Backend, CellOptions, Provenance};
 
-/// The command line's arguments of `ladderscope generate`.
+/// Arguments of `ladderscope generate`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// An HF directory: config.json and safetensors
+    /// HF checkpoint directory: config.json and safetensors
     #[arg(long, value_name = "DIR", required_unless_present = "model")]
     pub weights: Option<PathBuf>,
-    /// A built-in shape (see `ladderscope models`), with random weights from the seed
+    /// Built-in model shape (see `ladderscope models`), with random weights from --seed
     #[arg(long, value_name = "NAME", conflicts_with = "weights")]
     pub model: Option<String>,
-    /// A prompt, through the directory's tokenizer.json (repeatable)
+    /// Prompt, tokenized with the directory's tokenizer.json (repeatable)
     #[arg(long, value_name = "TEXT", required_unless_present = "prompt_tokens_file")]
     pub prompt: Vec<String>,
-    /// Take each prompt as a user's message, through the chat template of the directory
+    /// Send each prompt as a user message through the directory's chat template
     #[arg(long, requires = "weights", conflicts_with = "prompt_tokens_file")]
     pub chat: bool,
-    /// With --chat: the system's message before each prompt
+    /// System message before each prompt, with --chat
     #[arg(long, value_name = "TEXT", requires = "chat")]
     pub system: Option<String>,
-    /// A prompt a line, token ids separated by blanks, taken as they are
+    /// Prompts as token ids separated by whitespace, one prompt per line, not tokenized
     #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
     pub prompt_tokens_file: Option<PathBuf>,
-    /// New tokens of each prompt
+    /// Number of new tokens per prompt
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pub output_tokens: u32,
-    /// Residual wiring (as in `run`) [default: the checkpoint's, else standard]
+    /// Architecture (as in `run`) [default: the checkpoint's, else standard]
     #[arg(long)]
     pub architecture: Option<Architecture>,
-    /// Ranks of tensor parallelism
+    /// Tensor-parallel size (ranks)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub tp: u32,
-    /// Who generates: auto, cpu, cuda
+    /// Backend: auto, cpu, cuda
     #[arg(long, default_value = "auto")]
     pub backend: Backend,
-    /// Format of the weights: f32, bf16, fp8 (on cpu computed in f32), on cuda f16 too [default: f32; on cuda the checkpoint's, else bf16]
+    /// Weight format: f32, bf16, fp8 (computed in f32 on cpu), on cuda also f16 [default: f32; on cuda the
+    /// checkpoint's, else bf16]
     #[arg(long)]
     pub dtype: Option<DType>,
-    /// Sample at this temperature instead of taking the likeliest token
+    /// Sampling temperature; without it, decoding is greedy
     #[arg(long, value_parser = temperature)]
     pub temperature: Option<f32>,
-    /// Sample among the K likeliest tokens
+    /// Sample from the K most likely tokens
     #[arg(long, value_name = "K", requires = "temperature", value_parser = clap::value_parser!(u32).range(1..))]
     pub top_k: Option<u32>,
-    /// Divide decode steps into M groups of sequences whose operations alternate
+    /// Split each decode step into M micro-batches with interleaved operations
     #[arg(long, value_name = "M", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub micro_batches: u32,
-    /// Format in which partial sums are sent: activations, f8, int8
+    /// Number format of partial sums in collectives: activations, f8, int8
     #[arg(long, value_name = "FORMAT", default_value = "activations")]
     pub comm_dtype: CommDType,
-    /// Scatter the residual's rows over the ranks instead of all-reducing them
+    /// Sequence parallelism: scatter the residual's rows over the ranks instead of all-reducing them
     #[arg(long)]
     pub sequence_parallel: bool,
-    /// Seed of sampling, and of random weights
+    /// Seed of sampling and of random weights
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// End a sequence at the model's end-of-text token
+    /// Stop a sequence at the model's end-of-text token
     #[arg(long)]
     pub stop_at_eos: bool,
-    /// Enqueue every operation of a step by itself instead of replaying a graph (cuda)
+    /// Launch every operation of a step separately instead of replaying a CUDA graph (cuda)
     #[arg(long)]
     pub no_graph: bool,
     #[command(flatten)]

@@ -8,13 +8,14 @@ use machine::hardware::{BasisRows, CollectiveScale, LinkBasis, Profile, STACKS, 
 use table::render::{Shown, Sourced, Table};
 use table::{Collective, P2p};
 
-/// The command line's arguments of `ladderscope hardware`.
+/// Arguments of `ladderscope hardware`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Only this profile: a built-in name, or a TOML file [default: all built-in ones]
+    /// Profile to show: a built-in name or a TOML file [default: all built-in profiles]
     #[arg(value_name = "NAME|FILE")]
     pub name: Option<String>,
-    /// Print the TOML of a built-in profile or stack (native, gpt-fast, lmdeploy, vllm-0.8), to write one's own from
+    /// Print the TOML of a built-in profile or stack (native, gpt-fast, lmdeploy, vllm-0.8), as a template for your
+    /// own
     #[arg(long, requires = "name")]
     pub toml: bool,
     #[command(flatten)]

@@ -10,18 +10,18 @@ use base::atomic::AtomicFile;
 use base::error::{Error, Result};
 use base::text::counted;
 
-/// The command line's arguments of `ladderscope man`.
+/// Arguments of `ladderscope man`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = INSTALL)]
 pub struct Args {
-    /// Folder for a page of the command and one of each verb; without it the command's page is printed
+    /// Directory for the pages of the command and of every verb [default: print the command's page]
     #[arg(value_name = "DIR")]
     pub folder: Option<PathBuf>,
 }
 
 const INSTALL: &str = "\
-Read one at once:     ladderscope man | man -l -
-Install all of them:  ladderscope man ~/.local/share/man/man1";
+Read a page:          ladderscope man | man -l -
+Install all pages:    ladderscope man ~/.local/share/man/man1";
 
 fn page(command: clap::Command) -> Result<Vec<u8>> {
     let mut text = Vec::new();

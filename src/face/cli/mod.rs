@@ -65,62 +65,78 @@ pub use app::main;
 pub use doctor_memory::read_bandwidth;
 
 app::verbs! {
-    /// Run an experiment's cells; resume where an interrupted sweep stopped
-    Sweep(sweep::Args): |args, dir| sweep::run(&args, dir);
-    /// Run one cell and store its record
-    Run(Box<run::Args>): |args, dir| run::run(&args, dir);
-    /// List, tag and delete stored runs
-    Runs(runs::Args): |args, dir| runs::run(&args, dir);
-    /// One run: spec, metrics with intervals, overlap, breakdown by module and kind
-    Show(show::Args): |args, dir| show::run(&args, dir);
-    /// The workbench opened at a trace, or a figure of it
-    Timeline(timeline::Args): |args, dir| timeline::run(&args, dir);
-    /// Overlap and breakdown of a trace, per rank and in all
-    Overlap(overlap::Args): |args, dir| overlap::run(&args, dir);
-    /// The frontier of completion latency against per-GPU throughput
-    Pareto(pareto::Args): |args, dir| pareto::run(&args, dir);
-    /// Matched pairs of runs: ratios and their intervals
-    Compare(compare::Args): |args, dir| compare::run(&args, dir);
-    /// Named runs that later ones are held against: set, list, delete
-    Baseline(baseline::Args): |args, dir| baseline::run(&args, dir);
-    /// A simulated cell with another link: numbers, and up to where communication stays hidden
-    Whatif(Box<whatif::Args>): |args, _| whatif::run(&args);
-    /// What the engine of a trace would take with another architecture, all-reduce or P2P setting
-    Rewire(rewire::Args): |args, dir| rewire::run(&args, dir);
-    /// A figure fit for a paper: pareto, throughput, improvement, gain, overlap, p2p, training
-    Figure(figure::Args): |args, dir| figure::run(&args, dir);
-    /// Stored runs as a Parquet file for notebooks, a row a run
-    Export(export::Args): |args, dir| export::run(&args, dir);
-    /// One self-contained HTML page of runs: figures, tables, where the numbers come from
-    Report(page::Args): |args, dir| page::run(&args, dir);
-    /// Import and export traces
-    Trace(trace::Args): |args, dir| trace::run(&args, dir);
-    /// Tokens from a checkpoint, any architecture, any TP
-    Generate(Box<generate::Args>): |args, _| generate::run(&args);
-    /// Quality of architectures on a text: likelihood, divergence from standard, agreement
-    Evaluate(evaluate::Args): |args, dir| evaluate::run(&args, dir);
-    /// Which layers of a checkpoint to convert to ladder: what sets of them cost in quality and give in speed
-    Convert(Box<convert::Args>): |args, dir| convert::run(&args, dir);
-    /// Retrain a conversion, or train a small model of any architecture from scratch (cpu)
-    Adapt(Box<adapt::Args>): |args, dir| adapt::run(&args, dir);
-    /// Fit the free constants of a software stack and its links to measured runs
-    Calibrate(calibrate::Args): |args, dir| calibrate::run(&args, dir);
-    /// The simulator against published data: errors of every set that comes with the program
-    Validate(validate::Args): |args, _| validate::run(&args);
-    /// Built-in model shapes with their sizes
-    Models(output::FormatArgs): |args, _| models::run(&args);
-    /// Built-in hardware profiles with their links
-    Hardware(hardware::Args): |args, _| hardware::run(&args);
-    /// Experiment files at hand
-    Experiments(output::FormatArgs): |args, _| experiments::run(&args);
-    /// What this machine can do: memory bandwidth, timers, driver, GPUs, NCCL, terminal
-    Doctor(doctor::Args): |args, dir| doctor::run(&args, &dir);
-    /// A settings file for the workbench: theme, colours, keys, mouse
-    Config(config::Args): |args, _| config::run(&args);
-    /// JSON schema of a kind of file
-    Schema(schema::Args): |args, _| schema::run(&args);
-    /// Manual pages of the command and its verbs
-    Man(man::Args): |args, _| man::run(&args, app::command());
-    /// Completion script for a shell
-    Completions(completions::Args): |args, _| completions::run(&args, &mut app::command());
+    "Run" {
+        /// Run an experiment, or resume an interrupted one
+        Sweep(sweep::Args): |args, dir| sweep::run(&args, dir);
+        /// Run one cell and store its record
+        Run(Box<run::Args>): |args, dir| run::run(&args, dir);
+        /// Generate tokens from a checkpoint, with any architecture and TP
+        Generate(Box<generate::Args>): |args, _| generate::run(&args);
+    }
+    "Look" {
+        /// List, tag and delete stored runs
+        Runs(runs::Args): |args, dir| runs::run(&args, dir);
+        /// Show one run: settings, metrics with intervals, time breakdown
+        Show(show::Args): |args, dir| show::run(&args, dir);
+        /// Open a trace in the workbench, or export a figure of it
+        Timeline(timeline::Args): |args, dir| timeline::run(&args, dir);
+        /// Report overlap and time breakdown of a trace, per rank and total
+        Overlap(overlap::Args): |args, dir| overlap::run(&args, dir);
+        /// Draw a figure for a paper: pareto, throughput, overlap, ...
+        Figure(figure::Args): |args, dir| figure::run(&args, dir);
+        /// Write a self-contained HTML page with figures and tables of runs
+        Report(page::Args): |args, dir| page::run(&args, dir);
+    }
+    "Compare" {
+        /// Compare matched pairs of runs: ratios with confidence intervals
+        Compare(compare::Args): |args, dir| compare::run(&args, dir);
+        /// Show the frontier of completion latency and per-GPU throughput
+        Pareto(pareto::Args): |args, dir| pareto::run(&args, dir);
+        /// Set, list and delete baselines for later comparisons
+        Baseline(baseline::Args): |args, dir| baseline::run(&args, dir);
+    }
+    "Predict" {
+        /// Simulate a cell with another link and find its break-even point
+        Whatif(Box<whatif::Args>): |args, _| whatif::run(&args);
+        /// Predict traced steps with another architecture, all-reduce or P2P
+        Rewire(rewire::Args): |args, dir| rewire::run(&args, dir);
+        /// Fit constants of a software stack and its links to measured runs
+        Calibrate(calibrate::Args): |args, dir| calibrate::run(&args, dir);
+        /// Compare the simulator with published measurements
+        Validate(validate::Args): |args, _| validate::run(&args);
+    }
+    "Model quality" {
+        /// Measure quality on a text: likelihood, divergence, agreement
+        Evaluate(evaluate::Args): |args, dir| evaluate::run(&args, dir);
+        /// Choose layers to convert to ladder: quality cost and speedup
+        Convert(Box<convert::Args>): |args, dir| convert::run(&args, dir);
+        /// Retrain a converted model or train a small one from scratch (cpu)
+        Adapt(Box<adapt::Args>): |args, dir| adapt::run(&args, dir);
+    }
+    "Machine" {
+        /// Check this machine: memory, timers, driver, GPUs, NCCL, terminal
+        Doctor(doctor::Args): |args, dir| doctor::run(&args, &dir);
+        /// List built-in model shapes and their sizes
+        Models(output::FormatArgs): |args, _| models::run(&args);
+        /// List built-in hardware profiles and their links
+        Hardware(hardware::Args): |args, _| hardware::run(&args);
+        /// List available experiment files
+        Experiments(output::FormatArgs): |args, _| experiments::run(&args);
+    }
+    "Files" {
+        /// Convert traces between formats
+        Trace(trace::Args): |args, dir| trace::run(&args, dir);
+        /// Export stored runs to a Parquet file, one row per run
+        Export(export::Args): |args, dir| export::run(&args, dir);
+    }
+    "Utilities" {
+        /// Print workbench settings to edit: theme, colours, keys, mouse
+        Config(config::Args): |args, _| config::run(&args);
+        /// Print the JSON schema of a kind of file or output
+        Schema(schema::Args): |args, _| schema::run(&args);
+        /// Print or install the manual pages
+        Man(man::Args): |args, _| man::run(&args, app::command());
+        /// Print a completion script for a shell
+        Completions(completions::Args): |args, _| completions::run(&args, &mut app::command());
+    }
 }

@@ -14,31 +14,31 @@ use table::Backend;
 /// A checkpoint and a text.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TextArgs {
-    /// An HF directory: config.json, safetensors, and for --text tokenizer.json
+    /// HF checkpoint directory: config.json, safetensors, and tokenizer.json for --text
     #[arg(long, value_name = "DIR")]
     pub weights: PathBuf,
-    /// The text that is predicted, through the directory's tokenizer.json without special tokens
+    /// Evaluation text, tokenized without special tokens
     #[arg(long, value_name = "FILE")]
     pub text: Option<PathBuf>,
-    /// The text as token ids separated by blanks, taken as they are
+    /// Evaluation text as token ids separated by whitespace, not tokenized
     #[arg(long, value_name = "FILE", conflicts_with = "text")]
     pub tokens_file: Option<PathBuf>,
-    /// Ranks (TP) with which the quality is measured
+    /// Tensor-parallel size used for evaluation
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub tp: u32,
-    /// Tokens of a window; windows lie side by side, each stands alone, a last shorter one is dropped
+    /// Tokens per window; windows do not overlap and are evaluated independently, a short last window is dropped
     #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(2..))]
     pub context: u32,
-    /// Use the text's first tokens alone
+    /// Use only the first LIMIT tokens of the text
     #[arg(long, value_name = "LIMIT", value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens: Option<u32>,
-    /// Format of the weights: f32, bf16, fp8 (on cpu computed in f32) [default: f32]
+    /// Weight format: f32, bf16, fp8 (computed in f32 on cpu) [default: f32]
     #[arg(long)]
     pub dtype: Option<DType>,
-    /// Who computes: cpu, cuda
+    /// Backend: cpu, cuda
     #[arg(long, default_value = "cpu")]
     pub backend: Backend,
-    /// Seed of random weights, where the directory has none
+    /// Seed of random weights, if the directory has no weights
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
 }

@@ -7,11 +7,11 @@ const DEFAULT: &str = "default";
 /// The options, to be flattened into a verb's arguments.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct OpenArgs {
-    /// What is communication in an imported trace: default, nccl-name, hta, or a rule file (TOML)
+    /// Rules that identify communication in an imported trace: default, nccl-name, hta, or a rule file (TOML)
     #[arg(long, value_name = "RULES", default_value = DEFAULT)]
     pub rules: String,
-    /// The recording to open of a directory with several of the same ranks (another step, stage or time) [default: the
-    /// newest that has all ranks]
+    /// Recording to open from a directory with several of the same ranks (another step, stage or time) [default:
+    /// the newest with all ranks]
     #[arg(long, value_name = "NAME")]
     pub recording: Option<String>,
 }

@@ -11,7 +11,7 @@ use base::error::{Error, Result};
 use base::text::{EscapedJson, escaped_json, printable};
 use table::render::{Fitted, Table};
 
-/// How results are printed.
+/// Output format of results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// Aligned columns, for people
@@ -23,10 +23,10 @@ pub enum Format {
     Csv,
 }
 
-/// The option that every verb with results has.
+/// Output format option of every verb with results.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct FormatArgs {
-    /// How results are printed: table, json, csv
+    /// Output format: table, json, csv
     #[arg(long, value_enum, default_value_t, hide_possible_values = true)]
     pub format: Format,
 }

@@ -22,26 +22,29 @@ use table::render::{Shown, Sourced};
 use trace::overlap::Selection;
 use trace::rules::RuleReport;
 
-const LIMITS: &str = "One event of a JSON trace may have 64 MiB; --memory-limit is for all of a trace.";
+const LIMITS: &str =
+    "A single event of a JSON trace may take up to 64 MiB; --memory-limit applies to the whole trace.";
 
-/// The command line's arguments of `ladderscope overlap`.
+/// Arguments of `ladderscope overlap`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = LIMITS)]
 pub struct Args {
-    /// A stored run (id, prefix, 'last'), a trace file, or a directory of them (a file a rank)
+    /// Stored run (id, prefix, 'last'), trace file, or directory with one file per rank
     #[arg(value_name = "RUN|TRACE", required_unless_present = "filter")]
     pub source: Option<String>,
     #[command(flatten)]
     pub filter: FilterArgs,
     #[command(flatten)]
     pub select: SelectArgs,
-    /// One table instead of the report: step, layer, collective, range (NVTX), operator, product, kind, name, exposed (JSON has them all)
+    /// Print one table instead of the report: step, layer, collective, range (NVTX), operator, product, kind, name,
+    /// exposed (JSON contains all of them)
     #[arg(long, value_enum, value_name = "WHAT", hide_possible_values = true)]
     pub by: Option<By>,
-    /// Hardware profile or TOML file: peaks for --by product [default: the trace's GPU], links for message sizes that the trace lacks
+    /// Hardware profile or TOML file: peaks for --by product [default: the trace's GPU], link for message sizes
+    /// missing from the trace
     #[arg(long, value_name = "NAME|FILE")]
     pub hardware: Option<String>,
-    /// Link for message sizes: GPUs talk directly, or through the host: on, off [default: on]
+    /// P2P setting of the link for message sizes: on, off [default: on]
     #[arg(long, value_name = "P2P", requires = "hardware")]
     pub p2p: Option<P2p>,
     #[command(flatten)]
@@ -50,26 +53,26 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// What a table has a row for.
+/// Row type of an overlap table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
     /// Prefill and each decode step, or each profiler step
     Step,
     /// Each layer of the model
     Layer,
-    /// Each collective operation of the plan
+    /// Each collective of the plan
     Collective,
-    /// Each name of NVTX ranges and annotations
+    /// Each NVTX range or annotation, by name
     Range,
-    /// Each operator of the framework that launched work, or call of the host where there is none
+    /// Each framework operator that launched work, or host call if there is none
     Operator,
     /// Each shape of matrix products and attention, with the share of the GPU's peak
     Product,
     /// Each kind of operation
     Kind,
-    /// Each name of an operation: a kernel, or what a plan does in all layers
+    /// Each operation by name: a kernel, or an operation of the plan across all layers
     Name,
-    /// The longest stretches of exposed communication, with what waited
+    /// Longest spans of exposed communication, with the operations that waited
     Exposed,
 }
 

@@ -15,13 +15,13 @@ use study::report::{Report, page};
 use table::Record;
 use trace::overlap::Selection;
 
-/// The command line's arguments of `ladderscope report`.
+/// Arguments of `ladderscope report`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all of --dir]
+    /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all runs in --dir]
     #[arg(value_name = "RUNS|DIR")]
     pub runs: Vec<String>,
-    /// The file of the page
+    /// Output file (HTML)
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     pub output: PathBuf,
     #[command(flatten)]

@@ -19,36 +19,39 @@ use table::render::{Shown, Sourced, Table};
 /// Number of limits that `--at auto` chooses.
 const LIMITS: usize = 6;
 
-/// The command line's arguments of `ladderscope pareto`.
+/// Arguments of `ladderscope pareto`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all of --dir]
+    /// Stored runs (id, prefix, batch, 'last') or runs directories [default: all runs in --dir]
     #[arg(value_name = "RUNS|DIR")]
     pub runs: Vec<String>,
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// Only the points on the frontier
+    /// Show only points on the frontier
     #[arg(long)]
     pub frontier: bool,
-    /// Horizontal axis: completion (latency), tpot, ttft, user (tokens/s/user: more is better), or any measure of `runs --columns`
+    /// Horizontal axis: completion (latency), tpot, ttft, user (tokens/s/user: higher is better), or any metric of
+    /// `runs --columns`
     #[arg(long, value_name = "AXIS", default_value_t)]
     pub x: XAxis,
-    /// Vertical axis: per-gpu (tokens/s/GPU), total (tokens/s), or any measure
+    /// Vertical axis: per-gpu (tokens/s/GPU), total (tokens/s), or any metric
     #[arg(long, value_name = "AXIS", default_value_t)]
     pub y: YAxis,
     /// Logarithmic axes for --area: x, y or xy
     #[arg(long, value_name = "AXES", num_args = 0..=1, default_missing_value = "xy", require_equals = true, value_parser = log_axes)]
     pub log: Option<(bool, bool)>,
-    /// Best throughput of each architecture and P2P setting within these x values: 1000,2000; round ones without
+    /// Best throughput of each architecture and P2P setting within these x limits: 1000,2000; without values, round
+    /// limits
     #[arg(long, value_name = "LIMITS", num_args = 0..=1, default_missing_value = "auto", value_parser = limits)]
     pub at: Option<Limits>,
-    /// Area each architecture's frontier gains over that of standard, with its reference point and interval
+    /// Area gained by each architecture's frontier over standard's, with reference point and confidence interval
     #[arg(long)]
     pub area: bool,
-    /// Reference point of --area: x,y [default: a tenth beyond the worst x; 0 tokens/s, or a tenth below the worst if logarithmic]
+    /// Reference point of --area: x,y [default: a tenth beyond the worst x; 0 tokens/s, or a tenth below the worst
+    /// if logarithmic]
     #[arg(long, value_name = "X,Y", requires = "area", value_parser = reference)]
     pub reference: Option<(f64, f64)>,
-    /// Points from elsewhere beside the runs: 'published' (arXiv 2501.06589, 70B) or a CSV file; they join no frontier
+    /// External points to overlay: 'published' (arXiv 2501.06589, 70B) or a CSV file; they do not change frontiers
     #[arg(long, value_name = "published|FILE")]
     pub overlay: Vec<String>,
     /// Also write a figure (.svg, .png) or the points (.csv)

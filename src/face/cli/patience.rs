@@ -10,10 +10,10 @@ use lab::launch::{self, Cancel, OwnCells};
 use lab::store::Store;
 use run::TIMEOUT;
 
-/// The option of all verbs that run something on GPUs.
+/// Timeout option of every verb that runs on GPUs.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Patience {
-    /// End a run on GPUs in which a rank shows no progress, or does not come, for so long
+    /// Timeout: end a GPU run if any rank makes no progress, or does not start, for this long
     #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
 }

@@ -21,13 +21,13 @@ use table::{Collective, P2p, Provenance};
 /// Maximum length of the all-reduce's name; kernel names are whole signatures.
 const NAME: usize = 56;
 
-/// The command line's arguments of `ladderscope rewire`.
+/// Arguments of `ladderscope rewire`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A stored run of standard (id, prefix, 'last'), a trace file, or a directory of them (a file a rank)
+    /// Stored run of standard (id, prefix, 'last'), trace file, or directory with one file per rank
     #[arg(value_name = "RUN|TRACE", required_unless_present = "filter")]
     pub source: Option<String>,
-    /// Architectures to wire it as, for example ladder,parallel,sync-drop:40,upper-bound
+    /// Target architectures, for example ladder,parallel,sync-drop:40,upper-bound
     #[arg(
         long,
         value_name = "NAME,...",
@@ -35,22 +35,23 @@ pub struct Args {
         default_value = "ladder,parallel,upper-bound"
     )]
     pub architecture: Vec<Architecture>,
-    /// Other all-reduces, by the hardware profile: nccl, symmetric, one-shot, two-shot, multimem, fused [default: as measured]
+    /// Other all-reduces, predicted with the hardware profile: nccl, symmetric, one-shot, two-shot, multimem, fused
+    /// [default: as measured]
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub collective: Vec<Collective>,
-    /// GPUs talk directly, or through the host, by the hardware profile: on, off [default: as measured]
+    /// P2P setting, predicted with the hardware profile: on, off [default: as measured]
     #[arg(long, value_name = "P2P")]
     pub p2p: Option<P2p>,
-    /// Divide the batch into so many groups; their kernels take between a whole batch's time and their share of it
+    /// Split the batch into M micro-batches; best case: kernel time scales with batch; worst case: it does not
     #[arg(long, value_name = "M", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub micro_batches: u32,
-    /// As if nothing waited for the host to launch it: kernels, as in a CUDA graph, or the next CUDA graph
+    /// Remove waits for host launches: of kernels, as in a CUDA graph, or of the next CUDA graph
     #[arg(long)]
     pub no_launches: bool,
-    /// Layers of the model, where the trace leaves that open
+    /// Number of layers, if the trace does not determine it
     #[arg(long, value_name = "N")]
     pub layers: Option<u32>,
-    /// Of a run of our own: the phase that is rewired: prefill, decode
+    /// Phase to rewire, for runs of this program: prefill, decode
     #[arg(
         long,
         value_enum,
@@ -62,19 +63,19 @@ pub struct Args {
     /// Only this step, from 0
     #[arg(long, value_name = "N")]
     pub step: Option<u32>,
-    /// The machine, for contention and other all-reduces: a profile or a TOML file [default: the trace's GPU]
+    /// Hardware for contention and other all-reduces: a built-in name or a TOML file [default: the trace's GPU]
     #[arg(long, value_name = "NAME|FILE")]
     pub hardware: Option<String>,
-    /// The software stack, for contention: a built-in name, or a TOML file [default: the run's; native]
+    /// Software stack for contention: a built-in name or a TOML file [default: the run's; native]
     #[arg(long, value_name = "NAME|FILE")]
     pub stack: Option<String>,
-    /// A value of the hardware or the stack
+    /// Override a value of the hardware or the stack (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Ranks of the model, where the trace does not tell
+    /// Tensor-parallel size, if the trace does not record it
     #[arg(long, value_name = "N")]
     pub tp: Option<u32>,
-    /// Bytes of an all-reduce's message [default: the run's; else those that take as long by the profile]
+    /// All-reduce message size in bytes [default: the run's; else inferred from the latency with the profile]
     #[arg(long, value_name = "N")]
     pub message_bytes: Option<u64>,
     #[command(flatten)]
@@ -85,12 +86,12 @@ pub struct Args {
     pub output: FormatArgs,
 }
 
-/// Which steps of a run of our own are rewired.
+/// Phase of a run to rewire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PhaseArg {
-    /// The pass over the prompt
+    /// Prefill of the prompt
     Prefill,
-    /// The decode steps alone
+    /// Decode steps only
     Decode,
 }
 

@@ -16,17 +16,17 @@ use run::Resolve;
 use table::CellOptions;
 use table::{Record, Status};
 
-/// The command line's arguments of `ladderscope run`.
+/// Arguments of `ladderscope run`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     pub cell: CellOptions,
-    /// Times to run the cell, each in a fresh process where it is measured
+    /// Number of times to run the cell, each in a fresh process if it is measured
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
     #[command(flatten)]
     pub patience: Patience,
-    /// Also write the trace (of the last sample) there: Chrome JSON (.json, .json.gz, .json.zst), .csv, else Parquet
+    /// Also write the trace of the last sample: Chrome JSON (.json, .json.gz, .json.zst), .csv, else Parquet
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     #[command(flatten)]

@@ -16,33 +16,34 @@ use study::analysis::filter::Filter;
 use table::render::{Shown, Table};
 use table::{Record, Status};
 
-/// The command line's arguments of `ladderscope runs`.
+/// Arguments of `ladderscope runs`.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = filter::LANGUAGE)]
 pub struct Args {
     #[command(flatten)]
     pub filter: FilterArgs,
-    /// Only runs with this tag (several: with all of them)
+    /// Only runs with this tag (repeatable: with all of them)
     #[arg(long, value_name = "TAG")]
     pub tag: Vec<String>,
-    /// Only ok, failed, oom, skipped, interrupted or running ones
+    /// Only runs with this status: ok, failed, oom, skipped, interrupted, running
     #[arg(long, value_name = "STATUS")]
     pub status: Option<Status>,
-    /// Sort by columns, the first one first, for example tpot, tok/s:desc,arch; -tpot is tpot:desc [default: oldest first]
+    /// Sort by these columns, the first one first, for example tpot, tok/s:desc,arch; -tpot is tpot:desc [default:
+    /// oldest first]
     #[arg(long, value_name = "COLUMN[:desc],...", allow_hyphen_values = true)]
     pub sort: Option<String>,
-    /// Show these columns in a table or CSV, for example run,arch,tp,tpot,tags,env.NCCL_ALGO
+    /// Columns of the table or CSV, for example run,arch,tp,tpot,tags,env.NCCL_ALGO
     #[arg(long, value_name = "COLUMN,...")]
     pub columns: Option<String>,
     /// Only the last N rows
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
-    /// In a table, every row of every batch; without this or a condition a batch is one line
+    /// Show every row of every batch in a table; without it, an unfiltered batch is one line
     #[arg(long)]
     pub all: bool,
     #[command(flatten)]
     pub output: FormatArgs,
-    /// What to do with stored runs instead of listing them
+    /// Action on stored runs, instead of listing them
     #[command(subcommand)]
     pub edit: Option<Edit>,
 }

@@ -15,49 +15,49 @@ use base::text::counted;
 use lab::store::{self, Store};
 use table::render::{Shown, Sourced, Table};
 
-/// What to do with stored runs.
+/// Actions on stored runs.
 #[derive(Debug, Subcommand)]
 pub enum Edit {
-    /// Add tags to runs, or with '-' in front take them away
+    /// Add tags to runs; a leading '-' removes a tag
     Tag {
-        /// For example good or good,-doubtful
+        /// Tags, for example good or good,-doubtful
         #[arg(value_name = "TAGS", allow_hyphen_values = true)]
         tags: String,
         #[command(flatten)]
         which: Which,
     },
-    /// Write a note on runs, instead of the one they have; '' takes it away
+    /// Set the note of runs; '' removes it
     Note {
-        /// The text of the note
+        /// Text of the note
         #[arg(value_name = "TEXT", allow_hyphen_values = true)]
         text: String,
         #[command(flatten)]
         which: Which,
     },
-    /// Move runs to the trash; no verb sees them there
+    /// Move runs to the trash, where other verbs ignore them
     Delete {
         #[command(flatten)]
         which: Which,
     },
-    /// Take runs out of the trash [default: the newest deletion]
+    /// Restore runs from the trash [default: the most recent deletion]
     Restore {
-        /// Ids and batches (all their deleted rows), as 'runs trash' lists them, or BATCH:ROW
+        /// Ids and batches (all their deleted rows), as listed by 'runs trash', or BATCH:ROW
         #[arg(value_name = "RUN")]
         runs: Vec<String>,
     },
-    /// List what the trash holds
+    /// List runs in the trash
     Trash {
         #[command(flatten)]
         output: FormatArgs,
     },
-    /// Remove for good what the trash holds
+    /// Delete all runs in the trash permanently
     EmptyTrash,
 }
 
-/// The runs that an edit is of.
+/// Runs to edit.
 #[derive(Debug, clap::Args)]
 pub struct Which {
-    /// Ids, prefixes of ids, 'last', batches (all their rows) or BATCH:ROW
+    /// Run ids, prefixes of ids, 'last', batches (all their rows) or BATCH:ROW
     #[arg(value_name = "RUN", required_unless_present = "filter")]
     pub runs: Vec<String>,
     #[command(flatten)]

@@ -17,10 +17,10 @@ use lab::store::Trash;
 use study::analysis::{ComparisonReport, ConversionReport, GateReport, HeatMap, ParetoPoint};
 use table::Record;
 
-/// The command line's arguments of `ladderscope schema`.
+/// Arguments of `ladderscope schema`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The kind of file or output
+    /// Kind of file or output
     #[arg(value_enum)]
     pub kind: Kind,
 }
@@ -28,63 +28,63 @@ pub struct Args {
 /// Kinds of files and outputs that have a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
-    /// A run's record: its file, what run prints, and a line of what sweep prints
+    /// Record of a run: its file, the output of `run`, and a line of the output of `sweep`
     Record,
-    /// An experiment file, as `sweep` takes it
+    /// Experiment file for `sweep`
     Experiment,
-    /// A hardware profile's file
+    /// Hardware profile file
     Hardware,
-    /// What runs prints: records with tags and notes
+    /// Output of `runs`: records with tags and notes
     Runs,
-    /// What runs trash prints
+    /// Output of `runs trash`
     Trash,
-    /// What `show --format json` prints
+    /// Output of `show --format json`
     Show,
-    /// What `overlap --format json` prints
+    /// Output of `overlap --format json`
     Overlap,
-    /// What pareto prints: points
+    /// Output of `pareto`: points
     Pareto,
-    /// What pareto prints with --at, --area or --overlay
+    /// Output of `pareto` with --at, --area or --overlay
     ParetoMore,
-    /// What `compare --format json` prints
+    /// Output of `compare --format json`
     Compare,
-    /// What compare --heatmap prints
+    /// Output of `compare --heatmap`
     CompareHeatmap,
-    /// What `compare --baseline` prints; a sweep tells how many gates do not hold, and the first
+    /// Output of `compare --baseline`; a sweep reports the number of failed gates and the first one
     Gate,
-    /// What baseline list prints
+    /// Output of `baseline list`
     Baselines,
-    /// What `whatif --format json` prints
+    /// Output of `whatif --format json`
     Whatif,
-    /// What `rewire --format json` prints
+    /// Output of `rewire --format json`
     Rewire,
-    /// What `validate --format json` prints
+    /// Output of `validate --format json`
     Validate,
-    /// What `calibrate --format json` prints
+    /// Output of `calibrate --format json`
     Calibrate,
-    /// What calibrate --collectives prints
+    /// Output of `calibrate --collectives`
     CalibrateCollectives,
-    /// What `generate --format json` prints
+    /// Output of `generate --format json`
     Generate,
-    /// What `evaluate --format json` prints
+    /// Output of `evaluate --format json`
     Evaluate,
-    /// What `convert --format json` prints
+    /// Output of `convert --format json`
     Convert,
-    /// What `adapt --format json` prints
+    /// Output of `adapt --format json`
     Adapt,
-    /// What trace convert prints
+    /// Output of `trace convert`
     TraceConvert,
-    /// What `models --format json` prints
+    /// Output of `models --format json`
     Models,
-    /// What hardware prints: profiles with their links
+    /// Output of `hardware`: profiles with their links
     HardwareList,
-    /// What `experiments --format json` prints
+    /// Output of `experiments --format json`
     Experiments,
-    /// What `doctor --format json` prints
+    /// Output of `doctor --format json`
     Doctor,
-    /// What `doctor --check --format json` prints
+    /// Output of `doctor --check --format json`
     DoctorCheck,
-    /// An error, the last line on standard error
+    /// Error: the last line on standard error
     Error,
 }
 

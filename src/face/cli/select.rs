@@ -12,28 +12,29 @@ use trace::{NO_STEP, Span, Trace};
 /// Options that select spans.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct SelectArgs {
-    /// Only this phase: prefill, decode, all [default: decode, unless times are given or there are no decode steps]
+    /// Only this phase: prefill, decode, all [default: decode, unless a time range is given or there are no decode
+    /// steps]
     #[arg(long, value_enum, hide_possible_values = true)]
     pub phase: Option<PhaseArg>,
-    /// Only this decode step, from 0; of an imported trace, the profiler's step
+    /// Only this decode step, from 0; in an imported trace, the profiler's step
     #[arg(long, value_name = "N")]
     pub step: Option<u32>,
-    /// From this time after the trace's first start, for example 250us, 1.5ms (no unit: us)
+    /// Start of the time range, after the trace's first start, for example 250us, 1.5ms (no unit: us)
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub from: Option<i64>,
-    /// Up to this time after the trace's first start
+    /// End of the time range, after the trace's first start
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub to: Option<i64>,
 }
 
-/// A phase, or all of them.
+/// Phase selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PhaseArg {
-    /// The pass over the prompt
+    /// Prefill of the prompt
     Prefill,
-    /// The decode steps alone
+    /// Decode steps only
     Decode,
-    /// Prefill and the decode steps
+    /// Prefill and decode steps
     All,
 }
 

@@ -16,10 +16,10 @@ use table::render::{Shown, Table};
 use table::{Record, Spec, Status};
 use trace::overlap::{BreakdownRow, Selection};
 
-/// The command line's arguments of `ladderscope show`.
+/// Arguments of `ladderscope show`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A stored run: its id, a prefix of it, or 'last'; or the trace of one
+    /// Stored run (id, prefix, 'last'), or its trace
     #[arg(value_name = "RUN", required_unless_present = "filter")]
     pub run: Option<String>,
     #[command(flatten)]

@@ -23,36 +23,38 @@ use table::Status;
 /// Exit status if some cells failed (the others are stored) or none can run.
 const SOME_FAILED: u8 = 3;
 
-/// The command line's arguments of `ladderscope sweep`.
+/// Arguments of `ladderscope sweep`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The experiment file, or the name of a built-in one (see `ladderscope experiments`)
+    /// Experiment file, or the name of a built-in one (see `ladderscope experiments`)
     #[arg(value_name = "FILE.toml")]
     pub file: PathBuf,
-    /// The model of all cells in place of the file's: a built-in shape or an HF directory
+    /// Model for all cells, instead of the file's: a built-in shape or an HF directory
     #[arg(long, value_name = "NAME|DIR")]
     pub model: Option<String>,
-    /// Run every cell again, finished ones included
+    /// Run every cell again, including finished ones
     #[arg(long)]
     pub again: bool,
-    /// Run only what failed or was interrupted; what never ran stays so
+    /// Run only cells that failed or were interrupted, not those that never ran
     #[arg(long, conflicts_with = "again")]
     pub retry_failed: bool,
-    /// Afterwards hold the cells against a baseline that `ladderscope baseline set` made, or its file
+    /// Compare the cells with a baseline from `ladderscope baseline set`, or its file, after the sweep
     #[arg(long, value_name = "BASELINE", requires = "gate")]
     pub baseline: Option<String>,
-    /// What a measure may change by against the baseline, for example 'tpot<+3%' (several: all must hold); exit status 4
-    /// where a change is shown to be larger; undecided where the interval has the limit inside, or the runs are noisy
+    /// Allowed change of a metric against the baseline, for example 'tpot<+3%' (repeatable, all must pass); exit
+    /// status 4 if a change is significantly larger; undecided if the confidence interval contains the limit or the
+    /// runs are noisy
     #[arg(long, value_name = "GATE", requires = "baseline")]
     pub gate: Vec<Gate>,
-    /// Exit status 4 also where a gate is undecided
+    /// Exit with status 4 also if a gate is undecided
     #[arg(long, requires = "gate")]
     pub strict: bool,
-    /// Run the cells as job arrays of Slurm, submitted with these options of sbatch: '-p gpu --time 2:00:00'. Nodes, tasks,
-    /// CPUs and GPUs follow from TP. Ctrl-C cancels the jobs; the same command follows those that are still queued
+    /// Run the cells as Slurm job arrays, submitted with these sbatch options: '-p gpu --time 2:00:00'. Nodes,
+    /// tasks, CPUs and GPUs follow from TP. Ctrl-C cancels the jobs; running the same command again follows jobs
+    /// that are still queued
     #[arg(long, value_name = "SBATCH OPTIONS", allow_hyphen_values = true)]
     pub slurm: Option<SlurmOptions>,
-    /// Submit the jobs and do not wait for them
+    /// Submit the jobs and exit without waiting for them
     #[arg(long, requires = "slurm", conflicts_with = "gate")]
     pub detach: bool,
     #[command(flatten)]

@@ -14,12 +14,12 @@ use lab::sweep::TaskCells;
 /// Variable with the task's number, set by Slurm.
 const TASK: &str = "SLURM_ARRAY_TASK_ID";
 
-/// The arguments that the batch script has.
+/// Arguments that the batch script passes.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The file with all cells that were submitted
+    /// File with all submitted cells
     file: PathBuf,
-    /// The number of this task's array
+    /// Number of this task's array
     array: usize,
 }
 

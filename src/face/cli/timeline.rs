@@ -15,16 +15,16 @@ use base::error::{Error, Result};
 use lab::store::Store;
 use study::plot::{self, Stretch};
 
-/// The command line's arguments of `ladderscope timeline`.
+/// Arguments of `ladderscope timeline`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A stored run (id, prefix, 'last'), a trace file, or a directory of them (a file a rank)
+    /// Stored run (id, prefix, 'last'), trace file, or directory with one file per rank
     #[arg(value_name = "RUN|TRACE", required_unless_present = "filter")]
     pub source: Option<String>,
-    /// Another one to show beneath it, aligned at a decode step that both have
+    /// Second run or trace to show below the first, aligned at a decode step of both
     #[arg(value_name = "BENEATH")]
     pub beneath: Option<String>,
-    /// Write a figure instead of opening the workbench; .svg or .png [default part: the middle decode step]
+    /// Write a figure (.svg or .png) instead of opening the workbench [default part: the middle decode step]
     #[arg(long, value_name = "FILE")]
     pub export: Option<PathBuf>,
     #[command(flatten)]

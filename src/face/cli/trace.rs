@@ -12,7 +12,7 @@ use lab::store::Store;
 use table::render::{Shown, Sourced, Table};
 use trace::{Trace, export};
 
-/// The command line's arguments of `ladderscope trace`.
+/// Arguments of `ladderscope trace`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -21,23 +21,24 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Convert a trace; the format follows from IN's content and OUT's extension
+    /// Convert a trace; the formats follow from IN's content and OUT's extension
     Convert(ConvertArgs),
 }
 
 /// Arguments of `trace convert`.
 #[derive(Debug, clap::Args)]
 struct ConvertArgs {
-    /// The trace to read: a file, a directory with a file a rank, or a stored run (id, prefix, 'last')
+    /// Trace to read: a file, a directory with one file per rank, or a stored run (id, prefix, 'last')
     #[arg(value_name = "IN")]
     input: PathBuf,
-    /// The file to write: .json, .json.gz or .json.zst (Chrome JSON), .parquet, .csv; or a directory, for a .json.gz a rank
+    /// File to write: .json, .json.gz or .json.zst (Chrome JSON), .parquet, .csv; or a directory for one .json.gz
+    /// per rank
     #[arg(value_name = "OUT")]
     output: PathBuf,
-    /// OUT is a directory, made where there is none, and gets a Chrome JSON file a rank
+    /// Write one Chrome JSON file per rank into the directory OUT, created if missing
     #[arg(long)]
     per_rank: bool,
-    /// Replace what is there
+    /// Overwrite existing files
     #[arg(long)]
     force: bool,
     #[command(flatten)]

@@ -15,25 +15,26 @@ use study::validate::{
 use table::Provenance;
 use table::render::{Shown, Sourced, Table};
 
-/// The command line's arguments of `ladderscope validate`.
+/// Arguments of `ladderscope validate`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Data sets: paper_70b, prefill_h100, decode_a100_gptfast, decode_a100_lmdeploy [default: all]
     #[arg(value_name = "SET")]
     pub sets: Vec<String>,
-    /// Rows of this file instead of a set's own; they have its columns. Without SET the columns tell which
+    /// CSV file with rows to use instead of a set's own, in the same columns; without SET, the columns identify the
+    /// set
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Another hardware profile than the set's: a built-in name, or a TOML file
+    /// Hardware profile to use instead of the set's: a built-in name or a TOML file
     #[arg(long, value_name = "NAME|FILE")]
     pub hardware: Option<String>,
-    /// Another software stack than the set's: a built-in name, or a TOML file
+    /// Software stack to use instead of the set's: a built-in name or a TOML file
     #[arg(long, value_name = "NAME|FILE")]
     pub stack: Option<String>,
-    /// A value of the hardware or the stack
+    /// Override a value of the hardware or the stack (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Draw the errors into this file too
+    /// Also write a figure of the errors
     #[arg(long, value_name = "FILE.svg|FILE.png")]
     pub export: Option<PathBuf>,
     #[command(flatten)]

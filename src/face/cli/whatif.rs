@@ -16,9 +16,9 @@ use table::options::{OPTIONS, option};
 use table::render::{Shown, Sourced, Table};
 use table::{Backend, CellOptions, Provenance, Spec};
 
-const NOTES: &str = "TPOT and communication are of the middle step; speedup is TPOT of standard over its own. Latencies \
-    are as nccl-tests measures them, all-reduces back to back: the stack charges more within a model (its \
-    latency_scale), and the output has both. Between nodes break-even is searched over the network.";
+const NOTES: &str = "TPOT and communication are for the middle step; speedup is relative to standard. Latencies are \
+    those of back-to-back all-reduces, as in nccl-tests; inside a model the stack scales them (latency_scale), and \
+    the output shows both. With several nodes, the break-even search varies the network.";
 
 /// Options of a cell without effect in a what-if, which simulates once without variables and samples.
 const WITHOUT_EFFECT: [&str; 5] = ["backend", "samples", "warmup", "seed", "env"];
@@ -49,22 +49,22 @@ fn is_of_other_backends(name: &str) -> bool {
     option(name).is_some_and(|option| !option.is_heeded_by(Backend::Sim))
 }
 
-/// The command line's arguments of `ladderscope whatif`.
+/// Arguments of `ladderscope whatif`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = NOTES, mut_args = listed)]
 pub struct Args {
     #[command(flatten)]
     pub cell: CellOptions,
-    /// Latencies of a small all-reduce inside a node to go through (us), for example 5,10,20,40
+    /// Latencies of a small all-reduce within a node to sweep (us), for example 5,10,20,40
     #[arg(long, value_name = "US,...", value_delimiter = ',', group = "over")]
     pub alpha_us: Vec<f64>,
-    /// Message bandwidths of an all-reduce inside a node to go through (1e9 bytes a second)
+    /// Bandwidths of an all-reduce within a node to sweep (1e9 bytes/s)
     #[arg(long, value_name = "GB_S,...", value_delimiter = ',', group = "over")]
     pub gb_s: Vec<f64>,
-    /// SMs' worth of work that a large all-reduce takes from compute, to go through
+    /// Numbers of SMs that a large all-reduce takes from compute, to sweep
     #[arg(long, value_name = "N,...", value_delimiter = ',', group = "over")]
     pub sms: Vec<f64>,
-    /// From this overlap on communication counts as hidden (%)
+    /// Minimum overlap at which communication counts as hidden (%)
     #[arg(long, value_name = "PCT", default_value_t = HIDDEN_PCT)]
     pub hidden_pct: f64,
     #[command(flatten)]
