@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn what_is_varied_is_told_with_its_unit_and_its_present_value() {
         let spec = Spec { tp: 8, ..Spec::default() };
-        assert_eq!(about("tp", Some(&spec)), "Ranks of tensor parallelism; default 1. Now 8");
+        assert_eq!(about("tp", Some(&spec)), "Tensor-parallel size (ranks); default 1. Now 8");
         let alpha = about("set.link.alpha_us", Some(&spec));
         assert!(
             alpha.starts_with("Latency of a small message (us)") && alpha.contains(". Now "),

@@ -169,14 +169,14 @@ impl Architecture {
     pub const MEANINGS: [&'static str; Self::FORMS.len()] = [
         "modules read the residual with all earlier outputs",
         "modules read the residual without the newest output",
-        "ladder in the last K layers; ladder:[0+2] in these",
-        "attention and MLP read alike; one all-reduce a layer",
-        "ranks' own residuals, synchronised every N modules",
-        "others' parts of a module join D modules later",
-        "in the last K layers (sync-drop:[0+2]: in these) one all-reduce for both modules",
+        "ladder in the last K layers; ladder:[0+2]: layers 0, 2",
+        "attention and MLP in parallel; one all-reduce per layer",
+        "one residual per rank, synchronised every N modules",
+        "other ranks' partial sums join D modules later",
+        "one all-reduce per layer in the last K layers; sync-drop:[0+2]: in layers 0, 2",
         "no all-reduce: wrong on purpose, the speed limit",
-        "as ladder, without the newest S outputs",
-        "parallel without the newest output",
+        "like ladder, without the newest S outputs",
+        "parallel, without the newest output",
     ];
 }
 

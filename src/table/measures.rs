@@ -352,20 +352,20 @@ pub static MEASURES: &[Measure] = &[
             let [low, high] = r.metrics.as_ref()?.tpot_ms_ci95.filter(|[low, _]| *low > 0.0)?;
             Some([1e3 / high, 1e3 / low])
         }),
-    Measure::new("memory_bytes_per_rank", &["memory", "mem"], "memory", "memory of a rank", (Bytes, Less, Run), metric!(memory_bytes_per_rank)),
+    Measure::new("memory_bytes_per_rank", &["memory", "mem"], "memory", "memory per rank", (Bytes, Less, Run), metric!(memory_bytes_per_rank)),
     Measure::new("comm_ms", &["comm"], "comm ms", "communication", (Ms, Less, Lanes), lane!(comm_ms)),
     Measure::new("exposed_comm_ms", &["exposed"], "exposed ms", "exposed communication", (Ms, Less, Lanes), lane!(exposed_comm_ms)),
     Measure::new(
         "exposed_pct",
         &[],
         "exposed %",
-        "exposed communication in decode",
+        "exposed share of decode",
         (Percent, Less, Lanes),
         Read::Computed(|r| r.overlap.as_ref()?.exposed_pct()),
     ),
     Measure::new("overlap_pct", &["overlap"], "overlap", "overlap", (Percent, More, Lanes), lane!(overlap_pct)),
-    Measure::new("compute_ms", &["compute"], "compute ms", "compute", (Ms, Less, Lanes), lane!(compute_ms)),
-    Measure::new("idle_ms", &["idle"], "idle ms", "idle", (Ms, Less, Lanes), lane!(idle_ms)),
+    Measure::new("compute_ms", &["compute"], "compute ms", "compute time", (Ms, Less, Lanes), lane!(compute_ms)),
+    Measure::new("idle_ms", &["idle"], "idle ms", "idle time", (Ms, Less, Lanes), lane!(idle_ms)),
     Measure::new("work_ms", &["work"], "work ms", "work", (Ms, Less, Lanes), split!(work_ms)),
     Measure::new("contention_ms", &["contention"], "contention", "contention", (Ms, Less, Lanes), split!(contention_ms)),
     Measure::new("peer_wait_ms", &["peers"], "peers ms", "waiting for peers", (Ms, Less, Lanes), split!(peer_wait_ms)),
@@ -374,7 +374,7 @@ pub static MEASURES: &[Measure] = &[
         "overhead",
         &[],
         "overhead",
-        "timing's overhead",
+        "timing overhead",
         (Factor, Less, Run),
         Read::Computed(|r| r.instrumented.as_ref()?.overhead),
     )
@@ -382,14 +382,14 @@ pub static MEASURES: &[Measure] = &[
     Measure::new("hidden_share", &["hidden"], "hidden", "hidden share", (Share, More, Runs), Read::OfAll(|records| hidden_shares(records))),
     quality!("nll", &[], "NLL", "negative log-likelihood", Nats, Less, nll, nll_ci95, ["nll_ci95_low", "nll_ci95_high"]),
     quality!("perplexity", &["ppl"], "perplexity", "perplexity", Factor, Less, perplexity, perplexity_ci95, ["perplexity_ci95_low", "perplexity_ci95_high"]),
-    quality!("kl", &["divergence"], "KL", "KL from standard, a token", Nats, Less, kl, kl_ci95, ["kl_ci95_low", "kl_ci95_high"]),
+    quality!("kl", &["divergence"], "KL", "KL from standard per token", Nats, Less, kl, kl_ci95, ["kl_ci95_low", "kl_ci95_high"]),
     quality!("agreement", &["agree"], "agreement", "agreement with standard", Share, More, agreement, agreement_ci95, ["agreement_ci95_low", "agreement_ci95_high"]),
-    Measure::new("train_loss", &["loss"], "loss", "loss at the end of training", (Unit::Nats, Less, Scope::Training), Read::Computed(|r| Some(r.training.as_ref()?.loss)))
+    Measure::new("train_loss", &["loss"], "loss", "final training loss", (Unit::Nats, Less, Scope::Training), Read::Computed(|r| Some(r.training.as_ref()?.loss)))
         .interval(Some(["train_loss_ci95_low", "train_loss_ci95_high"]), |r| r.training.as_ref()?.loss_ci95),
-    Measure::new("trained_nll", &["held-out"], "trained NLL", "NLL of held-out text after training", (Unit::Nats, Less, Scope::Training), Read::Computed(|r| r.training.as_ref()?.nll))
+    Measure::new("trained_nll", &["held-out"], "trained NLL", "held-out NLL after training", (Unit::Nats, Less, Scope::Training), Read::Computed(|r| r.training.as_ref()?.nll))
         .interval(Some(["trained_nll_ci95_low", "trained_nll_ci95_high"]), |r| r.training.as_ref()?.nll_ci95),
-    Measure::new("trained_kl", &[], "trained KL", "KL after training from the unconverted model", (Unit::Nats, Less, Scope::Training), Read::Computed(|r| r.training.as_ref()?.kl)),
-    Measure::new("train_tokens_per_s", &["train-speed"], "train tok/s", "tokens/s of training", (Rate, More, Scope::Training), Read::Computed(|r| r.training.as_ref()?.tokens_per_s)),
+    Measure::new("trained_kl", &[], "trained KL", "KL from the unconverted model after training", (Unit::Nats, Less, Scope::Training), Read::Computed(|r| r.training.as_ref()?.kl)),
+    Measure::new("train_tokens_per_s", &["train-speed"], "train tok/s", "training tokens/s", (Rate, More, Scope::Training), Read::Computed(|r| r.training.as_ref()?.tokens_per_s)),
 ];
 
 #[cfg(test)]

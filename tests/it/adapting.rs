@@ -221,7 +221,7 @@ fn a_sweep_trains_and_its_losses_stand_beside_speed() {
     assert!(!again.stderr.contains("[4/4]"), "found: {}", again.stderr);
     for (adapt, wrong) in [
         ("steps = 0\n", "whole number from 1"),
-        ("batch = 2\n", "how many steps"),
+        ("batch = 2\n", "has no number of steps"),
         ("steps = 2\nstep = 3\n", "'step'"),
         ("steps = 2\nlr = -1.0\n", "above 0"),
         ("steps = 2\nlayers = \"some\"\n", "'some'"),

@@ -494,7 +494,7 @@ fn what_an_experiment_says_of_its_evaluation_is_checked_before_anything_runs() {
     refused(
         "text = \"text.txt\"",
         "text = \"text.txt\"\ntokens_file = \"ids.txt\"",
-        &["both name a text"],
+        &["text and tokens_file are both set"],
     );
     assert!(!place.path().join("runs").exists(), "nothing was started");
     // weights that are random have no quality; the cells run

@@ -83,7 +83,7 @@ fn runs_are_chosen_by_conditions_and_by_p2p() {
     assert!(text.contains("aria-label=\"batch 1\"") && !text.contains("aria-label=\"batch 4\""));
     assert!(!text.contains("P2P off"));
     let done = place.run(&["figure", "p2p", "--p2p", "on", "-o", "b.svg"]).exits(2);
-    assert!(done.stderr.contains("one P2P setting only"), "{done:?}");
+    assert!(done.stderr.contains("all runs have the same P2P setting"), "{done:?}");
     let done = place.run(&["figure", "pareto", "--filter", "batch=9", "-o", "b.svg"]).exits(2);
     assert!(done.stderr.contains("no finished runs"), "{done:?}");
     assert!(!place.path().join("b.svg").exists(), "nothing was written");

@@ -91,7 +91,7 @@ fn errors_are_drawn_and_a_report_of_the_same_machine_has_them() {
     assert!(done.stderr.contains("wrote errors.svg"), "{}", done.stderr);
     let read = |name: &str| std::fs::read_to_string(place.path().join(name)).expect("written");
     let svg = read("errors.svg");
-    assert!(svg.contains("The simulator against published data"), "{svg}");
+    assert!(svg.contains("Simulator error against published data"), "{svg}");
     let refused = place.run(&["validate", "--export", "errors.jpg"]).exits(2).stderr;
     assert!(refused.contains("svg"), "{refused}");
     let run =

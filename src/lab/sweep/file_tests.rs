@@ -182,14 +182,14 @@ fn every_mistake_is_told_where_it_is_and_what_would_be_right() {
         ("p2p = true", "dir/test.toml:1:7: p2p must be a string", "\"on\""),
         ("tp = [1, 2]", "dir/test.toml:1:6: tp is a list here", "[grid]"),
         ("[grid]\ntp = []", "dir/test.toml:2:6: axis tp has no values", ""),
-        ("[grid]\ntp = [1, 2, 1]", "dir/test.toml:2:13: '1' stands twice in tp", ""),
+        ("[grid]\ntp = [1, 2, 1]", "dir/test.toml:2:13: '1' appears twice in tp", ""),
         ("tp = 1\n[grid]\ntp = [1, 2]", "dir/test.toml:3:1: tp is set twice, first in line 1", ""),
         ("rounds = 0", "dir/test.toml:1:10: rounds is 0", ""),
-        ("[grid]\nrounds = [1, 2]", "dir/test.toml:2:1: rounds is no axis", "[workload]"),
+        ("[grid]\nrounds = [1, 2]", "dir/test.toml:2:1: rounds is not an axis", "[workload]"),
         ("grid = 3", "dir/test.toml:1:8: 'grid' is a table", "[grid]"),
         (
             "link = \"native\"\n[links]\non = \"native\"",
-            "dir/test.toml:1:1: link is set although [links]",
+            "dir/test.toml:1:1: link is set, but [links]",
             "remove",
         ),
         (

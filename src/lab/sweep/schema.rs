@@ -21,12 +21,12 @@ pub fn experiment_schema() -> Value {
     };
     let rounds = json!({
         "type": "integer", "minimum": 1, "maximum": super::draft::MAX_ROUNDS,
-        "description": "Passes over the cells, cells interleaved, each run a fresh process [default: 3, simulated: 1]",
+        "description": "Rounds over all cells, interleaved; each run is a fresh process [default: 3, simulated: 1]",
     });
     let link = json!({ "type": "string" });
-    let model = json!({ "anyOf": [{ "type": "string" }, table("The model", json!({
-        "name": { "type": "string", "description": "A built-in shape" },
-        "path": { "type": "string", "description": "An HF directory; relative to the experiment file" },
+    let model = json!({ "anyOf": [{ "type": "string" }, table("Model: name or path", json!({
+        "name": { "type": "string", "description": "Built-in model shape" },
+        "path": { "type": "string", "description": "HF directory, relative to the experiment file" },
     }))]});
 
     let mut grid = options(&|option| one_or_many(&option.schema()));
@@ -38,52 +38,53 @@ pub fn experiment_schema() -> Value {
     file.insert(
         "question".into(),
         json!({
-            "type": "string", "description": "What the experiment asks, in a sentence",
+            "type": "string", "description": "Question that the experiment answers, in one sentence",
         }),
     );
     file.insert("rounds".into(), rounds);
     file.insert("model".into(), model);
     file.insert(
         "workload".into(),
-        table("What is decoded; takes every option of a cell", workload.into()),
+        table("Workload and other options shared by all cells", workload.into()),
     );
-    let about = "Axes: an option of a cell with a value or a list of values; the last varies fastest";
+    let about =
+        "Axes of the grid: options with a value or a list of values; the last axis varies fastest";
     file.insert("grid".into(), table(about, grid.into()));
-    let about = "What p2p on and off mean: native, p2p-on, p2p-off or emulated:alpha_us=20,gb_s=50";
+    let about = "Links for p2p on and off: native, p2p-on, p2p-off or emulated:alpha_us=20,gb_s=50";
     file.insert("links".into(), table(about, json!({ "on": link, "off": link })));
 
     let count =
         |least: u32, about: &str| json!({ "type": "integer", "minimum": least, "description": about });
-    let about = "After the cells the quality of their models is evaluated, on the cpu";
+    let about = "Quality evaluation of the cells' models, on the cpu after all cells";
     file.insert(
         "evaluate".into(),
         table(about, json!({
-            "text": { "type": "string", "description": "A file of text; relative to the experiment file [default: the program's own text]" },
-            "tokens_file": { "type": "string", "description": "A file of token ids separated by blanks, in place of a text" },
-            "context": count(2, "Tokens of a window [default: 512]"),
-            "tokens": count(1, "Use the text's first tokens alone"),
+            "text": { "type": "string", "description": "Text file, relative to the experiment file [default: the built-in text]" },
+            "tokens_file": { "type": "string", "description": "File of whitespace-separated token ids, instead of text" },
+            "context": count(2, "Tokens per window [default: 512]"),
+            "tokens": count(1, "Number of tokens to use, from the start of the text"),
         })),
     );
 
-    let about = "After the cells their models are trained, on the cpu: a training for each architecture and seed";
+    let about = "Training of the cells' models, on the cpu after all cells: one training per architecture and seed";
     let number = |about: &str| json!({ "type": "number", "exclusiveMinimum": 0, "description": about });
     file.insert(
         "adapt".into(),
         table(about, json!({
-            "text": { "type": "string", "description": "A file of text; relative to the experiment file [default: the program's own text]" },
-            "tokens_file": { "type": "string", "description": "A file of token ids separated by blanks, in place of a text" },
-            "tokens": count(1, "Use the text's first tokens alone"),
-            "steps": count(1, "Steps of a training"),
-            "batch": count(1, "Windows of a step [default: 8]"),
-            "context": count(2, "Tokens of a window [default: 256]"),
-            "lr": number("The greatest learning rate"),
-            "distil": number("How much KL to the unconverted model counts beside the tokens"),
-            "layers": { "enum": ["all", "converted"], "description": "What is trained of a checkpoint [default: converted]" },
-            "seeds": { "type": "array", "items": { "type": "integer", "minimum": 0 }, "description": "A training each [default: 0]" },
+            "text": { "type": "string", "description": "Text file, relative to the experiment file [default: the built-in text]" },
+            "tokens_file": { "type": "string", "description": "File of whitespace-separated token ids, instead of text" },
+            "tokens": count(1, "Number of tokens to use, from the start of the text"),
+            "steps": count(1, "Training steps"),
+            "batch": count(1, "Windows per step [default: 8]"),
+            "context": count(2, "Tokens per window [default: 256]"),
+            "lr": number("Peak learning rate"),
+            "distil": number("Weight of the KL to the unconverted model in the loss"),
+            "layers": { "enum": ["all", "converted"], "description": "Layers to train in a checkpoint [default: converted]" },
+            "seeds": { "type": "array", "items": { "type": "integer", "minimum": 0 }, "description": "Seeds, one training each [default: 0]" },
         })),
     );
 
-    let about = "An experiment: a question, and the grid of cells that answers it";
+    let about = "Experiment: a question and the grid of cells that answers it";
     let mut schema = table(about, file.into());
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = "Experiment".into();

@@ -18,15 +18,15 @@ pub(super) fn group_note(name: &str) -> String {
 
 pub(super) fn too_many(charts: usize, axis: &str) -> Error {
     Error::input_help(
-        format!("{charts} charts are too many for one figure: at most {MOST_CHARTS}"),
-        format!("choose runs with --filter, for example '{axis}<=8'"),
+        format!("{charts} charts do not fit in one figure (at most {MOST_CHARTS})"),
+        format!("select fewer runs with --filter, for example '{axis}<=8'"),
     )
 }
 
 pub(super) fn too_narrow(options: &Options) -> Error {
     Error::input_help(
-        format!("{} inches leave no room beside the names of the rows", options.size.width),
-        "ask for a wider --size",
+        format!("{} inches is too narrow for the row names", options.size.width),
+        "use a wider --size",
     )
 }
 

@@ -46,7 +46,7 @@ pub fn comparison_figure(
 
     let mut remark = counted(report.comparisons, "comparison");
     if pairs.len() < report.pairs.len() {
-        remark.push_str(&format!(", the first {} shown", pairs.len()));
+        remark.push_str(&format!(", first {} shown", pairs.len()));
     }
     let key = |filled| Key::Marker { look: PLAIN, filled };
     let sheet = Sheet {
@@ -57,7 +57,7 @@ pub fn comparison_figure(
         remark,
         legend: vec![
             Entry::new(key(true), "differs from 1"),
-            Entry::new(key(false), "does not, or too few samples to say"),
+            Entry::new(key(false), "no difference, or too few samples"),
         ],
     };
     let sizes = Sizes::new(options.font);
@@ -84,7 +84,7 @@ pub fn comparison_figure(
         .flat_map(|p| p.speedup_ci95.unwrap_or([p.speedup; 2]).into_iter().chain([p.speedup]));
     let x = Axis::fit(values.chain([1.0])).over(area.left, area.right);
     axis::horizontal(&mut scene, &x, &area, &sizes);
-    let named = ["ratio of tokens/s (above 1: faster)", "ratio of tokens/s"];
+    let named = ["speedup in tokens/s (above 1: faster)", "speedup in tokens/s"];
     layout::name_below(&mut scene, all, area.center().0, &named, &sizes);
     scene.line(vec![(x.place(1.0), area.top), (x.place(1.0), area.bottom)], INK, sizes.line * 0.7);
     layout::frame(&mut scene, area, &sizes);
@@ -112,8 +112,8 @@ fn title(by: &str, value: Option<&str>, baseline: Option<&str>) -> String {
     let axis = if by == "architecture" { String::new() } else { format!("{by} ") };
     let of = value.map(|value| format!(" of {axis}{value}")).unwrap_or_default();
     match baseline {
-        Some(baseline) => format!("Speed-up{of} over {axis}{baseline}"),
-        None => format!("Speed-up{of} over the baseline, by {by}"),
+        Some(baseline) => format!("Speedup{of} over {axis}{baseline}"),
+        None => format!("Speedup{of} over the baseline, by {by}"),
     }
 }
 

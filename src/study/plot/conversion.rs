@@ -37,7 +37,7 @@ pub fn series_look(conversion: Conversion, series: SetSeries) -> usize {
 pub fn conversion_figure(report: &ConversionReport, options: &Options) -> Result<Figure> {
     let drawn = drawn(report);
     if drawn.is_empty() {
-        return Err(Error::input("there is nothing to draw: no sets of layers"));
+        return Err(Error::input("nothing to plot: no layer sets"));
     }
     let provenance = ProvenanceSummary {
         kinds: [report.provenance.quality, report.provenance.speed].into(),
@@ -56,21 +56,21 @@ pub fn conversion_figure(report: &ConversionReport, options: &Options) -> Result
     let sheet = Sheet {
         options,
         provenance: &provenance,
-        title: "What converted layers cost and give".into(),
+        title: "Quality and speedup of converted layers".into(),
         note: format!(
-            "{} on {} tokens; speed of {}",
+            "{} evaluated on {} tokens; speed of {}",
             report.model,
             report.predicted,
             report.target_label()
         ),
-        remark: "KL is measured, with intervals of 95 %, of random sets with the range of the draws; speed-up is \
-                 simulated"
-            .into(),
+        remark:
+            "KL is measured, with 95% intervals (random sets: range of the draws); speedup is simulated"
+                .into(),
         legend: drawn.iter().map(key).collect(),
     };
     let width = options.size.width * POINTS;
     let (mut scene, area, sizes) = sheet.lay((0.6 * width).clamp(120.0, 260.0), (100.0, 90.0))?;
-    let names = ("tokens/s over standard", "KL to standard (nats a token)");
+    let names = ("speedup over standard", "KL from standard (nats per token)");
     let area = layout::name_axes(&mut scene, area, names.0, names.1, &sizes);
     draw(&mut scene, area, &drawn, &sizes);
     Ok(Figure::new(scene, &provenance, options))
@@ -103,12 +103,12 @@ fn drawn(report: &ConversionReport) -> Vec<Drawn> {
                 continue;
             }
             let words = match series {
-                SetSeries::Ordered => "least costly layers",
+                SetSeries::Ordered => "lowest-cost layers",
                 SetSeries::Greedy => "greedy",
                 SetSeries::UpperHalf => "upper half (paper)",
                 SetSeries::Last => "last layers",
                 SetSeries::Random => "random layers",
-                SetSeries::Alone => "one layer",
+                SetSeries::Alone => "single layer",
             };
             let name = if several { format!("{conversion}: {words}") } else { words.to_owned() };
             all.push(Drawn { series, look: look(series_look(conversion, series)), name, points });

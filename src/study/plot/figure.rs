@@ -33,11 +33,11 @@ impl Format {
             Some("png") => Ok(Self::Png),
             Some(other) => Err(Error::input_help(
                 format!("{}: unknown figure format '{other}'", path.display()),
-                "name a file that ends in .svg or .png",
+                "use a file name that ends in .svg or .png",
             )),
             None => Err(Error::input_help(
-                format!("{}: the name does not say which format", path.display()),
-                "name a file that ends in .svg or .png",
+                format!("{}: no file extension to choose the format", path.display()),
+                "use a file name that ends in .svg or .png",
             )),
         }
     }
@@ -154,7 +154,7 @@ fn check_place(path: &Path) -> Result<()> {
         ));
     }
     match path.is_dir() {
-        true => Err(Error::input(format!("{}: a directory is in its place", path.display()))),
+        true => Err(Error::input(format!("{}: is a directory", path.display()))),
         false => Ok(()),
     }
 }

@@ -24,7 +24,7 @@ pub fn gain_figure(
     options: &Options,
 ) -> Result<Figure> {
     if groups.is_empty() {
-        return Err(Error::input("no pair to plot"));
+        return Err(Error::input("nothing to plot: no matched pairs"));
     }
     if groups.len() > MOST_CHARTS {
         return Err(too_many(groups.len(), "batch"));
@@ -43,7 +43,7 @@ pub fn gain_figure(
     let sheet = Sheet {
         options,
         provenance,
-        title: "Gain over the latency of one all-reduce".into(),
+        title: "Speedup by all-reduce latency".into(),
         note: match groups {
             [only] => only.name.clone(),
             _ => String::new(),
@@ -51,8 +51,8 @@ pub fn gain_figure(
         remark: {
             let limited =
                 lines().any(|line| line.0.is_limit()) && lines().any(|line| !line.0.is_limit());
-            let limit = if limited { "; upper-bound, a limit, may lie above the chart" } else { "" };
-            format!("On the axis: one all-reduce of the same message on machines with a profile{limit}")
+            let limit = if limited { "; upper-bound may exceed the chart" } else { "" };
+            format!("Vertical lines: latency of the same all-reduce on machines with a profile{limit}")
         },
         legend,
     };
@@ -62,7 +62,7 @@ pub fn gain_figure(
     let (mut scene, area, sizes) =
         sheet.lay(each * rows as f64, (90.0 * columns as f64, 90.0 * rows as f64))?;
     let area =
-        layout::name_axes(&mut scene, area, "one all-reduce (us)", "tokens/s over standard", &sizes);
+        layout::name_axes(&mut scene, area, "all-reduce latency (us)", "speedup over standard", &sizes);
     // all charts of a figure use the same kind of axis
     let latencies = |group: &GainGroup| -> Vec<f64> {
         group.lines.values().flatten().map(|point| point.all_reduce_us).collect()
@@ -133,7 +133,7 @@ fn draw_chart(
             }
             scene.marker(at, look, sizes.marker, variant.is_empty());
             let text = format!(
-                "{}: {:.3}x where an all-reduce takes {:.2} us ({})",
+                "{}: {:.3}x at {:.2} us per all-reduce ({})",
                 point.pair.side.spec.label(),
                 point.pair.speedup,
                 point.all_reduce_us,

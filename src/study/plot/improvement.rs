@@ -49,7 +49,7 @@ pub fn improvement_figure(
     let architectures: BTreeSet<Architecture> = cells().map(|c| c.spec.architecture.clone()).collect();
     if architectures.is_empty() {
         return Err(Error::input_help(
-            "nothing to plot: no run has a standard one to compare it with",
+            "nothing to plot: no run has a matching standard run",
             "run the same cells with --architecture standard",
         ));
     }
@@ -104,7 +104,7 @@ pub fn improvement_figure(
     let sheet = Sheet {
         options,
         provenance,
-        title: "Throughput over that of standard".into(),
+        title: "Throughput gain over standard".into(),
         note,
         remark,
         legend: looks.iter().filter(|(a, _)| **a != Architecture::Standard).map(entry).collect(),
@@ -119,7 +119,7 @@ pub fn improvement_figure(
     let least = (50.0 * columns as f64, (34.0 + names) * rows.len() as f64);
     let (mut scene, area, sizes) = sheet.lay(each * rows.len() as f64, least)?;
     let below = if over_models { "model" } else { "batch" };
-    let area = layout::name_axes(&mut scene, area, below, "more tokens/s (%)", &sizes);
+    let area = layout::name_axes(&mut scene, area, below, "gain in tokens/s (%)", &sizes);
     let all: Vec<f64> = charts.iter().flat_map(|(_, groups)| bars::values(groups)).collect();
     let y = Axis::from_zero(all.into_iter());
     let gap = (0.9 * sizes.label, 0.5 * sizes.label);

@@ -89,14 +89,14 @@ impl Sheet<'_> {
             let wide = page.max(least.0 + 2.0 * edge);
             return Err(Error::input_help(
                 format!(
-                    "{:.2} x {:.2} inches leave no room for '{}' with text of {} pt",
+                    "{:.2} x {:.2} inches is too small for '{}' with text of {} pt",
                     self.options.size.width,
                     total / POINTS,
                     self.title,
                     self.options.font
                 ),
                 format!(
-                    "ask for about {} x {} inches or more, a smaller font, or fewer runs",
+                    "use about {} x {} inches or more, a smaller font, or fewer runs",
                     inches(wide),
                     inches(total.max(above + below + least.1))
                 ),

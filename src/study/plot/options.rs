@@ -55,9 +55,9 @@ impl FromStr for Size {
         };
         size.ok_or_else(|| {
             Error::input_help(
-                format!("'{text}' is no size of a figure"),
+                format!("'{text}' is not a figure size"),
                 format!(
-                    "write inches from 0.5 to 60, for example 3.3x2.5, a width alone, column ({COLUMN}) or page ({PAGE})"
+                    "use inches from 0.5 to 60, for example 3.3x2.5 or only a width, or column ({COLUMN}) or page ({PAGE})"
                 ),
             )
         })
@@ -74,22 +74,22 @@ impl Options {
     pub fn check(&self) -> Result<()> {
         if !(50..=2400).contains(&self.dpi) {
             return Err(Error::input_help(
-                format!("{} dpi", self.dpi),
-                "write 50 to 2400; journals ask for 300 to 600",
+                format!("{} dpi is out of range", self.dpi),
+                "use 50 to 2400; journals ask for 300 to 600",
             ));
         }
         if !(4.0..=24.0).contains(&self.font) {
             return Err(Error::input_help(
-                format!("a font of {} pt", self.font),
-                "write 4 to 24 points; journals ask for 6 to 10",
+                format!("font size {} pt is out of range", self.font),
+                "use 4 to 24 points; journals ask for 6 to 10",
             ));
         }
         let dpi = f64::from(self.dpi);
         let height = self.size.height.unwrap_or(self.size.width);
         if self.size.width * dpi * height * dpi > MOST_PIXELS {
             return Err(Error::input_help(
-                format!("{} x {height} inches at {dpi} dpi are too many pixels", self.size.width),
-                "choose a smaller --size or --dpi, or write an SVG",
+                format!("{} x {height} inches at {dpi} dpi is too many pixels", self.size.width),
+                "use a smaller --size or --dpi, or write an SVG",
             ));
         }
         Ok(())

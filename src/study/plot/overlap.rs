@@ -72,7 +72,7 @@ pub fn overlap_figure(
 ) -> Result<Figure> {
     let excerpts: Vec<Excerpt<'_>> =
         traces.iter().map(|trace| excerpt(trace, part)).collect::<Result<_>>()?;
-    let Some(first) = excerpts.first() else { return Err(Error::input("no trace to draw")) };
+    let Some(first) = excerpts.first() else { return Err(Error::input("nothing to plot: no trace")) };
     let length = excerpts.iter().map(|e| e.layers.1 - e.layers.0).max().unwrap_or(1).max(1);
     let sizes = Sizes::new(options.font);
     let under = axis::under(&sizes) + 1.4 * sizes.label;
@@ -112,7 +112,7 @@ pub fn overlap_figure(
         options,
         provenance,
         title,
-        note: format!("{}; dashed: where the same layers end", rank_drawn(part.rank, &common_ranks)),
+        note: format!("{}; dashed line: end of the same layers", rank_drawn(part.rank, &common_ranks)),
         remark: String::new(),
         legend: lanes::legend(),
     };
@@ -171,7 +171,7 @@ pub fn overlap_figure(
         scene.text(Text::new(at, text, sizes.tick).align(Align::Right));
         layout::frame(&mut scene, area, &sizes);
     }
-    let names = [format!("time from the start of these layers ({unit})"), format!("time ({unit})")];
+    let names = [format!("time since the start of these layers ({unit})"), format!("time ({unit})")];
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     layout::name_below(&mut scene, all, (left + right) / 2.0, &names, &sizes);
     Ok(Figure::new(scene, provenance, options))
@@ -211,8 +211,8 @@ fn excerpt<'a>(trace: &'a Trace, part: &Part) -> Result<Excerpt<'a>> {
     let all = spans().filter_map(layer).max().map_or(0, |last| last + 1);
     if all == 0 {
         return Err(Error::input_help(
-            format!("{name}: its operations do not say which layer they belong to"),
-            "for an imported trace: ladderscope timeline TRACE --export FILE.svg",
+            format!("{name}: the operations have no layer numbers"),
+            "for an imported trace, use ladderscope timeline TRACE --export FILE.svg",
         ));
     }
     let count = part.layers.clamp(1, all);
@@ -223,7 +223,7 @@ fn excerpt<'a>(trace: &'a Trace, part: &Part) -> Result<Excerpt<'a>> {
     let start = spans().filter(within).map(|span| span.start_ns).min();
     let end = spans().filter(within).map(|span| span.end_ns).max();
     let (Some(start), Some(end)) = (start, end) else {
-        return Err(Error::input(format!("{name}: layers {from} and on did not compute")));
+        return Err(Error::input(format!("{name}: no compute operations from layer {from} on")));
     };
     // the layers last until the next compute operation, to include communication exposed after them
     let next = spans()
@@ -250,7 +250,7 @@ fn excerpt<'a>(trace: &'a Trace, part: &Part) -> Result<Excerpt<'a>> {
             let overlap = pct.map_or("no communication".into(), |pct| format!("overlap {pct:.1}%"));
             vec![
                 format!(
-                    "whole step {step:.2} ms; communication {comm:.2} ms, of it exposed {exposed:.2} ms; {overlap}"
+                    "whole step {step:.2} ms; communication {comm:.2} ms, exposed {exposed:.2} ms; {overlap}"
                 ),
                 format!("step {step:.2} ms; exposed {exposed:.2} of {comm:.2} ms; {overlap}"),
                 format!("step {step:.2} ms; {overlap}"),

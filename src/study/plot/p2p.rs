@@ -23,7 +23,7 @@ const OFF: usize = 1;
 pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Options) -> Result<Figure> {
     if set.values(|spec| spec.p2p).len() < 2 {
         return Err(Error::input_help(
-            "nothing to plot: these runs have one P2P setting only",
+            "nothing to plot: all runs have the same P2P setting",
             "run the same cells with --p2p on and --p2p off",
         ));
     }
@@ -41,8 +41,7 @@ pub fn p2p_figure(set: &CellSet, provenance: &ProvenanceSummary, options: &Optio
     for (hatch, name) in [(0, "P2P on"), (OFF, "P2P off")] {
         legend.push(Entry::new(Key::Bar { color: GREY, hatch }, name));
     }
-    let mut remark =
-        String::from("Over each pair: tokens/s without P2P against with it. No bar: no run");
+    let mut remark = String::from("Above each pair: change in tokens/s with P2P off. No bar: no run");
     if set.has_intervals() {
         remark += ". Whiskers: 95% bootstrap intervals";
     }

@@ -71,7 +71,7 @@ pub fn pareto_figure(
     if groups.len() > MOST_PANELS {
         return Err(Error::input_help(
             format!("{} groups of runs that are not comparable with each other", groups.len()),
-            format!("choose runs of at most {MOST_PANELS} models, workloads and machines"),
+            format!("filter to at most {MOST_PANELS} models, workloads and machines"),
         ));
     }
     // overlay points share the colours of our architectures; unknown ones are in ink
@@ -144,19 +144,19 @@ struct Panel<'a> {
 fn nothing(data: &ParetoData<'_>) -> Error {
     let lacking = || match data.axes.quality() {
         Some(measure) => Error::input_help(
-            format!("no run to plot: none of them has {}", measure.words),
-            "`ladderscope evaluate --weights DIR --text FILE --architecture ...` measures it, for runs of that model",
+            format!("nothing to plot: no run has {}", measure.words),
+            "measure it with `ladderscope evaluate --weights DIR --text FILE --architecture ...` for that model",
         ),
         None => Error::input(format!(
-            "no run to plot: none of them has both {} and {}",
+            "nothing to plot: no run has both {} and {}",
             data.axes.x.title(),
             data.axes.y.title()
         )),
     };
     match data.points.is_empty() {
         true => Error::input_help(
-            "no run to plot: none of them ended well",
-            "`ladderscope runs` lists them and says why",
+            "nothing to plot: no run completed successfully",
+            "`ladderscope runs` lists the runs and their errors",
         ),
         false => lacking(),
     }

@@ -156,11 +156,11 @@ impl ProvenanceSummary {
 
     pub fn caption(&self) -> String {
         let mut words = vec![self.origin()];
-        words.extend(listed("sources", &self.elsewhere).map(|sources| format!("beside: {sources}")));
+        words.extend(listed("sources", &self.elsewhere).map(|sources| format!("overlay: {sources}")));
         words.extend(listed("machines and profiles", &self.hardware));
         words.extend(listed("links and profile values", &self.changes));
         words.extend(listed("extrapolated links", &self.links));
-        words.extend(listed("versions of software", &self.software));
+        words.extend(listed("software versions", &self.software));
         words.extend((self.runs > 0).then(|| counted(self.runs, "run")));
         words.push(match listed("commits", &self.commits) {
             Some(commits) => format!("ladderscope {} {commits}", env!("CARGO_PKG_VERSION")),

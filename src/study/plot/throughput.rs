@@ -25,7 +25,7 @@ pub fn throughput_figure(
 ) -> Result<Figure> {
     let batches = set.values(|spec| spec.batch);
     if batches.is_empty() {
-        return Err(Error::input("no run to plot: none of them ended well"));
+        return Err(Error::input("nothing to plot: no run completed successfully"));
     }
     if batches.len() > MOST_CHARTS {
         return Err(too_many(batches.len(), "batch"));
@@ -36,7 +36,7 @@ pub fn throughput_figure(
     let sheet = Sheet {
         options,
         provenance,
-        title: "Throughput over tensor parallelism".into(),
+        title: "Throughput by tensor-parallel size".into(),
         note: group_note(&set.name),
         remark: match set.has_intervals() {
             true => "Bars: 95% bootstrap intervals. No marker: no run".into(),

@@ -63,7 +63,7 @@ impl<'a> Part<'a> {
         };
         let shown = ranks.iter().map(Vec::len).sum::<usize>();
         if folded {
-            note.push_str("; ranks that did the same at the same times are drawn once");
+            note.push_str("; ranks with identical timelines are drawn once");
         }
         if shown < all.len() {
             note.push_str(&format!("; {shown} of {} ranks", all.len()));
@@ -110,7 +110,7 @@ pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figur
         title: titles.join(" over "),
         note: match &parts[..] {
             [part] => part.note.clone(),
-            _ => "one scale; each window from its own time on".into(),
+            _ => "same time scale; each window has its own start".into(),
         },
         remark: String::new(),
         legend: lanes::legend(),
@@ -135,7 +135,7 @@ pub fn timeline_figure(stretches: &[Stretch], options: &Options) -> Result<Figur
     let time = Axis::exact(0.0, length as f64 / unit_ns).over(area.left, area.right);
     let start = |part: &Part| number(part.stretch.from_ns as f64 / unit_ns);
     let name = match &parts[..] {
-        [part] => format!("time ({unit}), from {} {unit} after the first operation", start(part)),
+        [part] => format!("time ({unit}), starting {} {unit} after the first operation", start(part)),
         _ => format!("time ({unit}) from the start of each window"),
     };
     let named = [name.as_str(), &format!("time ({unit})")];
@@ -176,10 +176,10 @@ fn check(stretches: &[Stretch]) -> Result<()> {
     };
     let seen = |s: &Stretch| s.from_ns < s.to_ns && s.from_ns < last(s.trace) && s.to_ns > 0;
     match stretches {
-        [] => Err(Error::input("no trace to draw")),
+        [] => Err(Error::input("nothing to plot: no trace")),
         [first, ..] if !stretches.iter().any(seen) => Err(Error::input_help(
-            format!("nothing to draw from {} ns to {} ns", first.from_ns, first.to_ns),
-            format!("the trace lasts from 0 to {} ns; --from must lie before --to", last(first.trace)),
+            format!("nothing to plot between {} ns and {} ns", first.from_ns, first.to_ns),
+            format!("the trace covers 0 to {} ns, and --from must be less than --to", last(first.trace)),
         )),
         _ => Ok(()),
     }

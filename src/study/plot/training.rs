@@ -13,8 +13,7 @@ use base::text::counted;
 use table::Provenance;
 
 /// Scope of the points; tables report the final loss on all of the held-out text.
-const LOOKS: &str =
-    "each point of the same windows of the held-out text, its end in tables of all of it";
+const LOOKS: &str = "points use a fixed set of held-out windows, tables use all of them";
 
 /// Draws the figure of a set of trainings.
 ///
@@ -25,7 +24,7 @@ pub fn training_figure(set: &TrainingSet, options: &Options) -> Result<Figure> {
     let drawn: Vec<&ArchitectureCurve> =
         set.curves.iter().filter(|curve| curve.held_out.len() > 1).collect();
     if drawn.is_empty() {
-        return Err(Error::input("there is nothing to draw: no look at the held-out text after a step"));
+        return Err(Error::input("nothing to plot: held-out loss was never measured after a step"));
     }
     let looks = looks(drawn.iter().map(|curve| &curve.architecture));
     let provenance = ProvenanceSummary {
@@ -51,13 +50,11 @@ pub fn training_figure(set: &TrainingSet, options: &Options) -> Result<Figure> {
             false => "Architectures trained on the same text".into(),
         },
         note: format!(
-            "{name} {begun} on {text}; {} windows of {} tokens a step",
+            "{name} {begun} on {text}; {} windows of {} tokens per step",
             spec.batch, spec.context
         ),
         remark: if drawn.iter().any(|curve| curve.seeds > 1) {
-            format!(
-                "means over seeds, with intervals of 95 % (Student's t), which may end at the frame; {LOOKS}"
-            )
+            format!("means over seeds with 95% intervals (Student's t), clipped at the frame; {LOOKS}")
         } else {
             format!("one seed; {LOOKS}")
         },
@@ -65,7 +62,7 @@ pub fn training_figure(set: &TrainingSet, options: &Options) -> Result<Figure> {
     };
     let width = options.size.width * POINTS;
     let (mut scene, area, sizes) = sheet.lay((0.6 * width).clamp(120.0, 260.0), (100.0, 90.0))?;
-    let names = ("steps", "loss of held-out text (nats a token)");
+    let names = ("steps", "held-out loss (nats per token)");
     let area = layout::name_axes(&mut scene, area, names.0, names.1, &sizes);
     draw(&mut scene, area, &drawn, &looks, &sizes);
     Ok(Figure::new(scene, &provenance, options))

@@ -36,9 +36,9 @@ pub fn validation_figure(scores: &[Score], options: &Options) -> Result<Figure> 
     let sheet = Sheet {
         options,
         provenance: &provenance,
-        title: format!("The simulator against {} data", if published { "published" } else { "other" }),
+        title: format!("Simulator error against {} data", if published { "published" } else { "other" }),
         note: String::new(),
-        remark: format!("{}; predicted over measured, less 1", counted(numbers, "number")),
+        remark: format!("{}; error: predicted / measured - 1", counted(numbers, "number")),
         legend: Measure::ALL.into_iter().filter(shown).map(entry).collect(),
     };
     let width = options.size.width * POINTS;
@@ -46,7 +46,7 @@ pub fn validation_figure(scores: &[Score], options: &Options) -> Result<Figure> 
     let each = (0.45 * width / columns as f64).clamp(90.0, 200.0);
     let (mut scene, area, sizes) =
         sheet.lay(each * rows as f64, (90.0 * columns as f64, 70.0 * rows as f64))?;
-    let area = layout::name_axes(&mut scene, area, "rows of the set", "error (%, points)", &sizes);
+    let area = layout::name_axes(&mut scene, area, "row of the data set", "error (%, points)", &sizes);
     // one scale for all sets, including at least -10 to 10, so that small errors look small
     let drawn = scores.iter().flat_map(|score| &score.residuals).filter(|r| is_drawn(r.measure));
     let errors = drawn.map(|residual| residual.error);
@@ -89,7 +89,7 @@ fn draw_chart(scene: &mut Scene, cell: Area, score: &Score, y: Axis, sizes: &Siz
         let at = (x.place(residual.line as f64), y.place(residual.error));
         scene.marker(at, of(residual.measure), 0.8 * sizes.marker, true);
         let text = format!(
-            "{}: {} {:.2} for {:.2} ({:+.1} {})",
+            "{}: {}, predicted {:.2}, measured {:.2} ({:+.1} {})",
             residual.cell,
             residual.measure.title(),
             residual.predicted,

@@ -21,14 +21,14 @@ pub struct Pairs {
 pub static PAIRS: [Pairs; 2] = [
     Pairs {
         name: "env",
-        help: "A variable of the run's process",
+        help: "Environment variable for the run's process",
         example: "NCCL_ALGO=Ring",
         of: |spec| &spec.env,
         asked: |options| &mut options.env,
     },
     Pairs {
         name: "set",
-        help: "A value of the simulated hardware or stack",
+        help: "Override for a value of the simulated hardware or stack",
         example: "link.alpha_us=5",
         of: |spec| &spec.set,
         asked: |options| &mut options.set,

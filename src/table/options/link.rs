@@ -84,7 +84,7 @@ impl FromStr for Link {
         }
         match (alpha_us, gb_s) {
             (Some(alpha_us), Some(gb_s)) => Ok(Self::Emulated { alpha_us, gb_s }),
-            _ => Err(bad("alpha_us and gb_s are both needed".into())),
+            _ => Err(bad("alpha_us and gb_s are both required".into())),
         }
     }
 }
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn bad_links_say_what_would_be_right() {
         for (text, wanted) in [
-            ("emulated:alpha_us=5", "alpha_us and gb_s are both needed"),
+            ("emulated:alpha_us=5", "alpha_us and gb_s are both required"),
             ("emulated:alpha_us=5,gb_s=0", "gb_s = '0' is not a number from 1e-6 to 1e9"),
             ("emulated:alpha_us=5,gb_s=1e-300", "gb_s = '1e-300' is not a number from 1e-6 to 1e9"),
             ("emulated:alpha_us=1.8e16,gb_s=1", "alpha_us = '1.8e16' is not a number from 0e0 to 1e9"),

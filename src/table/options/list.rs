@@ -13,11 +13,11 @@ use base::words::words;
 use plan::{Architecture, CommDType, DType};
 
 words! {
-    /// Executor of a plan.
+    /// Backend that runs a plan.
     Backend, "backend" {
-        /// Whichever of the others this machine can do; resolved before anything runs.
+        /// A backend chosen for the machine and the options, before anything runs.
         Auto = "auto",
-        /// Discrete-event simulation over a hardware profile.
+        /// Discrete-event simulation on a hardware profile.
         Sim = "sim",
         /// Real decoding on CPU threads.
         Cpu = "cpu",
@@ -39,9 +39,9 @@ impl Backend {
 }
 
 words! {
-    /// Direct communication between GPUs.
+    /// Direct (peer-to-peer) access between GPUs.
     P2p, "p2p" {
-        /// Peer to peer (NVLink where there is one).
+        /// Peer to peer (over NVLink if present).
         On = "on",
         /// Through host memory (`NCCL_P2P_DISABLE=1`).
         Off = "off",
@@ -49,13 +49,13 @@ words! {
 }
 
 words! {
-    /// Use of NVLink SHARP (in-switch sums) by NCCL, independent of P2P.
+    /// In-switch reduction (NVLink SHARP) in NCCL, with or without P2P.
     #[derive(Default)]
     Nvls, "nvls" {
-        /// Where NCCL chooses so.
+        /// Enabled; NCCL decides when to use it.
         #[default]
         On = "on",
-        /// In no collective (`NCCL_NVLS_ENABLE=0`).
+        /// Disabled (`NCCL_NVLS_ENABLE=0`).
         Off = "off",
     }
 }
@@ -64,41 +64,41 @@ words! {
     /// All-reduce implementation.
     #[derive(Default)]
     Collective, "collective" {
-        /// NCCL's ring or tree.
+        /// NCCL ring or tree.
         #[default]
         Nccl = "nccl",
-        /// NCCL's over symmetric memory.
+        /// NCCL over symmetric memory.
         Symmetric = "symmetric",
-        /// A custom one-shot all-reduce in a CUDA graph: each rank reads all messages.
+        /// Custom one-shot all-reduce in a CUDA graph: each rank reads all messages.
         OneShot = "one-shot",
-        /// A custom two-shot all-reduce: each rank sums its part, then all gather.
+        /// Custom two-shot all-reduce: each rank reduces its part, then all-gather.
         TwoShot = "two-shot",
-        /// Within NVLink's switch, through symmetric memory.
+        /// In-switch reduction (NVLink SHARP) through symmetric memory.
         Multimem = "multimem",
-        /// One operation with the residual's addition and the norm.
+        /// All-reduce fused with the residual add and the norm.
         Fused = "fused",
     }
 }
 
 words! {
-    /// Recorder of the operations of a GPU run.
+    /// Recorder of operation times in runs on GPUs.
     #[derive(Default)]
     Recorder, "recorder" {
-        /// Kernels themselves: each says when it ran.
+        /// Timestamps written by the kernels themselves.
         #[default]
         Stamps = "stamps",
         /// CUDA events around modules and collectives, on both streams.
         Events = "events",
-        /// Activity records of CUPTI, NVIDIA's profiling library.
+        /// Activity records from CUPTI, NVIDIA's profiling library.
         Cupti = "cupti",
-        /// Nothing: the run has no trace and no overlap.
+        /// No recording: the run has no trace and no overlap.
         Off = "off",
     }
 }
 
 options! {
     first {
-        /// Residual wiring
+        /// Architecture (residual wiring)
         architecture: Architecture = Architecture::Standard, About {
             values: &Architecture::FORMS,
             meanings: &Architecture::MEANINGS,
@@ -110,19 +110,19 @@ options! {
             baseline: Some("standard"),
             ..PLAIN
         };
-        /// A built-in shape (see `ladderscope models`) or an HF directory
+        /// Built-in model shape (see `ladderscope models`) or an HF directory
         model: String = "llama-3.2-1b".into(), About {
             default: "llama-3.2-1b",
             value_name: "NAME|DIR",
             ..PLAIN
         };
-        /// Format of the weights
+        /// Number format of the weights
         dtype: DType = DType::Bf16, About {
             default: "the checkpoint's, else bf16; on cpu f32",
             value_name: "DTYPE",
             ..PLAIN
         };
-        /// Ranks of tensor parallelism
+        /// Tensor-parallel size (ranks)
         tp: u32 = 1, About {
             default: "1",
             value_name: "TP",
@@ -131,7 +131,7 @@ options! {
             in_workload: true,
             ..PLAIN
         };
-        /// Sequences decoded together
+        /// Batch size (sequences decoded together)
         batch: u32 = 1, About {
             default: "1",
             value_name: "BATCH",
@@ -141,7 +141,7 @@ options! {
             in_workload: true,
             ..PLAIN
         };
-        /// Tokens of each prompt
+        /// Prompt length in tokens
         prompt_tokens: u32 = 1024, About {
             default: "1024; on cpu 32",
             value_name: "N",
@@ -152,7 +152,7 @@ options! {
             in_workload: true,
             ..PLAIN
         };
-        /// New tokens of each sequence
+        /// Tokens generated per sequence
         output_tokens: u32 = 512, About {
             default: "512; on cpu 32",
             value_name: "N",
@@ -163,7 +163,7 @@ options! {
             in_workload: true,
             ..PLAIN
         };
-        /// Whether GPUs may talk to each other directly
+        /// Direct (peer-to-peer) access between GPUs
         p2p: P2p = P2p::On, About {
             default: "on; with link p2p-off, off",
             value_name: "P2P",
@@ -173,26 +173,26 @@ options! {
             baseline: Some("on"),
             ..PLAIN
         };
-        /// What runs the cell
+        /// Backend that runs the cell
         backend: Backend = Backend::Sim, About {
             default: "auto",
             value_name: "BACKEND",
             ..PLAIN
         };
-        /// The link that all-reduces take
+        /// Link that all-reduces use
         link: Link = Link::Native, About {
             values: &["native", "p2p-on", "p2p-off", "emulated:alpha_us=20,gb_s=50"],
             meanings: &[
-                "what the machine or the simulated hardware has, P2P applied",
-                "emulated: that of the hardware profile with P2P",
-                "emulated: that of the hardware profile without P2P",
-                "each all-reduce takes alpha + message bytes / bandwidth",
+                "the machine's or simulated hardware's own link, p2p applied",
+                "emulated: the hardware profile's link with P2P",
+                "emulated: the hardware profile's link without P2P",
+                "emulated: latency alpha + message bytes / bandwidth",
             ],
             default: "native",
             value_name: "LINK",
             ..PLAIN
         };
-        /// Hardware profile (see `ladderscope hardware`) or a TOML file
+        /// Hardware profile to simulate (see `ladderscope hardware`) or a TOML file
         hardware: String = "h100_sxm".into(), About {
             default: "h100_sxm; on cpu the host",
             value_name: "NAME|FILE",
@@ -200,24 +200,24 @@ options! {
             heeded_by: &[Backend::Sim],
             ..PLAIN
         };
-        /// Software stack for the simulator, by name or file
+        /// Software stack to simulate, by name or TOML file
         stack: String = "native".into(), About {
             values: &["native", "gpt-fast", "lmdeploy", "vllm-0.8"],
-            meanings: &["this program's own kernels and graphs", "gpt-fast with torch.compile, as in the paper"],
+            meanings: &["Ladderscope's own kernels and CUDA graphs", "gpt-fast with torch.compile, as in the paper"],
             default: "native",
             value_name: "NAME|FILE",
             label: "stack-",
             heeded_by: &[Backend::Sim],
             ..PLAIN
         };
-        /// Which all-reduce sums over ranks
+        /// All-reduce implementation
         #[serde(default)]
         collective: Collective = Collective::Nccl, About {
             default: "nccl",
             value_name: "COLLECTIVE",
             ..PLAIN
         };
-        /// Timed generations
+        /// Number of timed generations
         samples: u32 = 10, About {
             default: "10; on sim 1",
             value_name: "N",
@@ -226,7 +226,7 @@ options! {
             in_workload: true,
             ..PLAIN
         };
-        /// Untimed generations before them
+        /// Number of untimed warm-up generations
         warmup: u32 = 2, About {
             default: "2; on sim 0",
             value_name: "N",
@@ -234,7 +234,7 @@ options! {
             in_workload: true,
             ..PLAIN
         };
-        /// Seed of random weights, prompts and sampling
+        /// Seed for random weights, prompts and sampling
         seed: u64 = 0, About {
             default: "0",
             value_name: "SEED",
@@ -244,7 +244,7 @@ options! {
         };
     }
     later {
-        /// What records the operations of a cuda run
+        /// Recorder of operation times in a cuda run
         recorder: Recorder = Recorder::Stamps, About {
             default: "stamps",
             value_name: "RECORDER",
@@ -252,13 +252,13 @@ options! {
             heeded_by: &[Backend::Cuda],
             ..PLAIN
         };
-        /// Enqueue the operations of a cuda run one by one instead of replaying a graph
+        /// Launch the operations of a cuda run one by one instead of replaying a CUDA graph
         no_graph: bool = false, About {
             label: "eager",
             heeded_by: &[Backend::Cuda],
             ..PLAIN
         };
-        /// Groups into which the batch is divided, whose operations alternate; a prefill of fewer sequences is divided by tokens
+        /// Number of micro-batches, whose operations alternate; a prefill with fewer sequences is split by tokens
         micro_batches: u32 = 1, About {
             default: "1",
             value_name: "M",
@@ -269,19 +269,19 @@ options! {
             in_workload: true,
             ..PLAIN
         };
-        /// Format in which partial sums are sent
+        /// Number format of all-reduce messages (partial sums)
         comm_dtype: CommDType = CommDType::Activations, About {
             default: "activations",
             value_name: "FORMAT",
             label: "comm-",
             ..PLAIN
         };
-        /// Scatter the residual's rows over the ranks: a reduce-scatter, norms of 1/TP of the rows and an all-gather
+        /// Use sequence parallelism: reduce-scatter, norms on 1/TP of the rows, all-gather
         sequence_parallel: bool = false, About {
             label: "seqpar",
             ..PLAIN
         };
-        /// Whether NCCL may sum within NVLink's switch, which P2P off leaves on
+        /// In-switch reduction (NVLink SHARP) in NCCL, independent of p2p
         nvls: Nvls = Nvls::On, About {
             default: "on",
             value_name: "NVLS",
@@ -291,7 +291,7 @@ options! {
             baseline: Some("on"),
             ..PLAIN
         };
-        /// Multiprocessors of a GPU that are set aside for communication, on which nothing else runs; 0: all share all
+        /// SMs per GPU reserved for communication; 0: compute and communication share all SMs
         comm_sms: u32 = 0, About {
             default: "0",
             value_name: "N",
@@ -301,16 +301,16 @@ options! {
             in_workload: true,
             ..PLAIN
         };
-        /// Compute threads of all ranks together, which they divide; 0: one a rank
+        /// Total compute threads, divided among the ranks; 0: one per rank
         threads: u32 = 0, About {
-            default: "one a rank",
+            default: "one per rank",
             value_name: "N",
             label: "threads",
             heeded_by: &[Backend::Cpu],
             in_workload: true,
             ..PLAIN
         };
-        /// Divide the head by vocabulary over the ranks: one more collective a step, named head
+        /// Shard the LM head by vocabulary over the ranks; adds one collective per step, named head
         shard_head: bool = false, About {
             label: "sharded-head",
             heeded_by: &[Backend::Cpu, Backend::Cuda],

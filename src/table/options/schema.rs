@@ -43,13 +43,13 @@ impl JsonSchema for Spec {
             json!({
                 "type": "object",
                 "additionalProperties": { "type": "string" },
-                "description": "Hashes of the files that options name, by the option's name; absent where there are none",
+                "description": "Hashes of the files given as options, by option name; absent if there are none",
             }),
         );
         let required: Vec<&str> =
             OPTIONS.iter().filter(|option| option.is_required).map(|option| option.name).collect();
         json_schema!({
-            "description": "A fully resolved cell: everything that decides what a run does",
+            "description": "Fully resolved cell: every option that affects a run",
             "type": "object",
             "properties": properties,
             "required": required,

@@ -103,13 +103,12 @@ pub fn settable() -> impl Iterator<Item = String> {
 
 /// Message and hint if a file must not set the variable to this value.
 pub fn refusal(name: &str, value: &str) -> Option<(String, String)> {
-    let own = format!("on the command line it is yours to set: --env {name}=VALUE");
+    let own = format!("set it on the command line: --env {name}=VALUE");
     let settable: Vec<String> = settable().collect();
     if !settable.iter().any(|settable| settable == name) {
         let near = nearest(name, settable.iter().map(String::as_str));
         let near = near.map(|known| format!("did you mean {known}? ")).unwrap_or_default();
-        let message =
-            format!("a file cannot set env.{name}: it is none of NCCL's and CUDA's tuning variables");
+        let message = format!("a file cannot set env.{name}: it is not an NCCL or CUDA tuning variable");
         return Some((message, format!("{near}{own}")));
     }
     let path = value.contains(['/', '\\']) || value.starts_with('~');

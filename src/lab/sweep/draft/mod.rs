@@ -93,7 +93,7 @@ impl Reader<'_> {
         if let Some(link) = set_link
             && (draft.on.is_some() || draft.off.is_some())
         {
-            let message = "link is set although [links] says which link p2p on and off mean";
+            let message = "link is set, but [links] already sets the links for p2p on and off";
             return Err(self.source.error(
                 link.at.clone(),
                 message,

@@ -124,7 +124,7 @@ impl Reader<'_> {
                     self.axis(variable, key.span(), value)?;
                 }
                 ("rounds", ..) => {
-                    let message = "rounds is no axis: every cell gets as many";
+                    let message = "rounds is not an axis: all cells run the same number of rounds";
                     return Err(self.source.error(
                         key.span(),
                         message,
@@ -205,7 +205,7 @@ impl Reader<'_> {
         value: &Spanned<DeValue<'_>>,
     ) -> Result<Text> {
         if *known != Text::Own {
-            let message = "text and tokens_file both name a text";
+            let message = "text and tokens_file are both set";
             return Err(self.source.error(at, message, Some("remove one".into())));
         }
         let path = PathBuf::from(self.beside(self.string(name, value)?));
@@ -281,8 +281,8 @@ impl Reader<'_> {
             }
         }
         let Some(steps) = steps else {
-            let help = "write steps = 200, for example";
-            return Err(self.source.error(at, "[adapt] does not say how many steps", Some(help.into())));
+            let help = "add steps, for example steps = 200";
+            return Err(self.source.error(at, "[adapt] has no number of steps", Some(help.into())));
         };
         self.draft.adapt = Some(Adapt { steps, ..adapt });
         Ok(())

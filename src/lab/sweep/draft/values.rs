@@ -109,7 +109,7 @@ impl Reader<'_> {
         for element in list {
             let text = self.scalar(&name, element)?;
             if !seen.insert(text.clone()) {
-                let message = format!("'{text}' stands twice in {name}");
+                let message = format!("'{text}' appears twice in {name}");
                 return Err(self.source.error(element.span(), message, Some("remove one".into())));
             }
             values.push((text, element.span()));

@@ -418,7 +418,7 @@ fn check_index(axis: &Entry, index: usize, count: usize) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!(
-        "axis {} has {} values, and value {} was meant",
+        "axis {} has {} values; there is no value {}",
         axis.name,
         axis.values.len(),
         index + 1

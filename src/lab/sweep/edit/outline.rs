@@ -74,7 +74,7 @@ impl Outline {
                 text,
                 error.span().unwrap_or(0..0),
                 message,
-                Some("an editor mends what is not TOML; read it again afterwards".into()),
+                Some("fix the TOML in a text editor, then reload the file".into()),
             )
         })?;
         let mut reader = Reader { text, outline: Self::default() };

@@ -96,7 +96,7 @@ fn gains_have_intervals_within_the_chart() {
     let provenance = ProvenanceSummary::of_records(&cells());
     let figure = crate::plot::gain_figure(&groups, &provenance, &Options::default()).unwrap();
     assert_legible(&figure.scene);
-    assert_says(&figure, &["Gain over the latency of one all-reduce", "one all-reduce (us)"]);
+    assert_says(&figure, &["Speedup by all-reduce latency", "all-reduce latency (us)"]);
     let frames = |at: &(f64, f64)| {
         figure.scene.data.iter().any(|area| (area.top - 0.01..=area.bottom + 0.01).contains(&at.1))
     };
@@ -218,7 +218,7 @@ fn improvement_says_how_many_ratios_and_their_values() {
     let provenance = ProvenanceSummary::of_records(&records);
     let one = [set()];
     let figure = improvement_figure(&one, &report, &provenance, &sized("14x8")).unwrap();
-    assert_says(&figure, &["120 ratios to standard", "TP 8, P2P off", "more tokens/s (%)"]);
+    assert_says(&figure, &["120 ratios to standard", "TP 8, P2P off", "gain in tokens/s (%)"]);
     let best = report.pairs.iter().map(|pair| pair.speedup).fold(0.0, f64::max);
     assert_says(&figure, &[&format!("{:.0}", 100.0 * (best - 1.0))]);
     assert!(!read(&figure).contains(&"standard".to_owned()), "what all is compared with has no bar");
@@ -242,7 +242,7 @@ fn improvement_says_how_many_ratios_and_their_values() {
         cells().into_iter().filter(|r| r.spec.architecture != Architecture::Standard).collect();
     let report = compare(&alone, "architecture").unwrap();
     let error = improvement_figure(&one, &report, &provenance, &Options::default()).unwrap_err();
-    assert!(error.to_string().contains("no run has a standard one"), "{error}");
+    assert!(error.to_string().contains("no run has a matching standard run"), "{error}");
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn p2p_says_what_switching_it_off_costs() {
     let on: Vec<Record> = cells().into_iter().filter(|r| r.spec.p2p == P2p::On).collect();
     let sets = analysis::comparable(&on);
     let error = p2p_figure(&sets[0], &provenance, &Options::default()).unwrap_err();
-    assert!(error.to_string().contains("one P2P setting only"), "{error}");
+    assert!(error.to_string().contains("all runs have the same P2P setting"), "{error}");
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn one_point_and_nothing_at_all_can_be_drawn() {
         let data = ParetoData { points: &points, ..ParetoData::default() };
         match pareto_figure(&data, &provenance, &Options::default()) {
             Ok(figure) if has_place => assert_legible(&figure.scene),
-            Err(error) if !has_place => assert!(error.to_string().contains("none of them has both")),
+            Err(error) if !has_place => assert!(error.to_string().contains("no run has both")),
             other => panic!("{:?}", other.err()),
         }
         let set = &analysis::comparable(&records)[0];
@@ -439,7 +439,7 @@ fn a_comparison_shows_ratios_with_intervals() {
     assert_says(
         &figure,
         &[
-            "Speed-up over standard",
+            "Speedup over standard",
             "Measured; ",
             "5 comparisons",
             "tiny tp2 b1 p2p-on cpu",
@@ -454,8 +454,8 @@ fn a_comparison_shows_ratios_with_intervals() {
     assert_says(
         &figure,
         &[
-            "Speed-up of p2p off over p2p on",
-            "72 comparisons, the first 60 shown",
+            "Speedup of p2p off over p2p on",
+            "72 comparisons, first 60 shown",
             "ladder llama-3-70b tp8 b64 sim",
         ],
     );
@@ -480,14 +480,14 @@ fn a_figure_of_quality_says_what_was_measured_and_what_simulated() {
     let said = [
         "TPOT against KL from standard",
         "TPOT (ms)",
-        "KL from standard, a token (nats)",
+        "KL from standard per token (nats)",
         "Simulated (not a measurement)",
         "KL: measured on cpu, text.txt, 6 windows of 5 tokens",
     ];
     assert_says(&figure, &said);
     assert_legible(&figure.scene);
     let tip = &figure.scene.tips.iter().find(|tip| tip.text.starts_with("ladder")).unwrap().text;
-    assert!(tip.contains("TPOT 10.000 ms, KL from standard, a token 0.5000 nats"), "{tip}");
+    assert!(tip.contains("TPOT 10.000 ms, KL from standard per token 0.5000 nats"), "{tip}");
     assert!(tip.contains("simulated; KL: measured on cpu"), "{tip}");
     // of a run that was not evaluated nothing is drawn, and nothing is said
     let slow = |spec: &mut table::Spec| {
@@ -515,13 +515,13 @@ fn a_conversion_figure_tells_what_is_measured_and_what_is_not() {
     assert_says(
         &figure,
         &[
-            "KL to standard (nats a token)",
-            "tokens/s over standard",
-            "least costly layers",
+            "KL from standard (nats per token)",
+            "speedup over standard",
+            "lowest-cost layers",
             "upper half (paper)",
             "random layers",
             "Measured; simulated (not a measurement); h100_sxm",
-            "speed-up is simulated",
+            "speedup is simulated",
         ],
     );
     // a tip a set, but that random sets of a size share one
@@ -544,7 +544,7 @@ fn ranks_that_did_the_same_are_drawn_once_and_the_figure_says_so() {
         timeline_figure(&[stretch], &Options::default()).unwrap()
     };
     let folded = of(&equal);
-    let once = "ranks that did the same at the same times are drawn once";
+    let once = "ranks with identical timelines are drawn once";
     assert_says(&folded, &["r0..r1 compute", "r0..r1 comm", once]);
     let said =
         |figure: &Figure, words: &str| texts(&figure.scene).iter().any(|text| text.text.contains(words));

@@ -25,7 +25,7 @@ fn a_file_carries_its_size_and_where_its_numbers_come_from() {
         let found = root.descendants().find(|node| node.tag_name().name() == name);
         found.and_then(|node| node.text()).unwrap_or_default().to_owned()
     };
-    assert_eq!(of("title"), "Throughput over tensor parallelism");
+    assert_eq!(of("title"), "Throughput by tensor-parallel size");
     assert_eq!(of("desc"), provenance.caption());
     assert_eq!(of("source"), "simulated (not a measurement)");
     assert_eq!(of("date"), "2026-01-02");
@@ -48,7 +48,7 @@ fn a_file_carries_its_size_and_where_its_numbers_come_from() {
     let texts: Vec<(String, String)> =
         info.utf8_text.iter().map(|chunk| (chunk.keyword.clone(), chunk.get_text().unwrap())).collect();
     let of = |name: &str| texts.iter().find(|(key, _)| key == name).map(|(_, text)| text.as_str());
-    assert_eq!(of("Title"), Some("Throughput over tensor parallelism"));
+    assert_eq!(of("Title"), Some("Throughput by tensor-parallel size"));
     assert_eq!(of("Provenance"), Some("simulated (not a measurement)"));
     assert_eq!(of("Runs"), Some("144"));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing else is left behind");
@@ -107,7 +107,7 @@ fn wrong_names_and_places_are_told() {
     assert!(error.to_string().contains("/nowhere/at/all/figure.svg"));
     let dir = tempfile::tempdir().unwrap();
     let error = crate::plot::write(dir.path(), b"x").unwrap_err();
-    assert!(error.to_string().contains("a directory is in its place"), "{error}");
+    assert!(error.to_string().contains("is a directory"), "{error}");
 }
 
 #[test]

@@ -186,7 +186,7 @@ fn quality_is_an_axis_once_a_model_was_evaluated() {
     assert_eq!(driver.state.pareto.axes.y.as_str(), "kl");
     let screen = driver.screen();
     for said in
-        ["KL from standard, a token (nats)", "KL measured on cpu, text.txt, 6 windows of 5 tokens"]
+        ["KL from standard per token (nats)", "KL measured on cpu, text.txt, 6 windows of 5 tokens"]
     {
         assert!(screen.contains(said), "{said} in\n{screen}");
     }
