@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::analysis::{IdleSplit, TimePart, TraceReport, arrivals, time_parts};
+use super::analysis::{CollectiveRow, IdleSplit, TimePart, TraceReport, arrivals, time_parts};
 use super::rewire::{Asked, Choice, Rewiring, Setting, Times};
 use base::text::fitting_name;
 use plan::{Architecture, LayerSet};
@@ -80,6 +80,43 @@ impl Cause {
             }
             () => Self::Mixed,
         }
+    }
+}
+
+/// Time of collectives by what it was spent on, summed over executions (us).
+#[derive(Clone, Copy, Debug, Default)]
+struct CauseTimes {
+    transfer_us: f64,
+    waited_us: f64,
+    /// Transfer, or waiting for a rank that was not recorded.
+    unknown_us: f64,
+    /// Collectives without a match on another rank.
+    unmatched_us: f64,
+}
+
+impl CauseTimes {
+    fn of(row: &CollectiveRow) -> Self {
+        let count = row.executed.count as f64;
+        let unmatched = row.transfer_us.is_none() && row.waited_at_least_us.is_none();
+        Self {
+            transfer_us: row.transfer_us.unwrap_or(0.0) * count,
+            waited_us: row.waited_us.or(row.waited_at_least_us).unwrap_or(0.0) * count,
+            unknown_us: row.waited_at_least_us.map_or(0.0, |waited| row.mean_us - waited) * count,
+            unmatched_us: if unmatched { row.mean_us * count } else { 0.0 },
+        }
+    }
+
+    fn add(self, more: Self) -> Self {
+        Self {
+            transfer_us: self.transfer_us + more.transfer_us,
+            waited_us: self.waited_us + more.waited_us,
+            unknown_us: self.unknown_us + more.unknown_us,
+            unmatched_us: self.unmatched_us + more.unmatched_us,
+        }
+    }
+
+    fn cause(self) -> Cause {
+        Cause::of(self.transfer_us, self.waited_us, self.unknown_us + self.unmatched_us)
     }
 }
 
@@ -176,14 +213,9 @@ pub fn verdict(
     let split = arrivals(trace, selection);
     let splits = split.as_ref().map_or(&[][..], |found| &found.collectives);
     let collectives = collectives(report);
-    let cause = match splits {
-        [] => Cause::Inconclusive,
-        splits => Cause::of(
-            splits.iter().map(|split| split.transfer_us).sum(),
-            splits.iter().map(|split| split.waited_us).sum(),
-            splits.iter().map(|split| split.unknown_us).sum(),
-        ),
-    };
+    let times =
+        report.collectives.iter().map(CauseTimes::of).fold(CauseTimes::default(), CauseTimes::add);
+    let cause = times.cause();
     let mut verdict = Verdict {
         exposed_share: share(all.exposed_comm_us),
         exposed_us: all.exposed_comm_us / ranks,
@@ -222,7 +254,7 @@ pub fn verdict(
         }
         if splits.is_empty() {
             verdict.needs.insert(0, needed(report));
-        } else if splits.iter().any(|split| split.unknown_us > 0.0) {
+        } else if times.unknown_us > 0.0 || (times.unmatched_us > 0.0 && cause == Cause::Inconclusive) {
             verdict.needs.insert(0, MISSING.into());
         }
     }
@@ -248,28 +280,24 @@ fn collectives(report: &TraceReport) -> Vec<CollectiveVerdict> {
     let all: f64 = report.collectives.iter().map(|row| row.executed.exposed_us).sum();
     let ranks = report.overlap.ranks.len().max(1) as u64;
     let several = report.groups.len() > 1;
-    /// Executions, exposed time, and matched time that moves data, waits, or is one of the two (us).
+    /// Executions, exposed time (us), and the times that decide the cause.
     #[derive(Default)]
     struct Sum {
         count: u64,
         exposed: f64,
-        transfer: f64,
-        waited: f64,
-        unknown: f64,
+        times: CauseTimes,
     }
     let mut sums: BTreeMap<(&str, Option<&str>), Sum> = BTreeMap::new();
     for row in &report.collectives {
         let group = row.group.as_deref().filter(|_| several);
         let sum = sums.entry((&row.family, group)).or_default();
-        let count = row.executed.count as f64;
         sum.count += row.executed.count;
         sum.exposed += row.executed.exposed_us;
-        sum.transfer += row.transfer_us.unwrap_or(0.0) * count;
-        sum.waited += row.waited_us.or(row.waited_at_least_us).unwrap_or(0.0) * count;
-        sum.unknown += row.waited_at_least_us.map_or(0.0, |waited| row.mean_us - waited) * count;
+        sum.times = sum.times.add(CauseTimes::of(row));
     }
     let of = |((name, group), sum): ((&str, Option<&str>), Sum)| {
-        let Sum { count, exposed: exposed_us, transfer, waited, unknown } = sum;
+        let Sum { count, exposed: exposed_us, times } = sum;
+        let CauseTimes { transfer_us: transfer, waited_us: waited, unknown_us: unknown, .. } = times;
         let known = transfer + waited;
         CollectiveVerdict {
             name: group.map_or_else(|| name.to_owned(), |group| format!("{name} ({group})")),
@@ -277,8 +305,9 @@ fn collectives(report: &TraceReport) -> Vec<CollectiveVerdict> {
             share: if all > 0.0 { exposed_us / all } else { 0.0 },
             count: count / ranks,
             exposed_us,
-            cause: Cause::of(transfer, waited, unknown),
-            transfer_share: (known > 0.0 && unknown <= 0.0).then(|| transfer / known),
+            cause: times.cause(),
+            transfer_share: (times.cause() != Cause::Inconclusive && known > 0.0 && unknown <= 0.0)
+                .then(|| transfer / known),
             waited_share_at_least: (unknown > 0.0).then(|| waited / (known + unknown)),
         }
     };

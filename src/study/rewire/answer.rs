@@ -122,7 +122,8 @@ impl Rewiring {
             .filter(|tp| *tp > 1);
         let real = spec.filter(|spec| !matches!(spec.link, Link::Emulated { .. }));
         let own = real.map_or_else(|| by_name(&steps.all_reduce), |spec| vec![spec.collective]);
-        let bytes = setting.message_bytes.or_else(|| message_bytes(trace, steps.phase));
+        let bytes =
+            setting.message_bytes.or_else(|| message_bytes(trace, steps.phase, &steps.all_reduce));
         let known = setting
             .target
             .as_ref()
@@ -352,11 +353,16 @@ fn times(lengths: &[f64], speedups: &[f64], exposed: &[f64]) -> Times {
     }
 }
 
-/// All-reduce message size in our own run (bytes): the median over the spans of the phase.
-fn message_bytes(trace: &Trace, phase: Phase) -> Option<f64> {
-    trace.meta.spec.as_ref()?;
+/// All-reduce message size that the trace names, or that our own run's plan gives (bytes): the median over the spans of
+/// the phase with this operation name.
+fn message_bytes(trace: &Trace, phase: Phase, all_reduce: &str) -> Option<f64> {
+    let is_own = trace.meta.spec.is_some();
     let sizes = trace.spans.iter().filter(|span| span.phase == phase).filter_map(|span| {
         let operation = trace.operations.get(span.operation as usize)?;
+        if !is_own {
+            let named = operation.name == all_reduce;
+            return operation.collective.as_ref().filter(|_| named)?.message_bytes;
+        }
         let step = trace.step(span)?;
         (operation.kind == "all_reduce").then(|| operation.cost.message_bytes.at(&step))
     });

@@ -6,7 +6,7 @@
 //! launch, and [`LeftOut`] counts and names the dropped events.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rayon::prelude::*;
 
@@ -220,11 +220,16 @@ pub(super) fn misplaced(
     at: impl Fn(usize) -> Placed + Sync,
 ) -> Vec<(usize, &'static str)> {
     let mut found = Vec::new();
+    // work with a start of exactly 0, by stream
+    let mut zeros: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let (mut in_order, mut launched, mut rows) = (true, 0, Vec::new());
     // work with a long queueing time, and the extent of all other work and its launches
     let (mut queued, mut extent) = (Vec::new(), (i64::MAX, i64::MIN));
     for number in 0..count {
         let placed = at(number);
+        if placed.start_ns == 0 {
+            zeros.entry(placed.stream).or_default().push(number);
+        }
         if let Some((_, launch)) = placed.launch {
             launched += 1;
             if is_early(placed.start_ns, launch) {
@@ -248,6 +253,26 @@ pub(super) fn misplaced(
     }
     if !is_few(found.len(), launched) {
         found.clear();
+    }
+    // a stream executes in order: several pieces of work on it start at 0 only as branches of a graph, right before more
+    let has_zeros = zeros.values().any(|row| row.len() > 1);
+    let starts = || (0..count).map(&at).map(|placed| placed.start_ns).filter(|start| *start != 0);
+    let next = if has_zeros { starts().min() } else { None };
+    let is_missing = |number: &usize| {
+        let placed = at(*number);
+        let ends_long_before =
+            next.is_some_and(|next| next > placed.end_ns.saturating_mul(10).saturating_add(NORMAL_SKEW));
+        ends_long_before || placed.launch.is_some_and(|(_, launch)| is_early(0, launch))
+    };
+    let zeros: HashSet<usize> = zeros
+        .into_values()
+        .filter(|row| row.len() > 1 && row.iter().all(is_missing))
+        .flatten()
+        .collect();
+    if zeros.len() < count {
+        found.retain(|(number, _)| !zeros.contains(number));
+        found.extend(zeros.into_iter().map(|number| (number, NO_TIME)));
+        found.sort_unstable();
     }
     let gap = extent.1.saturating_sub(extent.0).max(LONGEST_QUEUED);
     let late = queued.iter().filter(|(_, start)| start.saturating_sub(extent.1) > gap);
@@ -507,6 +532,20 @@ mod tests {
         assert_eq!(found(&close), []);
         // a kernel that ran into the next one
         assert_eq!(found(&[(7, 0, 100, None), (7, 50, 90, None), (7, 200, 300, None)]), []);
+    }
+
+    /// Half of a stream without times: too many for a rule of few, and still no times.
+    #[test]
+    fn several_starts_of_zero_on_a_stream_are_no_times() {
+        let half: Vec<_> = (0..20)
+            .map(|at| match at % 2 {
+                0 => (7, 0, 0, Some((at, 1_000_000 + 1000 * at as i64))),
+                _ => (7, 1_010_000 + 1000 * at as i64, 1_010_500 + 1000 * at as i64, None),
+            })
+            .collect();
+        let found = found(&half);
+        assert_eq!(found.len(), 10);
+        assert!(found.iter().all(|(number, why)| number % 2 == 0 && *why == NO_TIME));
     }
 
     #[test]
