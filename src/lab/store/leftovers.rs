@@ -143,7 +143,7 @@ mod tests {
             let _ = fs::remove_dir_all(&path);
             link(name);
         }
-        assert!(store.prepare().unwrap_err().to_string().contains("a link, which is not followed"));
+        assert!(store.prepare().unwrap_err().to_string().contains("a link, and links are not followed"));
         assert!(
             store
                 .write_batch(&mut [table::Record::new(sample_spec("ladder"), table::Status::Ok, None)])
