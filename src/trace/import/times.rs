@@ -6,7 +6,7 @@
 //! launch, and [`LeftOut`] counts and names the dropped events.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use rayon::prelude::*;
 
@@ -211,15 +211,21 @@ pub(super) fn forget_reused(
     }
 }
 
+/// Work that cannot have run at its recorded time.
+#[derive(Debug, Default)]
+pub(super) struct Misplaced {
+    /// Number of each piece of work to leave out, and the reason.
+    pub(super) found: Vec<(usize, &'static str)>,
+    /// Sentences on findings that affect too much of a file or stream to leave the work out.
+    pub(super) doubts: Vec<String>,
+}
+
 /// Finds work that cannot have run at its recorded time. A stream executes in order, so no work on it
 /// contains several later pieces of other launches, starts long before its launch, or starts long after
 /// its launch and after everything else ended. If much of a stream or file is affected, the profiler
 /// uses other stream numbers or clocks, and nothing is reported. Results are ordered by number.
-pub(super) fn misplaced(
-    count: usize,
-    at: impl Fn(usize) -> Placed + Sync,
-) -> Vec<(usize, &'static str)> {
-    let mut found = Vec::new();
+pub(super) fn misplaced(count: usize, at: impl Fn(usize) -> Placed + Sync) -> Misplaced {
+    let mut found: Vec<(usize, &'static str)> = Vec::new();
     // work with a start of exactly 0, by stream
     let mut zeros: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let (mut in_order, mut launched, mut rows) = (true, 0, Vec::new());
@@ -251,9 +257,6 @@ pub(super) fn misplaced(
         (*start, *end) = (placed.start_ns, placed.end_ns.max(*end));
         *events += 1;
     }
-    if !is_few(found.len(), launched) {
-        found.clear();
-    }
     // a stream executes in order: several pieces of work on it start at 0 only as branches of a graph, right before more
     let has_zeros = zeros.values().any(|row| row.len() > 1);
     let starts = || (0..count).map(&at).map(|placed| placed.start_ns).filter(|start| *start != 0);
@@ -269,8 +272,19 @@ pub(super) fn misplaced(
         .filter(|row| row.len() > 1 && row.iter().all(is_missing))
         .flatten()
         .collect();
+    let mut doubts = Vec::new();
     if zeros.len() < count {
         found.retain(|(number, _)| !zeros.contains(number));
+    }
+    if !is_few(found.len(), launched) {
+        doubts.push(format!(
+            "{} of {launched} launched kernels and copies start long before their launch, too many to leave out: the clocks \
+             of host and GPU disagree, so times between launch and start mean nothing",
+            found.len()
+        ));
+        found.clear();
+    }
+    if zeros.len() < count {
         found.extend(zeros.into_iter().map(|number| (number, NO_TIME)));
         found.sort_unstable();
     }
@@ -291,12 +305,19 @@ pub(super) fn misplaced(
             let containers = containers(row, &at);
             if is_few(containers.len(), row.len()) {
                 found.extend(containers.into_iter().map(|number| (number, CONTAINS)));
+            } else {
+                doubts.push(format!(
+                    "{} of {} kernels and copies of a stream contain later ones, too many to leave out: their durations or \
+                     the stream's number may be wrong",
+                    containers.len(),
+                    row.len()
+                ));
             }
         }
         found.sort_unstable();
         found.dedup_by_key(|(number, _)| *number);
     }
-    found
+    Misplaced { found, doubts }
 }
 
 /// True if the count is small enough for damage rather than a convention of the profiler.
@@ -342,7 +363,10 @@ fn containers(row: &[u32], at: &impl Fn(usize) -> Placed) -> Vec<usize> {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct LeftOut(BTreeMap<(&'static str, &'static str), Named>);
+pub(super) struct LeftOut {
+    named: BTreeMap<(&'static str, &'static str), Named>,
+    doubts: BTreeSet<String>,
+}
 
 #[derive(Clone, Debug, Default)]
 struct Named {
@@ -360,7 +384,7 @@ impl LeftOut {
         order: i64,
         name: impl FnOnce() -> String,
     ) {
-        let named = self.0.entry((what, why)).or_default();
+        let named = self.named.entry((what, why)).or_default();
         named.count += 1;
         if named.first.len() < MOST_NAMED || named.first.last().is_some_and(|(last, _)| order < *last) {
             named.insert(order, name());
@@ -368,8 +392,9 @@ impl LeftOut {
     }
 
     pub(super) fn absorb(&mut self, other: Self) {
-        for (key, more) in other.0 {
-            let named = self.0.entry(key).or_default();
+        self.doubts.extend(other.doubts);
+        for (key, more) in other.named {
+            let named = self.named.entry(key).or_default();
             named.count += more.count;
             more.first.into_iter().for_each(|(order, name)| named.insert(order, name));
         }
@@ -377,12 +402,17 @@ impl LeftOut {
 
     /// Number of dropped events by phrase: `kernel without a time`.
     pub(super) fn counts(&self) -> impl Iterator<Item = (String, u64)> {
-        self.0.iter().map(|((what, why), named)| (format!("{what} {why}"), named.count))
+        self.named.iter().map(|((what, why), named)| (format!("{what} {why}"), named.count))
     }
 
-    /// One sentence per reason: `3 kernels without a time ignored: gemm at 0 us, ...`.
+    /// Adds sentences on doubtful events that were kept.
+    pub(super) fn doubt(&mut self, doubts: Vec<String>) {
+        self.doubts.extend(doubts);
+    }
+
+    /// One sentence per reason: `3 kernels without a time ignored: gemm at 0 us, ...`; then those on doubtful events.
     pub(super) fn sentences(&self) -> impl Iterator<Item = String> {
-        self.0.iter().map(|((what, why), named)| {
+        let left_out = self.named.iter().map(|((what, why), named)| {
             let names: Vec<&str> = named.first.iter().map(|(_, name)| name.as_str()).collect();
             let plural = match (named.count, *what) {
                 (1, what) => what.to_owned(),
@@ -393,7 +423,8 @@ impl LeftOut {
             let more = named.count - names.len() as u64;
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             format!("{} {plural} {why} ignored: {}{more}", named.count, names.join(", "))
-        })
+        });
+        left_out.chain(self.doubts.iter().cloned())
     }
 }
 
@@ -516,6 +547,7 @@ mod tests {
                 launch: launch.map(|(number, at)| (number, at * 1000)),
             }
         })
+        .found
     }
 
     #[test]
@@ -535,6 +567,32 @@ mod tests {
     }
 
     /// Half of a stream without times: too many for a rule of few, and still no times.
+    /// Too much of a file to leave out is kept, and said.
+    #[test]
+    fn findings_on_much_of_a_file_are_doubts() {
+        let early = |number: usize| Placed {
+            stream: 7,
+            start_ns: 1_000_000 * number as i64,
+            end_ns: 1_000_000 * number as i64 + 1000,
+            launch: Some((number, 1_000_000 * number as i64 + 40_000_000 * (number as i64 % 2))),
+        };
+        let Misplaced { found, doubts } = misplaced(20, early);
+        assert_eq!(found, []);
+        assert!(
+            doubts[0].starts_with("10 of 20 launched kernels and copies start long before"),
+            "{doubts:?}"
+        );
+        let long = |number: usize| Placed {
+            stream: 7,
+            start_ns: 200_000 * number as i64,
+            end_ns: 200_000 * number as i64 + if number < 10 { 100_000_000 } else { 50_000 },
+            launch: Some((number, 200_000 * number as i64 - 1000)),
+        };
+        let Misplaced { found, doubts } = misplaced(20, long);
+        assert_eq!(found, []);
+        assert!(doubts[0].contains("contain later ones"), "{doubts:?}");
+    }
+
     #[test]
     fn several_starts_of_zero_on_a_stream_are_no_times() {
         let half: Vec<_> = (0..20)

@@ -46,7 +46,21 @@ pub(super) fn read(file: &str, text: &str) -> Result<Job> {
         let sides = [("in_place", Side::InPlace), ("out_of_place", Side::OutOfPlace)];
         let sides = sides.into_iter().filter(|(name, _)| row[name].is_object());
         let sides = sides.map(|(name, side)| Ok((side, timing(&place, name, &row[name])?)));
-        let sides = sides.collect::<Result<_>>()?;
+        let sides = sides.collect::<Result<Vec<_>>>()?;
+        // an all-reduce reduces, and has no root
+        let has_root = |root: &Value| root.as_i64().or_else(|| root.as_str()?.parse().ok()) >= Some(0);
+        if row["redop"] == "none" || has_root(&row["root"]) {
+            return Err(refused(
+                format!(
+                    "{place}: redop {} and root {} are not those of an all-reduce",
+                    row["redop"], row["root"]
+                ),
+                HELP,
+            ));
+        }
+        if sides.iter().all(|(_, timing)| timing.us.is_none()) {
+            return Err(refused(format!("{place}: no time, in place or out of place"), HELP));
+        }
         job.rows.push(Measured { place, bytes, sides });
     }
     Ok(job)

@@ -27,6 +27,11 @@ const WRONG_ERROR: f64 = 0.1;
 
 const PROGRAM: &str = "all_reduce_perf";
 
+/// True for the all-reduce program, also built with a suffix of its name (`NAME_SUFFIX=_mpi`).
+fn is_all_reduce(program: &str) -> bool {
+    program.strip_prefix(PROGRAM).is_some_and(|suffix| suffix.is_empty() || suffix.starts_with('_'))
+}
+
 /// Measured all-reduces over one number of ranks, by message size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AllReduces {
@@ -136,7 +141,7 @@ impl AllReduces {
 
 impl Job {
     fn all_reduces(self, file: &str) -> Result<AllReduces> {
-        if let Some(other) = self.program.as_deref().filter(|program| *program != PROGRAM) {
+        if let Some(other) = self.program.as_deref().filter(|program| !is_all_reduce(program)) {
             return Err(refused(
                 format!("{file}: output of {other}, where only {PROGRAM} measures an all-reduce"),
                 HELP,

@@ -180,6 +180,9 @@ fn other_programs_are_refused_by_name() {
     for name in ["broadcast_perf", "all_gather_perf", "sendrecv_perf"] {
         assert!(problem(&named(name)).contains(&format!("output of {name}")));
     }
+    // built with NAME_SUFFIX=_mpi
+    assert_eq!(read(&named("all_reduce_perf_mpi")).points, ROWS);
+    assert!(problem(&named("broadcast_perf_mpi")).contains("output of broadcast_perf_mpi"));
     let unnamed = |count: u32, ratio: f64| output(count, 0, ratio).replace(PROGRAM_LINE, "");
     let echoed = format!("$ ./build/reduce_perf -g 2\n{}", unnamed(2, 1.0));
     assert!(problem(&echoed).contains("output of reduce_perf"));
@@ -335,6 +338,13 @@ fn json_gives_what_the_text_gives_and_is_refused_for_the_same_reasons() {
     assert!(changed("/results/2/in_place", serde_json::json!({"cpu_time": 4.9})).contains("(cpu_time)"));
     assert!(changed("/results/2/size", "8K".into()).contains("results[2].size: \"8K\" is no number"));
     assert!(changed("/results/2/in_place/time", "x".into()).contains("results[2].in_place.time"));
+    assert!(changed("/results/2/redop", "none".into()).contains("results[2]: redop \"none\""));
+    assert!(changed("/results/2/root", "0".into()).contains("are not those of an all-reduce"));
+    let without_time = json(|value| {
+        let row = &mut value["results"][1];
+        (row["in_place"]["time"], row["out_of_place"]["time"]) = (().into(), ().into());
+    });
+    assert!(problem(&without_time).contains("results[1]: no time"));
     assert!(changed("/devices/1/rank", 0.into()).contains("rank 0 is listed twice"));
     let other = problem(&json(|value| {
         for row in value["results"].as_array_mut().unwrap() {

@@ -2,7 +2,7 @@
 
 use super::lines::Prefixes;
 use super::rows::{Columns, foreign_unit, sides};
-use super::{HELP, Job, Measured, PROGRAM, Rank, Side, refused, several_jobs, wrong_results};
+use super::{HELP, Job, Measured, Rank, Side, is_all_reduce, refused, several_jobs, wrong_results};
 use base::error::Result;
 
 /// Known lines of heading and footer, with the text after their `#`.
@@ -223,7 +223,10 @@ fn program_of(line: &str) -> Option<&str> {
         return None;
     }
     let words = line.split(|char: char| !(char.is_ascii_alphanumeric() || char == '_'));
-    let is_program =
-        |word: &&str| word.strip_suffix("_perf").is_some_and(|name| PROGRAMS.contains(&name));
-    words.filter(is_program).max_by_key(|word| *word != PROGRAM)
+    let is_program = |word: &&str| {
+        word.split_once("_perf").is_some_and(|(name, suffix)| {
+            PROGRAMS.contains(&name) && (suffix.is_empty() || suffix.starts_with('_'))
+        })
+    };
+    words.filter(is_program).max_by_key(|word| !is_all_reduce(word))
 }

@@ -13,7 +13,9 @@ use super::shapes::Calls;
 use super::table::{CommsOperator, Launch, PART, Table};
 use crate::import::enclosing::{Enclosing, Extent, partition_near};
 use crate::import::steps::{Candidate, FileSteps, StepName, step_name};
-use crate::import::times::{Clock, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced};
+use crate::import::times::{
+    Clock, Misplaced, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced,
+};
 use crate::{LaunchSite, NO_STEP, Range, Span};
 
 #[derive(Debug, Default)]
@@ -257,7 +259,7 @@ fn leave_out_misplaced(table: &mut Table, launches: &[Launch], groups: &Groups) 
         is_early(table.spans[at].start_ns, launches[launch as usize].start_ns)
     });
     let spans = &table.spans;
-    let found = misplaced(spans.len(), |number| {
+    let Misplaced { found, doubts } = misplaced(spans.len(), |number| {
         let (span, at) = (&spans[number], launch_of[number]);
         Placed {
             stream: span.stream.into(),
@@ -266,6 +268,7 @@ fn leave_out_misplaced(table: &mut Table, launches: &[Launch], groups: &Groups) 
             launch: launches.get(at as usize).map(|launch| (at as usize, launch.start_ns)),
         }
     });
+    table.left_out.doubt(doubts);
     if found.is_empty() {
         return launch_of;
     }

@@ -10,7 +10,9 @@ use super::nest::nest;
 use super::ranges::{HostRange, HostRanges};
 use crate::import::enclosing::{Enclosing, Extent};
 use crate::import::steps::{Candidate, FileSteps, step_name};
-use crate::import::times::{Clock, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced};
+use crate::import::times::{
+    Clock, Misplaced, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced,
+};
 use crate::rules::sort;
 use crate::{
     Copied, FORMAT_VERSION, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace, TraceMeta,
@@ -230,7 +232,7 @@ fn leave_out_misplaced(parts: &mut Parts, notes: &mut Notes) -> Vec<u32> {
         || launches.has_again(),
         |at, launch| is_early(gpu.events[at].start, launches.calls[launch as usize].start),
     );
-    let found = misplaced(gpu.events.len(), |at| {
+    let Misplaced { found, doubts } = misplaced(gpu.events.len(), |at| {
         let (Event { start, end, place, .. }, launch) = (gpu.events[at], launch_of[at] as usize);
         let call = launches.calls.get(launch);
         Placed {
@@ -240,6 +242,7 @@ fn leave_out_misplaced(parts: &mut Parts, notes: &mut Notes) -> Vec<u32> {
             launch: call.map(|call| (launch, call.start)),
         }
     });
+    notes.left_out.doubt(doubts);
     if found.is_empty() {
         return launch_of;
     }
