@@ -222,13 +222,14 @@ pub(super) struct Misplaced {
 
 /// Finds work that cannot have run at its recorded time. A stream executes in order, so no work on it
 /// contains several later pieces of other launches, starts long before its launch, or starts long after
-/// its launch and after everything else ended. If much of a stream or file is affected, the profiler
-/// uses other stream numbers or clocks, and nothing is reported. Results are ordered by number.
+/// its launch and after everything else ended. If much of a stream or file is affected, the profiler may
+/// use other stream numbers or clocks: the work is kept, and a sentence says so. `found` is ordered by
+/// number.
 pub(super) fn misplaced(count: usize, at: impl Fn(usize) -> Placed + Sync) -> Misplaced {
-    let mut found: Vec<(usize, &'static str)> = Vec::new();
+    let mut early: Vec<(usize, &'static str)> = Vec::new();
     // work with a start of exactly 0, by stream
     let mut zeros: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    let (mut in_order, mut launched, mut rows) = (true, 0, Vec::new());
+    let (mut in_order, mut launched, mut streams) = (true, 0, Vec::new());
     // work with a long queueing time, and the extent of all other work and its launches
     let (mut queued, mut extent) = (Vec::new(), (i64::MAX, i64::MIN));
     for number in 0..count {
@@ -239,7 +240,7 @@ pub(super) fn misplaced(count: usize, at: impl Fn(usize) -> Placed + Sync) -> Mi
         if let Some((_, launch)) = placed.launch {
             launched += 1;
             if is_early(placed.start_ns, launch) {
-                found.push((number, EARLY));
+                early.push((number, EARLY));
             }
             extent = (extent.0.min(launch), extent.1.max(launch));
         }
@@ -249,75 +250,85 @@ pub(super) fn misplaced(count: usize, at: impl Fn(usize) -> Placed + Sync) -> Mi
             }
             _ => extent = (extent.0.min(placed.start_ns), extent.1.max(placed.end_ns)),
         }
-        if rows.len() <= placed.stream {
-            rows.resize(placed.stream + 1, (i64::MIN, i64::MIN, 0usize));
+        if streams.len() <= placed.stream {
+            streams.resize(placed.stream + 1, (i64::MIN, i64::MIN));
         }
-        let (start, end, events) = &mut rows[placed.stream];
+        let (start, end) = &mut streams[placed.stream];
         in_order &= placed.start_ns >= *start && placed.start_ns >= end.saturating_sub(NORMAL_OVERLAP);
         (*start, *end) = (placed.start_ns, placed.end_ns.max(*end));
-        *events += 1;
     }
-    // a stream executes in order: several pieces of work on it start at 0 only as branches of a graph, right before more
-    let has_zeros = zeros.values().any(|row| row.len() > 1);
-    let starts = || (0..count).map(&at).map(|placed| placed.start_ns).filter(|start| *start != 0);
-    let next = if has_zeros { starts().min() } else { None };
-    let is_missing = |number: &usize| {
-        let placed = at(*number);
-        let ends_long_before =
-            next.is_some_and(|next| next > placed.end_ns.saturating_mul(10).saturating_add(NORMAL_SKEW));
-        ends_long_before || placed.launch.is_some_and(|(_, launch)| is_early(0, launch))
-    };
-    let zeros: HashSet<usize> = zeros
-        .into_values()
-        .filter(|row| row.len() > 1 && row.iter().all(is_missing))
-        .flatten()
-        .collect();
-    let mut doubts = Vec::new();
-    if zeros.len() < count {
-        found.retain(|(number, _)| !zeros.contains(number));
-    }
-    if !is_few(found.len(), launched) {
-        doubts.push(format!(
-            "{} of {launched} launched kernels and copies start long before their launch, too many to leave out: the clocks \
-             of host and GPU disagree, so times between launch and start mean nothing",
-            found.len()
+    let missing = missing_starts(zeros, count, &at);
+    early.retain(|(number, _)| !missing.contains(number));
+    let mut of = Misplaced::default();
+    if is_few(early.len(), launched) {
+        of.found = early;
+    } else {
+        of.doubts.push(format!(
+            "{} of {launched} launched kernels and copies start long before their launch, too many to leave out: the \
+             clocks of host and GPU disagree, so times between launch and start mean nothing",
+            early.len()
         ));
-        found.clear();
     }
-    if zeros.len() < count {
-        found.extend(zeros.into_iter().map(|number| (number, NO_TIME)));
-        found.sort_unstable();
-    }
+    of.found.extend(missing.into_iter().map(|number| (number, NO_TIME)));
     let gap = extent.1.saturating_sub(extent.0).max(LONGEST_QUEUED);
     let late = queued.iter().filter(|(_, start)| start.saturating_sub(extent.1) > gap);
     let late: Vec<_> = late.map(|(number, _)| (*number, LATE)).collect();
     if is_few(late.len(), launched) && 2 * late.len() < launched {
-        found.extend(late);
-        found.sort_unstable();
+        of.found.extend(late);
     }
     if !in_order {
+        of.find_containers(count, &at);
+    }
+    of.found.sort_unstable();
+    of.found.dedup_by_key(|(number, _)| *number);
+    of
+}
+
+/// Work whose start of 0 is a missing time: several pieces of a stream start at 0, and either all end long
+/// before any other work starts, or all start long before their launch. Branches of a graph may start
+/// together, right before more work.
+fn missing_starts(
+    zeros: BTreeMap<usize, Vec<usize>>,
+    count: usize,
+    at: &impl Fn(usize) -> Placed,
+) -> HashSet<usize> {
+    let several: Vec<Vec<usize>> = zeros.into_values().filter(|row| row.len() > 1).collect();
+    if several.is_empty() {
+        return HashSet::new();
+    }
+    let next = (0..count).map(|number| at(number).start_ns).filter(|start| *start != 0).min();
+    // all work starts at 0: nothing shows that this is no time
+    let Some(next) = next else { return HashSet::new() };
+    let is_missing = |number: &usize| {
+        let Placed { end_ns, launch, .. } = at(*number);
+        next > end_ns.saturating_mul(10).saturating_add(NORMAL_SKEW)
+            || launch.is_some_and(|(_, launch)| is_early(0, launch))
+    };
+    several.into_iter().filter(|row| row.iter().all(is_missing)).flatten().collect()
+}
+
+impl Misplaced {
+    /// Adds work that contains later work of its stream.
+    fn find_containers(&mut self, count: usize, at: &(impl Fn(usize) -> Placed + Sync)) {
         let mut order: Vec<u32> = (0..count as u32).collect();
         order.par_sort_unstable_by_key(|number| {
             let Placed { stream, start_ns, end_ns, .. } = at(*number as usize);
             (stream, start_ns, Reverse(end_ns), *number)
         });
         for row in order.chunk_by(|a, b| at(*a as usize).stream == at(*b as usize).stream) {
-            let containers = containers(row, &at);
+            let containers = containers(row, at);
             if is_few(containers.len(), row.len()) {
-                found.extend(containers.into_iter().map(|number| (number, CONTAINS)));
+                self.found.extend(containers.into_iter().map(|number| (number, CONTAINS)));
             } else {
-                doubts.push(format!(
-                    "{} of {} kernels and copies of a stream contain later ones, too many to leave out: their durations or \
-                     the stream's number may be wrong",
+                self.doubts.push(format!(
+                    "{} of {} kernels and copies of a stream contain later ones, too many to leave out: their durations \
+                     or the stream's number may be wrong",
                     containers.len(),
                     row.len()
                 ));
             }
         }
-        found.sort_unstable();
-        found.dedup_by_key(|(number, _)| *number);
     }
-    Misplaced { found, doubts }
 }
 
 /// True if the count is small enough for damage rather than a convention of the profiler.
