@@ -254,8 +254,10 @@ pub fn verdict(
         }
         if splits.is_empty() {
             verdict.needs.insert(0, needed(report));
-        } else if times.unknown_us > 0.0 || (times.unmatched_us > 0.0 && cause == Cause::Inconclusive) {
+        } else if times.unknown_us > 0.0 {
             verdict.needs.insert(0, MISSING.into());
+        } else if times.unmatched_us > 0.0 && cause == Cause::Inconclusive {
+            verdict.needs.insert(0, UNMATCHED.into());
         }
     }
     verdict.headline = verdict.in_a_few_words();
@@ -267,10 +269,14 @@ pub fn verdict(
 const MISSING: &str = "there are ranks that were not recorded, and one of these may be the slowest: waiting is at \
                        least as long as the recorded ranks show; traces of all ranks tell transfer from waiting";
 
+/// Data needed if most collectives have no match on another rank.
+const UNMATCHED: &str = "most collectives have no match on another rank; traces of the same steps of all ranks tell \
+                         transfer from waiting";
+
 fn needed(report: &TraceReport) -> String {
     match report.overlap.ranks.len() {
         0 | 1 => "traces of all ranks (`overlap DIR`, a file a rank) tell transfer from waiting for slower ranks".into(),
-        _ => "the collectives of the ranks could not be matched: traces of the same steps of all ranks tell transfer from waiting"
+        _ => "the collectives of the ranks could not be matched; traces of the same steps of all ranks tell transfer from waiting"
             .into(),
     }
 }
@@ -685,6 +691,33 @@ mod tests {
         );
         assert!(found.needs[0].contains("ranks that were not recorded"), "{:?}", found.needs);
         assert!(!found.sentences.concat().contains("moves data"), "{:?}", found.sentences);
+    }
+
+    /// Two ranks match in one group; nearly all of the time is in a group whose other rank has no file.
+    #[test]
+    fn collectives_without_a_match_have_no_cause() {
+        let mut trace = trace(ranks(40_000, 60_000));
+        let group = |name: &str, ranks: Vec<u32>| ProcessGroup {
+            name: name.into(),
+            size: ranks.len() as u32,
+            ranks,
+            ..Default::default()
+        };
+        trace.meta.groups = vec![group("1", vec![0, 1]), group("2", vec![0, 5])];
+        trace.meta.import = Some(Default::default());
+        let matched = &mut trace.operations[1];
+        matched.collective = Some(CollectiveInfo { group: Some(0), ..Default::default() });
+        let mut other = matched.clone();
+        other.name = "decode/L0/mlp/other".into();
+        other.collective = Some(CollectiveInfo { group: Some(1), ..Default::default() });
+        trace.operations.push(other);
+        let operation = trace.operations.len() as u32 - 1;
+        trace.spans.push(Span { operation, ..span(0, Lane::Comm, 200_000, 2_000_000) });
+        trace.spans.sort_by_key(|span| (span.rank, span.start_ns));
+        let all = Selection::default();
+        let found = verdict(&trace, &trace_report(&trace, &all), &all, &Setting::default());
+        assert_eq!(found.cause, Cause::Inconclusive, "{:?}", found.collectives);
+        assert!(found.needs[0].contains("no match on another rank"), "{:?}", found.needs);
     }
 
     #[test]

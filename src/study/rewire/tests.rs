@@ -7,7 +7,7 @@ use base::statistics::median;
 use machine::hardware::Target;
 use plan::{DType, Lane, Phase};
 use run::testing::simulated;
-use trace::{ImportReport, OperationInfo, Trace};
+use trace::{CollectiveInfo, ImportReport, OperationInfo, Trace};
 
 fn cell(architecture: &str, model: &str, tp: u32, stack: &str) -> Spec {
     Spec {
@@ -143,6 +143,18 @@ fn another_all_reduce_takes_what_a_run_with_it_takes() {
             );
         }
     }
+}
+
+#[test]
+fn message_sizes_that_a_foreign_trace_names_are_not_estimated() {
+    let standard = cell("standard", "llama-3-8b", 2, "native");
+    let mut trace = disguised(&simulated(&standard));
+    assert!(rewiring(&trace, &standard).message().unwrap().1, "no size in the trace");
+    for operation in &mut trace.operations {
+        operation.collective = (operation.lane == Lane::Comm)
+            .then(|| CollectiveInfo { message_bytes: Some(16_384), ..CollectiveInfo::default() });
+    }
+    assert_eq!(rewiring(&trace, &standard).message(), Some((16_384.0, false)));
 }
 
 #[test]
