@@ -1,9 +1,9 @@
-// Numbers of e4m3: 4 bits of exponent, 3 of significand, up to 448, one NaN.
+// e4m3: 4 exponent bits, 3 significand bits, maximum 448, one NaN.
 #pragma once
 
 #include "number.cuh"
 
-// The nearest number of e4m3, of two the even one; beyond 448 it saturates.
+// Rounds to nearest, ties to even; saturates at 448.
 DEVICE u8 to_e4m3(float x) {
     u32 bits = __float_as_uint(x), sign = bits >> 24 & 0x80, size = bits & 0x7fffffffu;
     if (size > 0x7f800000u) return 0x7f;        // NaN
@@ -20,10 +20,11 @@ DEVICE float from_e4m3(u8 bits) {
     return __uint_as_float(sign | __float_as_uint(x));
 }
 
-// Where the scales of n numbers begin, behind their bytes.
+// Byte offset of the scales behind n elements.
 DEVICE u64 scales_at(u64 n) { return (n + 15) / 16 * 16; }
 
-// The two numbers in the low half of a word; exact. NaN becomes some number before sm_89.
+// Decodes the two elements in the low half of a word exactly. Before sm_89, NaN decodes to a finite number; the scale is
+// NaN then.
 DEVICE void from_e4m3_pair(u32 pair, float& low, float& high) {
 #if !defined(SHIM) && __CUDA_ARCH__ >= 890
     u32 halves;
@@ -31,7 +32,7 @@ DEVICE void from_e4m3_pair(u32 pair, float& low, float& high) {
     low = f16_to_float(u16(halves));
     high = f16_to_float(u16(halves >> 16));
 #else
-    // as a float's bits their exponents are 120 too small; the product also normalises subnormals
+    // shifted into f32 their exponents are 120 too small; the product fixes that and normalizes subnormals
     low = __uint_as_float((pair & 0x80u) << 24 | (pair & 0x7fu) << 20) * 0x1p120f;
     high = __uint_as_float((pair & 0x8000u) << 16 | (pair & 0x7f00u) << 12) * 0x1p120f;
 #endif

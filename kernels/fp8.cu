@@ -1,14 +1,14 @@
-// Weights in e4m3 with an f32 scale for each output: made of random numbers, and expanded to T for products of many rows.
+// fp8 weights (e4m3, one f32 scale per output): random creation, and expansion to T for products with many rows.
 //
-// A weight is outputs x inputs bytes, row by row, and behind them, from the next 16 bytes on, the scales of its outputs.
+// Layout: outputs x inputs bytes, row-major; then, from the next multiple of 16 bytes, one scale per output.
 
 #include "block.cuh"
 #include "e4m3.cuh"
 #include "hash.cuh"
 
-// Quantizes `rows` rows of a slice of a stored tensor that is `width` wide: row r, column c is the tensor's number
-// start + r * width + first_column + c. A scale makes the largest number of the tensor's whole row the largest of e4m3.
-// Grid: any; a warp a row and turn. Writes a byte a number; a hash for each of width + columns numbers a row.
+// Quantizes `rows` rows of a slice of a random tensor of width `width`: element (r, c) is tensor element
+// start + r * width + first_column + c. The scale maps the largest magnitude of the whole tensor row to 448.
+// Grid: any; one warp per row. Cost: one byte written per element; width + columns hashes per row.
 KERNEL(random_fp8, u8* out, float* scales, u64 key, float mean, float step, u32 signs, u64 start, u64 width,
        u32 first_column, u32 columns, u64 rows) {
     SAY_WHEN();
@@ -30,7 +30,8 @@ KERNEL(random_fp8, u8* out, float* scales, u64 key, float mean, float step, u32 
     }
 }
 
-// out = the numbers of w, rounded to T. Grid: any; 16 numbers a thread and turn. Moves a byte and a number a number.
+// out = the dequantized weights, rounded to T. Grid: any; 16 elements per thread and turn. Reads one byte and writes
+// sizeof(T) bytes per element.
 KERNEL(expand_fp8, const u8* w, T* out, u32 inputs, u32 outputs) {
     SAY_WHEN();
     wait_for_previous();

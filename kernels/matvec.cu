@@ -1,6 +1,6 @@
 // Matrix-vector products for up to 8 rows (16 through tensor cores): out[r][o] = sum over i of x[r][i] w[o][i]. Bound by reading w once.
 //
-// Cost: outputs x inputs x sizeof(T) bytes of weights, each read once for all ROWS rows; 2 x ROWS FLOPs a weight.
+// Cost: outputs x inputs x sizeof(W) bytes of weights, each read once for all ROWS rows; 2 x ROWS FLOPs a weight.
 // x (ROWS x inputs) is read from the second-level cache: once by each block, by tensor cores once a round
 // of outputs where the block's part of it is more than registers hold.
 //
@@ -15,16 +15,16 @@
 // the compiler has six barriers for loads, lets all of a loop's loads share one, and so waits for the newest where
 // it needs the oldest. The first ring is filled before `wait_for_previous`, for weights do not change, and
 // the next 64 KB or so of the block's weights are asked for in the second-level cache: the start of a
-// matrix streams while the kernels before this one still run. With AHEAD a product asks for the start of the next one,
-// too, as soon as it has asked for all of its own (stream.cuh).
+// matrix streams while the kernels before this one still run. With AHEAD, once a product has
+// issued its last loads, it prefetches the first weights of the next product (stream.cuh).
 //
-// Two ways of the arithmetic. VECTOR (f32 always, 16 bits for one row): FMA, about 5 instructions a weight at
-// one row, lanes of a warp read 512 contiguous bytes; x stays in registers. MMA (16 bits): 16 outputs x 8 rows x 32
+// Two ways of the arithmetic. VECTOR (f32 always, 16-bit weights with one row): FMA, about 5 instructions a weight at
+// one row, lanes of a warp read 512 contiguous bytes; x stays in registers. MMA (16-bit weights, and fp8 with any number of rows): 16 outputs x 8 rows x 32
 // inputs take two tensor-core products, so the work hardly grows with ROWS; lanes read 64 contiguous bytes of each of 8
 // outputs. There x is read again for each TILES x 16 outputs, from the caches: at 16 rows a quarter to half as many
 // bytes as weights where a block has so many outputs.
 //
-// Registers: 64 a thread for 16 bits (72 of 448 threads), so that beside a block there is room on a multiprocessor for
+// Registers: 64 per thread for 16-bit weights and for fp8 with up to 8 rows (72 of 448 threads), so that beside a block there is room on a multiprocessor for
 // one of the next kernel, or of a collective.
 //
 // Waves and tails on 132 multiprocessors (inputs x outputs, bf16, one block of 448 to 512 threads each):
@@ -68,8 +68,8 @@ static_assert(THREADS % WARP == 0 && THREADS <= 1024, "whole warps");
 
 constexpr u32 WARPS = THREADS / WARP;
 
-// Bytes of a block's weights, beyond the ring, that are asked for before the kernels ahead have ended: what the product
-// before has not asked for already.
+// Bytes of a block's weights that it prefetches beyond the ring while earlier kernels still run. With AHEAD the window
+// also spans what the previous product may have prefetched.
 constexpr u32 BEYOND_RING = 65536;
 #ifdef AHEAD
 constexpr u32 PREFETCH = BEYOND_RING + AHEAD;
@@ -98,7 +98,7 @@ template <u32 COUNT> struct Partial {
     float sums[WARPS][ROWS * COUNT];
 };
 
-// Adds up, scales and stores one round of COUNT outputs from `first` on; `scale` is of output threadIdx.x % COUNT.
+// Sums, scales and stores one round of COUNT outputs, starting at `first`; `scale` belongs to output threadIdx.x % COUNT.
 template <u32 COUNT, class Out>
 DEVICE void finish_round(const Partial<COUNT>& partial, float scale, Out* out, u32 first, u32 end, u32 outputs) {
     __syncthreads();
@@ -156,19 +156,19 @@ DEVICE void prefetch_after(const W* w, Range range, u32 rows, u32 inputs) {
 
 static_assert(INPUTS > 0 && INPUTS % WEIGHTS == 0, "tensor cores take inputs in whole packs");
 
-// A warp takes STEP inputs of outputs in a step, and RUN steps beside one another in a turn (64 or 128 contiguous bytes of
-// an output; the caches' lines have 128); the next warp's are beside those, its own next turn's WARPS x RUN steps further.
+// A warp processes STEP inputs per step and RUN adjacent steps per turn (64 or 128 contiguous bytes of an output; cache
+// lines have 128). The next warp's steps follow; a warp's own next turn is WARPS x RUN steps further.
 constexpr u32 RUN = TILES > 2 ? 1 : 2;
 constexpr u32 STEP = 4 * WEIGHTS;
 constexpr u32 STRIDE = WARPS * RUN * STEP;
 constexpr u32 TURNS = (INPUTS + STRIDE - 1) / STRIDE;
-// The turn at whose beginning the last ones are asked for.
+// Turn of a round from which the ring holds all remaining weights of that round.
 constexpr u32 LAST_TURN = TURNS > SLOTS / (RUN * TILES) ? TURNS - SLOTS / (RUN * TILES) : 0;
 // Tiles of 8 rows of x.
 constexpr u32 COLUMNS = (ROWS + 7) / 8;
 // Whether a warp's part of x stays in registers.
 constexpr bool KEPT = TURNS == 1 && RUN * COLUMNS * XPack::PACKS <= 4;
-// Whether a step loads the next one's x, where registers hold both.
+// True if a step loads x for the next step; registers must hold both.
 constexpr bool X_AHEAD = !KEPT && COLUMNS * XPack::PACKS <= 2;
 // Whether every pack of every turn is one of the row (what is past the end counts as zero).
 constexpr bool EXACT = INPUTS % STRIDE == 0;
@@ -248,7 +248,7 @@ DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 /* INPUTS */, u32 o
         }
 #pragma unroll 1
         for (u32 turn = 0; turn < TURNS; turn++) {
-            // the ring has all of this block's weights that are left
+            // all remaining weights of this block are in the ring
             if (is_last && turn == LAST_TURN) next_product.prefetch(blockIdx.x, gridDim.x, WARPS);
 #pragma unroll
             for (u32 step = 0; step < RUN; step++) {
@@ -425,7 +425,7 @@ DEVICE void matvec_any(const T* x, const W* w, Out* out, u32 inputs, u32 outputs
     float sums[PADDED] = {};
     // the unit that is taken, and the first output of its round
     u32 part = 0, round_first = range.first;
-    // the unit at which the ring has all of this block's weights that are left
+    // first unit with all remaining weights of this block in the ring
     const u32 length = range.end - range.first;
     const u32 last_asked = range.first + (length > SLOTS ? (length - SLOTS + UNIT_ROWS - 1) / UNIT_ROWS * UNIT_ROWS : 0);
     for (u32 first = range.first; first < range.end;) {

@@ -15,8 +15,7 @@
                  : "memory")
 #endif
 
-// Sixteen bytes (aligned; zeros where not `valid`) that are read once, of memory that an earlier kernel may have
-// written.
+// Loads 16 aligned bytes that are read once (zeros if not `valid`). An earlier kernel may have written them.
 DEVICE Pack load_once(const void* at, bool valid) {
 #ifndef SHIM
     Pack p;
@@ -27,7 +26,7 @@ DEVICE Pack load_once(const void* at, bool valid) {
 #endif
 }
 
-// The same, kept in the first-level cache for others to read.
+// The same, but cached in L1 for other warps.
 DEVICE Pack load_shared(const void* at, bool valid) {
 #ifndef SHIM
     Pack p;
@@ -38,9 +37,8 @@ DEVICE Pack load_shared(const void* at, bool valid) {
 #endif
 }
 
-// Asks for `bytes` (a multiple of 16) from `at` (aligned to 16) to be brought into the second-level cache; one
-// thread asks for all of it. Only where a kernel can begin before the one ahead of it ends, else there is
-// nothing to hide it behind.
+// Prefetches `bytes` (a multiple of 16) from `at` (16-byte aligned) into L2; called by one thread. Does nothing without
+// programmatic launches, where no earlier kernel hides the prefetch.
 DEVICE void prefetch_to_l2(const void* at, u32 bytes) {
 #if defined(PROGRAMMATIC) && !defined(NO_PREFETCH) && !defined(SHIM)
     if (bytes > 0) asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(bytes));
@@ -50,10 +48,9 @@ DEVICE void prefetch_to_l2(const void* at, u32 bytes) {
 #endif
 }
 
-// ---- prefetch of the next product: with -DAHEAD=bytes a kernel asks for the weights that the product after it reads first,
-// once it has asked for all that it reads itself. So memory goes on while its sums meet, short kernels run and that
-// product starts. They take up to 5 us, in which an H100 reads 15 MB: 116 KB a multiprocessor. Of kernels other than
-// products the value does not matter.
+// ---- Prefetch of the next product. With -DAHEAD=bytes, a kernel that has issued its last loads prefetches the first
+// weights of the next product, so memory stays busy during reductions, short kernels and launches. Estimate, not
+// measured: these gaps last up to 5 us, in which an H100 reads 15 MB (116 KB per SM). Only products use the value of AHEAD.
 #ifdef AHEAD
 #define AHEAD_PARAMETERS                                                                                      \
     , const T *next_w, u32 next_outputs, u32 next_blocks, u32 next_pitch, u32 next_rows, u32 next_bytes
@@ -65,13 +62,13 @@ DEVICE void prefetch_to_l2(const void* at, u32 bytes) {
     NextProduct {}
 #endif
 
-// `blocks` blocks divide `outputs` outputs, whose weights are `pitch` numbers apart. Each reads `bytes` of its first `rows`
-// outputs first.
+// First reads of the next product: `blocks` blocks share `outputs` outputs, `pitch` elements apart; each block first reads
+// `bytes` bytes of each of its first `rows` outputs.
 struct NextProduct {
     const T* w;
     u32 outputs, blocks, pitch, rows, bytes;
 
-    // By every warp of this kernel, which has `count` blocks of `warps` warps; this is block `block`.
+    // Called by every warp of a kernel with `count` blocks of `warps` warps; `block` is the index of this block.
     DEVICE void prefetch(u32 block, u32 count, u32 warps) const {
 #ifdef AHEAD
         if (lane_index() != 0) return;

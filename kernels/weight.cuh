@@ -1,5 +1,5 @@
-// What products multiply by: W, the numbers of a weight in memory. They are numbers of T, or of e4m3 (-DWEIGHTS_E4M3),
-// with an f32 scale for each output behind them, from the next 16 bytes on.
+// W, the element type of weights in memory: T, or e4m3 with -DWEIGHTS_E4M3. e4m3 weights are followed by one f32 scale
+// per output, starting at the next multiple of 16 bytes.
 #pragma once
 
 #include "e4m3.cuh"
@@ -12,10 +12,10 @@ typedef u8 W;
 typedef T W;
 #endif
 
-// Numbers of 16 bytes of weights: 4, 8 or 16.
+// Weights per 16-byte pack: 4, 8 or 16.
 constexpr u32 WEIGHTS = 16 / sizeof(W);
 
-// The numbers of x that are multiplied by a pack of weights.
+// Elements of x that belong to one pack of weights.
 struct XPack {
     static constexpr u32 PACKS = WEIGHTS / PACK;
     Pack packs[PACKS];
@@ -28,7 +28,7 @@ DEVICE XPack load_x_pack(const T* at, bool valid) {
     return x;
 }
 
-// What the sums of outputs are multiplied by.
+// Scale factors of the outputs; 1 unless the weights are e4m3.
 struct Scales {
 #if defined(WEIGHTS_E4M3)
     const float* scales;
@@ -43,8 +43,8 @@ struct Scales {
 
 #if !defined(NUMBER_F32)
 
-// c += a b for tiles of 8 rows of x, over the values of k that the packs of the lanes t have: packs of rows g and g + 8
-// of weights, column g of x.
+// c += a b for tiles of 8 rows of x, for the k in this lane's packs: weight rows g and g + 8,
+// column g of x.
 template <u32 COLUMNS>
 DEVICE void mma_weights(float (&c)[COLUMNS][4], const Pack& upper, const Pack& lower, const XPack (&x)[COLUMNS]) {
 #if defined(WEIGHTS_E4M3)
