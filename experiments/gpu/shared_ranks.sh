@@ -330,7 +330,7 @@ part processes-2-ladder-eager bash -c 'processes "$@"' _ ladder 2 --architecture
 part processes-4-standard bash -c 'processes "$@"' _ standard 4 --architecture standard
 part processes-2-p2p-off bash -c 'processes "$@"' _ ladder 2 --architecture ladder --p2p off
 part threads-2-nvls-off bash -c 'threads "$@"' _ ladder --tp 2 --architecture ladder --nvls off
-part nvls-asked-for bash -c 'refused "$@"' _ 'NCCL|nvls' run --backend cuda --tp 2 --architecture ladder --env NCCL_NVLS_ENABLE=1
+part nvls-asked-for bash -c 'refused "$@"' _ 'nvls' run --backend cuda --tp 2 --architecture ladder --env NCCL_NVLS_ENABLE=1
 part stopped-process env patience=6 bash -c 'ended "$@"' _ STOP child
 part killed-rank bash -c 'ended "$@"' _ KILL all
 part recorded bash -c recorded

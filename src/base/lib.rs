@@ -12,7 +12,6 @@ pub mod owner;
 pub mod panic;
 pub mod parquet;
 pub mod regular;
-pub mod shared_gpu;
 pub mod statistics;
 pub mod terminal;
 pub mod text;

@@ -11,8 +11,9 @@ pub mod options;
 mod quality;
 mod record;
 pub mod render;
-mod spec;
 #[doc(hidden)]
+pub mod shared_gpu;
+mod spec;
 pub mod testing;
 mod training;
 mod unit;

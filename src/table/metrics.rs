@@ -69,7 +69,7 @@ fn by_round(
     rounds: &[&[Sample]],
     of: &dyn Fn(&Sample) -> Option<f64>,
 ) -> Option<Vec<Vec<f64>>> {
-    if spec.provenance() == Provenance::Simulated {
+    if spec.backend.is_simulated() {
         return None;
     }
     let filled = rounds.iter().filter(|round| !round.is_empty());

@@ -1,8 +1,8 @@
 //! Labels, keys and provenance of cells.
 
 use super::options::{Backend, Spec, option};
+use crate::shared_gpu;
 use base::error::{Error, Result};
-use base::shared_gpu;
 use base::words::words;
 use plan::{Lowering, ModelShape, Phase, PlanSpec, Precision, Variant};
 
@@ -16,7 +16,7 @@ words! {
         EmulatedLink = "emulated-link",
         /// Predicted by the simulator.
         Simulated = "simulated",
-        /// Executed by ranks that shared one GPU, to check them: the times say nothing, and nothing is computed from them.
+        /// Executed by ranks that share one GPU, as a correctness check: latencies are meaningless and excluded.
         SharedGpu = "shared-gpu",
     }
 }
@@ -40,8 +40,10 @@ impl Provenance {
             return Ok(());
         }
         Err(Error::input_help(
-            format!("{name} is {self}: its ranks shared one GPU, and its times say nothing"),
-            "use a run whose ranks have a GPU each",
+            format!(
+                "{name} is {self}: it ran with LADDERSCOPE_SHARED_GPU=1, so its latencies are meaningless"
+            ),
+            "use a run with one GPU per rank",
         ))
     }
 }
@@ -52,13 +54,19 @@ pub const VARIANTS: [&str; 3] = ["micro_batches", "comm_dtype", "sequence_parall
 impl Spec {
     /// Provenance of a run of this cell by this process.
     pub fn provenance(&self) -> Provenance {
-        let is_shared = self.backend == Backend::Cuda && self.tp > 1 && shared_gpu::is_on();
-        match (self.backend.is_simulated(), self.link.is_emulated()) {
-            (true, _) => Provenance::Simulated,
-            (false, true) => Provenance::EmulatedLink,
-            (false, false) if is_shared => Provenance::SharedGpu,
-            (false, false) => Provenance::Measured,
+        match () {
+            () if self.backend.is_simulated() => Provenance::Simulated,
+            // also at TP 1 and over an emulated link: the variable changes how steps are enqueued
+            () if self.backend == Backend::Cuda && self.shares_gpu() => Provenance::SharedGpu,
+            () if self.link.is_emulated() => Provenance::EmulatedLink,
+            () => Provenance::Measured,
         }
+    }
+
+    /// True if the run's process has `LADDERSCOPE_SHARED_GPU=1`, from the cell's variables or from this process.
+    fn shares_gpu(&self) -> bool {
+        let own = self.env.get(shared_gpu::VARIABLE);
+        own.map_or_else(shared_gpu::is_on, |value| value.trim() == "1")
     }
 
     pub fn variant(&self) -> Variant {

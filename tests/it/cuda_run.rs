@@ -172,24 +172,34 @@ fn ranks_that_share_a_gpu_are_a_check_and_no_measurement() {
         let blocks = if more.contains(&"--comm-sms") { "1" } else { "8" };
         assert_eq!(variables["NCCL_MAX_CTAS"], blocks, "{record}");
         assert!(
-            record["warnings"].to_string().contains("the times of this run say nothing"),
+            record["warnings"].to_string().contains("latencies of this run are meaningless"),
             "{record}"
         );
     }
+    // also at TP 1, and where the cell sets the variable
+    let one = run(device, &Place::new(), &["--architecture", "ladder"], &shared).exits(0).json();
+    assert_eq!(one["provenance"], "shared-gpu", "{one}");
+    let by_option = [&TWO[..], &["--env", "LADDERSCOPE_SHARED_GPU=1"]].concat();
+    let two = [("FAKE_CUDA_DEVICES", "2"), shared[2]];
+    let record = run(device, &Place::new(), &by_option, &two).exits(0).json();
+    assert_eq!(record["provenance"], "shared-gpu", "{record}");
     let listed = place.run(&["runs", "--format", "json"]).exits(0).json();
     assert_eq!(listed.as_array().map(Vec::len), Some(5), "{listed}");
     // the one run that counts has nobody to be compared with
     let compared = place.run(&["compare", "--by", "tp", "--format", "json"]).exits(0).json();
     assert_eq!(compared["pairs"], serde_json::json!([]), "{compared}");
-    for refused in [
-        &["figure", "pareto", "--filter", "provenance=shared-gpu", "-o", "pareto.svg"][..],
-        &["report", "--filter", "provenance=shared-gpu", "-o", "report.html"],
-        &["figure", "overlap", "last", "-o", "overlap.svg"],
-        &["calibrate", "--collectives", "last"],
-        &["rewire", "last"],
+    for (refused, why) in [
+        (
+            &["figure", "pareto", "--filter", "provenance=shared-gpu", "-o", "pareto.svg"][..],
+            "no finished runs",
+        ),
+        (&["report", "--filter", "provenance=shared-gpu", "-o", "report.html"], "no finished runs"),
+        (&["figure", "overlap", "last", "-o", "overlap.svg"], "is shared-gpu"),
+        (&["calibrate", "--collectives", "last"], "is shared-gpu"),
+        (&["rewire", "last"], "is shared-gpu"),
     ] {
         let done = place.run(refused);
-        assert_ne!(done.code, 0, "{refused:?}: {done:?}");
+        assert!(done.code != 0 && done.stderr.contains(why), "{refused:?}: {done:?}");
     }
 }
 

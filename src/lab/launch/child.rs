@@ -10,10 +10,11 @@ use std::time::Duration;
 use super::protocol::{Request, TRACE};
 use super::{gpus, watchdog};
 use base::error::Result;
-use base::{regular, shared_gpu};
+use base::regular;
 use machine::driver::Gpu;
 use run::comm::{Peers, Progress, Secret};
 use run::{Job, Outcome, RunEvent, backend, is_supervised, launcher};
+use table::shared_gpu;
 
 /// Interval between memory reports.
 const MEMORY_EVERY: Duration = Duration::from_millis(500);
@@ -120,12 +121,11 @@ fn report(watched: &Watched, event: RunEvent) {
 }
 
 fn run(request: &Request, job: &mut Job, watched: &Watched) -> Result<Outcome> {
-    if let (Some(place), Some(peers)) = (&request.place, &job.ranks.peers) {
-        let count = Gpu::count()?;
-        if !shared_gpu::is_on() {
-            job.ranks.device = launcher::device(place.local_rank, place.local_ranks, count)?;
-            gpus::all_different(peers, job.ranks.device)?;
-        }
+    if let (Some(place), Some(peers)) = (&request.place, &job.ranks.peers)
+        && !shared_gpu::is_on()
+    {
+        job.ranks.device = launcher::device(place.local_rank, place.local_ranks, Gpu::count()?)?;
+        gpus::all_different(peers, job.ranks.device)?;
     }
     // before the run, so that load and clocks are not affected by it
     let mut environment = machine::environment::collect();

@@ -15,13 +15,13 @@ use crate::generate::{GenerateOptions, Saying};
 use crate::launcher::too_few as too_few_ranks;
 use crate::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
 use base::error::Result;
-use base::shared_gpu;
 use base::text::counted;
 use machine::driver::Gpu;
 use machine::environment::after_gpus;
 use machine::hardware::{MemoryNeed, profile_of};
 use model::Model;
 use plan::{DType, Lowering, ModelShape};
+use table::shared_gpu;
 use table::{Backend, CellOptions, Collective, Environment, Link, Nvls, P2p, Provenance, Spec};
 
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl PlanBackend for CudaBackend {
         Ok(match count {
             _ if shared_gpu::is_on() => {
                 Nccl::load().map_err(|error| error.to_string())?;
-                "all ranks share GPU 0, as a check: their times say nothing (LADDERSCOPE_SHARED_GPU)"
+                "all ranks share GPU 0, as a check: latencies are meaningless (LADDERSCOPE_SHARED_GPU)"
                     .into()
             }
             1 => "TP 1, and one rank's shard of a larger TP with --link emulated:... or p2p-on, p2p-off"
@@ -218,7 +218,8 @@ fn on_gpus(spec: &Spec, shape: &ModelShape, gpus: &Gpus, shared: &Shared) -> Fea
         Ok(need) => need,
         Err(why) => return Feasibility::Skipped(why.to_string()),
     };
-    let ranks = if spec.provenance() == Provenance::SharedGpu { spec.tp } else { 1 };
+    let is_shared = spec.provenance() == Provenance::SharedGpu && !spec.link.is_emulated();
+    let ranks = if is_shared { spec.tp } else { 1 };
     let capacity = (gpu.memory_bytes as f64 * (1.0 - RESERVE)) as u64 / u64::from(ranks);
     if need.fits(capacity) {
         return Feasibility::Runs;
@@ -256,7 +257,7 @@ fn too_few(spec: &Spec, gpus: &Gpus, count: usize) -> Option<String> {
             Some(one_shot::lacks_processes(spec.collective))
         }
         Ok(Some(_)) => None,
-        Ok(None) if count < tp && !shared_gpu::is_on() => Some(format!(
+        Ok(None) if count < tp && spec.provenance() != Provenance::SharedGpu => Some(format!(
             "tp {tp} needs {tp} GPUs, and {count} answer{}; one GPU runs one rank's shard over an emulated \
              link (--link p2p-on --hardware h100_sxm, or --link emulated:...)",
             if count == 1 { "s" } else { "" }

@@ -12,8 +12,8 @@ use super::probe;
 use crate::comm::Peers;
 use crate::comm::nccl::{Communicator, Nccl};
 use base::error::{Error, Result};
-use base::shared_gpu;
 use machine::driver::Gpu;
+use table::shared_gpu;
 
 /// Runs one thread per rank: rank 0 runs `first` on this thread and returns the result, the others run
 /// `other`. Returns the first error of any rank.
@@ -59,8 +59,7 @@ pub(super) fn among_peers<R>(
     let result = (|| {
         let gpu = Gpu::open(device)?;
         gpu.bind()?;
-        // ranks that share a GPU are threads, and separate probe processes may not be able to access each
-        // other's memory
+        // with a shared GPU no latency is used, so NCCL's choices are not probed
         let chosen = match messages.filter(|_| !shared_gpu::is_on()) {
             Some(messages) => {
                 peers.phase("asking what NCCL chooses");

@@ -152,7 +152,7 @@ fn header(html: &mut Html, report: &Report<'_>, title: &str, sets: &[CellSet]) {
             "Numbers labelled simulated are predictions of a discrete-event simulation: nothing was executed, and none of them is a measurement.",
         ),
         Provenance::SharedGpu => Some(
-            "Runs labelled shared-gpu checked several ranks on one GPU: their times say nothing and are left out.",
+            "Runs labelled shared-gpu checked several ranks on one GPU: their latencies are meaningless and left out.",
         ),
     });
     for sentence in not.collect::<Vec<_>>() {

@@ -269,7 +269,7 @@ pub fn words(html: &mut Html) {
         ),
         (
             "measured, emulated-link, simulated, shared-gpu",
-            "Executed and timed over the machine's own link; executed and timed with all-reduces delayed by an emulated link; predicted by a discrete-event simulation; executed by ranks that shared one GPU, as a check whose times say nothing and are left out.",
+            "Executed and timed over the machine's own link; executed and timed with all-reduces delayed by an emulated link; predicted by a discrete-event simulation; executed by ranks that shared one GPU, as a check whose latencies are meaningless and left out.",
         ),
     ] {
         html.element("dt", word).element("dd", means);

@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use super::types::{Comm, Config, IN_PROGRESS, SUCCESS, Stream, UniqueId, version_text};
 use base::error::{Error, Result};
-use base::shared_gpu;
 use machine::driver::functions::functions;
 use machine::driver::libraries;
+use table::shared_gpu;
 
 /// First version that allows several ranks on one GPU.
 const SHARES_GPU: c_int = 23_000;

@@ -12,10 +12,10 @@ use crate::comm::nccl;
 use base::cache::Cache;
 use base::error::{Error, Result};
 use base::hash::sha256;
-use base::shared_gpu;
 use base::words::words;
 use machine::driver::Gpu;
 use machine::environment::binary_hash;
+use table::shared_gpu;
 
 pub use runs::check;
 

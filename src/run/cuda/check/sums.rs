@@ -12,9 +12,9 @@ use crate::comm::{Exchange, Peers};
 use crate::cuda::stopwatch::collective_us;
 use crate::cuda::threads::on_threads;
 use base::error::{Error, Result};
-use base::shared_gpu;
 use machine::driver::{Gpu, Memory, Priority, Stream};
 use plan::DType;
+use table::shared_gpu;
 
 /// Message size of a decode step of a 70B model, and one for bandwidth (bytes).
 const SMALL: u64 = 16 << 10;
