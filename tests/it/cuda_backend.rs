@@ -105,6 +105,13 @@ fn who_does_products_is_timed_and_whoever_is_told_times_no_other_way() {
     let own = run(&[("LADDERSCOPE_PRODUCTS", "own")]);
     assert_eq!((&own["products"], &own["matvec"]), (&json!([]), &json!("as asked: all that can be")));
     assert!(own["computed"]["tokens"].is_string(), "{own}");
+    // prefetching changes no token
+    let ahead = run(&[
+        ("LADDERSCOPE_PRODUCTS", "own"),
+        ("LADDERSCOPE_AHEAD", "64"),
+        ("LADDERSCOPE_AHEAD_ATTEND", "32"),
+    ]);
+    assert_eq!(ahead["computed"]["tokens"], own["computed"]["tokens"], "{ahead}");
 }
 
 #[test]

@@ -72,10 +72,12 @@ fn fp8_weights_lose_what_they_lose_on_the_cpu() {
             ["standard", "ladder"].map(|of| case(&found, of)["nll"].as_f64().unwrap())
         };
         let (exact, expected, found) = (nll("cpu", "f32"), nll("cpu", "fp8"), nll("cuda", "fp8"));
+        let unquantized = nll("cuda", "bf16");
         for at in 0..2 {
             let (lost, off) = (expected[at] - exact[at], found[at] - expected[at]);
             assert!(lost.abs() > 1e-5, "{context}: nothing was rounded: {exact:?}, {expected:?}");
             assert!(off.abs() < 0.02, "{context}: {found:?}, on the cpu {expected:?}");
+            assert_ne!(found[at], unquantized[at], "{context}: nothing was rounded on the GPU");
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct Product {
     pub rows: u32,
     pub inputs: u32,
     pub outputs: u32,
-    pub format: DType,
+    pub weight_format: DType,
     /// True if results are f32.
     pub logits: bool,
     /// True if every rank computes the same product.
@@ -46,8 +46,9 @@ impl Product {
     }
 
     pub fn by_own_kernel(&self, kernels: Source<'_>, weight: DevicePtr) -> Result<Call> {
-        let &Self { rows, inputs, outputs, format, logits, multiprocessors, x, out, .. } = self;
-        let weights = format;
+        let &Self {
+            rows, inputs, outputs, weight_format: weights, logits, multiprocessors, x, out, ..
+        } = self;
         let product = OwnProduct {
             rows,
             inputs,
@@ -65,12 +66,12 @@ impl Product {
     }
 
     fn fits_own_kernel(&self) -> bool {
-        self.rows <= matvec::most_rows(self.format, self.inputs)
+        self.rows <= matvec::most_rows(self.weight_format, self.inputs)
     }
 
     /// True if cuBLASLt is an alternative; only our kernel multiplies fp8 weights.
     fn has_choice(&self) -> bool {
-        self.format != DType::Fp8
+        self.weight_format != DType::Fp8
     }
 }
 
@@ -112,8 +113,7 @@ pub(super) fn choice(dtype: DType, products: &[Product], times: &[ProductTimes])
         let timed = times.iter().find(|t| (t.rows, t.inputs, t.outputs) == *shape);
         timed.map_or_else(|| usual.way(*shape), ProductTimes::way) == Way::Own
     };
-    let products = products.iter().filter(|product| product.has_choice());
-    MatvecChoice::Measured(products.map(Product::shape).filter(is_own).collect())
+    MatvecChoice::Measured(products.iter().map(Product::shape).filter(is_own).collect())
 }
 
 /// Times the products of a decode step; cuBLASLt keeps its fastest algorithms. Takes a few milliseconds per
@@ -200,7 +200,7 @@ mod tests {
             rows,
             inputs,
             outputs: 64,
-            format: DType::F32,
+            weight_format: DType::F32,
             logits: false,
             whole: false,
             in_layer: true,

@@ -14,7 +14,7 @@ use base::error::Result;
 use machine::driver::{Arguments, DevicePtr, Function, Launch};
 use plan::{DType, Kind, ModelShape, Weight, WeightPart};
 
-/// Maximum number of rows for our kernel, in launches of 16.
+/// Maximum number of rows for our kernel: four launches of 16 read 4 bytes per weight, expanding moves 5. Not measured.
 const OWN_ROWS: u32 = 64;
 
 /// Byte offset of the scales in a weight of `numbers` elements, as in `kernels/e4m3.cuh`.

@@ -15,9 +15,9 @@ use crate::comm::nccl::Nccl;
 use crate::generate::{CHUNK, GenerateOptions, GenerateRequest, Generated, PromptLogits, Said, Saying};
 use crate::sample::Sampling;
 use base::error::{Error, Result};
-use base::shared_gpu;
 use machine::driver::Gpu;
 use plan::Phase;
+use table::shared_gpu;
 
 /// Decode steps between two progress checks, if the caller wants progress.
 const LOOK_EVERY: u32 = 16;
@@ -66,8 +66,7 @@ pub fn generate(
     if request.tp == 1 || gpus < request.tp as usize || shared_gpu::is_on() {
         if request.tp > 1 {
             say(Said::Note(&format!(
-                "{gpus} GPU{} for {} ranks: they share one GPU, and their all-reduces are a kernel on it",
-                if gpus == 1 { "" } else { "s" },
+                "{} ranks share one GPU, and their all-reduces are a kernel on it",
                 request.tp
             )));
         }

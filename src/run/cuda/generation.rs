@@ -11,8 +11,8 @@ use crate::comm::Peers;
 use crate::measure::Times;
 use crate::recorder::range;
 use base::error::Result;
-use base::shared_gpu;
 use machine::driver::Event;
+use table::shared_gpu;
 
 /// Number of decode steps to enqueue ahead: enough that the GPU never waits for the host, few enough that the
 /// driver's queue never blocks.

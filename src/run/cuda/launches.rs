@@ -343,8 +343,7 @@ impl Binder<'_> {
             Kind::Attend => ahead.attention_kb,
             _ => ahead.product_kb,
         };
-        // fp8 weights are read in different steps, for which the prefetch was not tuned
-        if kb == 0 || plan.phase != Phase::Decode || self.program.precision.weights == DType::Fp8 {
+        if kb == 0 || plan.phase != Phase::Decode {
             return Ok(None);
         }
         // wraps around: the next step begins with the same products

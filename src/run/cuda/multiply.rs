@@ -90,7 +90,7 @@ impl OwnProduct {
     pub fn launch(&self, kernels: Source<'_>) -> Result<(Function, Launch, Arguments)> {
         let &Self { rows, inputs, outputs, weights, multiprocessors, x, weight, out, .. } = self;
         let mut chosen = matvec::matvec_geometry(weights, rows, inputs, outputs, multiprocessors);
-        let kb = if weights == DType::Fp8 { 0 } else { kernels.options().ahead.product_kb };
+        let kb = kernels.options().ahead.product_kb;
         if kb > 0 {
             chosen.defines.push(("AHEAD", chosen.bytes_a_block(multiprocessors, kb)));
         }

@@ -30,11 +30,11 @@ use crate::recorder::Clock;
 use crate::sample::Sampling;
 use crate::{Job, Outcome, RunEvent, RunResult};
 use base::error::{Error, Result};
-use base::shared_gpu;
 use machine::driver::Gpu;
 use machine::environment::Sampled;
 use model::Model;
 use plan::{DType, QUANTIZED};
+use table::shared_gpu;
 use table::{Environment, P2p, Provenance, Recorder, Sample, Spec};
 use trace::{FORMAT_VERSION, Trace, TraceMeta};
 
@@ -304,7 +304,7 @@ fn rank(
     environment.insert("self_check".into(), json!({ "passed": is_passed, "checks": known }));
     let unverified = match spec.provenance() {
         Provenance::SharedGpu => {
-            Some("the ranks share one GPU: the times of this run say nothing".into())
+            Some("LADDERSCOPE_SHARED_GPU is set: latencies of this run are meaningless".into())
         }
         Provenance::Measured | Provenance::EmulatedLink | Provenance::Simulated => {
             check::warning(known.as_deref())
@@ -416,7 +416,13 @@ fn environment(
         ("programmatic_edges".into(), json!(generation.programmatic_edges())),
         ("multiprocessors_divided".into(), json!(divided)),
         ("prefetch".into(), json!(engine.programmatic() && setup.tuning.prefetch)),
-        ("ahead".into(), json!(setup.tuning.ahead)),
+        (
+            "ahead".into(),
+            json!(
+                (engine.programmatic() && setup.tuning.prefetch)
+                    .then_some(engine.kernels().of(false).options().ahead)
+            ),
+        ),
         ("matvec".into(), json!(engine.matvec().describe())),
         ("products".into(), json!(products)),
         ("head".into(), json!(if setup.shard_head && spec.tp > 1 { "sharded" } else { "replicated" })),

@@ -25,7 +25,7 @@ impl Eight {
     pub fn bytes(self, numbers: u64) -> u64 {
         let rows = numbers / u64::from(self.columns.max(1));
         let scales = rows * u64::from(self.columns.div_ceil(SCALED_TOGETHER));
-        (numbers.next_multiple_of(16) + 4 * scales).next_multiple_of(16)
+        (super::fp8::scales_at(numbers) + 4 * scales).next_multiple_of(16)
     }
 
     /// Appends the format arguments, which come last in its kernels.

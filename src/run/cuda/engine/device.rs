@@ -11,7 +11,7 @@ use super::{Local, Programs, Setup};
 use crate::computed::Computed;
 use crate::cuda::blas::Blas;
 use crate::cuda::collective::{Collective, EmulatedScratch, LoopbackTable};
-use crate::cuda::kernels::{KernelOptions, Kernels};
+use crate::cuda::kernels::{Ahead, KernelOptions, Kernels};
 use crate::cuda::load::Loader;
 use crate::cuda::multiply::MatvecChoice;
 use crate::cuda::one_shot::OneShot;
@@ -22,7 +22,7 @@ use crate::cuda::size::StepSize;
 use base::error::{Error, Result};
 use machine::driver::{Divided, Gpu, Memory, Priority, Stream};
 use model::WeightSource;
-use plan::{Lane, ModelShape, Phase};
+use plan::{DType, Lane, ModelShape, Phase};
 
 pub(super) struct PhaseState {
     pub(super) schedule: Schedule,
@@ -130,7 +130,8 @@ impl Engine {
                 group: shape.heads / shape.kv_heads,
                 programmatic: setup.tuning.programmatic && can_overlap(gpu),
                 prefetch: setup.tuning.prefetch,
-                ahead: setup.tuning.ahead,
+                // fp8 weights are read in other steps, for which the prefetch was not designed
+                ahead: if setup.weights == DType::Fp8 { Ahead::default() } else { setup.tuning.ahead },
             },
         )?;
         let blas = Blas::new(gpu)?;

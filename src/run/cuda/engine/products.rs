@@ -39,7 +39,7 @@ impl Engine {
             let format = program.precision.of_weight(weight, &self.setup.model.shape);
             let address = rank.weight(&weight.name)?;
             let same = |p: &&mut Product| {
-                (p.rows, p.inputs, p.outputs, p.format, p.logits)
+                (p.rows, p.inputs, p.outputs, p.weight_format, p.logits)
                     == (rows, weight.inputs, weight.outputs, format, logits)
             };
             match products.iter_mut().find(same) {
@@ -51,7 +51,7 @@ impl Engine {
                     rows,
                     inputs: weight.inputs,
                     outputs: weight.outputs,
-                    format,
+                    weight_format: format,
                     logits,
                     whole: weight.is_whole(),
                     in_layer: operation.layer.is_some(),

@@ -19,9 +19,9 @@ use crate::cuda::timing::Marks;
 use crate::cuda::transfer::Transfer;
 use crate::recorder::range;
 use base::error::{Error, Result};
-use base::shared_gpu;
 use machine::driver::{Event, Graph, GraphExec, Memory, Stream};
 use plan::{DType, Kind, Phase};
+use table::shared_gpu;
 
 /// A step ready to run: bound to memory, scheduled, and captured unless eager.
 pub struct Step {

@@ -26,15 +26,17 @@ pub fn rows(rows: u32, columns: u32) -> Launch {
 /// Launch of `add`, `add_mean`, `random_fill`, message sums and loopback collectives: 16 bytes per thread, up
 /// to eight times what fills the GPU.
 pub fn elements(n: u64, multiprocessors: u32) -> Launch {
-    let blocks = n.div_ceil(u64::from(FLAT * PACK)).clamp(1, u64::from(multiprocessors.max(1)) * 8 * 8);
-    Launch::flat(blocks as u32, FLAT)
+    flat(n.div_ceil(u64::from(FLAT * PACK)), multiprocessors)
 }
 
 /// Launch of `random_fp8`: one warp per row, up to eight times what fills the GPU.
 pub fn warps(rows: u64, multiprocessors: u32) -> Launch {
-    let blocks =
-        rows.div_ceil(u64::from(FLAT / WARP)).clamp(1, u64::from(multiprocessors.max(1)) * 8 * 8);
-    Launch::flat(blocks as u32, FLAT)
+    flat(rows.div_ceil(u64::from(FLAT / WARP)), multiprocessors)
+}
+
+/// Launch of this many blocks, up to eight times what fills the GPU.
+fn flat(blocks: u64, multiprocessors: u32) -> Launch {
+    Launch::flat(blocks.clamp(1, u64::from(multiprocessors.max(1)) * 8 * 8) as u32, FLAT)
 }
 
 /// Maximum number of blocks of [`one_shot`] and [`one_shot_rows`], limited by their flags.
