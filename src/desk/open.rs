@@ -176,14 +176,15 @@ impl Opened {
         };
         let operators = count(&import.ignored, "operators of the framework");
         let launches = count(&import.used, "launch");
+        let halves = count(&import.ignored, "begin or end alone");
         let is_gpu =
             |what: &str| ["kernel ", "memcpy ", "memset "].iter().any(|gpu| what.starts_with(gpu));
         let left_out = import.ignored.iter().filter(|(what, _)| is_gpu(what));
         let left_out: Vec<String> = left_out.map(|(what, count)| format!("{count} {what}")).collect();
         let (is, help) = match () {
             () if !left_out.is_empty() => (
-                format!("no GPU event can be read; left out: {}", left_out.join(", ")),
-                "times (ts, dur) are numbers of microseconds in the profiler's JSON",
+                format!("no readable GPU events; skipped: {}", left_out.join(", ")),
+                "ts and dur must be numbers, in microseconds",
             ),
             () if launches > 0 => (
                 format!(
@@ -200,13 +201,12 @@ impl Opened {
             () if import.events == 0 => {
                 ("no events in it".into(), "was the profiler stopped before it recorded?")
             }
-            () if count(&import.ignored, "begin or end alone") > 0 => (
+            () if halves > 0 => (
                 format!(
-                    "{} events, {} of them begin or end alone (ph B, E), and no whole GPU event",
-                    import.events,
-                    count(&import.ignored, "begin or end alone")
+                    "{} events, {halves} of them unpaired begin or end events (ph B, E), and no complete GPU event",
+                    import.events
                 ),
-                "export the profile with whole events (ph X), as PyTorch's profiler writes them",
+                "export complete events (ph X), as PyTorch's profiler does",
             ),
             () => (
                 format!(
@@ -250,19 +250,19 @@ mod tests {
     }
 
     #[test]
-    fn events_that_cannot_be_read_are_named_where_none_is_left() {
+    fn unreadable_gpu_events_are_named_if_no_other_event_is_left() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("trace.json");
         let text = r#"[{"ph": "X", "cat": "kernel", "name": "a", "ts": "0x10", "dur": 5, "args": {"stream": 7}}]"#;
         std::fs::write(&path, text).unwrap();
         let opened = open(path.to_str().unwrap(), &Store::open(dir.path()), OpenOptions::default());
         let error = opened.unwrap().with_gpu().unwrap_err().to_string();
-        assert!(error.contains("left out: 1 kernel with a start (ts) that is not a number"), "{error}");
+        assert!(error.contains("skipped: 1 kernel with a start (ts) that is not a number"), "{error}");
         let text = r#"[{"ph": "B", "cat": "kernel", "name": "a", "ts": 1}, {"ph": "E", "cat": "kernel", "ts": 5}]"#;
         std::fs::write(&path, text).unwrap();
         let opened = open(path.to_str().unwrap(), &Store::open(dir.path()), OpenOptions::default());
         let error = opened.unwrap().with_gpu().unwrap_err().to_string();
-        assert!(error.contains("2 events, 2 of them begin or end alone (ph B, E)"), "{error}");
+        assert!(error.contains("2 events, 2 of them unpaired begin or end events (ph B, E)"), "{error}");
     }
 
     /// Two ranks whose clocks are a second apart: opened, they have one.

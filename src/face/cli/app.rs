@@ -8,9 +8,9 @@ use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser};
 
 use super::{HEADINGS, Verb, complete, output, report};
 use base::error::{Error, Result};
-use base::shared_gpu;
 use base::terminal::is_coloured;
 use run::cuda;
+use table::shared_gpu;
 use trace::memory;
 
 /// Measure exposed communication in tensor-parallel LLM decoding and compare architectures that hide it

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use indicatif::ProgressBar;
 
+use super::on_text::model_of;
 use super::output::{self, Format, FormatArgs};
 use super::patience::Patience;
 use super::report;
 use base::error::{Error, Result};
-use base::regular;
 use model::{ChatTemplate, Message, Model, Tokenizer, read_prompts};
 use plan::{Architecture, CommDType, DType, Variant};
 use run::{GenerateOptions, GenerateRequest, Generated, Said, backend, choose_generator};
@@ -163,24 +163,10 @@ pub fn run(args: &Args) -> Result<u8> {
 
 /// Resolves the requested model. Prints a note if its weights are random although the user may not expect it.
 fn model(args: &Args) -> Result<Model> {
-    let Some(dir) = &args.weights else {
-        return Model::resolve(args.model.as_deref().unwrap_or_default());
-    };
-    if let Some(refused) = regular::refused(dir, "an HF directory") {
-        return Err(refused);
+    match &args.weights {
+        Some(dir) => model_of(dir, args.seed),
+        None => Model::resolve(args.model.as_deref().unwrap_or_default()),
     }
-    if !dir.is_dir() {
-        return Err(Error::input_help(
-            format!("--weights {}: no such directory", dir.display()),
-            "name an HF directory with config.json and safetensors, or a built-in shape with --model",
-        ));
-    }
-    let model = Model::resolve(&dir.to_string_lossy())?;
-    model.warnings.iter().for_each(|warning| report::warn(warning));
-    if !model.has_weights {
-        report::warn(&format!("{} has no weights: they are random", dir.display()));
-    }
-    Ok(model)
 }
 
 fn open_tokenizer(dir: &Path) -> Result<Option<Tokenizer>> {

@@ -88,8 +88,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
         let events: u64 = report.kinds.iter().map(|kind| kind.count).sum();
         if events > 0 {
             return Err(Error::input_help(
-                format!("{} selected, all with a duration of 0", counted(events as usize, "GPU event")),
-                "no time can be computed from them: check the field of durations in the file (`dur` in Kineto JSON, \
+                format!("{} selected, all of zero duration", counted(events as usize, "GPU event")),
+                "check the durations in the file (`dur` in Kineto JSON, \
                  us), or select another part with --from, --to, --step",
             ));
         }

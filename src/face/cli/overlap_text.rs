@@ -89,7 +89,7 @@ pub fn by(report: &TraceReport, by: By, without_profile: Option<&str>) -> Result
             "the trace has no operators or launches of the host",
         ),
         By::Product => (
-            "By matrix product or attention: sums of durations (us a rank), means of a call (us)",
+            "By matrix product or attention: total duration (us per rank), mean per call (us)",
             "the trace records no shapes of matrix products (profile with record_shapes=True), or its kernels were launched by \
              CUDA graphs",
         ),
@@ -147,7 +147,7 @@ pub fn by(report: &TraceReport, by: By, without_profile: Option<&str>) -> Result
 /// Notes below the table of products.
 fn product_notes(products: &Products, without_profile: Option<&str>) -> String {
     let without =
-        without_profile.map(|why| format!("no shares of a peak: {why} (--hardware NAME|FILE)"));
+        without_profile.map(|why| format!("no share of peak: {why}; set one with --hardware NAME|FILE"));
     let notes = products.notes().into_iter().chain(without);
     let mut text: String = notes.map(|note| output::wrapped("  ", &note, 2)).collect();
     text += &mfu(products, None).unwrap_or_default();
@@ -160,12 +160,12 @@ fn mfu(products: &Products, without_profile: Option<&str>) -> Option<String> {
     let of = format!("matrix products and attention: {:.0} % of the compute time", mfu.compute_pct);
     let line = match (&mfu.profile, mfu.mfu_pct, mfu.kernel_mfu_pct) {
         (Some(profile), Some(all), Some(running)) => format!(
-            "MFU {all:.1} % of {profile}'s peak; {running:.1} % ({:.1} TFLOP/s a GPU) while they run ({of})",
+            "MFU {all:.1} % of {profile}'s peak; {running:.1} % ({:.1} TFLOP/s per GPU) while these kernels run ({of})",
             mfu.tflop_s
         ),
         _ => {
             let why = without_profile.map_or(String::new(), |why| format!("; no MFU: {why}"));
-            format!("{:.1} TFLOP/s a GPU while they run ({of}){why}", mfu.tflop_s)
+            format!("{:.1} TFLOP/s per GPU while these kernels run ({of}){why}", mfu.tflop_s)
         }
     };
     Some(output::wrapped("", &line, 2))

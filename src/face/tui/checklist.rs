@@ -97,7 +97,7 @@ impl Overlay for Checklist {
 
     fn hints(&self) -> Hints {
         match self.search.typing {
-            true => &[("Enter", "next found"), ("↓", "stay"), ("Esc", "end the search")],
+            true => &[("Enter", "next match"), ("↓", "stop here"), ("Esc", "end search")],
             false => self.hints,
         }
     }

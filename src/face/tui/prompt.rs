@@ -20,9 +20,8 @@ pub struct Prompt {
     take: Take,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub enum Completing {
-    #[default]
     Nothing,
     Words(Vec<Offer>),
     Paths,
@@ -84,10 +83,8 @@ impl Overlay for Prompt {
 
     fn hints(&self) -> Hints {
         match self.field.offers.list().is_empty() {
-            true => &[("Enter", "take it"), ("↑", "typed before"), ("Esc", "close")],
-            false => {
-                &[("Enter", "take it"), ("Tab", "complete"), ("↑", "typed before"), ("Esc", "close")]
-            }
+            true => &[("Enter", "accept"), ("↑", "history"), ("Esc", "close")],
+            false => &[("Enter", "accept"), ("Tab", "complete"), ("↑", "history"), ("Esc", "close")],
         }
     }
 

@@ -62,7 +62,7 @@ fn draw_tabs(buf: &mut Buffer, area: Rect, state: &State) {
         let role = if tab == state.cx.tab { Role::Selected } else { Role::Text };
         end = paint::put(buf, area, area.x + x, area.y, &text, theme.style(role));
     }
-    if let Some(text) = Tab::ALL.into_iter().find_map(|tab| state.screen(tab).status(&state.cx).badge) {
+    if let Some(text) = state.screen(Tab::Live).status(&state.cx).badge {
         let x = area.right().saturating_sub(text.width() as u16).max(end);
         paint::put(buf, area, x, area.y, &text, theme.style(Role::Active));
     }

@@ -72,17 +72,16 @@ fn perform(driver: &mut Driver, effects: Vec<Effect>) {
 
 #[test]
 fn what_it_looks_like() {
-    let name = |what: &str| format!("runs_{what}_120x40");
     let mut runs = driver((120, 40));
     runs.keys("  jj ");
     runs.keys("/arch:ladder tpot<9 tag:");
-    insta::assert_snapshot!(name("filter"), runs.screen());
+    insta::assert_snapshot!("runs_filter_120x40", runs.screen());
     runs.press(KeyCode::Esc);
     runs.state.runs.sort_by("architecture", table::Unit::Text);
     runs.keys("g");
-    insta::assert_snapshot!(name("groups"), runs.screen());
+    insta::assert_snapshot!("runs_groups_120x40", runs.screen());
     runs.keys("gC");
-    insta::assert_snapshot!(name("columns"), runs.screen());
+    insta::assert_snapshot!("runs_columns_120x40", runs.screen());
     runs.press(KeyCode::Esc);
     let mut runs = driver((120, 40));
     runs.keys("/llama upper");
@@ -90,16 +89,16 @@ fn what_it_looks_like() {
     runs.keys(" ");
     let effects = runs.keys("jc");
     perform(&mut runs, effects);
-    insta::assert_snapshot!(name("side_by_side"), runs.screen());
+    insta::assert_snapshot!("runs_side_by_side_120x40", runs.screen());
     runs.press(KeyCode::Esc);
     runs.keys("t");
-    insta::assert_snapshot!(name("tag"), runs.screen());
+    insta::assert_snapshot!("runs_tag_120x40", runs.screen());
     runs.press(KeyCode::Esc);
     runs.press(KeyCode::Esc);
     runs.keys("/tag:good 20260102");
     runs.enter();
     runs.keys("d");
-    insta::assert_snapshot!(name("detail"), runs.screen());
+    insta::assert_snapshot!("runs_detail_120x40", runs.screen());
 }
 
 #[test]
@@ -509,7 +508,7 @@ fn a_dialog_has_its_own_keys_in_the_footer() {
     let footer = |driver: &Driver| driver.screen().lines().last().unwrap_or_default().to_owned();
     let mut driver = driver((80, 24));
     assert!(footer(&driver).contains("Space mark"), "{}", footer(&driver));
-    for (keys, told) in [("C", "Space on or off"), ("/", "Enter keep"), ("t", "Enter take it")] {
+    for (keys, told) in [("C", "Space on or off"), ("/", "Enter keep"), ("t", "Enter accept")] {
         driver.keys(keys);
         let footer = footer(&driver);
         assert!(footer.contains(told) && !footer.contains("Space mark"), "{keys}: {footer}");

@@ -373,12 +373,15 @@ fn arrows_select_points_and_enter_opens_them() {
 }
 
 #[test]
-fn axes_of_comparison_cycle_and_the_same_one_is_not_asked_for_again() {
+fn the_only_axis_of_comparison_is_not_compared_again() {
     let mut driver = Driver::full(80, 24);
     driver.keys("6");
     assert!(driver.state.compare.compared().is_some(), "it was compared");
-    let effects = driver.keys("nn");
+    assert!(driver.state.compare.shown.len() > 1);
+    driver.state.compare.list.selected = 1;
+    let effects = driver.keys("n");
     assert_eq!(driver.state.compare.asked.axis.to_string(), "architecture", "the only axis that varies");
+    assert_eq!(driver.state.compare.list.selected, 0, "at the top again");
     assert!(effects.is_empty(), "the same comparison is not made again: {effects:?}");
 }
 

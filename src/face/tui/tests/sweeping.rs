@@ -120,7 +120,7 @@ fn an_edited_value_changes_the_count_of_cells_and_can_be_undone() {
     press(&mut driver, KeyCode::Enter);
     press(&mut driver, KeyCode::Backspace);
     keys(&mut driver, "4");
-    assert!(driver.screen().contains("Enter take it"));
+    assert!(driver.screen().contains("Enter accept"));
     press(&mut driver, KeyCode::Enter);
     assert!(text(&driver).contains("tp = [2, 4, 8]\n") && text(&driver).contains("# few: it is a test"));
     assert!(driver.screen().contains("36 cells, 24 can run"), "{}", driver.screen());
@@ -663,22 +663,21 @@ fn cells_can_be_had_as_csv_and_the_page_as_a_command() {
 
 #[test]
 fn looks_of_the_editor() {
-    let name = |what: &str| format!("{what}_120x40");
     let mut driver = workbench((120, 40));
-    insta::assert_snapshot!(name("experiments_forecast"), driver.screen());
+    insta::assert_snapshot!("experiments_forecast_120x40", driver.screen());
     at_tp(&mut driver);
     keys(&mut driver, "a");
     keys(&mut driver, "16");
-    insta::assert_snapshot!(name("experiments_typing"), driver.screen());
+    insta::assert_snapshot!("experiments_typing_120x40", driver.screen());
     press(&mut driver, KeyCode::Esc);
     keys(&mut driver, "A");
     keys(&mut driver, "ncl");
-    insta::assert_snapshot!(name("experiments_axis"), driver.screen());
+    insta::assert_snapshot!("experiments_axis_120x40", driver.screen());
     press(&mut driver, KeyCode::Esc);
     press(&mut driver, KeyCode::Enter);
     keys(&mut driver, "x");
     press(&mut driver, KeyCode::Enter);
-    insta::assert_snapshot!(name("experiments_mistake"), driver.screen());
+    insta::assert_snapshot!("experiments_mistake_120x40", driver.screen());
 }
 
 #[test]

@@ -39,16 +39,15 @@ fn line(driver: &Driver, part: &str) -> String {
 
 #[test]
 fn looks() {
-    let name = |what: &str| format!("{what}_120x40");
     let mut driver = with(vec![imported()], (120, 40));
-    insta::assert_snapshot!(name("imported"), driver.screen());
+    insta::assert_snapshot!("imported_120x40", driver.screen());
     keys(&mut driver, "f/allreduce");
     driver.enter();
-    insta::assert_snapshot!(name("imported_search"), driver.screen());
+    insta::assert_snapshot!("imported_search_120x40", driver.screen());
     let mut driver = with(vec![trace(), imported()], (120, 40));
-    insta::assert_snapshot!(name("two_traces"), driver.screen());
+    insta::assert_snapshot!("two_traces_120x40", driver.screen());
     keys(&mut driver, "fC");
-    insta::assert_snapshot!(name("two_traces_collapsed"), driver.screen());
+    insta::assert_snapshot!("two_traces_collapsed_120x40", driver.screen());
     let mut driver = with(vec![imported()], (80, 24));
     driver.keys(":open /tmp/trace.json.gz");
     insta::assert_snapshot!("palette_open", driver.screen());

@@ -76,20 +76,19 @@ fn enter(driver: &mut Driver) {
 
 #[test]
 fn tables_maps_and_details() {
-    let name = |what: &str| format!("{what}_120x40");
     let mut driver = on(compared(), (120, 40));
-    insta::assert_snapshot!(name("measured"), driver.screen());
+    insta::assert_snapshot!("measured_120x40", driver.screen());
     press(&mut driver, "f");
-    insta::assert_snapshot!(name("flags"), driver.screen());
+    insta::assert_snapshot!("flags_120x40", driver.screen());
     let mut driver = on(grid().to_vec(), (120, 40));
     press(&mut driver, "s");
-    insta::assert_snapshot!(name("simulated"), driver.screen());
+    insta::assert_snapshot!("simulated_120x40", driver.screen());
     press(&mut driver, "tlj");
-    insta::assert_snapshot!(name("map"), driver.screen());
+    insta::assert_snapshot!("map_120x40", driver.screen());
     press(&mut driver, "v");
-    insta::assert_snapshot!(name("map_exposed"), driver.screen());
+    insta::assert_snapshot!("map_exposed_120x40", driver.screen());
     press(&mut driver, "c");
-    insta::assert_snapshot!(name("slices"), driver.screen());
+    insta::assert_snapshot!("slices_120x40", driver.screen());
 }
 
 #[test]

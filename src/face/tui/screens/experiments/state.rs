@@ -23,6 +23,7 @@ pub struct Experiments {
     /// True if the editor has keyboard focus rather than the list.
     pub editing: bool,
     pub drafts: BTreeMap<String, Draft>,
+    /// Part of the grid that the in-place prompt edits; stale once the prompt is closed.
     pub typing: Option<Typing>,
     /// True if the user quits without saving.
     pub discard: bool,

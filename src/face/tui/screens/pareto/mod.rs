@@ -293,8 +293,7 @@ impl Pareto {
 
     fn show_legend(&self, cx: &mut Context) {
         let hints = &[("Space", "show or hide"), ("a", "show all"), ("/", "search"), ("Esc", "close")];
-        let title = "legend: Space shows or hides, a all, Esc closes";
-        cx.lay(Checklist::new(title, hints, self.legend(), |pareto: &mut Self, code, at, _| {
+        cx.lay(Checklist::new("legend", hints, self.legend(), |pareto: &mut Self, code, at, _| {
             match code {
                 KeyCode::Enter | KeyCode::Char(' ') => pareto.toggle(at),
                 KeyCode::Char('a') => {

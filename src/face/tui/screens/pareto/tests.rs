@@ -104,16 +104,15 @@ const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 #[test]
 fn looks() {
     let mut driver = driver(120, 40);
-    let name = |what: &str| format!("{what}_120x40");
-    insta::assert_snapshot!(name("measured"), driver.screen());
+    insta::assert_snapshot!("measured_120x40", driver.screen());
     keys(&mut driver, "g");
     press(&mut driver, KeyCode::Down);
     press(&mut driver, KeyCode::Enter);
     press(&mut driver, KeyCode::Right);
-    insta::assert_snapshot!(name("simulated"), driver.screen());
+    insta::assert_snapshot!("simulated_120x40", driver.screen());
     keys(&mut driver, "app");
     keys(&mut driver, "+");
-    insta::assert_snapshot!(name("zoomed_tpot"), driver.screen());
+    insta::assert_snapshot!("zoomed_tpot_120x40", driver.screen());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::state::{PINNED, Runs};
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::table::{self, TableLayout};
+use crate::face::tui::widgets::table;
 use ::table::{Source, Unit};
 use study::analysis::{Column, RunCell, RunTable};
 
@@ -15,12 +15,11 @@ pub struct RunColumn {
     pub column: usize,
     /// Name, used in saved state.
     pub name: String,
-    pub spec: table::Column,
 }
 
-/// Columns in display order: pinned, others, empty ones last. The pinned columns and the first result
+/// Columns in display order, each with how it is drawn: pinned, others, empty ones last. The pinned columns and the first result
 /// are never dropped.
-pub fn columns(runs: &Runs, table: &RunTable) -> Vec<RunColumn> {
+pub fn columns(runs: &Runs, table: &RunTable) -> (Vec<RunColumn>, Vec<table::Column>) {
     let (mut wanted, mut others): (Vec<_>, Vec<_>) =
         wanted(runs, table).partition(|(_, name)| PINNED.contains(&name.as_str()));
     others.sort_by_key(|(_, name)| runs.empty.contains(name));
@@ -48,14 +47,9 @@ pub fn columns(runs: &Runs, table: &RunTable) -> Vec<RunColumn> {
             spare: u8::from(at >= pinned && Some(at) != result),
             grows: most - least,
         };
-        RunColumn { column, name, spec }
+        (RunColumn { column, name }, spec)
     };
-    wanted.into_iter().enumerate().map(column).collect()
-}
-
-pub fn lay_out(runs: &Runs, columns: &[RunColumn], area: Rect) -> TableLayout {
-    let specs: Vec<table::Column> = columns.iter().map(|column| column.spec.clone()).collect();
-    table::lay_out(&specs, area, Some(runs.scroll))
+    wanted.into_iter().enumerate().map(column).unzip()
 }
 
 /// Columns to show: index in the run table and name.

@@ -28,13 +28,13 @@ pub fn draw(buf: &mut Buffer, body: Rect, runs: &Runs, cx: &Context) {
         return;
     }
     let (top, area, details) = runs.areas(body);
-    let columns = columns::columns(runs, &stored.table);
-    let shown = columns::lay_out(runs, &columns, area);
+    let (columns, specs) = columns::columns(runs, &stored.table);
+    let shown = table::lay_out(&specs, area, Some(runs.scroll));
     // a list longer than the window shows the position
     let rows = usize::from(area.height.saturating_sub(1));
     let place = (runs.lines.len() > rows).then_some(runs.list.selected + 1);
     draw_top(buf, top, runs, cx, (stored, place), &shown);
-    draw_table(buf, area, theme, runs, stored, &columns);
+    draw_table(buf, area, theme, runs, stored, (&columns, &specs));
     if runs.lines.is_empty() {
         let text = match runs.only_marked {
             true => "no marked run matches the filter",
@@ -91,11 +91,10 @@ fn draw_table(
     theme: Theme,
     runs: &Runs,
     stored: &Snapshot,
-    columns: &[RunColumn],
+    (columns, specs): (&[RunColumn], &[table::Column]),
 ) {
-    let specs: Vec<table::Column> = columns.iter().map(|column| column.spec.clone()).collect();
     let rows = Rows { scrolled: Some(runs.scroll), ..Rows::new(&runs.list, runs.lines.len()) };
-    table::draw(buf, area, theme, &specs, rows, |row, column, width| match runs.lines[row] {
+    table::draw(buf, area, theme, specs, rows, |row, column, width| match runs.lines[row] {
         Line::Run(row) => cell(runs, stored, row as usize, &columns[column], width, theme),
         Line::Group { .. } => text::Line::default(),
     });
@@ -111,8 +110,7 @@ fn draw_table(
             count => format!(", {count} {what}"),
         };
         let rest = part(running, "running") + &part(bad, "not ok");
-        let runs_of = if count == 1 { "run" } else { "runs" };
-        let text = format!("── {value} ── {count} {runs_of}{rest} ");
+        let text = format!("── {value} ── {}{rest} ", counted(count as usize, "run"));
         let fill = usize::from(area.width).saturating_sub(text.width());
         let role = if index == runs.list.selected { Role::Selected } else { Role::Title };
         put(buf, area, area.x, y, &format!("{text}{}", "─".repeat(fill)), theme.style(role));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 pub use self::state::Runs;
 use crate::face::tui::prelude::*;
-use crate::face::tui::widgets::table::Place;
+use crate::face::tui::widgets::table::{Place, lay_out};
 use lab::store::Store;
 use table::{Field, Record};
 
@@ -282,8 +282,8 @@ impl Runs {
                     return false;
                 }
                 let Some(stored) = cx.stored.clone() else { return false };
-                let columns = columns::columns(self, &stored.table);
-                let shown = columns::lay_out(self, &columns, table);
+                let (columns, specs) = columns::columns(self, &stored.table);
+                let shown = lay_out(&specs, table, Some(self.scroll));
                 let on = |place: &&Place| (place.x..=place.x + place.width).contains(&event.at.x);
                 if let Some(place) = shown.places.iter().find(on) {
                     let name = &columns[place.column].name;

@@ -12,6 +12,7 @@ use table::Provenance;
 
 struct ColumnChoice {
     names: Vec<String>,
+    /// Number of visible columns, which are the first in `names`.
     shown: usize,
 }
 
@@ -84,7 +85,7 @@ impl Runs {
         ];
         cx.lay(Checklist::new("columns", hints, items, move |runs: &mut Self, code, at, cx| {
             let Some(at) = choice.key(code, at) else { return Changed::Nothing };
-            runs.columns = choice.names[..choice.shown.min(choice.names.len())].to_vec();
+            runs.columns = choice.names[..choice.shown].to_vec();
             runs.scroll = 0;
             if let Some(stored) = &cx.stored {
                 runs.note_empty(&stored.table);

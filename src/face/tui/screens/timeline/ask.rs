@@ -80,7 +80,12 @@ pub fn follow(view: &View, columns: usize, cx: &mut Context) {
         cx.follow(
             "differences",
             &steps,
-            move |_| Ok(analysis::operation_differences(&a.trace, steps.0, &b.trace, steps.1)),
+            move |_| {
+                for pane in [&a, &b] {
+                    pane.trace.meta.provenance.require_evidence("a trace")?;
+                }
+                Ok(analysis::operation_differences(&a.trace, steps.0, &b.trace, steps.1))
+            },
             |timeline: &mut Timeline, report, cx| {
                 let view = timeline.view.as_mut().filter(|view| view.panes.len() == 2);
                 if let Some((view, report)) = view.zip(cx.told(report)) {

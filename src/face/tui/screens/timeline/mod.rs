@@ -99,7 +99,6 @@ impl Screen for Timeline {
     }
 
     fn input(&mut self, input: Input<'_>, cx: &mut Context) -> bool {
-        let body = cx.body();
         match (input, &mut self.view) {
             (Input::Mouse(body, event), _) => return pointer::point(self, body, event).is_some(),
             (_, None) => return false,
@@ -107,7 +106,7 @@ impl Screen for Timeline {
             (Input::Paste(text), Some(view)) => return pasted(view, text, cx),
             (Input::Step(rows), Some(view)) => step(view, rows),
             (Input::Page(pages), Some(_)) => {
-                let Some(areas) = layout::open(self, body) else { return false };
+                let Some(areas) = layout::open(self, cx.body()) else { return false };
                 let Some(view) = &mut self.view else { return false };
                 let area = match view.panel {
                     Some(_) => Some(lists::rows(areas.panel, view)),

@@ -119,36 +119,35 @@ fn measured() -> TraceIndex {
 
 #[test]
 fn looks() {
-    let name = |what: &str| format!("{what}_120x40");
     let mut driver = with(vec![trace()], (120, 40));
     keys(&mut driver, "(");
     keys(&mut driver, "v");
     press(&mut driver, KeyCode::Right, KeyModifiers::NONE);
-    insta::assert_snapshot!(name("selection"), driver.screen());
+    insta::assert_snapshot!("selection_120x40", driver.screen());
     let mut driver = with(vec![simulated(|_| {})], (120, 40));
     keys(&mut driver, "p");
-    insta::assert_snapshot!(name("critical_path"), driver.screen());
+    insta::assert_snapshot!("critical_path_120x40", driver.screen());
     keys(&mut driver, "..e");
-    insta::assert_snapshot!(name("dependencies"), driver.screen());
+    insta::assert_snapshot!("dependencies_120x40", driver.screen());
     let ladder = simulated(|spec| spec.architecture = "ladder".parse().expect("it is one"));
     let mut driver = with(vec![simulated(|_| {}), ladder], (120, 40));
     keys(&mut driver, "Cc");
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
-    insta::assert_snapshot!(name("differences"), driver.screen());
+    insta::assert_snapshot!("differences_120x40", driver.screen());
     let mut driver = with(vec![imported()], (120, 40));
     keys(&mut driver, "OW");
-    insta::assert_snapshot!(name("operations"), driver.screen());
+    insta::assert_snapshot!("operations_120x40", driver.screen());
     keys(&mut driver, "E");
-    insta::assert_snapshot!(name("exposed"), driver.screen());
+    insta::assert_snapshot!("exposed_120x40", driver.screen());
     keys(&mut driver, "L");
-    insta::assert_snapshot!(name("legend"), driver.screen());
+    insta::assert_snapshot!("legend_120x40", driver.screen());
     let mut driver = with(vec![measured()], (120, 40));
     keys(&mut driver, "V");
-    insta::assert_snapshot!(name("verdict"), driver.screen());
+    insta::assert_snapshot!("verdict_120x40", driver.screen());
     keys(&mut driver, "Vg");
-    insta::assert_snapshot!(name("ghost_asked"), driver.screen());
+    insta::assert_snapshot!("ghost_asked_120x40", driver.screen());
     press(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
-    insta::assert_snapshot!(name("ghost"), driver.screen());
+    insta::assert_snapshot!("ghost_120x40", driver.screen());
 }
 
 #[test]

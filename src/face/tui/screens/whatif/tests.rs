@@ -67,10 +67,9 @@ fn the_smallest_window_keeps_strip_and_hidden_share() {
 
 #[test]
 fn looks() {
-    let name = |what: &str| format!("{what}_120x40");
     let mut driver = on((120, 40));
     search(&mut driver);
-    insta::assert_snapshot!(name("base"), driver.screen());
+    insta::assert_snapshot!("base_120x40", driver.screen());
     select(&mut driver, Slider::Alpha);
     for _ in 0..3 {
         code(&mut driver, KeyCode::Right, KeyModifiers::SHIFT);
@@ -78,12 +77,12 @@ fn looks() {
     select(&mut driver, Slider::Batch);
     press(&mut driver, "ll");
     press(&mut driver, "p");
-    insta::assert_snapshot!(name("slid"), driver.screen());
+    insta::assert_snapshot!("slid_120x40", driver.screen());
     press(&mut driver, "tt");
     code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
     press(&mut driver, "x");
     code(&mut driver, KeyCode::Enter, KeyModifiers::NONE);
-    insta::assert_snapshot!(name("typing"), driver.screen());
+    insta::assert_snapshot!("typing_120x40", driver.screen());
 }
 
 #[test]
