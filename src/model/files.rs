@@ -166,10 +166,10 @@ fn digest(path: &Path) -> Result<impl AsRef<[u8]>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     use safetensors::Dtype;
     use safetensors::tensor::TensorView;
+
+    use super::*;
 
     #[test]
     fn a_model_is_named_by_its_shape_and_numbers_and_by_nothing_else() {

@@ -145,10 +145,9 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     use proptest::prelude::*;
 
+    use super::*;
     use crate::tests::spec;
     use crate::{Architecture, LayerSet, Module, Phase};
 

@@ -341,7 +341,6 @@ impl Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-
     use crate::Phase;
     use crate::tests::spec;
 

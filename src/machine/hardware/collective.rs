@@ -407,7 +407,6 @@ fn point(
 #[cfg(test)]
 mod tests {
     use super::*;
-
     use crate::hardware::{CollectiveScale, CostSource};
 
     fn us(profile: &Profile, collective: Collective, tp: u32, bytes: u64) -> (f64, CostSource) {

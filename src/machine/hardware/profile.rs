@@ -281,7 +281,6 @@ fn memory_in_name(name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
     use base::error::Error;
     use table::P2p;
 

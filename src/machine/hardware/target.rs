@@ -268,7 +268,6 @@ fn first_sentence(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
     use table::P2p;
 
     fn set(pairs: &[(&str, &str)]) -> Result<Profile> {

@@ -187,7 +187,6 @@ pub fn estimate_messages(rows: &mut [CollectiveRow], target: &Target, p2p: P2p) 
 #[cfg(test)]
 mod tests {
     use super::*;
-
     use machine::hardware::{CollectiveScale, Profile};
 
     #[test]

@@ -305,9 +305,9 @@ fn usual_length(steps: &[Range<usize>]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     use proptest::prelude::*;
+
+    use super::*;
 
     /// The gaps of decode steps: `first` (the embedding's, where there is one), attention and MLP in turn, attention of
     /// every second layer of another kind.
