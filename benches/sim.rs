@@ -9,12 +9,12 @@ use std::path::Path;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use lab::sweep::{Experiment, simulate_cells};
-use machine::hardware::{Target, lowering};
+use machine::hardware::lowering;
 use model::Model;
 use plan::{Architecture, DType, LayerSet, Phase, Plan, PlanSpec, Precision};
 use run::Feasibility;
 use run::Resolve;
-use run::sim;
+use run::sim::Simulator;
 use table::CellOptions;
 use table::{Backend, Spec};
 
@@ -50,30 +50,34 @@ fn large_cell() -> Spec {
 /// A static KV cache (gpt-fast), whose steps are alike, and a growing one (native), where each is
 /// simulated; with skew, where each rank is; and the prediction from a few steps.
 fn cell(criterion: &mut Criterion) {
-    let shape = Model::resolve(&large_cell().model).expect("built in").shape;
     let mut group = criterion.benchmark_group("cell_70b_tp8");
     group.sample_size(10);
     for stack in ["gpt-fast", "native"] {
         let spec = Spec { stack: stack.into(), ..large_cell() };
-        let target = Target::of(&spec).expect("built in");
         for (name, record) in [("numbers", false), ("trace", true)] {
             group.bench_function(BenchmarkId::new(name, stack), |b| {
-                b.iter(|| sim::simulate(black_box(&spec), &shape, &target, record).expect("it runs"));
+                b.iter(|| {
+                    let simulator = Simulator::default();
+                    simulator.cell(black_box(&spec)).and_then(|cell| cell.run(record)).expect("it runs")
+                });
             });
         }
-        let plans = sim::Plans::new(&spec, &shape, &target).expect("TP divides it");
+        let simulator = Simulator::default();
+        let cell = simulator.cell(&spec).expect("TP divides it");
         group.bench_function(BenchmarkId::new("plans_at_hand", stack), |b| {
-            b.iter(|| sim::simulate_plans(&plans, black_box(&spec), &shape, &target, false));
+            b.iter(|| black_box(&cell).run(false));
         });
         group.bench_function(BenchmarkId::new("predict", stack), |b| {
-            b.iter(|| sim::predict(&plans, black_box(&spec), &shape, &target));
+            b.iter(|| black_box(&cell).predict());
         });
     }
     let mut spec = Spec { output_tokens: 32, ..large_cell() };
     spec.set.insert("skew.operation_pct".into(), "2".into());
-    let target = Target::of(&spec).expect("built in");
     group.bench_function("skew_31_steps", |b| {
-        b.iter(|| sim::simulate(black_box(&spec), &shape, &target, false).expect("it runs"));
+        b.iter(|| {
+            let simulator = Simulator::default();
+            simulator.cell(black_box(&spec)).and_then(|cell| cell.run(false)).expect("it runs")
+        });
     });
     group.finish();
 }

@@ -4,12 +4,13 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use study::whatif::{Engine, HIDDEN_PCT, Over, Variant};
+use run::sim::Simulator;
+use study::whatif::{HIDDEN_PCT, Over, Variant};
 
 fn sliders(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("whatif_70b");
     group.sample_size(20);
-    let engine = Engine::default();
+    let simulator = Simulator::default();
     let mut step = 0u32;
     // plans and sizes are at hand: the key is held on alpha
     for stack in ["gpt-fast", "native"] {
@@ -19,7 +20,7 @@ fn sliders(criterion: &mut Criterion) {
             b.iter(|| {
                 step += 1;
                 variant.alpha_us = Some(5.0 + f64::from(step % 90));
-                engine.answer(black_box(&variant)).expect("it runs")
+                black_box(&variant).answer(&simulator).expect("it runs")
             });
         });
     }
@@ -29,7 +30,7 @@ fn sliders(criterion: &mut Criterion) {
         b.iter(|| {
             step += 1;
             variant.cell.prompt_tokens = 128 + step % 3000;
-            engine.answer(black_box(&variant)).expect("it runs")
+            black_box(&variant).answer(&simulator).expect("it runs")
         });
     });
     // and the plans of all architectures, where the TP or the model was not met before
@@ -37,12 +38,14 @@ fn sliders(criterion: &mut Criterion) {
         b.iter(|| {
             let mut variant = Variant::default();
             variant.cell.tp = 4;
-            Engine::default().answer(black_box(&variant)).expect("it runs")
+            black_box(&variant).answer(&Simulator::default()).expect("it runs")
         });
     });
     let variant = Variant::default();
     group.bench_function("break_even/alpha", |b| {
-        b.iter(|| engine.break_even(black_box(&variant), Over::AlphaUs, HIDDEN_PCT).expect("it runs"));
+        b.iter(|| {
+            black_box(&variant).break_even(&simulator, Over::AlphaUs, HIDDEN_PCT).expect("it runs")
+        });
     });
     group.finish();
 }

@@ -5,11 +5,9 @@
 //! its own, so that ranks are nearly alike and never alike, and compression has no free lunch.
 
 use base::error::{Error, Result};
-use machine::hardware::Target;
-use model::Model;
 use plan::{Lane, Phase};
 use run::Resolve;
-use run::sim;
+use run::sim::Simulator;
 use table::{CellOptions, Spec};
 use trace::{OperationInfo, Span, Trace};
 
@@ -31,10 +29,8 @@ pub fn big(model: &str, tp: u32, spans: usize) -> Trace {
 ///
 /// `spec` says which plan; its prefill is not in the trace.
 fn play(spec: &Spec, spans: usize) -> Result<Trace> {
-    let model = Model::resolve(&spec.model)?;
-    let target = Target::of(spec)?;
     let short = Spec { output_tokens: 2, ..spec.clone() };
-    let (_, trace) = sim::simulate(&short, &model.shape, &target, true)?;
+    let (_, trace) = Simulator::default().cell(&short)?.run(true)?;
     let Some(mut trace) = trace else {
         return Err(Error::failed("simulating gave no trace"));
     };

@@ -4,7 +4,8 @@ use std::fmt;
 
 use base::error::{Error, Result};
 use plan::Phase;
-use run::{Shared, backend};
+use run::Shared;
+use run::sim::Simulator;
 use table::Spec;
 use trace::Trace;
 
@@ -32,10 +33,10 @@ impl fmt::Display for Part {
 ///
 /// Returns an input error if the model, hardware or stack no longer exists, and the errors of the simulation.
 pub fn resimulate(spec: &Spec, upto: Option<u32>) -> Result<(Trace, Option<Part>)> {
-    let (backend, shared) = (backend(spec.backend)?, Shared::default());
+    let simulator = Simulator::default();
     let predict = |output_tokens| -> Result<Trace> {
         let spec = Spec { output_tokens, ..spec.clone() };
-        let (_, trace) = backend.predict(&spec, &shared, true)?;
+        let (_, trace) = simulator.cell(&spec)?.run(true)?;
         trace.ok_or_else(|| Error::failed("the simulation left no trace"))
     };
     // one step gives the number of spans per step

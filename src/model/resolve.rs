@@ -132,14 +132,6 @@ mod tests {
     }
 
     #[test]
-    fn built_in_names_resolve_without_weights() {
-        for name in Model::built_in_names() {
-            let model = Model::resolve(name);
-            assert!(model.is_ok_and(|m| m.name == name && m.dir.is_none() && !m.has_weights));
-        }
-    }
-
-    #[test]
     fn an_unknown_name_gets_the_nearest() {
         let (text, help) = message(Model::resolve("llama3-70b"));
         assert!(text.contains("'llama3-70b'"), "{text}");

@@ -10,21 +10,15 @@ mod backward;
 mod buffers;
 mod build;
 mod builder;
-mod common;
 mod cost;
-mod digest;
-mod fuse;
 #[cfg(test)]
 mod fuse_tests;
 mod graph;
-mod infer;
 mod lower;
 mod operation;
 mod shape;
 #[cfg(test)]
 mod tests;
-mod value;
-mod variant;
 mod weights;
 
 pub use architecture::{Architecture, LayerSet, Reduce, Wiring};
@@ -32,10 +26,10 @@ pub use backward::{BackwardOperation, Derivative, Gradient, GradientId, Training
 pub use buffers::{Buffer, BufferId, Buffers};
 pub use builder::{Builder, PlanError};
 pub use cost::{Cost, Groups, Quantity, Step};
-pub use graph::{Plan, PlanSpec, Precision};
+pub use graph::{CommDType, Plan, PlanSpec, Precision, SCALED_TOGETHER, Variant};
 pub use lower::Lowering;
-pub use operation::{Kind, Lane, Module, Operation, Phase};
+pub use operation::{
+    Element, Kind, Lane, Module, OpId, Operation, Phase, Placement, Rows, Value, ValueId, WeightId,
+};
 pub use shape::{DType, HeadStep, ModelShape, Rope, RopeScaling};
-pub use value::{Element, OpId, Placement, Rows, Value, ValueId, WeightId};
-pub use variant::{CommDType, SCALED_TOGETHER, Variant};
 pub use weights::{QUANTIZED, Shard, Tensor, Weight, WeightPart};

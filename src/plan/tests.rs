@@ -467,14 +467,6 @@ fn the_mlp_of_a_dropped_layer_waits_for_no_sum_of_its_layer() {
     }
 }
 
-#[test]
-fn ladder_waits_for_the_all_reduce_before_the_previous_one() {
-    let plan = plan("ladder", 5, 4);
-    for three in modules(&plan).windows(3) {
-        assert!(ancestors(&plan, three[2].0[0]).contains(&three[0].1));
-    }
-}
-
 /// Module input, exactly, for ladder (design): attention of layer l reads x0 + all attention outputs
 /// of layers < l + all MLP outputs of layers < l - 1; MLP of layer l x0 + all of layers < l.
 #[test]
@@ -558,67 +550,40 @@ fn a_scattered_residual_has_two_collectives_for_each_all_reduce() {
 fn a_wrong_placement_is_a_build_error() {
     let standard = spec(&Architecture::Standard, 2, 2, Phase::Decode);
     let desync = spec(&Architecture::Desync(2), 2, 2, Phase::Decode);
-    let build = |spec: &PlanSpec, wrong: fn(&mut Builder<'_>) -> Result<ValueId, PlanError>| {
+    let emit = |spec: &PlanSpec, name: &str, kind: Kind, reads: &[Placement]| {
         let mut builder = Builder::new(spec);
         builder.scope(Module::Attn, Some(0));
-        wrong(&mut builder)
+        let input = |(name, placement): (&str, &Placement)| {
+            builder.input(name, *placement, 32, Element::Activation)
+        };
+        let reads: Vec<ValueId> = ["x", "y"].into_iter().zip(reads).map(input).collect();
+        let written = match kind {
+            // a row-parallel product
+            Kind::MatMul => builder.matmul(name, reads[0], Shard::Columns, &[Tensor::Output(0)]),
+            kind => builder.emit(name, kind, &reads, 32),
+        };
+        written.map(|value| builder.placement(value))
     };
-    let value = |b: &mut Builder<'_>, placement| b.input("x", placement, 32, Element::Activation);
-
+    use Placement::{Divergent, Partial, Replicated, Sharded};
     // a partial sum read as if it were whole
-    let norm_of_partial = build(&standard, |b| {
-        let x = b.input("x", Placement::Partial, 32, Element::Activation);
-        b.emit("norm", Kind::Norm, &[x], 32)
-    });
-    let error = norm_of_partial.unwrap_err();
-    assert!(matches!(error, PlanError::Placement { found: Placement::Partial, .. }));
+    let error = emit(&standard, "norm", Kind::Norm, &[Partial]).unwrap_err();
+    assert!(matches!(error, PlanError::Placement { found: Partial, .. }));
     assert_eq!(error.to_string(), "L0/attn/norm cannot read x: it is Partial, it must be replicated");
-
-    // an unreduced output added to the residual: only where ranks may diverge
-    let add = |b: &mut Builder<'_>| {
-        let x = b.input("x", Placement::Replicated, 32, Element::Activation);
-        let y = b.input("y", Placement::Partial, 32, Element::Activation);
-        b.emit("add", Kind::Add, &[x, y], 32)
-    };
-    assert!(build(&standard, add).is_err());
-    let mut builder = Builder::new(&desync);
-    let sum = add(&mut builder).unwrap();
-    assert_eq!(builder.placement(sum), Placement::Divergent);
-
-    // all-reduce of what is already whole would count it TP times
-    assert!(
-        build(&standard, |b| {
-            let x = b.input("x", Placement::Replicated, 32, Element::Activation);
-            b.emit("all_reduce", Kind::AllReduce, &[x], 32)
-        })
-        .is_err()
-    );
-    // a row-parallel product of a whole operand
-    assert!(
-        build(&standard, |b| {
-            let x = b.input("x", Placement::Replicated, 32, Element::Activation);
-            b.matmul("out", x, Shard::Columns, &[Tensor::Output(0)])
-        })
-        .is_err()
-    );
-    // averaging residuals outside desync
-    assert!(
-        build(&standard, |b| {
-            let x = b.input("x", Placement::Replicated, 32, Element::Activation);
-            let y = b.input("y", Placement::Partial, 32, Element::Activation);
-            b.emit("add_mean", Kind::AddMean, &[x, y], 32)
-        })
-        .is_err()
-    );
-    // sampling from a shard of the logits
-    let mut builder = Builder::new(&standard);
-    let logits = value(&mut builder, Placement::Sharded);
-    assert!(builder.emit("sample", Kind::Sample, &[logits], 1).is_err());
-    // too few operands
-    assert!(matches!(
-        builder.emit("add", Kind::Add, &[logits], 32),
-        Err(PlanError::Operands { found: 1, wanted: 2, .. })
-    ));
+    for (name, kind, reads) in [
+        // an unreduced output added to the residual, or averaged with it: only where ranks may diverge
+        ("add", Kind::Add, &[Replicated, Partial][..]),
+        ("add_mean", Kind::AddMean, &[Replicated, Partial]),
+        // all-reduce of what is already whole would count it TP times
+        ("all_reduce", Kind::AllReduce, &[Replicated]),
+        ("out", Kind::MatMul, &[Replicated]),
+        // sampling from a shard of the logits
+        ("sample", Kind::Sample, &[Sharded]),
+    ] {
+        assert!(emit(&standard, name, kind.clone(), reads).is_err(), "{name}");
+    }
+    assert_eq!(emit(&desync, "add", Kind::Add, &[Replicated, Partial]), Ok(Divergent));
+    let few = emit(&standard, "add", Kind::Add, &[Sharded]);
+    assert!(matches!(few, Err(PlanError::Operands { found: 1, wanted: 2, .. })), "{few:?}");
 }
 
 #[test]

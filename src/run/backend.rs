@@ -97,14 +97,7 @@ pub trait PlanBackend: Sync {
 
     fn memory(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> MemoryNeed;
 
-    fn run(&self, job: &Job, _: &mut dyn FnMut(RunEvent)) -> RunResult {
-        self.predict(&job.spec, &Shared::default(), job.record)
-    }
-
-    /// Predicts a cell deterministically, with spans if `record` is set; always an error on a backend that executes.
-    fn predict(&self, _: &Spec, _: &Shared, _record: bool) -> RunResult {
-        Err(Error::failed(format!("{} predicts nothing", self.title())))
-    }
+    fn run(&self, job: &Job, on_event: &mut dyn FnMut(RunEvent)) -> RunResult;
 
     /// True if runs have their own watchdog: they report progress, and a hung process may be killed.
     fn is_supervised(&self) -> bool {

@@ -1,5 +1,5 @@
-//! Cache for the cells of a grid. It lives for one pass over a grid, so the next pass sees changed files. A full
-//! table is cleared, so memory does not grow with the grid.
+//! Caches for the cells of a grid. They live for one pass over a grid, so the next pass sees changed files. A full
+//! cache is cleared, so memory does not grow with the grid.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -8,35 +8,27 @@ use std::sync::{Arc, RwLock};
 
 use crate::HOST;
 use crate::cuda::{self, gpus::Gpus};
-use crate::sim::{Plans, link_problem, lowering};
-use base::error::{Error, Result};
+use crate::sim::Simulator;
+use base::error::Result;
 use base::hash::short_key;
 use base::input::InputKind;
 use machine::environment::available_memory;
-use machine::hardware::{MemoryNeed, PlanMemory, Profile, Stack, Target};
+use machine::hardware::{MemoryNeed, Profile, Stack, Target};
 use model::Model;
 use plan::ModelShape;
 use table::Spec;
 
-/// Maximum cached models, profiles and other small entries.
-const SMALL: usize = 1024;
-/// Maximum cached pairs of plans; a large model's take about a megabyte.
-const LARGE: usize = 64;
+/// Maximum cached entries.
+const MOST: usize = 1024;
 
-type TargetKey = (String, String, Vec<(String, String)>);
-
+/// What the cells of a grid share: the simulator, hashes of files, and this machine's GPUs and memory.
 #[derive(Debug, Default)]
 pub struct Shared {
-    models: Table<String, Model>,
-    targets: Table<TargetKey, Target>,
-    files: Table<PathBuf, String>,
-    /// Keyed by every plan input except the workload.
-    plans: Table<String, Plans>,
-    /// Memory need of plans, with the same key; smaller than plans, so more entries are kept.
-    memory: Table<String, PlanMemory>,
+    pub simulator: Simulator,
+    files: Cache<PathBuf, String>,
     gpus: Option<Gpus>,
     /// Memory need of a rank on a GPU, keyed by all its inputs.
-    on_gpu: Table<String, MemoryNeed>,
+    on_gpu: Cache<String, MemoryNeed>,
     elsewhere: bool,
 }
 
@@ -55,32 +47,19 @@ impl Shared {
         if self.elsewhere { None } else { available_memory() }
     }
 
-    /// Cached [`Model::resolve`]; errors are not cached.
+    /// Cached model; see [`Simulator::model`].
     pub fn model(&self, name_or_dir: &str) -> Result<Arc<Model>> {
-        self.models.get(name_or_dir.to_owned(), SMALL, || Model::resolve(name_or_dir))
+        self.simulator.model(name_or_dir)
     }
 
-    /// Cached hardware profile and stack with overrides. Returns an input error for an unknown profile, stack or
-    /// override.
+    /// Cached hardware profile and stack; see [`Simulator::target`].
     pub fn target(
         &self,
         hardware: &str,
         stack: &str,
         set: &BTreeMap<String, String>,
     ) -> Result<Arc<Target>> {
-        let key = |pairs: &BTreeMap<String, String>| {
-            let pairs = pairs.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-            (hardware.to_owned(), stack.to_owned(), pairs)
-        };
-        let plain = || {
-            self.targets.get(key(&BTreeMap::new()), SMALL, || {
-                Ok(Target { profile: Profile::load(hardware)?, stack: Stack::load(stack)? })
-            })
-        };
-        if set.is_empty() {
-            return plain();
-        }
-        self.targets.get(key(set), SMALL, || plain()?.with(set))
+        self.simulator.target(hardware, stack, set)
     }
 
     /// Hashes of the files that a cell names, by option: hardware profile and stack if not built in, and the files
@@ -91,31 +70,14 @@ impl Shared {
         for (option, file) in [("hardware", profile), ("stack", Stack::file(stack))] {
             if let Some(file) = file {
                 let hash = || Ok(short_key(InputKind::HARDWARE.bytes(file)?));
-                files.insert(option.to_owned(), (*self.files.get(file.into(), SMALL, hash)?).clone());
+                files.insert(option.to_owned(), (*self.files.get(file.into(), MOST, hash)?).clone());
             }
         }
         if let Some(dir) = &model.dir {
-            let hash = self.files.get(dir.clone(), SMALL, || model.hash())?;
+            let hash = self.files.get(dir.clone(), MOST, || model.hash())?;
             files.insert("model".to_owned(), (*hash).clone());
         }
         Ok(files)
-    }
-
-    /// Simulator plans of a cell, cached for cells with the same model, architecture, TP, dtype and lowering. Returns
-    /// an input error if TP does not divide the model or the link has no times at it.
-    pub fn plans(&self, spec: &Spec, shape: &ModelShape, target: &Target) -> Result<Arc<Plans>> {
-        if let Some(problem) = link_problem(spec, target) {
-            return Err(Error::input(problem));
-        }
-        self.plans.get(plans_key(spec, target), LARGE, || Plans::new(spec, shape, target))
-    }
-
-    /// Memory need of the simulator's plans, cached longer than the plans. Returns an input error if TP does not
-    /// divide the model.
-    pub fn memory(&self, spec: &Spec, shape: &ModelShape, target: &Target) -> Result<Arc<PlanMemory>> {
-        self.memory.get(plans_key(spec, target), SMALL, || {
-            Ok(self.plans(spec, shape, target)?.memory(shape, spec.dtype).clone())
-        })
     }
 
     /// Cached [`cuda::memory_need`], which has to build plans. Returns an input error if TP does not divide the
@@ -132,7 +94,7 @@ impl Shared {
             spec.variant()
         );
         let need = || cuda::memory_need(spec, shape, multiprocessors);
-        self.on_gpu.get(key, SMALL, need).map(|need| *need)
+        self.on_gpu.get(key, MOST, need).map(|need| *need)
     }
 
     pub fn gpus(&self) -> &Gpus {
@@ -145,28 +107,19 @@ impl Shared {
     }
 }
 
-/// Cache key: every input of the simulator's plans except the workload.
-fn plans_key(spec: &Spec, target: &Target) -> String {
-    let lowering = lowering(spec, target);
-    let Spec { model, architecture, tp, dtype, .. } = spec;
-    let variant = spec.variant();
-    // a divided batch determines the micro-batches
-    let batch = if variant.micro_batches > 1 { spec.batch } else { 0 };
-    format!("{model}\n{architecture}\n{tp}\n{dtype}\n{lowering:?} {variant:?} {batch}")
-}
-
+/// Cache of bounded size, shared by threads.
 #[derive(Debug)]
-struct Table<K, V>(RwLock<HashMap<K, Arc<V>>>);
+pub(crate) struct Cache<K, V>(RwLock<HashMap<K, Arc<V>>>);
 
-impl<K, V> Default for Table<K, V> {
+impl<K, V> Default for Cache<K, V> {
     fn default() -> Self {
         Self(RwLock::default())
     }
 }
 
-impl<K: Eq + Hash, V> Table<K, V> {
+impl<K: Eq + Hash, V> Cache<K, V> {
     /// Returns the value of `key`, computing it if missing. Errors are not cached: each cell reports its own.
-    fn get(&self, key: K, most: usize, make: impl FnOnce() -> Result<V>) -> Result<Arc<V>> {
+    pub(crate) fn get(&self, key: K, most: usize, make: impl FnOnce() -> Result<V>) -> Result<Arc<V>> {
         if let Some(there) = self.0.read().ok().and_then(|table| table.get(&key).cloned()) {
             return Ok(there);
         }
@@ -187,15 +140,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_makes_a_value_once_and_never_holds_more_than_it_may() {
-        let table: Table<u32, u32> = Table::default();
+    fn a_cache_makes_a_value_once_and_never_holds_more_than_it_may() {
+        let cache: Cache<u32, u32> = Cache::default();
         for _ in 0..3 {
-            assert_eq!(*table.get(7, 4, || Ok(49)).unwrap(), 49);
+            assert_eq!(*cache.get(7, 4, || Ok(49)).unwrap(), 49);
         }
-        assert_eq!(*table.get(7, 4, || Ok(0)).unwrap(), 49, "made once");
+        assert_eq!(*cache.get(7, 4, || Ok(0)).unwrap(), 49, "made once");
         for key in 0..100 {
-            table.get(key, 4, || Ok(key)).unwrap();
-            assert!(table.0.read().unwrap().len() <= 4);
+            cache.get(key, 4, || Ok(key)).unwrap();
+            assert!(cache.0.read().unwrap().len() <= 4);
         }
     }
 

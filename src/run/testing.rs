@@ -3,8 +3,7 @@
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use crate::sim::SimBackend;
-use crate::{PlanBackend, Shared};
+use crate::sim::Simulator;
 use table::Spec;
 use trace::Trace;
 
@@ -22,6 +21,5 @@ pub fn port() -> u16 {
 }
 
 pub fn simulated(spec: &Spec) -> Trace {
-    let (_, trace) = SimBackend.predict(spec, &Shared::default(), true).unwrap();
-    trace.unwrap()
+    Simulator::default().cell(spec).unwrap().run(true).unwrap().1.unwrap()
 }

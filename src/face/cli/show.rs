@@ -10,7 +10,7 @@ use crate::desk::{self, Named, Part};
 use base::error::{Error, Result};
 use lab::store::Store;
 use plan::{Architecture, Phase};
-use run::{Shared, backend};
+use run::sim::Simulator;
 use study::analysis::{Difference, told_table};
 use table::render::{Shown, Table};
 use table::{Record, Spec, Status};
@@ -118,9 +118,10 @@ fn differences(record: &Record) -> Option<String> {
     if record.status != Status::Ok || !record.spec.backend.is_simulated() {
         return None;
     }
+    let simulator = Simulator::default();
     let of = |architecture: Architecture| {
         let spec = Spec { architecture, ..record.spec.clone() };
-        let (outcome, _) = backend(spec.backend).ok()?.predict(&spec, &Shared::default(), false).ok()?;
+        let (outcome, _) = simulator.cell(&spec).ok()?.run(false).ok()?;
         outcome.samples.first()?.overlap
     };
     let (standard, bound) = (of(Architecture::Standard), of(Architecture::UpperBound));

@@ -9,8 +9,9 @@ use base::error::{Error, Result};
 use base::text::shell_command;
 use plan::Architecture;
 use run::Resolve;
+use run::sim::Simulator;
 use study::whatif::{
-    Answer, BreakEven, CellLink, CrossedLink, Crossing, Engine, HIDDEN_PCT, Numbers, Over, Variant,
+    Answer, BreakEven, CellLink, CrossedLink, Crossing, HIDDEN_PCT, Numbers, Over, Variant,
 };
 use table::options::{OPTIONS, option};
 use table::render::{Shown, Sourced, Table};
@@ -78,11 +79,11 @@ pub fn run(args: &Args) -> Result<u8> {
             args.hidden_pct
         )));
     }
-    let (variant, engine) = (variant(&args.cell)?, Engine::default());
+    let (variant, simulator) = (variant(&args.cell)?, Simulator::default());
     let (slider, values) = sweep_of(args)?;
     let mut points: Vec<(Option<f64>, Answer)> = Vec::new();
     if values.is_empty() {
-        points.push((None, engine.answer(&variant)?));
+        points.push((None, variant.answer(&simulator)?));
     }
     for value in values {
         let mut changed = variant.clone();
@@ -91,9 +92,9 @@ pub fn run(args: &Args) -> Result<u8> {
             "gb_s" => changed.gb_s = Some(value),
             _ => changed.sms = Some(value),
         }
-        points.push((Some(value), engine.answer(&changed)?));
+        points.push((Some(value), changed.answer(&simulator)?));
     }
-    let found = break_evens(&engine, &variant, &points[0].1, args.hidden_pct);
+    let found = break_evens(&simulator, &variant, &points[0].1, args.hidden_pct);
     match args.output.format {
         Format::Json => output::json(&object(&variant.cell, slider, &points, &found))?,
         Format::Csv => output::emit(&rows(slider, &points).csv(Sourced::ByRow))?,
@@ -176,7 +177,7 @@ fn sweep_of(args: &Args) -> Result<(&'static str, Vec<f64>)> {
 
 /// Break-evens of the rows that hide communication, by cell. Always includes the chosen cell.
 fn break_evens(
-    engine: &Engine,
+    simulator: &Simulator,
     variant: &Variant,
     answer: &Answer,
     hidden_pct: f64,
@@ -190,7 +191,8 @@ fn break_evens(
         };
         let variant = Variant { cell: cell.clone(), ..variant.clone() };
         // cells without communication, or that cannot run, have no break-even; their row shows why
-        let both = [Over::AlphaUs, Over::GbS].map(|over| engine.break_even(&variant, over, hidden_pct));
+        let both =
+            [Over::AlphaUs, Over::GbS].map(|over| variant.break_even(simulator, over, hidden_pct));
         let both: Vec<BreakEven> = both.into_iter().flatten().collect();
         let hides = both.iter().any(|found| found.crossing != Crossing::Never);
         if hides || answer.is_chosen(row) {
@@ -403,15 +405,15 @@ mod tests {
     #[test]
     fn the_object_has_a_point_a_value_and_architecture_and_says_simulated() {
         let args = parsed("--model llama-3.2-1b --tp 8 --output-tokens 8 --batch 2 --alpha-us 5,50");
-        let (variant, engine) = (variant(&args.cell).unwrap(), Engine::default());
+        let (variant, simulator) = (variant(&args.cell).unwrap(), Simulator::default());
         let mut points: Vec<(Option<f64>, Answer)> = [5.0, 50.0]
             .map(|alpha| {
                 let changed = Variant { alpha_us: Some(alpha), ..variant.clone() };
-                (Some(alpha), engine.answer(&changed).unwrap())
+                (Some(alpha), changed.answer(&simulator).unwrap())
             })
             .into();
         points[0].1.arguments.extend(["--model".into(), "my models/one".into()]);
-        let found = break_evens(&engine, &variant, &points[0].1, 95.0);
+        let found = break_evens(&simulator, &variant, &points[0].1, 95.0);
         let object = serde_json::to_value(object(&variant.cell, "alpha_us", &points, &found)).unwrap();
         assert_eq!(object["provenance"], "simulated");
         assert_eq!(

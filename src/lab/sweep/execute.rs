@@ -3,19 +3,19 @@
 //!
 //! A cell's record is emitted as soon as it and all cells before it have ended, then dropped, so memory grows with
 //! the grid and not with the results.
-//! grows with the grid, not with what came out of it.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::time::Duration;
 
 use super::conclude::{Conclusion, impossible};
-use super::simulate::{self, Simulation};
+use super::simulate::{SimulationEvent, Simulations};
 use super::{Cell, Choice, Experiment, SweepEvent, SweepOutcome};
 use crate::launch::{Cancel, Executor, ExecutorEvent, RunRequest};
 use crate::store::{Claimed, Ended, Finished, Store};
 use base::error::{Error, Result};
 use base::hash::short_key;
-use run::{Feasibility, feasibility};
+use run::sim::Simulator;
+use run::{Feasibility, Shared, feasibility};
 use table::{Record, Spec, Status};
 
 /// Poll interval for cells that another process runs.
@@ -35,8 +35,8 @@ pub fn execute(
     cancel: &Cancel,
     emit: &mut dyn FnMut(SweepEvent),
 ) -> Result<SweepOutcome> {
-    let grid =
-        Grid { cells: &experiment.cells, rounds: experiment.rounds, name: Some(&experiment.name) };
+    let Experiment { name, cells, rounds, .. } = experiment;
+    let grid = Grid { cells, rounds: *rounds, name: Some(name), simulator: &Simulator::default() };
     grid.run(store, executor, choice, cancel, emit)
 }
 
@@ -54,8 +54,10 @@ pub fn run_one(
     cancel: &Cancel,
     emit: &mut dyn FnMut(SweepEvent),
 ) -> Result<Record> {
-    let cell = Cell { spec: spec.clone(), feasibility: feasibility::of(spec)? };
-    let grid = Grid { cells: std::slice::from_ref(&cell), rounds: rounds.max(1), name: None };
+    let shared = Shared::default();
+    let cells = [Cell { spec: spec.clone(), feasibility: feasibility::of_with(spec, &shared)? }];
+    let (rounds, simulator) = (rounds.max(1), &shared.simulator);
+    let grid = Grid { cells: &cells, rounds, name: None, simulator };
     let mut concluded = None;
     grid.run(store, executor, Choice::All, cancel, &mut |event| match event {
         SweepEvent::CellDone { record, .. } => concluded = Some(*record),
@@ -68,13 +70,14 @@ struct Grid<'a> {
     cells: &'a [Cell],
     rounds: u32,
     name: Option<&'a str>,
+    simulator: &'a Simulator,
 }
 
 /// Division of the cells in one round.
 struct Round<'a> {
     /// Cells that are already finished.
     settled: Vec<usize>,
-    simulations: Vec<Simulation<'a>>,
+    simulations: Vec<(usize, &'a Spec)>,
     runs: Vec<usize>,
 }
 
@@ -126,16 +129,28 @@ impl Grid<'_> {
                     cells.ended(cell, number, record, emit);
                 }
             };
-            simulate::run(&round.simulations, number, self.name, store, cancel, &mut |cell, record| {
-                settle(cell, &mut cells, emit);
-                cancel.hold(&mut |paused| {
-                    emit(if paused { SweepEvent::Paused } else { SweepEvent::Resumed })
-                });
-                stored.extend(record.run.split(':').next().map(str::to_owned));
-                emit(SweepEvent::RunStarted { cell, round: number, run: record.run.clone() });
-                emit(SweepEvent::RunEnded { cell, round: number, record: record.clone().into() });
-                cells.ran(cell, number, record, emit);
-            })?;
+            if !round.simulations.is_empty() && !cancel.is_all() {
+                let simulations = Simulations {
+                    cells: round.simulations,
+                    environment: machine::environment::collect(),
+                    experiment: self.name,
+                    round: number,
+                };
+                simulations.run(self.simulator, store, cancel, &mut |cell, event| match event {
+                    SimulationEvent::Started(run) => {
+                        emit(SweepEvent::RunStarted { cell, round: number, run });
+                    }
+                    SimulationEvent::Stored(record) => {
+                        settle(cell, &mut cells, emit);
+                        cancel.hold(&mut |paused| {
+                            emit(if paused { SweepEvent::Paused } else { SweepEvent::Resumed })
+                        });
+                        stored.extend(record.run.split(':').next().map(str::to_owned));
+                        emit(SweepEvent::RunEnded { cell, round: number, record: record.clone() });
+                        cells.ran(cell, number, *record, emit);
+                    }
+                })?;
+            }
             settle(self.cells.len(), &mut cells, emit);
             let mut waiting = Waiting { cells: round.runs.into(), refused: 0, told: HashSet::new() };
             while let Some(cell) = waiting.cells.pop_front() {
@@ -258,7 +273,7 @@ impl Grid<'_> {
             } else if !chosen(index, round) {
                 continue;
             } else if cell.spec.backend.is_simulated() {
-                simulations.push(Simulation { cell: index, spec: &cell.spec });
+                simulations.push((index, &cell.spec));
             } else {
                 runs.push(index);
             }

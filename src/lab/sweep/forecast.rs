@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::Experiment;
 use machine::hardware::{Profile, Stack, Target, Tflops};
-use run::sim;
-use run::{Feasibility, Shared};
+use run::Feasibility;
+use run::sim::{SimulatedCell, Simulator};
 use table::{Spec, Status};
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -108,8 +108,8 @@ pub fn forecast(
         unable: unable(experiment),
         ..Forecast::default()
     };
-    let shared = Shared::default();
-    let scale = scale(history, &shared);
+    let simulator = Simulator::default();
+    let scale = scale(history, &simulator);
     let (mut seconds, mut known) = (0.0, true);
     let mut simulated: Vec<&Spec> = Vec::new();
     for cell in experiment.cells.iter().filter(|cell| cell.feasibility == Feasibility::Runs) {
@@ -133,19 +133,21 @@ pub fn forecast(
         let generations = f64::from(cell.spec.samples + cell.spec.warmup);
         let (basis, completion_ms) = match (past, scale) {
             (Some(past), _) => (Basis::SameCell, Some(past.completion_ms)),
-            (None, Some(scale)) => (Basis::Scaled, nominal_ms(&cell.spec, &shared).map(|ms| ms * scale)),
-            (None, None) => (Basis::Nominal, nominal_ms(&cell.spec, &shared)),
+            (None, Some(scale)) => {
+                (Basis::Scaled, nominal_ms(&cell.spec, &simulator).map(|ms| ms * scale))
+            }
+            (None, None) => (Basis::Nominal, nominal_ms(&cell.spec, &simulator)),
         };
         match completion_ms {
             Some(ms) => {
-                seconds += left as f64 * (start_s(&cell.spec, &shared) + generations * ms / 1e3);
+                seconds += left as f64 * (start_s(&cell.spec, &simulator) + generations * ms / 1e3);
                 *forecast.rests_on.entry(basis).or_default() += left;
             }
             None => known = false,
         }
     }
     if !simulated.is_empty() {
-        match cell_s(&simulated, &shared, stop) {
+        match cell_s(&simulated, &simulator, stop) {
             Some(each) => {
                 let each = each / rayon::current_num_threads() as f64;
                 seconds += each * simulated.len() as f64;
@@ -185,28 +187,27 @@ fn without_numbers(text: &str) -> String {
 }
 
 /// Overhead of a run besides its generations (seconds).
-fn start_s(spec: &Spec, shared: &Shared) -> f64 {
-    let parameters = shared.model(&spec.model).map_or(0, |model| model.shape.parameters());
+fn start_s(spec: &Spec, simulator: &Simulator) -> f64 {
+    let parameters = simulator.model(&spec.model).map_or(0, |model| model.shape.parameters());
     START_S + parameters as f64 / WEIGHTS_PER_S
 }
 
 /// Median ratio of measured to predicted completion latency of stored runs; `None` without any.
-fn scale(history: &History, shared: &Shared) -> Option<f64> {
+fn scale(history: &History, simulator: &Simulator) -> Option<f64> {
     let ratios: Vec<f64> = history
         .executed
         .iter()
-        .filter_map(|(spec, ms)| Some(ms / nominal_ms(spec, shared)?))
+        .filter_map(|(spec, ms)| Some(ms / nominal_ms(spec, simulator)?))
         .filter(|ratio| ratio.is_finite() && *ratio > 0.0)
         .collect();
     base::statistics::median(&ratios)
 }
 
 /// Simulated completion latency (ms) on a nominal CPU shared by all ranks.
-fn nominal_ms(spec: &Spec, shared: &Shared) -> Option<f64> {
-    let model = shared.model(&spec.model).ok()?;
-    let target = nominal(spec.tp)?;
-    let plans = shared.plans(spec, &model.shape, &target).ok()?;
-    let prediction = sim::predict(&plans, spec, &model.shape, &target);
+fn nominal_ms(spec: &Spec, simulator: &Simulator) -> Option<f64> {
+    let model = simulator.model(&spec.model).ok()?;
+    let cell = simulator.cell_on(spec, &model.shape, nominal(spec.tp)?.into()).ok()?;
+    let prediction = cell.predict();
     Some(prediction.prefill_ms + prediction.decode_ms)
 }
 
@@ -229,7 +230,7 @@ fn nominal(tp: u32) -> Option<Target> {
 
 /// Mean time to simulate one of these cells on one core (seconds). Simulates a few steps of a sample of cells and
 /// extrapolates.
-fn cell_s(specs: &[&Spec], shared: &Shared, stop: &dyn Fn() -> bool) -> Option<f64> {
+fn cell_s(specs: &[&Spec], simulator: &Simulator, stop: &dyn Fn() -> bool) -> Option<f64> {
     let began = Instant::now();
     let stride = specs.len().div_ceil(TIMED).max(1);
     let mut times: Vec<f64> = Vec::new();
@@ -237,20 +238,19 @@ fn cell_s(specs: &[&Spec], shared: &Shared, stop: &dyn Fn() -> bool) -> Option<f
         if stop() || (!times.is_empty() && began.elapsed() > TIMING) {
             break;
         }
-        times.extend(one_cell_s(spec, shared));
+        times.extend(one_cell_s(spec, simulator));
     }
     (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)
 }
 
-fn one_cell_s(spec: &Spec, shared: &Shared) -> Option<f64> {
-    let model = shared.model(&spec.model).ok()?;
-    let target = shared.target(&spec.hardware, &spec.stack, &spec.set).ok()?;
+fn one_cell_s(spec: &Spec, simulator: &Simulator) -> Option<f64> {
     // plans are shared by many cells
-    let plans = shared.plans(spec, &model.shape, &target).ok()?;
+    let cell = simulator.cell(spec).ok()?;
     let timed = |output_tokens: u32| -> Option<f64> {
         let spec = Spec { output_tokens, ..spec.clone() };
+        let cell = SimulatedCell { spec: &spec, ..cell.clone() };
         let began = Instant::now();
-        sim::simulate_plans(&plans, &spec, &model.shape, &target, false).ok()?;
+        cell.run(false).ok()?;
         Some(began.elapsed().as_secs_f64())
     };
     let (few, some) = (spec.output_tokens.min(9), spec.output_tokens.min(25));
@@ -302,12 +302,12 @@ mod tests {
     #[test]
     fn runs_of_other_cells_scale_what_the_simulator_says() {
         let experiment = experiment(CPU);
-        let shared = Shared::default();
+        let simulator = Simulator::default();
         let spec = &experiment.cells[1].spec;
-        let executed = vec![(spec.clone(), 1000.0 * nominal_ms(spec, &shared).unwrap())];
+        let executed = vec![(spec.clone(), 1000.0 * nominal_ms(spec, &simulator).unwrap())];
         let scaled = of(&experiment, &History { cells: HashMap::new(), executed });
         assert_eq!(scaled.rests_on, BTreeMap::from([(Basis::Scaled, 12)]));
-        let (plain, starts) = (of(&experiment, &History::default()), 12.0 * start_s(spec, &shared));
+        let (plain, starts) = (of(&experiment, &History::default()), 12.0 * start_s(spec, &simulator));
         let ratio = (scaled.seconds.unwrap() - starts) / (plain.seconds.unwrap() - starts);
         assert!((ratio - 1000.0).abs() < 1.0, "{ratio}");
     }

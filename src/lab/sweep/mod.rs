@@ -8,7 +8,6 @@ mod event;
 mod execute;
 mod experiment;
 pub mod forecast;
-mod ordered;
 mod position;
 mod quality;
 mod schema;

@@ -562,14 +562,6 @@ mod tests {
     }
 
     #[test]
-    fn large_messages_take_the_faster_way() {
-        let mut point = LinkPoint::formula(10.0, 1.0);
-        point.large = Some(LargeMessages { alpha_us: 50.0, gb_s: 100.0 });
-        assert_eq!(point.us(1000.0, CollectiveScale::ALONE).0, 11.0);
-        assert_eq!(point.us(1e6, CollectiveScale::ALONE).0, 60.0);
-    }
-
-    #[test]
     fn transfers_scale_apart_from_latency_of_points_and_of_formulas() {
         let half = CollectiveScale { latency_scale: 3.0, transfer_scale: 0.5 };
         let mut point = LinkPoint::formula(10.0, 1.0);

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::stack::{AttentionKind, Stack, lowering};
 use plan::{Element, Groups, ModelShape, Phase, Plan, Precision, Rows, SCALED_TOGETHER, Step, Tensor};
 use table::Spec;
-
-use super::stack::{AttentionKind, Stack, lowering};
 
 /// Memory of one rank, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -233,6 +232,7 @@ impl Unit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
     use plan::DType;
     use table::testing::{cell as spec, shape_70b, shape_tiny};
 

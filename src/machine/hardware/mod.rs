@@ -1,38 +1,135 @@
 //! Hardware: profiles of GPUs and links, measured latency tables, software stacks, and memory estimates.
 
-mod check;
-mod cost;
-mod describe;
-mod family;
+mod collective;
 mod link;
 mod memory;
-mod overrides;
 mod profile;
-mod recognise;
 mod stack;
 mod tables;
 mod target;
 
+use std::ops::RangeInclusive;
 use std::path::Path;
+use std::sync::LazyLock;
 
+use serde::de::DeserializeOwned;
+
+use base::error::Error;
+use base::input::InputKind;
 use base::text::same_name;
+use table::{BANDWIDTHS_GB_S, LATENCIES_US};
 
-pub use cost::CollectiveCost;
-pub use describe::Described;
+pub use collective::CollectiveCost;
 pub use link::{BasisRows, InterNode, LargeMessages, LinkBasis, LinkPoint, LinkTable, Links};
 pub use memory::{MemoryNeed, PlanMemory};
-pub use profile::{Profile, Skew, Tflops};
-pub use recognise::{profile_named, profile_of};
+pub use profile::{Profile, Skew, Tflops, profile_named, profile_of};
 pub use stack::{AttentionKind, CollectiveScale, Contention, STACKS, Stack, lowering};
 pub use tables::{CostSource, Peaks, Tables};
-pub use target::Target;
+pub use target::{Described, Target};
 
-/// File that a profile or stack argument refers to; `None` for a built-in name or a file that does not
-/// exist.
-fn file_of<'a>(typed: &'a str, built_in: &[(&str, &str)]) -> Option<&'a Path> {
-    let path = Path::new(typed);
-    // anything except a directory: readers report pipes and devices themselves
-    let is_there = path.exists() && !path.is_dir();
-    let is_file = typed.ends_with(".toml") || path.components().count() > 1 || is_there;
-    (is_file && !built_in.iter().any(|(name, _)| same_name(name, typed))).then_some(path)
+/// Values that are built in by name or come from a TOML file: profiles and stacks.
+struct Library<T: 'static> {
+    /// Kind of value in errors: `hardware profile`.
+    what: &'static str,
+    /// Word for a file of it in help texts: `profile`.
+    word: &'static str,
+    input: InputKind,
+    texts: &'static [(&'static str, &'static str)],
+    /// Parsed once, because every cell needs them.
+    parsed: LazyLock<Vec<T>>,
+}
+
+/// Key with an invalid value, and the problem.
+type Checked = Result<(), (String, String)>;
+
+impl<T: Clone + DeserializeOwned> Library<T> {
+    /// Loads a built-in value by name, or a TOML file. Returns an input error for an unknown name (with the nearest
+    /// one) or an invalid file (with line and column).
+    fn load(&self, typed: &str, parse: fn(&str, &str) -> Result<T, Error>) -> Result<T, Error> {
+        let at = self.texts.iter().position(|(name, _)| same_name(name, typed));
+        if let Some(value) = at.and_then(|at| self.parsed.get(at)) {
+            return Ok(value.clone());
+        }
+        let Some(path) = self.file(typed) else {
+            return Err(Error::unknown(self.what, typed, self.texts.iter().map(|(name, _)| *name)));
+        };
+        parse(typed, &self.input.text(path)?)
+    }
+
+    /// File the argument refers to; `None` for a built-in name or a missing file.
+    fn file<'a>(&self, typed: &'a str) -> Option<&'a Path> {
+        let path = Path::new(typed);
+        // anything except a directory: readers report pipes and devices themselves
+        let is_there = path.exists() && !path.is_dir();
+        let is_file = typed.ends_with(".toml") || path.components().count() > 1 || is_there;
+        (is_file && self.text(typed).is_none()).then_some(path)
+    }
+
+    /// Canonical name of a built-in value, ignoring case and dashes; other text, such as a file name, is returned
+    /// unchanged.
+    fn meant<'a>(&self, typed: &'a str) -> &'a str {
+        self.texts.iter().find(|(name, _)| same_name(name, typed)).map_or(typed, |(name, _)| name)
+    }
+
+    /// TOML text of a built-in value.
+    fn text(&self, typed: &str) -> Option<&'static str> {
+        self.texts.iter().find(|(name, _)| same_name(name, typed)).map(|(_, text)| *text)
+    }
+
+    /// Parses and checks a value; `file` is its name in errors.
+    fn parse(&self, file: &str, text: &str, check: fn(&T) -> Checked) -> Result<T, Error> {
+        let value: T = toml::from_str(text).map_err(|error| Error::toml(file, text, &error))?;
+        check(&value).map_err(|(key, problem)| {
+            let help = format!("correct the {} and try again", self.word);
+            Error::input_help(format!("{file}: {key} {problem}"), help)
+        })?;
+        Ok(value)
+    }
+}
+
+fn above(key: &str, value: f64, least: f64) -> Checked {
+    that(key, value, value.is_finite() && value > least, &format!("above {least}"))
+}
+
+fn at_least(key: &str, value: f64, least: f64) -> Checked {
+    that(key, value, value.is_finite() && value >= least, &format!("at least {least}"))
+}
+
+/// Checks a link latency in us.
+fn latency(key: &str, us: f64) -> Checked {
+    within(key, us, &LATENCIES_US)
+}
+
+/// Checks a link bandwidth in 1e9 bytes per second.
+fn bandwidth(key: &str, gb_s: f64) -> Checked {
+    within(key, gb_s, &BANDWIDTHS_GB_S)
+}
+
+/// Checks a share: above 0, at most 1.
+fn share(key: &str, value: f64) -> Checked {
+    that(key, value, value > 0.0 && value <= 1.0, "above 0 and at most 1")
+}
+
+/// Checks a loss: at least 0, below 1.
+fn loss(key: &str, value: f64) -> Checked {
+    that(key, value, (0.0..1.0).contains(&value), "at least 0 and below 1")
+}
+
+fn within(key: &str, value: f64, allowed: &RangeInclusive<f64>) -> Checked {
+    let (least, most) = (allowed.start(), allowed.end());
+    that(key, value, allowed.contains(&value), &format!("from {} to {}", short(*least), short(*most)))
+}
+
+fn that(key: &str, value: f64, fine: bool, wanted: &str) -> Checked {
+    if fine {
+        Ok(())
+    } else {
+        Err((key.to_owned(), format!("is {}; it must be {wanted}", short(value))))
+    }
+}
+
+/// Compact form of a number of any magnitude.
+fn short(value: f64) -> String {
+    let is_plain = value == 0.0 || !value.is_finite() || (1e-4..1e9).contains(&value.abs());
+    if is_plain { value.to_string() } else { format!("{value:e}") }
 }

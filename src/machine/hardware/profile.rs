@@ -1,4 +1,5 @@
-//! Hardware profiles: capabilities of a GPU and its links, with sources; built in or from a TOML file.
+//! Hardware profiles: capabilities of a GPU and its links, with sources; built in or from a TOML file. A
+//! GPU's driver name finds a comparable profile, without the claim that it describes this machine.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -6,13 +7,11 @@ use std::sync::LazyLock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::check::{above, at_least, bandwidth, latency, share};
-use super::family;
 use super::link::Links;
 use super::tables::Tables;
-use base::error::{Error, Result};
+use super::{Checked, Library, above, at_least, bandwidth, collective, latency, share};
+use base::error::Result;
 use base::input::InputKind;
-use base::text::same_name;
 use plan::DType;
 
 /// Hardware profile. Keys carry their units; GB = 1e9 bytes.
@@ -131,13 +130,18 @@ const BUILT_IN: [(&str, &str); 7] = [
     ("mi300x", include_str!("profiles/mi300x.toml")),
 ];
 
-/// Parsed once, because every cell needs them.
-static PARSED: LazyLock<Vec<Profile>> = LazyLock::new(|| {
-    BUILT_IN
-        .iter()
-        .filter_map(|(name, text)| Profile::parse(&format!("{name}.toml"), text).ok())
-        .collect()
-});
+static PROFILES: Library<Profile> = Library {
+    what: "hardware profile",
+    word: "profile",
+    input: InputKind::HARDWARE,
+    texts: &BUILT_IN,
+    parsed: LazyLock::new(|| {
+        BUILT_IN
+            .iter()
+            .filter_map(|(name, text)| Profile::parse(&format!("{name}.toml"), text).ok())
+            .collect()
+    }),
+};
 
 impl Profile {
     /// Loads a built-in profile by name, or a TOML file.
@@ -147,24 +151,12 @@ impl Profile {
     /// Returns an input error for an unknown profile (with the nearest name) or an invalid file (with
     /// line and column).
     pub fn load(name_or_file: &str) -> Result<Self> {
-        let name = Self::meant(name_or_file);
-        if let Some(profile) = PARSED.iter().find(|profile| profile.name == name) {
-            return Ok(profile.clone());
-        }
-        let Some(path) = Self::file(name_or_file) else {
-            return Err(Error::unknown(
-                "hardware profile",
-                name_or_file,
-                BUILT_IN.map(|(name, _)| name),
-            ));
-        };
-        let text = InputKind::HARDWARE.text(path)?;
-        Self::parse(name_or_file, &text)
+        PROFILES.load(name_or_file, Self::parse)
     }
 
     /// File the argument refers to; `None` for a built-in name or a missing file.
     pub fn file(name_or_file: &str) -> Option<&Path> {
-        super::file_of(name_or_file, &BUILT_IN)
+        PROFILES.file(name_or_file)
     }
 
     pub fn names() -> [&'static str; 7] {
@@ -173,32 +165,29 @@ impl Profile {
 
     /// All built-in profiles, in the order of [`Profile::names`].
     pub fn built_in() -> Vec<Self> {
-        PARSED.clone()
+        PROFILES.parsed.clone()
     }
 
     /// Canonical name of a built-in profile, ignoring case and dashes (`H100-SXM` is `h100_sxm`); other
     /// text, such as a file name, is returned unchanged.
     pub fn meant(typed: &str) -> &str {
-        BUILT_IN.iter().find(|(name, _)| same_name(name, typed)).map_or(typed, |(name, _)| name)
+        PROFILES.meant(typed)
     }
 
     /// TOML text of a built-in profile.
     pub fn built_in_text(name: &str) -> Option<&'static str> {
-        BUILT_IN.iter().find(|(built_in, _)| same_name(built_in, name)).map(|(_, text)| *text)
+        PROFILES.text(name)
     }
 
     /// Parses and checks a profile; `file` is its name in errors.
     pub(super) fn parse(file: &str, text: &str) -> Result<Self> {
-        let mut profile: Self = toml::from_str(text).map_err(|error| Error::toml(file, text, &error))?;
-        profile.check().map_err(|(key, problem)| {
-            Error::input_help(format!("{file}: {key} {problem}"), "correct the profile and try again")
-        })?;
-        family::complete(&mut profile.link, &profile.name);
+        let mut profile = PROFILES.parse(file, text, Self::check)?;
+        collective::complete(&mut profile.link, &profile.name);
         Ok(profile)
     }
 
     /// Returns the first key with an invalid value, and the problem.
-    pub(super) fn check(&self) -> Result<(), (String, String)> {
+    pub(super) fn check(&self) -> Checked {
         above("hbm_gb_s", self.hbm_gb_s, 0.0)?;
         share("hbm_efficiency", self.hbm_efficiency)?;
         above("matvec_scale", self.matvec_scale, 0.0)?;
@@ -252,9 +241,47 @@ impl Profile {
     }
 }
 
+/// Required and excluded parts of a GPU's name per profile. `NVIDIA H100 80GB HBM3` is the SXM board;
+/// `NVIDIA H100 PCIe` and `NVIDIA H100 NVL` are not.
+const NAMES: [(&str, &[&str], &[&str]); 6] = [
+    ("h100_sxm", &["H100", "HBM3"], &["PCIe", "NVL", "GH", "HBM3e", "MIG"]),
+    ("h200_sxm", &["H200"], &["NVL", "GH", "MIG"]),
+    ("a100_sxm", &["A100", "SXM"], &["MIG"]),
+    ("b200_sxm", &["B200"], &["GB200", "MIG"]),
+    ("l40s", &["L40S"], &["MIG"]),
+    ("mi300x", &["MI300X"], &[]),
+];
+
+/// Accepted ratio of a GPU's memory to the profile's; drivers count differently.
+const MEMORY: std::ops::RangeInclusive<f64> = 0.9..=1.15;
+
+/// Profile of a GPU with this name and memory in bytes, if known.
+pub fn profile_of(name: &str, memory_bytes: u64) -> Option<&'static str> {
+    let known = NAMES.iter().find(|(_, with, without)| {
+        with.iter().all(|part| name.contains(part)) && !without.iter().any(|part| name.contains(part))
+    });
+    let (profile, ..) = known?;
+    let expected = Profile::load(profile).ok()?.memory_bytes;
+    MEMORY.contains(&(memory_bytes as f64 / expected as f64)).then_some(*profile)
+}
+
+/// Profile of a GPU known only by name.
+pub fn profile_named(name: &str) -> Option<&'static str> {
+    let stated = memory_in_name(name);
+    let memory = |profile: &Profile| stated.unwrap_or(profile.memory_bytes);
+    Profile::built_in().iter().find_map(|profile| profile_of(name, memory(profile)))
+}
+
+/// Memory stated in a name, in bytes: `NVIDIA A100-SXM4-40GB` has 40 GB.
+fn memory_in_name(name: &str) -> Option<u64> {
+    let number = |word: &str| word.strip_suffix("GB")?.parse::<u64>().ok();
+    name.split([' ', '-']).find_map(number).and_then(|gb| gb.checked_mul(1_000_000_000))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base::error::Error;
     use table::P2p;
 
     fn text() -> &'static str {
@@ -323,5 +350,29 @@ mod tests {
             let message = Profile::parse("my.toml", &wrong).unwrap_err().to_string();
             assert!(message.contains("my.toml") && message.contains(key), "{message}");
         }
+    }
+
+    #[test]
+    fn boards_are_told_apart_by_name_and_memory() {
+        let gib = |n: f64| (n * f64::from(1 << 30)) as u64;
+        for (name, memory, profile) in [
+            ("NVIDIA H100 80GB HBM3", gib(79.2), Some("h100_sxm")),
+            ("NVIDIA H100 PCIe", gib(79.2), None),
+            ("NVIDIA H100 NVL", gib(93.1), None),
+            ("NVIDIA GH200 480GB", gib(94.5), None),
+            ("NVIDIA H200", gib(139.8), Some("h200_sxm")),
+            ("NVIDIA H200 NVL", gib(139.8), None),
+            ("NVIDIA H200 MIG 1g.18gb", gib(16.0), None),
+            ("NVIDIA A100-SXM4-80GB", gib(79.2), Some("a100_sxm")),
+            ("NVIDIA A100-SXM4-40GB", gib(39.4), None),
+            ("NVIDIA B200", gib(178.4), Some("b200_sxm")),
+            ("NVIDIA L40S", gib(44.4), Some("l40s")),
+            ("AMD Instinct MI300X", gib(192.0), Some("mi300x")),
+            ("NVIDIA GeForce RTX 4090", gib(23.6), None),
+        ] {
+            assert_eq!(profile_of(name, memory), profile, "{name}");
+            assert!(profile_named(name) == profile || profile.is_none(), "{name}");
+        }
+        assert_eq!(profile_named("NVIDIA A100-SXM4-40GB"), None, "its name says its memory");
     }
 }

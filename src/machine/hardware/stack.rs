@@ -6,10 +6,9 @@ use std::sync::LazyLock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::check::{above, at_least, loss, share};
-use base::error::{Error, Result};
+use super::{Checked, Library, above, at_least, loss, share};
+use base::error::Result;
 use base::input::InputKind;
-use base::text::same_name;
 use plan::Lowering;
 
 /// Software stack. Shares are 0 to 1; keys carry their units.
@@ -169,10 +168,18 @@ const BUILT_IN: [(&str, &str); 4] = [
 
 pub const STACKS: [&str; 4] = ["native", "gpt-fast", "lmdeploy", "vllm-0.8"];
 
-/// Parsed once, because every cell needs them.
-static PARSED: LazyLock<Vec<Stack>> = LazyLock::new(|| {
-    BUILT_IN.iter().filter_map(|(name, text)| Stack::parse(&format!("{name}.toml"), text).ok()).collect()
-});
+static BUILT_IN_STACKS: Library<Stack> = Library {
+    what: "stack",
+    word: "stack",
+    input: InputKind::STACK,
+    texts: &BUILT_IN,
+    parsed: LazyLock::new(|| {
+        BUILT_IN
+            .iter()
+            .filter_map(|(name, text)| Stack::parse(&format!("{name}.toml"), text).ok())
+            .collect()
+    }),
+};
 
 impl Stack {
     /// Loads a built-in stack by name, or a TOML file.
@@ -182,35 +189,32 @@ impl Stack {
     /// Returns an input error for an unknown stack (with the nearest name) or an invalid file (with line
     /// and column).
     pub fn load(name_or_file: &str) -> Result<Self> {
-        let name = Self::meant(name_or_file);
-        if let Some(stack) = PARSED.iter().find(|stack| stack.name == name) {
-            return Ok(stack.clone());
-        }
-        let Some(path) = Self::file(name_or_file) else {
-            return Err(Error::unknown("stack", name_or_file, STACKS));
-        };
-        let text = InputKind::STACK.text(path)?;
-        Self::parse(name_or_file, &text)
+        BUILT_IN_STACKS.load(name_or_file, Self::parse)
     }
 
     /// File the argument refers to; `None` for a built-in name or a missing file.
     pub fn file(name_or_file: &str) -> Option<&Path> {
-        super::file_of(name_or_file, &BUILT_IN)
+        BUILT_IN_STACKS.file(name_or_file)
     }
 
     pub fn built_in() -> Vec<Self> {
-        PARSED.clone()
+        BUILT_IN_STACKS.parsed.clone()
     }
 
     /// Canonical name of a built-in stack, ignoring case and dashes (`gpt_fast` is `gpt-fast`); other
     /// text, such as a file name, is returned unchanged.
     pub fn meant(typed: &str) -> &str {
-        BUILT_IN.iter().find(|(name, _)| same_name(name, typed)).map_or(typed, |(name, _)| name)
+        BUILT_IN_STACKS.meant(typed)
     }
 
     /// TOML text of a built-in stack.
     pub fn built_in_text(name: &str) -> Option<&'static str> {
-        BUILT_IN.iter().find(|(built_in, _)| same_name(built_in, name)).map(|(_, text)| *text)
+        BUILT_IN_STACKS.text(name)
+    }
+
+    /// Parses and checks a stack; `file` is its name in errors.
+    pub(super) fn parse(file: &str, text: &str) -> Result<Self> {
+        BUILT_IN_STACKS.parse(file, text, Self::check)
     }
 
     /// Lowering of plans: fusion, sharding of the head, logits of all positions.
@@ -224,17 +228,8 @@ impl Stack {
         }
     }
 
-    /// Parses and checks a stack; `file` is its name in errors.
-    pub(super) fn parse(file: &str, text: &str) -> Result<Self> {
-        let stack: Self = toml::from_str(text).map_err(|error| Error::toml(file, text, &error))?;
-        stack.check().map_err(|(key, problem)| {
-            Error::input_help(format!("{file}: {key} {problem}"), "correct the stack and try again")
-        })?;
-        Ok(stack)
-    }
-
     /// Returns the first key with an invalid value, and the problem.
-    pub(super) fn check(&self) -> Result<(), (String, String)> {
+    pub(super) fn check(&self) -> Checked {
         at_least("launch_us", self.launch_us, 0.0)?;
         at_least("eager_launch_us", self.eager_launch_us, 0.0)?;
         at_least("step_us", self.step_us, 0.0)?;
@@ -269,6 +264,8 @@ pub fn lowering(stack: &str) -> Result<Lowering> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use base::error::Error;
 
     #[test]
     fn stacks_differ_in_prefill_logits_and_unknown_ones_are_named() {

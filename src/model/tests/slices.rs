@@ -5,7 +5,7 @@ use safetensors::Dtype;
 use super::{
     CONFIG, LOADED, model_dir, numbers, resolve, safetensors, stored, weight_of, weight_of_all,
 };
-use crate::{Matrix, MatrixData, Model, WeightSource};
+use crate::{Matrix, Model, WeightSource};
 use plan::{Architecture, DType, ModelShape, Phase, Plan, PlanSpec, Precision, Shard, Tensor};
 
 /// A checkpoint's source and a random one, both of the same small shape (KV heads 2: up to TP 2).
@@ -152,30 +152,6 @@ fn plans_of_every_tp_load() {
     }
 }
 
-#[test]
-fn bf16_weights_are_the_f32_ones_rounded() {
-    let model = Model::resolve("tiny").expect("built in");
-    let source = WeightSource::open(&model, 5).expect("random");
-    for tensor in Tensor::all(&model.shape) {
-        let weight = weight_of(tensor, Shard::Columns, &model.shape, 2);
-        let exact = source.load(&weight, 1, 2, DType::F32).expect("loads");
-        let rounded = source.load(&weight, 1, 2, DType::Bf16).expect("loads");
-        let wanted = numbers(&exact).into_iter().map(half::bf16::from_f32).collect();
-        assert_eq!(rounded.data, MatrixData::Bf16(wanted), "{tensor:?}");
-    }
-}
-
-#[test]
-fn seeds_make_models_and_the_same_seed_the_same_one() {
-    let model = Model::resolve("tiny").expect("built in");
-    let of = |seed| {
-        let source = WeightSource::open(&model, seed).expect("random");
-        numbers(&load(&source, &model.shape, Tensor::Down(2), Shard::Columns, 3, 4))
-    };
-    assert_eq!(of(1), of(1));
-    assert_ne!(of(1), of(2));
-}
-
 /// The numbers are part of what a record means: a seed must name the same model in every version.
 #[test]
 fn the_numbers_of_a_seed_never_change() {
@@ -185,15 +161,6 @@ fn the_numbers_of_a_seed_never_change() {
     // worked out apart from this program, from the description in `random`
     assert_eq!(first(Tensor::Embedding), [0.079_814_25, -0.225_462_48, 0.234_673_16]);
     assert_eq!(first(Tensor::Down(3)), [0.047_413_774, 0.037_015_572, -0.041_662_8]);
-}
-
-#[test]
-fn a_tied_random_head_is_the_embedding() {
-    let mut model = Model::resolve("tiny").expect("built in");
-    model.shape.tied_embeddings = true;
-    let source = WeightSource::open(&model, 0).expect("random");
-    let head = load(&source, &model.shape, Tensor::Head, Shard::Rows, 1, 2);
-    assert_eq!(head, load(&source, &model.shape, Tensor::Embedding, Shard::Rows, 1, 2));
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Simulator as a backend; it suits every cell and needs no hardware.
 
-use super::run::{link_problem, simulate_plans};
+use super::Simulator;
+use super::link::link_problem;
 use crate::backend::{HOST, PlanBackend, Suits, usual};
-use crate::{Feasibility, RunResult, Shared};
+use crate::{Feasibility, Job, RunEvent, RunResult, Shared};
 use base::error::{Error, Result};
 use machine::hardware::MemoryNeed;
 use model::Model;
-use plan::{ModelShape, Precision};
+use plan::ModelShape;
 use table::options::{OptionEntry, PAIRS};
 use table::{Backend, CellOptions, Collective, Link, Spec};
 
@@ -83,17 +84,11 @@ impl PlanBackend for SimBackend {
 
     fn memory(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> MemoryNeed {
         let target = shared.target(&spec.hardware, &spec.stack, &spec.set);
-        let kept = target.and_then(|target| shared.memory(spec, shape, &target));
-        kept.map_or_else(
-            |_| MemoryNeed::default(),
-            |kept| MemoryNeed::of_plans(spec, shape, Precision::gpu(spec.dtype), &kept),
-        )
+        let need = target.and_then(|target| shared.simulator.memory(spec, shape, &target));
+        need.unwrap_or_default()
     }
 
-    fn predict(&self, spec: &Spec, shared: &Shared, record: bool) -> RunResult {
-        let model = shared.model(&spec.model)?;
-        let target = shared.target(&spec.hardware, &spec.stack, &spec.set)?;
-        let plans = shared.plans(spec, &model.shape, &target)?;
-        simulate_plans(&plans, spec, &model.shape, &target, record)
+    fn run(&self, job: &Job, _: &mut dyn FnMut(RunEvent)) -> RunResult {
+        Simulator::default().cell(&job.spec)?.run(job.record)
     }
 }

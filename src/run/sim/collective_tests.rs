@@ -1,14 +1,14 @@
 //! Collectives other than NCCL's: what they take, what they cost compute, and what fusing them changes.
 
-use super::testing::{shape_70b, shape_tiny, spec};
-use super::{lowering, simulate};
+use super::simulator::lowering;
+use super::testing::{shape_70b, shape_tiny, simulate, spec};
 use crate::{Outcome, RunResult};
 use machine::hardware::Target;
 use plan::{Lane, ModelShape};
 use table::{Collective, Link, P2p, Sample, Spec};
 
 fn run(spec: &Spec, shape: &ModelShape) -> RunResult {
-    simulate(spec, shape, &Target::of(spec)?, true)
+    simulate(spec, shape, true)
 }
 
 fn outcome(spec: &Spec) -> Outcome {

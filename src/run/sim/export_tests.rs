@@ -6,8 +6,7 @@ use std::io::Read as _;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use crate::sim::{simulate, testing};
-use machine::hardware::Target;
+use crate::sim::testing;
 use plan::{Lane, Phase};
 use table::Spec;
 use trace::export::{Format, Ranks, chrome, csv, write, write_ranks};
@@ -15,15 +14,13 @@ use trace::{CollectiveInfo, ProcessGroup, Range, Span, Stream, Trace};
 
 fn simulated(architecture: &str) -> Trace {
     let spec = Spec { output_tokens: 4, ..testing::spec(architecture, "tiny") };
-    let target = Target::of(&spec).unwrap();
-    simulate(&spec, &testing::shape_tiny(), &target, true).unwrap().1.unwrap()
+    crate::testing::simulated(&spec)
 }
 
 #[test]
 fn a_simulated_run_comes_back_as_it_was() {
     let spec = Spec { tp: 4, output_tokens: 9, ..testing::spec("ladder", "tiny") };
-    let target = Target::of(&spec).unwrap();
-    let trace = simulate(&spec, &testing::shape_tiny(), &target, true).unwrap().1.unwrap();
+    let trace = crate::testing::simulated(&spec);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("t.trace");
     trace::write(&path, &trace).unwrap();

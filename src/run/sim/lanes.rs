@@ -1,4 +1,5 @@
-//! Discrete-event simulation of one rank's two lanes: start and end of each operation of a plan.
+//! Discrete-event simulation of one rank's two lanes: start and end of each operation of a plan, and the lanes' busy
+//! times.
 //!
 //! An operation starts when its lane is free and all its producers have ended. While both lanes are busy, contention
 //! lowers the rate of each. The clock continues across steps: a step starts with the token sampled by the previous
@@ -8,6 +9,7 @@ use std::collections::VecDeque;
 
 use super::cost::Durations;
 use plan::{Lane, OpId, Operation, Plan, ValueId};
+use table::{Overlap, Split};
 
 /// Producer index that means the step's tokens.
 const TOKENS: u32 = u32::MAX;
@@ -305,4 +307,104 @@ fn stretched(left: i64, rate: f64) -> i64 {
 fn progress(time: i64, rate: f64) -> i64 {
     // truncation is the floor, since the value is positive
     if rate >= 1.0 { time } else { (time as f64 * rate) as i64 }
+}
+
+/// Busy times of a rank's two serial lanes (ns), summed during the simulation in whole nanoseconds, so that they equal
+/// those of the run's trace to the last digit. They saturate on an extremely slow link.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LaneTimes {
+    compute: i64,
+    comm: i64,
+    both: i64,
+    /// Part of `both` in which the collective waited for a peer.
+    both_waiting: i64,
+    /// Comm lane busy before the last rank had arrived.
+    waiting: i64,
+    work: i64,
+    span: Option<(i64, i64)>,
+}
+
+impl LaneTimes {
+    /// Adds an event; [`Self::meet`] adds its overlap with the other lane.
+    #[inline]
+    pub(super) fn count(&mut self, event: &Event) {
+        let (first, last) = self.span.unwrap_or((event.start, event.end));
+        self.span = Some((first.min(event.start), last.max(event.end)));
+        match event.lane {
+            Lane::Compute => {
+                self.compute = self.compute.saturating_add(event.end - event.start);
+                self.work = self.work.saturating_add(event.work);
+            }
+            Lane::Comm => {
+                self.comm = self.comm.saturating_add(event.end - event.start);
+                self.waiting = self.waiting.saturating_add(event.arrival - event.start);
+            }
+        }
+    }
+
+    /// Adds time with both lanes busy, and the part of it in which the collective waited for a peer.
+    pub(super) fn meet(&mut self, both: i64, waiting: i64) {
+        self.both = self.both.saturating_add(both);
+        self.both_waiting = self.both_waiting.saturating_add(waiting);
+    }
+
+    /// Repeats the step added since `before` another `times` times, `ns` in total, because identical steps are
+    /// simulated once.
+    pub(super) fn repeat(&mut self, before: &Self, times: i64, ns: i64) {
+        let more = |now: &mut i64, then: i64| {
+            *now = now.saturating_add(times.saturating_mul(now.saturating_sub(then)))
+        };
+        more(&mut self.compute, before.compute);
+        more(&mut self.comm, before.comm);
+        more(&mut self.both, before.both);
+        more(&mut self.both_waiting, before.both_waiting);
+        more(&mut self.waiting, before.waiting);
+        more(&mut self.work, before.work);
+        if let Some((_, last)) = &mut self.span {
+            *last = last.saturating_add(ns);
+        }
+    }
+
+    /// Overlap of the decode phase; `None` without events.
+    pub(super) fn overlap(&self) -> Option<Overlap> {
+        let (first, last) = self.span?;
+        let ms = |ns: i64| ns as f64 / 1e6;
+        let exposed = self.comm - self.both;
+        let waiting = self.waiting - self.both_waiting;
+        let work_ms = ms(self.work);
+        Some(Overlap {
+            comm_ms: ms(self.comm),
+            exposed_comm_ms: ms(exposed),
+            overlap_pct: (self.comm > 0).then(|| 100.0 * (1.0 - exposed as f64 / self.comm as f64)),
+            compute_ms: ms(self.compute),
+            idle_ms: ms((last - first).saturating_sub(self.compute.saturating_add(exposed)).max(0)),
+            split: Some(Split {
+                work_ms,
+                contention_ms: ms(self.compute) - work_ms,
+                peer_wait_ms: ms(waiting),
+                transfer_ms: ms(exposed - waiting),
+            }),
+        })
+    }
+}
+
+/// Mean overlap of a run's ranks; `None` without events.
+pub(super) fn mean_overlap(ranks: &[LaneTimes]) -> Option<Overlap> {
+    let all: Vec<Overlap> = ranks.iter().map(LaneTimes::overlap).collect::<Option<_>>()?;
+    let mean = |of: &dyn Fn(&Overlap) -> f64| all.iter().map(of).sum::<f64>() / all.len() as f64;
+    let split = |of: fn(&Split) -> f64| mean(&|o| o.split.as_ref().map_or(0.0, of));
+    let (comm_ms, exposed_comm_ms) = (mean(&|o| o.comm_ms), mean(&|o| o.exposed_comm_ms));
+    Some(Overlap {
+        comm_ms,
+        exposed_comm_ms,
+        overlap_pct: (comm_ms > 0.0).then(|| 100.0 * (1.0 - exposed_comm_ms / comm_ms)),
+        compute_ms: mean(&|o| o.compute_ms),
+        idle_ms: mean(&|o| o.idle_ms),
+        split: Some(Split {
+            work_ms: split(|s| s.work_ms),
+            contention_ms: split(|s| s.contention_ms),
+            peer_wait_ms: split(|s| s.peer_wait_ms),
+            transfer_ms: split(|s| s.transfer_ms),
+        }),
+    })
 }

@@ -5,14 +5,11 @@
 //! steps (with a static KV cache) are simulated once and counted repeatedly.
 
 mod backend;
+mod cell;
 mod cost;
 mod lanes;
-mod measured;
-mod overlap;
-mod plans;
-mod predict;
-mod recorder;
-mod run;
+mod link;
+mod simulator;
 mod skew;
 
 #[cfg(test)]
@@ -25,10 +22,9 @@ pub(crate) mod testing;
 mod tests;
 
 pub use backend::SimBackend;
-pub use measured::{Executed, Measured, replay};
-pub use plans::{Plans, lowering};
-pub use predict::{PredictedSpan, PredictedStep, Prediction, predict, predict_step};
-pub use run::{
+pub use cell::{PredictedSpan, PredictedStep, Prediction, SimulatedCell};
+pub use link::{
     COLLECTIVE_NOTE, LINK_WARNING, LinkTimes, all_reduce_us, link_problem, link_times, link_warning,
-    simulate, simulate_plans,
 };
+pub use simulator::{Plans, Simulator};
+pub use skew::{Executed, Measured, replay};

@@ -4,6 +4,7 @@
 //! collective occupies a rank's comm lane from the rank's arrival (NCCL spins), so waiting for a peer causes
 //! contention too. Data moves once all ranks have arrived, at a rate that depends on the share of computing ranks. A
 //! collective on the compute lane waits for its peers there. An event costs O(ranks), a step O(ranks^2 x operations).
+//! [`replay`] does the same with measured times, to predict a different wiring.
 
 use super::cost::{Durations, Loads};
 use super::lanes::{Clock, Event, Wiring};
@@ -51,6 +52,8 @@ struct Rank {
     head: [usize; 2],
     compute: Option<Running>,
     comm: Option<Arrived>,
+    /// Time with both lanes busy, and the part of it spent waiting for a peer (ns).
+    both: (i64, i64),
 }
 
 #[derive(Clone, Copy)]
@@ -89,6 +92,7 @@ impl Skewed {
                 head: [0; 2],
                 compute: None,
                 comm: None,
+                both: (0, 0),
             })
             .collect();
         Self { wiring, skew, seed, ranks, steps: first }
@@ -96,6 +100,11 @@ impl Skewed {
 
     pub(super) fn clocks(&self) -> Vec<Clock> {
         self.ranks.iter().map(|rank| rank.clock).collect()
+    }
+
+    /// Time that each rank's lanes were both busy, and the part of it spent waiting for a peer (ns).
+    pub(super) fn both(&self) -> impl Iterator<Item = (i64, i64)> {
+        self.ranks.iter().map(|rank| rank.both)
     }
 
     pub(super) fn tokens(&self) -> i64 {
@@ -254,9 +263,14 @@ impl Skewed {
     fn advance(&mut self, now: i64, next: i64, transfer: &mut Option<(i64, f64)>, durations: Loads<'_>) {
         let (compute_rates, comm_rate) = self.rates(now, durations);
         let time = (next - now) as f64;
+        let is_waiting = transfer.is_none_or(|(at, _)| at > now);
         for (rank, rate) in self.ranks.iter_mut().zip(compute_rates) {
             if let Some(one) = rank.compute.as_mut().filter(|one| one.start <= now) {
                 one.left = (one.left - time * rate).max(0.0);
+                if rank.comm.is_some_and(|comm| comm.lane == Lane::Comm && comm.start <= now) {
+                    rank.both.0 = rank.both.0.saturating_add(next - now);
+                    rank.both.1 = rank.both.1.saturating_add(if is_waiting { next - now } else { 0 });
+                }
             }
         }
         if let Some((_, left)) = transfer.as_mut().filter(|(at, _)| *at <= now) {
@@ -307,4 +321,67 @@ impl Rank {
         self.clock.free[event.lane as usize] = event.end;
         self.head[event.lane as usize] += 1;
     }
+}
+
+/// Measured times of a plan's operations in one step (ns).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    pub begin: Vec<i64>,
+    /// Duration of each compute operation without contention, by rank, then by operation.
+    pub work: Vec<Vec<i64>>,
+    /// Earliest end of each operation because of its host launch, by rank, then by operation; empty if unknown for a
+    /// rank.
+    pub floors: Vec<Vec<i64>>,
+    /// Duration of each collective from the last rank's arrival, by operation; 0 for other operations.
+    pub transfer: Vec<i64>,
+    /// Contention by operation (0 to 1): for compute, the share of its rate lost to a large collective; for a
+    /// collective, how much of that loss it causes.
+    pub contention: Vec<f64>,
+    /// Share of its rate that a collective loses to compute.
+    pub comm_loss: f64,
+}
+
+/// One executed operation of a replayed step; times in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Executed {
+    pub rank: u32,
+    pub operation: usize,
+    pub lane: Lane,
+    pub ready: i64,
+    /// Start; if the host delayed the operation, the latest possible one.
+    pub start: i64,
+    /// Arrival of the last rank at a collective; otherwise the start.
+    pub arrival: i64,
+    pub end: i64,
+}
+
+/// Replays one step of `plan` on all ranks. Returns every executed operation, in order per lane, and the time at
+/// which the last rank had the step's tokens (ns).
+pub fn replay(plan: &Plan, measured: &Measured) -> (Vec<Executed>, i64) {
+    let clocks: Vec<Clock> =
+        measured.begin.iter().map(|&at| Clock { free: [at; 2], tokens: at }).collect();
+    let mut ranks = Skewed::new(plan, Skew::default(), 0, 0, &clocks);
+    let loads = Loads {
+        ns: &measured.transfer,
+        contention: &measured.contention,
+        comm_loss: measured.comm_loss,
+    };
+    let mut executed = Vec::with_capacity(plan.operations.len() * clocks.len());
+    ranks.measured_step(&measured.work, &measured.floors, loads, |rank, event| {
+        // a delayed operation ran at the end of its interval, not at the start
+        let floor = measured.floors[rank].get(event.operation).copied().unwrap_or(i64::MIN);
+        let work = measured.work[rank][event.operation];
+        let held = floor.saturating_sub(event.start).saturating_sub(work);
+        let start = event.start + held.clamp(0, event.end - event.start);
+        executed.push(Executed {
+            rank: rank as u32,
+            operation: event.operation,
+            lane: event.lane,
+            ready: event.ready,
+            start,
+            arrival: event.arrival.max(start),
+            end: event.end,
+        });
+    });
+    (executed, ranks.tokens())
 }

@@ -1,6 +1,9 @@
-//! Shapes, specs and plans for tests.
+//! Shapes, specs, plans and simulations for tests.
 
+use super::Simulator;
+use crate::RunResult;
 use plan::{Architecture, DType, Lowering, ModelShape, Phase, Plan, PlanSpec, Precision};
+use table::Spec;
 pub(crate) use table::testing::{cell as spec, shape_70b, shape_tiny};
 
 pub(crate) fn plan(architecture: &Architecture, shape: &ModelShape, tp: u32, phase: Phase) -> Plan {
@@ -15,4 +18,11 @@ pub(crate) fn plan(architecture: &Architecture, shape: &ModelShape, tp: u32, pha
         batch: 1,
     })
     .unwrap()
+}
+
+/// Simulates a cell of a model with this shape.
+pub(crate) fn simulate(spec: &Spec, shape: &ModelShape, record: bool) -> RunResult {
+    let simulator = Simulator::default();
+    let target = simulator.target(&spec.hardware, &spec.stack, &spec.set)?;
+    simulator.cell_on(spec, shape, target)?.run(record)
 }

@@ -159,8 +159,6 @@ fn marks(tp: u32, bytes: f64, scale: CollectiveScale) -> Vec<GainMark> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use machine::hardware::Target;
-    use model::Model;
     use plan::DType;
     use table::Backend;
     use table::testing::sim_record;
@@ -175,8 +173,7 @@ mod tests {
         );
         let mut spec: Spec = serde_json::from_str(&text).unwrap();
         change(&mut spec);
-        let shape = Model::resolve(&spec.model).unwrap().shape;
-        let (outcome, _) = sim::simulate(&spec, &shape, &Target::of(&spec).unwrap(), false).unwrap();
+        let (outcome, _) = sim::Simulator::default().cell(&spec).unwrap().run(false).unwrap();
         let sample = &outcome.samples[0];
         sim_record(architecture, |s| *s = spec.clone(), sample.prefill_ms, sample.steps_ms[0])
     }

@@ -4,21 +4,19 @@
 //! Intervals come from the curvature at the optimum; errors on unseen data come from leaving out one TP, or
 //! one batch size, at a time. Evaluating all points once takes a few milliseconds.
 
-mod data;
 mod fit;
 mod inspector;
 mod nccl_tests;
-mod parameters;
+mod points;
 mod traced;
-mod validate;
 
-pub use data::{Point, of_records, read_csv};
-pub use fit::{Constant, Fit, fit};
+pub use fit::{Constant, Fit, PARAMETERS, Parameter, fit};
 pub use inspector::{Inspected, inspector_files, read_inspector};
 pub use nccl_tests::AllReduces;
-pub use parameters::{PARAMETERS, Parameter};
+pub use points::{
+    Errors, Held, Point, Residual, cross_validate, errors, of_records, read_csv, residuals,
+};
 pub use traced::all_reduces_of;
-pub use validate::{Errors, Held, Residual, cross_validate, errors, residuals};
 
 #[cfg(test)]
 mod tests;

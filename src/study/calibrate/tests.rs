@@ -1,10 +1,9 @@
 //! Calibration finds constants that are known, says what the data do not tell, and refuses bad data.
 
-use super::data::parse;
+use super::points::parse;
 use super::*;
 use machine::hardware::{Profile, Stack, Target};
-use model::Model;
-use run::sim::{Plans, predict};
+use run::sim::Simulator;
 
 const HEADER: &str =
     "model,architecture,tp,batch,p2p,prompt_tokens,output_tokens,tokens_per_s,decode_s,prefill_s";
@@ -24,10 +23,11 @@ fn measured(truth: &Target) -> Vec<Point> {
         }
     }
     let mut points = parse("made.csv", &text).unwrap();
+    let simulator = Simulator::default();
     for point in &mut points {
-        let shape = Model::resolve(&point.spec.model).unwrap().shape;
-        let plans = Plans::new(&point.spec, &shape, truth).unwrap();
-        let prediction = predict(&plans, &point.spec, &shape, truth);
+        let shape = simulator.model(&point.spec.model).unwrap().shape.clone();
+        let cell = simulator.cell_on(&point.spec, &shape, truth.clone().into()).unwrap();
+        let prediction = cell.predict();
         let (decode, prefill) = (prediction.decode_ms / 1e3, prediction.prefill_ms / 1e3);
         point.decode_s = Some(decode);
         point.prefill_s = Some(prefill);

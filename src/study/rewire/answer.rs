@@ -1,19 +1,20 @@
-//! Rewires every step of a trace: latency, interval and speedup.
+//! Rewires every step of a trace: latency, interval and speedup; or one step as spans beneath the original.
 
 use rayon::prelude::*;
 
 use super::collective::{Instead, Known, by_name, instead, known};
 use super::steps::{Asked, Step, Steps, spread};
-use super::wire::{Assigned, Losses, Wired, middle, plan};
+use super::wire::{Assigned, Losses, Wired, middle};
 use base::error::{Error, Result};
 use base::statistics::{interval95, median};
 use machine::hardware::{CollectiveScale, Target};
-use plan::{Architecture, Lane, Phase};
+use plan::{Architecture, Kind, Lane, Phase};
 use run::sim::{Executed, replay};
+use table::render::{Shown, Table};
 use table::{Collective, Link, P2p, Provenance};
-use trace::Trace;
 use trace::overlap::StepKey;
 use trace::overlap::intervals::{difference, length, union};
+use trace::{FORMAT_VERSION, Span, Trace, TraceMeta, operations};
 
 const LEAST_STEPS: usize = 6;
 
@@ -200,9 +201,9 @@ impl Rewiring {
     /// collective.
     pub fn answer(&self, choice: &Choice) -> Result<Answer> {
         let changed = self.changed(choice);
-        let ready = Ready::new(self, &changed)?;
-        let alone = self.over_steps(&ready, choice, Losses::default());
-        let contended = self.losses(choice).map(|losses| self.over_steps(&ready, choice, losses));
+        let both = (Ready::standard(&self.steps)?, Ready::new(self, &changed)?);
+        let alone = self.over_steps(&both, choice, Losses::default());
+        let contended = self.losses(choice).map(|losses| self.over_steps(&both, choice, losses));
         Ok(Answer { choice: choice.clone(), alone, contended })
     }
 
@@ -211,8 +212,7 @@ impl Rewiring {
     /// [`Self::answer`] keeps it as measured; a trace of the replay is shorter by it. Returns an error if the
     /// step does not exist.
     pub fn left_out_ns(&self, number: u32) -> Result<(i64, i64)> {
-        let plain = Wired::plain(Architecture::Standard);
-        let standard = Plain { assigned: Assigned::new(plan(&self.steps, &plain)?), wired: plain };
+        let standard = Ready::standard(&self.steps)?;
         let step = self.step(number)?;
         let (_, replayed) = standard.replay(step, Losses::default(), true);
         let length = step.time.1 - step.time.0;
@@ -237,14 +237,19 @@ impl Rewiring {
         Ok((ready.assigned, executed, step))
     }
 
-    fn over_steps(&self, ready: &Ready, choice: &Choice, losses: Losses) -> Times {
+    fn over_steps(
+        &self,
+        (standard, rewired): &(Ready, Ready),
+        choice: &Choice,
+        losses: Losses,
+    ) -> Times {
         let each: Vec<(f64, f64, f64)> = self
             .chosen
             .par_iter()
             .map(|&at| {
                 let step = &self.steps.steps[at];
-                let (_, before) = ready.standard.replay(step, Losses::default(), true);
-                let (executed, after) = ready.replay(step, losses, choice.host);
+                let (_, before) = standard.replay(step, Losses::default(), true);
+                let (executed, after) = rewired.replay(step, losses, choice.host);
                 // time that a replay leaves out, such as the host between steps, stays as measured
                 let length = self.length(at);
                 // except the gap between two graphs if launches are assumed free
@@ -286,48 +291,34 @@ impl Rewiring {
     }
 }
 
+/// Wiring with its all-reduces, ready for the replay of steps.
 struct Ready {
-    standard: Plain,
     assigned: Assigned,
-    wired: Wired,
     instead: Instead,
 }
 
-/// Wiring of the trace itself.
-struct Plain {
-    assigned: Assigned,
-    wired: Wired,
-}
-
-impl Plain {
-    fn replay(&self, step: &Step, losses: Losses, host: bool) -> (Vec<Executed>, i64) {
-        let transfers: Vec<i64> = step.reduces.iter().map(|reduced| reduced.transfer).collect();
-        replay(&self.assigned.plan, &self.assigned.times(step, &self.wired, &transfers, losses, host))
-    }
-}
-
 impl Ready {
+    /// The trace itself.
+    fn standard(steps: &Steps) -> Result<Self> {
+        let wired = Wired::plain(Architecture::Standard);
+        Ok(Self { assigned: Assigned::new(steps, wired)?, instead: Instead::Times(1.0) })
+    }
+
     fn new(rewiring: &Rewiring, choice: &Choice) -> Result<Self> {
-        let steps = &rewiring.steps;
         let wired = Wired {
             architecture: choice.architecture.clone(),
             fused: choice.collective == Some(Collective::Fused),
             micro_batches: choice.micro_batches.max(1),
             share: choice.share,
         };
-        let plain = Wired::plain(Architecture::Standard);
-        Ok(Self {
-            standard: Plain { assigned: Assigned::new(plan(steps, &plain)?), wired: plain },
-            assigned: Assigned::new(plan(steps, &wired)?),
-            wired,
-            instead: rewiring.instead(choice)?,
-        })
+        let assigned = Assigned::new(&rewiring.steps, wired)?;
+        Ok(Self { assigned, instead: rewiring.instead(choice)? })
     }
 
     fn replay(&self, step: &Step, losses: Losses, host: bool) -> (Vec<Executed>, i64) {
         let of = |reduced: &super::Reduced| self.instead.of(reduced.transfer);
         let transfers: Vec<i64> = step.reduces.iter().map(of).collect();
-        replay(&self.assigned.plan, &self.assigned.times(step, &self.wired, &transfers, losses, host))
+        replay(&self.assigned.plan, &self.assigned.times(step, &transfers, losses, host))
     }
 }
 
@@ -368,4 +359,131 @@ fn message_bytes(trace: &Trace, phase: Phase, all_reduce: &str) -> Option<f64> {
     });
     let bytes = middle(sizes.take(4096).filter_map(|bytes| i64::try_from(bytes).ok()));
     (bytes > 0).then_some(bytes as f64)
+}
+
+struct Row<'a> {
+    name: String,
+    provenance: Provenance,
+    collective: String,
+    alone: &'a Times,
+    contended: Option<&'a Times>,
+}
+
+/// Measured steps, then every answer. Times in us.
+pub fn answers_table(rewiring: &Rewiring, answers: &[Answer]) -> Table {
+    let measured = rewiring.measured();
+    let first = Row {
+        name: match rewiring.provenance {
+            Provenance::EmulatedLink => "as run, emulated-link".into(),
+            provenance => format!("as {provenance}"),
+        },
+        provenance: rewiring.provenance,
+        collective: String::new(),
+        alone: &measured,
+        contended: rewiring.target.is_some().then_some(&measured),
+    };
+    let rest = answers.iter().map(|answer| Row {
+        name: answer.choice.label(),
+        provenance: Provenance::Simulated,
+        collective: answer.choice.collective.map(|c| c.to_string()).unwrap_or_default(),
+        alone: &answer.alone,
+        contended: answer.contended.as_ref(),
+    });
+    let rows: Vec<Row<'_>> = std::iter::once(first).chain(rest).collect();
+    let low = |pair: Option<[f64; 2]>, decimals| Shown::number(pair.map(|pair| pair[0]), decimals);
+    let high = |pair: Option<[f64; 2]>, decimals| Shown::number(pair.map(|pair| pair[1]), decimals);
+    let best = |row: &Row<'_>| *row.contended.unwrap_or(row.alone);
+    Table::of(
+        &rows,
+        &[
+            ("wiring", &|row| Shown::text(&row.name)),
+            ("provenance|", &|row| Shown::text(row.provenance)),
+            ("collective|", &|row| Shown::text(&row.collective)),
+            ("step_us|step (us)", &|row| Shown::Number(row.alone.step_us, 1)),
+            ("speedup", &|row| Shown::Number(row.alone.speedup, 3)),
+            ("exposed_us|exposed", &|row| Shown::Number(row.alone.exposed_us, 1)),
+            ("contended_step_us|contended (us)", &|row| {
+                Shown::number(row.contended.map(|times| times.step_us), 1)
+            }),
+            ("contended_speedup|speedup then", &|row| {
+                Shown::number(row.contended.map(|times| times.speedup), 3)
+            }),
+            ("speedup_low|from", &|row| low(best(row).speedup_95, 3)),
+            ("speedup_high|to", &|row| high(best(row).speedup_95, 3)),
+            ("step_low_us|", &|row| low(best(row).step_us_95, 1)),
+            ("step_high_us|", &|row| high(best(row).step_us_95, 1)),
+        ],
+    )
+}
+
+/// Rewires step `number` of a trace and returns it as a trace that starts at the measured step's time;
+/// includes contention if a profile gives it. Each module is one span.
+///
+/// # Errors
+///
+/// Returns the errors of [`Rewiring::answer`], and an error if the step does not exist.
+pub fn beneath(original: &Trace, rewiring: &Rewiring, choice: &Choice, number: u32) -> Result<Trace> {
+    let (assigned, executed, step) = rewiring.executed(choice, number)?;
+    let plan = &assigned.plan;
+    let mut table = operations(plan, plan);
+    table.truncate(plan.operations.len());
+    for (info, operation) in table.iter_mut().zip(&plan.operations) {
+        info.phase = step.key.phase;
+        info.shape = String::new();
+        // the operation that carries a module's time represents the whole module
+        if let (Lane::Compute, Some((module, _))) = (operation.lane, info.name.rsplit_once('/'))
+            && matches!(
+                operation.kind,
+                Kind::Norm | Kind::AddNorm | Kind::JoinNorm { .. } | Kind::MatMul
+            )
+        {
+            info.name = module.to_owned();
+            info.kind = "module".into();
+        }
+    }
+    let mut spans: Vec<Span> = executed
+        .iter()
+        // operations covered by a module's span have zero length
+        .filter(|one| one.end > one.start)
+        .map(|one| Span {
+            sample: step.key.sample,
+            phase: step.key.phase,
+            step: if step.key.phase == Phase::Prefill { 0 } else { step.key.step },
+            rank: one.rank,
+            lane: one.lane,
+            stream: 0,
+            operation: one.operation as u32,
+            ready_ns: step.time.0 + one.ready,
+            start_ns: step.time.0 + one.start,
+            end_ns: step.time.0 + one.end,
+            last_arrival_ns: match plan.operations[one.operation].kind.is_collective() {
+                true => step.time.0 + one.arrival,
+                false => -1,
+            },
+            ..Span::EMPTY
+        })
+        .collect();
+    spans.sort_by_key(|span| (span.rank, span.lane, span.start_ns));
+    Ok(Trace {
+        meta: TraceMeta {
+            version: FORMAT_VERSION,
+            // computed from measured times, but not a measurement
+            provenance: Provenance::Simulated,
+            run: None,
+            spec: None,
+            ranks: rewiring.steps.ranks,
+            plan_hashes: Vec::new(),
+            environment: original.meta.environment.clone(),
+            clock: original.meta.clock.clone(),
+            recorder: format!("rewired: {}", choice.label()),
+            streams: Vec::new(),
+            range_names: Vec::new(),
+            groups: Vec::new(),
+            products: Default::default(),
+            import: None,
+        },
+        operations: table,
+        spans,
+        ranges: Vec::new(),
+    })
 }

@@ -6,6 +6,7 @@ use ::table::{Backend, Collective, Spec};
 use base::statistics::median;
 use machine::hardware::Target;
 use plan::{DType, Lane, Phase};
+use run::sim::Simulator;
 use run::testing::simulated;
 use trace::{CollectiveInfo, ImportReport, OperationInfo, Trace};
 
@@ -25,8 +26,7 @@ fn cell(architecture: &str, model: &str, tp: u32, stack: &str) -> Spec {
 
 /// The median decode step of a simulated cell (us).
 fn step_us(cell: &Spec) -> f64 {
-    let backend = run::backend(cell.backend).unwrap();
-    let (outcome, _) = backend.predict(cell, &run::Shared::default(), false).unwrap();
+    let (outcome, _) = Simulator::default().cell(cell).unwrap().run(false).unwrap();
     1e3 * median(&outcome.samples[0].steps_ms).unwrap()
 }
 

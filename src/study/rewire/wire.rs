@@ -17,7 +17,7 @@ use plan::{
 use run::sim::Measured;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wired {
+pub(super) struct Wired {
     pub architecture: Architecture,
     /// True if one operation reduces, adds to the residual and normalizes.
     pub fused: bool,
@@ -35,7 +35,7 @@ impl Wired {
 
 /// Slowdown of both lanes while both are busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Losses {
+pub(super) struct Losses {
     /// Share of its speed that compute loses to the trace's all-reduce.
     pub compute: f64,
     /// Share of its speed that an all-reduce loses to compute.
@@ -47,7 +47,7 @@ pub struct Losses {
 /// # Errors
 ///
 /// Returns an error if the architecture names layers that the model lacks.
-pub(super) fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
+fn plan(steps: &Steps, wired: &Wired) -> Result<Plan> {
     let tp = steps.ranks.max(2);
     let shape = ModelShape {
         layers: steps.layers,
@@ -95,8 +95,10 @@ enum Source {
     Nothing,
 }
 
+/// Plan of a wiring, and for each operation the part of the trace that gives its time.
 pub(super) struct Assigned {
     pub plan: Plan,
+    wired: Wired,
     sources: Vec<Source>,
 }
 
@@ -111,7 +113,9 @@ fn place(module: Module, layer: Option<u32>) -> Option<usize> {
 }
 
 impl Assigned {
-    pub fn new(plan: Plan) -> Self {
+    /// Returns an error if the architecture names layers that the model lacks.
+    pub fn new(steps: &Steps, wired: Wired) -> Result<Self> {
+        let plan = plan(steps, &wired)?;
         let norms = |o: &Operation| matches!(o.kind, Kind::Norm | Kind::AddNorm | Kind::JoinNorm { .. });
         let mut sources: Vec<Source> = Vec::with_capacity(plan.operations.len());
         for (at, operation) in plan.operations.iter().enumerate() {
@@ -143,20 +147,13 @@ impl Assigned {
                 _ => Source::Nothing,
             });
         }
-        Self { plan, sources }
+        Ok(Self { plan, wired, sources })
     }
 
     /// Times of the plan's operations for a step. `transfers` are the latencies of the step's all-reduces
     /// (ns); with `host`, kernels wait for their launches as measured.
-    pub fn times(
-        &self,
-        step: &Step,
-        wired: &Wired,
-        transfers: &[i64],
-        losses: Losses,
-        host: bool,
-    ) -> Measured {
-        let share = if wired.micro_batches > 1 { wired.share } else { 1.0 };
+    pub fn times(&self, step: &Step, transfers: &[i64], losses: Losses, host: bool) -> Measured {
+        let share = if self.wired.micro_batches > 1 { self.wired.share } else { 1.0 };
         let of_share = |ns: i64| (ns as f64 * share).round() as i64;
         let usual = middle(transfers.iter().copied());
         let operations = &self.plan.operations;

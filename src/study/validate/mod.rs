@@ -3,14 +3,10 @@
 //! A data set is a pair of files, most in `sets/`: a TOML file with source, setup and unknowns of the
 //! measurements, and their rows as CSV. A score holds the errors of all rows and their means.
 
-mod card;
-mod order;
 mod score;
 mod set;
 
-pub use card::card;
-pub use order::{RankOrder, ReversedPair, orders_table};
-pub use score::{NotRun, Residual, Score};
+pub use score::{NotRun, RankOrder, Residual, ReversedPair, Score, card, orders_table};
 pub use set::{DataSet, Measure, Measured, Overrides, Run};
 
 #[cfg(test)]

@@ -1,19 +1,20 @@
-//! Score of a data set: every prediction, its error, and the mean and largest error of each measure.
+//! Score of a data set: every prediction, its error, the mean and largest error of each measure, and, for each
+//! pair of architectures in a published cell, whether the simulator has the same one ahead.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::order::{RankOrder, rank_orders};
 use super::set::{DataSet, Measure, Overrides, Run};
 use base::error::{Error, Result};
 use base::input::InputKind;
 use base::statistics::mean;
 use plan::Architecture;
-use run::Shared;
-use run::sim::{Plans, Prediction, predict};
+use run::sim::{Prediction, Simulator};
 use table::Spec;
+use table::render::{Shown, Table};
 
 /// Prediction compared with a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
@@ -100,19 +101,19 @@ impl Score {
     ///
     /// Returns an error if the hardware profile, the stack or an overridden value is invalid.
     pub fn of(set: &DataSet, rows: &[Vec<Run>]) -> Result<Self> {
-        let shared = Shared::default();
+        let simulator = Simulator::default();
         // an invalid target fails all rows: return an error instead of rows in `not_run`
         let (mut hardware, mut stack) = (String::new(), String::new());
         let (mut values, mut fitted) = (Vec::new(), None);
         if let Some(Run { spec, .. }) = rows.iter().flatten().next() {
-            let target = shared.target(&spec.hardware, &spec.stack, &spec.set)?;
+            let target = simulator.target(&spec.hardware, &spec.stack, &spec.set)?;
             (hardware, stack) = (target.profile.name.clone(), target.stack.name.clone());
             values.extend(spec.set.iter().map(|(key, value)| format!("{key}={value}")));
             let as_fitted = values.is_empty() && set.is_on(&spec.hardware, &spec.stack);
             fitted = as_fitted.then(|| set.fitted.clone());
         }
         let predicted: Vec<Result<Vec<f64>>> =
-            rows.par_iter().map(|runs| predicted(set, runs, &shared)).collect();
+            rows.par_iter().map(|runs| predicted(set, runs, &simulator)).collect();
         let (not_run, residuals) = (Vec::new(), Vec::new());
         let mut score = Self {
             set: set.clone(),
@@ -213,14 +214,14 @@ fn residual(run: &Run, measure: Measure, measured: f64, predicted: f64) -> Resid
 }
 
 /// Predictions for the runs of one row, in the unit of each measure.
-fn predicted(set: &DataSet, runs: &[Run], shared: &Shared) -> Result<Vec<f64>> {
+fn predicted(set: &DataSet, runs: &[Run], simulator: &Simulator) -> Result<Vec<f64>> {
     let mut known: Vec<(&Spec, Prediction)> = Vec::new();
     let mut values = Vec::with_capacity(runs.len());
     for run in runs {
         let spec = &run.spec;
         let prediction = match known.iter().find(|(other, _)| *other == spec) {
             Some((_, prediction)) => *prediction,
-            None => prediction(run, shared)?,
+            None => prediction(run, simulator)?,
         };
         known.push((spec, prediction));
         let Prediction { prefill_ms, decode_ms } = prediction;
@@ -238,14 +239,159 @@ fn predicted(set: &DataSet, runs: &[Run], shared: &Shared) -> Result<Vec<f64>> {
 }
 
 /// Prefill and decode latency of a run. Skips the memory check: the run was measured, so it fits.
-fn prediction(run: &Run, shared: &Shared) -> Result<Prediction> {
-    let spec = &run.spec;
-    let target = shared.target(&spec.hardware, &spec.stack, &spec.set)?;
-    match &run.shape {
-        Some(shape) => Ok(predict(&Plans::new(spec, shape, &target)?, spec, shape, &target)),
-        None => {
-            let shape = &shared.model(&spec.model)?.shape;
-            Ok(predict(&*shared.plans(spec, shape, &target)?, spec, shape, &target))
+fn prediction(run: &Run, simulator: &Simulator) -> Result<Prediction> {
+    let cell = match &run.shape {
+        Some(shape) => {
+            let target = simulator.target(&run.spec.hardware, &run.spec.stack, &run.spec.set)?;
+            simulator.cell_on(&run.spec, shape, target)?
+        }
+        None => simulator.cell(&run.spec)?,
+    };
+    Ok(cell.predict())
+}
+
+/// Two architectures in all cells of a set that have both.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct RankOrder {
+    /// The two architectures.
+    pub architectures: [String; 2],
+    /// Cells in which both were measured and one was faster.
+    pub pairs: usize,
+    /// Cells in which the simulator does not have the measured winner ahead.
+    pub reversed: Vec<ReversedPair>,
+}
+
+/// Cell in which the simulator has the slower architecture ahead, or a tie.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct ReversedPair {
+    /// Cell without its architecture.
+    pub cell: String,
+    /// Lines of both rows in the file, in the order of `architectures`.
+    pub lines: [usize; 2],
+    /// Architecture that was measured to be faster.
+    pub faster: String,
+    /// Measured lead of the faster architecture in tokens/s (percent).
+    pub measured_lead_pct: f64,
+    /// Simulated lead of the slower architecture in tokens/s (percent).
+    pub reversed_lead_pct: f64,
+}
+
+/// Rank orders of a set's throughputs; excludes `upper-bound`, which is a limit.
+pub(super) fn rank_orders(set: &DataSet, done: &[(&Run, f64)]) -> Vec<RankOrder> {
+    let mut cells: BTreeMap<String, Vec<(&Run, f64)>> = BTreeMap::new();
+    let is_throughput = |run: &Run| set.measured()[run.column].measure == Measure::TokensPerS;
+    for (run, predicted) in done {
+        if is_throughput(run) && !run.spec.architecture.is_limit() {
+            let cell = Spec { architecture: Architecture::Standard, ..run.spec.clone() };
+            let key = serde_json::to_string(&(run.column, cell)).unwrap_or_default();
+            cells.entry(key).or_default().push((run, *predicted));
         }
     }
+    let mut orders: BTreeMap<[Architecture; 2], RankOrder> = BTreeMap::new();
+    for runs in cells.values_mut() {
+        runs.sort_by(|a, b| a.0.spec.architecture.cmp(&b.0.spec.architecture));
+        for (at, first) in runs.iter().enumerate() {
+            for second in &runs[at + 1..] {
+                let architectures = [first, second].map(|(run, _)| run.spec.architecture.clone());
+                if architectures[0] == architectures[1] {
+                    continue;
+                }
+                let order = orders.entry(architectures.clone()).or_insert_with(|| RankOrder {
+                    architectures: architectures.map(|architecture| architecture.to_string()),
+                    pairs: 0,
+                    reversed: Vec::new(),
+                });
+                order.add(*first, *second);
+            }
+        }
+    }
+    orders.into_values().collect()
+}
+
+impl RankOrder {
+    fn add(&mut self, first: (&Run, f64), second: (&Run, f64)) {
+        let (mut fast, mut slow) = (first, second);
+        if fast.0.measured < slow.0.measured {
+            (fast, slow) = (slow, fast);
+        }
+        if fast.0.measured == slow.0.measured {
+            return;
+        }
+        self.pairs += 1;
+        if fast.1 > slow.1 {
+            return;
+        }
+        let spec = &fast.0.spec;
+        let cell = format!("{} {}", spec.model, spec.label());
+        self.reversed.push(ReversedPair {
+            cell: cell.replacen(&format!("{} ", spec.architecture), "", 1),
+            lines: [first.0.line, second.0.line],
+            faster: spec.architecture.to_string(),
+            measured_lead_pct: 100.0 * (fast.0.measured / slow.0.measured - 1.0),
+            reversed_lead_pct: 100.0 * (slow.1 / fast.1 - 1.0),
+        });
+    }
+}
+
+/// One row per pair of architectures: cells that have both, and those that the simulator reverses.
+pub fn orders_table<'a>(orders: impl IntoIterator<Item = (&'a str, &'a RankOrder)>) -> Table {
+    let orders: Vec<(&str, &RankOrder)> = orders.into_iter().collect();
+    let leads = |order: &RankOrder, lead: fn(&ReversedPair) -> f64| {
+        let most = order.reversed.iter().map(lead).reduce(f64::max);
+        let least = order.reversed.iter().map(lead).reduce(f64::min);
+        Shown::some(least.zip(most).map_or(String::new(), |(least, most)| match least == most {
+            true => format!("{least:.1}"),
+            false => format!("{least:.1} to {most:.1}"),
+        }))
+    };
+    Table::of(
+        &orders,
+        &[
+            ("set", &|(set, _): &(&str, &RankOrder)| Shown::text(set)),
+            ("architectures", &|(_, order)| Shown::text(order.architectures.join(", "))),
+            ("cells", &|(_, order)| order.pairs.into()),
+            ("reversed", &|(_, order)| order.reversed.len().into()),
+            ("published_lead_%", &|(_, order)| leads(order, |pair| pair.measured_lead_pct)),
+            ("reversed_lead_%", &|(_, order)| leads(order, |pair| pair.reversed_lead_pct)),
+            ("at", &|(_, order)| {
+                Shown::some(
+                    order.reversed.iter().map(|p| p.cell.as_str()).collect::<Vec<_>>().join("; "),
+                )
+            }),
+        ],
+    )
+}
+
+/// Mean and largest absolute error of each measure as a table, with the cell of the largest.
+pub fn card(scores: &[Score]) -> Table {
+    let lines: Vec<(&Score, Measure)> = scores
+        .iter()
+        .flat_map(|score| Measure::ALL.map(|measure| (score, measure)))
+        .filter(|(score, measure)| score.errors(*measure).is_some())
+        .collect();
+    let errors = |(score, measure): &(&Score, Measure)| score.errors(*measure);
+    Table::of(
+        &lines,
+        &[
+            ("set", &|(score, _): &(&Score, Measure)| Shown::text(&score.set.name)),
+            ("rows", &|(score, _)| score.rows.into()),
+            ("not_run", &|(score, _)| score.not_run.len().into()),
+            ("measure", &|(_, measure)| measure.title().into()),
+            ("mean_error", &|line| Shown::number(errors(line).map(|(mean, _)| mean), 1)),
+            ("largest", &|line| Shown::number(errors(line).map(|(_, max)| max), 1)),
+            ("unit", &|(_, measure)| measure.unit().into()),
+            ("largest_at", &|(score, measure)| {
+                let words = |r: &super::Residual| match measure.unit() {
+                    "points" => {
+                        format!(
+                            "{:+.1}: {}, {:.1} % for {:.1} %",
+                            r.error, r.cell, r.predicted, r.measured
+                        )
+                    }
+                    _ => format!("{:+.1}: {}", r.error, r.cell),
+                };
+                score.largest(*measure).map(words).into()
+            }),
+        ],
+    )
 }

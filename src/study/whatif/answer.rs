@@ -1,9 +1,31 @@
-use super::variant::Variant;
+//! Answers of the what-if screen: the numbers of every architecture of a variant, a step of two of them, and the
+//! frontier.
+//!
+//! An answer needs one prediction per architecture plus those of the frontier, each a fraction of a millisecond, on all
+//! cores.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use super::variant::{Variant, sms_of};
 use crate::analysis::{LEAST_DIFFERENCE, less_work, no_limit};
-use plan::{Architecture, Lane};
-use run::sim::LinkTimes;
+use base::error::Result;
+use machine::hardware::{Profile, Target};
+use plan::{Architecture, Lane, ModelShape, Plan, Precision};
+use run::feasibility;
+use run::sim::{
+    LinkTimes, PredictedStep, Prediction, SimulatedCell, Simulator, link_problem, link_times,
+};
 use table::render::Shown;
-use table::{Spec, Split, measure};
+use table::{Link, Spec, Split, hidden_share, measure};
+use trace::overlap::intervals;
+
+const BATCHES: [u32; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
+
+/// Architectures of the what-if table; the variant's own joins them.
+const SHOWN: [&str; 7] =
+    ["standard", "ladder", "parallel", "desync:2", "delayed:2", "sync-drop", "upper-bound"];
 
 /// Values of a variant's profile and stack before slider changes.
 #[derive(Clone, Debug, PartialEq)]
@@ -226,5 +248,274 @@ impl Answer {
 
     pub fn chosen(&self) -> Option<&Numbers> {
         self.row(&self.spec.architecture)?.numbers.as_ref().ok()
+    }
+}
+
+/// Variant with the model and machine that its cell names.
+pub(super) struct Question<'a> {
+    simulator: &'a Simulator,
+    pub spec: Spec,
+    shape: ModelShape,
+    pub target: Arc<Target>,
+}
+
+impl Variant {
+    /// Computes all numbers of the what-if screen. An architecture that cannot run becomes a row with the
+    /// reason.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the variant itself is invalid: an unknown profile, a value out of bounds.
+    pub fn answer(&self, simulator: &Simulator) -> Result<Answer> {
+        let question = Question::new(simulator, self)?;
+        let (standard, bound) = (Architecture::Standard, Architecture::UpperBound);
+        let Spec { architecture: chosen, micro_batches: own, .. } = question.spec.clone();
+        let mut shown: Vec<Architecture> = SHOWN.iter().filter_map(|name| name.parse().ok()).collect();
+        if !shown.contains(&chosen) {
+            shown.insert(shown.len() - 1, chosen.clone());
+        }
+        let mut shown: Vec<(Architecture, u32)> = shown.into_iter().map(|it| (it, own)).collect();
+        // a decode step of one sequence cannot be split, a prompt can
+        if own == 1 && (question.spec.batch > 1 || question.spec.output_tokens == 1) {
+            shown.insert(shown.len() - 1, (standard.clone(), 2));
+        }
+        let mut compared = vec![standard.clone(), chosen.clone(), bound];
+        compared.dedup();
+        let batches = question.batches();
+        let (rows, frontiers) = rayon::join(
+            || {
+                let rows =
+                    shown.par_iter().map(|(architecture, groups)| question.row(architecture, *groups));
+                rows.collect::<Vec<(Row, Option<Strip>)>>()
+            },
+            || {
+                let of = |architecture: &Architecture| Frontier {
+                    architecture: architecture.clone(),
+                    points: batches
+                        .par_iter()
+                        .filter_map(|batch| question.point(architecture, *batch))
+                        .collect(),
+                };
+                compared.par_iter().map(of).collect()
+            },
+        );
+        let (rows, mut strips): (Vec<Row>, Vec<Option<Strip>>) = rows.into_iter().unzip();
+        let mut strip = |wanted: &Architecture| {
+            let at =
+                rows.iter().position(|row| (&row.architecture, row.micro_batches) == (wanted, own))?;
+            strips.get_mut(at)?.take()
+        };
+        let mut two: Vec<Strip> = strip(&standard).into_iter().collect();
+        two.extend(strip(&chosen));
+        let is_linked = question.spec.tp > 1 && link_problem(&question.spec, &question.target).is_none();
+        Ok(Answer {
+            variant: self.clone(),
+            link: is_linked.then(|| question.link()),
+            profile_values: question.profile_values(self)?,
+            rows: question.with_hidden_share(rows),
+            strips: two,
+            frontiers,
+            arguments: self.arguments()?,
+            spec: question.spec,
+        })
+    }
+}
+
+impl<'a> Question<'a> {
+    pub(super) fn new(simulator: &'a Simulator, variant: &Variant) -> Result<Self> {
+        let spec = variant.spec()?;
+        let shape = simulator.model(&spec.model)?.shape.clone();
+        // not cached: every position of a slider is another target
+        let target = Arc::new(Target::of(&spec)?);
+        Ok(Self { simulator, spec, shape, target })
+    }
+
+    fn cell<'b>(&self, spec: &'b Spec) -> Result<SimulatedCell<'b>> {
+        self.simulator.cell_on(spec, &self.shape, Arc::clone(&self.target))
+    }
+
+    fn profile_values(&self, variant: &Variant) -> Result<ProfileValues> {
+        let cell = &variant.cell;
+        let Target { profile, stack } = &variant.plain_target()?;
+        let (alpha_us, gb_s, link_note) = match cell.link {
+            Link::Emulated { alpha_us, gb_s } => (alpha_us, gb_s, None),
+            _ => native_link(profile, cell),
+        };
+        let total = sms_of(profile).ok();
+        Ok(ProfileValues {
+            alpha_us,
+            gb_s,
+            sms: total.map(|total| stack.contention.arithmetic * f64::from(total)),
+            sms_total: total,
+            comm_loss_pct: 100.0 * stack.contention.comm,
+            hbm_gb_s: profile.hbm_gb_s,
+            launch_us: stack.launch_us,
+            tps: [1, 2, 4, 8, 16, 32, 64]
+                .into_iter()
+                .filter(|tp| self.shape.tp_problem(*tp).is_none())
+                .collect(),
+            latency_scale: stack.collective.latency_scale,
+            link_note,
+        })
+    }
+
+    pub(super) fn link(&self) -> CellLink {
+        let Self { spec, shape, target, .. } = self;
+        let numbers = u64::from(spec.batch) * u64::from(shape.hidden);
+        let message_bytes = numbers * Precision::gpu(spec.dtype).activations.bytes();
+        CellLink { message_bytes, times: link_times(spec, target, message_bytes as f64) }
+    }
+
+    /// Predicts a cell, or explains why it cannot run.
+    pub(super) fn numbers(&self, spec: &Spec) -> std::result::Result<(Numbers, Strip), String> {
+        if let Some(problem) = feasibility::problem(spec, &self.shape) {
+            return Err(problem);
+        }
+        let cell = self.cell(spec).map_err(|error| error.to_string())?;
+        if let Some(problem) = cell.out_of_memory() {
+            return Err(problem);
+        }
+        let Prediction { prefill_ms, decode_ms } = cell.predict();
+        let Some(step) = cell.predict_middle_step() else {
+            return Err("one output token has no decode steps; ask for two or more".into());
+        };
+        let completion_ms = prefill_ms + decode_ms;
+        // times saturate at the clock's maximum
+        if step.length_ns == i64::MAX || completion_ms * 1e6 >= i64::MAX as f64 {
+            return Err("it takes more than 292 years, which is where the clock ends".into());
+        }
+        let numbers = Numbers {
+            prefill_ms,
+            decode_ms,
+            // steps grow with the context, so the middle one is the median
+            tpot_ms: step.length_ns as f64 / 1e6,
+            completion_ms,
+            tokens_per_s_per_gpu: throughput(spec, completion_ms),
+            comm_ms: step.overlap.comm_ms,
+            exposed_ms: step.overlap.exposed_comm_ms,
+            overlap_pct: step.overlap.overlap_pct,
+            split: step.overlap.split.unwrap_or_default(),
+            speedup: None,
+            hidden_share: None,
+        };
+        Ok((numbers, strip(&spec.architecture, &cell.plans.decode, &step, self.shape.layers)))
+    }
+
+    fn row(&self, architecture: &Architecture, groups: u32) -> (Row, Option<Strip>) {
+        let architecture = architecture.clone();
+        let mut row = Row { architecture, micro_batches: groups, numbers: Err(String::new()) };
+        let (numbers, strip) = self
+            .numbers(&row.of(&self.spec))
+            .map_or_else(|why| (Err(why), None), |(numbers, strip)| (Ok(numbers), Some(strip)));
+        row.numbers = numbers;
+        (row, strip)
+    }
+
+    /// Batch sizes of the frontier: those at which `standard` fits in memory, including the variant's own.
+    fn batches(&self) -> Vec<u32> {
+        let mut batches: Vec<u32> = BATCHES.to_vec();
+        if let Err(at) = batches.binary_search(&self.spec.batch) {
+            batches.insert(at, self.spec.batch);
+        }
+        let spec = Spec { architecture: Architecture::Standard, ..self.spec.clone() };
+        // a decode step needs at least one sequence per micro-batch
+        batches.retain(|batch| *batch >= spec.micro_batches);
+        let fits = |batch: &u32| {
+            let spec = Spec { batch: *batch, ..spec.clone() };
+            self.cell(&spec).is_ok_and(|cell| cell.out_of_memory().is_none())
+        };
+        // memory grows with the batch
+        let first_too_large = batches.partition_point(fits);
+        batches.truncate(first_too_large);
+        batches
+    }
+
+    fn point(&self, architecture: &Architecture, batch: u32) -> Option<FrontierPoint> {
+        let spec = Spec { architecture: architecture.clone(), batch, ..self.spec.clone() };
+        let Prediction { prefill_ms, decode_ms } = self.cell(&spec).ok()?.predict();
+        let completion_ms = prefill_ms + decode_ms;
+        Some(FrontierPoint {
+            batch,
+            completion_ms,
+            tpot_ms: decode_ms / f64::from(spec.output_tokens.saturating_sub(1).max(1)),
+            tokens_per_s_per_gpu: throughput(&spec, completion_ms),
+        })
+    }
+
+    /// Fills in speedup and hidden share, relative to plain `standard` and plain `upper-bound`: options that
+    /// change the rows' plans do not apply to these two baselines.
+    fn with_hidden_share(&self, mut rows: Vec<Row>) -> Vec<Row> {
+        let plain = self.spec.plain();
+        let tpot = |wanted: Architecture| {
+            let is_of =
+                |row: &&Row| row.architecture == wanted && row.micro_batches == plain.micro_batches;
+            let of_row = || rows.iter().find(is_of)?.numbers.clone().ok();
+            let numbers = match plain == self.spec {
+                true => of_row(),
+                false => {
+                    let spec = Spec { architecture: wanted.clone(), ..plain.clone() };
+                    self.numbers(&spec).ok().map(|(numbers, _)| numbers)
+                }
+            };
+            numbers.map(|numbers| numbers.tpot_ms)
+        };
+        let (standard, limit) = (tpot(Architecture::Standard), tpot(Architecture::UpperBound));
+        for numbers in rows.iter_mut().filter_map(|row| row.numbers.as_mut().ok()) {
+            numbers.speedup = standard.map(|standard| standard / numbers.tpot_ms);
+            numbers.hidden_share = standard
+                .zip(limit)
+                .and_then(|(standard, limit)| hidden_share([standard, numbers.tpot_ms, limit]));
+        }
+        rows
+    }
+}
+
+/// Latency, bandwidth and caveat of the link that a cell uses inside a node.
+fn native_link(profile: &Profile, cell: &Spec) -> (f64, f64, Option<String>) {
+    let (table, _) = profile.table_of(cell.collective, cell.p2p, cell.tp);
+    let inside = cell.tp.clamp(2, profile.gpus_per_node.max(2));
+    let (alpha_us, gb_s) = table.at(inside);
+    (alpha_us, gb_s, table.note(inside))
+}
+
+fn throughput(spec: &Spec, completion_ms: f64) -> f64 {
+    let tokens = f64::from(spec.batch) * f64::from(spec.output_tokens);
+    tokens / (completion_ms / 1e3) / f64::from(spec.tp.max(1))
+}
+
+fn strip(architecture: &Architecture, plan: &Plan, step: &PredictedStep, layers: u32) -> Strip {
+    let spans: Vec<StripSpan> = step
+        .spans
+        .iter()
+        .map(|span| {
+            let operation = &plan.operations[span.operation];
+            StripSpan {
+                name: operation.name.rsplit('/').next().unwrap_or_default().into(),
+                lane: span.lane,
+                layer: operation.layer,
+                start_ns: span.start_ns,
+                end_ns: span.end_ns,
+            }
+        })
+        .collect();
+    let of = |lane: Lane| -> Vec<(i64, i64)> {
+        let of_lane = spans.iter().filter(|span| span.lane == lane);
+        intervals::union(of_lane.map(|span| (span.start_ns, span.end_ns)))
+    };
+    let exposed = intervals::difference(&of(Lane::Comm), &of(Lane::Compute));
+    let layer = layers / 2;
+    let begin = |wanted: u32| {
+        let compute = spans.iter().filter(|s| s.lane == Lane::Compute && s.layer == Some(wanted));
+        compute.map(|span| span.start_ns).min()
+    };
+    let from = begin(layer).unwrap_or(0);
+    let to = begin(layer + 2).or_else(|| begin(layer + 1)).unwrap_or(step.length_ns);
+    Strip {
+        architecture: architecture.clone(),
+        length_ns: step.length_ns,
+        layer_ns: (from, to.max(from + 1)),
+        layer,
+        spans,
+        exposed,
     }
 }

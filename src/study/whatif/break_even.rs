@@ -3,12 +3,11 @@
 
 use serde::Serialize;
 
-use super::engine::{Engine, Ready, link_of};
+use super::answer::Question;
 use super::variant::Variant;
 use base::error::{Error, Result};
-use machine::hardware::Target;
-use run::sim::LinkTimes;
-use table::{Link, Spec};
+use run::sim::{LinkTimes, Simulator};
+use table::Link;
 
 /// Minimum overlap at which communication counts as hidden (%). Less than 100 because the last all-reduce of
 /// a step has nothing to hide behind.
@@ -97,24 +96,23 @@ impl Over {
     }
 }
 
-impl Engine {
+impl Variant {
     /// Finds the value at which the variant's architecture stops hiding at least `hidden_pct` of its
     /// communication, by bisection. If the overlap is not monotonic, the result is one of several crossings.
     ///
     /// # Errors
     ///
     /// Returns an error if the variant is invalid or its architecture cannot run or does not communicate.
-    pub fn break_even(&self, variant: &Variant, over: Over, hidden_pct: f64) -> Result<BreakEven> {
-        let ready = self.ready(variant)?;
-        let is_emulated = matches!(ready.spec.link, Link::Emulated { .. });
-        let link = match ready.spec.tp > ready.target.profile.gpus_per_node && !is_emulated {
+    pub fn break_even(&self, simulator: &Simulator, over: Over, hidden_pct: f64) -> Result<BreakEven> {
+        let question = Question::new(simulator, self)?;
+        let is_emulated = matches!(question.spec.link, Link::Emulated { .. });
+        let link = match question.spec.tp > question.target.profile.gpus_per_node && !is_emulated {
             true => CrossedLink::Network,
             false => CrossedLink::Node,
         };
+        let at = |value: f64| Question::new(simulator, &over.set(link, self, value));
+        let hidden = |value: f64| -> Result<bool> { Ok(overlap_pct(&at(value)?)? >= hidden_pct) };
         let [low, high] = over.range();
-        let hidden = |value: f64| -> Result<bool> {
-            Ok(self.overlap_pct(&ready, &over.set(link, variant, value))? >= hidden_pct)
-        };
         let (mut easy, mut hard) = match over {
             Over::AlphaUs => (low, high),
             Over::GbS => (high, low),
@@ -130,12 +128,8 @@ impl Engine {
                 Crossing::At(easy)
             }
         };
-        let there = match crossing {
-            Crossing::At(value) => {
-                let spec = over.set(link, variant, value).spec()?;
-                let target = Target::of(&spec)?;
-                Some(link_of(&Ready { spec, shape: ready.shape, target }).times)
-            }
+        let there: Option<LinkTimes> = match crossing {
+            Crossing::At(value) => Some(at(value)?.link().times),
             _ => None,
         };
         Ok(BreakEven {
@@ -144,22 +138,18 @@ impl Engine {
             hidden_pct,
             range: over.range(),
             crossing,
-            all_reduce_us: there.as_ref().map(|times: &LinkTimes| times.alone_us),
+            all_reduce_us: there.as_ref().map(|times| times.alone_us),
             charged_us: there.map(|times| times.charged_us),
         })
     }
+}
 
-    fn overlap_pct(&self, ready: &Ready, variant: &Variant) -> Result<f64> {
-        let spec: Spec = variant.spec()?;
-        let target = Target::of(&spec)?;
-        let changed = Ready { spec, shape: ready.shape.clone(), target };
-        let architecture = changed.spec.architecture.clone();
-        let (numbers, _) = self.simulate(&changed, &architecture).map_err(Error::input)?;
-        numbers.overlap_pct.ok_or_else(|| {
-            Error::input_help(
-                format!("{architecture} at TP {} does not communicate", changed.spec.tp),
-                "choose an architecture and a TP that do",
-            )
-        })
-    }
+fn overlap_pct(question: &Question<'_>) -> Result<f64> {
+    let (numbers, _) = question.numbers(&question.spec).map_err(Error::input)?;
+    numbers.overlap_pct.ok_or_else(|| {
+        Error::input_help(
+            format!("{} at TP {} does not communicate", question.spec.architecture, question.spec.tp),
+            "choose an architecture and a TP that do",
+        )
+    })
 }

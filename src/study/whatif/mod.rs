@@ -1,13 +1,12 @@
 //! Simulated what-if: one cell with sliders for its hardware and architecture.
 //!
-//! A [`Variant`] is a cell plus the slider changes; a [`Slider`] changes one value. The [`Engine`] returns
-//! the numbers of every architecture, one step of two of them, and a frontier within milliseconds, and finds
-//! the [`BreakEven`] up to which communication stays hidden. All numbers are simulated and must be labelled
-//! so.
+//! A [`Variant`] is a cell plus the slider changes; a [`Slider`] changes one value. [`Variant::answer`] returns
+//! the numbers of every architecture, one step of two of them, and a frontier within milliseconds;
+//! [`Variant::break_even`] finds the link up to which communication stays hidden. All numbers are simulated and
+//! must be labelled so.
 
 mod answer;
 mod break_even;
-mod engine;
 mod slider;
 mod variant;
 
@@ -18,6 +17,5 @@ pub use answer::{
     Answer, CellLink, Exposure, Frontier, FrontierPoint, Numbers, ProfileValues, Row, Strip, StripSpan,
 };
 pub use break_even::{BreakEven, CrossedLink, Crossing, HIDDEN_PCT, Over};
-pub use engine::Engine;
 pub use slider::{ARCHITECTURES, Slider};
 pub use variant::Variant;

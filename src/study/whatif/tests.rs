@@ -4,10 +4,9 @@ use clap::Parser;
 use proptest::prelude::*;
 
 use super::*;
-use machine::hardware::Target;
-use model::Model;
 use plan::Architecture;
 use run::Resolve;
+use run::sim::Simulator;
 use table::CellOptions;
 use table::{Backend, Collective, Link, P2p, Spec};
 
@@ -35,16 +34,14 @@ fn parsed(arguments: &[String]) -> Spec {
 
 /// TPOT and decode latency of a full simulation (ms).
 fn simulated(spec: &Spec) -> (f64, f64) {
-    let shape = Model::resolve(&spec.model).unwrap().shape;
-    let target = Target::of(spec).unwrap();
-    let (outcome, _) = run::sim::simulate(spec, &shape, &target, false).unwrap();
+    let (outcome, _) = Simulator::default().cell(spec).unwrap().run(false).unwrap();
     let metrics = table::metrics(spec, &[&outcome.samples], 0).unwrap();
     (metrics.tpot_ms.p50, metrics.decode_ms)
 }
 
 #[test]
 fn the_command_reproduces_the_number() {
-    let engine = Engine::default();
+    let simulator = Simulator::default();
     let plain = small();
     let mut slid = small();
     slid.alpha_us = Some(33.0);
@@ -64,7 +61,7 @@ fn the_command_reproduces_the_number() {
     emulated.alpha_us = Some(70.0);
     emulated.cell.env.insert("NCCL_X".into(), "it's $HOME".into());
     for variant in [plain, slid, off, growing, emulated] {
-        let answer = engine.answer(&variant).unwrap();
+        let answer = variant.answer(&simulator).unwrap();
         let spec = parsed(&answer.arguments);
         assert_eq!(spec, answer.spec, "{:?}", answer.arguments);
         let (tpot, decode) = simulated(&spec);
@@ -76,7 +73,7 @@ fn the_command_reproduces_the_number() {
 
 #[test]
 fn every_architecture_has_a_row_and_the_limits_hold() {
-    let answer = Engine::default().answer(&Variant::default()).unwrap();
+    let answer = Variant::default().answer(&Simulator::default()).unwrap();
     let numbers = |name: &str| {
         let row = answer.row(&name.parse().unwrap()).unwrap();
         row.numbers.clone().unwrap()
@@ -108,10 +105,10 @@ fn every_architecture_has_a_row_and_the_limits_hold() {
 /// groups is told of another.
 #[test]
 fn divided_batches_are_compared_with_plain_cells() {
-    let engine = Engine::default();
+    let simulator = Simulator::default();
     let mut variant = small();
     variant.cell.batch = 16;
-    let plain = engine.answer(&variant).unwrap();
+    let plain = variant.answer(&simulator).unwrap();
     let tpot = |answer: &Answer, name: &str| {
         let row = answer.row(&name.parse().unwrap()).unwrap();
         row.numbers.as_ref().unwrap().tpot_ms
@@ -120,7 +117,7 @@ fn divided_batches_are_compared_with_plain_cells() {
     let rival = plain.rows.iter().find(|row| plain.label(row) == "standard micro2").unwrap().clone();
     assert!(!plain.is_chosen(&rival));
     variant.cell.micro_batches = 2;
-    let divided = engine.answer(&variant).unwrap();
+    let divided = variant.answer(&simulator).unwrap();
     assert_eq!(
         rival.numbers.as_ref().unwrap().tpot_ms,
         tpot(&divided, "standard"),
@@ -139,15 +136,15 @@ fn divided_batches_are_compared_with_plain_cells() {
     assert!(divided.frontiers.iter().flat_map(|f| &f.points).all(|point| point.batch >= 2));
     // a step that cannot be divided has no numbers
     variant.cell.batch = 1;
-    let undivided = engine.answer(&variant).unwrap();
+    let undivided = variant.answer(&simulator).unwrap();
     let why = undivided.rows[0].numbers.as_ref().unwrap_err();
     assert!(why.contains("cannot be divided into 2 micro-batches"), "{why}");
     // what is kept of one cell is not told of another: messages in 8 bits have buffers of their own
     let mut large = Variant::default();
     (large.cell.tp, large.cell.batch, large.cell.prompt_tokens) = (2, 64, 4096);
-    let why = |engine: &Engine, variant: &Variant| {
-        engine
-            .answer(variant)
+    let why = |simulator: &Simulator, variant: &Variant| {
+        variant
+            .answer(simulator)
             .unwrap()
             .row(&Architecture::Standard)
             .unwrap()
@@ -155,39 +152,39 @@ fn divided_batches_are_compared_with_plain_cells() {
             .clone()
             .unwrap_err()
     };
-    let plain = why(&engine, &large);
+    let plain = why(&simulator, &large);
     large.cell.comm_dtype = plan::CommDType::F8;
-    let eight = why(&engine, &large);
-    assert_eq!(eight, why(&Engine::default(), &large));
+    let eight = why(&simulator, &large);
+    assert_eq!(eight, why(&Simulator::default(), &large));
     assert_ne!(eight, plain);
 }
 
 #[test]
 fn what_cannot_run_says_why_and_the_rest_goes_on() {
-    let engine = Engine::default();
+    let simulator = Simulator::default();
     let mut variant = Variant::default();
     variant.cell.tp = 1;
-    let answer = engine.answer(&variant).unwrap();
+    let answer = variant.answer(&simulator).unwrap();
     let why = answer.rows[0].numbers.clone().unwrap_err();
     assert!(why.contains("out of memory") && why.contains("80.0 GB"), "{why}");
     assert!(answer.frontiers.iter().all(|f| f.points.is_empty()) && answer.strips.is_empty());
     variant.cell.tp = 3;
-    let why = engine.answer(&variant).unwrap().rows[0].numbers.clone().unwrap_err();
+    let why = variant.answer(&simulator).unwrap().rows[0].numbers.clone().unwrap_err();
     assert!(why.contains("TP 3 does not divide 64 heads"), "{why}");
     variant.cell.hardware = "h100_sx".into();
-    assert!(engine.answer(&variant).unwrap_err().to_string().contains("h100_sx"));
+    assert!(variant.answer(&simulator).unwrap_err().to_string().contains("h100_sx"));
 }
 
 #[test]
 fn alpha_reaches_both_ways_of_a_link_without_p2p() {
-    let engine = Engine::default();
+    let simulator = Simulator::default();
     let mut variant = Variant::default();
     variant.cell.p2p = P2p::Off;
     variant.cell.architecture = Architecture::Standard;
     variant.cell.batch = 64;
     let comm = |alpha| {
         let variant = Variant { alpha_us: Some(alpha), ..variant.clone() };
-        engine.answer(&variant).unwrap().chosen().unwrap().comm_ms
+        variant.answer(&simulator).unwrap().chosen().unwrap().comm_ms
     };
     let (low, middle, high) = (comm(10.0), comm(100.0), comm(1000.0));
     assert!(low < middle && middle * 3.0 < high, "{low} {middle} {high}");
@@ -195,16 +192,16 @@ fn alpha_reaches_both_ways_of_a_link_without_p2p() {
 
 #[test]
 fn a_break_even_is_where_it_says() {
-    let engine = Engine::default();
+    let simulator = Simulator::default();
     let variant = small();
     // latency alone is more than can be hidden there: a bandwidth that could be is searched without it
     let mut fast = small();
     (fast.alpha_us, fast.cell.batch) = (Some(0.5), 64);
     for (variant, over) in [(variant, Over::AlphaUs), (fast, Over::GbS)] {
-        let found = engine.break_even(&variant, over, HIDDEN_PCT).unwrap();
+        let found = variant.break_even(&simulator, over, HIDDEN_PCT).unwrap();
         let Crossing::At(at) = found.crossing else { panic!("{found:?}") };
         let overlap = |value| {
-            let answer = engine.answer(&over.set(found.link, &variant, value)).unwrap();
+            let answer = over.set(found.link, &variant, value).answer(&simulator).unwrap();
             answer.chosen().unwrap().overlap_pct.unwrap()
         };
         assert_eq!(found.link, CrossedLink::Node);
@@ -212,30 +209,30 @@ fn a_break_even_is_where_it_says() {
         assert!(overlap(at) >= HIDDEN_PCT && overlap(beyond) < HIDDEN_PCT, "{over:?} {at}");
     }
     // in the unit of nccl-tests: without the stack's 1.485
-    let alpha = engine.break_even(&small(), Over::AlphaUs, HIDDEN_PCT).unwrap();
+    let alpha = small().break_even(&simulator, Over::AlphaUs, HIDDEN_PCT).unwrap();
     let Crossing::At(at) = alpha.crossing else { panic!("{alpha:?}") };
     let (measured, charged) = (alpha.all_reduce_us.unwrap(), alpha.charged_us.unwrap());
     assert!((measured / at - 1.0).abs() < 0.05, "{alpha:?}");
     assert!((charged / measured - 1.485).abs() < 0.02, "{alpha:?}");
     let mut standard = small();
     standard.cell.architecture = Architecture::Standard;
-    let never = engine.break_even(&standard, Over::AlphaUs, HIDDEN_PCT).unwrap();
+    let never = standard.break_even(&simulator, Over::AlphaUs, HIDDEN_PCT).unwrap();
     assert_eq!(never.crossing, Crossing::Never);
     standard.cell.architecture = Architecture::UpperBound;
-    assert!(engine.break_even(&standard, Over::GbS, HIDDEN_PCT).is_err(), "it does not communicate");
+    assert!(standard.break_even(&simulator, Over::GbS, HIDDEN_PCT).is_err(), "it does not communicate");
 }
 
 /// Between nodes the network decides: break-even is searched there, and nothing inside a node changes.
 #[test]
 fn a_break_even_between_nodes_is_of_the_network() {
-    let engine = Engine::default();
+    let simulator = Simulator::default();
     let mut variant = small();
     (variant.cell.tp, variant.cell.model) = (16, "llama-3.1-405b".into());
-    let found = engine.break_even(&variant, Over::AlphaUs, HIDDEN_PCT).unwrap();
+    let found = variant.break_even(&simulator, Over::AlphaUs, HIDDEN_PCT).unwrap();
     assert_eq!(found.link, CrossedLink::Network);
     let Crossing::At(at) = found.crossing else { panic!("{found:?}") };
     let link = |value: f64| {
-        let answer = engine.answer(&Over::AlphaUs.set(found.link, &variant, value)).unwrap();
+        let answer = Over::AlphaUs.set(found.link, &variant, value).answer(&simulator).unwrap();
         (answer.link.as_ref().unwrap().times.alone_us, answer.chosen().unwrap().overlap_pct.unwrap())
     };
     // two nodes: one doubling
@@ -247,7 +244,7 @@ fn a_break_even_between_nodes_is_of_the_network() {
 
 #[test]
 fn rows_have_their_speedup_over_a_plain_standard() {
-    let answer = Engine::default().answer(&small()).unwrap();
+    let answer = small().answer(&Simulator::default()).unwrap();
     let of = |name: &str| answer.row(&name.parse().unwrap()).unwrap().numbers.clone().unwrap();
     let (standard, ladder) = (of("standard"), of("ladder"));
     assert_eq!(standard.speedup, Some(1.0));
@@ -266,8 +263,8 @@ fn a_measured_cell_becomes_its_simulation() {
 
 #[test]
 fn typed_values_are_checked() {
-    let (mut variant, engine) = (Variant::default(), Engine::default());
-    let profile_values = engine.answer(&variant).unwrap().profile_values;
+    let (mut variant, simulator) = (Variant::default(), Simulator::default());
+    let profile_values = variant.answer(&simulator).unwrap().profile_values;
     let mut set = |slider: Slider, text: &str| slider.set(&mut variant, Some(&profile_values), text);
     for (slider, wrong, right) in [
         (Slider::Alpha, "-1", "0"),
@@ -325,14 +322,15 @@ proptest! {
 /// The profile values of the default variant, found once.
 fn profile_values() -> &'static ProfileValues {
     static VALUES: std::sync::LazyLock<ProfileValues> = std::sync::LazyLock::new(|| {
-        Engine::default().answer(&Variant::default()).unwrap().profile_values
+        Variant::default().answer(&Simulator::default()).unwrap().profile_values
     });
     &VALUES
 }
 
 #[test]
 fn the_slowest_link_has_numbers_and_slower_ones_are_refused() {
-    let answer = |alpha_us| Engine::default().answer(&Variant { alpha_us: Some(alpha_us), ..small() });
+    let answer =
+        |alpha_us| Variant { alpha_us: Some(alpha_us), ..small() }.answer(&Simulator::default());
     // a second for each all-reduce; other messages' latencies follow it
     assert!(answer(1e6).unwrap().rows.iter().all(|row| row.numbers.is_ok()));
     for alpha_us in [1e12, 1e18, 1e30] {
@@ -343,19 +341,19 @@ fn the_slowest_link_has_numbers_and_slower_ones_are_refused() {
 
 #[test]
 fn what_a_collective_rests_on_and_a_beaten_limit_are_said() {
-    let engine = Engine::default();
+    let simulator = Simulator::default();
     let mut variant = small();
     (variant.cell.tp, variant.cell.collective) = (2, Collective::Fused);
-    let answer = engine.answer(&variant).unwrap();
+    let answer = variant.answer(&simulator).unwrap();
     let note = answer.link.as_ref().unwrap().times.note.clone().unwrap();
     assert!(note.contains("not measured at TP 2"), "{note}");
     let beaten = answer.beaten_limit().unwrap();
     assert!(beaten.starts_with("upper-bound is no limit to "), "{beaten}");
     variant.cell.collective = Collective::Nccl;
-    let answer = engine.answer(&variant).unwrap();
+    let answer = variant.answer(&simulator).unwrap();
     assert_eq!(answer.link.as_ref().unwrap().times.note, None, "measured at this TP and size");
     // a collective that needs P2P: NCCL's stands in
     (variant.cell.collective, variant.cell.p2p) = (Collective::OneShot, P2p::Off);
-    let note = engine.answer(&variant).unwrap().link.unwrap().times.note.unwrap();
+    let note = variant.answer(&simulator).unwrap().link.unwrap().times.note.unwrap();
     assert!(note.contains("all-reduces are those of nccl, not one-shot: needs P2P"), "{note}");
 }

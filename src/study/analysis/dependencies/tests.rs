@@ -5,8 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::analysis::critical_path;
 use plan::Phase;
-use run::sim::SimBackend;
-use run::{PlanBackend, Shared};
+use run::testing::simulated;
 use trace::testing::{span, trace};
 
 /// Rank 0: down (0..100), its reduce (100..200), attend (200..300) that waits for it; rank 1 arrives at 150.
@@ -61,8 +60,7 @@ fn a_place_beyond_the_trace_has_no_links() {
 fn the_critical_path_walks_along_links() {
     let mut spec = table::testing::spec();
     spec.set.insert("skew.operation_pct".into(), "30".into());
-    let (_, trace) = SimBackend.predict(&spec, &Shared::default(), true).unwrap();
-    let trace = trace.unwrap();
+    let trace = simulated(&spec);
     let mut peers = 0;
     for step in 0..4 {
         let path = critical_path(&trace, 0, Phase::Decode, step);

@@ -4,8 +4,6 @@ use proptest::prelude::*;
 
 use super::*;
 use plan::Phase;
-use run::sim::SimBackend;
-use run::{PlanBackend, Shared};
 use table::testing::spec;
 use trace::testing::{span, trace};
 
@@ -14,7 +12,7 @@ const STEP: StepKey = StepKey { sample: 0, phase: Phase::Decode, step: 0 };
 fn simulated(change: impl Fn(&mut table::Spec)) -> Trace {
     let mut spec = spec();
     change(&mut spec);
-    SimBackend.predict(&spec, &Shared::default(), true).unwrap().1.unwrap()
+    run::testing::simulated(&spec)
 }
 
 #[test]

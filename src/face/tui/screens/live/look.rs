@@ -3,7 +3,7 @@
 
 use super::state::Looked;
 use plan::Phase;
-use run::{PlanBackend, Shared, StepLanes, backend};
+use run::{Shared, StepLanes, backend};
 use table::Spec;
 
 /// Inspects a cell; unknown parts are left empty.
@@ -13,14 +13,14 @@ pub fn look(spec: &Spec) -> Looked {
         return Looked::default();
     };
     let bytes = backend.memory(spec, &model.shape, &shared).total();
-    let simulated = if spec.backend.is_simulated() { simulated(spec, backend, &shared) } else { None };
+    let simulated = if spec.backend.is_simulated() { simulated(spec, &shared) } else { None };
     Looked { rank_bytes: (bytes > 0).then_some(bytes), simulated: simulated.unwrap_or_default() }
 }
 
 /// Simulates the lanes of the first decode step.
-fn simulated(spec: &Spec, backend: &dyn PlanBackend, shared: &Shared) -> Option<Vec<StepLanes>> {
+fn simulated(spec: &Spec, shared: &Shared) -> Option<Vec<StepLanes>> {
     let spec = Spec { output_tokens: spec.output_tokens.min(2), ..spec.clone() };
-    let (_, trace) = backend.predict(&spec, shared, true).ok()?;
+    let (_, trace) = shared.simulator.cell(&spec).ok()?.run(true).ok()?;
     let spans: Vec<_> = trace?.spans.into_iter().filter(|s| s.phase == Phase::Decode).collect();
     Some(StepLanes::of_step(&spans))
 }

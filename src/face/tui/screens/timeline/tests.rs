@@ -24,8 +24,6 @@ use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, imported, spec, trace};
 use crate::face::tui::theme::Theme;
 use crate::face::tui::widgets::lanes;
-use run::sim::SimBackend;
-use run::{PlanBackend, Shared};
 use table::{Backend, P2p, Spec};
 use trace::Trace;
 use trace::overlap::Selection;
@@ -93,8 +91,7 @@ fn simulated(change: impl Fn(&mut Spec)) -> TraceIndex {
     let mut spec = spec("standard", 2, P2p::On, Backend::Sim);
     spec.output_tokens = 6;
     change(&mut spec);
-    let (_, trace) = SimBackend.predict(&spec, &Shared::default(), true).expect("it can be simulated");
-    let trace = trace.expect("it was recorded");
+    let trace = run::testing::simulated(&spec);
     TraceIndex::new(format!("{} {}", spec.model, spec.label()), trace)
 }
 

@@ -27,7 +27,8 @@ use crate::face::tui::state::Tab;
 use crate::face::tui::task::Stop;
 use crate::face::tui::widgets::list::next_of;
 use base::text::shell_command;
-use study::whatif::{Answer, BreakEven, Engine, HIDDEN_PCT, Numbers, Over, Slider, Variant};
+use run::sim::Simulator;
+use study::whatif::{Answer, BreakEven, HIDDEN_PCT, Numbers, Over, Slider, Variant};
 use table::render::{Shown, Sourced, Table};
 
 /// Idle time after a key press before the slower search starts.
@@ -181,19 +182,19 @@ impl WhatIf {
         }
     }
 
-    /// Asks the engine about the current variant, one variant at a time, and after a short idle time,
+    /// Answers the current variant, one variant at a time, and after a short idle time,
     /// about its break-even.
     fn ask(&self, cx: &mut Context) {
-        let (engine, wanted) = (Arc::clone(&self.engine), self.wanted().clone());
+        let (simulator, wanted) = (Arc::clone(&self.simulator), self.wanted().clone());
         let asked = wanted.clone();
         cx.follow(
             "answer",
             &(self.started, wanted.clone()),
-            move |_| engine.answer(&wanted).map(Arc::new),
+            move |_| wanted.answer(&simulator).map(Arc::new),
             move |whatif: &mut Self, answer, _| whatif.learn(&asked, answer),
         );
         if let Some(kept) = self.waiting.first().cloned() {
-            let (engine, asked) = (Arc::clone(&self.engine), kept.clone());
+            let (simulator, asked) = (Arc::clone(&self.simulator), kept.clone());
             let take = move |whatif: &mut Self, answer, cx: &mut Context| {
                 whatif.waiting.retain(|variant| *variant != kept);
                 match cx.told(answer) {
@@ -202,16 +203,16 @@ impl WhatIf {
                     None => whatif.unanswered.push(kept),
                 }
             };
-            cx.follow("kept", &asked.clone(), move |_| engine.answer(&asked).map(Arc::new), take);
+            cx.follow("kept", &asked.clone(), move |_| asked.answer(&simulator).map(Arc::new), take);
         }
         if self.current().is_none_or(|answer| answer.chosen().is_none()) {
             cx.forget::<Self>("break-even");
         } else if self.break_even().is_none() {
-            let (engine, variant) = (Arc::clone(&self.engine), self.variant.clone());
+            let (simulator, variant) = (Arc::clone(&self.simulator), self.variant.clone());
             let of = variant.clone();
             let search = move |stop: &Stop| {
                 std::thread::sleep(PAUSE);
-                Ok(if stop.is_asked() { Vec::new() } else { break_even(&engine, &variant) })
+                Ok(if stop.is_asked() { Vec::new() } else { break_even(&simulator, &variant) })
             };
             cx.want("break-even", &self.variant, search, move |whatif: &mut Self, found, cx| {
                 whatif.found = cx.told(found).map(|found| (of, found));
@@ -221,8 +222,8 @@ impl WhatIf {
 }
 
 /// Searches the break-even over the latency and over the bandwidth of the link.
-fn break_even(engine: &Engine, variant: &Variant) -> Vec<Result<BreakEven, String>> {
-    let of = |over| engine.break_even(variant, over, HIDDEN_PCT).map_err(|error| error.to_string());
+fn break_even(simulator: &Simulator, variant: &Variant) -> Vec<Result<BreakEven, String>> {
+    let of = |over| variant.break_even(simulator, over, HIDDEN_PCT).map_err(|error| error.to_string());
     [Over::AlphaUs, Over::GbS].map(of).into()
 }
 

@@ -1,10 +1,11 @@
-//! State of screen 7: base, current variant, and the engine's answers.
+//! State of screen 7: base, current variant, and its answers.
 
 use std::sync::Arc;
 
 use crate::face::tui::prelude::*;
+use run::sim::Simulator;
 use serde::{Deserialize, Serialize};
-use study::whatif::{Answer, BreakEven, Engine, ProfileValues, Slider, Variant};
+use study::whatif::{Answer, BreakEven, ProfileValues, Slider, Variant};
 use table::Spec;
 
 pub const MOST_PINS: usize = 6;
@@ -27,7 +28,7 @@ pub struct WhatIf {
     /// Break-even points and the variant they belong to.
     pub found: Option<(Variant, Vec<Result<BreakEven, String>>)>,
     pub error: Option<String>,
-    pub engine: Arc<Engine>,
+    pub simulator: Arc<Simulator>,
     /// Number of times a new base was set.
     pub started: u64,
     /// Kept variants: A, B, C.
@@ -74,9 +75,9 @@ impl Kept for WhatIf {
     fn restore(&mut self, kept: KeptWhatIf, _cx: &mut Context) {
         let KeptWhatIf { base, base_name, variant, strip, by_tpot, pins: mut waiting } = kept;
         waiting.truncate(MOST_PINS);
-        let (engine, started) = (Arc::clone(&self.engine), self.started + 1);
+        let (simulator, started) = (Arc::clone(&self.simulator), self.started + 1);
         let kept = Self { base, base_name, variant, strip, by_tpot, waiting, ..Self::default() };
-        *self = Self { engine, started, ..kept };
+        *self = Self { simulator, started, ..kept };
     }
 }
 
@@ -108,7 +109,7 @@ impl Default for WhatIf {
             answer: None,
             found: None,
             error: None,
-            engine: Arc::default(),
+            simulator: Arc::default(),
             started: 0,
             pins: Vec::new(),
             waiting: Vec::new(),
@@ -129,7 +130,7 @@ impl WhatIf {
             base: variant.clone(),
             base_name: name,
             variant,
-            engine: Arc::clone(&self.engine),
+            simulator: Arc::clone(&self.simulator),
             started: self.started + 1,
             list: self.list,
             strip: self.strip,

@@ -9,7 +9,8 @@ use crate::face::tui::screen::{AnyScreen as _, FileKind, Screen};
 use crate::face::tui::state::State;
 use crate::face::tui::state::Tab;
 use crate::face::tui::tests::fixtures::{Driver, spec};
-use study::whatif::{Engine, Slider};
+use run::sim::Simulator;
+use study::whatif::Slider;
 use table::{Backend, P2p};
 
 /// The screen at this size, once its question was answered.
@@ -38,7 +39,7 @@ fn select(driver: &mut Driver, slider: Slider) {
 
 fn search(driver: &mut Driver) {
     let variant = driver.state.whatif.variant.clone();
-    let found = super::break_even(&Engine::default(), &variant);
+    let found = super::break_even(&Simulator::default(), &variant);
     driver.state.whatif.found = Some((variant, found));
 }
 

@@ -1,0 +1,351 @@
+//! One cell on the simulator: all of its steps with the record's environment, or a prediction from a few steps.
+
+use std::sync::Arc;
+
+use super::cost::{Durations, Machine};
+use super::lanes::{Clock, Event, LaneTimes, Lanes, mean_overlap};
+use super::link::{collective, environment};
+use super::simulator::Plans;
+use super::skew::Skewed;
+use crate::{Outcome, RunResult};
+use base::error::{Error, Result};
+use machine::hardware::{MemoryNeed, Target};
+use plan::{Lane, ModelShape, Phase, Precision, Step};
+use table::{Provenance, Sample, Spec};
+use trace::{FORMAT_VERSION, Span, Trace, TraceMeta, operations};
+
+/// Cell with everything that its simulation needs.
+#[derive(Clone, Debug)]
+pub struct SimulatedCell<'a> {
+    pub spec: &'a Spec,
+    pub shape: ModelShape,
+    pub target: Arc<Target>,
+    pub plans: Arc<Plans>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction {
+    /// Prefill latency: prompt to first token (ms).
+    pub prefill_ms: f64,
+    pub decode_ms: f64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct PredictedStep {
+    /// All operations, in order per lane.
+    pub spans: Vec<PredictedSpan>,
+    /// Time from the start of the step to its tokens (ns).
+    pub length_ns: i64,
+    pub overlap: table::Overlap,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PredictedSpan {
+    pub operation: usize,
+    pub lane: Lane,
+    pub start_ns: i64,
+    pub end_ns: i64,
+}
+
+/// Simulated time of prefill and of the middle decode step, grouped by cost source.
+pub(super) type Sources = [(&'static str, [f64; 4]); 2];
+
+impl SimulatedCell<'_> {
+    /// The same cell on another target, with the same plans: for fitting constants that no plan depends on.
+    pub fn on(&self, target: &Arc<Target>) -> Self {
+        Self { target: Arc::clone(target), ..self.clone() }
+    }
+
+    /// Memory of one rank.
+    pub fn memory(&self) -> MemoryNeed {
+        let precision = Precision::gpu(self.spec.dtype);
+        let plans = self.plans.memory(&self.shape, precision);
+        MemoryNeed::of_plans(self.spec, &self.shape, precision, plans)
+    }
+
+    /// Explains why a rank does not fit into the GPU's memory, if so.
+    pub fn out_of_memory(&self) -> Option<String> {
+        let (need, capacity) = (self.memory(), self.target.profile.memory_bytes);
+        (!need.fits(capacity)).then(|| {
+            format!(
+                "out of memory: a rank needs {}; the GPU has {:.1} GB",
+                need.arithmetic(),
+                capacity as f64 / 1e9
+            )
+        })
+    }
+
+    /// Simulates prefill and every decode step. Returns one sample, since only skew varies and that follows from the
+    /// seed. With `record` the trace has every rank.
+    ///
+    /// # Errors
+    ///
+    /// Returns an input error for zero batch or tokens, and for a run of more than 292 simulated years, which
+    /// overflows the clock.
+    pub fn run(&self, record: bool) -> RunResult {
+        let spec = self.spec;
+        for (name, value) in [
+            ("batch", spec.batch),
+            ("prompt_tokens", spec.prompt_tokens),
+            ("output_tokens", spec.output_tokens),
+        ] {
+            if value == 0 {
+                return Err(Error::input(format!("{name} is 0; it must be at least 1")));
+            }
+        }
+        let prefill = self.durations(Phase::Prefill, 0);
+        let decode = self.durations(Phase::Decode, 0);
+        let middle = self.durations(Phase::Decode, self.decode_steps().saturating_sub(1) / 2);
+        let sources = [("prefill", prefill.by_source()), ("decode", middle.by_source())];
+        let is_alike = self.target.profile.skew.is_none() || spec.tp == 1;
+        let mut recorder = Recorder::new(self, if is_alike { 1 } else { spec.tp as usize }, record);
+        let (times, overlap) = match is_alike {
+            true => self.run_alike(&prefill, decode, &mut recorder),
+            false => self.run_skewed(&prefill, decode, &mut recorder),
+        };
+        let outcome = Outcome {
+            samples: vec![self.sample(&times, overlap)?],
+            memory_bytes_per_rank: self.memory().total(),
+            plan_hashes: self.plans.hashes().to_vec(),
+            environment: environment(spec, &self.target, &sources),
+            instrumented: None,
+        };
+        let trace = record.then(|| self.trace(&outcome, recorder.spans));
+        Ok((outcome, trace))
+    }
+
+    /// Predicts prefill and decode latency without skew, in a few hundred microseconds. Decode steps grow slowly with
+    /// the context, so the first, middle and last step are simulated and summed with Simpson's rule (exact with a
+    /// static KV cache, otherwise within a thousandth).
+    pub fn predict(&self) -> Prediction {
+        let steps = self.decode_steps();
+        let at = |step| self.one_step(Phase::Decode, step, |_| {}).0;
+        let mean = match steps {
+            0 => 0.0,
+            1 => at(0),
+            _ if self.target.stack.static_kv => at(0),
+            _ => (at(0) + 4.0 * at((steps - 1) / 2) + at(steps - 1)) / 6.0,
+        };
+        let prefill_ms = self.one_step(Phase::Prefill, 0, |_| {}).0;
+        Prediction { prefill_ms, decode_ms: mean * f64::from(steps) }
+    }
+
+    /// Predicts the middle decode step without skew; `None` if only one token is generated.
+    pub fn predict_middle_step(&self) -> Option<PredictedStep> {
+        let steps = self.spec.output_tokens.checked_sub(2)? + 1;
+        let mut spans = Vec::with_capacity(self.plans.decode.operations.len());
+        let mut times = LaneTimes::default();
+        let (ms, both) = self.one_step(Phase::Decode, (steps - 1) / 2, |event| {
+            times.count(&event);
+            let Event { operation, lane, start, end, .. } = event;
+            spans.push(PredictedSpan { operation, lane, start_ns: start, end_ns: end });
+        });
+        times.meet(both, 0);
+        Some(PredictedStep { spans, length_ns: (ms * 1e6).round() as i64, overlap: times.overlap()? })
+    }
+
+    fn decode_steps(&self) -> u32 {
+        self.spec.output_tokens.saturating_sub(1)
+    }
+
+    fn step(&self, phase: Phase, step: u32) -> Step {
+        let (batch, prompt) = (u64::from(self.spec.batch), u64::from(self.spec.prompt_tokens));
+        match phase {
+            Phase::Prefill => Step::prefill(batch, prompt),
+            Phase::Decode => Step::decode(batch, prompt, u64::from(step)),
+        }
+    }
+
+    fn durations(&self, phase: Phase, step: u32) -> Durations<'_> {
+        let plan = if phase == Phase::Prefill { &self.plans.prefill } else { &self.plans.decode };
+        let collective = collective(self.spec, &self.target).0;
+        let machine = Machine::new(&self.target, collective, self.spec, &self.shape, phase);
+        Durations::new(machine, plan, &self.step(phase, step))
+    }
+
+    /// Simulates one step alone; returns its latency (ms) and the time with both lanes busy (ns).
+    fn one_step(&self, phase: Phase, step: u32, visit: impl FnMut(Event)) -> (f64, i64) {
+        let plan = if phase == Phase::Prefill { &self.plans.prefill } else { &self.plans.decode };
+        let mut clock = Clock::default();
+        let both = Lanes::new(plan).step(&self.durations(phase, step), &mut clock, visit);
+        (milliseconds(clock.tokens), both)
+    }
+
+    /// Simulates one rank for all identical ranks. Returns the times of the tokens of prefill and of each step (ns).
+    /// Allocates nothing between steps.
+    fn run_alike(
+        &self,
+        prefill: &Durations<'_>,
+        mut durations: Durations<'_>,
+        recorder: &mut Recorder,
+    ) -> (Vec<i64>, Option<table::Overlap>) {
+        let steps = self.decode_steps();
+        let mut clock = Clock::default();
+        Lanes::new(&self.plans.prefill).step(prefill, &mut clock, |event| recorder.add(0, &event));
+        recorder.end_step(Phase::Prefill, 0);
+        let mut tokens = Vec::with_capacity(steps as usize + 1);
+        tokens.push(clock.tokens);
+        let mut times = LaneTimes::default();
+        let mut lanes = Lanes::new(&self.plans.decode);
+        let mut step = 0;
+        while step < steps {
+            let grew = durations.grow(&self.step(Phase::Decode, step));
+            let (before, begin) = (times, clock);
+            let both = lanes.step(&durations, &mut clock, |event| {
+                times.count(&event);
+                recorder.add(0, &event);
+            });
+            times.meet(both, 0);
+            recorder.end_step(Phase::Decode, step);
+            tokens.push(clock.tokens);
+            step += 1;
+            // if the lanes are in the same relative state and nothing grows any more, all remaining steps are
+            // identical
+            let length = clock.tokens.saturating_sub(begin.tokens);
+            let is_same = clock.earlier(length) == begin;
+            if !recorder.is_on && is_same && !grew && step > 1 && !durations.is_growing() {
+                let left = i64::from(steps - step);
+                times.repeat(&before, left, left.saturating_mul(length));
+                tokens.extend((1..=left).map(|n| clock.tokens.saturating_add(n.saturating_mul(length))));
+                break;
+            }
+        }
+        (tokens, times.overlap())
+    }
+
+    /// Simulates ranks of different speed, each on its own lanes. Returns the time of each token (ns) and the
+    /// overlap.
+    fn run_skewed(
+        &self,
+        prefill: &Durations<'_>,
+        mut durations: Durations<'_>,
+        recorder: &mut Recorder,
+    ) -> (Vec<i64>, Option<table::Overlap>) {
+        let (skew, seed) = (self.target.profile.skew, self.spec.seed);
+        let clocks = vec![Clock::default(); self.spec.tp as usize];
+        let mut ranks = Skewed::new(&self.plans.prefill, skew, seed, 0, &clocks);
+        ranks.step(prefill, |rank, event| recorder.add(rank, &event));
+        recorder.end_step(Phase::Prefill, 0);
+        let mut tokens = vec![ranks.tokens()];
+        let mut times = vec![LaneTimes::default(); clocks.len()];
+        let mut ranks = Skewed::new(&self.plans.decode, skew, seed, 1, &ranks.clocks());
+        for step in 0..self.decode_steps() {
+            durations.grow(&self.step(Phase::Decode, step));
+            ranks.step(&durations, |rank, event| {
+                times[rank].count(&event);
+                recorder.add(rank, &event);
+            });
+            recorder.end_step(Phase::Decode, step);
+            tokens.push(ranks.tokens());
+        }
+        for (times, (both, both_waiting)) in times.iter_mut().zip(ranks.both()) {
+            times.meet(both, both_waiting);
+        }
+        (tokens, mean_overlap(&times))
+    }
+
+    fn sample(&self, tokens: &[i64], overlap: Option<table::Overlap>) -> Result<Sample> {
+        let (&prefill_end, &end) = (tokens.first().unwrap_or(&0), tokens.last().unwrap_or(&0));
+        // times saturate at the end of the clock
+        if end == i64::MAX {
+            return Err(Error::input(format!(
+                "{}: the simulated run takes more than 292 years, which is where the clock ends",
+                self.spec.label()
+            )));
+        }
+        Ok(Sample {
+            prefill_ms: milliseconds(prefill_end),
+            decode_ms: milliseconds(end - prefill_end),
+            steps_ms: tokens.windows(2).map(|pair| milliseconds(pair[1] - pair[0])).collect(),
+            overlap,
+        })
+    }
+
+    fn trace(&self, outcome: &Outcome, spans: Vec<Span>) -> Trace {
+        Trace {
+            meta: TraceMeta {
+                version: FORMAT_VERSION,
+                provenance: Provenance::Simulated,
+                run: None,
+                spec: Some(self.spec.clone()),
+                ranks: self.spec.tp,
+                plan_hashes: outcome.plan_hashes.clone(),
+                environment: outcome.environment.clone(),
+                clock: "simulated: nanoseconds since the run began, one clock for all ranks".into(),
+                recorder: "sim".into(),
+                streams: Vec::new(),
+                range_names: Vec::new(),
+                groups: Vec::new(),
+                products: Default::default(),
+                import: None,
+            },
+            operations: operations(&self.plans.prefill, &self.plans.decode),
+            spans,
+            ranges: Vec::new(),
+        }
+    }
+}
+
+fn milliseconds(ns: i64) -> f64 {
+    ns as f64 / 1e6
+}
+
+/// Collects the events of one step and converts them to spans in trace order at its end, if recording is on.
+struct Recorder {
+    is_on: bool,
+    /// Offset of the decode plan's operations in the trace's table.
+    decode_base: u32,
+    /// Events by rank and lane; one entry if ranks are identical.
+    events: Vec<[Vec<Event>; 2]>,
+    ranks: usize,
+    spans: Vec<Span>,
+}
+
+impl Recorder {
+    /// `simulated` is the number of simulated ranks, one if they are identical.
+    fn new(cell: &SimulatedCell<'_>, simulated: usize, is_on: bool) -> Self {
+        let prefill = cell.plans.prefill.operations.len();
+        let events = prefill + cell.decode_steps() as usize * cell.plans.decode.operations.len();
+        let ranks = cell.spec.tp as usize;
+        Self {
+            is_on,
+            decode_base: prefill as u32,
+            events: vec![[Vec::new(), Vec::new()]; simulated],
+            ranks,
+            spans: Vec::with_capacity(if is_on { events * ranks } else { 0 }),
+        }
+    }
+
+    fn add(&mut self, rank: usize, event: &Event) {
+        if self.is_on {
+            self.events[rank][event.lane as usize].push(*event);
+        }
+    }
+
+    fn end_step(&mut self, phase: Phase, step: u32) {
+        if !self.is_on {
+            return;
+        }
+        let base = if phase == Phase::Prefill { 0 } else { self.decode_base };
+        for rank in 0..self.ranks {
+            let lanes = &self.events[rank.min(self.events.len() - 1)];
+            self.spans.extend(lanes.iter().flatten().map(|event| Span {
+                sample: 0,
+                phase,
+                step,
+                rank: rank as u32,
+                lane: event.lane,
+                stream: 0,
+                operation: base + event.operation as u32,
+                ready_ns: event.ready,
+                start_ns: event.start,
+                end_ns: event.end,
+                last_arrival_ns: if event.lane == Lane::Comm { event.arrival } else { -1 },
+                ..Span::EMPTY
+            }));
+        }
+        for lane in self.events.iter_mut().flatten() {
+            lane.clear();
+        }
+    }
+}

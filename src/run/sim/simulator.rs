@@ -1,0 +1,154 @@
+//! The one way to simulate a cell: a [`Simulator`] finds a cell's model, machine and plans, and caches them for the
+//! next cell; the [`SimulatedCell`] runs or predicts.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use super::cell::SimulatedCell;
+use super::link::{collective, link_problem};
+use crate::shared::Cache;
+use base::error::{Error, Result};
+use machine::hardware::{MemoryNeed, PlanMemory, Profile, Stack, Target};
+use model::Model;
+use plan::{Lowering, ModelShape, Phase, Plan, PlanSpec, Precision};
+use table::{Collective, Spec};
+
+/// Maximum cached models, targets and memory needs.
+const SMALL: usize = 1024;
+/// Maximum cached pairs of plans; a large model's take about a megabyte.
+const LARGE: usize = 64;
+
+type TargetKey = (String, String, Vec<(String, String)>);
+
+/// Simulator with its caches. It lives for one pass over a grid or one screen, so the next sees changed files. A full
+/// cache is cleared, so memory does not grow with the grid.
+#[derive(Debug, Default)]
+pub struct Simulator {
+    models: Cache<String, Model>,
+    targets: Cache<TargetKey, Target>,
+    plans: Cache<String, Plans>,
+    /// Memory of plans; smaller than plans, so more entries are kept.
+    memory: Cache<String, PlanMemory>,
+}
+
+/// Plans of a cell, shared by cells that differ in batch, tokens or link.
+#[derive(Debug)]
+pub struct Plans {
+    pub prefill: Plan,
+    /// Plan of every decode step; costs depend on the step.
+    pub decode: Plan,
+    /// Lazy, because predictions do not need them.
+    hashes: OnceLock<Vec<String>>,
+    memory: OnceLock<PlanMemory>,
+}
+
+impl Simulator {
+    /// Cached [`Model::resolve`]; errors are not cached.
+    pub fn model(&self, name_or_dir: &str) -> Result<Arc<Model>> {
+        self.models.get(name_or_dir.to_owned(), SMALL, || Model::resolve(name_or_dir))
+    }
+
+    /// Cached hardware profile and stack with overrides. Returns an input error for an unknown profile, stack or
+    /// override.
+    pub fn target(
+        &self,
+        hardware: &str,
+        stack: &str,
+        set: &BTreeMap<String, String>,
+    ) -> Result<Arc<Target>> {
+        let key = |pairs: &BTreeMap<String, String>| {
+            let pairs = pairs.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+            (hardware.to_owned(), stack.to_owned(), pairs)
+        };
+        let plain = || {
+            self.targets.get(key(&BTreeMap::new()), SMALL, || {
+                Ok(Target { profile: Profile::load(hardware)?, stack: Stack::load(stack)? })
+            })
+        };
+        if set.is_empty() {
+            return plain();
+        }
+        self.targets.get(key(set), SMALL, || plain()?.with(set))
+    }
+
+    /// Cell with the model, hardware, stack and overrides that it names.
+    ///
+    /// # Errors
+    ///
+    /// Returns an input error if one of them is unknown, TP does not divide the model, or the link has no latency at
+    /// the cell's TP.
+    pub fn cell<'a>(&self, spec: &'a Spec) -> Result<SimulatedCell<'a>> {
+        let model = self.model(&spec.model)?;
+        self.cell_on(spec, &model.shape, self.target(&spec.hardware, &spec.stack, &spec.set)?)
+    }
+
+    /// Cell with another model shape and target than its spec names. Fails like [`Self::cell`].
+    pub fn cell_on<'a>(
+        &self,
+        spec: &'a Spec,
+        shape: &ModelShape,
+        target: Arc<Target>,
+    ) -> Result<SimulatedCell<'a>> {
+        if let Some(problem) = link_problem(spec, &target) {
+            return Err(Error::input(problem));
+        }
+        let plans = self.plans(spec, &plan_spec(spec, shape, &target))?;
+        Ok(SimulatedCell { spec, shape: shape.clone(), target, plans })
+    }
+
+    /// Memory need of one rank, cached longer than the plans. Returns an input error if TP does not divide the model.
+    pub fn memory(&self, spec: &Spec, shape: &ModelShape, target: &Target) -> Result<MemoryNeed> {
+        let plan = plan_spec(spec, shape, target);
+        let of_plans = || Ok(self.plans(spec, &plan)?.memory(shape, plan.precision).clone());
+        let memory = self.memory.get(format!("{plan:?}"), SMALL, of_plans)?;
+        Ok(MemoryNeed::of_plans(spec, shape, plan.precision, &memory))
+    }
+
+    /// Builds both plans in parallel, or finds them.
+    fn plans(&self, spec: &Spec, decode: &PlanSpec) -> Result<Arc<Plans>> {
+        self.plans.get(format!("{decode:?}"), LARGE, || {
+            let plan = |phase| {
+                Plan::new(&PlanSpec { phase, ..decode.clone() })
+                    .map_err(|error| Error::input(format!("{}: {error}", spec.label())))
+            };
+            let (prefill, decode) = rayon::join(|| plan(Phase::Prefill), || plan(Phase::Decode));
+            let (hashes, memory) = (OnceLock::new(), OnceLock::new());
+            Ok(Plans { prefill: prefill?, decode: decode?, hashes, memory })
+        })
+    }
+}
+
+/// Input of a cell's plans, and their cache key. The batch matters only if it is divided into micro-batches.
+fn plan_spec(spec: &Spec, shape: &ModelShape, target: &Target) -> PlanSpec {
+    let precision = Precision::gpu(spec.dtype);
+    let plan = spec.plan(shape, Phase::Decode, precision, lowering(spec, target));
+    let batch = if plan.variant.micro_batches > 1 { plan.batch } else { 1 };
+    PlanSpec { batch, ..plan }
+}
+
+/// Lowering of a cell's plans: the stack's, with fused all-reduces if the cell asks for them and its link supports
+/// them. Emulated links support every collective.
+pub(super) fn lowering(spec: &Spec, target: &Target) -> Lowering {
+    let is_fused = spec.collective == Collective::Fused
+        && collective(spec, target).1.is_none_or(|used| used == Collective::Fused);
+    Lowering { fuse_all_reduce: is_fused, ..target.stack.lowering() }
+}
+
+impl Plans {
+    /// Memory of the plans; shape and precision must be those they were built with.
+    pub(super) fn memory(&self, shape: &ModelShape, precision: Precision) -> &PlanMemory {
+        self.memory.get_or_init(|| PlanMemory::of(shape, precision, &self.prefill, &self.decode))
+    }
+
+    /// Hashes of prefill and decode plan. The first call takes one or two milliseconds for a large model.
+    pub(super) fn hashes(&self) -> &[String] {
+        self.hashes.get_or_init(|| {
+            // not Rayon's join: a waiting worker may pick up a cell that waits for these hashes
+            std::thread::scope(|scope| {
+                let decode = scope.spawn(|| self.decode.hash());
+                let prefill = self.prefill.hash();
+                vec![prefill, decode.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))]
+            })
+        })
+    }
+}
