@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use rayon::prelude::*;
 
+use crate::{Doubt, Doubted};
+
 /// Maximum gap in a recording and maximum duration of an event (ns).
 const DAY: i64 = 24 * 3600 * 1_000_000_000;
 /// A start of exactly 0 is a missing time if all other times are at least this far from 0 (ns).
@@ -24,6 +26,12 @@ const STRAY_LENGTHS: i64 = 1000;
 /// Maximum number of stray events in a file, and minimum number of other events for each of them.
 const MOST_STRAYS: usize = 3;
 const EVENTS_A_STRAY: usize = 10;
+/// Minimum and maximum time (ns) by which work may outlast everything else in a recording; in between,
+/// [`OUTLASTS`] times the length of everything else.
+const OUTLASTING: (i64, i64) = (10_000_000, 60_000_000_000);
+const OUTLASTS: i64 = 10;
+/// Minimum number of other events to judge work that outlasts them.
+const MOST_SHORT: usize = 10;
 /// Maximum plausible queueing time of work that also starts after everything else (ns).
 const LONGEST_QUEUED: i64 = 1_000_000_000;
 const MOST_NAMED: usize = 3;
@@ -36,6 +44,8 @@ pub(super) const LATE: &str = "starting long after its launch and everything els
 pub(super) const LONG: &str = "lasting longer than a day";
 pub(super) const CONTAINS: &str = "containing later work of its stream";
 pub(super) const EARLY: &str = "starting long before its launch";
+pub(super) const AGAIN: &str = "recorded a second time";
+pub(super) const ENDLESS: &str = "ending long after everything else";
 
 /// First start and last end of a set of events.
 #[derive(Clone, Copy, Debug)]
@@ -179,6 +189,8 @@ pub(super) struct Placed {
     pub(super) end_ns: i64,
     /// Number of the launch, and start of its call (ns).
     pub(super) launch: Option<(usize, i64)>,
+    /// Name and launch id; a second record of the same work has the same.
+    pub(super) identity: (u32, i64),
 }
 
 /// Launch index of work without a launch.
@@ -216,22 +228,28 @@ pub(super) fn forget_reused(
 pub(super) struct Misplaced {
     /// Number of each piece of work to leave out, and the reason.
     pub(super) found: Vec<(usize, &'static str)>,
-    /// Sentences on findings that affect too much of a file or stream to leave the work out.
-    pub(super) doubts: Vec<String>,
+    /// Findings that affect too much of a file or stream to leave the work out.
+    pub(super) doubts: Vec<Doubt>,
 }
 
 /// Finds work that cannot have run at its recorded time. A stream executes in order, so no work on it
-/// contains several later pieces of other launches, starts long before its launch, or starts long after
-/// its launch and after everything else ended. If much of a stream or file is affected, the profiler may
-/// use other stream numbers or clocks: the work is kept, and a sentence says so. `found` is ordered by
-/// number.
-pub(super) fn misplaced(count: usize, at: impl Fn(usize) -> Placed + Sync) -> Misplaced {
+/// contains several later pieces of other launches, starts long before its launch, starts long after
+/// its launch and after everything else ended, or outlasts everything else by far; a second record of
+/// the same work is not work. If much of a stream or file is affected, the profiler may use other stream
+/// numbers or clocks: the work is kept, and a [`Doubt`] says so. `found` is ordered by number. `host`
+/// is the extent of all host events.
+pub(super) fn misplaced(
+    count: usize,
+    at: impl Fn(usize) -> Placed + Sync,
+    host: impl FnOnce() -> Extremes,
+) -> Misplaced {
     let mut early: Vec<(usize, &'static str)> = Vec::new();
     // work with a start of exactly 0, by stream
     let mut zeros: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let (mut in_order, mut launched, mut streams) = (true, 0, Vec::new());
     // work with a long queueing time, and the extent of all other work and its launches
     let (mut queued, mut extent) = (Vec::new(), (i64::MAX, i64::MIN));
+    let mut last = (i64::MIN, i64::MIN);
     for number in 0..count {
         let placed = at(number);
         if placed.start_ns == 0 {
@@ -250,11 +268,14 @@ pub(super) fn misplaced(count: usize, at: impl Fn(usize) -> Placed + Sync) -> Mi
             }
             _ => extent = (extent.0.min(placed.start_ns), extent.1.max(placed.end_ns)),
         }
+        last = (last.0.max(placed.start_ns), last.1.max(placed.end_ns));
         if streams.len() <= placed.stream {
             streams.resize(placed.stream + 1, (i64::MIN, i64::MIN));
         }
         let (start, end) = &mut streams[placed.stream];
-        in_order &= placed.start_ns >= *start && placed.start_ns >= end.saturating_sub(NORMAL_OVERLAP);
+        let follows =
+            placed.start_ns > *start || placed.start_ns == *start && placed.start_ns == placed.end_ns;
+        in_order &= follows && placed.start_ns >= end.saturating_sub(NORMAL_OVERLAP);
         (*start, *end) = (placed.start_ns, placed.end_ns.max(*end));
     }
     let missing = missing_starts(zeros, count, &at);
@@ -263,11 +284,14 @@ pub(super) fn misplaced(count: usize, at: impl Fn(usize) -> Placed + Sync) -> Mi
     if is_few(early.len(), launched) {
         of.found = early;
     } else {
-        of.doubts.push(format!(
-            "{} of {launched} launched kernels and copies start long before their launch, too many to leave out: the \
-             clocks of host and GPU disagree, so times between launch and start mean nothing",
-            early.len()
-        ));
+        of.doubts.push(Doubt {
+            about: Doubted::Launches,
+            sentence: format!(
+                "{} of {launched} launched kernels and copies start long before their launch, too many to leave \
+                 out: the clocks of host and GPU disagree, so waiting for the host is not judged",
+                early.len()
+            ),
+        });
     }
     of.found.extend(missing.into_iter().map(|number| (number, NO_TIME)));
     let gap = extent.1.saturating_sub(extent.0).max(LONGEST_QUEUED);
@@ -276,8 +300,11 @@ pub(super) fn misplaced(count: usize, at: impl Fn(usize) -> Placed + Sync) -> Mi
     if is_few(late.len(), launched) && 2 * late.len() < launched {
         of.found.extend(late);
     }
+    if last.1.saturating_sub(last.0) > OUTLASTING.0 {
+        of.find_endless(count, &at, host());
+    }
     if !in_order {
-        of.find_containers(count, &at);
+        of.find_contradictions(count, &at);
     }
     of.found.sort_unstable();
     of.found.dedup_by_key(|(number, _)| *number);
@@ -308,24 +335,51 @@ fn missing_starts(
 }
 
 impl Misplaced {
-    /// Adds work that contains later work of its stream.
-    fn find_containers(&mut self, count: usize, at: &(impl Fn(usize) -> Placed + Sync)) {
+    /// Adds work that ends long after all host events and after the start of all other work.
+    fn find_endless(&mut self, count: usize, at: &impl Fn(usize) -> Placed, host: Extremes) {
+        let gone: HashSet<usize> = self.found.iter().map(|(number, _)| *number).collect();
+        let kept =
+            || (0..count).filter(|number| !gone.contains(number)).map(|number| (number, at(number)));
+        let mut rest = host;
+        kept().for_each(|(_, placed)| rest.add((placed.start_ns, placed.start_ns)));
+        let limit = rest.extent().saturating_mul(OUTLASTS).clamp(OUTLASTING.0, OUTLASTING.1);
+        let is_endless = |(_, placed): &(usize, Placed)| placed.end_ns.saturating_sub(rest.last) > limit;
+        let endless: Vec<usize> = kept().filter(is_endless).map(|(number, _)| number).collect();
+        let others = count - gone.len() - endless.len();
+        if others >= MOST_SHORT && is_few(endless.len(), others) {
+            self.found.extend(endless.into_iter().map(|number| (number, ENDLESS)));
+        }
+    }
+
+    /// Adds second records of the same work, and work that contains later work of its stream.
+    fn find_contradictions(&mut self, count: usize, at: &(impl Fn(usize) -> Placed + Sync)) {
         let mut order: Vec<u32> = (0..count as u32).collect();
         order.par_sort_unstable_by_key(|number| {
-            let Placed { stream, start_ns, end_ns, .. } = at(*number as usize);
-            (stream, start_ns, Reverse(end_ns), *number)
+            let Placed { stream, start_ns, end_ns, identity, .. } = at(*number as usize);
+            (stream, start_ns, Reverse(end_ns), identity, *number)
+        });
+        order.dedup_by(|number, first| {
+            let (number, first) = (*number as usize, *first as usize);
+            let (a, b) = (at(number), at(first));
+            let key = |p: &Placed| (p.stream, p.start_ns, p.end_ns, p.identity);
+            let is_again = key(&a) == key(&b) && a.start_ns < a.end_ns;
+            self.found.extend(is_again.then_some((number, AGAIN)));
+            is_again
         });
         for row in order.chunk_by(|a, b| at(*a as usize).stream == at(*b as usize).stream) {
             let containers = containers(row, at);
             if is_few(containers.len(), row.len()) {
                 self.found.extend(containers.into_iter().map(|number| (number, CONTAINS)));
             } else {
-                self.doubts.push(format!(
-                    "{} of {} kernels and copies of a stream contain later ones, too many to leave out: their durations \
-                     or the stream's number may be wrong",
-                    containers.len(),
-                    row.len()
-                ));
+                self.doubts.push(Doubt {
+                    about: Doubted::Durations,
+                    sentence: format!(
+                        "{} of {} kernels and copies of a stream contain later ones, too many to leave out: \
+                         their durations or the stream's number may be wrong",
+                        containers.len(),
+                        row.len()
+                    ),
+                });
             }
         }
     }
@@ -333,7 +387,7 @@ impl Misplaced {
 
 /// True if the count is small enough for damage rather than a convention of the profiler.
 fn is_few(count: usize, of: usize) -> bool {
-    count <= 3.max(of / 10)
+    count <= 3.max(of / 10) && 2 * count <= of
 }
 
 /// Work of one stream that contains two later pieces of other launches. `row` is sorted by start,
@@ -376,7 +430,7 @@ fn containers(row: &[u32], at: &impl Fn(usize) -> Placed) -> Vec<usize> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct LeftOut {
     named: BTreeMap<(&'static str, &'static str), Named>,
-    doubts: BTreeSet<String>,
+    doubts: BTreeSet<Doubt>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -416,8 +470,8 @@ impl LeftOut {
         self.named.iter().map(|((what, why), named)| (format!("{what} {why}"), named.count))
     }
 
-    /// Adds sentences on doubtful events that were kept.
-    pub(super) fn doubt(&mut self, doubts: Vec<String>) {
+    /// Adds findings on doubtful events that were kept.
+    pub(super) fn doubt(&mut self, doubts: impl IntoIterator<Item = Doubt>) {
         self.doubts.extend(doubts);
     }
 
@@ -435,7 +489,11 @@ impl LeftOut {
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             format!("{} {plural} {why} ignored: {}{more}", named.count, names.join(", "))
         });
-        left_out.chain(self.doubts.iter().cloned())
+        left_out.chain(self.doubts.iter().map(|doubt| doubt.sentence.clone()))
+    }
+
+    pub(super) fn doubts(&self) -> impl Iterator<Item = Doubt> {
+        self.doubts.iter().cloned()
     }
 }
 
@@ -549,16 +607,17 @@ mod tests {
     type Work = (usize, i64, i64, Option<(usize, i64)>);
 
     fn found(list: &[Work]) -> Vec<(usize, &'static str)> {
-        misplaced(list.len(), |number| {
+        let placed = |number: usize| {
             let (stream, start, end, launch) = list[number];
             Placed {
                 stream,
                 start_ns: start * 1000,
                 end_ns: end * 1000,
                 launch: launch.map(|(number, at)| (number, at * 1000)),
+                identity: (0, number as i64),
             }
-        })
-        .found
+        };
+        misplaced(list.len(), placed, Extremes::default).found
     }
 
     #[test]
@@ -586,11 +645,12 @@ mod tests {
             start_ns: 1_000_000 * number as i64,
             end_ns: 1_000_000 * number as i64 + 1000,
             launch: Some((number, 1_000_000 * number as i64 + 40_000_000 * (number as i64 % 2))),
+            identity: (0, number as i64),
         };
-        let Misplaced { found, doubts } = misplaced(20, early);
+        let Misplaced { found, doubts } = misplaced(20, early, Extremes::default);
         assert_eq!(found, []);
         assert!(
-            doubts[0].starts_with("10 of 20 launched kernels and copies start long before"),
+            doubts[0].sentence.starts_with("10 of 20 launched kernels and copies start long before"),
             "{doubts:?}"
         );
         let long = |number: usize| Placed {
@@ -598,10 +658,15 @@ mod tests {
             start_ns: 200_000 * number as i64,
             end_ns: 200_000 * number as i64 + if number < 10 { 100_000_000 } else { 50_000 },
             launch: Some((number, 200_000 * number as i64 - 1000)),
+            identity: (0, number as i64),
         };
-        let Misplaced { found, doubts } = misplaced(20, long);
+        let Misplaced { found, doubts } = misplaced(20, long, Extremes::default);
         assert_eq!(found, []);
-        assert!(doubts[0].contains("contain later ones"), "{doubts:?}");
+        assert!(doubts[0].sentence.contains("contain later ones"), "{doubts:?}");
+        assert_eq!(doubts[0].about, Doubted::Durations);
+        // a single kernel that starts before its launch is no proof of damage
+        let Misplaced { found, doubts } = misplaced(1, |_| early(1), Extremes::default);
+        assert_eq!((found.len(), doubts[0].about), (0, Doubted::Launches));
     }
 
     #[test]
@@ -615,6 +680,49 @@ mod tests {
         let found = found(&half);
         assert_eq!(found.len(), 10);
         assert!(found.iter().all(|(number, why)| number % 2 == 0 && *why == NO_TIME));
+    }
+
+    #[test]
+    fn work_counts_once_however_often_it_was_recorded() {
+        let placed = |number: usize| Placed {
+            stream: number % 2,
+            start_ns: 10_000 * (number % 20) as i64,
+            end_ns: 10_000 * (number % 20) as i64 + 5000,
+            launch: None,
+            identity: (1, (number % 20) as i64),
+        };
+        let Misplaced { found, doubts } = misplaced(40, placed, Extremes::default);
+        assert_eq!(found, (20..40).map(|number| (number, AGAIN)).collect::<Vec<_>>());
+        assert!(doubts.is_empty());
+        // branches of a graph in profiles of whole microseconds: other names or ids
+        let other = |number: usize| Placed { identity: (number as u32, 7), ..placed(number % 2) };
+        assert_eq!(misplaced(4, other, Extremes::default).found, []);
+        let next = |number: usize| Placed { identity: (1, 7), ..placed(number % 2) };
+        assert_eq!(misplaced(4, next, Extremes::default).found, [(2, AGAIN), (3, AGAIN)]);
+    }
+
+    #[test]
+    fn work_that_outlasts_everything_else_is_left_out() {
+        let mut list: Vec<_> = (0..20).map(|at| (7, 100 * at, 100 * at + 90, None)).collect();
+        list.push((7, 2_000, 3_600_000_000, None));
+        list.push((8, 1_000, 60_000, None));
+        assert_eq!(found(&list), [(20, ENDLESS), (21, ENDLESS)]);
+        // twice the recording: long, and possible
+        list.truncate(20);
+        list.push((7, 2_000, 6_000, None));
+        assert_eq!(found(&list), []);
+        // the host waited for it
+        list.push((8, 2_000, 60_000, None));
+        let placed = |number: usize| {
+            let (stream, start, end, _) = list[number];
+            let identity = (0, number as i64);
+            Placed { stream, start_ns: start * 1000, end_ns: end * 1000, launch: None, identity }
+        };
+        let mut host = Extremes::default();
+        host.add((0, 60_010_000));
+        assert_eq!(misplaced(list.len(), placed, || host).found, []);
+        // nothing to compare with
+        assert_eq!(found(&[(7, 0, 10, None), (7, 20, 10_000_000, None)]), []);
     }
 
     #[test]

@@ -133,7 +133,7 @@ impl AllReduces {
         let text = lines::without_escapes(text);
         let job = match text.trim_start().starts_with('{') {
             true => json::read(file, &text)?,
-            false => text::read(file, &text)?,
+            false => text::read(file, &lines::with_single_blanks(&text))?,
         };
         job.all_reduces(file)
     }

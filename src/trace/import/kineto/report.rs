@@ -27,6 +27,7 @@ pub(super) fn report(files: &[ReadFile]) -> ImportReport {
         add(&mut report.used, "range".into(), ranges as u64);
         add(&mut report.used, "launch".into(), table.launches_read);
         add(&mut report.used, "operator".into(), table.operators_read);
+        report.doubts.extend(table.left_out.doubts());
         table.left_out.counts().for_each(|(what, count)| add(&mut report.ignored, what, count));
         for category in &table.categories {
             let name = String::from_utf8_lossy(&category.name);

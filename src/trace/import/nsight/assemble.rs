@@ -11,11 +11,12 @@ use super::ranges::{HostRange, HostRanges};
 use crate::import::enclosing::{Enclosing, Extent};
 use crate::import::steps::{Candidate, FileSteps, step_name};
 use crate::import::times::{
-    Clock, Misplaced, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced,
+    Clock, Extremes, Misplaced, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced,
 };
 use crate::rules::sort;
 use crate::{
-    Copied, FORMAT_VERSION, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace, TraceMeta,
+    Copied, Doubted, FORMAT_VERSION, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace,
+    TraceMeta,
 };
 use plan::{Lane, Phase};
 use table::{Environment, Provenance};
@@ -217,7 +218,7 @@ fn leave_out_far(parts: &mut Parts, notes: &mut Notes) {
 
 /// Drops work that contradicts its stream or launch. Returns the launch index of each event.
 fn leave_out_misplaced(parts: &mut Parts, notes: &mut Notes) -> Vec<u32> {
-    let Parts { gpu, launches, .. } = parts;
+    let Parts { gpu, launches, ranges, .. } = parts;
     let mut finders = HashMap::new();
     let mut launch_of = Vec::with_capacity(gpu.events.len());
     for event in &gpu.events {
@@ -232,16 +233,26 @@ fn leave_out_misplaced(parts: &mut Parts, notes: &mut Notes) -> Vec<u32> {
         || launches.has_again(),
         |at, launch| is_early(gpu.events[at].start, launches.calls[launch as usize].start),
     );
-    let Misplaced { found, doubts } = misplaced(gpu.events.len(), |at| {
-        let (Event { start, end, place, .. }, launch) = (gpu.events[at], launch_of[at] as usize);
+    let placed = |at: usize| {
+        let Event { start, end, place, operation, correlation, .. } = gpu.events[at];
+        let launch = launch_of[at] as usize;
         let call = launches.calls.get(launch);
         Placed {
             stream: place as usize,
             start_ns: start,
             end_ns: end,
             launch: call.map(|call| (launch, call.start)),
+            identity: (operation, correlation.into()),
         }
-    });
+    };
+    let host = || {
+        let mut host = Extremes::default();
+        launches.calls.iter().for_each(|call| host.add((call.start, call.end)));
+        let ended = ranges.list.iter().filter_map(|range| Some((range.start, range.end?)));
+        ended.for_each(|times| host.add(times));
+        host
+    };
+    let Misplaced { found, doubts } = misplaced(gpu.events.len(), placed, host);
     notes.left_out.doubt(doubts);
     if found.is_empty() {
         return launch_of;
@@ -288,6 +299,7 @@ fn spans(
         let first = replayed.entry(*launch).or_insert(event.start);
         *first = event.start.min(*first);
     }
+    let has_times = notes.left_out.doubts().all(|doubt| doubt.about != Doubted::Launches);
     let (mut unlaunched, mut stepless) = (0u64, 0u64);
     let mut near = [0; 2];
     let mut found = vec![false; launches.calls.len()];
@@ -335,7 +347,11 @@ fn spans(
             operation,
             ready_ns: launch.map_or(start, |launch| {
                 let first = replayed.get(at).filter(|_| is_node);
-                Span::launched(launch.end, first.copied().unwrap_or(start))
+                if has_times {
+                    Span::launched(launch.end, first.copied().unwrap_or(start))
+                } else {
+                    start
+                }
             }),
             start_ns: start,
             end_ns: end,

@@ -1,18 +1,21 @@
 //! GPU activity: kernels, copies, fills, and CUDA graphs that were recorded as a whole.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::database::{Database, Row};
 use super::import::{Notes, interval};
 use super::launches::{Process, process};
 use super::memory;
-use crate::Copied;
+use crate::{Copied, Doubt, Doubted};
 use base::error::{Error, Result};
 
 pub(super) const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
 const COPIES: &str = "CUPTI_ACTIVITY_KIND_MEMCPY";
 const FILLS: &str = "CUPTI_ACTIVITY_KIND_MEMSET";
 const GRAPHS: &str = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
+const STRINGS: &str = "StringIds";
+/// Minimum share of the kernels' time without names that puts the split of the time in doubt.
+const LEAST_UNNAMED: f64 = 0.02;
 const COMMON: [&str; 6] = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid"];
 const NEEDED: [&str; 4] = ["start", "end", "deviceId", "streamId"];
 /// Columns with kernel names, in order of preference.
@@ -89,7 +92,12 @@ impl Gpu {
                      a newer `nsys export --type sqlite`",
                 ));
             }
-            gpu.kernels(db, &mut tables, notes);
+            gpu.kernels(db, &mut tables, notes)?;
+        } else if let Some(kind) = db.unread(KERNELS) {
+            return Err(Error::input_help(
+                format!("{}: {KERNELS} is {kind}, and only tables are read", db.path().display()),
+                "export the recording again with `nsys export --type sqlite`",
+            ));
         } else {
             notes.warn(format!("no table {KERNELS}: no kernel was recorded"));
         }
@@ -101,9 +109,11 @@ impl Gpu {
         Ok(gpu)
     }
 
-    fn kernels(&mut self, db: &Database, tables: &mut Tables, notes: &mut Notes) {
+    fn kernels(&mut self, db: &Database, tables: &mut Tables, notes: &mut Notes) -> Result<()> {
         let columns: Vec<&str> = COMMON.into_iter().chain(NAMES).chain(["graphNodeId"]).collect();
-        let (mut unnamed, mut nodes) = (0u64, 0u64);
+        // operations whose name is missing
+        let mut unnamed: HashSet<u32> = HashSet::new();
+        let mut nodes = 0u64;
         let read = db.rows(KERNELS, &columns, |row| {
             let name = NAMES.len() + COMMON.len();
             let spelt = || {
@@ -114,35 +124,75 @@ impl Gpu {
             let Some(mut event) = tables.event(row, "kernel", notes, spelt) else { return };
             event.is_node = row.integer(name).is_some_and(|node| node != 0);
             nodes += u64::from(event.is_node);
+            let mut is_unnamed = false;
             let id = (COMMON.len()..name).find_map(|column| row.integer(column));
-            event.operation = match id {
-                Some(id) => tables.operation("kernel", [id, 0, 0], || {
-                    db.string(id).unwrap_or_else(|| {
-                        unnamed += 1;
-                        format!("kernel {id} (its name is missing)")
+            let text = (COMMON.len()..name).find_map(|column| row.text(column));
+            let key = id.unwrap_or(-1);
+            event.operation = match (id, text) {
+                // exports with names inline
+                (None, Some(text)) => tables.named(text.to_owned(), "kernel"),
+                _ => tables.operation("kernel", [key, 0, 0], || {
+                    let name = id.and_then(|id| db.string(id));
+                    is_unnamed = name.is_none();
+                    name.unwrap_or_else(|| match id {
+                        Some(id) => format!("kernel {id} (its name is missing)"),
+                        None => "kernel (its name is missing)".to_owned(),
                     })
                 }),
-                // exports with names inline
-                None => match (COMMON.len()..name).find_map(|column| row.text(column)) {
-                    Some(text) => tables.named(text.to_owned(), "kernel"),
-                    None => tables.operation("kernel", [-1, -1, -1], || {
-                        unnamed += 1;
-                        "kernel (its name is missing)".to_owned()
-                    }),
-                },
             };
+            if is_unnamed {
+                unnamed.insert(event.operation);
+            }
             self.events.push(event);
         });
         notes.use_("kernel", self.events.len() as u64);
         notes.read(&read);
-        if unnamed > 0 {
-            notes.warn(format!("{unnamed} kernel names are not in table StringIds"));
-        }
+        self.check_names(db, &unnamed, notes)?;
         if nodes > 0 {
             notes.warn(format!(
                 "{nodes} kernels are nodes of CUDA graphs: the whole graph's launch counts as theirs"
             ));
         }
+        Ok(())
+    }
+
+    /// Warns of kernels without names. Returns an error if no kernel has one: nothing would be
+    /// communication.
+    fn check_names(&self, db: &Database, unnamed: &HashSet<u32>, notes: &mut Notes) -> Result<()> {
+        if unnamed.is_empty() {
+            return Ok(());
+        }
+        let length = |event: &Event| event.end.saturating_sub(event.start) as f64;
+        let (mut count, mut time, mut all) = (0usize, 0.0, 0.0);
+        for event in &self.events {
+            let is_unnamed = unnamed.contains(&event.operation);
+            count += usize::from(is_unnamed);
+            time += if is_unnamed { length(event) } else { 0.0 };
+            all += length(event);
+        }
+        let strings = match (db.has(STRINGS), db.unread(STRINGS)) {
+            (true, _) => format!("table {STRINGS} does not have the ids of their names"),
+            (false, Some(kind)) => format!("{STRINGS} is {kind}, and only tables are read"),
+            (false, None) => format!("table {STRINGS} is missing"),
+        };
+        if count == self.events.len() {
+            return Err(Error::input_help(
+                format!("{}: no kernel has a name: {strings}", db.path().display()),
+                "communication is recognised by kernel names; export the recording again with `nsys export --type sqlite`",
+            ));
+        }
+        let share = if all > 0.0 { time / all } else { 1.0 };
+        let sentence = format!(
+            "{count} of {} kernels ({:.0} % of their time) have no name: {strings}",
+            self.events.len(),
+            100.0 * share
+        );
+        if share >= LEAST_UNNAMED {
+            notes.left_out.doubt([Doubt { about: Doubted::Names, sentence }]);
+        } else {
+            notes.warn(sentence);
+        }
+        Ok(())
     }
 
     fn memory(&mut self, db: &Database, tables: &mut Tables, notes: &mut Notes) {

@@ -214,6 +214,7 @@ impl Notes {
             used: self.used,
             ignored: self.ignored,
             warnings,
+            doubts: left_out.doubts().collect(),
             ..ImportReport::default()
         }
     }

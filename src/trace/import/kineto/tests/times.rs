@@ -107,6 +107,30 @@ fn the_first_three_are_named_and_all_counted() {
     );
 }
 
+#[test]
+fn work_that_is_recorded_twice_or_never_ends_counts_once_or_not_at_all() {
+    for base in BASES {
+        let start = (base + 300).to_string();
+        let again = event("kernel", "good", (&start, "50"), r#", "correlation": 3"#);
+        let (spans, warnings) = left(base, std::slice::from_ref(&again));
+        assert_eq!(spans, left(base, &[]).0);
+        assert!(warnings.contains("1 kernel recorded a second time ignored: good"), "{warnings}");
+        let other = again.replace("\"correlation\": 3", "\"correlation\": 30");
+        assert_eq!(left(base, &[other]).0.len(), 11, "another launch is other work");
+        let twice: Vec<String> = good(base);
+        assert_eq!(left(base, &twice).0, left(base, &[]).0);
+
+        let last = (base + 1_050).to_string();
+        let endless = event("kernel", "endless", (&last, "3600000000"), "");
+        let (spans, warnings) = left(base, &[endless]);
+        assert_eq!(spans, left(base, &[]).0);
+        assert!(
+            warnings.contains("1 kernel ending long after everything else ignored: endless"),
+            "{warnings}"
+        );
+    }
+}
+
 /// Milliseconds taken for microseconds, within a day of the rest.
 #[test]
 fn a_time_in_another_unit_is_left_out_within_a_day() {
