@@ -10,9 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::event::{Class, Event, Gpu};
-use super::intern::Interner;
-use super::number::last_integer;
-use super::scan::{Broken, unescape};
+use super::json::{Broken, last_integer, unescape};
+use super::names::Interner;
 use super::table::{Category, PART, Table, times};
 use base::error::{Error, Result};
 

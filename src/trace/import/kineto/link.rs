@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 
 use super::event::Gpu;
-use super::operations::KINDS;
+use super::json::unescape;
+use super::names::{Calls, KINDS};
 use super::parts::Groups;
-use super::scan::unescape;
-use super::shapes::Calls;
 use super::table::{CommsOperator, Launch, PART, Table};
-use crate::import::enclosing::{Enclosing, Extent, partition_near};
-use crate::import::steps::{Candidate, FileSteps, StepName, step_name};
+use crate::import::steps::{
+    Candidate, Enclosing, Extent, FileSteps, StepName, partition_near, step_name,
+};
 use crate::import::times::{
     Clock, Extremes, Misplaced, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced,
 };

@@ -1,11 +1,12 @@
 //! GPU activity: kernels, copies, fills, and CUDA graphs that were recorded as a whole.
+//!
+//! Copies and fills are named as PyTorch's profiler names them, so that the same rules match.
 
 use std::collections::{HashMap, HashSet};
 
 use super::database::{Database, Row};
+use super::host::{Process, process};
 use super::import::{Notes, interval};
-use super::launches::{Process, process};
-use super::memory;
 use crate::{Copied, Doubt, Doubted};
 use base::error::{Error, Result};
 
@@ -216,8 +217,8 @@ impl Gpu {
             let read = db.rows(table, &columns, |row| {
                 let details = [6, 7, 8].map(|column| row.integer(column));
                 let name = || match kind {
-                    "memcpy" => memory::copy(details[0], details[1], details[2]),
-                    _ => memory::fill(details[0]),
+                    "memcpy" => copy_name(details[0], details[1], details[2]),
+                    _ => fill_name(details[0]),
                 };
                 let Some(mut event) = tables.event(row, kind, notes, name) else { return };
                 let key = details.map(|detail| detail.unwrap_or(-1));
@@ -313,4 +314,48 @@ fn in_order<T>(numbered: HashMap<T, u32>) -> Vec<T> {
     let mut list: Vec<(u32, T)> = numbered.into_iter().map(|(item, number)| (number, item)).collect();
     list.sort_by_key(|(number, _)| *number);
     list.into_iter().map(|(_, item)| item).collect()
+}
+
+/// Name of a copy: `Memcpy HtoD (Pinned -> Device)`.
+fn copy_name(kind: Option<i64>, source: Option<i64>, destination: Option<i64>) -> String {
+    let direction = match kind {
+        Some(1) => "HtoD",
+        Some(2) => "DtoH",
+        Some(3) => "HtoA",
+        Some(4) => "AtoH",
+        Some(5) => "AtoA",
+        Some(6) => "AtoD",
+        Some(7) => "DtoA",
+        Some(8) => "DtoD",
+        Some(9) => "HtoH",
+        Some(10) => "PtoP",
+        Some(11) => "Unified HtoD",
+        Some(12) => "Unified DtoH",
+        Some(13) => "Unified DtoD",
+        _ => "unknown",
+    };
+    match (memory_kind(source), memory_kind(destination)) {
+        (None, None) => format!("Memcpy {direction}"),
+        (from, to) => {
+            format!("Memcpy {direction} ({} -> {})", from.unwrap_or("Unknown"), to.unwrap_or("Unknown"))
+        }
+    }
+}
+
+/// Name of a fill: `Memset (Device)`.
+fn fill_name(memory: Option<i64>) -> String {
+    memory_kind(memory).map_or("Memset".into(), |place| format!("Memset ({place})"))
+}
+
+fn memory_kind(memory: Option<i64>) -> Option<&'static str> {
+    Some(match memory? {
+        0 => "Pageable",
+        1 => "Pinned",
+        2 => "Device",
+        3 => "Array",
+        4 => "Managed",
+        5 => "Device Static",
+        6 => "Managed Static",
+        _ => return None,
+    })
 }
