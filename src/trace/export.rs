@@ -1,10 +1,7 @@
 //! Trace export: Chrome JSON in the format of PyTorch's profiler, CSV, and the native Parquet format.
 
-mod annotations;
 mod chrome;
 mod csv;
-mod events;
-mod flows;
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};

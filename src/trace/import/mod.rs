@@ -2,17 +2,19 @@
 //! ignored in an [`ImportReport`](super::ImportReport); then the [rules](super::rules) classify
 //! communication.
 
+mod clock;
 mod directory;
 mod formats;
 mod input;
 mod kernel;
 pub mod kineto;
+mod left_out;
+mod misplaced;
 pub mod nsight;
 mod rank;
 mod steps;
 #[cfg(test)]
 mod tests;
-mod times;
 
 use std::path::Path;
 

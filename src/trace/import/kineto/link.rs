@@ -10,11 +10,11 @@ use super::json::unescape;
 use super::names::{Calls, KINDS};
 use super::parts::Groups;
 use super::table::{CommsOperator, Launch, PART, Table};
+use crate::import::clock::{Clock, Extremes};
+use crate::import::left_out::described;
+use crate::import::misplaced::{Misplaced, NO_LAUNCH, Placed, forget_reused, is_early, misplaced};
 use crate::import::steps::{
     Candidate, Enclosing, Extent, FileSteps, StepName, partition_near, step_name,
-};
-use crate::import::times::{
-    Clock, Extremes, Misplaced, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced,
 };
 use crate::{Doubted, LaunchSite, NO_STEP, Range, Span};
 

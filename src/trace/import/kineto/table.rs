@@ -8,8 +8,9 @@ use super::jax::{self, Uncategorised};
 use super::json::{Broken, Cursor, NotATime, last_integer, nanoseconds};
 use super::names::{self, Collective, Interner};
 use super::split::Lost;
+use crate::import::clock::Extremes;
+use crate::import::left_out::LeftOut;
 use crate::import::rank::MOST_RANK;
-use crate::import::times::{Extremes, LeftOut};
 use crate::{Copied, Range, Span};
 use plan::{Lane, Phase};
 

@@ -10,10 +10,10 @@ use std::collections::{BTreeSet, HashMap};
 use super::gpu::{Event, Gpu, Place};
 use super::host::{HostRange, HostRanges, Launch, Launches, Process, process};
 use super::import::Notes;
+use crate::import::clock::{Clock, Extremes};
+use crate::import::left_out::described;
+use crate::import::misplaced::{Misplaced, NO_LAUNCH, Placed, forget_reused, is_early, misplaced};
 use crate::import::steps::{Candidate, Enclosing, Extent, FileSteps, step_name};
-use crate::import::times::{
-    Clock, Extremes, Misplaced, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced,
-};
 use crate::rules::sort;
 use crate::{
     Copied, Doubted, FORMAT_VERSION, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace,

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::database::{Database, Row};
 use super::import::{MOST, Notes, interval};
-use crate::import::times::described;
+use crate::import::left_out::described;
 
 pub(super) const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 
