@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
-use super::event::Gpu;
+use super::event::{Class, Gpu};
 use super::json::last_integer;
 use super::names::{Names, Operations, products};
 use super::parts::{Parts, Place, place};
-use super::table::{PART, Table};
+use super::table::{Category, PART, Table};
 use super::top::Metadata;
 use crate::import::rank::{Claim, Decision};
 use crate::{FORMAT_VERSION, ImportReport, LaunchSite, Range, Stream, Trace, TraceMeta};
@@ -338,6 +338,14 @@ pub(super) fn warnings(files: &[ReadFile]) -> Vec<String> {
                 "{halves} events begin or end alone (ph B, E) and are not read: if they are GPU work, it is missing"
             ));
         }
+        for Category { name, class, ignored } in &file.table.categories {
+            if *class == Class::Other && *ignored > 0 && looks_like_gpu_work(name) {
+                let name = String::from_utf8_lossy(name);
+                say(format!(
+                    "{ignored} events of category {name} are not read: if they are GPU work, it is missing"
+                ));
+            }
+        }
         file.table.left_out.sentences().for_each(&mut say);
         for ((what, why), count) in &file.table.odd {
             if *why != super::table::NO_CORRELATION {
@@ -358,4 +366,15 @@ pub(super) fn warnings(files: &[ReadFile]) -> Vec<String> {
         }
     }
     said
+}
+
+/// True for an unknown category that names GPU work: `gpu_kernel`, `hpu_op`.
+fn looks_like_gpu_work(category: &[u8]) -> bool {
+    let category = category.to_ascii_lowercase();
+    let has = |word: &[u8]| memchr::memmem::find(&category, word).is_some();
+    has(b"kernel")
+        || has(b"memcpy")
+        || has(b"memset")
+        || has(b"collective_comm")
+        || category == b"hpu_op"
 }

@@ -266,6 +266,14 @@ impl Table {
         *self.odd.entry(("event", "no category")).or_default() += count;
     }
 
+    /// Notes work of a device's thread without a name, which may be a stream or repeat one.
+    pub(super) fn note_unnamed_threads(&mut self, count: u64) {
+        if count > 0 {
+            *self.odd.entry(("event", "on a device's thread without a name (JAX)")).or_default() +=
+                count;
+        }
+    }
+
     #[inline]
     fn category(&mut self, name: &[u8]) -> usize {
         match self.categories.iter().position(|known| *known.name == *name) {

@@ -85,6 +85,16 @@ fn events_without_a_plausible_time_are_named_and_left_out() {
 }
 
 #[test]
+fn unknown_categories_that_look_like_gpu_work_are_named() {
+    let of = |category: &str| left(0, &[event(category, "gemm", ("150", "20"), "")]).1;
+    for category in ["gpu_kernel", "Concurrent_Kernel", "collective_comm"] {
+        let said = format!("1 events of category {category} are not read");
+        assert!(of(category).contains(&said), "{category}: {}", of(category));
+    }
+    assert!(!of("python_function").contains("are not read"));
+}
+
+#[test]
 fn collectives_are_named_without_their_arguments() {
     let arguments =
         r#", "Collective name": "allreduce", "In msg nelems": 8, "dtype": "BFloat16", "Group size": 2"#;
