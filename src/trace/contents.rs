@@ -92,8 +92,9 @@ impl Span {
         returned_ns.min(start_ns.saturating_sub(1))
     }
 
+    /// True if the time of its launch is known; the launch site may be known without it.
     pub fn is_launch_known(&self) -> bool {
-        self.launched.range != LaunchSite::UNKNOWN.range || self.ready_ns < self.start_ns
+        self.ready_ns < self.start_ns
     }
 }
 
@@ -149,6 +150,9 @@ pub struct ImportReport {
     /// keeps the clocks of the original trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clocks: Option<u32>,
+    /// Findings that were kept because they affect much of a file; no cause is claimed from them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub doubts: Vec<Doubt>,
     /// Long operations that look like communication but match no rule, longest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unsure: Vec<Unsure>,
@@ -156,6 +160,33 @@ pub struct ImportReport {
 
 fn is_zero(count: &u32) -> bool {
     *count == 0
+}
+
+/// Part of an import that contradicts itself or is missing, so that no cause is claimed from it.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum Doubted {
+    /// Times of launches: waiting for the host is unknown.
+    Launches,
+    /// Durations or streams of GPU work: overlap and exposed time are unknown.
+    Durations,
+    /// Names of kernels: communication and computation are not told apart.
+    Names,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Doubt {
+    pub about: Doubted,
+    /// One sentence, also among the warnings.
+    pub sentence: String,
+}
+
+impl ImportReport {
+    pub fn doubts(&self, about: Doubted) -> bool {
+        self.doubts.iter().any(|doubt| doubt.about == about)
+    }
 }
 
 /// Metadata of the run, stored in the trace file's footer.

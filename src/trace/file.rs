@@ -2,17 +2,12 @@
 //!
 //! Columns are defined in [`columns`]. The footer has these entries: `ladderscope.version`,
 //! `ladderscope.meta` and `ladderscope.operations` (JSON); `ladderscope.groups`: content type, rows,
-//! bytes and SHA-256 of each row group ([`groups`]); `ladderscope.seal`: SHA-256 of the footer itself
+//! bytes and SHA-256 of each row group; `ladderscope.seal`: SHA-256 of the footer itself
 //! ([`footer`]). A damaged trace is therefore an error, never a wrong number. Readers refuse traces in
 //! an older format.
 
 mod columns;
-mod decode;
-mod encode;
 mod footer;
-mod groups;
-mod head;
-mod problem;
 mod read;
 #[cfg(test)]
 mod tests;

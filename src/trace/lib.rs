@@ -21,7 +21,8 @@ pub use collective::{
     Algorithm, CollectiveInfo, ProcessGroup, algorithm, bus_factor, dtype_bytes, kind_of,
 };
 pub use contents::{
-    FORMAT_VERSION, ImportReport, LaunchSite, NO_STEP, Range, Span, Stream, Trace, TraceMeta,
+    Doubt, Doubted, FORMAT_VERSION, ImportReport, LaunchSite, NO_STEP, Range, Span, Stream, Trace,
+    TraceMeta,
 };
 pub use file::{TraceWriter, read, read_file, read_meta, write};
 pub use operations::{Copied, OperationInfo, operations};

@@ -181,11 +181,13 @@ fn link(file: &Path, test: &AllReduces, before: &LinkTable) -> Result<LinkPoint>
 
 /// Profile to update: the one named by the user, else the profile of the GPU named in the files.
 fn hardware(args: &Args, all: &[(&Path, AllReduces)]) -> Result<String> {
+    let mut gpus: Vec<&str> = all.iter().filter_map(|(_, test)| test.gpu.as_deref()).collect();
+    gpus.sort_unstable();
+    gpus.dedup();
     if let Some(name) = &args.hardware {
+        warn_of_other_gpus(&gpus, name)?;
         return Ok(name.clone());
     }
-    let mut gpus: Vec<&str> = all.iter().filter_map(|(_, test)| test.gpu.as_deref()).collect();
-    gpus.dedup();
     if let [one, other, ..] = gpus.as_slice() {
         return Err(Error::input_help(
             format!("the files are of two GPUs: {one}, {other}"),
@@ -202,6 +204,31 @@ fn hardware(args: &Args, all: &[(&Path, AllReduces)]) -> Result<String> {
             format!("name the nearest one with --hardware: {}", Profile::names().join(", ")),
         )
     })
+}
+
+/// Warns of measured GPUs that are not those of the profile. A GPU without a built-in profile and a profile of the
+/// user's are compared by words of their names.
+fn warn_of_other_gpus(gpus: &[&str], hardware: &str) -> Result<()> {
+    let profile = Profile::load(hardware)?;
+    let named = profile.name.to_ascii_lowercase();
+    // h100_sxm: H100
+    let is_named = |model: &str| named.contains(&model.to_ascii_lowercase());
+    for gpu in gpus {
+        let is_own = match profile_named(gpu) {
+            Some(known) if Profile::names().contains(&profile.name.as_str()) => known == profile.name,
+            Some(known) => is_named(known.split('_').next().unwrap_or(known)),
+            None => gpu
+                .split([' ', '-'])
+                .any(|word| word.contains(|c: char| c.is_ascii_digit()) && is_named(word)),
+        };
+        if !is_own {
+            report::warn(&format!(
+                "measured on {gpu}, and taken for links of {} (--hardware)",
+                profile.name
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Message sizes for comparing measured latencies with the profile's: of a decode step and of a prefill.

@@ -87,9 +87,9 @@ fn links_follow_p2p() {
         assert_eq!(cell.spec.link, link);
     }
     let both = "backend = \"sim\"\n[grid]\np2p = [\"on\", \"off\"]\n";
-    let given = parsed(&format!("{both}[links]\non = \"native\"\noff = \"p2p-off\"\n"));
+    let given = parsed(&format!("{both}[links]\non = \"p2p-on\"\noff = \"p2p-off\"\n"));
     let links: Vec<Link> = given.cells.iter().map(|c| c.spec.link).collect();
-    assert_eq!(links, [Link::Native, Link::P2pOff]);
+    assert_eq!(links, [Link::P2pOn, Link::P2pOff]);
     // one link alone serves where one setting is used; a native one serves both
     assert_eq!(parsed("backend = \"sim\"\n[links]\non = \"p2p-on\"\n").cells[0].spec.link, Link::P2pOn);
     let off = parsed("backend = \"sim\"\np2p = \"off\"\n[links]\noff = \"p2p-off\"\n");
@@ -201,6 +201,11 @@ fn every_mistake_is_told_where_it_is_and_what_would_be_right() {
             "[links]\noff = \"emulated:alpha_us=2,gb_s=5\"\n[grid]\np2p = [\"off\", \"on\"]",
             "dir/test.toml:1:2: [links] has no link for P2P on",
             "both on and off",
+        ),
+        (
+            "[grid]\np2p = [\"on\", \"off\"]\n[links]\non = \"native\"\noff = \"emulated:alpha_us=2,gb_s=5\"",
+            "dir/test.toml:3:2: one of the links for P2P on and off is native",
+            "both",
         ),
         ("[links]\noff = \"p2p-off\"", "dir/test.toml:1:2: [links] has no link for P2P on", "both"),
         (

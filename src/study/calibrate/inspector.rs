@@ -22,6 +22,9 @@ use trace::kind_of;
 /// All-reduces over one number of ranks, and an optional caveat.
 pub type Inspected = (AllReduces, Option<String>);
 
+/// Relative tolerance of a bandwidth against size and time.
+const ROUNDING: f64 = 0.05;
+
 /// Bytes at the start of a file to search for Inspector's keys.
 const HEAD: u64 = 64 << 10;
 
@@ -48,6 +51,9 @@ struct Performance {
     coll_sn: u64,
     coll_msg_size_bytes: u64,
     coll_exec_time_us: f64,
+    coll_algobw_gbs: Option<f64>,
+    /// `kernel_gpu`, `kernel_cpu` or `collective_cpu`; missing in old versions.
+    coll_timing_source: Option<String>,
 }
 
 struct Sequence {
@@ -95,7 +101,8 @@ pub fn read_inspector(files: &[PathBuf]) -> Result<Vec<Inspected>> {
 fn parse(files: &[(&str, &str)]) -> Result<Vec<Inspected>> {
     let mut sizes: HashMap<String, u32> = HashMap::new();
     let mut found: BTreeMap<(u32, String, u64), Sequence> = BTreeMap::new();
-    let (mut others, mut between_nodes): (BTreeSet<String>, u64) = (BTreeSet::new(), 0);
+    let mut others: BTreeSet<String> = BTreeSet::new();
+    let (mut between_nodes, mut on_host) = (0_u64, 0_u64);
     for (file, text) in files {
         for (line, at) in text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty()) {
             let place = format!("{file}:{at}");
@@ -130,10 +137,20 @@ fn parse(files: &[(&str, &str)]) -> Result<Vec<Inspected>> {
                     of.coll_msg_size_bytes, of.coll_exec_time_us
                 )));
             }
+            let follows = of.coll_msg_size_bytes as f64 / of.coll_exec_time_us / 1e3;
+            if let Some(gb_s) = of.coll_algobw_gbs.filter(|gb_s| *gb_s > 0.0)
+                && (follows - gb_s).abs() > 0.02 + ROUNDING * follows
+            {
+                return Err(wrong(&format!(
+                    "{} bytes in {} us are {follows:.2} GB/s; coll_algobw_gbs says {gb_s}",
+                    of.coll_msg_size_bytes, of.coll_exec_time_us
+                )));
+            }
             if nnodes > 1 {
                 between_nodes += 1;
                 continue;
             }
+            on_host += u64::from(of.coll_timing_source.is_some_and(|source| source.contains("cpu")));
             let (bytes, us) = (of.coll_msg_size_bytes, of.coll_exec_time_us);
             let sequence = found.entry((n_ranks, id.clone(), of.coll_sn)).or_insert_with(|| Sequence {
                 bytes,
@@ -173,7 +190,20 @@ fn parse(files: &[(&str, &str)]) -> Result<Vec<Inspected>> {
     for ((n_ranks, ..), sequence) in found {
         by_ranks.entry(n_ranks).or_default().push(sequence);
     }
-    Ok(by_ranks.into_iter().map(|(ranks, sequences)| inspected(ranks, &sequences)).collect())
+    let mut warnings = Vec::new();
+    if between_nodes > 0 {
+        warnings.push(format!("{between_nodes} all-reduces between nodes are left out"));
+    }
+    if on_host > 0 {
+        warnings.push(format!(
+            "{on_host} times were taken by the host (coll_timing_source): they include what launches cost"
+        ));
+    }
+    let of = |(ranks, sequences): (u32, Vec<Sequence>)| {
+        let (test, note) = inspected(ranks, &sequences);
+        (AllReduces { warnings: warnings.clone(), ..test }, note)
+    };
+    Ok(by_ranks.into_iter().map(of).collect())
 }
 
 fn inspected(ranks: u32, sequences: &[Sequence]) -> Inspected {
@@ -213,7 +243,8 @@ mod tests {
 
     fn line(id: &str, (rank, n_ranks): (u32, u32), coll: &str, sn: u64, bytes: u64, us: u64) -> String {
         format!(
-            r#"{{"header":{{"id":"{id}","rank":{rank},"n_ranks":{n_ranks},"nnodes":1}},"metadata":{{"inspector_output_format_version":"v4.0","pid":1}},"coll_perf":{{"coll":"{coll}","coll_sn":{sn},"coll_msg_size_bytes":{bytes},"coll_exec_time_us":{us},"coll_algobw_gbs":1.5}}}}"#
+            r#"{{"header":{{"id":"{id}","rank":{rank},"n_ranks":{n_ranks},"nnodes":1}},"metadata":{{"inspector_output_format_version":"v4.0","pid":1}},"coll_perf":{{"coll":"{coll}","coll_sn":{sn},"coll_msg_size_bytes":{bytes},"coll_exec_time_us":{us},"coll_algobw_gbs":{:.6}}}}}"#,
+            if us > 0 { bytes as f64 / us as f64 / 1e3 } else { 0.0 }
         )
     }
 
@@ -276,6 +307,21 @@ mod tests {
         assert!(problem(&[line("0xa", (0, 2), "AllReduce", 1, 8, 0)]).contains("8 bytes in 0 us"));
         assert!(problem(&[line("0xa", (0, 2), "AllGather", 1, 8, 3)]).contains("only AllGather"));
         assert!(problem(&[good.replace("\"nnodes\":1", "\"nnodes\":2")]).contains("between nodes"));
+    }
+
+    #[test]
+    fn times_of_other_units_are_refused_and_those_of_the_host_named() {
+        let good = line("0xa", (0, 2), "AllReduce", 1, 1 << 30, 9_000);
+        let milliseconds = good.replace("\"coll_exec_time_us\":9000", "\"coll_exec_time_us\":9");
+        assert!(problem(&[milliseconds]).contains("1073741824 bytes in 9 us are 119304.65 GB/s"));
+        let source = "\"coll_timing_source\":\"collective_cpu\",\"coll_algobw_gbs\"";
+        let host = good.replace("\"coll_algobw_gbs\"", source);
+        let far = line("0xc", (0, 4), "AllReduce", 1, 8, 9).replace("\"nnodes\":1", "\"nnodes\":2");
+        let found = parse(&[("a", &[host, far].join("\n"))]).unwrap();
+        let said = &found[0].0.warnings;
+        assert!(said[0].contains("1 all-reduces between nodes are left out"), "{said:?}");
+        assert!(said[1].contains("1 times were taken by the host"), "{said:?}");
+        assert_eq!(parse(&[("a", &good)]).unwrap()[0].0.warnings, Vec::<String>::new());
     }
 
     #[test]

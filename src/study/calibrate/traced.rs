@@ -34,8 +34,8 @@ pub fn all_reduces_of(
     if let Some((what, help)) = meta.spec.as_ref().and_then(|spec| unfit(spec, p2p)) {
         return Err(Error::input_help(format!("{name} {what}"), help));
     }
-    let (ranks, points) = match &meta.spec {
-        Some(spec) => (spec.tp, of_plan(trace)),
+    let (ranks, points, warnings) = match &meta.spec {
+        Some(spec) => (spec.tp, of_plan(trace), Vec::new()),
         None => of_others(name, trace, message_bytes)?,
     };
     if points.is_empty() {
@@ -45,15 +45,7 @@ pub fn all_reduces_of(
         |value: Option<&serde_json::Value>| value.and_then(|value| value.as_str()).map(str::to_owned);
     let gpu = told(meta.environment.get("gpus").map(|gpus| &gpus[0]["name"]));
     let version = told(meta.environment.get("nccl"));
-    Ok(AllReduces {
-        origin: "a trace",
-        ranks,
-        gpu,
-        in_graph: None,
-        version,
-        points,
-        warnings: Vec::new(),
-    })
+    Ok(AllReduces { origin: "a trace", ranks, gpu, in_graph: None, version, points, warnings })
 }
 
 /// Reason why a run's all-reduces do not measure the bare link, and the fix: a profile's points need NCCL
@@ -95,17 +87,23 @@ struct Candidates {
     /// Transfer times (us) by message bytes; 0 if the trace lacks the size.
     by_bytes: BTreeMap<u64, Vec<f64>>,
     count: usize,
+    /// Kinds of their process groups: `DP`.
+    kinds: BTreeSet<String>,
 }
 
 /// Points of another engine's trace: matched all-reduces by message size. Prefers tensor-parallel groups if
-/// the trace describes them, then the most frequent group size.
-fn of_others(name: &str, trace: &Trace, message_bytes: Option<u64>) -> Result<(u32, Vec<(u64, f64)>)> {
+/// the trace describes them, then the most frequent group size. Also returns a sentence on the others.
+fn of_others(
+    name: &str,
+    trace: &Trace,
+    message_bytes: Option<u64>,
+) -> Result<(u32, Vec<(u64, f64)>, Vec<String>)> {
     let matching = Matching::of(trace);
     let clocks = Clocks::of(trace, &matching);
     let recorded: BTreeSet<u32> = trace.spans.iter().map(|span| span.rank).collect();
     // keyed by (is tensor parallel, group size)
     let mut found: BTreeMap<(bool, u32), Candidates> = BTreeMap::new();
-    let mut largest = 0;
+    let (mut largest, mut partial) = (0, 0);
     for collective in matching.collectives() {
         let span = &trace.spans[collective.places[0]];
         let Some(operation) = trace.operations.get(span.operation as usize) else { continue };
@@ -119,6 +117,7 @@ fn of_others(name: &str, trace: &Trace, message_bytes: Option<u64>) -> Result<(u
         if collective.is_partial {
             let sizes = || trace.meta.groups.iter().map(|group| group.size).max();
             largest = largest.max(group.map_or_else(|| sizes().unwrap_or(0), |group| group.size));
+            partial += 1;
             continue;
         }
         let is_tensor = group.is_some_and(|group| group.kind() == "TP");
@@ -132,12 +131,15 @@ fn of_others(name: &str, trace: &Trace, message_bytes: Option<u64>) -> Result<(u
             let bytes = bytes.or(message_bytes).unwrap_or(0);
             candidates.by_bytes.entry(bytes).or_default().push(moved as f64 / 1e3);
             candidates.count += 1;
+            candidates.kinds.extend(group.map(trace::ProcessGroup::kind));
         }
     }
     let best = found
-        .into_iter()
-        .max_by_key(|((is_tensor, ranks), candidates)| (*is_tensor, candidates.count, *ranks));
-    let Some(((_, ranks), mut candidates)) = best else {
+        .iter()
+        .max_by_key(|((is_tensor, ranks), candidates)| (*is_tensor, candidates.count, *ranks))
+        .map(|(key, _)| *key);
+    let best = best.and_then(|key| Some((key.1, found.remove(&key)?)));
+    let Some((ranks, mut candidates)) = best else {
         return Err(if recorded.len() < 2 {
             let problem =
                 "is of one rank: what it waited for others cannot be told from what moving data took";
@@ -157,14 +159,34 @@ fn of_others(name: &str, trace: &Trace, message_bytes: Option<u64>) -> Result<(u
             Error::input(format!("{name} has no all-reduce{size} that all recorded ranks take part in"))
         });
     };
-    if candidates.by_bytes.remove(&0).is_some() && candidates.by_bytes.is_empty() {
+    let without_size = candidates.by_bytes.remove(&0).map_or(0, |times| times.len());
+    if without_size > 0 && candidates.by_bytes.is_empty() {
         return Err(Error::input_help(
             format!("{name} does not tell how large its messages are"),
             "say it with --message-bytes: batch x hidden size x bytes of a number",
         ));
     }
+    let mut left_out: Vec<String> = found
+        .iter()
+        .map(|((_, ranks), Candidates { count, kinds, .. })| {
+            let kinds: Vec<&str> = kinds.iter().map(String::as_str).collect();
+            let of = if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
+            format!("{count} over {ranks} ranks{of}")
+        })
+        .collect();
+    left_out.extend((partial > 0).then(|| format!("{partial} of which not all ranks were recorded")));
+    left_out.extend((without_size > 0).then(|| format!("{without_size} without a message size")));
+    let used: Vec<String> = candidates.kinds.into_iter().collect();
+    let of = if used.is_empty() { String::new() } else { format!(" of {} groups", used.join(" and ")) };
+    let warnings = match left_out.is_empty() {
+        true => Vec::new(),
+        false => vec![format!(
+            "all-reduces{of} over {ranks} ranks are used; left out: {}",
+            left_out.join(", ")
+        )],
+    };
     let point = |(bytes, took): (u64, Vec<f64>)| Some((bytes, median(&took)?));
-    Ok((ranks, candidates.by_bytes.into_iter().filter_map(point).collect()))
+    Ok((ranks, candidates.by_bytes.into_iter().filter_map(point).collect(), warnings))
 }
 
 #[cfg(test)]

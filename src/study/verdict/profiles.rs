@@ -168,6 +168,48 @@ fn only_gaps_before_recorded_launches_count_as_waiting_for_the_host() {
     assert!((judged(&trace).host_share.unwrap() - 760.0 / 1920.0).abs() < 1e-9);
 }
 
+/// Launches of all kernels are 30 ms late: the clocks of host and GPU disagree.
+#[test]
+fn nobody_waits_for_a_host_whose_clock_is_doubted() {
+    let mut profile = Profiled::default();
+    for number in 0..40 {
+        let at = 100_000 + 100 * number;
+        let launch = profile.call("cudaLaunchKernel", at + 30_000, 6);
+        profile.kernel(if number % 4 == 0 { NCCL } else { GEMM }, 7, (at, 60), Some(launch));
+    }
+    let found = profile.judged();
+    assert_eq!((found.host_share, found.between_graphs_share, found.undecided), (None, 0.0, false));
+    assert!(!found.headline.contains("host"), "{}", found.headline);
+    assert!(!said(&found).contains("waits for the host"), "{}", said(&found));
+    assert!(said(&found).contains("Doubtful: 40 of 40 launched kernels"), "{}", said(&found));
+    let report = trace_report(&profile.trace("default"), &Selection::default());
+    assert_eq!((report.idle[0].host_ns, report.idle[0].between_graphs_ns), (0, 0));
+}
+
+/// Every fourth kernel contains the next three: durations or stream numbers are wrong.
+#[test]
+fn no_cause_follows_from_durations_that_are_doubted() {
+    let mut profile = Profiled::default();
+    for number in 0..40 {
+        let (at, length) = (1_000 + 100 * number, if number % 4 == 0 { 390 } else { 60 });
+        profile.kernel(if number % 4 == 0 { NCCL } else { GEMM }, 7, (at, length), None);
+    }
+    let found = profile.judged();
+    assert!(found.undecided && found.cause == Cause::Inconclusive, "{found:?}");
+    assert!(found.headline.starts_with("undecided: 10 of 40 kernels"), "{}", found.headline);
+    assert!(
+        found.remedies.is_empty() && found.own_stream.is_none() && found.needs.is_empty(),
+        "{found:?}"
+    );
+    for row in &found.collectives {
+        assert_eq!((row.cause, row.transfer_share), (Cause::Inconclusive, None));
+    }
+    assert!(said(&found).contains("As recorded: "), "{}", said(&found));
+    let all = Asked::default();
+    let refused = Rewiring::of(&profile.trace("default"), &all, &setting()).unwrap_err();
+    assert!(refused.to_string().contains("steps cannot be rebuilt from these times"), "{refused}");
+}
+
 #[test]
 fn the_host_between_graphs_is_left_out_and_graphs_are_not_advised() -> Result<()> {
     for before in [4, 8] {

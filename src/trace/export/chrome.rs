@@ -1,20 +1,14 @@
-//! Chrome JSON in the layout of Kineto, PyTorch's profiler, for Perfetto and Holistic Trace Analysis.
-//!
-//! As in Kineto, each rank is two processes: its device (one thread per stream, plus a row of layers and
-//! modules) and its host (steps, launches, named ranges). Native all-reduces get NCCL kernel names,
-//! because other programs recognise communication by name only; `args` has the operation's own name.
+//! Chrome JSON in the format of PyTorch's profiler: events, flow arrows, and annotations.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::annotations;
-use super::events::{Events, Micros, Row, quoted};
-use super::flows::Flows;
 use crate::{CollectiveInfo, OperationInfo, ProcessGroup, Span, Trace};
 use base::text::escaped_json;
-use plan::Lane;
+use plan::{Lane, Phase};
 use table::Provenance;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,7 +197,7 @@ impl<W: Write> ChromeFile<'_, W> {
             operations.map(|operation| OperationEvent::of(operation, groups, own)).collect()
         };
         let mut flows = Flows::new(&self.trace.operations);
-        let steps = own && !annotations::has_steps(self.trace);
+        let steps = own && !has_steps(self.trace);
         let key = |span: &Span| (span.sample, span.phase, span.step);
         let (mut correlation, mut arrow, mut number) = (0, 0, 0_u64);
         for step in self.trace.spans.chunk_by(|a, b| key(a) == key(b)) {
@@ -217,7 +211,7 @@ impl<W: Write> ChromeFile<'_, W> {
                 }
                 if own {
                     let row = Row { pid: rank.into(), tid: MODULES };
-                    for passage in annotations::passages(spans, &self.trace.operations) {
+                    for passage in passages(spans, &self.trace.operations) {
                         let name = quoted(&passage.name);
                         let times = (passage.start_ns, passage.end_ns);
                         let cat_name = ("gpu_user_annotation", name.as_str());
@@ -243,12 +237,12 @@ impl<W: Write> ChromeFile<'_, W> {
     }
 
     fn step(&mut self, spans: &[Span], number: u64) -> io::Result<()> {
-        let (Some(first), Some(times)) = (spans.first(), annotations::extent(spans)) else {
+        let (Some(first), Some(times)) = (spans.first(), extent(spans)) else {
             return Ok(());
         };
         let name = quoted(&format!("ProfilerStep#{number}"));
         let row = Row { pid: host(first.rank), tid: STEPS };
-        let what = quoted(&annotations::step_name(first));
+        let what = quoted(&step_name(first));
         let args = format_args!(r#""step":{what},"sample":{}"#, first.sample);
         self.events.complete(("user_annotation", &name), row, times, args)
     }
@@ -375,4 +369,223 @@ fn camel(kind: &str) -> String {
         })
         .map(Option::unwrap_or_default)
         .collect()
+}
+
+/// Time in ns, displayed in microseconds with three decimals and never converted to a float.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Micros(pub(super) i128);
+
+impl Micros {
+    pub(super) fn at(ns: i64) -> Self {
+        Self(ns.into())
+    }
+
+    /// Duration between two times; may exceed the range of i64.
+    pub(super) fn between(start_ns: i64, end_ns: i64) -> Self {
+        Self(i128::from(end_ns) - i128::from(start_ns))
+    }
+}
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sign, ns) = (if self.0 < 0 { "-" } else { "" }, self.0.unsigned_abs());
+        write!(f, "{sign}{}.{:03}", ns / 1000, ns % 1000)
+    }
+}
+
+/// Encodes text as a JSON string, with quotes.
+pub(super) fn quoted(text: &str) -> String {
+    // serializing a string cannot fail
+    serde_json::to_string(text).map_or_else(|_| "\"\"".into(), |json| escaped_json(&json).into_owned())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) pid: i64,
+    pub(super) tid: i64,
+}
+
+pub(super) struct Events<W> {
+    out: W,
+    first: bool,
+}
+
+impl<W: Write> Events<W> {
+    pub(super) fn new(out: W) -> Self {
+        Self { out, first: true }
+    }
+
+    /// Writes an event with a duration. `name` is [`quoted`]; `args` is the body of a JSON object.
+    pub(super) fn complete(
+        &mut self,
+        (cat, name): (&str, &str),
+        row: Row,
+        (start_ns, end_ns): (i64, i64),
+        args: fmt::Arguments<'_>,
+    ) -> io::Result<()> {
+        let (ts, dur) = (Micros::at(start_ns), Micros::between(start_ns, end_ns));
+        self.comma()?;
+        write!(
+            self.out,
+            r#"{{"ph":"X","cat":"{cat}","name":{name},"pid":{},"tid":{},"ts":{ts},"dur":{dur},"args":{{{args}}}}}"#,
+            row.pid, row.tid
+        )
+    }
+
+    pub(super) fn arrow(
+        &mut self,
+        (cat, id): (&str, u64),
+        from: (Row, i64),
+        to: (Row, i64),
+    ) -> io::Result<()> {
+        for (ph, (row, at)) in [(r#""s""#, from), (r#""f","bp":"e""#, to)] {
+            self.comma()?;
+            write!(
+                self.out,
+                r#"{{"ph":{ph},"id":{id},"cat":"{cat}","name":"{cat}","pid":{},"tid":{},"ts":{}}}"#,
+                row.pid,
+                row.tid,
+                Micros::at(at)
+            )?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn about(&mut self, what: &str, row: Row, args: fmt::Arguments<'_>) -> io::Result<()> {
+        self.comma()?;
+        write!(
+            self.out,
+            r#"{{"ph":"M","name":"{what}","pid":{},"tid":{},"ts":0,"args":{{{args}}}}}"#,
+            row.pid, row.tid
+        )
+    }
+
+    fn comma(&mut self) -> io::Result<()> {
+        let before: &[u8] = if std::mem::take(&mut self.first) { b"\n" } else { b",\n" };
+        self.out.write_all(before)
+    }
+}
+
+/// Finds the consumers of collectives, one step of one rank at a time.
+pub(super) struct Flows {
+    /// Collectives that each operation waits for.
+    awaited: Vec<Vec<u32>>,
+    /// Index of each operation's span in the current step.
+    place: Vec<Option<usize>>,
+}
+
+impl Flows {
+    pub(super) fn new(operations: &[OperationInfo]) -> Self {
+        let comm = |op: &u32| operations.get(*op as usize).is_some_and(|o| o.lane == Lane::Comm);
+        Self {
+            awaited: operations
+                .iter()
+                .map(|operation| operation.waits_for.iter().copied().filter(comm).collect())
+                .collect(),
+            place: vec![None; operations.len()],
+        }
+    }
+
+    pub(super) fn of<'a>(&mut self, spans: &'a [Span]) -> Vec<(&'a Span, &'a Span)> {
+        for (at, span) in spans.iter().enumerate().filter(|(_, span)| span.lane == Lane::Comm) {
+            if let Some(place) = self.place.get_mut(span.operation as usize) {
+                *place = Some(at);
+            }
+        }
+        let mut pairs = Vec::new();
+        // communication spans that wait for a collective wait for its buffer, not its result
+        for consumer in spans.iter().filter(|span| span.lane == Lane::Compute) {
+            for producer in self.awaited.get(consumer.operation as usize).into_iter().flatten() {
+                let place = self.place.get(*producer as usize).copied().flatten();
+                pairs.extend(place.and_then(|at| spans.get(at)).map(|producer| (producer, consumer)));
+            }
+        }
+        for span in spans {
+            if let Some(place) = self.place.get_mut(span.operation as usize) {
+                *place = None;
+            }
+        }
+        pairs
+    }
+}
+
+pub(super) fn has_steps(trace: &Trace) -> bool {
+    trace.meta.range_names.iter().any(|name| name.starts_with("ProfilerStep#"))
+}
+
+/// Earliest ready time and latest end of a step's spans (ns).
+pub(super) fn extent(spans: &[Span]) -> Option<(i64, i64)> {
+    let start = spans.iter().map(|span| span.ready_ns.min(span.start_ns)).min()?;
+    let end = spans.iter().map(|span| span.end_ns).max()?;
+    Some((start, end))
+}
+
+/// Display name of a step: `prefill`, `decode 7`.
+pub(super) fn step_name(span: &Span) -> String {
+    match span.phase {
+        Phase::Prefill => "prefill".into(),
+        Phase::Decode => format!("decode {}", span.step),
+    }
+}
+
+pub(super) struct Passage {
+    pub(super) name: String,
+    pub(super) start_ns: i64,
+    pub(super) end_ns: i64,
+}
+
+/// Layers, then modules, that the compute lane executed in these spans of one step on one rank.
+pub(super) fn passages(spans: &[Span], operations: &[OperationInfo]) -> Vec<Passage> {
+    let of = |span: &Span| operations.get(span.operation as usize);
+    let layer = |span: &Span| of(span).and_then(|o| o.layer).map(|layer| format!("L{layer}"));
+    let module = |span: &Span| {
+        let operation = of(span).filter(|o| !o.module.is_empty())?;
+        Some(match operation.layer {
+            Some(layer) => format!("L{layer}/{}", operation.module),
+            None => operation.module.clone(),
+        })
+    };
+    let mut found = runs(spans, layer);
+    found.append(&mut runs(spans, module));
+    found
+}
+
+/// Groups of consecutive compute spans with equal names.
+fn runs(spans: &[Span], name: impl Fn(&Span) -> Option<String>) -> Vec<Passage> {
+    let mut found: Vec<Passage> = Vec::new();
+    let mut open = false;
+    for span in spans.iter().filter(|span| span.lane == Lane::Compute) {
+        match (name(span), found.last_mut()) {
+            (Some(name), Some(last)) if open && last.name == name => {
+                last.end_ns = last.end_ns.max(span.end_ns);
+            }
+            (Some(name), _) => {
+                found.push(Passage { name, start_ns: span.start_ns, end_ns: span.end_ns });
+                open = true;
+            }
+            (None, _) => open = false,
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_exact_even_at_the_ends_of_the_clock() {
+        for (ns, text) in [
+            (0, "0.000"),
+            (1, "0.001"),
+            (-1, "-0.001"),
+            (1_234_567, "1234.567"),
+            (-1_000, "-1.000"),
+            (i64::MAX, "9223372036854775.807"),
+            (i64::MIN, "-9223372036854775.808"),
+        ] {
+            assert_eq!(Micros::at(ns).to_string(), text);
+        }
+        assert_eq!(Micros::between(i64::MIN, i64::MAX).to_string(), "18446744073709551.615");
+    }
 }

@@ -1,21 +1,21 @@
-//! Conversion of spans and ranges to columns and back.
+//! Columns of a trace file: transposition of spans and ranges, and their Parquet pages.
 //!
-//! `start_ns` is absolute, so any Parquet tool can draw a timeline. The other times are small offsets:
-//! `wait_ns` = start - ready, `duration_ns` = end - start, `arrival_ns` = last arrival - start (null if
-//! there is none). `launch_range` is the index of a range in the file, or [`LaunchSite::OUTSIDE`];
-//! `launch_operator` indexes the range names; both are null if the launch is unknown.
-//!
-//! Files of older versions lack the columns marked [`ColumnInfo::optional`]; readers treat them as null.
-//! To add a column: add a row in [`schema`] with `later`, a vector in [`Rows`], a series in `encode`,
-//! and `columns.later` in `decode`.
-//!
-//! A row is a span, or a range if `range` is true: then `stream` is its thread, `step` its depth,
-//! `operation` its name, and `comm` is true for device time. Each row group has rows of one type only.
+//! Integers are bit-packed differences from the previous row (DELTA_BINARY_PACKED): within a lane, starts grow by
+//! the duration of an operation, and the columns that identify a row hardly change, so they cost almost no bytes
+//! and no time. Packed times look like noise to Zstandard, so only the other columns are compressed. Booleans are
+//! plain bits: Polars before 0.21 cannot read run-length encoded ones, and Zstandard makes them equally small.
 
-use polars_core::prelude::{ArrowDataType, ArrowField, ArrowSchema, DataType};
+use polars_buffer::Buffer;
+use polars_core::prelude::{
+    ArrowDataType, ArrowField, ArrowSchema, BooleanChunked, DataType, Int64Chunked, IntoSeries,
+    PlSmallStr, PolarsResult, Series, UInt32Chunked,
+};
+use polars_parquet::write::{CompressionOptions, Encoding, SchemaDescriptor, WriteOptions};
 
+use super::footer::{Head, Part};
+use super::read::{Problem, Read};
 use crate::{LaunchSite, Range, Span};
-use base::parquet;
+use base::parquet::{self, Pages, decoded};
 use plan::{Lane, Phase};
 
 pub(super) struct ColumnInfo {
@@ -195,5 +195,202 @@ impl Limits {
             return Err(format!("it ends at {end_ns} ns, before it starts at {start_ns} ns"));
         }
         Ok(())
+    }
+}
+
+pub(super) fn row_group(rows: Rows, schema: &SchemaDescriptor) -> PolarsResult<Vec<Pages>> {
+    let (zstd, plain) = (parquet::zstd(1)?, CompressionOptions::Uncompressed);
+    let (delta, bits) = (Encoding::DeltaBinaryPacked, Encoding::Plain);
+    let name = PlSmallStr::EMPTY;
+    let u32s = |values| UInt32Chunked::from_vec(name.clone(), values).into_series();
+    let i64s = |values| Int64Chunked::from_vec(name.clone(), values).into_series();
+    let bools = |values: Vec<bool>| values.into_iter().collect::<BooleanChunked>().into_series();
+    let arrival: Int64Chunked = rows.arrival.into_iter().collect();
+    let sequence: UInt32Chunked = rows.sequence.into_iter().collect();
+    let launch_range: UInt32Chunked = rows.launch_range.into_iter().collect();
+    let launch_operator: UInt32Chunked = rows.launch_operator.into_iter().collect();
+    let columns: [(Series, Encoding, CompressionOptions); 15] = [
+        (u32s(rows.sample), delta, zstd),
+        (bools(rows.decode), bits, zstd),
+        (u32s(rows.step), delta, zstd),
+        (u32s(rows.rank), delta, zstd),
+        (bools(rows.comm), bits, zstd),
+        (u32s(rows.operation), delta, zstd),
+        (i64s(rows.start), delta, plain),
+        (i64s(rows.duration), delta, plain),
+        (i64s(rows.wait), delta, plain),
+        (arrival.into_series(), delta, plain),
+        (u32s(rows.stream), delta, zstd),
+        (bools(rows.range), bits, zstd),
+        (sequence.into_series(), delta, zstd),
+        (launch_range.into_series(), delta, zstd),
+        (launch_operator.into_series(), delta, zstd),
+    ];
+    let mut group = Vec::with_capacity(columns.len());
+    for ((series, encoding, compression), field) in columns.into_iter().zip(schema.fields()) {
+        let options = WriteOptions { compression, ..parquet::plain() };
+        group.extend(parquet::pages(&series, field, &[encoding], options)?);
+    }
+    Ok(group)
+}
+
+pub(super) fn spans(bytes: Vec<u8>, part: &Part<'_>, head: &Head, into: &mut [Span]) -> Read<()> {
+    let rows = into.len();
+    let columns = Columns::new(bytes, part, head, rows)?;
+    let (sample, step) = (columns.get("sample")?, columns.get("step")?);
+    let (sample, step) = (u32s(&sample)?, u32s(&step)?);
+    let (rank, operation) = (columns.get("rank")?, columns.get("operation")?);
+    let (rank, operation) = (u32s(&rank)?, u32s(&operation)?);
+    let (start, duration) = (columns.get("start_ns")?, columns.get("duration_ns")?);
+    let (start, duration) = (i64s(&start)?, i64s(&duration)?);
+    let wait = columns.get("wait_ns")?;
+    let wait = i64s(&wait)?;
+    let (decode, comm) = (bools(&columns.get("decode")?)?, bools(&columns.get("comm")?)?);
+    let stream = columns.get("stream")?;
+    let stream = u32s(&stream)?;
+    let arrival = columns.column("arrival_ns")?;
+    let limits = head.limits();
+    let arrivals = arrival.i64()?.downcast_iter().flat_map(|array| array.iter());
+    for ((row, span), arrival) in into.iter_mut().enumerate().zip(arrivals) {
+        let stream = stream[row];
+        let stream = u16::try_from(stream)
+            .map_err(|_| columns.wrong(row, &format!("stream is {stream}, above {}", u16::MAX)))?;
+        *span = Span {
+            sample: sample[row],
+            phase: if decode[row] { Phase::Decode } else { Phase::Prefill },
+            step: step[row],
+            rank: rank[row],
+            lane: if comm[row] { Lane::Comm } else { Lane::Compute },
+            stream,
+            operation: operation[row],
+            ready_ns: start[row].wrapping_sub(wait[row]),
+            start_ns: start[row],
+            end_ns: start[row].wrapping_add(duration[row]),
+            last_arrival_ns: arrival.map_or(-1, |arrival| start[row].wrapping_add(*arrival)),
+            ..Span::EMPTY
+        };
+        limits.check_span(span).map_err(|problem| columns.wrong(row, &problem))?;
+    }
+    columns.later("sequence", |row, sequence| into[row].sequence = sequence)?;
+    columns.later("launch_range", |row, range| into[row].launched.range = range)?;
+    columns.later("launch_operator", |row, operator| into[row].launched.operator = operator)
+}
+
+pub(super) fn ranges(bytes: Vec<u8>, part: &Part<'_>, head: &Head, rows: usize) -> Read<Vec<Range>> {
+    let columns = Columns::new(bytes, part, head, rows)?;
+    let (thread, depth) = (columns.get("stream")?, columns.get("step")?);
+    let (thread, depth) = (u32s(&thread)?, u32s(&depth)?);
+    let (rank, name) = (columns.get("rank")?, columns.get("operation")?);
+    let (rank, name) = (u32s(&rank)?, u32s(&name)?);
+    let (start, duration) = (columns.get("start_ns")?, columns.get("duration_ns")?);
+    let (start, duration) = (i64s(&start)?, i64s(&duration)?);
+    let on_device = bools(&columns.get("comm")?)?;
+    let limits = head.limits();
+    let range = |row: usize| -> Result<Range, String> {
+        let small = |what, value: u32| {
+            u16::try_from(value).map_err(|_| format!("{what} is {value}, above {}", u16::MAX))
+        };
+        let range = Range {
+            rank: rank[row],
+            on_device: on_device[row],
+            thread: small("thread", thread[row])?,
+            depth: small("depth", depth[row])?,
+            name: name[row],
+            start_ns: start[row],
+            end_ns: start[row].wrapping_add(duration[row]),
+        };
+        limits.check_range(&range).map(|()| range)
+    };
+    (0..rows).map(|row| range(row).map_err(|problem| columns.wrong(row, &problem))).collect()
+}
+
+/// Values of a column without nulls, as one contiguous slice.
+fn u32s(series: &Series) -> Read<&[u32]> {
+    Ok(series.u32()?.cont_slice()?)
+}
+
+fn i64s(series: &Series) -> Read<&[i64]> {
+    Ok(series.i64()?.cont_slice()?)
+}
+
+fn bools(series: &Series) -> Read<Vec<bool>> {
+    Ok(series.bool()?.downcast_iter().flat_map(|array| array.values_iter()).collect())
+}
+
+impl Head {
+    fn limits(&self) -> Limits {
+        Limits {
+            operations: self.operations.len(),
+            ranks: self.meta.ranks,
+            streams: self.meta.streams.len(),
+            names: self.meta.range_names.len(),
+        }
+    }
+}
+
+struct Columns<'a> {
+    bytes: Buffer<u8>,
+    part: &'a Part<'a>,
+    head: &'a Head,
+    rows: usize,
+}
+
+impl<'a> Columns<'a> {
+    fn new(bytes: Vec<u8>, part: &'a Part<'a>, head: &'a Head, rows: usize) -> Read<Self> {
+        if bytes.len() == part.length {
+            return Ok(Self { bytes: bytes.into(), part, head, rows });
+        }
+        Err(Problem::Damaged("it is shorter than its footer says".into()))
+    }
+
+    fn get(&self, name: &str) -> Read<Series> {
+        let column = self.column(name)?;
+        match column.null_count() {
+            0 => Ok(column.rechunk()),
+            missing => Err(Problem::Damaged(format!("column {name} lacks {missing} values"))),
+        }
+    }
+
+    /// Calls `set(row, value)` for each non-null value of an optional column.
+    fn later(&self, name: &str, mut set: impl FnMut(usize, u32)) -> Read<()> {
+        if self.head.schema.get(name).is_none() {
+            return Ok(());
+        }
+        let column = self.column(name)?;
+        if column.null_count() < self.rows {
+            let values = column.u32()?.iter().enumerate();
+            values.for_each(|(row, value)| value.into_iter().for_each(|value| set(row, value)));
+        }
+        Ok(())
+    }
+
+    fn column(&self, name: &str) -> Read<Series> {
+        let missing = || Problem::Damaged(format!("a row group lacks the column {name}"));
+        let field = self.head.schema.get(name).ok_or_else(missing)?;
+        let mut columns = self.part.parquet.columns_under_root_iter(name).ok_or_else(missing)?;
+        let column = columns.next().ok_or_else(missing)?;
+        let place = column.byte_range();
+        let relative =
+            |at: u64| at.checked_sub(self.part.offset).and_then(|at| usize::try_from(at).ok());
+        let chunk = match (relative(place.start), relative(place.end)) {
+            (Some(start), Some(end)) if self.bytes.get(start..end).is_some() => {
+                self.bytes.clone().sliced(start..end)
+            }
+            _ => return Err(missing()),
+        };
+        let arrays = decoded(vec![(column, chunk)], field, self.rows, None)?;
+        let series = Series::try_from((PlSmallStr::from_str(name), arrays))?;
+        if series.len() != self.rows {
+            return Err(Problem::Damaged(format!(
+                "column {name} has {} rows in a row group of {}",
+                series.len(),
+                self.rows
+            )));
+        }
+        Ok(series)
+    }
+
+    fn wrong(&self, row: usize, problem: &str) -> Problem {
+        Problem::Damaged(format!("row {}: {problem}", self.part.first_row + row))
     }
 }

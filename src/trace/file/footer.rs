@@ -3,15 +3,23 @@
 //! A Parquet file ends with its footer (Thrift), the footer's length and a magic number. Polars trusts
 //! the lengths in a footer and allocates accordingly, so a flipped bit could abort the process. The seal
 //! prevents that: a SHA-256 of the footer, stored in the footer itself and computed with zeros in its
-//! place. A footer without a seal is from another program; then only the lengths are checked.
+//! place. A footer without a seal is from another program, and is not parsed.
+//!
+//! [`Head`] is the parsed footer: metadata, operations, and the row groups with length, content and checksum.
+//! Row groups are contiguous from offset 0 of the file, so each can be read, checked and decoded independently.
 
-use std::io::{Read as _, Seek, SeekFrom};
+use std::io::{Cursor, Read as _, Seek, SeekFrom};
 use std::ops::Range;
 
+use polars_core::prelude::{ArrowSchema, DataType};
+use polars_parquet::read::{FileMetadata, RowGroupMetadata, infer_schema};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::problem::{Problem, Read};
-use base::hash::hex;
+use super::columns;
+use super::read::{Problem, Read};
+use crate::{FORMAT_VERSION, OperationInfo, TraceMeta};
+use base::hash::{hex, sha256};
 
 const MAGIC: &[u8] = b"PAR1";
 /// Size of the footer's length field and the magic number after it.
@@ -77,24 +85,18 @@ impl FooterBytes {
         Some((self.start + place.start as u64, self.hash(&place)))
     }
 
-    /// Returns an error if the seal does not match, or if there is none and the lengths are
-    /// inconsistent.
+    /// Returns an error if there is no seal or it does not match. Only then may a parser see the bytes.
     pub(super) fn check(&self) -> Read<()> {
-        let sound = match self.place() {
-            Some(place) => self.hash(&place).as_bytes() == &self.bytes[place],
-            None => {
-                let mut rest = &self.bytes[..self.bytes.len().saturating_sub(TAIL)];
-                skip(&mut rest, STRUCT, 0).is_some()
-            }
+        let Some(place) = self.place() else {
+            return Err(Problem::Foreign(
+                "its footer has no checksum: another program wrote it, or the checksum is damaged"
+                    .into(),
+            ));
         };
-        if sound {
+        if self.hash(&place).as_bytes() == &self.bytes[place] {
             return Ok(());
         }
         Err(Problem::Damaged("its footer is not what was written".into()))
-    }
-
-    pub(super) fn is_sealed(&self) -> bool {
-        self.place().is_some()
     }
 
     fn place(&self) -> Option<Range<usize>> {
@@ -112,89 +114,151 @@ impl FooterBytes {
     }
 }
 
-const STRUCT: u8 = 12;
+pub(super) struct Head {
+    pub(super) version: u32,
+    pub(super) meta: TraceMeta,
+    pub(super) operations: Vec<OperationInfo>,
+    pub(super) schema: ArrowSchema,
+    row_groups: Vec<RowGroupMetadata>,
+    groups: Vec<Group>,
+}
 
-/// Skips a value of Thrift's compact protocol; `None` if it extends past the end.
-fn skip(rest: &mut &[u8], kind: u8, depth: u32) -> Option<()> {
-    // no footer is nested deeper
-    if depth > 32 {
-        return None;
+#[derive(Clone, Copy)]
+pub(super) struct Part<'a> {
+    pub(super) offset: u64,
+    pub(super) length: usize,
+    pub(super) first_row: usize,
+    pub(super) parquet: &'a RowGroupMetadata,
+    pub(super) group: &'a Group,
+}
+
+impl Head {
+    /// Parses a footer that passed [`FooterBytes::check`].
+    pub(super) fn read(footer: &FooterBytes) -> Read<Self> {
+        // present the footer to the Parquet reader as a file without data
+        let mut file = b"PAR1".to_vec();
+        file.extend_from_slice(&footer.bytes);
+        let metadata = polars_parquet::read::read_metadata(&mut Cursor::new(file))?;
+        let schema = infer_schema(&metadata)?;
+        let entry = |key: &str| {
+            let entries = metadata.key_value_metadata.iter().flatten();
+            entries.filter(|entry| entry.key == key).find_map(|entry| entry.value.clone())
+        };
+        let stated: Option<u32> = entry(super::VERSION).and_then(|version| version.parse().ok());
+        if let Some(older) = stated.filter(|version| *version < FORMAT_VERSION) {
+            return Err(Problem::Older(older));
+        }
+        // a file with a version may be newer; a file without one is foreign
+        let newer = stated.filter(|version| *version > FORMAT_VERSION);
+        check_schema(&schema).map_err(|problem| match newer {
+            Some(version) => Problem::Newer(version, problem),
+            None => Problem::Foreign(problem),
+        })?;
+        let wanted = |key: &str| {
+            entry(key).ok_or_else(|| Problem::Foreign(format!("its footer has no entry {key}")))
+        };
+        let version = wanted(super::VERSION)?;
+        let version = stated.ok_or_else(|| {
+            Problem::Damaged(format!("{} is '{version}', not a number", super::VERSION))
+        })?;
+        let wrong = |key: &str, error: serde_json::Error| match newer {
+            Some(version) => Problem::Newer(version, format!("{key}: {error}")),
+            None => Problem::Damaged(format!("{key}: {error}")),
+        };
+        let (meta, operations) = (wanted(super::META)?, wanted(super::OPERATIONS)?);
+        let meta = serde_json::from_str(&meta).map_err(|e| wrong(super::META, e))?;
+        let operations = serde_json::from_str(&operations).map_err(|e| wrong(super::OPERATIONS, e))?;
+        let groups =
+            serde_json::from_str(&wanted(super::GROUPS)?).map_err(|e| wrong(super::GROUPS, e))?;
+        let FileMetadata { row_groups, .. } = metadata;
+        let head = Self { version, meta, operations, schema, row_groups, groups };
+        head.fits(footer.start)?;
+        Ok(head)
     }
-    match kind {
-        // boolean fields carry their value in the type
-        1 | 2 => Some(()),
-        3 => bytes(rest, 1),
-        4..=6 => varint(rest).map(|_| ()),
-        7 => bytes(rest, 8),
-        8 => {
-            let length = varint(rest)?;
-            bytes(rest, length)
+
+    /// Checks that the table of row groups agrees with Parquet's own.
+    fn fits(&self, data: u64) -> Read<()> {
+        let mut end = 0_u64;
+        let mut sound = self.groups.len() == self.row_groups.len();
+        for part in self.all_parts() {
+            end = part.offset.saturating_add(part.length as u64);
+            sound &= part.group.rows == part.parquet.num_rows() as u64;
+            let columns = part.parquet.parquet_columns().iter().map(|column| column.byte_range());
+            sound &= columns.into_iter().all(|c| part.offset <= c.start && c.end <= end);
         }
-        9 | 10 => {
-            let header = byte(rest)?;
-            let size = if header >> 4 == 15 { varint(rest)? } else { u64::from(header >> 4) };
-            // each element takes at least one byte, so a larger size is invalid
-            if size > rest.len() as u64 {
-                return None;
-            }
-            let element = header & 15;
-            (0..size).try_for_each(|_| match element {
-                1 | 2 => bytes(rest, 1),
-                _ => skip(rest, element, depth + 1),
-            })
+        if sound && end <= data {
+            return Ok(());
         }
-        STRUCT => loop {
-            let header = byte(rest)?;
-            if header == 0 {
-                return Some(());
-            }
-            if header >> 4 == 0 {
-                varint(rest)?;
-            }
-            skip(rest, header & 15, depth + 1)?;
-        },
-        // footers contain no maps
-        _ => None,
+        Err(Problem::Damaged("its footer speaks of row groups that are not there".into()))
+    }
+
+    pub(super) fn parts(&self, holds: Holds) -> impl Iterator<Item = (Part<'_>, usize)> {
+        self.all_parts()
+            .filter(move |part| part.group.holds == holds)
+            .map(|part| (part, part.parquet.num_rows()))
+    }
+
+    fn all_parts(&self) -> impl Iterator<Item = Part<'_>> {
+        let (mut offset, mut rows) = (0_u64, 0);
+        self.row_groups.iter().zip(&self.groups).map(move |(parquet, group)| {
+            let length = usize::try_from(group.bytes).unwrap_or(usize::MAX);
+            let part = Part { offset, length, first_row: rows, parquet, group };
+            rows += parquet.num_rows();
+            offset = offset.saturating_add(group.bytes);
+            part
+        })
     }
 }
 
-fn byte(rest: &mut &[u8]) -> Option<u8> {
-    let (first, others) = rest.split_first()?;
-    *rest = others;
-    Some(*first)
-}
-
-fn bytes(rest: &mut &[u8], count: u64) -> Option<()> {
-    *rest = rest.get(usize::try_from(count).ok()?..)?;
-    Some(())
-}
-
-fn varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let next = byte(rest)?;
-        value |= u64::from(next & 127) << shift;
-        if next < 128 {
-            return Some(value);
+fn check_schema(schema: &ArrowSchema) -> Result<(), String> {
+    for column in columns::schema() {
+        let (name, dtype) = (column.name, column.dtype);
+        match schema.get(name).map(DataType::from_arrow_field) {
+            Some(found) if found == dtype => {}
+            Some(found) => return Err(format!("its column {name} is {found}, not {dtype}")),
+            None if column.optional => {}
+            None => return Err(format!("it has no column {name}")),
         }
     }
-    None
+    Ok(())
+}
+
+impl Problem {
+    pub(super) fn changed() -> Self {
+        Self::Damaged(
+            "its bytes do not match its checksum: something changed after it was written".into(),
+        )
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Holds {
+    Spans,
+    Ranges,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Group {
+    pub(super) holds: Holds,
+    pub(super) rows: u64,
+    pub(super) bytes: u64,
+    pub(super) sha256: String,
+}
+
+impl Group {
+    pub(super) fn of(holds: Holds, rows: usize, bytes: &[u8]) -> Self {
+        Self { holds, rows: rows as u64, bytes: bytes.len() as u64, sha256: sha256(bytes) }
+    }
+
+    pub(super) fn is(&self, bytes: &[u8]) -> bool {
+        sha256(bytes) == self.sha256
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn thrift_lengths_that_exceed_what_is_there_are_found() {
-        let fits = |mut rest: &[u8]| skip(&mut rest, STRUCT, 0).is_some() && rest.is_empty();
-        // a string of 2 bytes, then a list of 3 32-bit numbers
-        assert!(fits(&[0x18, 2, b'a', b'b', 0x19, 0x35, 1, 2, 3, 0]));
-        assert!(!fits(&[0x18, 200, 1, b'a', b'b', 0]));
-        assert!(!fits(&[0x19, 0xf5, 0xff, 0xff, 0xff, 0x7f, 1, 2, 3, 0]));
-        assert!(!fits(&[0x18, 2, b'a', b'b']), "no end");
-        assert!(!fits(&[0x1c; 100]), "nested too deep");
-    }
 
     #[test]
     fn a_seal_holds_until_anything_changes() {

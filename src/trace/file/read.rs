@@ -6,15 +6,14 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use polars_core::prelude::PolarsError;
 use rayon::prelude::*;
 
-use super::decode;
-use super::footer::FooterBytes;
-use super::groups::Holds;
-use super::head::{Head, Part};
-use super::problem::{Problem, Read, inside};
+use super::columns;
+use super::footer::{FooterBytes, Head, Holds, Part};
 use crate::{FORMAT_VERSION, OperationInfo, Range, Span, Trace, TraceMeta, memory};
 use base::error::{Error, Result};
+use base::panic::contained;
 
 /// Reads a whole trace file into memory, on all cores.
 ///
@@ -96,12 +95,12 @@ impl Reader {
 
     fn read_spans(&self, part: Part<'_>, into: &mut [Span]) -> Read<()> {
         let bytes = self.bytes(&part)?;
-        inside(|| decode::spans(bytes, &part, &self.head, into))
+        inside(|| columns::spans(bytes, &part, &self.head, into))
     }
 
     fn read_ranges(&self, part: Part<'_>, rows: usize) -> Read<Vec<Range>> {
         let bytes = self.bytes(&part)?;
-        inside(|| decode::ranges(bytes, &part, &self.head, rows))
+        inside(|| columns::ranges(bytes, &part, &self.head, rows))
     }
 
     fn bytes(&self, part: &Part<'_>) -> Read<Vec<u8>> {
@@ -109,4 +108,63 @@ impl Reader {
         self.file.read_exact_at(&mut bytes, part.offset)?;
         if part.group.is(&bytes) { Ok(bytes) } else { Err(Problem::changed()) }
     }
+}
+
+#[derive(Debug)]
+pub(super) enum Problem {
+    Io(std::io::Error),
+    Foreign(String),
+    Damaged(String),
+    Older(u32),
+    Newer(u32, String),
+}
+
+pub(super) type Read<T> = std::result::Result<T, Problem>;
+
+impl Problem {
+    pub(super) fn of(self, path: &Path) -> Error {
+        let shown = path.display();
+        match self {
+            Self::Io(error) => Error::io(path)(error),
+            Self::Foreign(what) => Error::input_help(
+                format!("{shown}: not a Ladderscope trace: {what}"),
+                "a trace is what `run --trace FILE` writes; others can be imported with `ladderscope trace convert IN OUT`",
+            ),
+            Self::Damaged(what) => Error::input_help(
+                format!("{shown}: damaged trace: {what}"),
+                "record it again, or copy it again from where it was whole",
+            ),
+            Self::Older(version) => Error::input_help(
+                format!(
+                    "{shown}: trace format {version} is older than {FORMAT_VERSION} and no longer read"
+                ),
+                "record it again: traces of that format were never part of a release",
+            ),
+            Self::Newer(version, what) => Error::input_help(
+                format!(
+                    "{shown}: trace format {version} is newer than {FORMAT_VERSION}, which this version reads: {what}"
+                ),
+                "read it with the version of ladderscope that wrote it",
+            ),
+        }
+    }
+}
+
+impl From<PolarsError> for Problem {
+    fn from(error: PolarsError) -> Self {
+        Self::Damaged(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for Problem {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Runs the Parquet parser; reports a panic as damage.
+pub(super) fn inside<T>(work: impl FnOnce() -> Read<T>) -> Read<T> {
+    contained(work).unwrap_or_else(|panic| {
+        Err(Problem::Damaged(format!("the Parquet data make no sense ({panic})")))
+    })
 }

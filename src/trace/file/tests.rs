@@ -274,6 +274,16 @@ fn changed_data_is_found_by_the_checksum() {
     assert!(refused(&bytes).contains("do not match its checksum"));
 }
 
+/// A Parquet file with these columns and entries of its footer, sealed as a trace is.
+fn sealed(columns: Vec<Column>, mut entries: Vec<(String, String)>) -> Vec<u8> {
+    entries.push((super::SEAL.to_owned(), super::footer::unsealed()));
+    let mut bytes = foreign(columns, entries);
+    let footer = super::footer::FooterBytes::locate(&mut std::io::Cursor::new(&bytes)).unwrap();
+    let (at, digits) = footer.seal().unwrap();
+    bytes[at as usize..at as usize + digits.len()].copy_from_slice(digits.as_bytes());
+    bytes
+}
+
 /// A Parquet file of some other program, with these columns and entries of its footer.
 fn foreign(columns: Vec<Column>, entries: Vec<(String, String)>) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -298,15 +308,17 @@ fn all_columns() -> Vec<Column> {
 #[test]
 fn foreign_parquet_is_told_what_it_lacks() {
     let id = || Column::new("sample".into(), [1_u32, 2]);
+    let unsealed = refused(&foreign(all_columns(), Vec::new()));
+    assert!(unsealed.contains("not a Ladderscope trace: its footer has no checksum"), "{unsealed}");
     assert!(
-        refused(&foreign(vec![id()], Vec::new()))
+        refused(&sealed(vec![id()], Vec::new()))
             .contains("not a Ladderscope trace: it has no column decode")
     );
     let decode = Column::new("decode".into(), [1_i64, 0]);
     assert!(
-        refused(&foreign(vec![id(), decode], Vec::new())).contains("its column decode is i64, not bool")
+        refused(&sealed(vec![id(), decode], Vec::new())).contains("its column decode is i64, not bool")
     );
-    let bytes = foreign(all_columns(), Vec::new());
+    let bytes = sealed(all_columns(), Vec::new());
     assert!(refused(&bytes).contains("its footer has no entry ladderscope.version"));
 }
 
@@ -320,7 +332,7 @@ fn a_newer_format_is_read_where_it_fits() {
 /// A file that says it is a trace of this format, and has other columns.
 fn of_format(version: u32) -> Vec<u8> {
     let entries = vec![(super::VERSION.to_owned(), version.to_string())];
-    foreign(vec![Column::new("sample".into(), [1_u64])], entries)
+    sealed(vec![Column::new("sample".into(), [1_u64])], entries)
 }
 
 #[test]
@@ -359,7 +371,8 @@ fn the_parquet_of_others_is_never_decoded_even_if_it_looks_like_a_trace() {
         (super::META.to_owned(), serde_json::to_string(&trace.meta).unwrap()),
         (super::OPERATIONS.to_owned(), serde_json::to_string(&trace.operations).unwrap()),
     ];
-    let bytes = foreign(all_columns(), entries);
+    assert!(refused(&foreign(all_columns(), entries.clone())).contains("no checksum"));
+    let bytes = sealed(all_columns(), entries);
     assert!(refused(&bytes).contains("its footer has no entry ladderscope.groups"));
 }
 

@@ -10,9 +10,7 @@ use polars_parquet::write::{FileWriter, KeyValue, SchemaDescriptor, schema_to_me
 use rayon::prelude::*;
 
 use super::columns::{self, Limits, Rows};
-use super::encode;
-use super::footer::{self, FooterBytes};
-use super::groups::{Group, Holds};
+use super::footer::{self, FooterBytes, Group, Holds};
 use crate::{FORMAT_VERSION, OperationInfo, Range, Span, TraceMeta};
 use base::atomic::AtomicFile;
 use base::error::{Error, Result};
@@ -138,7 +136,7 @@ impl TraceWriter {
         for rows in rows.chunks(wave) {
             let schema = &self.schema;
             let encode = |rows: &[T]| -> Result<Vec<Pages>, String> {
-                contained(|| encode::row_group(columns(rows), schema))?.map_err(|e| e.to_string())
+                contained(|| columns::row_group(columns(rows), schema))?.map_err(|e| e.to_string())
             };
             let encoded: Vec<_> = rows.par_chunks(ROW_GROUP).map(encode).collect();
             for (rows, pages) in rows.chunks(ROW_GROUP).zip(encoded) {

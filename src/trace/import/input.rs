@@ -1,13 +1,13 @@
-//! An import input: a file or an archive member, as bytes that can be read repeatedly.
+//! Import inputs: files and archive members as bytes that can be read repeatedly, unpacked from gzip, zstd, xz
+//! and bzip2, also nested, as streams or into files with limits.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::unpack::{self, Limits, Source, Unpacked, unpack};
 use base::error::{Error, Result};
 use base::regular;
 
@@ -102,7 +102,7 @@ impl Input {
     pub(super) fn to_file(&self) -> Result<Unpacked> {
         let packed = self.stored()?.length();
         let mut source = self.unpacked()?;
-        unpack::to_file(&self.shown(), &mut source.bytes, packed, Limits::from_environment()?)
+        to_file(&self.shown(), &mut source.bytes, packed, Limits::from_environment()?)
     }
 
     /// Like [`Self::to_file`], but returns an error if the content is truncated.
@@ -110,7 +110,7 @@ impl Input {
         let Unpacked { file, length, trouble } = self.to_file()?;
         match trouble {
             None => Ok(file),
-            Some(error) => Err(unpack::broken(&self.shown(), "compressed", length, &error)),
+            Some(error) => Err(broken(&self.shown(), "compressed", length, &error)),
         }
     }
 }
@@ -120,9 +120,9 @@ fn decoded(method: u16, stored: Section) -> io::Result<Box<dyn Read>> {
     match method {
         STORED => Ok(stored),
         DEFLATE => Ok(Box::new(flate2::bufread::DeflateDecoder::new(stored))),
-        BZIP2 => unpack::bzip2(stored),
-        ZSTD => unpack::zstd(stored),
-        XZ => unpack::xz(stored),
+        BZIP2 => bzip2(stored),
+        ZSTD => zstd(stored),
+        XZ => xz(stored),
         other => Err(io::Error::other(format!(
             "packed by method {other} of zip archives, which is not known here; pack it again by deflate"
         ))),
@@ -195,5 +195,266 @@ impl<R: Read> Read for Checked<R> {
             ));
         }
         Ok(count)
+    }
+}
+
+const PACKED: usize = 256 << 10;
+
+/// Buffer size for detecting nested compression; larger reads bypass the buffer.
+const PEEK: usize = 1 << 10;
+
+/// Maximum nesting depth of compressions.
+const DEPTH: usize = 3;
+
+/// Memory limit for an xz dictionary in bytes; `xz -9` needs 65 MiB.
+const XZ_MEMORY: u64 = 512 << 20;
+
+pub(super) struct Source<'a> {
+    pub bytes: Box<dyn Read + 'a>,
+    /// Outermost compression. If there is one, a read error means damage, not a failing disk.
+    pub packed: Option<&'static str>,
+}
+
+type Decode = for<'a> fn(Box<dyn BufRead + 'a>) -> io::Result<Box<dyn Read + 'a>>;
+
+struct Compression {
+    name: &'static str,
+    magic: &'static [u8],
+    decode: Decode,
+}
+
+const COMPRESSIONS: [Compression; 4] = [
+    Compression { name: "gzip", magic: &[0x1f, 0x8b], decode: gzip },
+    Compression { name: "zstd", magic: &[0x28, 0xb5, 0x2f, 0xfd], decode: zstd },
+    Compression { name: "xz", magic: &[0xfd, b'7', b'z', b'X', b'Z', 0], decode: xz },
+    Compression { name: "bzip2", magic: b"BZh", decode: bzip2 },
+];
+
+fn gzip<'a>(bytes: Box<dyn BufRead + 'a>) -> io::Result<Box<dyn Read + 'a>> {
+    Ok(Box::new(flate2::bufread::MultiGzDecoder::new(bytes)))
+}
+
+pub(super) fn zstd<'a>(bytes: Box<dyn BufRead + 'a>) -> io::Result<Box<dyn Read + 'a>> {
+    Ok(Box::new(zstd::stream::read::Decoder::with_buffer(bytes)?))
+}
+
+pub(super) fn xz<'a>(bytes: Box<dyn BufRead + 'a>) -> io::Result<Box<dyn Read + 'a>> {
+    let stream = liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY, liblzma::stream::CONCATENATED)?;
+    Ok(Box::new(liblzma::bufread::XzDecoder::new_stream(bytes, stream)))
+}
+
+pub(super) fn bzip2<'a>(bytes: Box<dyn BufRead + 'a>) -> io::Result<Box<dyn Read + 'a>> {
+    Ok(Box::new(bzip2::bufread::MultiBzDecoder::new(bytes)))
+}
+
+/// Removes the compressions that the first bytes indicate. Returns an error if these cannot be read or
+/// unpacked.
+pub(super) fn unpack<'a>(name: &str, raw: impl Read + 'a) -> Result<Source<'a>> {
+    let mut bytes: Box<dyn BufRead + 'a> = Box::new(BufReader::with_capacity(PACKED, raw));
+    let mut packed = None;
+    for _ in 0..DEPTH {
+        let start = match (bytes.fill_buf(), packed) {
+            (Ok(start), _) => start,
+            (Err(error), None) => return Err(Error::io(name)(error)),
+            (Err(error), Some(packed)) => return Err(broken(name, packed, 0, &error)),
+        };
+        let Some(found) = COMPRESSIONS.iter().find(|found| start.starts_with(found.magic)) else {
+            break;
+        };
+        packed.get_or_insert(found.name);
+        let decoded = (found.decode)(bytes).map_err(Error::io(name))?;
+        bytes = Box::new(BufReader::with_capacity(PEEK, decoded));
+    }
+    Ok(Source { bytes: Box::new(bytes), packed })
+}
+
+pub(super) fn broken(name: &str, packed: &str, bytes: u64, error: &io::Error) -> Error {
+    Error::input_help(
+        format!("{name}: the {packed} stream breaks after {bytes} unpacked bytes: {error}"),
+        "the file is cut off or damaged: copy it again",
+    )
+}
+
+const BYTES_VARIABLE: &str = "LADDERSCOPE_UNPACK_GB";
+const RATIO_VARIABLE: &str = "LADDERSCOPE_UNPACK_RATIO";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    pub bytes: u64,
+    /// Maximum ratio of unpacked to packed bytes, beyond the first [`Limits::FREE`].
+    pub ratio: u64,
+}
+
+impl Default for Limits {
+    /// Real SQLite exports and tar archives of traces unpack to 5 to 50 times their size.
+    fn default() -> Self {
+        Self { bytes: 16_000_000_000, ratio: 200 }
+    }
+}
+
+impl Limits {
+    /// Unpacked bytes exempt from the ratio.
+    const FREE: u64 = 64 << 20;
+
+    /// Limits from the environment, or the defaults. Returns an error for a value that is not a number
+    /// above 0.
+    pub(super) fn from_environment() -> Result<Self> {
+        Self::from(|name| std::env::var(name).ok())
+    }
+
+    fn from(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let number = |name: &str, default: f64| match variable(name) {
+            None => Ok(default),
+            Some(text) => text
+                .trim()
+                .parse()
+                .ok()
+                .filter(|number| *number > 0.0)
+                .ok_or_else(|| Error::input(format!("{name}={text}: expected a number above 0"))),
+        };
+        let default = Self::default();
+        Ok(Self {
+            bytes: (number(BYTES_VARIABLE, default.bytes as f64 / 1e9)? * 1e9) as u64,
+            ratio: number(RATIO_VARIABLE, default.ratio as f64)? as u64,
+        })
+    }
+}
+
+/// An anonymous temporary file, which the system deletes when it is closed, however the process ends.
+pub(super) struct Unpacked {
+    pub file: File,
+    pub length: u64,
+    pub trouble: Option<io::Error>,
+}
+
+/// Unpacks a stream of `packed` compressed bytes into a temporary file. A truncated stream yields the
+/// bytes before the error. Returns an input error if a limit is exceeded.
+pub(super) fn to_file(
+    name: &str,
+    bytes: &mut dyn Read,
+    packed: u64,
+    limits: Limits,
+) -> Result<Unpacked> {
+    let directory = std::env::temp_dir();
+    let failed = |error: io::Error| {
+        Error::failed(format!(
+            "{name}: cannot be unpacked into {}: {error}; set TMPDIR to a directory with room",
+            directory.display()
+        ))
+    };
+    let mut file = tempfile::tempfile().map_err(failed)?;
+    let mut buffer = vec![0; 1 << 20];
+    let (mut length, mut trouble) = (0_u64, None);
+    loop {
+        let count = match bytes.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                trouble = Some(error);
+                break;
+            }
+        };
+        length += count as u64;
+        let by_ratio = packed.saturating_mul(limits.ratio).max(Limits::FREE);
+        if length > limits.bytes || length > by_ratio {
+            let (limit, variable) = match length > limits.bytes {
+                true => (format!("{} GB", limits.bytes as f64 / 1e9), BYTES_VARIABLE),
+                false => (format!("{} times its {packed} bytes", limits.ratio), RATIO_VARIABLE),
+            };
+            return Err(Error::input_help(
+                format!("{name}: unpacks to more than {limit}; not read"),
+                format!("if the file can be trusted, unpack it by hand, or set {variable} higher"),
+            ));
+        }
+        file.write_all(&buffer[..count]).map_err(failed)?;
+    }
+    file.seek(SeekFrom::Start(0)).map_err(failed)?;
+    Ok(Unpacked { file, length, trouble })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits(pairs: &[(&str, &str)]) -> Result<Limits> {
+        Limits::from(|name| {
+            pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn limits_come_from_the_environment() {
+        assert_eq!(limits(&[]).unwrap(), Limits::default());
+        let set = limits(&[(BYTES_VARIABLE, "0.5"), (RATIO_VARIABLE, "1000")]).unwrap();
+        assert_eq!((set.bytes, set.ratio), (500_000_000, 1000));
+        for value in ["0", "-1", "many", "NaN", ""] {
+            let error = limits(&[(RATIO_VARIABLE, value)]).unwrap_err().to_string();
+            assert!(error.contains(RATIO_VARIABLE), "{error}");
+        }
+    }
+
+    #[test]
+    fn unpacking_stops_at_either_limit() {
+        let unpacked =
+            |bytes: u64, packed, limits| to_file("t", &mut io::repeat(7).take(bytes), packed, limits);
+        let whole = unpacked(100_000, 1, Limits::default()).unwrap();
+        assert_eq!((whole.length, whole.file.metadata().unwrap().len()), (100_000, 100_000));
+        assert_eq!(
+            std::os::unix::fs::MetadataExt::nlink(&whole.file.metadata().unwrap()),
+            0,
+            "it has no name"
+        );
+        let small = Limits { bytes: 50_000, ratio: 200 };
+        let error = unpacked(100_000, 100_000, small).err().unwrap();
+        assert!(error.to_string().contains("more than 0.00005 GB"), "{error}");
+        let error = unpacked(Limits::FREE + (4 << 20), 1000, Limits::default()).err().unwrap();
+        assert!(error.to_string().contains("more than 200 times its 1000 bytes"), "{error}");
+        assert!(unpacked(Limits::FREE + (4 << 20), 1 << 20, Limits::default()).is_ok());
+    }
+
+    #[test]
+    fn streams_within_streams_are_unpacked_and_broken_ones_named() {
+        let gzip = |bytes: &[u8]| {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            encoder.write_all(bytes).unwrap();
+            encoder.finish().unwrap()
+        };
+        let xz = |bytes: &[u8]| {
+            let mut encoder = liblzma::write::XzEncoder::new(Vec::new(), 1);
+            encoder.write_all(bytes).unwrap();
+            encoder.finish().unwrap()
+        };
+        let bzip2 = |bytes: &[u8]| {
+            let mut encoder = ::bzip2::write::BzEncoder::new(Vec::new(), ::bzip2::Compression::fast());
+            encoder.write_all(bytes).unwrap();
+            encoder.finish().unwrap()
+        };
+        let zstd = |bytes: &[u8]| ::zstd::encode_all(bytes, 1).unwrap();
+        let text = b"{\"traceEvents\": []}".repeat(1000);
+        for (packed, name) in [
+            (text.clone(), None),
+            (gzip(&text), Some("gzip")),
+            (zstd(&text), Some("zstd")),
+            (xz(&text), Some("xz")),
+            (bzip2(&text), Some("bzip2")),
+            (xz(&gzip(&text)), Some("xz")),
+            (gzip(&zstd(&bzip2(&text))), Some("gzip")),
+            ([xz(&text[..5000]), xz(&text[5000..])].concat(), Some("xz")),
+            ([bzip2(&text[..5000]), bzip2(&text[5000..])].concat(), Some("bzip2")),
+        ] {
+            let mut source = unpack("t", &packed[..]).unwrap();
+            let mut bytes = Vec::new();
+            source.bytes.read_to_end(&mut bytes).unwrap();
+            assert!(source.packed == name && bytes == text, "{name:?}");
+            if name.is_some() {
+                let half = unpack("t", &packed[..packed.len() / 2]);
+                let cut = half.is_err()
+                    || half.is_ok_and(|mut half| half.bytes.read_to_end(&mut Vec::new()).is_err());
+                assert!(cut, "{name:?}: cut off");
+            }
+        }
+        let error = unpack("t", &b"\x1f\x8bbroken"[..]).err().unwrap().to_string();
+        assert!(error.contains("the gzip stream breaks after 0 unpacked bytes"), "{error}");
     }
 }

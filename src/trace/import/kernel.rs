@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use super::formats::Reader;
+use super::formats::recognise;
 use super::input::Input;
-use super::recognise::recognise;
 use super::{kineto, nsight};
 use crate::Trace;
 use base::error::Result;

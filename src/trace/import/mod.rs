@@ -1,26 +1,147 @@
-//! Import of other profilers' traces.
-//!
-//! [`open()`] detects formats by content. Importers report what they ignored in an
-//! [`ImportReport`](super::ImportReport); then the [rules](super::rules) classify communication.
+//! Import of traces: detects formats by content, and imports foreign traces. Importers report what they
+//! ignored in an [`ImportReport`](super::ImportReport); then the [rules](super::rules) classify
+//! communication.
 
-mod archive;
+mod clock;
 mod directory;
-mod enclosing;
 mod formats;
 mod input;
 mod kernel;
 pub mod kineto;
+mod left_out;
+mod misplaced;
 pub mod nsight;
-mod open;
 mod rank;
-mod recognise;
 mod steps;
 #[cfg(test)]
 mod tests;
-mod times;
-mod unpack;
 
+use std::path::Path;
+
+pub use formats::is_trace;
 pub use kernel::{Kernel, files, kernel};
-pub use open::{open, open_recording, open_with};
-pub use recognise::is_trace;
 pub use steps::{StepName, step_name};
+
+use self::directory::Found;
+use self::formats::Reader;
+use self::input::Input;
+use self::rank::Claim;
+use crate::Trace;
+use crate::rules::{RuleReport, Rules};
+use base::error::{Error, Result};
+use table::Provenance;
+
+/// Kernel of the cuda backend that emulates the latency of a link (`kernels/collective.cu`). A profile
+/// that contains it did not measure a real link.
+const EMULATED: &str = "emulated_collective";
+
+const MOST_OPERATIONS: usize = 200_000;
+
+/// Opens a trace file, or a directory or archive with one file per rank. Traces of other profilers are
+/// imported and classified by the default rules.
+///
+/// # Errors
+///
+/// Returns an input error, with the detected format, for an unknown file; otherwise the errors of
+/// reading or importing it.
+pub fn open(path: &Path) -> Result<Trace> {
+    open_with(path, &Rules::default()).map(|(trace, _)| trace)
+}
+
+/// Opens a trace and classifies it by `rules`. Native traces are not classified, because their plan
+/// defines every operation, and their report is empty. An imported trace that was converted keeps its
+/// classification under the default rules, and is classified again under others.
+///
+/// # Errors
+///
+/// Returns an input error, with the detected format, for an unknown file; otherwise the errors of
+/// reading or importing it.
+pub fn open_with(path: &Path, rules: &Rules) -> Result<(Trace, RuleReport)> {
+    open_recording(path, None, rules)
+}
+
+/// Opens one of several recordings of the same ranks in a directory or archive, by name; `None` selects
+/// the newest one with all ranks.
+///
+/// # Errors
+///
+/// Returns the errors of [`open_with`], and an input error for an unknown recording, with the available
+/// names.
+pub fn open_recording(
+    path: &Path,
+    recording: Option<&str>,
+    rules: &Rules,
+) -> Result<(Trace, RuleReport)> {
+    crate::memory::watch();
+    let found = if path.is_dir() { directory::look(path)? } else { directory::of_file(path)? };
+    let is_one = matches!(found.files.as_slice(), [(input, _)] if input.path == path);
+    if recording.is_some() && is_one {
+        return Err(Error::input_help(
+            format!(
+                "{}: a file, and --recording chooses among the files of a directory or archive",
+                path.display()
+            ),
+            "leave out --recording, or name the directory or archive",
+        ));
+    }
+    let (mut trace, fresh) = import(path, found, recording)?;
+    if trace.operations.len() > MOST_OPERATIONS {
+        return Err(Error::input_help(
+            format!(
+                "{}: {} different names of kernels; real traces have some hundreds",
+                path.display(),
+                trace.operations.len()
+            ),
+            format!(
+                "at most {MOST_OPERATIONS} are read: record fewer steps, or shapes without numbers in names"
+            ),
+        ));
+    }
+    if fresh && trace.operations.iter().any(|operation| operation.name == EMULATED) {
+        trace.meta.provenance = trace.meta.provenance.max(Provenance::EmulatedLink);
+    }
+    let classify = trace.meta.import.is_some() && (fresh || !rules.is_default());
+    let report = if classify { rules.classify(&mut trace) } else { RuleReport::default() };
+    Ok((trace, report))
+}
+
+/// Reads or imports the trace; the flag is true if it was imported now.
+fn import(path: &Path, mut found: Found, recording: Option<&str>) -> Result<(Trace, bool)> {
+    if found.reader == Reader::Own {
+        return match found.files.as_slice() {
+            [(file, _)] => Ok((own(file)?, false)),
+            files => Err(Error::input_help(
+                format!(
+                    "{}: {} traces of ladderscope, each with all its ranks",
+                    path.display(),
+                    files.len()
+                ),
+                "name one of them",
+            )),
+        };
+    }
+    let claims: Vec<Claim> = found.files.iter().map(|(_, claim)| claim.clone()).collect();
+    let chosen = rank::choose(&claims, recording)?;
+    let files: Vec<Input> = chosen.files.iter().map(|at| found.files[*at].0.clone()).collect();
+    found.notes.extend(chosen.notes.iter().cloned());
+    let mut trace = if found.reader == Reader::Sqlite {
+        chosen.found(recording)?;
+        nsight::import(&files)?
+    } else {
+        // if the beginnings of the files do not identify the recordings, check the whole files
+        let wanted = recording.filter(|_| !chosen.is_one_of_several());
+        kineto::import_files(&files, wanted, found.reader)?
+    };
+    if let Some(report) = &mut trace.meta.import {
+        report.warnings.splice(0..0, found.notes);
+    }
+    Ok((trace, true))
+}
+
+/// Reads a native trace. Unpacks a compressed file or archive member into an anonymous temporary file.
+fn own(input: &Input) -> Result<Trace> {
+    if input.begins_plain(b"PAR1")? {
+        return crate::read(&input.path);
+    }
+    crate::read_file(input.to_whole_file()?, &input.path)
+}

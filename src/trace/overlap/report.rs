@@ -1,18 +1,16 @@
-//! Overlap: the part of communication hidden behind computation, per rank and in total. Communication is
-//! exposed while a rank's comm lane is busy and its compute lane is not; overlap % = 100 x (1 - sum of
-//! exposed / sum of communication) over ranks. Lanes are unions of intervals, so concurrent work counts
-//! once. All sums are exact integer nanoseconds.
+//! Overlap of a trace: unions of intervals per rank, their sums, and the breakdown by operation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Add;
 
+use rayon::prelude::*;
 use serde::Serialize;
 
-use super::breakdown::{BreakdownRow, Tally};
-use super::intervals::{Interval, UnionBuilder, clip, difference};
-use super::lanes::{Lanes, LanesBuilder};
-use super::runs::{Class, Runs, Selection, origin_ns};
-use crate::{Span, Trace};
+use super::intervals::{
+    Coverage, Interval, UnionBuilder, clip, common_length, difference, length, merge,
+};
+use super::runs::{Class, Run, Runs, Selection, origin_ns};
+use crate::{OperationInfo, Span, Trace};
 use plan::{Lane, Phase};
 use table::{Overlap, Provenance, overlap_pct};
 
@@ -204,4 +202,348 @@ pub fn exposed_intervals(trace: &Trace, rank: u32, from_ns: i64, to_ns: i64) -> 
         .into_iter()
         .map(|(start, end)| (start - origin, end - origin))
         .collect()
+}
+
+/// Unions of one rank's intervals by class (absolute ns).
+#[derive(Debug, Default)]
+pub struct Lanes {
+    pub comm: Vec<Interval>,
+    pub compute: Coverage,
+    pub memory: Vec<Interval>,
+    pub other: Vec<Interval>,
+    pub peer_wait: Vec<Interval>,
+    /// First start and last end, including zero-length events.
+    pub extent: Option<Interval>,
+}
+
+#[derive(Debug, Default)]
+pub struct LanesBuilder {
+    comm: UnionBuilder,
+    compute: UnionBuilder,
+    memory: UnionBuilder,
+    other: UnionBuilder,
+    peer_wait: UnionBuilder,
+    extent: Option<Interval>,
+}
+
+impl LanesBuilder {
+    #[inline]
+    pub fn add(&mut self, span: &Span, interval: Interval, class: Class) {
+        match class {
+            Class::Memory => self.memory.add(interval),
+            Class::Other => self.other.add(interval),
+            Class::Compute => self.compute.add(interval),
+            Class::Comm => {
+                self.comm.add(interval);
+                // -1: arrivals were not recorded.
+                if span.last_arrival_ns >= 0 {
+                    self.peer_wait.add((interval.0, interval.1.min(span.last_arrival_ns)));
+                }
+            }
+        }
+        self.reach(interval);
+    }
+
+    fn reach(&mut self, interval: Interval) {
+        let (start, end) = self.extent.unwrap_or(interval);
+        self.extent = Some((start.min(interval.0), end.max(interval.1)));
+    }
+
+    fn append(&mut self, other: Self) {
+        self.comm.append(other.comm);
+        self.compute.append(other.compute);
+        self.memory.append(other.memory);
+        self.other.append(other.other);
+        self.peer_wait.append(other.peer_wait);
+        if let Some(extent) = other.extent {
+            self.reach(extent);
+        }
+    }
+
+    pub fn finish(self) -> Lanes {
+        Lanes {
+            comm: self.comm.finish(),
+            compute: Coverage::new(self.compute.finish()),
+            memory: self.memory.finish(),
+            other: self.other.finish(),
+            peer_wait: self.peer_wait.finish(),
+            extent: self.extent,
+        }
+    }
+}
+
+impl Lanes {
+    /// Lanes of all selected ranks, in the order of [`Runs::ranks`]. Ranks without selected spans have
+    /// empty lanes.
+    pub fn of(runs: &Runs) -> Vec<Self> {
+        let portions: Vec<(usize, LanesBuilder)> = runs
+            .portions()
+            .into_par_iter()
+            .map(|portion| (portion[0].rank, Self::build(runs, portion)))
+            .collect();
+        let mut ranks: Vec<Vec<LanesBuilder>> = Vec::new();
+        ranks.resize_with(runs.ranks.len(), Vec::new);
+        portions.into_iter().for_each(|(rank, builder)| ranks[rank].push(builder));
+        let whole = |builders: Vec<LanesBuilder>| {
+            builders.into_iter().reduce(|mut all, next| {
+                all.append(next);
+                all
+            })
+        };
+        ranks.into_par_iter().map(|builders| whole(builders).unwrap_or_default().finish()).collect()
+    }
+
+    pub fn build<'r>(runs: &Runs, portion: impl IntoIterator<Item = &'r Run>) -> LanesBuilder {
+        let mut builder = LanesBuilder::default();
+        runs.each(portion, |span, interval| builder.add(span, interval, runs.class(span)));
+        builder
+    }
+
+    pub fn busy(&self) -> Vec<Interval> {
+        merge(&[&self.comm, self.compute.union(), &self.memory, &self.other])
+    }
+
+    /// Intervals in which no lane was busy, between the first start and the last end.
+    pub fn gaps(&self) -> Vec<Interval> {
+        match self.extent {
+            Some(extent) if extent.0 < extent.1 => difference(&[extent], &self.busy()),
+            _ => Vec::new(),
+        }
+    }
+
+    pub fn sums(&self) -> Nanoseconds {
+        let [comm, compute] = [&self.comm[..], self.compute.union()].map(length);
+        let overlap = common_length(&self.comm, self.compute.union());
+        let busy = match self.memory.is_empty() && self.other.is_empty() {
+            true => comm + compute - overlap,
+            false => length(&self.busy()),
+        };
+        let span = self.extent.map_or(0, |(start, end)| end.saturating_sub(start));
+        Nanoseconds {
+            comm_ns: comm,
+            compute_ns: compute,
+            memory_ns: length(&self.memory),
+            overlap_ns: overlap,
+            exposed_comm_ns: comm - overlap,
+            busy_ns: busy,
+            idle_ns: span - busy,
+            span_ns: span,
+            peer_wait_ns: length(&self.peer_wait),
+        }
+    }
+}
+
+/// Lane time of one module and kind of operation.
+#[derive(Clone, Debug, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct BreakdownRow {
+    /// Module: `attn`, `mlp`, `head`; empty for an imported trace.
+    pub module: String,
+    /// Kind of operation: `matmul`, `all_reduce`; for an imported trace, the kind from the matching
+    /// rule.
+    pub kind: String,
+    /// `compute` or `comm`; `memory` for the copies and fills of imported traces.
+    pub lane: String,
+    /// Number of executions on all ranks.
+    pub count: u64,
+    /// Sum of durations, averaged over ranks (us).
+    pub total_us: f64,
+    /// Exposed part of `total_us`, for communication (us, averaged over ranks).
+    pub exposed_us: f64,
+    /// Share of the lane's summed durations, 0 to 1. Shares of a lane add up to 1 even if an imported
+    /// trace ran several operations concurrently.
+    pub share: f64,
+}
+
+/// Sums over executions. Durations are summed, not united: concurrent executions count twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cell {
+    pub count: u64,
+    pub total_ns: i64,
+    /// For communication: the part of `total_ns` hidden by computation of the same rank.
+    pub hidden_ns: i64,
+    /// For communication: its share of the rank's exposed time, with each moment counted once
+    /// ([`Exposure`]).
+    pub exposed_ns: i64,
+    pub longest_ns: i64,
+}
+
+impl Cell {
+    pub fn add(&mut self, other: &Self) {
+        self.count += other.count;
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
+        self.hidden_ns = self.hidden_ns.saturating_add(other.hidden_ns);
+        self.exposed_ns = self.exposed_ns.saturating_add(other.exposed_ns);
+        self.longest_ns = self.longest_ns.max(other.longest_ns);
+    }
+}
+
+/// Exposed communication of one rank. Each moment counts once, for the concurrent collective that
+/// started first, so the operations add up to the rank's exposed time. Spans must be in order of start.
+#[derive(Clone, Copy, Debug)]
+pub struct Exposure {
+    /// End of the communication so far.
+    until: i64,
+    near: usize,
+}
+
+impl Default for Exposure {
+    fn default() -> Self {
+        Self { until: i64::MIN, near: 0 }
+    }
+}
+
+impl Exposure {
+    pub fn add(&mut self, (start, end): Interval, compute: &Coverage) -> i64 {
+        let new = (start.max(self.until), end);
+        if new.0 >= new.1 {
+            return 0;
+        }
+        self.until = end;
+        new.1 - new.0 - compute.near(new, &mut self.near)
+    }
+}
+
+/// Sums over all ranks per operation, or per another key of the spans, separately for the compute and
+/// comm lanes.
+#[derive(Debug)]
+pub struct Tally {
+    pub cells: Vec<[Cell; 2]>,
+}
+
+impl Tally {
+    /// Tallies the selected spans by operation, in one pass.
+    pub fn of(runs: &Runs, lanes: &[Lanes]) -> Self {
+        // By operation, not by name: names are compared once per operation, not once per span.
+        Self::by(runs, lanes, runs.trace.operations.len(), |span| span.operation as usize)
+    }
+
+    /// Tallies the selected spans by `number`. Skips spans with a number of `count` or more.
+    pub fn by(
+        runs: &Runs,
+        lanes: &[Lanes],
+        count: usize,
+        number: impl Fn(&Span) -> usize + Sync,
+    ) -> Self {
+        let empty = || vec![[Cell::default(); 2]; count];
+        let cells = runs
+            .portions()
+            .into_par_iter()
+            .fold(empty, |mut cells, portion| {
+                let (compute, mut near) = (&lanes[portion[0].rank].compute, 0);
+                runs.each(portion, |span, interval| {
+                    let Some(cell) = cells.get_mut(number(span)) else { return };
+                    let cell = &mut cell[span.lane as usize];
+                    let duration = interval.1.saturating_sub(interval.0);
+                    cell.count += 1;
+                    cell.total_ns = cell.total_ns.saturating_add(duration);
+                    cell.longest_ns = cell.longest_ns.max(duration);
+                    if span.lane == Lane::Comm {
+                        let hidden = compute.near(interval, &mut near);
+                        cell.hidden_ns += hidden;
+                        cell.exposed_ns += duration - hidden;
+                    }
+                });
+                cells
+            })
+            .reduce(empty, |mut all, more| {
+                all.iter_mut().flatten().zip(more.iter().flatten()).for_each(|(a, b)| a.add(b));
+                all
+            });
+        let mut tally = Self { cells };
+        tally.expose_once(runs, lanes, number);
+        tally
+    }
+
+    /// Removes double-counted exposed time of concurrent operations. Returns early if none are
+    /// concurrent.
+    fn expose_once(&mut self, runs: &Runs, lanes: &[Lanes], number: impl Fn(&Span) -> usize + Sync) {
+        let united = lanes.iter().fold(0i64, |sum, lanes| sum.saturating_add(length(&lanes.comm)));
+        let of_comm = |cells: &[Cell; 2]| cells[Lane::Comm as usize].total_ns;
+        if self.cells.iter().map(of_comm).fold(0, i64::saturating_add) == united {
+            return;
+        }
+        let each: Vec<Vec<(usize, i64)>> = (0..runs.ranks.len())
+            .into_par_iter()
+            .map(|rank| {
+                let mut spans: Vec<(Interval, usize)> = Vec::new();
+                runs.each(&runs.by_rank[rank], |span, interval| {
+                    if runs.class(span) == Class::Comm {
+                        spans.push((interval, number(span)));
+                    }
+                });
+                spans.sort_unstable();
+                let (compute, mut exposure) = (&lanes[rank].compute, Exposure::default());
+                spans.into_iter().map(|(at, number)| (number, exposure.add(at, compute))).collect()
+            })
+            .collect();
+        let of_comm = |cells: &mut [Cell; 2]| cells[Lane::Comm as usize].exposed_ns = 0;
+        self.cells.iter_mut().for_each(of_comm);
+        for (number, exposed) in each.into_iter().flatten() {
+            if let Some(cells) = self.cells.get_mut(number) {
+                cells[Lane::Comm as usize].exposed_ns += exposed;
+            }
+        }
+    }
+
+    pub fn comm(&self, operation: usize) -> Cell {
+        self.cells[operation][Lane::Comm as usize]
+    }
+
+    pub fn operations<'a>(
+        &'a self,
+        trace: &'a Trace,
+    ) -> impl Iterator<Item = (&'a OperationInfo, &'static str, Cell)> {
+        trace.operations.iter().zip(&self.cells).flat_map(|(operation, cells)| {
+            [Lane::Compute, Lane::Comm].into_iter().zip(cells).filter(|(_, cell)| cell.count > 0).map(
+                move |(lane, cell)| {
+                    let class = Class::of(operation, lane);
+                    let of_comm = |ns: i64| if class == Class::Comm { ns } else { 0 };
+                    let [hidden_ns, exposed_ns] = [cell.hidden_ns, cell.exposed_ns].map(of_comm);
+                    (operation, class.as_str(), Cell { hidden_ns, exposed_ns, ..*cell })
+                },
+            )
+        })
+    }
+
+    pub fn group<'a, K: Ord>(
+        &'a self,
+        trace: &'a Trace,
+        key: impl Fn(&'a OperationInfo, &'static str) -> Option<K>,
+    ) -> BTreeMap<K, Cell> {
+        let mut groups: BTreeMap<K, Cell> = BTreeMap::new();
+        for (operation, lane, cell) in self.operations(trace) {
+            if let Some(key) = key(operation, lane) {
+                groups.entry(key).or_default().add(&cell);
+            }
+        }
+        groups
+    }
+
+    /// Breakdown by module and kind, longest first; times are averaged over `ranks`.
+    pub fn breakdown(&self, trace: &Trace, ranks: usize) -> Vec<BreakdownRow> {
+        let ranks = ranks.max(1) as f64;
+        let groups = self.group(trace, |o, lane| Some((o.module.as_str(), o.kind.as_str(), lane)));
+        let mut lane_ns: HashMap<&str, i64> = HashMap::new();
+        for ((_, _, lane), cell) in &groups {
+            let sum = lane_ns.entry(lane).or_default();
+            *sum = sum.saturating_add(cell.total_ns);
+        }
+        let mut rows: Vec<BreakdownRow> = groups
+            .into_iter()
+            .map(|((module, kind, lane), cell)| BreakdownRow {
+                module: module.into(),
+                kind: kind.into(),
+                lane: lane.into(),
+                count: cell.count,
+                total_us: us(cell.total_ns) / ranks,
+                exposed_us: us(cell.exposed_ns) / ranks,
+                share: match lane_ns.get(lane) {
+                    Some(&all) if all > 0 => cell.total_ns as f64 / all as f64,
+                    _ => 0.0,
+                },
+            })
+            .collect();
+        rows.sort_by(|a, b| b.total_us.total_cmp(&a.total_us));
+        rows
+    }
 }

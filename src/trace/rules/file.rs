@@ -1,4 +1,9 @@
-//! Rule files in TOML, built in or user-supplied, with error positions.
+//! Rule files: TOML with patterns for kernel names.
+//!
+//! In a pattern, `*` matches any text, every other character itself: C++ names are full of characters that are
+//! special in regular expressions. Rules may match the function alone, without return type, template arguments
+//! and parameters: `void at::native::reduce_kernel<512, 1, at::native::ReduceOp<…>>(…)` becomes
+//! `at::native::reduce_kernel`, so they are not misled by the types of its arguments.
 
 use std::path::Path;
 
@@ -6,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use super::OTHER;
-use super::glob::Glob;
 use base::error::{Error, Result};
 use base::input::InputKind;
 
@@ -260,4 +264,151 @@ fn kind(
     let message =
         format!("rule '{}': kind '{text}' is not one of {}", rule.name.get_ref(), rule.what.as_str());
     Err(wrong(kind.span(), message, help))
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glob {
+    /// Texts between the stars, one more than there are stars.
+    parts: Vec<String>,
+    ignore_case: bool,
+}
+
+impl Glob {
+    pub fn new(pattern: &str, ignore_case: bool) -> Self {
+        let fold = |part: &str| if ignore_case { part.to_ascii_lowercase() } else { part.to_owned() };
+        Self { parts: pattern.split('*').map(fold).collect(), ignore_case }
+    }
+
+    /// True if the whole name matches. `folded` is the name in ASCII lower case.
+    pub fn matches(&self, name: &str, folded: &str) -> bool {
+        let name = if self.ignore_case { folded } else { name };
+        let (Some(first), [.., last]) = (self.parts.first(), self.parts.as_slice()) else {
+            return false;
+        };
+        if self.parts.len() == 1 {
+            return name == first;
+        }
+        let Some(rest) = name.strip_prefix(first.as_str()) else { return false };
+        let Some(mut rest) = rest.strip_suffix(last.as_str()) else { return false };
+        // The leftmost match of each part leaves the most room for the next ones.
+        self.parts[1..self.parts.len() - 1].iter().all(|part| match rest.find(part.as_str()) {
+            Some(at) => {
+                rest = &rest[at + part.len()..];
+                true
+            }
+            None => false,
+        })
+    }
+}
+
+/// Spellings of the anonymous namespace, which are removed.
+const UNNAMED: [&str; 4] =
+    ["(anonymous namespace)::", "<unnamed>::", "{anonymous}::", "(anonymous_namespace)::"];
+
+/// Qualified name of the function; the whole name if none is found.
+pub fn function(name: &str) -> String {
+    let mut found = String::new();
+    let mut depth = 0u32;
+    let mut rest = name;
+    while let Some(c) = rest.chars().next() {
+        if let Some(after) = UNNAMED.iter().find_map(|unnamed| rest.strip_prefix(unnamed)) {
+            rest = after;
+            continue;
+        }
+        match c {
+            // parameters; an opening parenthesis before any name belongs to the return type
+            '(' if depth == 0 && found.ends_with(|c: char| c != ' ') => break,
+            '<' | '(' => depth += 1,
+            '>' | ')' => depth = depth.saturating_sub(1),
+            _ if depth == 0 => found.push(c),
+            _ => {}
+        }
+        rest = &rest[c.len_utf8()..];
+    }
+    match found.trim_end().rsplit(' ').next() {
+        Some(last) if !last.is_empty() => last.to_owned(),
+        _ => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn matches(pattern: &str, name: &str, ignore_case: bool) -> bool {
+        Glob::new(pattern, ignore_case).matches(name, &name.to_ascii_lowercase())
+    }
+
+    #[test]
+    fn a_star_stands_for_anything_and_the_rest_for_itself() {
+        assert!(matches("nccl*Kernel*", "ncclDevKernel_AllReduce(x)", false));
+        assert!(!matches("nccl*Kernel*", "void ncclDevKernel_AllReduce(x)", false));
+        assert!(matches("*[lambda(*", "f<[lambda(int)]>", false));
+        assert!(!matches("a?c", "abc", false));
+        assert!(!matches("ab*ba", "aba", false), "prefix and suffix may not share characters");
+        assert!(matches("*ALLREDUCE*", "oneShotAllReduceKernel", true));
+        assert!(!matches("*ALLREDUCE*", "oneShotAllReduceKernel", false));
+    }
+
+    /// What a pattern matches by its definition, in exponential time: the tests compare with it.
+    fn slowly(pattern: &[u8], name: &[u8]) -> bool {
+        match pattern.split_first() {
+            None => name.is_empty(),
+            Some((b'*', rest)) => (0..=name.len()).any(|at| slowly(rest, &name[at..])),
+            Some((c, rest)) => name.first() == Some(c) && slowly(rest, &name[1..]),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_definition(pattern in "[ab*]{0,7}", name in "[ab]{0,9}") {
+            prop_assert_eq!(matches(&pattern, &name, false), slowly(pattern.as_bytes(), name.as_bytes()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests_of_function {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_function_is_found_in_the_names_that_profilers_write() {
+        for (name, expected) in [
+            (
+                "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)",
+                "ncclDevKernel_SendRecv",
+            ),
+            (
+                "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*, unsig",
+                "multimem_all_reduce_kernel",
+            ),
+            (
+                "void at::native::<unnamed>::CatArrayBatchedCopy<at::native::<unnamed>::Opaque<2>, 1>(char *)",
+                "at::native::CatArrayBatchedCopy",
+            ),
+            (
+                "std::enable_if<!(false), void>::type internal::gemvx::kernel<int>(int)",
+                "internal::gemvx::kernel",
+            ),
+            (
+                "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN",
+                "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN",
+            ),
+            ("", ""),
+            ("<>", "<>"),
+        ] {
+            assert_eq!(function(name), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_name_has_a_function(name in "[a-z:<>() ,*é]{0,40}") {
+            prop_assert_eq!(function(&name).is_empty(), name.is_empty());
+        }
+    }
 }

@@ -5,13 +5,10 @@
 
 mod classify;
 mod file;
-mod function;
-mod glob;
-mod report;
 #[cfg(test)]
 mod tests;
 
+pub use classify::{Matched, RuleMatches, RuleReport, Unsure};
 pub use classify::{OTHER, sort};
+pub use file::function;
 pub use file::{BUILT_IN, Rule, Rules, What};
-pub use function::function;
-pub use report::{Matched, RuleMatches, RuleReport, Unsure};

@@ -154,6 +154,13 @@ impl Reader<'_> {
             let help = "write both on and off in [links], or remove the table";
             return Err(self.source.error(draft.links.clone(), message, Some(help.into())));
         }
+        let is_native = |link: Option<Link>| link == Some(Link::Native);
+        if has(P2p::On) && has(P2p::Off) && is_native(draft.on) != is_native(draft.off) {
+            let message = "one of the links for P2P on and off is native and the other emulated, and both are in the \
+                           grid: their results are not comparable";
+            let help = "write on and off both as native, or both as emulated links (p2p-on, p2p-off, emulated:...)";
+            return Err(self.source.error(draft.links.clone(), message, Some(help.into())));
+        }
         if has(P2p::On)
             && has(P2p::Off)
             && let Some(link) = of("link")

@@ -132,7 +132,7 @@ impl AllReduces {
         let text = text::without_escapes(text);
         let job = match text.trim_start().starts_with('{') {
             true => read_json(file, &text)?,
-            false => text::read(file, &text)?,
+            false => text::read(file, &text::with_single_blanks(&text))?,
         };
         job.all_reduces(file)
     }

@@ -287,6 +287,14 @@ fn one_process_for_all_gpus_is_warned_of_without_graphs() {
         read(&text).warnings.iter().any(|it| it.contains("small messages measure launches"))
     };
     assert!(launched(8, 0) && !launched(8, 1) && !launched(1, 0));
+    // blanks that another tool made tabs or wider
+    let of_eight = output(8, 0, 1.75).replace("nGpus 1 ", "nGpus 8 ");
+    for blank in ["\t", "   ", "\u{a0}"] {
+        let found = read(&of_eight.replace(' ', blank));
+        assert_eq!(found, read(&of_eight));
+        let wrong = of_eight.replace("values : 0 OK", "values : 3 FAILED").replace(' ', blank);
+        assert!(problem(&wrong).contains("out of bounds values: 3"), "{blank:?}");
+    }
     // where the options are missing, process ids show it
     let of_one = (0..8).fold(output(8, 0, 1.75).replace("# nThread", "# nthread"), |text, rank| {
         text.replace(&format!("Pid   {}", 4711 + rank), "Pid   4711")

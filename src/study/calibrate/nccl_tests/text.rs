@@ -424,6 +424,20 @@ pub(super) fn without_escapes(text: &str) -> Cow<'_, str> {
     plain.into()
 }
 
+/// Replaces every run of blanks (spaces, tabs, no-break spaces) by one space, so that tools that change blanks
+/// change no meaning. Line numbers stay.
+pub(super) fn with_single_blanks(text: &str) -> String {
+    let mut lines = String::with_capacity(text.len());
+    for line in text.lines() {
+        for (at, word) in line.split_whitespace().enumerate() {
+            lines.push_str(if at > 0 { " " } else { "" });
+            lines.push_str(word);
+        }
+        lines.push('\n');
+    }
+    lines
+}
+
 /// Maximum length of a prefix (bytes).
 const LONGEST: usize = 256;
 

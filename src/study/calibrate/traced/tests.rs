@@ -59,6 +59,8 @@ fn all_reduces_of_tensor_parallelism_are_found_with_their_size() {
     let trace = recorded(dir.path(), 0..4);
     let found = all_reduces_of("t", &trace, P2p::On, None).unwrap();
     assert_eq!((found.ranks, &found.points[..]), (2, &[(16_384, 40.0)][..]));
+    let said = "all-reduces of TP groups over 2 ranks are used; left out: 12 over 2 ranks (DP)";
+    assert_eq!(found.warnings, [said]);
     let same = all_reduces_of("t", &trace, P2p::On, Some(16_384)).unwrap();
     assert_eq!(same.points, found.points);
     let other = all_reduces_of("t", &trace, P2p::On, Some(512)).unwrap_err().to_string();

@@ -1,17 +1,19 @@
-//! Assembles the tables of all files into one trace: ranks, streams, operations, nesting, order.
+//! Assembles the tables of all files into one trace: ranks, streams, operations, nesting, order, and the
+//! summary of the import.
+
+use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
-use super::number::last_integer;
-use super::operations::{Names, Operations};
-use super::parts::Parts;
-use super::ranks::{Place, place};
-use super::report::{report, warnings};
-use super::shapes;
-use super::table::{PART, Table};
+use super::event::{Class, Gpu};
+use super::json::last_integer;
+use super::names::{Names, Operations, products};
+use super::parts::{Parts, Place, place};
+use super::table::{Category, PART, Table};
 use super::top::Metadata;
 use crate::import::rank::{Claim, Decision};
-use crate::{FORMAT_VERSION, LaunchSite, Range, Stream, Trace, TraceMeta};
+use crate::{FORMAT_VERSION, ImportReport, LaunchSite, Range, Stream, Trace, TraceMeta};
+use base::text::counted;
 use table::Provenance;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +93,7 @@ pub(super) fn assemble(mut files: Vec<ReadFile>, decision: Decision) -> Trace {
         said.push(format!("{replaced} names hold bytes that are no UTF-8; they are shown as \u{fffd}"));
     }
 
-    let (range_names, products) = shapes::decode(range_names.texts);
+    let (range_names, products) = products(range_names.texts);
 
     let mut streams: Vec<Stream> = Vec::new();
     let (mut spans, mut ranges) = (Vec::new(), Vec::new());
@@ -257,4 +259,122 @@ fn nest(ranges: &mut [Range]) -> Vec<u32> {
         open.push(range.end_ns);
     }
     sorted
+}
+
+pub(super) fn report(files: &[ReadFile]) -> ImportReport {
+    let mut report = ImportReport {
+        format: files.first().map_or("", |file| file.profiler.format()).into(),
+        files: files.iter().map(|file| file.name.clone()).collect(),
+        ..ImportReport::default()
+    };
+    let add = |counts: &mut BTreeMap<String, u64>, what: String, count: u64| {
+        if count > 0 {
+            *counts.entry(what).or_default() += count;
+        }
+    };
+    for ReadFile { table, .. } in files {
+        report.events += table.events;
+        for (gpu, count) in Gpu::ALL.iter().zip(table.used) {
+            add(&mut report.used, gpu.as_str().into(), count);
+        }
+        let ranges = table.host_ranges.len() + table.device_ranges.len();
+        add(&mut report.used, "range".into(), ranges as u64);
+        add(&mut report.used, "launch".into(), table.launches_read);
+        add(&mut report.used, "operator".into(), table.operators_read);
+        report.doubts.extend(table.left_out.doubts());
+        table.left_out.counts().for_each(|(what, count)| add(&mut report.ignored, what, count));
+        for category in &table.categories {
+            let name = String::from_utf8_lossy(&category.name);
+            let what = match &*name {
+                "python_function" => "category python_function: Python's stack".into(),
+                "overhead" => "category overhead: the profiler's own".into(),
+                "Trace" => "category Trace: the profiler's own".into(),
+                name => format!("category {name}"),
+            };
+            add(&mut report.ignored, what, category.ignored);
+        }
+        for (phase, count) in &table.phases {
+            let what = match phase {
+                b'M' => "metadata (ph M)",
+                b's' | b't' | b'f' => "flow arrows (ph s, t, f)",
+                b'C' => "counters (ph C)",
+                b'i' | b'I' | b'R' => "instants (ph i, I, R)",
+                b'B' | b'E' => "begin or end alone (ph B, E); only whole events (ph X) are read",
+                b'b' | b'n' | b'e' | b'S' | b'T' | b'p' | b'F' => "asynchronous events (ph b, n, e)",
+                _ => "events of another phase (ph)",
+            };
+            add(&mut report.ignored, what.into(), *count);
+        }
+        add(&mut report.ignored, "event: broken JSON, or no event".into(), table.lost.elements);
+        for ((what, why), count) in &table.odd {
+            add(&mut report.ignored, format!("{what}: {why}"), *count);
+        }
+    }
+    report
+}
+
+pub(super) fn warnings(files: &[ReadFile]) -> Vec<String> {
+    let mut said = Vec::new();
+    for file in files {
+        let name = &file.name;
+        let mut say = |text: String| said.push(format!("{name}: {text}"));
+        file.warnings
+            .iter()
+            .chain(&file.metadata.warnings)
+            .chain(&file.parts.notes)
+            .for_each(|text| say(text.clone()));
+        let lost = &file.table.lost;
+        if let Some((offset, expected)) = lost.first {
+            say(format!(
+                "byte {offset}: broken JSON, expected {expected}; left out: {} ({} bytes)",
+                counted(lost.elements as usize, "such element"),
+                lost.bytes
+            ));
+        }
+        let halves = file.table.phases.iter().filter(|(phase, _)| matches!(phase, b'B' | b'E'));
+        let halves: u64 = halves.map(|(_, count)| *count).sum();
+        if halves > 0 {
+            say(format!(
+                "{halves} events begin or end alone (ph B, E) and are not read: if they are GPU work, it is missing"
+            ));
+        }
+        for Category { name, class, ignored } in &file.table.categories {
+            if *class == Class::Other && *ignored > 0 && looks_like_gpu_work(name) {
+                let name = String::from_utf8_lossy(name);
+                say(format!(
+                    "{ignored} events of category {name} are not read: if they are GPU work, it is missing"
+                ));
+            }
+        }
+        file.table.left_out.sentences().for_each(&mut say);
+        for ((what, why), count) in &file.table.odd {
+            if *why != super::table::NO_CORRELATION {
+                say(format!("{count} ignored ({what}): {why}"));
+            }
+        }
+        let spans = file.table.used.iter().sum::<u64>();
+        if spans == 0 {
+            say("no GPU events: none of category kernel, gpu_memcpy or gpu_memset".into());
+        } else if file.table.launches_read == 0 {
+            say("no launches of the host: waiting for the host cannot be told from other idle time"
+                .into());
+        } else if (file.launched as u64) < spans {
+            let rest = spans - file.launched as u64;
+            say(format!(
+                "{rest} of {spans} GPU events without a launch of the host: taken as ready when they start"
+            ));
+        }
+    }
+    said
+}
+
+/// True for an unknown category that names GPU work: `gpu_kernel`, `hpu_op`.
+fn looks_like_gpu_work(category: &[u8]) -> bool {
+    let category = category.to_ascii_lowercase();
+    let has = |word: &[u8]| memchr::memmem::find(&category, word).is_some();
+    has(b"kernel")
+        || has(b"memcpy")
+        || has(b"memset")
+        || has(b"collective_comm")
+        || category == b"hpu_op"
 }

@@ -2,7 +2,7 @@
 //! possible.
 
 use super::blocks::after_close;
-use super::scan::{Broken, Cursor, Value};
+use super::json::{Broken, Cursor, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gpu {

@@ -10,9 +10,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::event::{Class, Event, Gpu};
-use super::intern::Interner;
-use super::number::last_integer;
-use super::scan::{Broken, unescape};
+use super::json::{Broken, last_integer, unescape};
+use super::names::Interner;
 use super::table::{Category, PART, Table, times};
 use base::error::{Error, Result};
 
@@ -205,7 +204,7 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
     let lines = loose.lines();
     let mut left_out: BTreeMap<String, u64> = BTreeMap::new();
     let mut text = Vec::new();
-    let mut adopted = 0_u64;
+    let (mut adopted, mut unnamed) = (0_u64, 0_u64);
     for events in loose.events.chunks(AT_ONCE) {
         text.clear();
         for event in events {
@@ -229,6 +228,10 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
                     *left_out.entry("host (JAX)".into()).or_default() += 1;
                     continue;
                 }
+                Line::Derived(line) if line.is_empty() => {
+                    unnamed += 1;
+                    continue;
+                }
                 Line::Derived(line) => {
                     *left_out.entry(format!("{line} (JAX: the streams' work again)")).or_default() += 1;
                     continue;
@@ -241,6 +244,7 @@ pub(super) fn adopt(name: &str, table: &mut Table) -> Result<bool> {
     }
     // already counted when first parsed
     table.events -= adopted;
+    table.note_unnamed_threads(unnamed);
     for (line, count) in left_out {
         table.categories.push(Category {
             name: line.into_bytes().into(),
@@ -457,6 +461,16 @@ mod tests {
             })
             .collect();
         assert_eq!(ready, [(0, "a0", 11_000), (1, "a1", 13_000), (2, "b0", 15_000)]);
+    }
+
+    #[test]
+    fn work_of_a_nameless_thread_of_a_device_is_named() {
+        let all = [event(1, 20, "gemm", "1", "2", ""), event(1, 21, "ncclDevKernel", "1", "2", "")];
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let trace = read(&trace(&[(1, "/device:GPU:0")], &[(1, 20, STREAM)], &all));
+        let report = trace.meta.import.unwrap();
+        let said = "1 ignored (event): on a device's thread without a name (JAX)";
+        assert!(report.warnings.iter().any(|warning| warning.contains(said)), "{report:?}");
     }
 
     #[test]

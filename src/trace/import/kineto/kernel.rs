@@ -7,10 +7,8 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use super::event::{Class, Event, Gpu};
-use super::number::last_integer;
-use super::recover::walk;
-use super::scan::unescape;
-use super::split::{PIECE, Top};
+use super::json::{last_integer, unescape};
+use super::split::{PIECE, Top, walk};
 use super::table::times;
 use super::top::metadata;
 use crate::import::input::Input;

@@ -6,17 +6,17 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 
 use super::event::Gpu;
-use super::operations::KINDS;
+use super::json::unescape;
+use super::names::{Calls, KINDS};
 use super::parts::Groups;
-use super::scan::unescape;
-use super::shapes::Calls;
 use super::table::{CommsOperator, Launch, PART, Table};
-use crate::import::enclosing::{Enclosing, Extent, partition_near};
-use crate::import::steps::{Candidate, FileSteps, StepName, step_name};
-use crate::import::times::{
-    Clock, Misplaced, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced,
+use crate::import::clock::{Clock, Extremes};
+use crate::import::left_out::described;
+use crate::import::misplaced::{Misplaced, NO_LAUNCH, Placed, forget_reused, is_early, misplaced};
+use crate::import::steps::{
+    Candidate, Enclosing, Extent, FileSteps, StepName, partition_near, step_name,
 };
-use crate::{LaunchSite, NO_STEP, Range, Span};
+use crate::{Doubted, LaunchSite, NO_STEP, Range, Span};
 
 #[derive(Debug, Default)]
 pub(super) struct Linked {
@@ -83,6 +83,7 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
     for (process, group) in processes.iter().zip(&groups.of_thread) {
         group_of_process[*process as usize] = *group;
     }
+    let has_times = table.left_out.doubts().all(|doubt| doubt.about != Doubted::Launches);
     let launched = table
         .spans
         .par_iter_mut()
@@ -118,7 +119,7 @@ pub(super) fn link(table: &mut Table, groups: &Groups) -> Linked {
             span.launched = LaunchSite { range, operator };
             // all kernels of a graph replay share one launch
             let first = replayed.get(at).copied().unwrap_or(span.start_ns);
-            span.ready_ns = Span::launched(launch.end_ns, first);
+            span.ready_ns = if has_times { Span::launched(launch.end_ns, first) } else { span.start_ns };
             1
         })
         .sum();
@@ -259,15 +260,24 @@ fn leave_out_misplaced(table: &mut Table, launches: &[Launch], groups: &Groups) 
         is_early(table.spans[at].start_ns, launches[launch as usize].start_ns)
     });
     let spans = &table.spans;
-    let Misplaced { found, doubts } = misplaced(spans.len(), |number| {
+    let placed = |number: usize| {
         let (span, at) = (&spans[number], launch_of[number]);
         Placed {
             stream: span.stream.into(),
             start_ns: span.start_ns,
             end_ns: span.end_ns,
             launch: launches.get(at as usize).map(|launch| (at as usize, launch.start_ns)),
+            identity: (span.operation, span.ready_ns),
         }
-    });
+    };
+    let host = || {
+        let mut host = Extremes::default();
+        launches.iter().for_each(|launch| host.add((launch.start_ns, launch.end_ns)));
+        let ranges = table.host_ranges.iter().chain(&table.operators);
+        ranges.for_each(|range| host.add((range.start_ns, range.end_ns)));
+        host
+    };
+    let Misplaced { found, doubts } = misplaced(spans.len(), placed, host);
     table.left_out.doubt(doubts);
     if found.is_empty() {
         return launch_of;

@@ -2,11 +2,11 @@
 //! (`jax`) and rocprofv3 (`rocprof`) traces are converted to the equivalent events of PyTorch's
 //! profiler.
 //!
-//! Pipeline: decompression, `split` into pieces of whole events by brackets (`blocks`, 64 bytes at a
-//! time), parallel parsing (`pipeline`, `event`) into rows of numbers (`table`), launches and steps
-//! (`link`), ranks and order (`assemble`). The JSON is never in memory as a whole, and times are never
-//! converted to floating point. A file with broken events is read a second time, event by event
-//! (`recover`).
+//! Pipeline (`open`): decompression, `split` into pieces of whole events by brackets (`blocks`, 64 bytes
+//! at a time), parallel parsing (`event`, `json`) into rows of numbers (`table`) and `names`, launches and
+//! steps (`link`), ranks (`parts`) and order (`assemble`). The JSON is never in memory as a whole, and
+//! times are never converted to floating point. A file with broken events is read a second time, event by
+//! event.
 //!
 //! The scanner is custom because it can skip irrelevant values: on A100 and B200 profiles the whole
 //! import on one thread took a third of the time sonic-rs takes to parse the same bytes into the needed
@@ -14,23 +14,15 @@
 
 mod assemble;
 mod blocks;
-mod collective;
 mod event;
-mod intern;
 mod jax;
+mod json;
 mod kernel;
 mod link;
-mod number;
+mod names;
 mod open;
-mod operations;
 mod parts;
-mod pipeline;
-mod ranks;
-mod recover;
-mod report;
 mod rocprof;
-mod scan;
-mod shapes;
 mod split;
 mod table;
 #[cfg(test)]

@@ -1,20 +1,22 @@
-//! Entry points of the Kineto importer: files, or bytes in memory.
+//! Entry points of the Kineto importer, and its pipeline: one thread decompresses and splits, others parse,
+//! each into its own table. Both sides recycle the same few buffers, so memory use does not grow with the file.
 
+use std::thread;
+
+use crossbeam_channel::{bounded, unbounded};
 use rayon::prelude::*;
 
 use super::assemble::{Profiler, ReadFile, assemble};
 use super::link::link;
 use super::parts::Parts;
-use super::pipeline::{Open, Reading, read};
-use super::split::PIECE;
+use super::split::{PIECE, Piece, Top, split, walk};
 use super::table::Table;
 use super::top::{Metadata, metadata};
 use super::{jax, rocprof};
 use crate::Trace;
 use crate::import::formats::Reader;
-use crate::import::input::Input;
+use crate::import::input::{Input, Source, unpack};
 use crate::import::rank::{self, Claim, Name};
-use crate::import::unpack::unpack;
 use base::error::{Error, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +162,7 @@ fn read_events(
     options: Options,
 ) -> Result<(Profiler, Table, Metadata, Vec<String>)> {
     let Options { parsers, piece } = options;
-    let (mut top, mut table) = read(name, open, Reading { parsers, piece })?;
+    let (mut top, mut table) = read_pieces(name, open, Reading { parsers, piece })?;
     if let Some(cut) = &top.cut {
         if table.events == 0 {
             return Err(Error::input_help(
@@ -178,4 +180,74 @@ fn read_events(
     }
     let profiler = if jax::adopt(name, &mut table)? { Profiler::Jax } else { Profiler::PyTorch };
     Ok((profiler, table, metadata(&top), top.warnings))
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    /// Number of parser threads; 0 parses on the calling thread.
+    pub(super) parsers: usize,
+    pub(super) piece: usize,
+}
+
+pub(super) type Open<'a> = dyn Fn() -> Result<Source<'a>> + 'a;
+
+/// Parses a file's events into one table. A broken file is read again on one thread, because its
+/// brackets no longer delimit events; the result thus depends only on the bytes, not on the piece
+/// boundaries.
+fn read_pieces(name: &str, open: &Open<'_>, reading: Reading) -> Result<(Top, Table)> {
+    if let Some(read) = read_sound(name, open()?, reading)? {
+        return Ok(read);
+    }
+    let mut table = Table::default();
+    let mut top = walk(name, open()?, reading.piece, &mut |cursor, place| table.event(cursor, place))?;
+    table.lose(std::mem::take(&mut top.lost));
+    Ok((top, table))
+}
+
+/// Parses a file in pieces. Returns `None` if a piece is broken or truncated.
+fn read_sound(name: &str, source: Source<'_>, reading: Reading) -> Result<Option<(Top, Table)>> {
+    let parse = |table: &mut Table, piece: &Piece| {
+        table.read(&piece.data[piece.from..piece.to], piece.offset).is_ok()
+    };
+    if reading.parsers == 0 {
+        let (mut table, mut sound) = (Table::default(), true);
+        let top = split(name, source, reading.piece, &mut |piece| {
+            sound = sound && parse(&mut table, &piece);
+            Some(piece.data)
+        })?;
+        return Ok((sound && !top.is_broken).then_some((top, table)));
+    }
+    thread::scope(|scope| {
+        let (work, pieces) = bounded::<Piece>(reading.parsers + 1);
+        let (spare, spares) = unbounded::<Vec<u8>>();
+        let parsers: Vec<_> = (0..reading.parsers)
+            .map(|_| {
+                let (pieces, spare) = (pieces.clone(), spare.clone());
+                scope.spawn(move || {
+                    let (mut table, mut sound) = (Table::default(), true);
+                    for piece in pieces {
+                        sound = sound && parse(&mut table, &piece);
+                        // fails if the reader has finished
+                        spare.send(piece.data).ok();
+                    }
+                    (table, sound)
+                })
+            })
+            .collect();
+        drop(pieces);
+        let top = split(name, source, reading.piece, &mut |piece| {
+            work.send(piece).ok();
+            spares.try_recv().ok()
+        });
+        drop(work);
+        let (mut tables, mut sound) = (Vec::new(), true);
+        for parser in parsers {
+            let (table, is_sound) =
+                parser.join().map_err(|_| Error::failed(format!("{name}: a parser gave up")))?;
+            sound &= is_sound;
+            tables.push(table);
+        }
+        let top = top?;
+        Ok((sound && !top.is_broken).then(|| (top, Table::merged(tables))))
+    })
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::jax::microseconds;
 use super::table::Table;
 use super::top::Metadata;
-use crate::import::unpack::Source;
+use crate::import::input::Source;
 use base::error::{Error, Result};
 
 const AT_ONCE: usize = 4096;

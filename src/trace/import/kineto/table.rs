@@ -3,16 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use super::collective::{self, Collective};
 use super::event::{Class, Event, Gpu};
-use super::intern::Interner;
 use super::jax::{self, Uncategorised};
-use super::number::{NotATime, last_integer, nanoseconds};
-use super::recover::Lost;
-use super::scan::{Broken, Cursor};
-use super::shapes;
+use super::json::{Broken, Cursor, NotATime, last_integer, nanoseconds};
+use super::names::{self, Collective, Interner};
+use super::split::Lost;
+use crate::import::clock::Extremes;
+use crate::import::left_out::LeftOut;
 use crate::import::rank::MOST_RANK;
-use crate::import::times::{Extremes, LeftOut};
 use crate::{Copied, Range, Span};
 use plan::{Lane, Phase};
 
@@ -268,6 +266,14 @@ impl Table {
         *self.odd.entry(("event", "no category")).or_default() += count;
     }
 
+    /// Notes work of a device's thread without a name, which may be a stream or repeat one.
+    pub(super) fn note_unnamed_threads(&mut self, count: u64) {
+        if count > 0 {
+            *self.odd.entry(("event", "on a device's thread without a name (JAX)")).or_default() +=
+                count;
+        }
+    }
+
     #[inline]
     fn category(&mut self, name: &[u8]) -> usize {
         match self.categories.iter().position(|known| *known.name == *name) {
@@ -433,7 +439,7 @@ impl Table {
         (start_ns, end_ns): (i64, i64),
         bytes: &[u8],
     ) -> Result<(), Broken> {
-        if event.name != Some(collective::OPERATOR) {
+        if event.name != Some(names::OPERATOR) {
             return Ok(());
         }
         let Some(found) = Collective::of(event, bytes)? else { return Ok(()) };
@@ -470,7 +476,7 @@ impl Table {
             self.note("annotation", "more than 65535 threads");
             return Ok(());
         }
-        let shaped = if class == Class::Operator { shapes::key(event, name, bytes)? } else { None };
+        let shaped = if class == Class::Operator { names::shape_key(event, name, bytes)? } else { None };
         self.has_shapes |= shaped.is_some();
         let name = self.names.intern(shaped.as_deref().unwrap_or(name));
         let on_device = class == Class::DeviceRange;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::number::nanoseconds;
+use super::json::nanoseconds;
 use super::split::Top;
 use crate::import::rank::MOST_RANK;
 use table::{Environment, Provenance};

@@ -1,21 +1,23 @@
 //! Assembles the parts of a file: ranks, streams, launches, steps and ranges.
+//!
+//! Ranges of a thread get rows in which they nest: pushed ranges of one NVTX domain nest, but ranges of different
+//! domains, and ranges started and ended explicitly, may overlap. A range that does not nest in a row goes to the
+//! next.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
 use super::gpu::{Event, Gpu, Place};
+use super::host::{HostRange, HostRanges, Launch, Launches, Process, process};
 use super::import::Notes;
-use super::launches::{Launch, Launches, Process, process};
-use super::nest::nest;
-use super::ranges::{HostRange, HostRanges};
-use crate::import::enclosing::{Enclosing, Extent};
-use crate::import::steps::{Candidate, FileSteps, step_name};
-use crate::import::times::{
-    Clock, Misplaced, NO_LAUNCH, Placed, described, forget_reused, is_early, misplaced,
-};
+use crate::import::clock::{Clock, Extremes};
+use crate::import::left_out::described;
+use crate::import::misplaced::{Misplaced, NO_LAUNCH, Placed, forget_reused, is_early, misplaced};
+use crate::import::steps::{Candidate, Enclosing, Extent, FileSteps, step_name};
 use crate::rules::sort;
 use crate::{
-    Copied, FORMAT_VERSION, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace, TraceMeta,
+    Copied, Doubted, FORMAT_VERSION, LaunchSite, NO_STEP, OperationInfo, Range, Span, Stream, Trace,
+    TraceMeta,
 };
 use plan::{Lane, Phase};
 use table::{Environment, Provenance};
@@ -217,7 +219,7 @@ fn leave_out_far(parts: &mut Parts, notes: &mut Notes) {
 
 /// Drops work that contradicts its stream or launch. Returns the launch index of each event.
 fn leave_out_misplaced(parts: &mut Parts, notes: &mut Notes) -> Vec<u32> {
-    let Parts { gpu, launches, .. } = parts;
+    let Parts { gpu, launches, ranges, .. } = parts;
     let mut finders = HashMap::new();
     let mut launch_of = Vec::with_capacity(gpu.events.len());
     for event in &gpu.events {
@@ -232,16 +234,26 @@ fn leave_out_misplaced(parts: &mut Parts, notes: &mut Notes) -> Vec<u32> {
         || launches.has_again(),
         |at, launch| is_early(gpu.events[at].start, launches.calls[launch as usize].start),
     );
-    let Misplaced { found, doubts } = misplaced(gpu.events.len(), |at| {
-        let (Event { start, end, place, .. }, launch) = (gpu.events[at], launch_of[at] as usize);
+    let placed = |at: usize| {
+        let Event { start, end, place, operation, correlation, .. } = gpu.events[at];
+        let launch = launch_of[at] as usize;
         let call = launches.calls.get(launch);
         Placed {
             stream: place as usize,
             start_ns: start,
             end_ns: end,
             launch: call.map(|call| (launch, call.start)),
+            identity: (operation, correlation.into()),
         }
-    });
+    };
+    let host = || {
+        let mut host = Extremes::default();
+        launches.calls.iter().for_each(|call| host.add((call.start, call.end)));
+        let ended = ranges.list.iter().filter_map(|range| Some((range.start, range.end?)));
+        ended.for_each(|times| host.add(times));
+        host
+    };
+    let Misplaced { found, doubts } = misplaced(gpu.events.len(), placed, host);
     notes.left_out.doubt(doubts);
     if found.is_empty() {
         return launch_of;
@@ -288,6 +300,7 @@ fn spans(
         let first = replayed.entry(*launch).or_insert(event.start);
         *first = event.start.min(*first);
     }
+    let has_times = notes.left_out.doubts().all(|doubt| doubt.about != Doubted::Launches);
     let (mut unlaunched, mut stepless) = (0u64, 0u64);
     let mut near = [0; 2];
     let mut found = vec![false; launches.calls.len()];
@@ -335,7 +348,11 @@ fn spans(
             operation,
             ready_ns: launch.map_or(start, |launch| {
                 let first = replayed.get(at).filter(|_| is_node);
-                Span::launched(launch.end, first.copied().unwrap_or(start))
+                if has_times {
+                    Span::launched(launch.end, first.copied().unwrap_or(start))
+                } else {
+                    start
+                }
             }),
             start_ns: start,
             end_ns: end,
@@ -472,4 +489,76 @@ fn graphs(gpu: &Gpu, layout: &Layout, names: &mut Vec<String>) -> Vec<Found> {
         found.push((rank as u32, on, graph.start, Reverse(graph.end), name, u32::MAX));
     }
     found
+}
+
+const MOST_ROWS: usize = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slot {
+    pub row: usize,
+    pub depth: u16,
+}
+
+/// Slots of intervals sorted by (start, longest first); `None` if no row is left.
+pub(super) fn nest(intervals: impl Iterator<Item = (i64, i64)>) -> Vec<Option<Slot>> {
+    // ends of the open intervals of each row, innermost last
+    let mut rows: Vec<Vec<i64>> = Vec::new();
+    intervals
+        .map(|(start, end)| {
+            for (row, open) in rows.iter_mut().enumerate() {
+                while open.last().is_some_and(|last| *last <= start) {
+                    open.pop();
+                }
+                if open.last().is_none_or(|last| end <= *last) {
+                    let depth = u16::try_from(open.len()).ok()?;
+                    open.push(end);
+                    return Some(Slot { row, depth });
+                }
+            }
+            if rows.len() == MOST_ROWS {
+                return None;
+            }
+            rows.push(vec![end]);
+            Some(Slot { row: rows.len() - 1, depth: 0 })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn crossing_ranges_get_rows_of_their_own() {
+        let slots = nest([(0, 10), (1, 5), (2, 7), (6, 9)].into_iter());
+        let found: Vec<_> = slots.into_iter().flatten().map(|slot| (slot.row, slot.depth)).collect();
+        assert_eq!(found, [(0, 0), (0, 1), (1, 0), (0, 1)]);
+    }
+
+    proptest! {
+        #[test]
+        fn in_a_row_ranges_nest_and_depth_counts_what_holds_them(
+            mut ranges in prop::collection::vec((0i64..40, 1i64..20), 0..30),
+        ) {
+            for range in &mut ranges {
+                range.1 += range.0;
+            }
+            ranges.sort_by_key(|range| (range.0, std::cmp::Reverse(range.1)));
+            let slots = nest(ranges.iter().copied());
+            for (i, a) in ranges.iter().enumerate() {
+                let slot = slots[i].expect("few rows");
+                let holders = (0..i).filter(|j| {
+                    slots[*j].is_some_and(|other| other.row == slot.row) && ranges[*j].1 > a.0
+                });
+                let mut count = 0;
+                for j in holders {
+                    prop_assert!(ranges[j].1 >= a.1, "{:?} crosses {:?}", ranges[j], a);
+                    count += 1;
+                }
+                prop_assert_eq!(count, slot.depth);
+            }
+        }
+    }
 }

@@ -80,6 +80,8 @@ pub(super) struct Database {
     /// Ordinary tables by name. Views and virtual tables are excluded, because they could run arbitrary
     /// code.
     tables: BTreeMap<String, Table>,
+    /// Names of views and virtual tables, each with its kind.
+    unread: BTreeMap<String, &'static str>,
     /// All of `StringIds`, loaded if its ids are not an integer primary key.
     strings: OnceCell<HashMap<i64, String>>,
 }
@@ -95,16 +97,17 @@ struct Table {
 /// Maximum length of a text or blob in bytes; kernel names have some thousands.
 const LONGEST: i32 = 16 << 20;
 
-/// Tables that the importer reads. Newer versions may add a suffix to the name, as CUPTI does.
-const KNOWN: [&str; 8] = [
-    "CUPTI_ACTIVITY_KIND_KERNEL",
-    "CUPTI_ACTIVITY_KIND_MEMCPY",
-    "CUPTI_ACTIVITY_KIND_MEMSET",
-    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
-    "CUPTI_ACTIVITY_KIND_RUNTIME",
-    "NVTX_EVENTS",
-    "StringIds",
-    "TARGET_INFO_GPU",
+/// Tables that the importer reads, and columns that one must have to be read under another name. Newer
+/// versions may add a suffix to the name, as CUPTI does; a full-text index adds tables of its own.
+const KNOWN: [(&str, &[&str]); 8] = [
+    ("CUPTI_ACTIVITY_KIND_KERNEL", &["start", "end"]),
+    ("CUPTI_ACTIVITY_KIND_MEMCPY", &["start", "end"]),
+    ("CUPTI_ACTIVITY_KIND_MEMSET", &["start", "end"]),
+    ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", &["start", "end"]),
+    ("CUPTI_ACTIVITY_KIND_RUNTIME", &["start", "end"]),
+    ("NVTX_EVENTS", &["start", "end"]),
+    ("StringIds", &["id", "value"]),
+    ("TARGET_INFO_GPU", &["name"]),
 ];
 
 #[derive(Debug, Default)]
@@ -153,12 +156,19 @@ impl Database {
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true).map_err(unreadable)?;
         connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST).map_err(unreadable)?;
         let mut names = Vec::new();
+        let mut unread = BTreeMap::new();
         {
-            let sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'";
+            let sql = "SELECT name, type, sql LIKE 'CREATE TABLE%' FROM sqlite_master WHERE type IN ('table', 'view')";
             let mut statement = connection.prepare(sql).map_err(unreadable)?;
             let mut rows = statement.query([]).map_err(unreadable)?;
             while let Some(row) = rows.next().map_err(unreadable)? {
-                names.extend(Row(row).text(0).map(str::to_owned));
+                let row = Row(row);
+                let Some(name) = row.text(0).map(str::to_owned) else { continue };
+                match (row.text(1), row.integer(2)) {
+                    (Some("table"), Some(1)) => names.push(name),
+                    (Some("view"), _) => drop(unread.insert(name, "a view")),
+                    _ => drop(unread.insert(name, "a virtual table")),
+                }
             }
         }
         let mut tables = BTreeMap::new();
@@ -179,12 +189,11 @@ impl Database {
             }
             tables.insert(name.clone(), Table { name, columns, key });
         }
-        for known in KNOWN {
-            // a suffixed activity table without times is a different table
+        for (known, needed) in KNOWN {
             let fits = |own: &&String| {
-                let timed =
-                    tables[*own].columns.iter().any(|column| column.eq_ignore_ascii_case("start"));
-                timed || !known.contains('_') || known.starts_with("TARGET")
+                let columns = &tables[*own].columns;
+                let has = |name: &str| columns.iter().any(|column| column.eq_ignore_ascii_case(name));
+                needed.iter().all(|name| has(name))
             };
             let own = suffixed(known, tables.keys()).rfind(fits).cloned();
             let own = own.filter(|_| !tables.contains_key(known));
@@ -197,18 +206,26 @@ impl Database {
             _unpacked: file.unpacked.clone(),
             path: path.clone(),
             tables,
+            unread,
             strings: OnceCell::new(),
         })
     }
 
-    /// Notes on tables that are read under another name, and on suffixed tables that are ignored.
+    /// Notes on tables that are read under another name, and on known tables that are not read.
     pub fn other_names(&self) -> impl Iterator<Item = String> {
-        KNOWN.iter().flat_map(|known| {
+        KNOWN.iter().flat_map(|(known, _)| {
             let read = self.tables.get(*known).filter(|table| table.name != *known);
             let read = read.map(|table| format!("table {} is read as {known}", table.name));
             let left = suffixed(known, self.tables.keys());
-            read.into_iter().chain(left.map(|table| format!("table {table} is not known and not read")))
+            let left = left.map(|table| format!("table {table} is not known and not read"));
+            let unread = self.unread(known).map(|kind| format!("{known} is {kind} and not read"));
+            read.into_iter().chain(left).chain(unread)
         })
+    }
+
+    /// Kind of a known table that is not read: `a view`.
+    pub fn unread(&self, table: &str) -> Option<&'static str> {
+        self.unread.get(table).filter(|_| !self.has(table)).copied()
     }
 
     pub fn path(&self) -> &Path {

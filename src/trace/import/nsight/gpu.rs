@@ -1,18 +1,22 @@
 //! GPU activity: kernels, copies, fills, and CUDA graphs that were recorded as a whole.
+//!
+//! Copies and fills are named as PyTorch's profiler names them, so that the same rules match.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::database::{Database, Row};
+use super::host::{Process, process};
 use super::import::{Notes, interval};
-use super::launches::{Process, process};
-use super::memory;
-use crate::Copied;
+use crate::{Copied, Doubt, Doubted};
 use base::error::{Error, Result};
 
 pub(super) const KERNELS: &str = "CUPTI_ACTIVITY_KIND_KERNEL";
 const COPIES: &str = "CUPTI_ACTIVITY_KIND_MEMCPY";
 const FILLS: &str = "CUPTI_ACTIVITY_KIND_MEMSET";
 const GRAPHS: &str = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE";
+const STRINGS: &str = "StringIds";
+/// Minimum share of the kernels' time without names that puts the split of the time in doubt.
+const LEAST_UNNAMED: f64 = 0.02;
 const COMMON: [&str; 6] = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid"];
 const NEEDED: [&str; 4] = ["start", "end", "deviceId", "streamId"];
 /// Columns with kernel names, in order of preference.
@@ -89,7 +93,12 @@ impl Gpu {
                      a newer `nsys export --type sqlite`",
                 ));
             }
-            gpu.kernels(db, &mut tables, notes);
+            gpu.kernels(db, &mut tables, notes)?;
+        } else if let Some(kind) = db.unread(KERNELS) {
+            return Err(Error::input_help(
+                format!("{}: {KERNELS} is {kind}, and only tables are read", db.path().display()),
+                "export the recording again with `nsys export --type sqlite`",
+            ));
         } else {
             notes.warn(format!("no table {KERNELS}: no kernel was recorded"));
         }
@@ -101,9 +110,11 @@ impl Gpu {
         Ok(gpu)
     }
 
-    fn kernels(&mut self, db: &Database, tables: &mut Tables, notes: &mut Notes) {
+    fn kernels(&mut self, db: &Database, tables: &mut Tables, notes: &mut Notes) -> Result<()> {
         let columns: Vec<&str> = COMMON.into_iter().chain(NAMES).chain(["graphNodeId"]).collect();
-        let (mut unnamed, mut nodes) = (0u64, 0u64);
+        // operations whose name is missing
+        let mut unnamed: HashSet<u32> = HashSet::new();
+        let mut nodes = 0u64;
         let read = db.rows(KERNELS, &columns, |row| {
             let name = NAMES.len() + COMMON.len();
             let spelt = || {
@@ -114,35 +125,75 @@ impl Gpu {
             let Some(mut event) = tables.event(row, "kernel", notes, spelt) else { return };
             event.is_node = row.integer(name).is_some_and(|node| node != 0);
             nodes += u64::from(event.is_node);
+            let mut is_unnamed = false;
             let id = (COMMON.len()..name).find_map(|column| row.integer(column));
-            event.operation = match id {
-                Some(id) => tables.operation("kernel", [id, 0, 0], || {
-                    db.string(id).unwrap_or_else(|| {
-                        unnamed += 1;
-                        format!("kernel {id} (its name is missing)")
+            let text = (COMMON.len()..name).find_map(|column| row.text(column));
+            let key = id.unwrap_or(-1);
+            event.operation = match (id, text) {
+                // exports with names inline
+                (None, Some(text)) => tables.named(text.to_owned(), "kernel"),
+                _ => tables.operation("kernel", [key, 0, 0], || {
+                    let name = id.and_then(|id| db.string(id));
+                    is_unnamed = name.is_none();
+                    name.unwrap_or_else(|| match id {
+                        Some(id) => format!("kernel {id} (its name is missing)"),
+                        None => "kernel (its name is missing)".to_owned(),
                     })
                 }),
-                // exports with names inline
-                None => match (COMMON.len()..name).find_map(|column| row.text(column)) {
-                    Some(text) => tables.named(text.to_owned(), "kernel"),
-                    None => tables.operation("kernel", [-1, -1, -1], || {
-                        unnamed += 1;
-                        "kernel (its name is missing)".to_owned()
-                    }),
-                },
             };
+            if is_unnamed {
+                unnamed.insert(event.operation);
+            }
             self.events.push(event);
         });
         notes.use_("kernel", self.events.len() as u64);
         notes.read(&read);
-        if unnamed > 0 {
-            notes.warn(format!("{unnamed} kernel names are not in table StringIds"));
-        }
+        self.check_names(db, &unnamed, notes)?;
         if nodes > 0 {
             notes.warn(format!(
                 "{nodes} kernels are nodes of CUDA graphs: the whole graph's launch counts as theirs"
             ));
         }
+        Ok(())
+    }
+
+    /// Warns of kernels without names. Returns an error if no kernel has one: nothing would be
+    /// communication.
+    fn check_names(&self, db: &Database, unnamed: &HashSet<u32>, notes: &mut Notes) -> Result<()> {
+        if unnamed.is_empty() {
+            return Ok(());
+        }
+        let length = |event: &Event| event.end.saturating_sub(event.start) as f64;
+        let (mut count, mut time, mut all) = (0usize, 0.0, 0.0);
+        for event in &self.events {
+            let is_unnamed = unnamed.contains(&event.operation);
+            count += usize::from(is_unnamed);
+            time += if is_unnamed { length(event) } else { 0.0 };
+            all += length(event);
+        }
+        let strings = match (db.has(STRINGS), db.unread(STRINGS)) {
+            (true, _) => format!("table {STRINGS} does not have the ids of their names"),
+            (false, Some(kind)) => format!("{STRINGS} is {kind}, and only tables are read"),
+            (false, None) => format!("table {STRINGS} is missing"),
+        };
+        if count == self.events.len() {
+            return Err(Error::input_help(
+                format!("{}: no kernel has a name: {strings}", db.path().display()),
+                "communication is recognised by kernel names; export the recording again with `nsys export --type sqlite`",
+            ));
+        }
+        let share = if all > 0.0 { time / all } else { 1.0 };
+        let sentence = format!(
+            "{count} of {} kernels ({:.0} % of their time) have no name: {strings}",
+            self.events.len(),
+            100.0 * share
+        );
+        if share >= LEAST_UNNAMED {
+            notes.left_out.doubt([Doubt { about: Doubted::Names, sentence }]);
+        } else {
+            notes.warn(sentence);
+        }
+        Ok(())
     }
 
     fn memory(&mut self, db: &Database, tables: &mut Tables, notes: &mut Notes) {
@@ -166,8 +217,8 @@ impl Gpu {
             let read = db.rows(table, &columns, |row| {
                 let details = [6, 7, 8].map(|column| row.integer(column));
                 let name = || match kind {
-                    "memcpy" => memory::copy(details[0], details[1], details[2]),
-                    _ => memory::fill(details[0]),
+                    "memcpy" => copy_name(details[0], details[1], details[2]),
+                    _ => fill_name(details[0]),
                 };
                 let Some(mut event) = tables.event(row, kind, notes, name) else { return };
                 let key = details.map(|detail| detail.unwrap_or(-1));
@@ -263,4 +314,48 @@ fn in_order<T>(numbered: HashMap<T, u32>) -> Vec<T> {
     let mut list: Vec<(u32, T)> = numbered.into_iter().map(|(item, number)| (number, item)).collect();
     list.sort_by_key(|(number, _)| *number);
     list.into_iter().map(|(_, item)| item).collect()
+}
+
+/// Name of a copy: `Memcpy HtoD (Pinned -> Device)`.
+fn copy_name(kind: Option<i64>, source: Option<i64>, destination: Option<i64>) -> String {
+    let direction = match kind {
+        Some(1) => "HtoD",
+        Some(2) => "DtoH",
+        Some(3) => "HtoA",
+        Some(4) => "AtoH",
+        Some(5) => "AtoA",
+        Some(6) => "AtoD",
+        Some(7) => "DtoA",
+        Some(8) => "DtoD",
+        Some(9) => "HtoH",
+        Some(10) => "PtoP",
+        Some(11) => "Unified HtoD",
+        Some(12) => "Unified DtoH",
+        Some(13) => "Unified DtoD",
+        _ => "unknown",
+    };
+    match (memory_kind(source), memory_kind(destination)) {
+        (None, None) => format!("Memcpy {direction}"),
+        (from, to) => {
+            format!("Memcpy {direction} ({} -> {})", from.unwrap_or("Unknown"), to.unwrap_or("Unknown"))
+        }
+    }
+}
+
+/// Name of a fill: `Memset (Device)`.
+fn fill_name(memory: Option<i64>) -> String {
+    memory_kind(memory).map_or("Memset".into(), |place| format!("Memset ({place})"))
+}
+
+fn memory_kind(memory: Option<i64>) -> Option<&'static str> {
+    Some(match memory? {
+        0 => "Pageable",
+        1 => "Pinned",
+        2 => "Device",
+        3 => "Array",
+        4 => "Managed",
+        5 => "Device Static",
+        6 => "Managed Static",
+        _ => return None,
+    })
 }

@@ -1,20 +1,22 @@
-//! Import of Nsight Systems exports, and its notes.
+//! Import of Nsight Systems exports: the files, their notes, and the environment of the recording.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::assemble::{Parts, assemble};
 use super::database::{Database, DatabaseFile, Row, Rows};
 use super::gpu::Gpu;
-use super::launches::Launches;
-use super::ranges::HostRanges;
-use super::{environment, join};
+use super::host::{HostRanges, Launches};
+use super::join;
 use crate::import::formats;
 use crate::import::input::Input;
+use crate::import::left_out::{LeftOut, described};
 use crate::import::rank::{self, Claim, Name};
-use crate::import::times::{LeftOut, described};
 use crate::{ImportReport, Trace};
 use base::error::{Error, Result};
+use table::Environment;
 
 /// Limit on times (ns): 73 years from the clock's zero. Larger ones are damage; differences of smaller
 /// ones cannot overflow.
@@ -91,12 +93,12 @@ fn one(input: &Input) -> Result<File> {
     if gpu.events.is_empty() {
         return Ok(File::WithoutWork(nothing(&db, &notes)));
     }
-    let environment = environment::read(&db);
+    let environment = environment(&db);
     let parts = Parts { gpu, launches, calls, ranges, environment };
     let mut trace = assemble(parts, &mut notes)
         .map_err(|what| Error::input(format!("{}: {what}", path.display())))?;
     trace.meta.import = Some(notes.report(path));
-    Ok(File::Trace(Box::new(trace), environment::began(&db)))
+    Ok(File::Trace(Box::new(trace), began(&db)))
 }
 
 /// Returns an error, which names the content, for an SQLite file that is not an export.
@@ -214,6 +216,7 @@ impl Notes {
             used: self.used,
             ignored: self.ignored,
             warnings,
+            doubts: left_out.doubts().collect(),
             ..ImportReport::default()
         }
     }
@@ -250,4 +253,57 @@ pub(super) fn interval(
     let (start, end) = (times.0.unwrap_or(0), times.1.or(times.0).unwrap_or(0));
     notes.left_out.add(what, why, start, || described(&name(), start, end));
     None
+}
+
+const SYSTEM: [(&str, &str); 5] = [
+    ("Hostname", "host"),
+    ("CpuDescription", "cpu"),
+    ("NvDriverVersion", "driver"),
+    ("CudaDriverVersion", "cuda_driver"),
+    ("OsDescription", "os"),
+];
+
+const EXPORT: [(&str, &str); 2] =
+    [("EXPORT_PRODUCT_VERSION", "nsight_systems"), ("EXPORT_SCHEMA_VERSION", "nsight_schema")];
+
+fn environment(db: &Database) -> Environment {
+    let mut environment = Environment::new();
+    for (table, names) in [("TARGET_INFO_SYSTEM_ENV", &SYSTEM[..]), ("META_DATA_EXPORT", &EXPORT[..])] {
+        if !db.has(table) {
+            continue;
+        }
+        db.rows(table, &["name", "value"], |row| {
+            let known = names.iter().find(|(name, _)| row.text(0) == Some(name));
+            if let (Some((_, ours)), Some(value)) = (known, row.text(1))
+                && !value.is_empty()
+                && value.len() < 1024
+            {
+                environment.insert((*ours).into(), value.into());
+            }
+        });
+    }
+    if db.has("TARGET_INFO_GPU") {
+        let mut gpus: Vec<(i64, Value)> = Vec::new();
+        db.rows("TARGET_INFO_GPU", &["id", "name"], |row| {
+            if let Some(name) = row.text(1) {
+                gpus.push((row.integer(0).unwrap_or(i64::MAX), name.into()));
+            }
+        });
+        gpus.sort_by_key(|(id, _)| *id);
+        if !gpus.is_empty() {
+            environment.insert("gpus".into(), gpus.into_iter().map(|(_, name)| name).collect());
+        }
+    }
+    environment
+}
+
+/// Start of the recording on the host's wall clock (ns since 1970).
+fn began(db: &Database) -> Option<i64> {
+    let mut began = None;
+    if db.has("TARGET_INFO_SESSION_START_TIME") {
+        db.rows("TARGET_INFO_SESSION_START_TIME", &["utcEpochNs"], |row| {
+            began = began.or(row.integer(0))
+        });
+    }
+    began
 }

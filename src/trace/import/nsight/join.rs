@@ -161,5 +161,6 @@ fn add(report: &mut ImportReport, more: ImportReport) {
     for (why, count) in more.ignored {
         *report.ignored.entry(why).or_default() += count;
     }
+    report.doubts.extend(more.doubts);
     report.warnings.extend(more.warnings.into_iter().map(|warning| format!("{file}: {warning}")));
 }

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use super::database::{Database, DatabaseFile};
 use super::gpu::KERNELS;
-use super::launches::{self, process};
-use super::ranges::{self, is_range, without_numbers};
+use super::host::{self, is_range, process, without_numbers};
 use crate::import::input::Input;
 use crate::import::kernel::{Kernel, Wanted};
 use base::error::Result;
@@ -19,9 +18,9 @@ pub(in super::super) fn kernel(path: &Path, wanted: &Wanted) -> Result<Option<Ke
     let db = Database::open(&DatabaseFile::of(&Input::of(path))?)?;
     let Some((mut kernel, own)) = row(&db, wanted) else { return Ok(None) };
     let mut call: Option<(i64, i64, Option<i64>)> = None;
-    if db.has(launches::TABLE) {
+    if db.has(host::CALLS) {
         let columns = ["start", "globalTid", "correlationId", "nameId"];
-        db.rows(launches::TABLE, &columns, |row| {
+        db.rows(host::CALLS, &columns, |row| {
             let (Some(start), Some(thread)) = (row.integer(0), row.integer(1)) else { return };
             let same = row.integer(2) == kernel.correlation && kernel.correlation > Some(0);
             // outermost of nested calls
@@ -75,12 +74,12 @@ fn row(db: &Database, wanted: &Wanted) -> Option<Found> {
 }
 
 fn range(db: &Database, time: i64, thread: i64) -> Option<String> {
-    if !db.has(ranges::TABLE) {
+    if !db.has(host::NVTX) {
         return None;
     }
     let columns = ["start", "end", "eventType", "text", "textId", "globalTid"];
     let mut inner: Option<(i64, String)> = None;
-    db.rows(ranges::TABLE, &columns, |row| {
+    db.rows(host::NVTX, &columns, |row| {
         let Some(start) = row.integer(0) else { return };
         let covers = start <= time && row.integer(1).is_none_or(|end| time < end);
         let of_thread = row.integer(5) == Some(thread) && row.integer(2).is_none_or(is_range);

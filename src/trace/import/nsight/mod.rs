@@ -2,20 +2,16 @@
 //!
 //! GPU rows (kernels, copies, fills) become spans, with one rank per process and device. Host calls
 //! provide the launch time, matched by process and correlation id; NVTX provides ranges and step
-//! numbers. `database` reads tables of any version, `gpu`, `launches` and `ranges` parse their contents,
-//! `assemble` builds the trace, and `join` merges several files.
+//! numbers. `database` reads tables of any version, `gpu` and `host` parse their contents, `assemble` builds
+//! the trace, and `join` merges several files.
 
 mod assemble;
 mod database;
-mod environment;
 mod gpu;
+mod host;
 mod import;
 mod join;
 mod kernel;
-mod launches;
-mod memory;
-mod nest;
-mod ranges;
 #[cfg(test)]
 mod tests;
 

@@ -1,11 +1,10 @@
 //! Rank numbers of files, processes and devices, for all formats.
 //!
-//! In order of priority, ranks come from the trace content (`distributedInfo`, process labels), the file
-//! names, and the order of the files. [`choose`] separates several recordings of the same ranks;
-//! [`decide`] numbers the ranks of one recording.
+//! In order of priority, ranks come from the trace content (`distributedInfo`, process labels), the file names,
+//! and the order of the files. A [`Position`] is what a name or label says (`rank3`, `dp0_tp1`, `TP-1`).
+//! [`choose`] separates several recordings of the same ranks; [`decide`] numbers the ranks of one recording.
 
 mod name;
-mod position;
 mod recording;
 #[cfg(test)]
 mod tests;
@@ -13,7 +12,6 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) use name::{Name, label};
-pub(super) use position::{MOST_RANK, Position};
 pub(super) use recording::choose;
 
 const MOST_NAMED: usize = 3;
@@ -60,8 +58,7 @@ fn positions(names: &[&Name]) -> Vec<Option<Position>> {
     let distinct = |values: &[Option<u32>]| values.iter().flatten().copied().collect::<BTreeSet<u32>>();
     let weak: BTreeSet<Position> = names.iter().filter_map(|name| name.position).collect();
     if weak.len() > 1
-        && position::ranks(&weak.iter().copied().collect::<Vec<_>>())
-            .is_some_and(|ranks| ranks.contains(&0))
+        && ranks_at(&weak.iter().copied().collect::<Vec<_>>()).is_some_and(|ranks| ranks.contains(&0))
     {
         return names.iter().map(|name| name.position).collect();
     }
@@ -90,7 +87,7 @@ pub(super) fn is_merged_of(merged: &Claim, others: &[Claim]) -> bool {
     let Some(labels) = merged.parts.iter().copied().collect::<Option<Vec<Position>>>() else {
         return false;
     };
-    let Some(ranks) = position::ranks(&labels) else { return false };
+    let Some(ranks) = ranks_at(&labels) else { return false };
     let of_others = decide(others);
     let is_known = of_others.how.as_deref().is_some_and(|how| !how.starts_with("ranks from order"));
     is_known && of_others.ranks.iter().flatten().any(|rank| ranks.contains(rank))
@@ -108,7 +105,7 @@ pub(super) fn decide(claims: &[Claim]) -> Decision {
 /// Numbers ranks if a file contains several.
 fn by_parts(claims: &[Claim], parts: &[Option<Position>]) -> Decision {
     let labels: Option<Vec<Position>> = parts.iter().copied().collect();
-    let labelled = labels.and_then(|labels| distinct(position::ranks(&labels)?));
+    let labelled = labels.and_then(|labels| distinct(ranks_at(&labels)?));
     let how = match labelled {
         Some(_) => "ranks from labels or communicators of processes",
         None if claims.len() == 1 => "ranks from order: each device of each process is one",
@@ -126,7 +123,7 @@ fn by_files(claims: &[Claim], labels: &[Option<Position>]) -> Decision {
     let own: Vec<Option<u32>> = claims.iter().map(Claim::rank).collect();
     let of_positions = |positions: &[Option<Position>]| {
         let known: Vec<Position> = positions.iter().flatten().copied().collect();
-        let mut ranks = position::ranks(&known)?.into_iter();
+        let mut ranks = ranks_at(&known)?.into_iter();
         Some(positions.iter().map(|position| position.and_then(|_| ranks.next())).collect::<Vec<_>>())
     };
     let all =
@@ -238,4 +235,136 @@ fn missing(claims: &[Claim], decision: &mut Decision) {
         if size as usize - here.len() == 1 { "" } else { "s" },
         named.join(", ")
     ));
+}
+
+/// Larger numbers are time stamps or damage.
+pub(in crate::import) const MOST_RANK: u32 = u16::MAX as u32;
+
+/// Axis along which a job numbers its ranks, outermost first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dimension {
+    Node,
+    Dp,
+    Pp,
+    Cp,
+    Tp,
+    Ep,
+    /// Device or rank within a node.
+    Local,
+    Rank,
+}
+
+impl Dimension {
+    const COUNT: usize = 8;
+
+    /// Dimension of a word before a number, in lower case; `before` is the word before it.
+    pub(super) fn of(word: &str, before: Option<&str>) -> Option<Self> {
+        Some(match (before, word) {
+            (Some("tp" | "tensor"), "rank") | (_, "tp" | "tprank") => Self::Tp,
+            (Some("dp" | "data"), "rank") | (_, "dp" | "dprank") => Self::Dp,
+            (Some("pp" | "pipeline"), "rank") | (_, "pp" | "pprank" | "stage") => Self::Pp,
+            (Some("ep" | "expert"), "rank") | (_, "ep" | "eprank") => Self::Ep,
+            (Some("cp" | "pcp" | "context"), "rank") | (_, "cp" | "pcp") => Self::Cp,
+            (Some("node"), "rank") | (_, "node" | "noderank") => Self::Node,
+            (Some("local"), "rank") | (_, "localrank" | "gpu" | "device" | "cuda") => Self::Local,
+            (_, "rank" | "worker" | "globalrank" | "worldrank" | "procid") => Self::Rank,
+            _ => return None,
+        })
+    }
+
+    /// True for axes that also express the size of a job: `tp8`.
+    pub(super) fn is_parallel(self) -> bool {
+        matches!(self, Self::Dp | Self::Pp | Self::Cp | Self::Tp | Self::Ep)
+    }
+}
+
+/// Coordinates of a rank; at least one is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in crate::import) struct Position([Option<u32>; Dimension::COUNT]);
+
+impl Position {
+    pub(in crate::import) fn of_rank(rank: u32) -> Self {
+        let mut position = Self::default();
+        position.set(Dimension::Rank, rank);
+        position
+    }
+
+    pub(super) fn set(&mut self, dimension: Dimension, at: u32) {
+        self.0[dimension as usize] = Some(at);
+    }
+
+    pub(super) fn get(&self, dimension: Dimension) -> Option<u32> {
+        self.0[dimension as usize]
+    }
+
+    pub(super) fn known(&self) -> usize {
+        self.0.iter().flatten().count()
+    }
+}
+
+/// Sets of dimensions that may number the ranks, most likely first. A name may have redundant
+/// dimensions: SGLang's DP attention gives each TP rank a DP rank, and vLLM's EP rank follows from DP
+/// and TP.
+const NUMBERINGS: [&[Dimension]; 14] = {
+    use Dimension::{Cp, Dp, Ep, Local, Node, Pp, Rank, Tp};
+    [
+        &[Rank],
+        &[Node, Rank],
+        &[Dp, Rank],
+        &[Tp],
+        &[Pp, Tp],
+        &[Dp, Pp, Tp],
+        &[Dp, Pp, Cp, Tp],
+        &[Pp],
+        &[Dp],
+        &[Dp, Pp],
+        &[Ep],
+        &[Dp, Pp, Cp, Tp, Ep],
+        &[Local],
+        &[Node, Local],
+    ]
+};
+
+/// Rank at each position, from the first numbering that distinguishes all positions; `None` if there is
+/// none.
+pub(super) fn ranks_at(positions: &[Position]) -> Option<Vec<u32>> {
+    let distinct: BTreeSet<Position> = positions.iter().copied().collect();
+    let (numbering, number) = NUMBERINGS.iter().find_map(|numbering| {
+        let number = number(&distinct, numbering)?;
+        Some((numbering, number))
+    })?;
+    let key = |position: &Position| coordinates(position, numbering);
+    positions.iter().map(|position| number.get(&key(position)).copied()).collect()
+}
+
+fn coordinates(position: &Position, numbering: &[Dimension]) -> Vec<u32> {
+    numbering.iter().map(|dimension| position.get(*dimension).unwrap_or(0)).collect()
+}
+
+/// Ranks by coordinates, with the last dimension varying fastest; `None` if two positions coincide.
+fn number(distinct: &BTreeSet<Position>, numbering: &[Dimension]) -> Option<BTreeMap<Vec<u32>, u32>> {
+    // the innermost dimension is required; missing outer ones are 0
+    let innermost = numbering.last()?;
+    if distinct.iter().any(|position| position.get(*innermost).is_none()) {
+        return None;
+    }
+    let keys: BTreeSet<Vec<u32>> = distinct.iter().map(|p| coordinates(p, numbering)).collect();
+    if keys.len() < distinct.len() {
+        return None;
+    }
+    let values = |at: usize| keys.iter().map(|key| key[at]).collect::<BTreeSet<u32>>();
+    // nodes have cluster-wide numbers, so use their order only
+    let axes: Vec<(BTreeSet<u32>, bool)> =
+        numbering.iter().enumerate().map(|(at, d)| (values(at), *d == Dimension::Node)).collect();
+    let rank = |key: &Vec<u32>| {
+        key.iter().zip(&axes).try_fold(0u32, |rank, (value, (values, is_node))| {
+            let most = values.last().copied().unwrap_or(0);
+            let (at, size) = match is_node {
+                true => (values.range(..value).count() as u32, values.len() as u32),
+                false => (*value, most.checked_add(1)?),
+            };
+            rank.checked_mul(size)?.checked_add(at).filter(|rank| *rank <= MOST_RANK)
+        })
+    };
+    keys.iter().map(|key| Some((key.clone(), rank(key)?))).collect()
 }

@@ -1,6 +1,6 @@
 //! Parser for trace file names: position of the rank, recorded step or stage, time stamp.
 
-use super::position::{Dimension, MOST_RANK, Position};
+use super::{Dimension, MOST_RANK, Position};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::import) struct Name {
@@ -327,11 +327,11 @@ fn strip<'a>(text: &'a str, ending: &str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::position::ranks;
+    use super::super::ranks_at;
     use super::*;
 
     fn rank(text: &str) -> Option<u32> {
-        Name::parse(text).position.and_then(|position| Some(ranks(&[position])?[0]))
+        Name::parse(text).position.and_then(|position| Some(ranks_at(&[position])?[0]))
     }
 
     #[test]
@@ -435,7 +435,7 @@ mod tests {
             ("Spans", None),
         ] {
             assert_eq!(
-                label(text).and_then(|position| Some(ranks(&[position])?[0])),
+                label(text).and_then(|position| Some(ranks_at(&[position])?[0])),
                 expected,
                 "{text}"
             );

@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Claim;
+use super::Position;
 use super::name::Name;
-use super::position::Position;
 use base::error::{Error, Result};
 use base::natural::natural_order;
 

@@ -180,3 +180,39 @@ fn recordings_of_handlers_are_told_apart_by_the_nearest_time_stamps() {
     ];
     assert_eq!(chosen(&named(&names), None).0, [names[1], names[3]]);
 }
+
+fn at(coordinates: &[(Dimension, u32)]) -> Position {
+    let mut position = Position::default();
+    coordinates.iter().for_each(|(dimension, at)| position.set(*dimension, *at));
+    position
+}
+
+#[test]
+fn ranks_follow_from_the_fewest_dimensions_that_tell_positions_apart() {
+    use Dimension::{Dp, Ep, Node, Pp, Rank, Tp};
+    for (positions, expected) in [
+        (vec![at(&[(Rank, 3), (Tp, 1)]), at(&[(Rank, 0), (Tp, 0)])], Some(vec![3, 0])),
+        (
+            vec![at(&[(Tp, 0), (Dp, 0)]), at(&[(Tp, 1), (Dp, 0)]), at(&[(Tp, 2), (Dp, 1)])],
+            Some(vec![0, 1, 2]),
+        ),
+        (
+            vec![
+                at(&[(Tp, 0), (Dp, 0)]),
+                at(&[(Tp, 1), (Dp, 0)]),
+                at(&[(Tp, 0), (Dp, 1)]),
+                at(&[(Tp, 1), (Dp, 1)]),
+            ],
+            Some(vec![0, 1, 2, 3]),
+        ),
+        (vec![at(&[(Tp, 1), (Pp, 1)]), at(&[(Tp, 1), (Pp, 0)])], Some(vec![3, 1])),
+        (vec![at(&[(Node, 17), (Rank, 1)]), at(&[(Node, 4), (Rank, 1)])], Some(vec![3, 1])),
+        (vec![at(&[(Ep, 5)]), at(&[(Ep, 6)])], Some(vec![5, 6])),
+        (vec![at(&[(Dp, 2), (Tp, 5)]), at(&[(Dp, 0), (Tp, 1)])], Some(vec![5, 1])),
+        (vec![at(&[(Dp, 2)]), at(&[(Dp, 0)])], Some(vec![2, 0])),
+        (vec![at(&[(Dp, 2)]), at(&[(Tp, 2)])], None),
+        (vec![at(&[(Dp, 60_000), (Tp, 2)]), at(&[(Dp, 1), (Tp, 2)]), at(&[(Dp, 1), (Tp, 0)])], None),
+    ] {
+        assert_eq!(ranks_at(&positions), expected, "{positions:?}");
+    }
+}

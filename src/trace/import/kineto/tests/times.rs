@@ -85,6 +85,16 @@ fn events_without_a_plausible_time_are_named_and_left_out() {
 }
 
 #[test]
+fn unknown_categories_that_look_like_gpu_work_are_named() {
+    let of = |category: &str| left(0, &[event(category, "gemm", ("150", "20"), "")]).1;
+    for category in ["gpu_kernel", "Concurrent_Kernel", "collective_comm"] {
+        let said = format!("1 events of category {category} are not read");
+        assert!(of(category).contains(&said), "{category}: {}", of(category));
+    }
+    assert!(!of("python_function").contains("are not read"));
+}
+
+#[test]
 fn collectives_are_named_without_their_arguments() {
     let arguments =
         r#", "Collective name": "allreduce", "In msg nelems": 8, "dtype": "BFloat16", "Group size": 2"#;
@@ -105,6 +115,30 @@ fn the_first_three_are_named_and_all_counted() {
     assert!(
         warnings.contains("5 kernels without a time ignored: zero") && warnings.contains("and 2 more")
     );
+}
+
+#[test]
+fn work_that_is_recorded_twice_or_never_ends_counts_once_or_not_at_all() {
+    for base in BASES {
+        let start = (base + 300).to_string();
+        let again = event("kernel", "good", (&start, "50"), r#", "correlation": 3"#);
+        let (spans, warnings) = left(base, std::slice::from_ref(&again));
+        assert_eq!(spans, left(base, &[]).0);
+        assert!(warnings.contains("1 kernel recorded a second time ignored: good"), "{warnings}");
+        let other = again.replace("\"correlation\": 3", "\"correlation\": 30");
+        assert_eq!(left(base, &[other]).0.len(), 11, "another launch is other work");
+        let twice: Vec<String> = good(base);
+        assert_eq!(left(base, &twice).0, left(base, &[]).0);
+
+        let last = (base + 1_050).to_string();
+        let endless = event("kernel", "endless", (&last, "3600000000"), "");
+        let (spans, warnings) = left(base, &[endless]);
+        assert_eq!(spans, left(base, &[]).0);
+        assert!(
+            warnings.contains("1 kernel ending long after everything else ignored: endless"),
+            "{warnings}"
+        );
+    }
 }
 
 /// Milliseconds taken for microseconds, within a day of the rest.

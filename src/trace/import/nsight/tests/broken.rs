@@ -116,18 +116,70 @@ fn generated_columns_and_endless_texts_are_not_read() {
          INSERT INTO StringIds (id) VALUES (5);\
          INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (10, 20, 0, 0, 7, 1, 281474993487872, 5, 5, NULL)",
     );
-    let trace = super::imported(&export);
-    assert_eq!(trace.operations[0].name, "kernel 5 (its name is missing)");
+    assert!(super::refused(&export).contains("no kernel has a name"));
     export.sql(
         "DROP TABLE StringIds; CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);\
          INSERT INTO StringIds VALUES (5, hex(zeroblob(20000000)))",
     );
-    let trace = super::imported(&export);
-    assert_eq!(trace.operations[0].name, "kernel 5 (its name is missing)");
+    assert!(super::refused(&export).contains("no kernel has a name"));
     // ids that are no key are found all the same
     export.sql(
         "DROP TABLE StringIds; CREATE TABLE StringIds (id INTEGER, value TEXT);\
          INSERT INTO StringIds VALUES (4, 'other'), (5, 'gemm')",
     );
     assert_eq!(super::imported(&export).operations[0].name, "gemm");
+}
+
+/// An export of ten kernels, of which so many lost their name.
+fn unnamed(count: i64) -> Export {
+    let mut export = Export::new();
+    for k in 0..10 {
+        export.kernel(&format!("kernel {k}"), (1, 0, 7), 0, (k * 100, k * 100 + 50));
+    }
+    export.sql(&format!(
+        "DELETE FROM StringIds WHERE value LIKE 'kernel %' AND CAST(substr(value, 8) AS INTEGER) < {count}"
+    ));
+    export
+}
+
+#[test]
+fn kernels_without_names_are_refused_or_put_the_verdict_in_doubt() {
+    let problem = |change: &str| {
+        let export = unnamed(0);
+        export.sql(change);
+        super::refused(&export)
+    };
+    let missing = problem("DROP TABLE StringIds");
+    assert!(missing.contains("no kernel has a name: table StringIds is missing"), "{missing}");
+    let view =
+        problem("ALTER TABLE StringIds RENAME TO Texts; CREATE VIEW StringIds AS SELECT * FROM Texts");
+    assert!(view.contains("StringIds is a view"), "{view}");
+    let index = problem("DROP TABLE StringIds; CREATE TABLE StringIds_idx (segid, term, pgno)");
+    assert!(index.contains("table StringIds is missing"), "{index}");
+    let none = problem("DELETE FROM StringIds");
+    assert!(none.contains("does not have the ids of their names"), "{none}");
+    let kernels = problem(
+        "ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL RENAME TO K; CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS SELECT * FROM K",
+    );
+    assert!(kernels.contains("CUPTI_ACTIVITY_KIND_KERNEL is a view"), "{kernels}");
+
+    let suffixed = unnamed(0);
+    suffixed.sql(
+        "ALTER TABLE StringIds RENAME TO StringIds_V2; CREATE TABLE StringIds_idx (segid, term, pgno)",
+    );
+    let trace = super::imported(&suffixed);
+    assert!(trace.operations.iter().all(|operation| operation.name.starts_with("kernel ")));
+    assert!(super::warned(&trace, "table StringIds_V2 is read as StringIds"));
+
+    let doubts = |count| {
+        let trace = super::imported(&unnamed(count));
+        trace.meta.import.unwrap().doubts
+    };
+    assert_eq!(doubts(0), []);
+    let some = doubts(3);
+    assert_eq!(some[0].about, crate::Doubted::Names);
+    assert!(
+        some[0].sentence.starts_with("3 of 10 kernels (30 % of their time) have no name"),
+        "{some:?}"
+    );
 }

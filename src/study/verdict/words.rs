@@ -1,0 +1,246 @@
+//! Words of a verdict: a headline, and sentences.
+
+use super::{CollectiveVerdict, HOST, NAMED, Remedy, Verdict};
+use crate::analysis::TimePart;
+use base::text::fitting_name;
+use trace::rules::function;
+
+/// Exposed share of the time below which no remedy is worthwhile.
+const LITTLE: f64 = 0.02;
+
+/// Minimum overlap for communication to count as partly hidden.
+const HIDDEN: f64 = 0.05;
+
+/// Maximum length of a collective's name in a sentence.
+const NAME: usize = 48;
+
+impl CollectiveVerdict {
+    /// Name shortened for a sentence; keeps the process group.
+    fn fitting_name(&self) -> String {
+        let group = self.group.as_ref().map(|group| format!(" ({group})")).unwrap_or_default();
+        let name = self.name.strip_suffix(&group).unwrap_or(&self.name);
+        fitting_name(name, NAME) + &group
+    }
+}
+
+pub(super) fn percent(share: f64) -> String {
+    let pct = 100.0 * share;
+    // one decimal close to 0 % and 100 %
+    let nearly = (pct > 0.0 && pct < 0.95) || (pct > 99.05 && pct < 99.95);
+    if nearly { format!("{pct:.1} %") } else { format!("{pct:.0} %") }
+}
+
+impl Verdict {
+    pub(super) fn in_a_few_words(&self) -> String {
+        if self.undecided {
+            return format!("undecided: {}", self.doubts.join("; "));
+        }
+        let Some(worst) = self.collectives.first() else { return self.without_communication() };
+        let mut words = vec![format!("{} exposed communication", percent(self.exposed_share))];
+        if self.exposed_share >= LITTLE {
+            words.push(self.cause.as_str().to_owned());
+        }
+        if let Some(host) = self.host_share.filter(|share| *share >= HOST) {
+            let at = if self.waits_between_graphs() { " between CUDA graphs" } else { "" };
+            words.push(format!("{} waiting for the host{at}", percent(host)));
+        } else if let Some(ladder) = self.remedies.iter().find(|remedy| remedy.name == "ladder") {
+            words.push(format!("ladder {:.2}x", ladder.speedup));
+        } else if self.exposed_share >= LITTLE {
+            words.push(format!("most in {}", worst.fitting_name()));
+        }
+        words.join(", ")
+    }
+
+    fn without_communication(&self) -> String {
+        let part = |part: &TimePart| part.in_words(percent, |name| fitting_name(name, NAME));
+        match (self.time.first(), self.doubtful.first()) {
+            (None, _) => "nothing ran".into(),
+            (Some(_), Some((name, share))) => {
+                format!("no known communication, {} in {}", percent(*share), fitting_name(name, NAME))
+            }
+            (Some(most), None) => format!("no communication, {}", part(most)),
+        }
+    }
+
+    /// True if at least half of the waiting for the host is between CUDA graphs.
+    fn waits_between_graphs(&self) -> bool {
+        self.host_share.is_some_and(|host| 2.0 * self.between_graphs_share >= host)
+    }
+
+    /// Sentence on kernels that may be communication, and how to fix the rules.
+    fn doubt(&self) -> Option<String> {
+        let (first, _) = self.doubtful.first()?;
+        let named = self.doubtful.iter().take(NAMED);
+        let named: Vec<String> = named
+            .map(|(name, share)| format!("{} ({})", fitting_name(name, NAME), percent(*share)))
+            .collect();
+        let (count, verbs) = match self.doubtful.len() {
+            1 => ("1 kernel".into(), ["looks", "counts", "it communicates"]),
+            more => (format!("{more} kernels"), ["look", "count", "they communicate"]),
+        };
+        let [looks, counts, communicates] = verbs;
+        Some(format!(
+            "{count} {looks} like communication but {counts} as computation, because no rule matches (shares of the GPUs' work): \
+             {}. If {communicates}, these numbers are wrong: write a rule file that begins with extends = \"default\", add a \
+             [[rule]] with a name, what = \"communication\" and patterns = [{}], and pass it with --rules FILE.",
+            named.join(", "),
+            toml::Value::from(format!("{}*", function(first))),
+        ))
+    }
+
+    fn dominated(&self) -> Option<String> {
+        let part = |part: &TimePart| part.in_words(percent, |name| fitting_name(name, NAME));
+        let parts: Vec<String> = self.time.iter().take(NAMED).map(part).collect();
+        (!parts.is_empty()).then(|| format!("The time goes to: {}.", parts.join(", ")))
+    }
+
+    /// Sentence on streams, consistent with the measured overlap.
+    fn streams(&self) -> Option<String> {
+        let hidden = self.overlap_pct.unwrap_or(0.0) / 100.0;
+        Some(match self.own_stream? {
+            true => "Communication has a stream of its own: it can run beside kernels.".into(),
+            false if hidden >= HIDDEN => format!(
+                "Communication shares its streams with kernels; kernels of other streams hide {} of it.",
+                percent(hidden)
+            ),
+            false => "Communication and kernels share one stream: nothing of it can be hidden until it gets its own.".into(),
+        })
+    }
+
+    /// Sentence on the host, if the GPU waits for it often.
+    fn host(&self) -> Option<String> {
+        let host = self.host_share.filter(|share| *share >= HOST)?;
+        let between = self.between_graphs_share;
+        Some(match () {
+            () if self.waits_between_graphs() => format!(
+                "{} of the time the GPU waits for the host, {} of it between CUDA graphs, until the next one is launched. CUDA \
+                 graphs are in use already: less work of the host between steps (scheduling, sampling, input copies), or \
+                 launching the next graph before this one ends, comes first.",
+                percent(host),
+                percent(between / host)
+            ),
+            () if self.has_graphs => format!(
+                "{} of the time the GPU waits for the host to launch kernels outside of the CUDA graphs{}: fewer such launches \
+                 come first.",
+                percent(host - between),
+                match between >= 0.005 {
+                    true => format!(", and {} between graphs", percent(between)),
+                    false => String::new(),
+                }
+            ),
+            () => format!(
+                "{} of the time the GPU waits for the host's launches: fewer of them, or a CUDA graph, come first.",
+                percent(host)
+            ),
+        })
+    }
+
+    /// Sentences on the importer's doubts.
+    fn unjudged(&self) -> impl Iterator<Item = String> {
+        self.doubts.iter().map(|doubt| format!("Doubtful: {doubt}."))
+    }
+
+    /// Sentences of an undecided verdict: reasons, and the numbers as they are in the file.
+    fn as_recorded(&self) -> Vec<String> {
+        let recorded = match self.collectives.is_empty() {
+            true => "no communication".to_owned(),
+            false => format!(
+                "{} of the time is exposed communication ({:.1} us a rank)",
+                percent(self.exposed_share),
+                self.exposed_us
+            ),
+        };
+        let none = "From such a file no cause and no remedy follows.";
+        let numbers = format!("As recorded: {recorded}.");
+        self.unjudged()
+            .chain([none.to_owned(), numbers])
+            .chain(self.doubt())
+            .chain(self.dominated())
+            .collect()
+    }
+
+    pub(super) fn in_sentences(&self, ranks: &usize) -> Vec<String> {
+        if self.time.is_empty() {
+            return vec!["Nothing ran in what was selected.".into()];
+        }
+        if self.undecided {
+            return self.as_recorded();
+        }
+        if self.collectives.is_empty() {
+            let known = if self.doubtful.is_empty() { "" } else { " that a rule knows" };
+            let none = format!("There is no communication{known} in what was selected.");
+            let parts = [Some(none), self.doubt(), self.dominated(), self.host()];
+            return parts.into_iter().flatten().chain(self.unjudged()).collect();
+        }
+        let mut sentences = Vec::new();
+        let hidden = self.overlap_pct.map_or(String::new(), |pct| {
+            format!("; {} of the communication is hidden", percent(pct / 100.0))
+        });
+        sentences.push(format!(
+            "{} of the time is exposed communication ({:.1} us a rank{hidden}).",
+            percent(self.exposed_share),
+            self.exposed_us
+        ));
+        let named = self.collectives.iter().filter(|row| row.share >= 0.05).map(|row| {
+            let transfer = row
+                .transfer_share
+                .map_or(String::new(), |share| format!(" ({} of it moves data)", percent(share)));
+            let waited = row.waited_share_at_least.map_or(String::new(), |share| {
+                format!(" (at least {} of it waits for slower ranks)", percent(share))
+            });
+            format!(
+                "{} in {} ({} a rank): {}{transfer}{waited}",
+                percent(row.share),
+                row.fitting_name(),
+                row.count,
+                row.cause.as_str()
+            )
+        });
+        let named: Vec<String> = named.collect();
+        if !named.is_empty() {
+            sentences.push(format!("Of it {}.", named.join("; ")));
+        }
+        sentences.extend(self.doubt());
+        if self.exposed_share < LITTLE {
+            sentences.extend(self.dominated());
+        }
+        sentences.extend(self.streams());
+        sentences.extend(self.host());
+        sentences.extend(self.unjudged());
+        let differ = |skew: &[f64; 2]| skew.iter().any(|pct| *pct >= 0.005);
+        if let Some([rank, operation]) = self.skew.filter(|skew| *ranks > 1 && differ(skew)) {
+            sentences.push(format!(
+                "Ranks differ by {rank:.2} % in speed and {operation:.2} % from operation to operation (--set \
+                 skew.rank_pct={rank:.2} --set skew.operation_pct={operation:.2} simulates that)."
+            ));
+        }
+        if !self.remedies.is_empty() {
+            let told: Vec<String> = self.remedies.iter().map(Remedy::told).collect();
+            sentences.push(format!("Rewired, the steps would run: {}.", told.join("; ")));
+        }
+        if let Some(why) = &self.not_rewired {
+            sentences.push(format!("Remedies are not predicted: {why}."));
+        }
+        sentences.extend(self.needs.iter().map(|need| format!("More data: {need}.")));
+        sentences
+    }
+}
+
+impl Remedy {
+    fn told(&self) -> String {
+        let interval = self
+            .speedup_95
+            .filter(|[low, high]| format!("{low:.2}") != format!("{high:.2}"))
+            .map_or(String::new(), |[low, high]| format!(" [{low:.2}, {high:.2}]"));
+        let range = self.at_best.filter(|best| format!("{best:.2}") != format!("{:.2}", self.speedup));
+        let range = range.map_or(String::new(), |best| {
+            format!(" to {best:.2}x, as kernels take as long for a part of the batch or their share")
+        });
+        let alone = self
+            .without_contention
+            .filter(|alone| format!("{alone:.2}") != format!("{:.2}", self.speedup))
+            .filter(|_| range.is_empty())
+            .map_or(String::new(), |alone| format!(" ({alone:.2}x without contention)"));
+        format!("{} {:.2}x{interval}{range}{alone}", self.name, self.speedup)
+    }
+}
