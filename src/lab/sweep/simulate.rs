@@ -56,7 +56,7 @@ pub(super) struct Origin<'a> {
 }
 
 /// Simulates cells, stores them as one batch and calls `on_record` with each record, in order, once it is on disk.
-/// The stored bytes depend only on the arguments and the store's clock.
+/// The stored rows depend only on the arguments and the store's clock.
 pub(super) fn run_as(
     cells: &[Simulation<'_>],
     origin: &Origin<'_>,

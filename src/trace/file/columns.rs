@@ -1,4 +1,4 @@
-//! Conversion of spans and ranges to columns and back.
+//! Columns of a trace file.
 //!
 //! `start_ns` is absolute, so any Parquet tool can draw a timeline. The other times are small offsets:
 //! `wait_ns` = start - ready, `duration_ns` = end - start, `arrival_ns` = last arrival - start (null if
@@ -6,16 +6,18 @@
 //! `launch_operator` indexes the range names; both are null if the launch is unknown.
 //!
 //! Files of older versions lack the columns marked [`ColumnInfo::optional`]; readers treat them as null.
-//! To add a column: add a row in [`schema`] with `later`, a vector in [`Rows`], a series in `encode`,
-//! and `columns.later` in `decode`.
+//! To add a column: add a row in [`schema`] with `later`, a series in [`of_spans`] and [`of_ranges`], and
+//! `columns.later` in `read`.
 //!
 //! A row is a span, or a range if `range` is true: then `stream` is its thread, `step` its depth,
 //! `operation` its name, and `comm` is true for device time. Each row group has rows of one type only.
 
-use polars_core::prelude::{ArrowDataType, ArrowField, ArrowSchema, DataType};
+use polars_core::prelude::{
+    ArrowDataType, ArrowField, ArrowSchema, BooleanChunked, DataType, Int64Chunked, IntoSeries,
+    PlSmallStr, Series, UInt32Chunked,
+};
 
 use crate::{LaunchSite, Range, Span};
-use base::parquet;
 use plan::{Lane, Phase};
 
 pub(super) struct ColumnInfo {
@@ -26,7 +28,9 @@ pub(super) struct ColumnInfo {
     pub(super) optional: bool,
 }
 
-pub(super) fn schema() -> [ColumnInfo; 15] {
+pub(super) const COLUMNS: usize = 15;
+
+pub(super) fn schema() -> [ColumnInfo; COLUMNS] {
     let column = |name, dtype| ColumnInfo { name, dtype, nulls: false, optional: false };
     let later = |name, dtype| ColumnInfo { name, dtype, nulls: true, optional: true };
     [
@@ -58,99 +62,80 @@ pub(super) fn arrow_schema() -> ArrowSchema {
                 _ => ArrowDataType::Int64,
             };
             let field = ArrowField::new(column.name.into(), dtype, column.nulls);
-            let field =
-                if column.name.ends_with("_ns") { parquet::with_unit(field, "ns") } else { field };
+            let field = match column.name.ends_with("_ns") {
+                true => field.with_metadata([("unit".into(), "ns".into())].into()),
+                false => field,
+            };
             (column.name.into(), field)
         })
         .collect()
 }
 
-#[derive(Default)]
-pub(super) struct Rows {
-    pub(super) sample: Vec<u32>,
-    pub(super) decode: Vec<bool>,
-    pub(super) step: Vec<u32>,
-    pub(super) rank: Vec<u32>,
-    pub(super) comm: Vec<bool>,
-    pub(super) operation: Vec<u32>,
-    pub(super) start: Vec<i64>,
-    pub(super) duration: Vec<i64>,
-    pub(super) wait: Vec<i64>,
-    pub(super) arrival: Vec<Option<i64>>,
-    pub(super) stream: Vec<u32>,
-    pub(super) range: Vec<bool>,
-    pub(super) sequence: Vec<Option<u32>>,
-    pub(super) launch_range: Vec<Option<u32>>,
-    pub(super) launch_operator: Vec<Option<u32>>,
+fn u32s<T>(rows: &[T], of: impl Fn(&T) -> u32) -> Series {
+    UInt32Chunked::from_vec(PlSmallStr::EMPTY, rows.iter().map(of).collect()).into_series()
 }
 
-impl Rows {
-    fn with_capacity(rows: usize) -> Self {
-        Self {
-            sample: Vec::with_capacity(rows),
-            decode: Vec::with_capacity(rows),
-            step: Vec::with_capacity(rows),
-            rank: Vec::with_capacity(rows),
-            comm: Vec::with_capacity(rows),
-            operation: Vec::with_capacity(rows),
-            start: Vec::with_capacity(rows),
-            duration: Vec::with_capacity(rows),
-            wait: Vec::with_capacity(rows),
-            arrival: Vec::with_capacity(rows),
-            stream: Vec::with_capacity(rows),
-            range: Vec::with_capacity(rows),
-            sequence: Vec::with_capacity(rows),
-            launch_range: Vec::with_capacity(rows),
-            launch_operator: Vec::with_capacity(rows),
-        }
-    }
+fn i64s<T>(rows: &[T], of: impl Fn(&T) -> i64) -> Series {
+    Int64Chunked::from_vec(PlSmallStr::EMPTY, rows.iter().map(of).collect()).into_series()
+}
 
-    /// Transposes spans. Differences wrap here and wrap back on reading, so no value is lost.
-    pub(super) fn of_spans(spans: &[Span]) -> Self {
-        let mut rows = Self::with_capacity(spans.len());
-        for span in spans {
-            let arrival = span.last_arrival_ns.wrapping_sub(span.start_ns);
-            rows.sample.push(span.sample);
-            rows.decode.push(span.phase == Phase::Decode);
-            rows.step.push(span.step);
-            rows.rank.push(span.rank);
-            rows.comm.push(span.lane == Lane::Comm);
-            rows.operation.push(span.operation);
-            rows.start.push(span.start_ns);
-            rows.duration.push(span.end_ns.wrapping_sub(span.start_ns));
-            rows.wait.push(span.start_ns.wrapping_sub(span.ready_ns));
-            rows.arrival.push((span.last_arrival_ns != -1).then_some(arrival));
-            rows.stream.push(span.stream.into());
-            rows.range.push(false);
-            rows.sequence.push((span.sequence != Span::NO_SEQUENCE).then_some(span.sequence));
-            let known = |place: u32| (place != LaunchSite::NONE).then_some(place);
-            rows.launch_range.push(known(span.launched.range));
-            rows.launch_operator.push(known(span.launched.operator));
-        }
-        rows
-    }
+fn flags<T>(rows: &[T], of: impl Fn(&T) -> bool) -> Series {
+    rows.iter().map(of).collect::<BooleanChunked>().into_series()
+}
 
-    pub(super) fn of_ranges(ranges: &[Range]) -> Self {
-        let mut rows = Self::with_capacity(ranges.len());
-        for range in ranges {
-            rows.sample.push(0);
-            rows.decode.push(false);
-            rows.step.push(range.depth.into());
-            rows.rank.push(range.rank);
-            rows.comm.push(range.on_device);
-            rows.operation.push(range.name);
-            rows.start.push(range.start_ns);
-            rows.duration.push(range.end_ns.wrapping_sub(range.start_ns));
-            rows.wait.push(0);
-            rows.arrival.push(None);
-            rows.stream.push(range.thread.into());
-            rows.range.push(true);
-            rows.sequence.push(None);
-            rows.launch_range.push(None);
-            rows.launch_operator.push(None);
-        }
-        rows
-    }
+fn some_u32s<T>(rows: &[T], of: impl Fn(&T) -> Option<u32>) -> Series {
+    rows.iter().map(of).collect::<UInt32Chunked>().into_series()
+}
+
+fn some_i64s<T>(rows: &[T], of: impl Fn(&T) -> Option<i64>) -> Series {
+    rows.iter().map(of).collect::<Int64Chunked>().into_series()
+}
+
+/// Spans as columns, in the order of [`schema`]. Differences wrap here and wrap back on reading, so no
+/// value is lost.
+pub(super) fn of_spans(spans: &[Span]) -> [Series; COLUMNS] {
+    let known = |place: u32| (place != LaunchSite::NONE).then_some(place);
+    let arrival = |span: &Span| {
+        (span.last_arrival_ns != -1).then(|| span.last_arrival_ns.wrapping_sub(span.start_ns))
+    };
+    [
+        u32s(spans, |span| span.sample),
+        flags(spans, |span| span.phase == Phase::Decode),
+        u32s(spans, |span| span.step),
+        u32s(spans, |span| span.rank),
+        flags(spans, |span| span.lane == Lane::Comm),
+        u32s(spans, |span| span.operation),
+        i64s(spans, |span| span.start_ns),
+        i64s(spans, |span| span.end_ns.wrapping_sub(span.start_ns)),
+        i64s(spans, |span| span.start_ns.wrapping_sub(span.ready_ns)),
+        some_i64s(spans, arrival),
+        u32s(spans, |span| span.stream.into()),
+        flags(spans, |_| false),
+        some_u32s(spans, |span| (span.sequence != Span::NO_SEQUENCE).then_some(span.sequence)),
+        some_u32s(spans, |span| known(span.launched.range)),
+        some_u32s(spans, |span| known(span.launched.operator)),
+    ]
+}
+
+/// Ranges as columns, in the order of [`schema`].
+pub(super) fn of_ranges(ranges: &[Range]) -> [Series; COLUMNS] {
+    [
+        u32s(ranges, |_| 0),
+        flags(ranges, |_| false),
+        u32s(ranges, |range| range.depth.into()),
+        u32s(ranges, |range| range.rank),
+        flags(ranges, |range| range.on_device),
+        u32s(ranges, |range| range.name),
+        i64s(ranges, |range| range.start_ns),
+        i64s(ranges, |range| range.end_ns.wrapping_sub(range.start_ns)),
+        i64s(ranges, |_| 0),
+        some_i64s(ranges, |_| None),
+        u32s(ranges, |range| range.thread.into()),
+        flags(ranges, |_| true),
+        some_u32s(ranges, |_| None),
+        some_u32s(ranges, |_| None),
+        some_u32s(ranges, |_| None),
+    ]
 }
 
 /// Sizes of the tables that rows index.

@@ -185,7 +185,7 @@ pub fn rounds(name: &str, spec: &Spec, step_ms: f64, samples: usize) -> Vec<Reco
             idle_ms: 0.02 * decode_ms,
             split: None,
         });
-        (record.round, record.samples, record.warnings) = (round, samples, Vec::new());
+        (record.round, record.samples, record.warnings) = (round, samples.into(), Vec::new());
         record
     };
     (0..3).map(of_round).collect()
