@@ -122,7 +122,7 @@ pub fn record(run: &str, spec: Spec, tokens_per_s: f64) -> Record {
         round: 0,
         experiment: Some("quickstart".into()),
         runs: Vec::new(),
-        samples: Vec::new(),
+        samples: Default::default(),
         warnings: vec!["clocks throttled in sample 3".into()],
         instrumented: None,
         verified: None,
