@@ -225,7 +225,10 @@ fn doctor_finds_a_digit_that_was_changed_in_a_store() {
     let id = place.run(&cpu).exits(0).json()["run"].as_str().expect("an id").to_owned();
     let check = ["doctor", "--store", "runs", "--format", "json"];
     let clean = place.run(&check).exits(0).json();
-    assert_eq!((&clean["runs"], &clean["segments"], &clean["traces"]), (&1.into(), &1.into(), &1.into()));
+    assert_eq!(
+        (&clean["runs"], &clean["segments"], &clean["traces"]),
+        (&1.into(), &1.into(), &1.into())
+    );
     place.write("runs/notes.txt", "mine");
     for name in ["record.json", "trace.parquet"] {
         let path = place.path().join("runs").join(&id).join(name);
