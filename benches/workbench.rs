@@ -1,4 +1,4 @@
-//! The workbench with many runs: listing them, with and without the cache of records; a key typed into
+//! The workbench with many runs: listing them, again and again; a key typed into
 //! the filter and a change of the order, with five thousand and a hundred thousand runs; drawing the page.
 //!
 //! Runs are made up, but their records are whole: 4 samples of 63 decode steps, an environment.
@@ -25,17 +25,10 @@ fn list(c: &mut Criterion) {
     directory(dir.path(), RUNS);
     let mut group = c.benchmark_group("list 5,000 runs");
     group.sample_size(10);
-    group.bench_function("without a cache", |b| {
-        b.iter(|| {
-            let _ = std::fs::remove_file(dir.path().join("records.cache"));
-            assert_eq!(Store::open(dir.path()).list().expect("a listing").records.len(), RUNS);
-        });
-    });
-    Store::open(dir.path()).list().expect("a listing");
-    group.bench_function("with the cache", |b| {
+    group.bench_function("once", |b| {
         b.iter(|| assert_eq!(Store::open(dir.path()).list().expect("a listing").records.len(), RUNS));
     });
-    let open = Store::open(dir.path());
+    let open = Store::open(dir.path()).remembering();
     open.list().expect("a listing");
     group.bench_function("again in one process", |b| {
         b.iter(|| black_box(open.list().expect("a listing")))

@@ -58,7 +58,7 @@ pub fn record(i: usize, backend: Backend) -> Record {
             }
         };
         let count = if backend == Backend::Sim { 1 } else { 4 };
-        record.samples = (0..count).map(|_| sample(&mut random)).collect();
+        record.samples = (0..count).map(|_| sample(&mut random)).collect::<Vec<_>>().into();
         record.metrics = metrics(&record.spec, &[&record.samples], 12_300_000_000);
         record.overlap = Some(Overlap {
             comm_ms: 90.0,

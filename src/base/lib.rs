@@ -3,6 +3,7 @@
 
 pub mod atomic;
 pub mod cache;
+pub mod checksum;
 pub mod error;
 pub mod hash;
 pub mod input;

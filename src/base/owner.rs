@@ -71,6 +71,11 @@ pub fn unfinished_name(target: &str) -> String {
     }
 }
 
+/// True for names that [`unfinished_name`] creates.
+pub fn is_unfinished(name: &str) -> bool {
+    name.starts_with(PREFIX)
+}
+
 /// True if [`unfinished_name`] created the name in a process that is gone, for `target` if given.
 pub fn is_abandoned(name: &str, target: Option<&str>) -> bool {
     let is_of = |target| name.rsplit('-').nth(1) == Some(key(target).as_str());

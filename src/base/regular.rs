@@ -225,15 +225,16 @@ fn open_as(path: &Path, flags: OFlags, is_ours: bool) -> io::Result<File> {
         }
         false => retry_on_intr(|| rustix::fs::open(path, flags, NEW_FILE)),
     };
-    let there = if is_ours { path.symlink_metadata() } else { path.metadata() };
-    match (file.map(File::from), there) {
-        (Ok(file), _) => match file.metadata()? {
+    match file.map(File::from) {
+        Ok(file) => match file.metadata()? {
             metadata if metadata.is_file() => Ok(file),
             metadata => Err(odd(&metadata, "a file")),
         },
         // the system reports an unfollowed link as a loop, and a pipe without reader as a missing device
-        (Err(_), Ok(there)) if !there.is_file() => Err(odd(&there, "a file")),
-        (Err(e), _) => Err(e.into()),
+        Err(e) => match if is_ours { path.symlink_metadata() } else { path.metadata() } {
+            Ok(there) if !there.is_file() => Err(odd(&there, "a file")),
+            _ => Err(e.into()),
+        },
     }
 }
 

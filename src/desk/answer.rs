@@ -1,5 +1,7 @@
 //! Result of a sweep, computed from its runs as they end.
 
+use std::sync::Arc;
+
 use lab::sweep::SweepEvent;
 use study::answer::{Answer, MOST_RUNS};
 use table::{Provenance, Record};
@@ -27,7 +29,9 @@ impl Gathered {
         let mut record = Record::clone(record);
         if record.provenance == Provenance::Simulated {
             // simulated steps have no variance, so no interval needs them
-            record.samples.iter_mut().for_each(|sample| sample.steps_ms = Vec::new());
+            Arc::make_mut(&mut record.samples)
+                .iter_mut()
+                .for_each(|sample| sample.steps_ms = Vec::new());
         }
         self.records.push(record);
     }

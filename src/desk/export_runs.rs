@@ -6,14 +6,13 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use polars_core::prelude::{
-    ArrowDataType, ArrowSchema, ArrowTimeUnit, Column as Series, DataFrame, PolarsError, PolarsResult,
+    Column as Series, DataFrame, Int64Chunked, IntoColumn, PolarsError, PolarsResult, TimeUnit, TimeZone,
 };
-use polars_parquet::write::{StatisticsOptions, WriteOptions};
 use serde_json::{Map, Value, json};
 
 use base::atomic::AtomicFile;
 use base::error::{Error, Result};
-use base::parquet::{self, FrameWriter};
+use base::parquet;
 use study::analysis::{Column, RunCell, RunTable};
 use table::options::Kind;
 use table::{Record, Source};
@@ -54,17 +53,16 @@ pub fn runs(path: &Path, records: &[Record], table: &RunTable, rows: &[u32]) -> 
     ];
     let mut file = AtomicFile::create_all(path)?;
     let sink = file.file_mut().try_clone().map_err(Error::io(path))?;
+    let unit = |name: &str| {
+        let column = columns.iter().find(|column| column.field.name == name)?;
+        column.field.unit.is_number().then(|| column.field.unit.in_files())
+    };
     let write = || -> PolarsResult<()> {
-        let options = WriteOptions {
-            compression: parquet::zstd(3)?,
-            statistics: StatisticsOptions::default(),
-            ..parquet::plain()
-        };
-        let mut writer = FrameWriter::new(sink, schema(&columns, &frame), options)?;
+        let mut writer = parquet::writer(sink, frame.schema(), 3, unit, metadata)?;
         for first in (0..frame.height()).step_by(ROW_GROUP) {
-            writer.write(&frame.slice(first as i64, ROW_GROUP))?;
+            writer.write_batch(&frame.slice(first as i64, ROW_GROUP))?;
         }
-        writer.finish(metadata)
+        writer.finish().map(drop)
     };
     write().map_err(failed)?;
     file.flush().map_err(Error::io(path))?;
@@ -73,21 +71,6 @@ pub fn runs(path: &Path, records: &[Record], table: &RunTable, rows: &[u32]) -> 
 }
 
 const CREATED: &str = "created";
-
-/// Schema of the file: the frame's, with timestamps and units.
-fn schema(columns: &[&Column], frame: &DataFrame) -> ArrowSchema {
-    let mut schema = parquet::file_schema(frame.schema());
-    for column in columns {
-        let name = column.field.name.as_ref();
-        let Some(field) = schema.get_mut(name) else { continue };
-        if name == CREATED {
-            field.dtype = ArrowDataType::Timestamp(ArrowTimeUnit::Microsecond, Some("UTC".into()));
-        } else if column.field.unit.is_number() {
-            *field = parquet::with_unit(std::mem::take(field), column.field.unit.in_files());
-        }
-    }
-    schema
-}
 
 /// Values of a column. Whole numbers are Int64, those that may need 64 bits UInt64, other numbers Float64, flags
 /// booleans, times microseconds since 1970, everything else text; missing values are null.
@@ -117,7 +100,9 @@ fn series(column: &Column, records: &[Record], rows: &[u32]) -> Series {
     };
     if column.field.name == CREATED {
         let time = |row: &u32| Some(text(row)?.parse::<Timestamp>().ok()?.as_microsecond());
-        return Series::new(name, rows.iter().map(time).collect::<Vec<_>>());
+        let times: Int64Chunked = rows.iter().map(time).collect();
+        let times = times.into_datetime(TimeUnit::Microseconds, Some(TimeZone::UTC));
+        return times.into_column().with_name(name);
     }
     if matches!(column.field.source, Source::Option(option) if option.kind == Kind::Flag) {
         let is_set = |row: &u32| text(row).map(|text| text == "true");
@@ -137,7 +122,8 @@ fn told(column: &Column) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use polars_parquet::read::{infer_schema, read_metadata};
+    use base::parquet::ParquetFile;
+    use polars_core::prelude::{ArrowDataType, ArrowTimeUnit};
 
     use super::*;
     use lab::store::Annotations;
@@ -153,25 +139,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x/runs.parquet");
         let columns = runs(&path, &records, &table, &[1, 0]).unwrap();
-        let mut file = std::fs::File::open(&path).unwrap();
-        let metadata = read_metadata(&mut file).unwrap();
-        let entries = metadata.key_value_metadata().clone().unwrap();
-        let of = |key: &str| {
-            entries.iter().find(|pair| pair.key == key).and_then(|pair| pair.value.clone()).unwrap()
-        };
+        let file = ParquetFile::open(std::fs::read(&path).unwrap()).unwrap();
+        let of = |key: &str| file.entry(key).unwrap();
         assert_eq!(of(VERSION_KEY), "2");
-        let told: Value = serde_json::from_str(&of(COLUMNS_KEY)).unwrap();
+        let told: Value = serde_json::from_str(of(COLUMNS_KEY)).unwrap();
         assert_eq!(told["prefill_ms"]["unit"], "ms");
         assert_eq!(told["tokens_per_s"]["unit"], "tokens/s");
         assert!(told["model"].get("unit").is_none());
-        let schema = infer_schema(&metadata).unwrap();
-        let created = &schema.get(CREATED).unwrap().dtype;
+        let created = &file.schema().get(CREATED).unwrap().dtype;
         assert_eq!(*created, ArrowDataType::Timestamp(ArrowTimeUnit::Microsecond, Some("UTC".into())));
-        // a type that this program's own reader is built without
-        let names: Vec<&str> =
-            schema.iter_names().map(|name| name.as_str()).filter(|name| *name != CREATED).collect();
-        let frame = parquet::columns(&file, &metadata, &schema, &names, 0..usize::MAX).unwrap();
-        assert_eq!((frame.height(), frame.width()), (2, columns - 1));
+        let names: Vec<&str> = file.schema().iter_names().map(|name| name.as_str()).collect();
+        let frame = file.columns(&names, 0..usize::MAX).unwrap();
+        assert_eq!((frame.height(), frame.width()), (2, columns));
         let prefill: Vec<Option<f64>> =
             frame.column("prefill_ms").unwrap().f64().unwrap().iter().collect();
         assert_eq!(prefill, [Some(3.0), Some(1.25)], "in the order asked for");

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use polars_core::prelude::{ArrowSchema, Column, DataFrame, DataType};
 use rayon::prelude::*;
 
 use super::Environment;
 use super::options::{Kind, OPTIONS, OptionEntry};
-use super::{MEASURES, Measure, Record, SCHEMA, Sample, Spec, Status, Unit};
+use super::{MEASURES, Measure, Record, SCHEMA, Sample, Spec, Unit};
 use base::error::{Error, Result};
 
 /// Column with the complete record.
@@ -191,7 +192,7 @@ pub fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, String> {
                 status: status.word(at)?,
                 reason: reason.get(at).map(str::to_owned),
                 provenance: provenance.word(at)?,
-                samples: Vec::new(),
+                samples: Arc::default(),
                 metrics: None,
                 overlap: None,
                 environment: Environment::new(),
@@ -215,7 +216,7 @@ pub fn records(frame: &DataFrame, batch: &str) -> Result<Vec<Record>, String> {
             if let Some(metrics) = record.metrics.as_ref().filter(|metrics| metrics.samples == 1) {
                 let (prefill_ms, decode_ms) = (metrics.prefill_ms, metrics.decode_ms);
                 let (steps_ms, overlap) = (Vec::new(), record.overlap);
-                record.samples = vec![Sample { prefill_ms, decode_ms, steps_ms, overlap }];
+                record.samples = Arc::new(vec![Sample { prefill_ms, decode_ms, steps_ms, overlap }]);
             }
             records.push(record);
         }
@@ -319,8 +320,4 @@ impl Numbers {
             NumberColumn::Number(values) => values.get(at).copied().flatten(),
         }
     }
-}
-
-pub fn is_ok(texts: &Texts, at: usize) -> bool {
-    texts.get(at) == Some(Status::Ok.as_str())
 }

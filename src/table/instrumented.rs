@@ -138,7 +138,7 @@ mod tests {
         let run = |name, recorder: &str, drift: f64, cost: f64| {
             let mut record = record(name, |_| (), 0, &[(0.0, 1.0)]);
             record.environment.insert("recorder".into(), recorder.into());
-            record.samples = vec![sample(steps(drift))];
+            record.samples = vec![sample(steps(drift))].into();
             record.instrumented = Some(pass(steps(drift * cost)));
             record
         };

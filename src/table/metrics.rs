@@ -1,6 +1,7 @@
 //! Metrics of a run or a cell, and pooling of a cell's rounds into one record.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::instrumented;
 use super::record::overlap_pct;
@@ -131,7 +132,7 @@ impl<'a> CellRuns<'a> {
             if let Some(pooled) = metrics(&record.spec, &slices, memory.max().unwrap_or(0)) {
                 record.metrics = Some(pooled);
             }
-            record.samples = rounds.into_values().flatten().collect();
+            record.samples = Arc::new(rounds.into_values().flatten().collect());
             record.overlap = self.overlap(last);
             record.instrumented = instrumented::pooled(last, &ok);
         }
@@ -188,7 +189,7 @@ impl<'a> CellRuns<'a> {
             }
         }
         if let Some(last) = ok.last().filter(|run| run.provenance != Provenance::Simulated) {
-            let samples: Vec<&Sample> = ok.iter().flat_map(|run| &run.samples).collect();
+            let samples: Vec<&Sample> = ok.iter().flat_map(|run| run.samples.iter()).collect();
             stalls(&last.spec, &samples).into_iter().for_each(&mut add);
         }
         warnings

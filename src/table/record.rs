@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Environment, Provenance, RunQuality, RunTraining, Spec};
 use base::words::words;
@@ -174,6 +174,7 @@ pub struct Record {
     pub metrics: Option<Metrics>,
     /// Null unless status is ok.
     pub overlap: Option<Overlap>,
+    #[serde(deserialize_with = "Environment::unparsed")]
     pub environment: Environment,
     /// Trace file, relative to the runs directory.
     pub trace: Option<String>,
@@ -189,9 +190,10 @@ pub struct Record {
     /// Source runs of an aggregated cell (one per round).
     #[serde(default)]
     pub runs: Vec<String>,
-    /// Samples behind the metrics.
-    #[serde(default)]
-    pub samples: Vec<Sample>,
+    /// Samples behind the metrics. Copies of a record share them.
+    #[serde(default, serialize_with = "as_is", deserialize_with = "into_shared")]
+    #[schemars(with = "Vec<Sample>")]
+    pub samples: Arc<Vec<Sample>>,
     #[serde(default)]
     pub warnings: Vec<String>,
     /// Instrumented pass, if separate from the samples' (cuda).
@@ -226,6 +228,14 @@ pub fn shared<S: Serializer, T: Serialize>(
     one.as_deref().serialize(serializer)
 }
 
+fn as_is<S: Serializer>(samples: &Arc<Vec<Sample>>, serializer: S) -> Result<S::Ok, S::Error> {
+    samples.serialize(serializer)
+}
+
+fn into_shared<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<Vec<Sample>>, D::Error> {
+    Vec::deserialize(from).map(Arc::new)
+}
+
 impl Record {
     /// Record without numbers, for a run that has not finished or never started.
     pub fn new(spec: Spec, status: Status, reason: Option<String>) -> Self {
@@ -244,7 +254,7 @@ impl Record {
             round: 0,
             experiment: None,
             runs: Vec::new(),
-            samples: Vec::new(),
+            samples: Arc::default(),
             warnings: Vec::new(),
             instrumented: None,
             verified: None,

@@ -50,7 +50,7 @@ fn with(run: &str, spec: Spec, round: u32, samples: &[(f64, f64)]) -> Record {
         round,
         experiment: None,
         runs: Vec::new(),
-        samples,
+        samples: samples.into(),
         warnings: Vec::new(),
         instrumented: None,
         verified: None,

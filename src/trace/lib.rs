@@ -24,6 +24,6 @@ pub use contents::{
     Doubt, Doubted, FORMAT_VERSION, ImportReport, LaunchSite, NO_STEP, Range, Span, Stream, Trace,
     TraceMeta,
 };
-pub use file::{TraceWriter, read, read_file, read_meta, write};
+pub use file::{TraceWriter, check, read, read_file, read_meta, write};
 pub use operations::{Copied, OperationInfo, operations};
 pub use product::{CallArguments, Product, is_product};

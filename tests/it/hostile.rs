@@ -68,8 +68,7 @@ fn what_lies_about_in_a_runs_directory_neither_hangs_nor_grows() {
     let pipe = runs.join("20261121-043020-pipe-cccccc/record.json");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).expect("a pipe");
     let outside = place.write("outside", "mine");
-    let _ = std::fs::remove_file(runs.join("records.cache"));
-    symlink(&outside, runs.join("records.cache")).expect("a link");
+    symlink(&outside, runs.join("index.jsonl")).expect("a link");
     let began = std::time::Instant::now();
     let done = place.run(&["runs"]).exits(0);
     assert!(done.stderr.contains("record.json: is a named pipe"), "{done:?}");

@@ -300,8 +300,6 @@ impl Soak {
 
     /// No file that was never finished, no claim, no process.
     fn nothing_is_left(&self, blow: Blow) {
-        // a claim that was never signed is taken for abandoned after two seconds
-        std::thread::sleep(Duration::from_millis(2_100));
         self.sweep("executed.toml").wait().exits(0);
         let mut folders = vec![self.place.path().join("runs")];
         while let Some(folder) = folders.pop() {

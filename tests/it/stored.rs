@@ -217,6 +217,39 @@ fn deleting_and_tagging_killed_at_any_moment_loses_no_run() {
     }
 }
 
+#[test]
+fn doctor_finds_a_digit_that_was_changed_in_a_store() {
+    let place = Place::new();
+    simulated(&place);
+    let cpu = ["run", "--backend", "cpu", "--model", "tiny", "--samples", "1", "--format", "json"];
+    let id = place.run(&cpu).exits(0).json()["run"].as_str().expect("an id").to_owned();
+    let check = ["doctor", "--store", "runs", "--format", "json"];
+    let clean = place.run(&check).exits(0).json();
+    assert_eq!(
+        (&clean["runs"], &clean["segments"], &clean["traces"]),
+        (&1.into(), &1.into(), &1.into())
+    );
+    place.write("runs/notes.txt", "mine");
+    for name in ["record.json", "trace.parquet"] {
+        let path = place.path().join("runs").join(&id).join(name);
+        let whole = fs::read(&path).expect("it is stored");
+        let at = whole.iter().position(|byte| *byte == b'7').expect("a digit");
+        let mut changed = whole.clone();
+        changed[at] = b'8';
+        fs::write(&path, changed).expect("written");
+        let found = place.run(&check).exits(1).json();
+        assert_eq!(found["damaged"][0]["path"], format!("{id}/{name}"), "{found}");
+        assert_eq!(found["foreign"], serde_json::json!(["notes.txt"]));
+        assert!(place.run(&["doctor", "--store", "runs"]).exits(1).stdout.contains(name));
+        if name == "record.json" {
+            assert!(place.run(&["runs"]).exits(0).stderr.contains("it was changed after"));
+            place.run(&["show", &id]).exits(1);
+        }
+        fs::write(&path, whole).expect("written");
+    }
+    place.run(&["doctor", "--store", "nowhere"]).exits(2);
+}
+
 /// Every format in which runs were ever stored: a directory of `tests/stores` each, named by the version of its
 /// batches, with a run that was tagged and noted, one in the trash, and the two cells of `two.toml`.
 #[test]

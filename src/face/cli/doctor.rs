@@ -1,7 +1,7 @@
 //! `ladderscope doctor`: capabilities of this machine. Never fails for lack of a GPU.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -10,6 +10,7 @@ use super::doctor_gpu::{self, Gpus};
 use super::doctor_gpu_text;
 use super::doctor_machine::{self, Cpu, Disk, Memory, Terminal, Timer};
 use super::doctor_memory::{self, Bandwidth};
+use super::doctor_store;
 use super::output::{self, Format, FormatArgs, bytes};
 use base::error::{Error, Result};
 use base::text::counted;
@@ -27,6 +28,10 @@ pub struct Args {
     /// checks and exit with status 2
     #[arg(long, conflicts_with = "quick")]
     pub check: bool,
+    /// Check a runs directory instead: each record, trace and file of simulated runs against its checksum. Exits with
+    /// status 1 if a file is damaged; files of other programs are listed
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["quick", "check"])]
+    pub store: Option<PathBuf>,
     #[command(flatten)]
     pub output: FormatArgs,
 }
@@ -66,6 +71,9 @@ struct BackendState {
 }
 
 pub fn run(args: &Args, dir: &Path) -> Result<u8> {
+    if let Some(store) = &args.store {
+        return doctor_store::run(store, args.output.format);
+    }
     if args.check {
         return doctor_check::run(args.output.format);
     }

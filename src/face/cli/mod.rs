@@ -22,6 +22,7 @@ mod doctor_gpu;
 mod doctor_gpu_text;
 mod doctor_machine;
 mod doctor_memory;
+mod doctor_store;
 mod evaluate;
 mod experiments;
 mod export;

@@ -35,7 +35,7 @@ impl RecordPrinter {
             return output::json_line(&record_table::contract_object(&record));
         }
         // drops samples: they are large and appear in no table
-        self.piece.push(Record { samples: Vec::new(), ..record });
+        self.piece.push(Record { samples: Default::default(), ..record });
         if self.piece.len() < PIECE { Ok(()) } else { self.flush() }
     }
 

@@ -168,7 +168,6 @@ fn in_short(dir: &Path) -> Result<u8> {
                 ("ok", &|b| b.ok.into()),
                 ("experiment", &|b| b.experiment.as_deref().into()),
                 ("created", &|b| Shown::text(&b.created)),
-                ("state", &|b| b.unfinished.then_some("unfinished").into()),
             ],
         );
         output::emit(&output::aligned(&rows))?;

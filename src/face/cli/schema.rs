@@ -84,6 +84,8 @@ pub enum Kind {
     Doctor,
     /// Output of `doctor --check --format json`
     DoctorCheck,
+    /// Output of `doctor --store DIR --format json`
+    DoctorStore,
     /// Error: the last line on standard error
     Error,
 }
@@ -124,6 +126,7 @@ fn schema(kind: Kind) -> Result<Value> {
         Kind::Experiments => of::<Vec<experiments::Printed<'_>>>(),
         Kind::Doctor => of::<doctor::Report>(),
         Kind::DoctorCheck => of::<doctor_check::Printed<'_>>(),
+        Kind::DoctorStore => of::<lab::store::StoreCheck>(),
         Kind::Error => of::<report::Printed>(),
     };
     let mut schema =

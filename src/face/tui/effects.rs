@@ -35,7 +35,7 @@ pub struct Performer {
 impl Performer {
     pub fn new(dir: &Path, answers: Sender<Message>) -> Self {
         Self {
-            store: Store::open(dir),
+            store: Store::open(dir).remembering(),
             cancel: Cancel::default(),
             sweep: None,
             questions: Questions::default(),

@@ -137,7 +137,7 @@ pub(crate) fn with_outcome(mut record: Record, outcome: Outcome) -> Record {
     record.overlap = traced.or_else(|| outcome.samples.iter().rev().find_map(|s| s.overlap));
     record.verified = outcome.environment.get("self_check").map(|check| check["passed"] == true);
     record.environment.extend(outcome.environment);
-    record.samples = outcome.samples;
+    record.samples = outcome.samples.into();
     record
 }
 

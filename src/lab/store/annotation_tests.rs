@@ -1,10 +1,10 @@
-//! Tags, notes, the trash and the cache of records survive what happens to files and processes.
+//! Tags, notes and the trash survive what happens to files and processes.
 
 use std::fs;
 
 use proptest::prelude::*;
 
-use table::{Backend, Record, Sample, Spec, Status};
+use table::{Backend, Record, Spec, Status};
 
 use super::tests::{ok, reopened, run, spec, store};
 
@@ -261,64 +261,6 @@ fn emptying_the_trash_removes_runs_and_batches_of_which_nothing_is_left() {
         [part[0].clone()],
         "what a file still holds can come back"
     );
-}
-
-#[test]
-fn the_cache_gives_what_the_records_say_and_is_believed_only_while_they_are_the_same() {
-    let (_dir, store) = store();
-    let mut records: Vec<Record> =
-        ["ladder", "standard", "desync:2"].map(|a| run(&store, a, 1.1)).into();
-    for record in &mut records {
-        record.environment.insert("host".into(), "here".into());
-        record.environment.insert("gpus".into(), serde_json::json!([{ "name": "none" }, 0.1]));
-        record.samples.push(Sample { steps_ms: vec![0.1, 1.0 / 3.0], ..Sample::default() });
-        store.finish(record).unwrap();
-    }
-    let cache = store.dir().join("records.cache");
-    assert!(!cache.exists());
-    assert_eq!(reopened(&store).list().unwrap().records, records);
-    let bytes = fs::read(&cache).unwrap();
-    // proof that the second listing comes from it: the file it was made from holds something else,
-    // but looks as it did
-    let path = store.dir().join(&records[0].run).join("record.json");
-    let (json, changed) = (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().modified().unwrap());
-    let other = String::from_utf8(json.clone()).unwrap().replace("\"round\": 0", "\"round\": 7");
-    fs::write(&path, &other).unwrap();
-    fs::File::options().write(true).open(&path).unwrap().set_modified(changed).unwrap();
-    assert_eq!(reopened(&store).list().unwrap().records, records);
-    // and with the time it has now it is another file
-    fs::write(&path, &other).unwrap();
-    assert_eq!(reopened(&store).list().unwrap().records[0].round, 7);
-    fs::write(&path, &json).unwrap();
-    // whatever becomes of the cache, the records are listed
-    for cut in (0..bytes.len()).step_by(41) {
-        fs::write(&cache, &bytes[..cut]).unwrap();
-        assert_eq!(reopened(&store).list().unwrap().records, records, "cut at byte {cut}");
-        assert_eq!(reopened(&store).list().unwrap().records, records, "after a cut at byte {cut}");
-    }
-    for at in (0..bytes.len()).step_by(7) {
-        let mut wrong = bytes.clone();
-        wrong[at] ^= 0x55;
-        fs::write(&cache, &wrong).unwrap();
-        assert_eq!(reopened(&store).list().unwrap().records, records, "byte {at}");
-    }
-}
-
-#[test]
-fn the_cache_does_not_grow_with_runs_that_are_rewritten() {
-    let (_dir, store) = store();
-    let mut record = run(&store, "ladder", 1.0);
-    for round in 0..1100 {
-        record.round = round;
-        fs::write(
-            store.dir().join(&record.run).join("record.json"),
-            serde_json::to_vec(&record).unwrap(),
-        )
-        .unwrap();
-        assert_eq!(reopened(&store).list_runs().unwrap().records[0].round, round);
-    }
-    let length = fs::metadata(store.dir().join("records.cache")).unwrap().len();
-    assert!(length < 1_000_000, "{length} bytes for one run");
 }
 
 /// What a user can do, for the property below.

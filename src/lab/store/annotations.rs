@@ -16,11 +16,9 @@ use std::sync::Arc;
 use rangemap::{RangeInclusiveMap, RangeInclusiveSet};
 use serde::{Deserialize, Serialize};
 
-use super::directory::{Store, stamp_of};
-use super::id;
-use super::shared_lines::{append_line, is_newer, open_locked};
+use super::directory::Store;
+use super::{id, log};
 use base::error::{Error, Result};
-use base::regular;
 
 const VERSION: u32 = 1;
 
@@ -51,13 +49,17 @@ impl Annotation {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Edit {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tag: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub untag: Vec<String>,
     /// New note; empty removes it, `None` keeps the old one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// Experiments that reused the runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) experiment: Vec<String>,
 }
 
@@ -229,10 +231,8 @@ impl Annotations {
                 }
             }
         }
-        let Line { tag, untag, note, experiment, .. } = line;
-        let edit = Edit { tag, untag, note, experiment };
-        if !edit.is_empty() {
-            self.edit(&line.runs, &edit);
+        if !line.edit.is_empty() {
+            self.edit(&line.runs, &line.edit);
         }
         if line.deleted == Some(true) {
             self.deletions.push(line.runs);
@@ -249,14 +249,8 @@ pub(super) struct Line {
     at: String,
     /// Ids; consecutive rows as `BATCH:FIRST-LAST`.
     runs: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    tag: Vec<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    untag: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    note: Option<String>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    experiment: Vec<String>,
+    #[serde(flatten)]
+    edit: Edit,
     /// True if the runs were deleted, false if restored. Only for rows of batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deleted: Option<bool>,
@@ -311,15 +305,13 @@ pub(super) fn rows_of(word: &str) -> Option<(&str, RangeInclusive<u32>)> {
 
 fn parse(path: &Path, bytes: &[u8]) -> Annotations {
     let mut all = Annotations::default();
-    // text after the last line feed is an edit whose writer died
-    let whole = bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
-    let lines = bytes[..whole].split(|byte| *byte == b'\n').enumerate();
-    for (at, line) in lines.filter(|(_, line)| !line.is_empty()) {
-        match serde_json::from_slice::<Line>(line) {
-            Ok(line) if line.version <= VERSION => all.apply(line),
-            // skip lines of a newer version
-            Ok(_) => {}
-            Err(_) if is_newer(line, VERSION) => {}
+    for (at, line) in log::parse::<serde_json::Value>(bytes).enumerate() {
+        // lines of a newer version are skipped
+        if line.as_ref().is_ok_and(|line| line["version"].as_u64() > Some(VERSION.into())) {
+            continue;
+        }
+        match line.and_then(serde_json::from_value::<Line>) {
+            Ok(line) => all.apply(line),
             Err(why) => all.damaged.push(format!(
                 "{}:{}: {why}: this edit of tags or notes is lost, the others are kept",
                 path.display(),
@@ -334,25 +326,13 @@ impl Store {
     /// Current tags, notes and deleted rows. Unreadable lines are in `damaged`.
     pub fn annotations(&self) -> Arc<Annotations> {
         let path = self.annotations_path();
-        let Ok(metadata) = path.symlink_metadata() else { return Arc::default() };
-        let stamp = stamp_of(&metadata);
-        if let Ok(seen) = self.annotated.lock()
-            && let Some((seen, annotations)) = seen.as_ref()
-            && *seen == stamp
-        {
-            return annotations.clone();
-        }
-        let annotations = Arc::new(match regular::read(&path) {
+        self.annotated.get(&path, |read| match read {
             Ok(bytes) => parse(&path, &bytes),
             Err(e) => Annotations {
                 damaged: vec![format!("{}: {e}", path.display())],
                 ..Annotations::default()
             },
-        });
-        if let Ok(mut seen) = self.annotated.lock() {
-            *seen = Some((stamp, annotations.clone()));
-        }
-        annotations
+        })
     }
 
     /// Changes the tags and notes of these runs (full ids), all or none.
@@ -374,8 +354,7 @@ impl Store {
                 "the note has {length} characters; at most {LONGEST_NOTE} are kept"
             )));
         }
-        let Edit { tag, untag, note, experiment } = edit.clone();
-        self.append(Line { tag, untag, note, experiment, ..self.line(runs) })
+        self.append(Line { edit: edit.clone(), ..self.line(runs) })
     }
 
     /// Records that an experiment reused these runs (full ids). Skips runs that already have it. Fails if the file
@@ -396,14 +375,11 @@ impl Store {
         Line { version: VERSION, at, runs: compressed(runs), ..Line::default() }
     }
 
-    /// Appends an edit and syncs it to disk.
     fn append(&self, line: Line) -> Result<()> {
-        let path = self.annotations_path();
-        std::fs::create_dir_all(self.dir()).map_err(Error::io(self.dir()))?;
-        append_line(&mut open_locked(&path)?, &line).map_err(Error::io(&path))
+        log::append(&self.annotations_path(), |_| log::line(&line))
     }
 
-    fn annotations_path(&self) -> PathBuf {
+    pub(super) fn annotations_path(&self) -> PathBuf {
         self.dir().join(FILE)
     }
 }

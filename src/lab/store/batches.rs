@@ -1,39 +1,294 @@
-//! Batches in the store: lists, summaries, and access to single rows.
+//! Batches: many simulated runs as the rows of Parquet files, the segments of a batch.
+//!
+//! ```text
+//! batches/BATCH.parquet          first segment
+//! batches/BATCH.000001.parquet   a later one
+//! batches/BATCH.parts/N.parquet  segments that earlier versions left when they were killed
+//! ```
+//!
+//! A writer stores a segment at least every second or so; a segment never changes. kill -9 loses at most the rows of
+//! the last second, and memory holds at most one segment. The column `record` has each row's whole record as JSON, for
+//! views of one row. Every other column is one number or word of the record, for commands that scan all rows and for
+//! other tools. Latencies of single steps are not stored: about 500 numbers per row, and simulating the row again
+//! reproduces them exactly.
 
-use std::collections::HashMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use polars_core::prelude::{DataFrame, PolarsError};
 use rayon::prelude::*;
 
 use super::annotations::{Annotations, row_of};
-use super::batch::{self, BatchSummary, BatchWriter, PARTS, ROWS};
 use super::directory::{Listing, Store, file_name, names};
 use super::id;
+use base::atomic;
+use base::checksum::{Check, Checksum};
 use base::error::{Error, Result};
-use base::regular;
-use table::Record;
+use base::parquet::{self, ParquetFile};
+use base::regular::{self, Entry};
+use table::frame::{self, Numbers, RECORD, Texts};
+use table::{MEASURES, Provenance, Record, Status};
+
+/// Version of the format. Version 1 lacks the columns for the reason of `status`, overlap times and the rest of a
+/// record without its environment. Version 2 has `tpot_ms` for `tpot_p50_ms`.
+const VERSION: u32 = 3;
+/// First version with a checksum in every file.
+const CHECKSUM_SINCE: u32 = 3;
+/// First version whose records are read from columns.
+const COLUMNS_SINCE: u32 = 2;
+
+const VERSION_KEY: &str = "ladderscope.batch.version";
+const CHECKSUM_KEY: &str = "ladderscope.batch.seal";
+/// Covers the whole file.
+const CHECKSUM: Checksum = Checksum { mark: "ladderscope.batch.sha256:", zeroed: false };
+
+/// Suffix of the directory in which earlier versions kept the segments of an unfinished batch.
+const PARTS: &str = ".parts";
+
+/// Maximum rows of a segment, and rows read at a time from larger files of earlier versions.
+const ROWS: usize = 4096;
+/// Maximum rows of a file: ten rounds of the largest grid.
+const MOST_ROWS: usize = 1_000_000;
+/// Maximum unpacked size of a file.
+const MOST_BYTES: u64 = 16 << 30;
+/// Maximum time that finished rows stay in memory only.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+
+/// Batch that is being written, row by row.
+#[derive(Debug)]
+pub struct BatchWriter {
+    dir: PathBuf,
+    id: String,
+    created: String,
+    pending: Vec<(u32, Record)>,
+    segments: usize,
+    last_write: Instant,
+}
+
+impl BatchWriter {
+    /// Id under which the batch is stored; rows are `ID:ROW`.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Appends a row and sets the record's id and time. Row numbers must increase. Returns true if all rows so far
+    /// are on disk; otherwise they are within about a second.
+    ///
+    /// # Errors
+    ///
+    /// Returns a failure if a segment cannot be written. Earlier rows stay stored.
+    pub fn push(&mut self, row: u32, record: &mut Record) -> Result<bool> {
+        record.run = format!("{}:{row}", self.id);
+        // all rows have the same time; their order is that of their numbers
+        record.created.clone_from(&self.created);
+        let mut stored = record.clone();
+        if stored.provenance == Provenance::Simulated {
+            Arc::make_mut(&mut stored.samples)
+                .iter_mut()
+                .for_each(|sample| sample.steps_ms = Vec::new());
+        }
+        self.pending.push((row, stored));
+        if self.pending.len() >= ROWS || self.last_write.elapsed() >= WRITE_EVERY {
+            self.write_segment()?;
+        }
+        Ok(self.pending.is_empty())
+    }
+
+    /// Writes the rows that are not on disk yet.
+    ///
+    /// # Errors
+    ///
+    /// Returns a failure if the segment cannot be written. Earlier rows stay stored.
+    pub fn finish(mut self) -> Result<()> {
+        if self.pending.is_empty() { Ok(()) } else { self.write_segment() }
+    }
+
+    pub(super) fn write_segment(&mut self) -> Result<()> {
+        regular::folder(&self.dir).map_err(Error::io(&self.dir))?;
+        let path = self.dir.join(match self.segments {
+            0 => format!("{}.parquet", self.id),
+            number => format!("{}.{number:06}.parquet", self.id),
+        });
+        let frame = frame::frame(&self.pending)?;
+        let bytes = written(&frame)
+            .map_err(|e: PolarsError| Error::failed(format!("{}: {e}", path.display())))?;
+        atomic::write(&path, &bytes)?;
+        self.segments += 1;
+        self.pending.clear();
+        self.last_write = Instant::now();
+        Ok(())
+    }
+}
+
+fn written(frame: &DataFrame) -> Result<Vec<u8>, PolarsError> {
+    let entries =
+        vec![(VERSION_KEY.to_owned(), VERSION.to_string()), (CHECKSUM_KEY.to_owned(), CHECKSUM.blank())];
+    let unit = |name: &str| {
+        let measure = MEASURES.iter().find(|measure| measure.name == name)?;
+        Some(measure.unit.in_files())
+    };
+    let mut bytes = Vec::new();
+    let mut writer = parquet::writer(&mut bytes, frame.schema(), 1, unit, entries)?;
+    writer.write_batch(frame)?;
+    writer.finish()?;
+    drop(writer);
+    CHECKSUM.fill(&mut bytes);
+    Ok(bytes)
+}
+
+/// File of a batch, intact when it was read.
+struct Segment {
+    version: u32,
+    file: ParquetFile,
+}
+
+impl Segment {
+    /// Reads a file and verifies its checksum, which early versions lack.
+    fn open(path: &Path) -> Result<Self, String> {
+        let bytes = regular::read(path).map_err(|e| e.to_string())?;
+        if bytes.is_empty() {
+            return Err("the file is empty".into());
+        }
+        let check = CHECKSUM.check(&bytes);
+        if check == Check::Changed {
+            return Err("it is damaged: its checksum does not match".into());
+        }
+        let file = ParquetFile::open(bytes).map_err(|e| format!("not a batch of runs: {e}"))?;
+        if file.rows() > MOST_ROWS {
+            return Err(format!("{} rows: a batch has at most {MOST_ROWS}", file.rows()));
+        }
+        if file.unpacked_bytes() > MOST_BYTES {
+            return Err(format!(
+                "{} bytes unpacked: at most {MOST_BYTES} are read",
+                file.unpacked_bytes()
+            ));
+        }
+        let version = file.entry(VERSION_KEY).and_then(|version| version.parse().ok());
+        let version =
+            version.ok_or_else(|| format!("not a batch of runs: its footer has no {VERSION_KEY}"))?;
+        if check == Check::Missing && version >= CHECKSUM_SINCE {
+            return Err("it is damaged: its checksum is gone".into());
+        }
+        Ok(Self { version, file })
+    }
+
+    fn columns(&self, names: &[&str], rows: Range<usize>) -> Result<DataFrame, String> {
+        self.file.columns(names, rows).map_err(|e| format!("not a batch of runs: {e}"))
+    }
+
+    fn rows(&self) -> Result<Vec<u32>, String> {
+        let frame = self.columns(&["row"], 0..self.file.rows())?;
+        let rows = Numbers::new(&frame, "row")?;
+        (0..frame.height()).map(|at| rows.count(at)).collect()
+    }
+
+    /// Records without their environment, and the errors. Files of another version are read from whole records, which
+    /// every version has.
+    fn records(&self, batch: &str) -> (Vec<Record>, Vec<String>) {
+        let is_known = (COLUMNS_SINCE..=VERSION).contains(&self.version);
+        let names = frame::without_record(self.file.schema());
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let read = |start: usize| -> Result<Vec<Result<Record, String>>, String> {
+            let window = start..start + ROWS;
+            match is_known {
+                true => {
+                    let records = frame::records(&self.columns(&names, window)?, batch)?;
+                    Ok(records.into_iter().map(Ok).collect())
+                }
+                false => self.whole(batch, window),
+            }
+        };
+        let starts = (0..self.file.rows()).into_par_iter().step_by(ROWS);
+        let (mut records, mut damaged) = (Vec::with_capacity(self.file.rows()), Vec::new());
+        for window in starts.map(read).collect::<Vec<_>>() {
+            for record in window.unwrap_or_else(|why| vec![Err(why)]) {
+                match record {
+                    Ok(record) => records.push(Record { environment: Default::default(), ..record }),
+                    Err(why) if damaged.contains(&why) => {}
+                    Err(why) => damaged.push(why),
+                }
+            }
+        }
+        (records, damaged)
+    }
+
+    /// Whole records of a range of rows, each with its own error.
+    fn whole(&self, batch: &str, window: Range<usize>) -> Result<Vec<Result<Record, String>>, String> {
+        let newer = (self.version > VERSION)
+            .then(|| format!("batch format {} is newer than this build's {VERSION}", self.version));
+        let frame = self.columns(&["row", RECORD], window)?;
+        let (rows, texts) = (Numbers::new(&frame, "row")?, Texts::new(&frame, RECORD)?);
+        let read = |at| {
+            let row = rows.count(at)?;
+            let text = texts.get(at).ok_or_else(|| format!("row {row}: no record"))?;
+            let mut record = table::parse(text.as_bytes()).map_err(|e| format!("row {row}: {e}"))?;
+            record.run = format!("{batch}:{row}");
+            record.warnings.extend(newer.clone());
+            Ok(record)
+        };
+        Ok((0..frame.height()).map(read).collect())
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct BatchSummary {
+    pub batch: String,
+    /// Number of rows, one simulated run each.
+    pub runs: usize,
+    /// Number of rows that ended well.
+    pub ok: usize,
+    /// Experiment that created it, if any.
+    pub experiment: Option<String>,
+    /// Time of its first row, RFC 3339 in UTC.
+    pub created: String,
+}
+
+impl BatchSummary {
+    fn add(&mut self, path: &Path, annotations: &Annotations) -> Result<(), String> {
+        let segment = Segment::open(path)?;
+        let mut names = vec!["row", "status", "created"];
+        names.extend(segment.file.schema().contains("experiment").then_some("experiment"));
+        let frame = segment.columns(&names, 0..segment.file.rows())?;
+        let (rows, status) = (Numbers::new(&frame, "row")?, Texts::new(&frame, "status")?);
+        for at in 0..frame.height() {
+            if !annotations.is_deleted(&self.batch, rows.count(at)?) {
+                self.runs += 1;
+                self.ok += usize::from(status.get(at) == Some(Status::Ok.as_str()));
+            }
+        }
+        let first = |name| Texts::new(&frame, name).ok()?.get(0).map(str::to_owned);
+        self.experiment = self.experiment.take().or_else(|| first("experiment"));
+        if self.created.is_empty() {
+            self.created = first("created").unwrap_or_default();
+        }
+        Ok(())
+    }
+}
 
 impl Store {
     /// Starts a batch. Nothing is written before its first rows.
     pub fn new_batch(&self) -> BatchWriter {
         let now = self.ids.now();
-        BatchWriter::new(self.batches_dir(), self.ids.id(now, "sim"), id::rfc3339(now))
+        BatchWriter {
+            dir: self.batches_dir(),
+            id: self.ids.id(now, "sim"),
+            created: id::rfc3339(now),
+            pending: Vec::new(),
+            segments: 0,
+            last_write: Instant::now(),
+        }
     }
 
-    /// Stores simulated runs as one batch and sets each record's id to `BATCH:ROW`. Fails if the file cannot be
-    /// written.
+    /// Stores simulated runs as one batch and sets each record's id to `BATCH:ROW`. Fails if a file cannot be written.
     pub fn write_batch(&self, records: &mut [Record]) -> Result<()> {
         let mut batch = self.new_batch();
         for (row, record) in (0..).zip(records) {
             batch.push(row, record)?;
         }
         batch.finish()
-    }
-
-    /// Merges each batch whose writer died into one file. Writers call this first.
-    pub fn seal_abandoned_batches(&self) {
-        batch::seal_abandoned(&self.batches_dir());
     }
 
     /// Rows of the batch with this id, or with this prefix if no run shares it, without their environment. `None` if
@@ -47,49 +302,36 @@ impl Store {
             (None, Some(id), None) if !self.run_ids()?.iter().any(|run| run.starts_with(name)) => id,
             _ => return Ok(None),
         };
-        let mut listing = self.read_batch(id);
+        let mut listing = self.read_batch(id, &self.batch_files(id));
         self.rate(&mut listing.records);
         Ok(Some(listing))
     }
 
-    /// Summaries of all batches, oldest first, and the errors of damaged batches.
+    /// Summaries of all batches with rows that are not deleted, oldest first, and the errors of damaged batches.
     ///
     /// # Errors
     ///
     /// Returns a failure if the directory cannot be read. Damaged batches are reported in the second list instead.
     pub fn batches(&self) -> Result<(Vec<BatchSummary>, Vec<String>)> {
-        let ids = self.batch_ids()?;
-        let read: Vec<Result<BatchSummary, String>> =
-            ids.par_iter().map(|id| self.summary(id)).collect();
+        let annotations = self.annotations();
+        let summary = |(batch, files): (String, Vec<PathBuf>)| -> Result<BatchSummary, String> {
+            let mut summary = BatchSummary { batch, ..BatchSummary::default() };
+            for file in files {
+                summary.add(&file, &annotations).map_err(|why| format!("{}: {why}", file.display()))?;
+            }
+            Ok(summary)
+        };
+        let read: Vec<_> = self.segments()?.into_par_iter().map(summary).collect();
         let (mut batches, mut damaged) = (Vec::new(), Vec::new());
         for summary in read {
             match summary {
-                // all rows are deleted, or none is written yet
                 Ok(summary) if summary.runs == 0 => {}
                 Ok(summary) => batches.push(summary),
                 Err(why) => damaged.push(why),
             }
         }
-        batches.sort_by(|a: &BatchSummary, b| (&a.created, &a.batch).cmp(&(&b.created, &b.batch)));
+        batches.sort_by(|a, b| (&a.created, &a.batch).cmp(&(&b.created, &b.batch)));
         Ok((batches, damaged))
-    }
-
-    fn summary(&self, id: &str) -> Result<BatchSummary, String> {
-        let mut all = BatchSummary { batch: id.to_owned(), ..BatchSummary::default() };
-        let annotations = self.annotations();
-        let deleted = annotations.deleted(id);
-        for file in self.batch_files(id) {
-            let part =
-                batch::summary(&file, deleted).map_err(|why| format!("{}: {why}", file.display()))?;
-            all.runs += part.runs;
-            all.ok += part.ok;
-            all.experiment = all.experiment.or(part.experiment);
-            if all.created.is_empty() {
-                all.created = part.created;
-            }
-            all.unfinished = file.parent() != Some(&self.batches_dir());
-        }
-        Ok(all)
     }
 
     /// Adds the environment to records that are rows of batches and passes each record to `on_record`, in the given
@@ -101,10 +343,7 @@ impl Store {
     ) -> Result<()> {
         let mut reader = RowReader::new(self);
         for record in records {
-            let whole = record
-                .run
-                .split_once(':')
-                .and_then(|(batch, row)| reader.get(batch, row.parse().ok()?).ok()?);
+            let whole = row_of(&record.run).and_then(|(batch, row)| reader.get(batch, row).ok()?);
             on_record(match whole {
                 Some(whole) => Record { environment: whole.environment, ..record },
                 None => record,
@@ -114,18 +353,7 @@ impl Store {
     }
 
     pub(super) fn batch_ids(&self) -> Result<Vec<String>> {
-        let dir = self.batches_dir();
-        regular::folder(&dir).map_err(Error::io(&dir))?;
-        let mut ids = names(&dir, |entry| {
-            let name = file_name(entry)?;
-            name.strip_suffix(".parquet").or(name.strip_suffix(PARTS)).map(str::to_owned)
-        })?;
-        // if the process died between merging and removing the parts, both exist
-        ids.sort_unstable();
-        ids.dedup();
-        // drops batches without a finished part
-        ids.retain(|id| !self.batch_files(id).is_empty());
-        Ok(ids)
+        Ok(self.segments()?.into_keys().collect())
     }
 
     /// Row numbers of a batch, without the deleted ones.
@@ -138,16 +366,15 @@ impl Store {
     pub(super) fn rows_among(&self, id: &str, keep: impl Fn(u32) -> bool) -> Result<Vec<u32>> {
         let mut rows = Vec::new();
         for file in self.batch_files(id) {
-            rows.extend(batch::rows_of(&file).map_err(|why| unreadable(id, &file, &why))?);
+            let read = Segment::open(&file).and_then(|segment| segment.rows());
+            rows.extend(read.map_err(|why| unreadable(id, &file, &why))?);
         }
         rows.retain(|row| keep(*row));
         Ok(rows)
     }
 
-    pub(super) fn newest_batch(&self) -> Result<Option<(String, String)>> {
-        let batches = self.batches()?.0;
-        let newest = batches.into_iter().next_back();
-        Ok(newest.map(|batch| (batch.batch, batch.created)))
+    pub(super) fn newest_batch(&self) -> Result<Option<BatchSummary>> {
+        Ok(self.batches()?.0.pop())
     }
 
     pub(super) fn row(&self, id: &str, row: u32) -> Result<Record> {
@@ -162,22 +389,17 @@ impl Store {
     }
 
     /// Rows of a batch without their environment.
-    pub(super) fn read_batch(&self, id: &str) -> Listing {
+    pub(super) fn read_batch(&self, id: &str, files: &[PathBuf]) -> Listing {
         let mut all = Listing::default();
-        for path in self.batch_files(id) {
-            let loaded = self.cached(&path, |_| {
-                let (records, damaged) = batch::records(&path, id);
-                let damaged = damaged.iter().map(|why| format!("{}: {why}", path.display())).collect();
-                Listing { records, damaged }
-            });
-            // listings too large for the cache have a single owner and are moved, not copied
-            let listing = loaded.map(Arc::unwrap_or_clone).unwrap_or_default();
-            if all.records.is_empty() {
-                all.records = listing.records;
-            } else {
-                all.records.extend(listing.records);
-            }
-            all.damaged.extend(listing.damaged);
+        for path in files {
+            all.extend(self.cached(path, || match Segment::open(path) {
+                Ok(segment) => {
+                    let (records, damaged) = segment.records(id);
+                    let named = |why: &String| format!("{}: {why}", path.display());
+                    Listing { records, damaged: damaged.iter().map(named).collect() }
+                }
+                Err(why) => Listing::damaged(path, &why),
+            }));
         }
         let annotations = self.annotations();
         if annotations.deleted(id).is_some() {
@@ -187,37 +409,119 @@ impl Store {
         all
     }
 
-    pub(super) fn batch_files(&self, id: &str) -> Vec<PathBuf> {
-        batch::files(&self.batches_dir(), id)
+    /// Calls `found` for the rows of a batch whose success equals `ok`, except deleted ones, with row, cell key, round
+    /// and time. Skips unreadable files, which listing reports.
+    pub(super) fn each_key(&self, id: &str, ok: bool, mut found: impl FnMut(u32, &str, u32, &str)) {
+        let annotations = self.annotations();
+        for path in self.batch_files(id) {
+            let mut read = || -> Result<(), String> {
+                let segment = Segment::open(&path)?;
+                let names = ["row", "status", "key", "round", "created"];
+                let frame = segment.columns(&names, 0..segment.file.rows())?;
+                let (rows, round) = (Numbers::new(&frame, "row")?, Numbers::new(&frame, "round")?);
+                let (status, key) = (Texts::new(&frame, "status")?, Texts::new(&frame, "key")?);
+                let created = Texts::new(&frame, "created")?;
+                for at in 0..frame.height() {
+                    let (row, is_ok) = (rows.count(at)?, status.get(at) == Some(Status::Ok.as_str()));
+                    if is_ok == ok
+                        && let Some(key) = key.get(at)
+                        && !annotations.is_deleted(id, row)
+                    {
+                        found(row, key, round.count(at)?, created.get(at).unwrap_or_default());
+                    }
+                }
+                Ok(())
+            };
+            let _ = read();
+        }
     }
 
-    fn batches_dir(&self) -> PathBuf {
+    /// Segments of a batch, in order; empty if there is no such batch.
+    pub(super) fn batch_files(&self, id: &str) -> Vec<PathBuf> {
+        self.segments().ok().and_then(|mut all| all.remove(id)).unwrap_or_default()
+    }
+
+    /// Segments of each batch, in order. Fails if the directory cannot be read.
+    pub(super) fn segments(&self) -> Result<BTreeMap<String, Vec<PathBuf>>> {
+        let dir = self.batches_dir();
+        regular::folder(&dir).map_err(Error::io(&dir))?;
+        let mut all: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+        let mut others = Vec::new();
+        for name in names(&dir, file_name)? {
+            match name.strip_suffix(".parquet").map(segment) {
+                // sorts after the later ones by name
+                Some((batch, None)) => {
+                    all.entry(batch.to_owned()).or_default().insert(0, dir.join(&name));
+                }
+                Some((batch, Some(_))) => {
+                    all.entry(batch.to_owned()).or_default().push(dir.join(&name));
+                }
+                None => others.push(name),
+            }
+        }
+        for (name, id) in others.iter().filter_map(|name| Some((name, name.strip_suffix(PARTS)?))) {
+            let is_part = |entry: &Entry| file_name(entry).filter(|name| name.ends_with(".parquet"));
+            let parts = names(&dir.join(name), is_part).unwrap_or_default();
+            if !parts.is_empty() && !all.contains_key(id) {
+                all.insert(id.to_owned(), parts.iter().map(|part| dir.join(name).join(part)).collect());
+            }
+        }
+        Ok(all)
+    }
+
+    pub(super) fn batches_dir(&self) -> PathBuf {
         self.dir().join("batches")
     }
 }
 
-fn unreadable(id: &str, file: &std::path::Path, why: &str) -> Error {
+/// Verifies a segment. Returns true if it has a checksum, and what is wrong with a damaged one.
+pub(super) fn check(path: &Path) -> Result<bool, String> {
+    let segment = Segment::open(path)?;
+    match segment.records("").1.into_iter().next() {
+        Some(why) => Err(why),
+        None => Ok(CHECKSUM.check(segment.file.bytes()) == Check::Intact),
+    }
+}
+
+/// Batch and number of a segment, from its name without suffix; the first has no number.
+fn segment(name: &str) -> (&str, Option<&str>) {
+    match name.rsplit_once('.') {
+        Some((batch, number)) if number.len() == 6 && number.bytes().all(|b| b.is_ascii_digit()) => {
+            (batch, Some(number))
+        }
+        _ => (name, None),
+    }
+}
+
+fn unreadable(id: &str, file: &Path, why: &str) -> Error {
     Error::failed(format!("run '{id}' cannot be read: {}: {why}", file.display()))
 }
 
-/// Reader for single rows. Keeps a row group in memory, which makes nearby rows fast.
+/// Reader for single rows. Keeps the segments it has read and some rows in memory, which makes nearby rows fast.
 pub(super) struct RowReader<'a> {
     store: &'a Store,
     annotations: Arc<Annotations>,
-    /// Files of each batch with their row numbers.
-    files: HashMap<String, Vec<(PathBuf, Vec<u32>)>>,
+    /// Segments of each batch with their row numbers.
+    segments: HashMap<String, Vec<OpenSegment>>,
     window: Option<Window>,
 }
 
+struct OpenSegment {
+    path: PathBuf,
+    segment: Segment,
+    rows: Vec<u32>,
+}
+
+/// Rows of a segment in memory.
 struct Window {
-    file: PathBuf,
+    path: PathBuf,
     begin: usize,
     rows: Vec<Result<Record, String>>,
 }
 
 impl<'a> RowReader<'a> {
     pub fn new(store: &'a Store) -> Self {
-        Self { store, annotations: store.annotations(), files: HashMap::new(), window: None }
+        Self { store, annotations: store.annotations(), segments: HashMap::new(), window: None }
     }
 
     /// Whole record of a row; `None` if there is no such row.
@@ -225,28 +529,28 @@ impl<'a> RowReader<'a> {
         if self.annotations.is_deleted(batch, row) {
             return Ok(None);
         }
-        if !self.files.contains_key(batch) {
+        let id = || format!("{batch}:{row}");
+        if !self.segments.contains_key(batch) {
+            let open = |path: PathBuf| -> Result<OpenSegment> {
+                let read = Segment::open(&path).and_then(|segment| Ok((segment.rows()?, segment)));
+                let (rows, segment) = read.map_err(|why| unreadable(&id(), &path, &why))?;
+                Ok(OpenSegment { path, segment, rows })
+            };
             let files = self.store.batch_files(batch).into_iter();
-            let numbered = files
-                .map(|file| match batch::rows_of(&file) {
-                    Ok(rows) => Ok((file, rows)),
-                    Err(why) => Err(unreadable(&format!("{batch}:{row}"), &file, &why)),
-                })
-                .collect::<Result<Vec<_>>>()?;
-            self.files.insert(batch.to_owned(), numbered);
+            self.segments.insert(batch.to_owned(), files.map(open).collect::<Result<_>>()?);
         }
-        let files = self.files.get(batch).map(Vec::as_slice).unwrap_or_default();
-        let place = files.iter().find_map(|(file, rows)| Some((file, rows.binary_search(&row).ok()?)));
-        let Some((file, at)) = place else { return Ok(None) };
-        let failed = |why: &str| unreadable(&format!("{batch}:{row}"), file, why);
-        let held = self.window.as_ref().is_some_and(|window| {
-            window.file == *file && (window.begin..window.begin + window.rows.len()).contains(&at)
+        let segments = self.segments.get(batch).map(Vec::as_slice).unwrap_or_default();
+        let place = segments.iter().find_map(|open| Some((open, open.rows.binary_search(&row).ok()?)));
+        let Some((open, at)) = place else { return Ok(None) };
+        let failed = |why: &str| unreadable(&id(), &open.path, why);
+        let is_held = self.window.as_ref().is_some_and(|window| {
+            window.path == open.path && (window.begin..window.begin + window.rows.len()).contains(&at)
         });
-        if !held {
-            // reads only one row at first, since it may be the only one, and whole row groups after that
+        if !is_held {
+            // reads only one row at first, since it may be the only one
             let (begin, length) = if self.window.is_some() { (at - at % ROWS, ROWS) } else { (at, 1) };
-            let rows = batch::whole(file, batch, begin..begin + length).map_err(|why| failed(&why))?;
-            self.window = Some(Window { file: file.clone(), begin, rows });
+            let rows = open.segment.whole(batch, begin..begin + length).map_err(|why| failed(&why))?;
+            self.window = Some(Window { path: open.path.clone(), begin, rows });
         }
         let row = self.window.as_ref().and_then(|window| window.rows.get(at - window.begin));
         match row {

@@ -6,17 +6,12 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use super::directory::Store;
+use super::log;
 use super::process::{Liveness, Process};
 use base::error::{Error, Result};
 use base::{atomic, regular};
-
-const CLAIMS: &str = "claims";
-
-/// Minimum age of an unsigned claim before it counts as abandoned.
-const MOMENT: Duration = Duration::from_secs(2);
 
 /// Exclusive right to run something, released on drop.
 #[derive(Debug)]
@@ -47,20 +42,30 @@ impl Store {
         regular::make_folder(&dir).map_err(Error::io(&dir))?;
         let path = dir.join(what);
         loop {
-            let mut file = regular::open_or_make(&path).map_err(Error::io(&path))?;
-            match file.try_lock() {
-                Ok(()) if !is_at(&file, &path) => {}
-                Ok(()) => {
-                    write_holder(&mut file).map_err(Error::io(&path))?;
+            match log::try_lock(&path)? {
+                // its holder removed it after it was opened here
+                Some(file) if !is_at(&file, &path) => {}
+                Some(mut file) => {
+                    let signature = serde_json::to_vec(&Process::current()).unwrap_or_default();
+                    let written = file.set_len(0).and_then(|()| file.write_all(&signature));
+                    written.map_err(Error::io(&path))?;
                     return Ok(Claimed::Ours(Claim { path, _lock: file }));
                 }
-                Err(std::fs::TryLockError::WouldBlock) => return Ok(Claimed::By(holder(&mut file))),
-                Err(std::fs::TryLockError::Error(e)) => return Err(Error::io(&path)(e)),
+                None => {
+                    let holder = regular::open(&path).ok().and_then(|mut file| claimant(&mut file));
+                    return Ok(Claimed::By(match holder {
+                        Some(Process { pid, host: Some(host), .. }) => {
+                            format!("process {pid} on {host}")
+                        }
+                        Some(Process { pid, .. }) => format!("process {pid}"),
+                        None => "another process".into(),
+                    }));
+                }
             }
         }
     }
 
-    /// Removes claims whose process is gone, and claims that were never signed.
+    /// Removes claims whose process is gone, and claims whose process died before it signed them.
     pub(super) fn remove_abandoned_claims(&self) {
         for entry in regular::entries(&self.claims()).unwrap_or_default() {
             let path = self.claims().join(entry.name);
@@ -72,18 +77,17 @@ impl Store {
     }
 
     fn claims(&self) -> PathBuf {
-        self.dir().join(atomic::FOLDER).join(CLAIMS)
+        self.dir().join(atomic::FOLDER).join("claims")
     }
 }
 
-/// True if the claim's process is gone, or if the claim is still empty after [`MOMENT`]: another process may have
-/// just created it and not yet locked it.
+/// True for a claim that nobody holds, once this process has its lock. A process of another host may hold one where
+/// locks do not reach across hosts.
 fn is_abandoned(file: &mut File) -> bool {
-    let modified = file.metadata().and_then(|metadata| metadata.modified());
-    let age = modified.ok().and_then(|at| at.elapsed().ok()).unwrap_or_default();
     match claimant(file) {
         Some(process) => process.liveness() == Liveness::Gone,
-        None => age > MOMENT && file.metadata().is_ok_and(|metadata| metadata.len() == 0),
+        // anything else in a claim's place is somebody else's file
+        None => file.metadata().is_ok_and(|metadata| metadata.len() == 0),
     }
 }
 
@@ -95,25 +99,11 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-fn write_holder(file: &mut File) -> std::io::Result<()> {
-    file.set_len(0)?;
-    file.write_all(&serde_json::to_vec(&Process::current())?)
-}
-
 fn claimant(file: &mut File) -> Option<Process> {
     let mut text = String::new();
     file.seek(SeekFrom::Start(0)).ok()?;
     file.take(4096).read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
-}
-
-/// Description of the process named in a claim.
-fn holder(file: &mut File) -> String {
-    match claimant(file) {
-        Some(Process { pid, host: Some(host), .. }) => format!("process {pid} on {host}"),
-        Some(Process { pid, .. }) => format!("process {pid}"),
-        None => "another process".into(),
-    }
 }
 
 #[cfg(test)]

@@ -3,65 +3,50 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
 
 use foldhash::fast::FixedState;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::annotations::Annotations;
-use super::evaluated::Qualities;
+use super::evaluations::Qualities;
 use super::id::{self, IdSource};
+use super::log::{Derived, Stamp, stamp};
 use super::process::{Liveness, Process};
-use super::record_cache::RecordCache;
-use base::atomic::{self, UnfinishedDir};
+use base::atomic::{self, AtomicFile, UnfinishedDir};
+use base::checksum::{Check, Checksum};
 use base::error::{Error, Result};
 use base::regular::{self, Entry};
 use table::{Record, SCHEMA, Spec, Status, Training};
 
-/// Runs directory. Clones share their caches.
+/// Runs directory. Clones share what they remember.
 #[derive(Clone, Debug)]
 pub struct Store {
     dir: PathBuf,
     pub(super) ids: IdSource,
-    /// Parsed files, valid while the file is unchanged.
-    cache: Arc<Mutex<Cache>>,
-    /// Parsed annotations, valid while their file is unchanged.
-    pub(super) annotated: Arc<Mutex<Seen<Arc<Annotations>>>>,
-    /// Quality of the models, valid until another evaluation finishes.
-    pub(super) qualities: Arc<Mutex<Seen<Arc<Qualities>>>>,
-    /// Finished trainings, valid until another training finishes.
-    pub(super) trainings: Arc<Mutex<Seen<Arc<Vec<Training>>>>>,
+    /// Files read before, if [`Store::remembering`].
+    remembered: Option<Arc<Mutex<HashMap<PathBuf, (Stamp, Listing)>>>>,
+    pub(super) annotated: Derived<Annotations>,
+    pub(super) qualities: Derived<Qualities>,
+    /// Finished trainings, newest first.
+    pub(super) trainings: Derived<Vec<Training>>,
 }
-
-type Cache = HashMap<PathBuf, (Stamp, Arc<Listing>)>;
-
-/// Parsed value and the stamp of its file.
-type Seen<T> = Option<(Stamp, T)>;
-
-/// Inode, length and modification time, which identify the version of a file that was read.
-pub(super) type Stamp = (u64, u64, Option<SystemTime>);
 
 const ID_DRAWS: usize = 100;
 
-/// Maximum number of records of a batch file in the cache. Larger files are read again, to avoid holding them twice.
-const KEPT: usize = 4096;
+/// Checksum of a record's file; records of early versions have none.
+pub(super) const CHECKSUM: Checksum = Checksum { mark: "\"checksum\": \"sha256:", zeroed: false };
 
 /// Folders of a runs directory that are not runs.
-const NO_RUNS: [&str; 5] = [
+pub(super) const NO_RUNS: [&str; 5] = [
     "batches",
-    super::conversions::FOLDER,
+    super::documents::CONVERSIONS,
     super::evaluations::FOLDER,
-    super::baselines::FOLDER,
+    super::documents::BASELINES,
     super::trainings::FOLDER,
 ];
-
-pub(super) fn stamp_of(metadata: &std::fs::Metadata) -> Stamp {
-    (metadata.ino(), metadata.len(), metadata.modified().ok())
-}
 
 /// Contents of a runs directory or of one of its files.
 #[derive(Clone, Debug, Default)]
@@ -73,6 +58,19 @@ pub struct Listing {
 }
 
 impl Listing {
+    pub(super) fn damaged(path: &Path, why: &str) -> Self {
+        Self { records: Vec::new(), damaged: vec![format!("{}: {why}", path.display())] }
+    }
+
+    pub(super) fn extend(&mut self, mut other: Self) {
+        if self.records.is_empty() {
+            self.records = other.records;
+        } else {
+            self.records.append(&mut other.records);
+        }
+        self.damaged.append(&mut other.damaged);
+    }
+
     /// Sorts by time, then by id with numeric rows.
     fn sort(&mut self) {
         self.records.par_sort_by(|a, b| {
@@ -112,11 +110,16 @@ impl Store {
         Self {
             dir,
             ids: IdSource::system(),
-            cache: Arc::default(),
-            annotated: Arc::default(),
-            qualities: Arc::default(),
-            trainings: Arc::default(),
+            remembered: None,
+            annotated: Derived::default(),
+            qualities: Derived::default(),
+            trainings: Derived::default(),
         }
+    }
+
+    /// Keeps what it reads in memory and reads only changed files again, for a process that lists often.
+    pub fn remembering(self) -> Self {
+        Self { remembered: Some(Arc::default()), ..self }
     }
 
     /// Like [`Store::open`], but with reproducible ids and times: a clock that starts at `second` (since the epoch)
@@ -143,12 +146,9 @@ impl Store {
     /// Returns a failure if the directory cannot be read. Damaged runs are reported in the listing instead.
     pub fn list(&self) -> Result<Listing> {
         let mut all = self.read_runs()?;
-        let batches = self.batch_ids()?;
-        let read: Vec<Listing> = batches.par_iter().map(|id| self.read_batch(id)).collect();
-        for listing in read {
-            all.records.extend(listing.records);
-            all.damaged.extend(listing.damaged);
-        }
+        let read: Vec<Listing> =
+            self.segments()?.par_iter().map(|(id, files)| self.read_batch(id, files)).collect();
+        read.into_iter().for_each(|listing| all.extend(listing));
         all.damaged.extend(self.annotations().damaged.iter().cloned());
         all.sort();
         self.rate(&mut all.records);
@@ -158,7 +158,6 @@ impl Store {
     /// Hash that stays the same while nothing that [`Store::list`] reads has changed. Reads the metadata of every
     /// run, but no records. Fails if the directory cannot be read.
     pub fn fingerprint(&self) -> Result<u64> {
-        let stamp = |path: &Path| path.symlink_metadata().ok().map(|there| stamp_of(&there));
         let runs: Vec<_> = self
             .run_ids()?
             .into_par_iter()
@@ -169,11 +168,10 @@ impl Store {
                 (id, ended, liveness)
             })
             .collect();
-        let batches = self.batch_ids()?.into_iter().flat_map(|id| self.batch_files(&id));
-        let batches: Vec<_> = batches.map(|file| (stamp(&file), file)).collect();
-        let annotations = stamp(&self.dir.join(super::annotations::FILE));
-        let beside = [self.texts_path(), self.finished_path()].map(|path| stamp(&path));
-        Ok(FixedState::default().hash_one((runs, batches, annotations, beside)))
+        let mut files: Vec<PathBuf> = self.segments()?.into_values().flatten().collect();
+        files.extend([self.annotations_path(), self.texts_path(), self.finished_path()]);
+        let files: Vec<_> = files.into_iter().map(|file| (stamp(&file), file)).collect();
+        Ok(FixedState::default().hash_one((runs, files)))
     }
 
     /// Like [`Store::list`], without the batches.
@@ -188,19 +186,9 @@ impl Store {
     }
 
     fn read_runs(&self) -> Result<Listing> {
-        let ids = self.run_ids()?;
-        let known = self.cache.lock().is_ok_and(|cache| 2 * cache.len() > ids.len());
-        // skips the cache file if this process already has most records in memory
-        let cached = if known { RecordCache::default() } else { RecordCache::open(&self.dir) };
-        let read: Vec<(bool, Listing)> =
-            ids.par_iter().map(|id| self.read_run_through(id, &cached)).collect();
-        // a failure to write the cache does not matter: the directory may be read-only
-        let _ = cached.append_new(&self.dir);
+        let read: Vec<Listing> = self.run_ids()?.par_iter().map(|id| self.read_run(id).1).collect();
         let mut all = Listing::default();
-        for (_, listing) in read {
-            all.records.extend(listing.records);
-            all.damaged.extend(listing.damaged);
-        }
+        read.into_iter().for_each(|listing| all.extend(listing));
         all.sort();
         Ok(all)
     }
@@ -260,7 +248,12 @@ impl Store {
                 path.display()
             )));
         }
-        atomic::write(&path, &json(record)?)?;
+        let mut bytes = json(record)?;
+        // the last key, so that it is found from the end
+        bytes.truncate(bytes.len() - "\n}\n".len());
+        bytes.extend_from_slice(format!(",\n  {}\"\n}}\n", CHECKSUM.blank()).as_bytes());
+        CHECKSUM.fill(&mut bytes);
+        atomic::write(&path, &bytes)?;
         atomic::sync_dir(&self.dir)
     }
 
@@ -277,32 +270,18 @@ impl Store {
 
     /// Record of a run, or a substitute without `record.json`. The bool is true if the run has ended.
     pub(super) fn read_run(&self, id: &str) -> (bool, Listing) {
-        self.read_run_through(id, &RecordCache::default())
-    }
-
-    fn read_run_through(&self, id: &str, known: &RecordCache) -> (bool, Listing) {
         let path = self.dir.join(id).join("record.json");
-        let loaded = self.cached(&path, |stamp| {
-            let mut loaded = Listing::default();
-            if let Some(record) = known.get(id, stamp) {
-                loaded.records.push(record);
-                return loaded;
-            }
-            match regular::read(&path).map_err(|e| e.to_string()).and_then(|b| table::parse(&b)) {
-                Ok(mut record) => {
-                    // a directory may have been renamed, and runs are found by directory name
-                    record.run = id.to_owned();
-                    known.add(&record, stamp);
-                    loaded.records.push(record);
-                }
-                Err(why) => loaded.damaged.push(format!("{}: {why}", path.display())),
-            }
-            loaded
-        });
-        match loaded {
-            Some(loaded) => (true, Listing::clone(&loaded)),
-            None => (false, self.read_unfinished(id)),
+        if stamp(&path).is_none() {
+            return (false, self.read_unfinished(id));
         }
+        let loaded = self.cached(&path, || match read_record(&path) {
+            // a directory may have been renamed, and runs are found by directory name
+            Ok(record) => {
+                Listing { records: vec![Record { run: id.to_owned(), ..record }], damaged: Vec::new() }
+            }
+            Err(why) => Listing::damaged(&path, &why),
+        });
+        (true, loaded)
     }
 
     /// Liveness of the process of a run without a record; `None` if there is a record or no run.
@@ -318,22 +297,15 @@ impl Store {
 
     /// Substitute record of a run without one: running or interrupted.
     fn read_unfinished(&self, id: &str) -> Listing {
-        let mut listing = Listing::default();
         let path = self.dir.join(id).join("spec.json");
-        let started: Started = match regular::read(&path) {
-            Ok(bytes) => match serde_json::from_slice(&bytes) {
-                Ok(started) => started,
-                Err(e) => {
-                    listing.damaged.push(format!("{}: {e}", path.display()));
-                    return listing;
-                }
-            },
+        let started = match regular::read(&path) {
             // neither record nor spec: not a run's directory
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return listing,
-            Err(e) => {
-                listing.damaged.push(format!("{}: {e}", path.display()));
-                return listing;
-            }
+            Err(e) if e.kind() == ErrorKind::NotFound => return Listing::default(),
+            read => read.and_then(|bytes| Ok(serde_json::from_slice::<Started>(&bytes)?)),
+        };
+        let started = match started {
+            Ok(started) => started,
+            Err(e) => return Listing::damaged(&path, &e.to_string()),
         };
         let (process, since) = (&started.process, &started.created);
         let pid = process.pid;
@@ -354,35 +326,71 @@ impl Store {
         record.created = started.created;
         record.round = started.round;
         record.experiment = started.experiment;
-        listing.records.push(record);
+        Listing { records: vec![record], damaged: Vec::new() }
+    }
+
+    /// Contents of a file: remembered ones if it is unchanged.
+    pub(super) fn cached(&self, path: &Path, read: impl FnOnce() -> Listing) -> Listing {
+        let Some(remembered) = &self.remembered else { return read() };
+        let Some(stamp) = stamp(path) else { return read() };
+        if let Ok(remembered) = remembered.lock()
+            && let Some((seen, listing)) = remembered.get(path)
+            && *seen == stamp
+        {
+            return listing.clone();
+        }
+        let listing = read();
+        if let Ok(mut remembered) = remembered.lock() {
+            remembered.insert(path.to_owned(), (stamp, listing.clone()));
+        }
         listing
     }
 
-    /// Result of `read` for a file, cached while the file is unchanged. `None` if there is no such file.
-    pub(super) fn cached(
-        &self,
-        path: &Path,
-        read: impl FnOnce(&Stamp) -> Listing,
-    ) -> Option<Arc<Listing>> {
-        let metadata = path.symlink_metadata().ok()?;
-        let stamp = stamp_of(&metadata);
-        if let Ok(cache) = self.cache.lock()
-            && let Some((seen, loaded)) = cache.get(path)
-            && *seen == stamp
-        {
-            return Some(loaded.clone());
-        }
-        let loaded = Arc::new(read(&stamp));
-        if loaded.records.len() <= KEPT
-            && let Ok(mut cache) = self.cache.lock()
-        {
-            cache.insert(path.to_owned(), (stamp, loaded.clone()));
-        }
-        Some(loaded)
+    /// Prepares the directory for writing: creates it, checks that it is writable, and removes unfinished files and
+    /// claims of processes that are gone.
+    ///
+    /// # Errors
+    ///
+    /// Returns an input error if the directory cannot be created or written, before anything is computed.
+    pub fn prepare(&self) -> Result<()> {
+        let dir = self.dir();
+        let refused = |why: String| {
+            Error::input_help(
+                format!("{}: runs cannot be stored there: {why}", dir.display()),
+                "name a directory that you can write: --dir DIR",
+            )
+        };
+        std::fs::create_dir_all(dir).map_err(|e| refused(e.to_string()))?;
+        // neither is finished, so dropping them removes both
+        let probe = dir.join("probe");
+        let probed = AtomicFile::create(&probe).and_then(|_| UnfinishedDir::create(&probe));
+        drop(probed.map_err(|e| match e {
+            Error::Io { source, .. } => refused(source.to_string()),
+            other => refused(other.to_string()),
+        })?);
+        self.remove_abandoned();
+        Ok(())
+    }
+
+    /// Removes leftovers of processes that were killed or met a full disk, if their process is provably gone. Files
+    /// that cannot be removed do no harm and stay.
+    pub fn remove_abandoned(&self) {
+        atomic::remove_abandoned(self.dir());
+        self.remove_abandoned_claims();
     }
 }
 
-fn json<T: Serialize>(value: &T) -> Result<Vec<u8>> {
+/// Reads a record after verifying its checksum.
+pub(super) fn read_record(path: &Path) -> Result<Record, String> {
+    let bytes = regular::read(path).map_err(|e| e.to_string())?;
+    let record = table::parse(&bytes)?;
+    match CHECKSUM.check(&bytes) {
+        Check::Intact | Check::Missing => Ok(record),
+        Check::Changed => Err("it was changed after it was written: its checksum does not match".into()),
+    }
+}
+
+pub(super) fn json<T: Serialize>(value: &T) -> Result<Vec<u8>> {
     let mut bytes = serde_json::to_vec_pretty(value)
         .map_err(|e| Error::failed(format!("this cannot be written as JSON: {e}")))?;
     bytes.push(b'\n');

@@ -1,30 +1,44 @@
-//! Cached results of evaluations: `evaluations/KEY.jsonl` in the runs directory, where KEY identifies the computation
-//! ([`Evaluation`]). The first line describes it; every other line is the result for one window. Windows are named by
-//! a hash of their tokens, so texts share the windows that they have in common.
+//! Quality of models: `evaluations/` in the runs directory.
+//!
+//! `KEY.jsonl` has the results of one evaluation ([`Evaluation`]): a first line that describes it, then one line per
+//! window of a text. Windows are named by a hash of their tokens, so texts share the windows that they have in common.
+//! A window whose line cannot be read is computed again.
 //!
 //! ```text
 //! {"version":1,"model":"DIR","weights":"HASH","architecture":"ladder:10","tp":2,"dtype":"f32","plan":"HASH"}
 //! {"window":"HASH","predicted":511,"nll":1722.5,"kl":204.25,"agreed":377}
 //! ```
 //!
-//! Lines are appended under a lock when a window is finished. Torn and unreadable lines are ignored, and their
-//! windows are computed again.
+//! `texts.jsonl` has one line per finished evaluation: the model, the text and its windows.
+//!
+//! ```text
+//! {"version":1,"created":"TIME","model":"/DIR","named":"DIR","text":"FILE","context":512,"backend":"cpu","windows":["KEY",...],"evaluations":["KEY",...]}
+//! ```
+//!
+//! Runs get the quality of their model when they are read. It is never stored with runs, so older runs get it as soon
+//! as their model is evaluated. The latest text of a model counts, because numbers of different texts are not
+//! comparable. To go back to another text, evaluate on it again; all of its results are stored.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::collections::{HashMap, HashSet};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::directory::Store;
-use super::shared_lines::{append_line, heal, open_locked};
+use super::log;
 use base::error::{Error, Result};
 use base::{hash, regular};
+use model::Model;
 use plan::{Architecture, CommDType, DType};
-use run::WindowQuality;
+use table::{Backend, Provenance, Record, RunQuality, Spec, WindowQuality, quality};
 
 const VERSION: u32 = 1;
 
 pub(super) const FOLDER: &str = "evaluations";
+
+pub(super) const TEXTS: &str = "texts.jsonl";
 
 /// Identity of an evaluation: all inputs of its results except the window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -120,17 +134,66 @@ impl EvaluationFile {
 
     /// Stores the result for a window and syncs it to disk. Fails if the file cannot be created or written.
     pub fn add(&mut self, window: &str, quality: WindowQuality) -> Result<()> {
-        let folder = self.path.parent().unwrap_or(Path::new("."));
-        regular::make_folder(folder).map_err(Error::io(folder))?;
-        let mut file = open_locked(&self.path)?;
-        if heal(&mut file).map_err(Error::io(&self.path))? == 0 {
-            append_line(&mut file, &self.evaluation).map_err(Error::io(&self.path))?;
-        }
-        let line = Line { window: window.to_owned(), quality };
-        append_line(&mut file, &line).map_err(Error::io(&self.path))?;
-        self.found.insert(line.window, quality);
+        let window = Line { window: window.to_owned(), quality };
+        log::append(&self.path, |there| {
+            let mut new = if there.is_empty() { log::line(&self.evaluation)? } else { Vec::new() };
+            new.append(&mut log::line(&window)?);
+            Ok(new)
+        })?;
+        self.found.insert(window.window, quality);
         Ok(())
     }
+}
+
+/// Description and results of a file; the description is `None` if it cannot be read.
+fn parse(bytes: &[u8]) -> (Option<Evaluation>, HashMap<String, WindowQuality>) {
+    let first = log::parse(bytes).next().and_then(|first| first.ok());
+    let lines = log::parse::<Line>(bytes).flatten();
+    (first, lines.map(|line| (line.window, line.quality)).collect())
+}
+
+/// Finished evaluation of a model's architectures on a text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct EvaluatedText {
+    version: u32,
+    created: String,
+    /// Absolute path of the model.
+    model: PathBuf,
+    /// Model name as typed. Runs store relative names as typed too, and their working directory is not stored, so
+    /// relative names match if they are equal.
+    #[serde(default)]
+    named: PathBuf,
+    text: String,
+    context: usize,
+    backend: Backend,
+    /// Reference model whose `standard` it was compared with, if it is a different model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reference: Option<String>,
+    windows: Vec<String>,
+    evaluations: Vec<String>,
+}
+
+/// Evaluations of each model on its latest text.
+#[derive(Debug, Default)]
+pub(super) struct Qualities(Vec<Evaluated>);
+
+#[derive(Debug)]
+struct Evaluated {
+    model: PathBuf,
+    named: Vec<PathBuf>,
+    cases: Vec<Case>,
+}
+
+/// Evaluation of one architecture of a model.
+#[derive(Debug)]
+struct Case {
+    architecture: Architecture,
+    tp: u32,
+    /// True if results do not depend on TP, except for the order of summation.
+    is_of_any_tp: bool,
+    dtype: DType,
+    comm_dtype: CommDType,
+    quality: Arc<RunQuality>,
 }
 
 impl Store {
@@ -140,41 +203,223 @@ impl Store {
         regular::folder(&folder).map_err(Error::io(&folder))?;
         let path = folder.join(format!("{}.jsonl", evaluation.key()));
         let found = match regular::read(&path) {
-            Ok(bytes) => parse(&bytes),
+            Ok(bytes) => parse(&bytes).1,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => HashMap::new(),
             Err(e) => return Err(Error::io(&path)(e)),
         };
         Ok(EvaluationFile { path, evaluation, found })
     }
+
+    /// Records that a model (and its reference model, if different) was evaluated on these windows of a text; each
+    /// file has results for all of them. From now on, runs of the model have this quality. Fails if the file cannot
+    /// be created or written.
+    pub fn evaluated(
+        &self,
+        (model, reference): (&str, Option<&str>),
+        (text, context): (&str, usize),
+        backend: Backend,
+        windows: Vec<String>,
+        files: &[EvaluationFile],
+    ) -> Result<()> {
+        let line = EvaluatedText {
+            version: VERSION,
+            created: self.now(),
+            model: place(model),
+            named: plain(model),
+            text: text.to_owned(),
+            context,
+            backend,
+            reference: reference.map(str::to_owned),
+            windows,
+            evaluations: files.iter().map(EvaluationFile::key).collect(),
+        };
+        log::append(&self.texts_path(), |there| {
+            // a repeated evaluation finds everything stored and adds no line
+            let lines = texts(there);
+            let last = lines.iter().rfind(|known| known.model == line.model);
+            if last.is_some_and(|known| known.says(&line)) { Ok(Vec::new()) } else { log::line(&line) }
+        })
+    }
+
+    /// Adds the quality of their models, and the results of their trainings, to runs. Costs one file lookup if no
+    /// model was evaluated.
+    pub(super) fn rate(&self, records: &mut [Record]) {
+        self.add_trainings(records);
+        let qualities = self.qualities();
+        if qualities.0.is_empty() {
+            return;
+        }
+        let mut known: HashMap<String, Option<&[Case]>> = HashMap::new();
+        for record in records.iter_mut().filter(|record| record.metrics.is_some()) {
+            let cases = match known.get(&record.spec.model) {
+                Some(cases) => *cases,
+                None => {
+                    let cases = qualities.of_model(&record.spec.model);
+                    known.insert(record.spec.model.clone(), cases);
+                    cases
+                }
+            };
+            record.quality = cases.and_then(|cases| best(cases, &record.spec));
+        }
+    }
+
+    pub(super) fn texts_path(&self) -> PathBuf {
+        self.dir().join(FOLDER).join(TEXTS)
+    }
+
+    fn qualities(&self) -> Arc<Qualities> {
+        // the quality is optional: an unreadable file counts as missing
+        self.qualities.get(&self.texts_path(), |read| self.load(&texts(&read.unwrap_or_default())))
+    }
+
+    /// Loads the newest line of each model, and older ones for the same text and weights.
+    fn load(&self, lines: &[EvaluatedText]) -> Qualities {
+        let mut models: Vec<(PathBuf, Vec<&EvaluatedText>)> = Vec::new();
+        for line in lines.iter().rev() {
+            match models.iter_mut().find(|(model, _)| *model == line.model) {
+                Some((_, of)) if of[0].is_on_same_text(line) => of.push(line),
+                Some(_) => {}
+                None => models.push((line.model.clone(), vec![line])),
+            }
+        }
+        let cases = |(model, lines): (PathBuf, Vec<&EvaluatedText>)| {
+            let (mut cases, mut seen): (Vec<Case>, HashSet<&str>) = Default::default();
+            let keys = lines.iter().flat_map(|line| line.evaluations.iter().map(move |k| (line, k)));
+            for (line, key) in keys {
+                // each result is read once, even if several lines name it
+                if !seen.insert(key) {
+                    continue;
+                }
+                let Some(case) = self.case(line, key) else { continue };
+                let of_same_weights =
+                    cases.first().is_none_or(|first| first.quality.weights == case.quality.weights);
+                if of_same_weights && !cases.iter().any(|known| known.is_of_same(&case)) {
+                    cases.push(case);
+                }
+            }
+            Evaluated { model, named: lines.iter().map(|line| line.named.clone()).collect(), cases }
+        };
+        Qualities(models.into_par_iter().map(cases).collect())
+    }
+
+    fn case(&self, line: &EvaluatedText, key: &str) -> Option<Case> {
+        let path = self.dir().join(FOLDER).join(format!("{key}.jsonl"));
+        let (evaluation, found) = parse(&regular::read(&path).ok()?);
+        let evaluation = evaluation?;
+        let windows: Vec<WindowQuality> =
+            line.windows.iter().map(|window| found.get(window).copied()).collect::<Option<_>>()?;
+        let is_of_any_tp = evaluation.architecture.is_of_any_tp(evaluation.comm_dtype);
+        let quality = RunQuality {
+            quality: quality(&windows)?,
+            text: line.text.clone(),
+            text_hash: line.text_hash(),
+            context: line.context,
+            windows: windows.len(),
+            tp: evaluation.tp,
+            dtype: evaluation.dtype,
+            weights: evaluation.weights,
+            backend: line.backend,
+            provenance: Provenance::Measured,
+            reference: line.reference.clone(),
+            evaluated: line.created.clone(),
+        };
+        Some(Case {
+            architecture: evaluation.architecture,
+            tp: evaluation.tp,
+            is_of_any_tp,
+            dtype: evaluation.dtype,
+            comm_dtype: evaluation.comm_dtype,
+            quality: Arc::new(quality),
+        })
+    }
 }
 
-/// Reads the description and the results of a file; `None` if it cannot be read.
-pub(super) fn read(folder: &Path, key: &str) -> Option<(Evaluation, HashMap<String, WindowQuality>)> {
-    let bytes = regular::read(&folder.join(format!("{key}.jsonl"))).ok()?;
-    let first = bytes.split(|byte| *byte == b'\n').next()?;
-    Some((serde_json::from_slice(first).ok()?, parse(&bytes)))
+impl EvaluatedText {
+    fn is_on_same_text(&self, other: &Self) -> bool {
+        (self.context, &self.windows, &self.reference)
+            == (other.context, &other.windows, &other.reference)
+    }
+
+    /// True if this line already contains the other, except for the time.
+    fn says(&self, other: &Self) -> bool {
+        self.is_on_same_text(other)
+            && (&self.text, &self.named) == (&other.text, &other.named)
+            && other.evaluations.iter().all(|key| self.evaluations.contains(key))
+    }
+
+    fn text_hash(&self) -> String {
+        hash::short_key(self.windows.join("\n"))
+    }
 }
 
-/// Results from the readable lines. Text after the last line feed is a torn line.
-fn parse(bytes: &[u8]) -> HashMap<String, WindowQuality> {
-    let whole = bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
-    let lines = bytes[..whole].split(|byte| *byte == b'\n');
-    let lines = lines.filter_map(|line| serde_json::from_slice::<Line>(line).ok());
-    lines.map(|line| (line.window, line.quality)).collect()
+impl Case {
+    fn is_of_same(&self, other: &Self) -> bool {
+        let of = |case: &Self| (case.tp, case.dtype, case.comm_dtype);
+        self.architecture == other.architecture && of(self) == of(other)
+    }
+
+    /// True if the cell computes what was evaluated, apart from the weight format.
+    fn is_of(&self, spec: &Spec) -> bool {
+        self.architecture == spec.architecture
+            && self.comm_dtype == spec.comm_dtype
+            && (self.tp == spec.tp || self.is_of_any_tp)
+    }
+}
+
+impl Qualities {
+    /// Evaluations of the model with this name in runs.
+    fn of_model(&self, model: &str) -> Option<&[Case]> {
+        let is_relative = Path::new(model).is_relative() && !Model::is_built_in(model);
+        let (place, named) = (place(model), plain(model));
+        let is_it = |known: &&Evaluated| match is_relative {
+            true => known.named.contains(&named),
+            false => known.model == place,
+        };
+        self.0.iter().find(is_it).map(|known| known.cases.as_slice())
+    }
+}
+
+/// Quality for a cell. Prefers its own number format, then its own TP.
+fn best(cases: &[Case], spec: &Spec) -> Option<Arc<RunQuality>> {
+    let of_cell = cases.iter().filter(|case| case.is_of(spec));
+    let best = of_cell.max_by_key(|case| (case.dtype == spec.dtype, case.tp == spec.tp));
+    best.map(|case| Arc::clone(&case.quality))
+}
+
+/// Absolute path of a model from its name in runs; built-in shapes keep their name.
+pub(super) fn place(model: &str) -> PathBuf {
+    if Model::is_built_in(model) {
+        return model.into();
+    }
+    let absolute = || std::path::absolute(model).unwrap_or_else(|_| model.into());
+    std::fs::canonicalize(model).unwrap_or_else(|_| absolute())
+}
+
+/// Normalizes a typed name: `./a/` becomes `a`.
+fn plain(model: &str) -> PathBuf {
+    Path::new(model).components().filter(|part| *part != Component::CurDir).collect()
+}
+
+/// Readable lines of `texts.jsonl`, without those of newer builds.
+fn texts(bytes: &[u8]) -> Vec<EvaluatedText> {
+    let lines = log::parse::<EvaluatedText>(bytes).flatten();
+    lines.filter(|line| line.version <= VERSION && !line.windows.is_empty()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::sample_spec;
     use super::*;
+    use table::{Metrics, Status, measure};
 
     fn ladder(weights: &str) -> Evaluation {
         let architecture = "ladder:2".parse().unwrap();
         Evaluation::new("dir", weights, &architecture, 2, DType::F32, "plan".into())
     }
 
-    fn quality(n: u32) -> WindowQuality {
+    fn window(n: u32) -> WindowQuality {
         WindowQuality { predicted: n, nll: f64::from(n) / 3.0, kl: 1e-17, agreed: n / 2 }
     }
 
@@ -185,11 +430,11 @@ mod tests {
         let mut file = store.evaluation(ladder("a")).unwrap();
         assert!(!store.dir().exists(), "nothing is made until something is stored");
         for n in 0..3 {
-            file.add(&n.to_string(), quality(n)).unwrap();
+            file.add(&n.to_string(), window(n)).unwrap();
         }
         let moved = Evaluation { model: "elsewhere".into(), ..ladder("a") };
         let again = store.evaluation(moved).unwrap();
-        assert_eq!((again.get("2"), again.get("3")), (Some(quality(2)), None));
+        assert_eq!((again.get("2"), again.get("3")), (Some(window(2)), None));
         for other in [
             ladder("b"),
             Evaluation { tp: 1, ..ladder("a") },
@@ -203,41 +448,138 @@ mod tests {
         assert!(store.list().unwrap().records.is_empty() && store.ids().unwrap().is_empty());
     }
 
-    #[test]
-    fn a_file_that_ends_within_a_line_loses_that_line_and_takes_others() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path());
-        let mut file = store.evaluation(ladder("a")).unwrap();
-        file.add("1", quality(1)).unwrap();
-        file.add("2", quality(2)).unwrap();
-        let whole = std::fs::read(&file.path).unwrap();
-        for cut in 0..whole.len() {
-            std::fs::write(&file.path, &whole[..cut]).unwrap();
-            let mut found = store.evaluation(ladder("a")).unwrap();
-            assert_eq!(found.get("2"), None, "cut at {cut}");
-            found.add("3", quality(3)).unwrap();
-            let healed = store.evaluation(ladder("a")).unwrap();
-            assert_eq!(healed.get("1"), found.get("1"));
-            assert_eq!((healed.get("2"), healed.get("3")), (None, Some(quality(3))));
-            let text = std::fs::read_to_string(&file.path).unwrap();
-            let mut lines = text.lines();
-            assert_eq!(serde_json::from_str::<Evaluation>(lines.next().unwrap()).unwrap(), ladder("a"));
-            assert!(lines.all(|line| serde_json::from_str::<Line>(line).is_ok()), "{text}");
+    /// A model's directory, and a store in which it was evaluated on windows of a text.
+    struct Place {
+        dir: tempfile::TempDir,
+        store: Store,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::create_dir(dir.path().join("model")).unwrap();
+            let store = Store::open(dir.path().join("runs"));
+            Self { store, dir }
+        }
+
+        fn model(&self) -> String {
+            self.dir.path().join("model").display().to_string()
+        }
+
+        /// Says that an architecture lost `kl` nats a token on each of two windows of a text.
+        fn evaluate(&self, text: &str, weights: &str, architecture: &str, tp: u32, kl: f64) {
+            let of = Evaluation::new(
+                "m",
+                weights,
+                &architecture.parse().unwrap(),
+                tp,
+                DType::F32,
+                "p".into(),
+            );
+            let mut file = self.store.evaluation(of).unwrap();
+            let windows = ["1", "2"].map(|window| format!("{text}{window}"));
+            for window in &windows {
+                let found = WindowQuality { predicted: 4, nll: 8.0, kl: 4.0 * kl, agreed: 3 };
+                file.add(window, found).unwrap();
+            }
+            let told = (text, 5);
+            let (model, windows) = (self.model(), windows.to_vec());
+            self.store.evaluated((&model, None), told, Backend::Cpu, windows, &[file]).unwrap();
+        }
+
+        fn run(&self, change: impl FnOnce(&mut Spec)) {
+            let mut spec = Spec { model: self.model(), ..sample_spec("ladder") };
+            change(&mut spec);
+            let run = self.store.begin(&spec, None, 0).unwrap();
+            let metrics = Some(Metrics::default());
+            // in the order in which they were stored
+            let created = format!("{:03}", self.store.list().unwrap().records.len());
+            let record = Record { run: run.id, metrics, created, ..Record::new(spec, Status::Ok, None) };
+            self.store.finish(&record).unwrap();
+        }
+
+        /// What a listing says of each run's KL, and its text.
+        fn kl(&self) -> Vec<Option<(f64, String)>> {
+            let kl = measure("kl").unwrap();
+            let of = |record: &Record| Some((kl.of(record)?, record.quality.as_ref()?.text.clone()));
+            self.store.list().unwrap().records.iter().map(of).collect()
         }
     }
 
+    fn told(kl: f64, text: &str) -> Option<(f64, String)> {
+        Some((kl, text.to_owned()))
+    }
+
     #[test]
-    fn windows_are_named_by_their_tokens() {
-        assert_eq!(window_key(&[1, 2]), window_key(&[1, 2]));
-        let keys =
-            [window_key(&[1, 2]), window_key(&[2, 1]), window_key(&[1, 2, 0]), window_key(&[258])];
-        assert_eq!(keys.iter().collect::<std::collections::HashSet<_>>().len(), 4);
+    fn runs_have_the_quality_of_what_they_compute() {
+        let place = Place::new();
+        place.run(|spec| spec.tp = 8);
+        place.run(|spec| spec.architecture = "ladder:2".parse().unwrap());
+        place.run(|spec| (spec.architecture, spec.tp) = ("desync:2".parse().unwrap(), 2));
+        place.run(|spec| (spec.architecture, spec.tp) = ("desync:2".parse().unwrap(), 4));
+        place.run(|spec| spec.comm_dtype = CommDType::Int8);
+        place.run(|spec| spec.model = "llama-3.2-1b".into());
+        assert_eq!(place.kl(), vec![None; 6], "nothing was evaluated");
+        place.evaluate("a", "w", "ladder", 1, 0.5);
+        place.evaluate("a", "w", "desync:2", 2, 0.25);
+        let expected = [told(0.5, "a"), None, told(0.25, "a"), None, None, None];
+        assert_eq!(place.kl(), expected, "ladder's numbers do not depend on TP, desync's do");
+        assert_eq!(measure("kl").unwrap().interval_of(&place.store.get("last").unwrap()), None);
+        let first = place.store.list().unwrap().records.remove(0);
+        assert_eq!(measure("kl").unwrap().interval_of(&first), Some([0.5, 0.5]));
+        let stored =
+            std::fs::read_to_string(place.store.dir().join(&first.run).join("record.json")).unwrap();
+        assert!(!stored.contains("perplexity"), "no record keeps it: {stored}");
+    }
+
+    #[test]
+    fn the_text_evaluated_last_counts_and_changed_weights_are_not_mixed_with_others() {
+        let place = Place::new();
+        place.run(|_| ());
+        place.run(|spec| spec.architecture = Architecture::Standard);
+        let before = place.store.fingerprint().unwrap();
+        place.evaluate("a", "w", "standard", 1, 0.0);
+        place.evaluate("a", "w", "ladder", 1, 0.5);
+        assert_ne!(place.store.fingerprint().unwrap(), before, "who shows runs is to read them again");
+        assert_eq!(place.kl(), [told(0.5, "a"), told(0.0, "a")]);
+        place.evaluate("b", "w", "ladder", 1, 0.75);
+        assert_eq!(place.kl(), [told(0.75, "b"), None], "numbers of two texts are not put side by side");
+        place.evaluate("a", "w", "ladder", 1, 0.5);
+        assert_eq!(place.kl(), [told(0.5, "a"), told(0.0, "a")], "named again, it counts again");
+        place.evaluate("a", "other", "ladder", 1, 0.125);
+        assert_eq!(place.kl(), [told(0.125, "a"), None]);
+    }
+
+    /// From where a run's relative name started nothing tells: it is the model that was named alike in this store, and
+    /// never what lies under that name where the reader happens to be.
+    #[test]
+    fn relative_names_are_those_that_were_evaluated_and_what_is_said_twice_is_written_once() {
+        let place = Place::new();
+        place.run(|spec| spec.model = "no/such/model".into());
+        place.run(|spec| spec.model = "src".into());
+        place.run(|_| ());
+        place.evaluate("a", "w", "ladder", 1, 0.5);
+        assert_eq!(place.kl(), [None, None, told(0.5, "a")]);
+        let of = Evaluation::new("m", "w", &"ladder".parse().unwrap(), 1, DType::F32, "p".into());
+        let windows = || vec!["a1".to_owned(), "a2".to_owned()];
+        for _ in 0..3 {
+            let file = place.store.evaluation(of.clone()).unwrap();
+            let named = "./no/such/model/";
+            place.store.evaluated((named, None), ("a", 5), Backend::Cpu, windows(), &[file]).unwrap();
+        }
+        assert_eq!(place.kl(), [told(0.5, "a"), None, told(0.5, "a")]);
+        let lines = std::fs::read_to_string(place.store.texts_path()).unwrap();
+        assert_eq!(lines.lines().count(), 2, "{lines}");
+        // a line that somebody did not finish takes none with it
+        std::fs::write(place.store.texts_path(), format!("{lines}{{\"version\"")).unwrap();
+        place.evaluate("b", "w", "ladder", 1, 0.25);
+        assert_eq!(place.kl()[2], told(0.25, "b"));
     }
 
     proptest! {
         #[test]
         fn reading_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            parse(&bytes);
+            (parse(&bytes), texts(&bytes));
         }
     }
 }

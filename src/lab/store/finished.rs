@@ -3,7 +3,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::batch;
 use super::batches::RowReader;
 use super::directory::{Store, order};
 use base::error::Result;
@@ -54,7 +53,9 @@ impl Store {
         for record in self.list_runs()?.records.iter().filter(|record| ended_badly(record.status)) {
             add(&record.spec.key(), record.round);
         }
-        self.each_row(&self.batch_ids()?, false, |_, _, key, round, _| add(key, round));
+        for id in self.batch_ids()? {
+            self.each_key(&id, false, |_, key, round, _| add(key, round));
+        }
         Ok(failed)
     }
 
@@ -75,33 +76,15 @@ impl Store {
         }
         let batches = self.batch_ids()?;
         finished.batches.clone_from(&batches);
-        self.each_row(&batches, true, |batch, row, key, round, created| {
-            if wanted(key) {
-                let at = At::Row(batch, row);
-                finished.add(key, Place { round, created: created.to_owned(), at });
-            }
-        });
-        Ok(finished)
-    }
-
-    /// Calls `found` for the rows of batches whose success equals `ok`, except deleted ones, with the index of the
-    /// batch in `batches`, row, cell key, round and time.
-    fn each_row(&self, batches: &[String], ok: bool, mut found: impl FnMut(u32, u32, &str, u32, &str)) {
-        let annotations = self.annotations();
-        for (batch, id) in (0..).zip(batches) {
-            let deleted = annotations.deleted(id);
-            for file in self.batch_files(id) {
-                let Ok(rows) = batch::rows_of(&file) else { continue };
-                // unreadable files have no rows here; listing reports the error
-                let _ = batch::keys(&file, ok, |at, key, round, created| {
-                    if let Some(row) =
-                        rows.get(at).filter(|row| !deleted.is_some_and(|d| d.contains(row)))
-                    {
-                        found(batch, *row, key, round, created);
-                    }
-                });
-            }
+        for (batch, id) in (0..).zip(&batches) {
+            self.each_key(id, true, |row, key, round, created| {
+                if wanted(key) {
+                    let at = At::Row(batch, row);
+                    finished.add(key, Place { round, created: created.to_owned(), at });
+                }
+            });
         }
+        Ok(finished)
     }
 }
 
@@ -116,15 +99,9 @@ impl Store {
     /// Finished run of a cell, including those that other processes have just finished. Lists the directory and reads
     /// only the records that `ended` lacks. Fails if the directory cannot be read.
     pub fn newly_finished(&self, ended: &mut Ended, key: &str, round: u32) -> Result<Option<Record>> {
-        for id in self.run_ids()? {
-            if ended.known.contains(&id) {
-                continue;
-            }
-            if let (true, listing) = self.read_run(&id) {
-                ended.known.insert(id);
-                for record in listing.records.into_iter().filter(Record::is_finished) {
-                    ended.finished.insert((record.spec.key(), record.round), record);
-                }
+        for (record, has_ended) in self.new_runs(ended)? {
+            if has_ended && record.is_finished() {
+                ended.finished.insert((record.spec.key(), record.round), record);
             }
         }
         Ok(ended.finished.get(&(key.to_owned(), round)).cloned())
@@ -184,22 +161,17 @@ impl Finished<'_> {
 
     /// Adds a run, keeping only the newest of a cell and round.
     fn add(&mut self, key: &str, place: Place) {
-        let newer = |there: &Place| {
-            (&place.created, self.order(place.at)) >= (&there.created, self.order(there.at))
-        };
-        let of_round = |there: &Place| there.round == place.round;
-        let older = self
-            .places
-            .get(key)
-            .and_then(|places| places.iter().position(of_round).map(|at| (at, newer(&places[at]))));
-        match older {
-            Some((_, false)) => {}
-            Some((at, true)) => {
-                if let Some(there) = self.places.get_mut(key).and_then(|places| places.get_mut(at)) {
+        let known = self.places.get(key).map(Vec::as_slice).unwrap_or_default();
+        match known.iter().position(|there| there.round == place.round) {
+            None => self.places.entry(key.to_owned()).or_default().push(place),
+            Some(at) => {
+                let there = &known[at];
+                if (&place.created, self.order(place.at)) >= (&there.created, self.order(there.at))
+                    && let Some(there) = self.places.get_mut(key).and_then(|known| known.get_mut(at))
+                {
                     *there = place;
                 }
             }
-            None => self.places.entry(key.to_owned()).or_default().push(place),
         }
     }
 

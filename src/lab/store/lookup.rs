@@ -67,15 +67,15 @@ impl Store {
         let run = ended.map(|at| &runs[at]).or(runs.last());
         let newest = self.newest_batch()?;
         match (run, newest) {
-            (Some(run), Some((batch, created)))
-                if run.has_ended() && (&run.created, &run.run) > (&created, &batch) =>
+            (Some(run), Some(newest))
+                if run.has_ended() && (&run.created, &run.run) > (&newest.created, &newest.batch) =>
             {
                 Ok(run.clone())
             }
-            (_, Some((batch, _))) => {
-                let rows = self.batch_rows(&batch)?;
+            (_, Some(newest)) => {
+                let rows = self.batch_rows(&newest.batch)?;
                 let last = rows.last().ok_or_else(|| Error::failed("a batch without rows"))?;
-                self.row(&batch, *last)
+                self.row(&newest.batch, *last)
             }
             (Some(run), None) => Ok(run.clone()),
             (None, None) => Err(Error::input(format!("there are no runs in {}", self.dir().display()))),

@@ -1,53 +1,47 @@
-//! Runs on disk: atomic and versioned.
+//! Runs on disk: the store.
 //!
-//! ```text
-//! runs/ID/spec.json              requested cell and its process; written before the run starts
-//! runs/ID/record.json            record of the run; a run is finished when this exists
-//! runs/ID/trace.parquet          trace of the run
-//! runs/ID/log.txt                standard error of the run's process
-//! runs/batches/BATCH.parquet     simulated runs, one per row
-//! runs/batches/BATCH.parts/      finished rows of a batch that is still being written
-//! runs/records.cache             cached records for fast listing; may be deleted at any time
-//! runs/annotations.jsonl         tags, notes and deleted rows of batches, one edit per line
-//! runs/evaluations/KEY.jsonl     quality loss of an architecture, one line per window of a text
-//! runs/evaluations/texts.jsonl   evaluated models and texts, one line per evaluation
-//! runs/baselines/NAME.json       whole records of runs to compare later ones with
-//! runs/conversions/KEY.json      quality cost and speedup of converting layers of a checkpoint
-//! runs/trainings/ID/             results of `adapt`: checkpoint, curve, final model
-//! runs/trainings/finished.jsonl  finished trainings, one per line
-//! runs/.trash/ID/                deleted runs, until the trash is emptied
-//! runs/.ladderscope/             unfinished files, by process; claims/CELL-ROUND: process that runs a cell
-//! runs/.slurm/NAME/              jobs that a sweep submitted to Slurm, and the output of their tasks
-//! ```
+//! 1. A run is a directory, `runs/ID/`: `spec.json` (cell and process, written first), `record.json` (its result; the
+//!    run is finished when this exists), `trace.parquet`, `log.txt`.
+//! 2. Simulated runs are rows of Parquet segments, `batches/BATCH.parquet`, `BATCH.000001.parquet`, ...; ids `BATCH:ROW`.
+//! 3. Everything that is added to later is an append-only file of JSON lines: `annotations.jsonl` (tags, notes, deleted
+//!    rows), `evaluations/*.jsonl`, `trainings/finished.jsonl`.
+//! 4. Everything that is replaced as a whole is a JSON document: `baselines/NAME.json`, `conversions/KEY.json`.
+//! 5. Files and directories get their name once they are complete and synced; a torn line at the end is ignored. What
+//!    was reported as done survives kill -9 and full disks at any moment.
+//! 6. There is one kind of lock, `flock` on a file: while a line is appended, a training runs, or a cell is claimed
+//!    (`.ladderscope/claims/CELL-ROUND`). The system releases it when the process dies.
+//! 7. The directories are authoritative. Nothing is cached on disk; a process that lists often keeps what it read until
+//!    a file's inode, length or modification time changes.
+//! 8. Records, segments and traces carry a SHA-256 of themselves; a file that does not match is named, never shown.
+//! 9. Deleted runs move to `.trash/ID/`, deleted rows are marked in `annotations.jsonl`; unfinished files are in
+//!    `.ladderscope/`, named after their process, and removed once it is provably gone; nobody else's files are touched.
+//! 10. Links are never followed. Older formats are read: records and segments without checksums, `BATCH.parts/`,
+//!     `index.jsonl` and `records.cache` (both ignored).
 //!
-//! The directories are authoritative. A file gets its name once it is complete, so no file is ever partial. Symbolic
-//! links are never followed. The `index.jsonl` of earlier versions is ignored.
+//! `trainings/ID/` belongs to `adapt`, `.slurm/NAME/` to sweeps on a cluster.
 
 mod annotations;
-mod baselines;
-mod batch;
 mod batches;
+mod check;
 mod claims;
-mod conversions;
 mod directory;
-mod evaluated;
+mod documents;
 mod evaluations;
 mod finished;
 mod id;
-mod leftovers;
+mod log;
 mod lookup;
 mod process;
-mod record_cache;
-mod shared_lines;
 mod trainings;
 mod trash;
 mod watch;
 
 pub use annotations::{Annotation, Annotations, Edit};
-pub use baselines::Baseline;
-pub use batch::{BatchSummary, BatchWriter};
+pub use batches::{BatchSummary, BatchWriter};
+pub use check::{DamagedFile, StoreCheck};
 pub use claims::Claimed;
 pub use directory::{Listing, RunDir, Store};
+pub use documents::Baseline;
 pub use evaluations::{Evaluation, EvaluationFile, window_key};
 pub use finished::{Ended, Finished};
 pub use trainings::TrainingFolder;

@@ -1,8 +1,12 @@
 //! The store survives what happens to files: dying at any moment, damage, newer versions.
 
 use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
 
 use super::*;
+use base::error::Error;
 use plan::Architecture;
 use table::{Backend, Metrics, Overlap, Percentiles, Record, Sample, Spec, Status};
 
@@ -31,7 +35,8 @@ pub(super) fn ok(spec: Spec, milliseconds: f64) -> Record {
         decode_ms: milliseconds,
         steps_ms: vec![milliseconds / 3.0; 3],
         overlap: None,
-    }];
+    }]
+    .into();
     record.metrics = Some(Metrics {
         prefill_ms: 1.0 / 3.0,
         decode_ms: milliseconds,
@@ -125,8 +130,6 @@ fn prefixes_find_a_run_or_say_what_they_could_mean() {
     assert!(store.get("").is_err());
     assert!(store.get("../runs").is_err(), "an id is no path");
 }
-
-use base::error::Error;
 
 #[test]
 fn an_index_of_earlier_versions_is_left_alone() {
@@ -234,10 +237,11 @@ fn batches_come_back_row_by_row() {
         record.environment.insert("host".into(), "here".into());
         record.experiment = Some("many".into());
         record.overlap = Some(Overlap { comm_ms: 3.0, overlap_pct: Some(50.0), ..Overlap::default() });
-        record.samples[0].overlap = record.overlap;
+        Arc::make_mut(&mut record.samples)[0].overlap = record.overlap;
     }
     records[2].overlap = Some(Overlap::default());
-    records[2].samples[0].overlap = records[2].overlap;
+    let overlap = records[2].overlap;
+    Arc::make_mut(&mut records[2].samples)[0].overlap = overlap;
     records[2].warnings = vec!["odd".into(), "very odd".into()];
     records[3] = Record::new(records[3].spec.clone(), Status::Failed, Some("no such link".into()));
     store.write_batch(&mut records).unwrap();
@@ -245,7 +249,8 @@ fn batches_come_back_row_by_row() {
     assert_eq!(records[11].run, format!("{batch}:11"));
     let fresh = reopened(&store);
     // what a simulation's single steps took is not stored
-    records.iter_mut().flat_map(|r| &mut r.samples).for_each(|s| s.steps_ms.clear());
+    let samples = records.iter_mut().flat_map(|record| Arc::make_mut(&mut record.samples));
+    samples.for_each(|sample| sample.steps_ms.clear());
     let mut listed = fresh.list().unwrap().records;
     assert!(listed.iter().all(|r| r.environment.is_empty()), "rows are listed from their columns");
     for (listed, record) in listed.iter_mut().zip(&records) {
@@ -272,7 +277,7 @@ fn batches_come_back_row_by_row() {
     let (batches, damaged) = fresh.batches().unwrap();
     assert_eq!((batches.len(), batches[0].runs, batches[0].ok), (1, 12, 11));
     assert_eq!(batches[0].experiment.as_deref(), Some("many"));
-    assert_eq!((batches[0].unfinished, damaged.len()), (false, 0));
+    assert!(damaged.is_empty());
     assert_eq!(fresh.get("last").unwrap(), records[11]);
     assert_eq!(fresh.batch(&batch[..12]).unwrap().unwrap().records.len(), 12);
     assert!(fresh.batch("nothing").unwrap().is_none());
@@ -284,64 +289,63 @@ fn many(count: u32) -> Vec<Record> {
     (0..count).map(|i| ok(Spec { batch: i + 1, ..simulated.clone() }, f64::from(i % 97) + 0.1)).collect()
 }
 
-/// The bytes of the only batch.
-fn batch_bytes(store: &Store) -> Vec<u8> {
-    let files: Vec<_> = fs::read_dir(store.dir().join("batches")).unwrap().flatten().collect();
-    assert_eq!(files.len(), 1, "{files:?}");
-    fs::read(files[0].path()).unwrap()
-}
-
 #[test]
-fn a_batch_has_the_same_bytes_whenever_its_parts_were_written() {
-    let (_dir, at_once) = store();
+fn a_batch_of_several_segments_is_read_as_one() {
+    let (_dir, store) = store();
+    let mut batch = store.new_batch();
     let mut records = many(5_000);
-    at_once.write_batch(&mut records).unwrap();
-    let (_dir, in_parts) = store();
-    let mut batch = in_parts.new_batch();
-    for (row, record) in (0..).zip(&mut many(5_000)) {
+    for (row, record) in (0..).zip(&mut records) {
         batch.push(row, record).unwrap();
         if row % 1_700 == 0 {
-            batch.write_part().unwrap();
+            batch.write_segment().unwrap();
         }
     }
     batch.finish().unwrap();
-    assert!(batch_bytes(&at_once) == batch_bytes(&in_parts), "bytes differ");
-    let listing = reopened(&in_parts).list().unwrap();
+    let (id, _) = records[0].run.split_once(':').unwrap();
+    assert!(store.dir().join(format!("batches/{id}.000003.parquet")).exists());
+    let fresh = reopened(&store);
+    let listing = fresh.list().unwrap();
     assert_eq!(listing.records.len(), 5_000);
     for (read, written) in listing.records.iter().zip(&records) {
         assert_eq!((&read.run, &read.spec), (&written.run, &written.spec));
     }
-    let (id, _) = records[0].run.split_once(':').unwrap();
-    assert_eq!(reopened(&in_parts).get(&format!("{id}:4999")).unwrap().spec.batch, 5_000);
+    assert_eq!(fresh.get(&format!("{id}:4999")).unwrap().spec.batch, 5_000);
+    assert_eq!(fresh.batches().unwrap().0.len(), 1);
+    assert_eq!(fresh.finished().unwrap().len(), 5_000);
+    // a removed first segment hides no other
+    fs::remove_file(store.dir().join(format!("batches/{id}.parquet"))).unwrap();
+    assert_eq!(fresh.list().unwrap().records.len(), 4_999);
 }
 
 #[test]
-fn what_a_killed_writer_left_is_read_and_made_one_file_by_the_next() {
+fn rows_of_a_killed_writer_are_there_up_to_its_last_segment() {
     let (_dir, store) = store();
-    let mut records = many(10);
     let mut batch = store.new_batch();
     let id = batch.id().to_owned();
-    for (row, record) in (0..).zip(&mut records[..7]) {
+    for (row, record) in (0..).zip(&mut many(7)) {
         batch.push(row, record).unwrap();
         if row % 3 == 2 {
-            batch.write_part().unwrap();
+            batch.write_segment().unwrap();
         }
     }
-    let fresh = reopened(&store);
-    fresh.seal_abandoned_batches();
-    let unfinished = fresh.batches().unwrap().0;
-    assert!(unfinished[0].unfinished && unfinished[0].runs == 6, "its writer lives: {unfinished:?}");
-    // as kill -9 does: the lock is gone, and the last row with it
     drop(batch);
+    let fresh = reopened(&store);
     assert_eq!(fresh.list().unwrap().records.len(), 6);
     assert_eq!(fresh.get(&format!("{id}:5")).unwrap().spec.batch, 6);
     assert!(fresh.get(&format!("{id}:6")).unwrap_err().to_string().contains("no row 6"));
     assert_eq!(fresh.finished().unwrap().len(), 6);
-    fresh.seal_abandoned_batches();
-    let sealed = fresh.batches().unwrap().0;
-    assert!(!sealed[0].unfinished && sealed[0].runs == 6, "{sealed:?}");
-    assert_eq!(batch_bytes(&fresh)[..4], *b"PAR1");
-    assert_eq!(reopened(&store).list().unwrap().records.len(), 6);
+    // as earlier versions left it
+    let dir = store.dir().join("batches");
+    fs::create_dir(dir.join(format!("{id}.parts"))).unwrap();
+    fs::write(dir.join(format!("{id}.parts/lock")), "").unwrap();
+    for (name, part) in [(format!("{id}.parquet"), "000000"), (format!("{id}.000001.parquet"), "000001")]
+    {
+        fs::rename(dir.join(name), dir.join(format!("{id}.parts/{part}.parquet"))).unwrap();
+    }
+    assert_eq!(fresh.list().unwrap().records.len(), 6);
+    assert_eq!(fresh.get(&format!("{id}:5")).unwrap().spec.batch, 6);
+    let check = fresh.check().unwrap();
+    assert_eq!((check.segments, check.damaged, check.foreign), (2, vec![], vec![]));
 }
 
 #[test]
@@ -349,9 +353,7 @@ fn batches_of_the_first_version_are_read() {
     let (_dir, store) = store();
     let record = ok(Spec { backend: Backend::Sim, ..spec("ladder") }, 2.5);
     let json = serde_json::to_string(&record).unwrap();
-    use base::parquet::{self, FrameWriter};
-    use polars_core::df;
-    let frame = df!(
+    let frame = polars_core::df!(
         "row" => [0_u32, 1], "status" => ["ok", "ok"], "created" => ["a", "b"], "round" => [0_u32, 0],
         "key" => [record.spec.key(), record.spec.key()], "record" => [json.as_str(), "{}"],
     )
@@ -359,10 +361,9 @@ fn batches_of_the_first_version_are_read() {
     fs::create_dir_all(store.dir().join("batches")).unwrap();
     let file = fs::File::create(store.dir().join("batches/old.parquet")).unwrap();
     let version = vec![("ladderscope.batch.version".to_owned(), "1".to_owned())];
-    let mut writer =
-        FrameWriter::new(file, parquet::file_schema(frame.schema()), parquet::plain()).unwrap();
-    writer.write(&frame).unwrap();
-    writer.finish(version).unwrap();
+    let mut writer = base::parquet::writer(file, frame.schema(), 1, |_| None, version).unwrap();
+    writer.write_batch(&frame).unwrap();
+    writer.finish().unwrap();
     let listing = store.list().unwrap();
     assert_eq!(listing.records, [Record { run: "old:0".into(), ..record.clone() }]);
     assert!(listing.damaged[0].contains("row 1"), "{:?}", listing.damaged);
@@ -421,6 +422,7 @@ fn of_runs_of_one_cell_and_round_the_newest_counts() {
 #[test]
 fn changes_on_disk_are_seen_by_a_store_that_has_read_before() {
     let (_dir, store) = store();
+    let store = store.remembering();
     let mut record = run(&store, "ladder", 1.0);
     assert_eq!(store.list().unwrap().records.len(), 1);
     record.reason = Some("looked at again".into());
@@ -457,8 +459,6 @@ fn links_and_pipes_in_a_runs_directory_are_named_and_not_followed() {
     let (runs, outside) = (store.dir().to_owned(), dir.path().join("outside"));
     fs::create_dir_all(outside.join("20261121-043012-ladder-aaaaaa")).unwrap();
     fs::write(outside.join("victim"), "mine").unwrap();
-    let _ = fs::remove_file(runs.join("records.cache"));
-    symlink(outside.join("victim"), runs.join("records.cache")).unwrap();
     symlink(outside.join("victim"), runs.join("annotations.jsonl")).unwrap();
     symlink(&outside, runs.join(".trash")).unwrap();
     symlink(&outside, runs.join("20261121-043019-linked-bbbbbb")).unwrap();
@@ -519,7 +519,7 @@ fn the_fingerprint_is_another_exactly_when_a_listing_would_be() {
         seen.push(now);
     };
     store.list().unwrap();
-    same(&store, "a listing, which writes its cache", false);
+    same(&store, "a listing", false);
     let begun = store.begin(&spec("standard"), None, 0).unwrap();
     same(&store, "a run that began", true);
     fs::write(begun.path.join("log.txt"), "text").unwrap();
@@ -534,4 +534,164 @@ fn the_fingerprint_is_another_exactly_when_a_listing_would_be() {
     same(&store, "a batch", true);
     store.delete(&[ended.run]).unwrap();
     same(&store, "a deletion", true);
+}
+
+/// Any change of a record that is still JSON is found by its checksum, as restic's check does.
+#[test]
+fn a_store_is_checked_and_a_record_with_one_other_digit_is_not_shown() {
+    let (_dir, store) = store();
+    let good = run(&store, "ladder", 1.0);
+    let bad = run(&store, "standard", 2.5);
+    store.write_batch(&mut [ok(spec("parallel"), 1.0)]).unwrap();
+    store.annotate(std::slice::from_ref(&good.run), &Edit::note("good")).unwrap();
+    store.set_baseline("main", std::slice::from_ref(&good)).unwrap();
+    let clean = store.check().unwrap();
+    assert_eq!((clean.runs, clean.segments, clean.traces, clean.without_checksum), (2, 1, 0, 0));
+    assert_eq!((clean.damaged, clean.foreign), (vec![], vec![]));
+    let path = store.dir().join(&bad.run).join("record.json");
+    let whole = fs::read_to_string(&path).unwrap();
+    let changed = whole.replacen("2.5", "2.6", 1);
+    assert_ne!(changed, whole);
+    fs::write(&path, &changed).unwrap();
+    let listing = reopened(&store).list().unwrap();
+    assert_eq!((listing.records.len(), listing.damaged.len()), (2, 1));
+    assert!(listing.damaged[0].contains("record.json: it was changed after"), "{:?}", listing.damaged);
+    assert!(reopened(&store).get(&bad.run).is_err());
+    // files of others and a damaged file of each kind
+    for foreign in ["notes.txt", "batches/.tmp-mine", "folder/mine", "20261121-043013-empty-000000/x"] {
+        let path = store.dir().join(foreign);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "mine").unwrap();
+    }
+    fs::write(store.dir().join(&good.run).join("trace.parquet"), "PAR1").unwrap();
+    fs::write(store.dir().join("batches/a.parquet"), "PAR1").unwrap();
+    fs::write(store.dir().join("baselines/b.json"), "{").unwrap();
+    fs::create_dir(store.dir().join("evaluations")).unwrap();
+    fs::write(store.dir().join("evaluations/texts.jsonl"), "{}\n{\n").unwrap();
+    let found = store.check().unwrap();
+    let damaged: Vec<&str> = found.damaged.iter().map(|file| file.path.as_str()).collect();
+    let expected = [
+        format!("{}/trace.parquet", good.run),
+        format!("{}/record.json", bad.run),
+        "baselines/b.json".into(),
+        "batches/a.parquet".into(),
+        "evaluations/texts.jsonl".into(),
+    ];
+    assert_eq!(damaged, expected);
+    let foreign = ["20261121-043013-empty-000000", "batches/.tmp-mine", "folder", "notes.txt"];
+    assert_eq!(found.foreign, foreign);
+    // a record of an earlier version has no checksum
+    let old: String =
+        whole.lines().filter(|line| !line.contains("checksum")).collect::<Vec<_>>().join("\n");
+    let old = old.replacen("\"warnings\": [],", "\"warnings\": []", 1);
+    fs::write(&path, &old).unwrap();
+    assert_eq!(reopened(&store).get(&bad.run).unwrap(), bad);
+    assert_eq!(store.check().unwrap().without_checksum, 1);
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        base::regular::entries(dir).unwrap_or_default().into_iter().map(|entry| entry.name).collect();
+    names.sort();
+    names
+}
+
+/// Name of an unfinished file whose process, of this number and an earlier start, is gone.
+fn name_of_the_dead() -> String {
+    let name = base::owner::unfinished_name("x");
+    let mut parts: Vec<&str> = name.split('-').collect();
+    parts[2] = "1";
+    parts.join("-")
+}
+
+#[test]
+fn the_leftovers_of_the_dead_go_and_everything_else_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let store = Store::open(dir.path());
+    let run = store.begin(&spec("ladder"), None, 0).unwrap();
+    // names like those of earlier versions, and of other programs
+    let foreign = [".tmp-abc", ".trace-1", ".ladderscope-notes", "mine.txt", ".ladderscope/mine"];
+    let hour = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    for name in foreign.iter().map(|name| at(name)).chain([run.path.join(".tmp-def")]) {
+        fs::write(&name, "half").unwrap();
+        fs::File::open(&name).unwrap().set_modified(hour).unwrap();
+    }
+    fs::create_dir_all(at(".tmp-folder/deep")).unwrap();
+    fs::create_dir_all(at("batches/theirs.parts")).unwrap();
+    fs::write(at("batches/theirs.parts/notes"), "mine").unwrap();
+    // a name of ours outside our folder is not removed either
+    let outside = name_of_the_dead();
+    fs::write(at(&outside), "half").unwrap();
+    let written = base::atomic::UnfinishedDir::create(&at("another")).unwrap();
+    let scratch = at(base::atomic::FOLDER);
+    fs::write(scratch.join(name_of_the_dead()), "half").unwrap();
+    fs::create_dir_all(scratch.join(name_of_the_dead()).join("deep")).unwrap();
+    let before = names(dir.path());
+    store.prepare().unwrap();
+    assert_eq!(names(dir.path()), before);
+    let written = written.path().file_name().unwrap().to_str().unwrap();
+    assert_eq!(names(&scratch), [written, "mine"], "a live process's stays");
+    assert_eq!(names(&run.path), [".tmp-def", "spec.json"]);
+    assert_eq!(names(&at("batches/theirs.parts")), ["notes"]);
+    assert_eq!(names(&at(".tmp-folder")), ["deep"]);
+}
+
+#[test]
+fn claims_of_the_dead_go_and_those_that_say_nothing_of_ours_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path());
+    let claim = store.claim("cell-0").unwrap();
+    let claims = dir.path().join(".ladderscope/claims");
+    let mut process: serde_json::Value =
+        serde_json::from_slice(&fs::read(claims.join("cell-0")).unwrap()).unwrap();
+    process["start_ticks"] = 1.into();
+    fs::write(claims.join("cell-1"), process.to_string()).unwrap();
+    process["boot"] = "another".into();
+    process["host"] = "elsewhere".into();
+    fs::write(claims.join("cell-2"), process.to_string()).unwrap();
+    fs::write(claims.join("notes"), "mine").unwrap();
+    store.prepare().unwrap();
+    assert_eq!(names(&claims), ["cell-0", "cell-2", "notes"]);
+    drop(claim);
+}
+
+#[test]
+fn links_in_a_runs_directory_are_not_followed() {
+    let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = Store::open(dir.path());
+    fs::create_dir(dir.path().join("batches")).unwrap();
+    let link = |name: &str| std::os::unix::fs::symlink(outside.path(), dir.path().join(name)).unwrap();
+    fs::write(outside.path().join("lock"), "").unwrap();
+    fs::write(outside.path().join("000000.parquet"), "mine").unwrap();
+    fs::write(outside.path().join("record.json"), "{}").unwrap();
+    for name in ["batches/20261121-043012-sim-bbbbbb.parts", "20261121-043012-ladder-aaaaaa"] {
+        link(name);
+    }
+    store.prepare().unwrap();
+    assert!(store.list().unwrap().records.is_empty());
+    assert!(store.claim("cell-0").is_ok());
+    assert_eq!(names(outside.path()), ["000000.parquet", "lock", "record.json"]);
+    let mut written =
+        base::atomic::AtomicFile::create(&dir.path().join("20261121-043012-ladder-aaaaaa/x"));
+    assert!(written.as_mut().map(|file| file.write_all(b"x")).is_err());
+    // a link in the place of a folder of ours
+    for name in ["batches", "trainings", "evaluations", "baselines", ".trash", ".ladderscope"] {
+        let path = dir.path().join(name);
+        let _ = fs::remove_dir_all(&path);
+        link(name);
+    }
+    assert!(store.prepare().unwrap_err().to_string().contains("a link, and links are not followed"));
+    assert!(store.write_batch(&mut [Record::new(spec("ladder"), Status::Ok, None)]).is_err());
+    assert!(store.training_folder("x").is_err() && store.claim("cell-0").is_err());
+    assert_eq!(names(outside.path()), ["000000.parquet", "lock", "record.json"], "nothing was made");
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_refused_first() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    let error = Store::open(dir.path().join("file/runs")).prepare().unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().contains("runs cannot be stored there"), "{error}");
 }

@@ -19,10 +19,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::directory::{Store, file_name, names, stamp_of};
-use super::evaluated::place;
+use super::directory::{Store, file_name, names};
+use super::evaluations::place;
+use super::log;
 use super::process::{Liveness, Process};
-use super::shared_lines::{append_line, heal, open_locked};
 use base::error::{Error, Result};
 use base::{atomic, regular};
 use plan::CommDType;
@@ -64,22 +64,15 @@ impl Store {
         let path = all.join(id);
         regular::folder(&path).map_err(Error::io(&path))?;
         regular::make_folder(&path).map_err(Error::io(&path))?;
-        let lock = path.join("lock");
-        let file = regular::open_or_make(&lock).map_err(Error::io(&lock))?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(std::fs::TryLockError::WouldBlock) => {
-                return Err(Error::input_help(
-                    format!("{}: another process is at this training", path.display()),
-                    "wait for it, or end it: what it has done is kept",
-                ));
-            }
-            // a file system without locks is accepted
-            Err(std::fs::TryLockError::Error(_)) => {}
-        }
+        let lock = log::try_lock(&path.join("lock"))?.ok_or_else(|| {
+            Error::input_help(
+                format!("{}: another process is at this training", path.display()),
+                "wait for it, or end it: what it has done is kept",
+            )
+        })?;
         let process = serde_json::to_vec(&Process::current()).unwrap_or_default();
         atomic::write(&path.join("process.json"), &process)?;
-        Ok(TrainingFolder { path, curve: None, _lock: file })
+        Ok(TrainingFolder { path, curve: None, _lock: lock })
     }
 
     /// Stored training with its curve; `None` if there is none with this id. Fails if it exists and cannot be read.
@@ -109,12 +102,7 @@ impl Store {
     /// Records that a training has finished. From now on, runs of its model and architecture carry its result. Fails
     /// if the file cannot be written.
     pub fn trained(&self, training: &Training) -> Result<()> {
-        let path = self.finished_path();
-        let folder = path.parent().unwrap_or(Path::new("."));
-        regular::make_folder(folder).map_err(Error::io(folder))?;
-        let mut file = open_locked(&path)?;
-        heal(&mut file).map_err(Error::io(&path))?;
-        append_line(&mut file, training).map_err(Error::io(&path))
+        log::append(&self.finished_path(), |_| log::line(training))
     }
 
     pub(super) fn finished_path(&self) -> PathBuf {
@@ -135,29 +123,16 @@ impl Store {
 
     /// Finished trainings, newest first, each id once.
     fn ended_trainings(&self) -> Arc<Vec<Training>> {
-        let path = self.finished_path();
-        let Ok(metadata) = path.symlink_metadata() else { return Arc::default() };
-        let stamp = stamp_of(&metadata);
-        if let Ok(seen) = self.trainings.lock()
-            && let Some((seen, trainings)) = seen.as_ref()
-            && *seen == stamp
-        {
-            return trainings.clone();
-        }
-        // optional data: an unreadable file counts as missing
-        let bytes = regular::read(&path).unwrap_or_default();
-        let lines = bytes.split(|byte| *byte == b'\n').rev();
-        let mut all: Vec<Training> = Vec::new();
-        for training in lines.filter_map(|line| serde_json::from_slice::<Training>(line).ok()) {
-            if training.version <= TRAINING && all.iter().all(|known| known.id != training.id) {
-                all.push(training);
+        self.trainings.get(&self.finished_path(), |read| {
+            // optional data: an unreadable file counts as missing
+            let mut all: Vec<Training> = Vec::new();
+            for training in log::parse::<Training>(&read.unwrap_or_default()).rev().flatten() {
+                if training.version <= TRAINING && all.iter().all(|known| known.id != training.id) {
+                    all.push(training);
+                }
             }
-        }
-        let all = Arc::new(all);
-        if let Ok(mut seen) = self.trainings.lock() {
-            *seen = Some((stamp, all.clone()));
-        }
-        all
+            all
+        })
     }
 }
 
@@ -221,18 +196,14 @@ impl TrainingFolder {
             let mut file = regular::open_or_make(&path)?;
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;
-            let mut end = 0;
-            if steps > 0 {
-                // the first line, then one per step
-                let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
-                end = ends.map(|(at, _)| at + 1).nth(steps as usize).unwrap_or(bytes.len());
-            }
+            // the first line, then one per step
+            let lines = if steps == 0 { 0 } else { steps as usize + 1 };
+            let end =
+                bytes.split_inclusive(|byte| *byte == b'\n').take(lines).map(<[u8]>::len).sum::<usize>();
             file.set_len(end as u64)?;
             file.seek(SeekFrom::End(0))?;
             if end == 0 {
-                let mut first = serde_json::to_vec(&First { version: TRAINING, start })?;
-                first.push(b'\n');
-                file.write_all(&first)?;
+                file.write_all(&log::line(&First { version: TRAINING, start })?)?;
             }
             Ok(file)
         };
@@ -244,10 +215,8 @@ impl TrainingFolder {
     pub fn add(&mut self, step: &TrainingStep) -> Result<()> {
         let path = self.file(CURVE);
         let file = self.curve.as_mut().ok_or_else(|| Error::failed("the curve is not open"))?;
-        let mut line =
-            serde_json::to_vec(step).map_err(|e| Error::failed(format!("{}: {e}", path.display())))?;
-        line.push(b'\n');
-        file.write_all(&line).map_err(Error::io(&path))
+        let line = log::line(step).map_err(std::io::Error::from);
+        line.and_then(|line| file.write_all(&line)).map_err(Error::io(&path))
     }
 
     /// Syncs the curve to disk, before a checkpoint refers to it. Fails if the sync fails.
@@ -286,13 +255,10 @@ fn read(folder: &Path) -> Result<Option<Curve>> {
     Ok(Some(Curve { training, start, curve }))
 }
 
-/// Parses the readable lines of a curve. Text after the last line feed is a torn line.
+/// Parses the readable lines of a curve.
 fn parse(bytes: &[u8]) -> (Option<HeldOut>, Vec<TrainingStep>) {
-    let whole = bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
-    let mut lines = bytes[..whole].split(|byte| *byte == b'\n');
-    let first = lines.next().and_then(|line| serde_json::from_slice::<First>(line).ok());
-    let steps = lines.filter_map(|line| serde_json::from_slice(line).ok());
-    (first.and_then(|first| first.start), steps.collect())
+    let first = log::parse::<First>(bytes).next().and_then(|first| first.ok());
+    (first.and_then(|first| first.start), log::parse(bytes).skip(1).flatten().collect())
 }
 
 #[cfg(test)]

@@ -158,8 +158,7 @@ impl Store {
         let there = |batch: &&str| batches.iter().any(|id| id == batch);
         let mut rows = Vec::new();
         for batch in annotations.batches_with_deleted().into_iter().filter(there) {
-            let deleted = self.rows_among(batch, |row| annotations.is_deleted(batch, row))?.len();
-            rows.push((batch.to_owned(), deleted));
+            rows.push((batch.to_owned(), self.deleted_rows(batch).len()));
         }
         Ok(Trash { rows, runs: self.trashed_runs()? })
     }
@@ -181,16 +180,14 @@ impl Store {
         let annotations = self.annotations();
         for batch in annotations.batches_with_deleted() {
             let files = self.batch_files(batch);
-            let whole = matches!(files.as_slice(), [file] if file.parent().is_some_and(|d| d.ends_with("batches")));
             if files.is_empty() {
                 continue;
             }
-            if whole && self.batch_rows(batch).is_ok_and(|rows| rows.is_empty()) {
+            if self.batch_rows(batch).is_ok_and(|rows| rows.is_empty()) {
                 files.iter().try_for_each(|file| regular::remove_file(file).map_err(Error::io(file)))?;
                 emptied.batches += 1;
             } else {
-                let hidden = self.rows_among(batch, |row| annotations.is_deleted(batch, row))?;
-                emptied.hidden_rows += hidden.len();
+                emptied.hidden_rows += self.deleted_rows(batch).len();
             }
         }
         Ok(emptied)

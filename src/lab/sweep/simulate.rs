@@ -50,7 +50,7 @@ pub fn simulate_cells(specs: &[&Spec], mut on_record: impl FnMut(usize, Record))
 
 impl Simulations<'_> {
     /// Simulates the cells, stores them as one batch and calls `emit` with each cell's start and, in order, its
-    /// record. Failed or cancelled cells do not stop the others. The stored bytes depend only on the arguments and the
+    /// record. Failed or cancelled cells do not stop the others. The stored rows depend only on the arguments and the
     /// store's clock.
     pub(super) fn run(
         &self,

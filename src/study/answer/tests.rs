@@ -366,7 +366,9 @@ fn a_busy_machine_is_what_is_told_first() {
             "standard-on-2" => 1.6,
             _ => 1.0,
         };
-        record.samples.iter_mut().for_each(|sample| sample.decode_ms *= slow);
+        std::sync::Arc::make_mut(&mut record.samples)
+            .iter_mut()
+            .for_each(|sample| sample.decode_ms *= slow);
     }
     let answer = one(&records);
     assert!(answer.doubtful);
@@ -405,7 +407,9 @@ fn noise_and_what_was_asked_for_are_not_doubted() {
     let bounds = noisy.iter_mut().filter(|record| record.run.starts_with("upper-bound-on"));
     for record in bounds {
         let factor = [0.9, 1.0, 1.1][record.round as usize % 3];
-        record.samples.iter_mut().for_each(|sample| sample.decode_ms *= factor);
+        std::sync::Arc::make_mut(&mut record.samples)
+            .iter_mut()
+            .for_each(|sample| sample.decode_ms *= factor);
     }
     let answer = said(&noisy);
     assert!(
@@ -426,7 +430,9 @@ fn noise_and_what_was_asked_for_are_not_doubted() {
     // and bounds of two batches are no standard and its bound
     let larger = bound.iter().cloned().map(|mut record| {
         (record.spec.batch, record.run) = (16, format!("{}-16", record.run));
-        record.samples.iter_mut().for_each(|sample| sample.decode_ms *= 3.0);
+        std::sync::Arc::make_mut(&mut record.samples)
+            .iter_mut()
+            .for_each(|sample| sample.decode_ms *= 3.0);
         record
     });
     let answer = said(&bound.iter().cloned().chain(larger).collect::<Vec<_>>());

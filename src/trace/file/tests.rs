@@ -13,7 +13,6 @@ use crate::{
     TraceMeta,
 };
 use base::error::Error;
-use base::parquet::{self, FrameWriter};
 use plan::{Lane, Phase};
 use table::Provenance;
 use table::testing::cell;
@@ -272,26 +271,32 @@ fn changed_data_is_found_by_the_checksum() {
     let mut bytes = written(&trace(vec![span(); 100]));
     bytes[60] ^= 1;
     assert!(refused(&bytes).contains("do not match its checksum"));
-}
-
-/// A Parquet file with these columns and entries of its footer, sealed as a trace is.
-fn sealed(columns: Vec<Column>, mut entries: Vec<(String, String)>) -> Vec<u8> {
-    entries.push((super::SEAL.to_owned(), super::footer::unsealed()));
-    let mut bytes = foreign(columns, entries);
-    let footer = super::footer::FooterBytes::locate(&mut std::io::Cursor::new(&bytes)).unwrap();
-    let (at, digits) = footer.seal().unwrap();
-    bytes[at as usize..at as usize + digits.len()].copy_from_slice(digits.as_bytes());
-    bytes
+    let (_dir, path) = place();
+    std::fs::write(&path, &bytes).unwrap();
+    assert!(super::check(&path).unwrap_err().contains("do not match its checksum"));
+    bytes[60] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    super::check(&path).unwrap();
 }
 
 /// A Parquet file of some other program, with these columns and entries of its footer.
 fn foreign(columns: Vec<Column>, entries: Vec<(String, String)>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let frame = DataFrame::new_infer_height(columns).unwrap();
-    let mut writer =
-        FrameWriter::new(&mut bytes, parquet::file_schema(frame.schema()), parquet::plain()).unwrap();
-    writer.write(&frame).unwrap();
-    writer.finish(entries).unwrap();
+    let mut writer = base::parquet::writer(&mut bytes, frame.schema(), 1, |_| None, entries).unwrap();
+    writer.write_batch(&frame).unwrap();
+    writer.finish().unwrap();
+    drop(writer);
+    bytes
+}
+
+/// The same with a checksum, as only this program writes it.
+fn with_checksum(columns: Vec<Column>, mut entries: Vec<(String, String)>) -> Vec<u8> {
+    entries.push((super::SEAL.to_owned(), super::CHECKSUM.blank()));
+    let mut bytes = foreign(columns, entries);
+    let [.., a, b, c, d, _, _, _, _] = bytes[..] else { panic!("no footer") };
+    let footer = bytes.len() - 8 - u32::from_le_bytes([a, b, c, d]) as usize;
+    assert!(super::CHECKSUM.fill(&mut bytes[footer..]));
     bytes
 }
 
@@ -308,17 +313,17 @@ fn all_columns() -> Vec<Column> {
 #[test]
 fn foreign_parquet_is_told_what_it_lacks() {
     let id = || Column::new("sample".into(), [1_u32, 2]);
-    let unsealed = refused(&foreign(all_columns(), Vec::new()));
-    assert!(unsealed.contains("not a Ladderscope trace: its footer has no checksum"), "{unsealed}");
     assert!(
-        refused(&sealed(vec![id()], Vec::new()))
-            .contains("not a Ladderscope trace: it has no column decode")
+        refused(&foreign(vec![id()], Vec::new()))
+            .contains("not a Ladderscope trace: its footer has no checksum")
     );
     let decode = Column::new("decode".into(), [1_i64, 0]);
+    assert!(refused(&with_checksum(vec![id()], Vec::new())).contains("it has no column decode"));
     assert!(
-        refused(&sealed(vec![id(), decode], Vec::new())).contains("its column decode is i64, not bool")
+        refused(&with_checksum(vec![id(), decode], Vec::new()))
+            .contains("its column decode is i64, not bool")
     );
-    let bytes = sealed(all_columns(), Vec::new());
+    let bytes = with_checksum(all_columns(), Vec::new());
     assert!(refused(&bytes).contains("its footer has no entry ladderscope.version"));
 }
 
@@ -332,7 +337,7 @@ fn a_newer_format_is_read_where_it_fits() {
 /// A file that says it is a trace of this format, and has other columns.
 fn of_format(version: u32) -> Vec<u8> {
     let entries = vec![(super::VERSION.to_owned(), version.to_string())];
-    sealed(vec![Column::new("sample".into(), [1_u64])], entries)
+    with_checksum(vec![Column::new("sample".into(), [1_u64])], entries)
 }
 
 #[test]
@@ -364,16 +369,18 @@ fn an_operation_that_does_not_exist_is_named_with_its_row() {
 }
 
 #[test]
-fn the_parquet_of_others_is_never_decoded_even_if_it_looks_like_a_trace() {
+fn a_file_without_checksums_of_its_rows_is_not_decoded() {
     let trace = trace(Vec::new());
     let entries = vec![
         (super::VERSION.to_owned(), FORMAT_VERSION.to_string()),
         (super::META.to_owned(), serde_json::to_string(&trace.meta).unwrap()),
         (super::OPERATIONS.to_owned(), serde_json::to_string(&trace.operations).unwrap()),
     ];
-    assert!(refused(&foreign(all_columns(), entries.clone())).contains("no checksum"));
-    let bytes = sealed(all_columns(), entries);
+    let bytes = with_checksum(all_columns(), entries.clone());
     assert!(refused(&bytes).contains("its footer has no entry ladderscope.groups"));
+    let groups = r#"[{"holds":"spans","rows":2,"bytes":1,"sha256":""}]"#;
+    let entries = [entries, vec![(super::GROUPS.to_owned(), groups.into())]].concat();
+    assert!(refused(&with_checksum(all_columns(), entries)).contains("row groups that are not there"));
 }
 
 prop_compose! {

@@ -1,21 +1,34 @@
 //! Trace writer: encodes row groups in parallel and appends them in order to a temporary file next to
 //! the target.
+//!
+//! The encodings are the reason for using Polars' pages instead of its `ParquetWriter`, which encodes
+//! every integer by a dictionary. Integers are bit-packed differences from the previous row
+//! (DELTA_BINARY_PACKED): within a lane, starts grow by the duration of an operation, and the columns
+//! that identify a row hardly change, so they cost almost no bytes and no time. Packed times look like
+//! noise to Zstandard, so only the other columns are compressed. Booleans are plain bits: Polars before
+//! 0.21 cannot read run-length encoded ones, and Zstandard makes them equally small.
 
 use std::fmt;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use polars_parquet::write::{FileWriter, KeyValue, SchemaDescriptor, schema_to_metadata_key};
+use polars_core::prelude::{ArrayRef, CompatLevel, DataType, PolarsResult, Series};
+use polars_io::parquet::write::BatchedWriter;
+use polars_parquet::write::{
+    CompressedPage, CompressionOptions, Encoding, FileWriter, KeyValue, SchemaDescriptor,
+    StatisticsOptions, Version, WriteOptions, ZstdLevel, array_to_columns, compress,
+    schema_to_metadata_key, to_parquet_schema,
+};
 use rayon::prelude::*;
 
-use super::columns::{self, Limits, Rows};
-use super::footer::{self, FooterBytes, Group, Holds};
+use super::columns::{self, COLUMNS, Limits};
+use super::{CHECKSUM, GROUPS, Group, Holds, META, OPERATIONS, SEAL, VERSION};
 use crate::{FORMAT_VERSION, OperationInfo, Range, Span, TraceMeta};
 use base::atomic::AtomicFile;
 use base::error::{Error, Result};
+use base::hash::sha256;
 use base::panic::contained;
-use base::parquet::{self, Pages};
 
 /// Rows per row group: few enough that a group and its columns fit into a core's cache, many enough to
 /// keep the footer small.
@@ -27,7 +40,7 @@ const WAVE: usize = 4;
 /// nothing.
 pub struct TraceWriter {
     file: AtomicFile,
-    parquet: FileWriter<Sink>,
+    parquet: BatchedWriter<Sink>,
     schema: SchemaDescriptor,
     /// Output of `parquet` that is not in the file yet.
     sink: Sink,
@@ -52,10 +65,12 @@ impl TraceWriter {
         let file = AtomicFile::create(path)?;
         let sink = Sink::default();
         let arrow = columns::arrow_schema();
-        let schema =
-            polars_parquet::write::to_parquet_schema(&arrow).map_err(|e| failed("columns", &e))?;
-        let parquet = FileWriter::try_new(sink.clone(), arrow, parquet::plain())
-            .map_err(|e| failed("columns", &e))?;
+        let schema = to_parquet_schema(&arrow).map_err(|e| failed("columns", &e))?;
+        let options = options(CompressionOptions::Uncompressed);
+        let parquet = FileWriter::try_new(sink.clone(), arrow, options);
+        let parquet = Mutex::new(parquet.map_err(|e| failed("columns", &e))?);
+        // row groups arrive encoded
+        let parquet = BatchedWriter::new(parquet, Vec::new().into(), options, false, None);
         Ok(Self {
             file,
             parquet,
@@ -63,9 +78,9 @@ impl TraceWriter {
             sink,
             groups: Vec::new(),
             footer: vec![
-                (super::VERSION.into(), meta.version.to_string()),
-                (super::META.into(), meta_text),
-                (super::OPERATIONS.into(), operations_text),
+                (VERSION.into(), meta.version.to_string()),
+                (META.into(), meta_text),
+                (OPERATIONS.into(), operations_text),
             ],
             spans: Vec::new(),
             ranges: Vec::new(),
@@ -88,7 +103,8 @@ impl TraceWriter {
         let limits = self.limits;
         self.check(spans.iter().try_for_each(|span| limits.check_span(span)), "span")?;
         let mut pending = std::mem::take(&mut self.spans);
-        let rest = append(&mut pending, spans, |full| self.append(full, Holds::Spans, Rows::of_spans));
+        let rest =
+            append(&mut pending, spans, |full| self.append(full, Holds::Spans, columns::of_spans));
         self.spans = pending;
         rest
     }
@@ -104,7 +120,7 @@ impl TraceWriter {
         self.check(ranges.iter().try_for_each(|range| limits.check_range(range)), "range")?;
         let mut pending = std::mem::take(&mut self.ranges);
         let rest =
-            append(&mut pending, ranges, |full| self.append(full, Holds::Ranges, Rows::of_ranges));
+            append(&mut pending, ranges, |full| self.append(full, Holds::Ranges, columns::of_ranges));
         self.ranges = pending;
         rest
     }
@@ -113,62 +129,64 @@ impl TraceWriter {
     /// error if writing or renaming fails; no file is left then.
     pub fn finish(mut self) -> Result<()> {
         let (spans, ranges) = (std::mem::take(&mut self.spans), std::mem::take(&mut self.ranges));
-        self.append(&spans, Holds::Spans, Rows::of_spans)?;
-        self.append(&ranges, Holds::Ranges, Rows::of_ranges)?;
-        let mut footer = vec![schema_to_metadata_key(self.parquet.schema())];
+        self.append(&spans, Holds::Spans, columns::of_spans)?;
+        self.append(&ranges, Holds::Ranges, columns::of_ranges)?;
         let groups = serde_json::to_string(&self.groups).map_err(|error| self.failed(&error))?;
         let entries = std::mem::take(&mut self.footer).into_iter();
         let entries = entries.chain([
-            (super::GROUPS.to_owned(), groups),
+            (GROUPS.to_owned(), groups),
             // last, so that no text in the other entries can be mistaken for it
-            (super::SEAL.to_owned(), footer::unsealed()),
+            (SEAL.to_owned(), CHECKSUM.blank()),
         ]);
+        let mut footer = vec![schema_to_metadata_key(&columns::arrow_schema())];
         footer.extend(entries.map(|(key, value)| KeyValue { key, value: Some(value) }));
-        self.parquet.end(Some(footer)).map_err(|error| self.failed(&error))?;
-        self.flush()?;
-        self.seal()?;
+        let mut parquet = self.parquet.get_writer().lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = parquet.end(Some(footer));
+        drop(parquet);
+        ended.map_err(|error| self.failed(&error))?;
+        // the footer, and in a trace without rows the magic number before it
+        let mut rest = self.sink.take();
+        let length =
+            rest.last_chunk::<8>().map_or(0, |[a, b, c, d, ..]| u32::from_le_bytes([*a, *b, *c, *d]));
+        let start = rest.len().saturating_sub(length as usize + 8);
+        if !CHECKSUM.fill(&mut rest[start..]) {
+            return Err(self.failed(&"the footer has no place for its checksum"));
+        }
+        self.file.write_all(&rest).map_err(Error::io(self.file.path()))?;
         self.file.finish()
     }
 
-    fn append<T: Sync>(&mut self, rows: &[T], holds: Holds, columns: fn(&[T]) -> Rows) -> Result<()> {
+    fn append<T: Sync>(
+        &mut self,
+        rows: &[T],
+        holds: Holds,
+        columns: fn(&[T]) -> [Series; COLUMNS],
+    ) -> Result<()> {
         // bounds the memory for encoded pages to one batch
         let wave = ROW_GROUP * WAVE.max(2 * rayon::current_num_threads());
         for rows in rows.chunks(wave) {
             let schema = &self.schema;
-            let encode = |rows: &[T]| -> Result<Vec<Pages>, String> {
-                contained(|| columns::row_group(columns(rows), schema))?.map_err(|e| e.to_string())
+            let encode = |rows: &[T]| -> Result<Vec<Vec<CompressedPage>>, String> {
+                contained(|| encoded(columns(rows), schema))?.map_err(|e| e.to_string())
             };
             let encoded: Vec<_> = rows.par_chunks(ROW_GROUP).map(encode).collect();
             for (rows, pages) in rows.chunks(ROW_GROUP).zip(encoded) {
                 let pages = pages.map_err(|error| self.failed(&error))?;
-                let written = self.parquet.write(rows.len() as u64, parquet::row_group(pages));
+                let written = self.parquet.write_row_group(rows.len() as u64, &pages);
                 written.map_err(|error| self.failed(&error))?;
-                let bytes = self.flush()?;
-                self.groups.push(Group::of(holds, rows.len(), &bytes));
+                // the first row group begins with the magic number
+                let bytes = self.sink.take();
+                self.file.write_all(&bytes).map_err(Error::io(self.file.path()))?;
+                self.groups.push(Group {
+                    holds,
+                    rows: rows.len() as u64,
+                    bytes: bytes.len() as u64,
+                    sha256: sha256(&bytes),
+                });
                 self.sink.give_back(bytes);
             }
         }
         Ok(())
-    }
-
-    /// Moves Parquet's output from memory to the file and returns it.
-    fn flush(&mut self) -> Result<Vec<u8>> {
-        let bytes = self.sink.take();
-        self.file.write_all(&bytes).map_err(Error::io(self.file.path()))?;
-        Ok(bytes)
-    }
-
-    fn seal(&mut self) -> Result<()> {
-        let file = self.file.file_mut();
-        let seal = FooterBytes::locate(file).map(|footer| footer.seal());
-        let (at, digits) = match seal {
-            Ok(Some(seal)) => seal,
-            Ok(None) => return Err(self.failed(&"the footer has no place for its checksum")),
-            Err(problem) => return Err(problem.of(self.file.path())),
-        };
-        file.seek(SeekFrom::Start(at))
-            .and_then(|_| file.write_all(digits.as_bytes()))
-            .map_err(Error::io(self.file.path()))
     }
 
     fn check(&self, result: Result<(), String>, what: &str) -> Result<()> {
@@ -180,6 +198,36 @@ impl TraceWriter {
     fn failed(&self, error: &dyn fmt::Display) -> Error {
         Error::failed(format!("{}: writing the trace failed: {error}", self.file.path().display()))
     }
+}
+
+/// Encodes and compresses the columns of a row group.
+fn encoded(
+    columns: [Series; COLUMNS],
+    schema: &SchemaDescriptor,
+) -> PolarsResult<Vec<Vec<CompressedPage>>> {
+    let mut group = Vec::with_capacity(columns.len());
+    for (series, field) in columns.into_iter().zip(schema.fields()) {
+        let (encoding, is_packed) = match series.dtype() {
+            DataType::Int64 => (Encoding::DeltaBinaryPacked, true),
+            DataType::UInt32 => (Encoding::DeltaBinaryPacked, false),
+            _ => (Encoding::Plain, false),
+        };
+        let compression = match is_packed {
+            true => CompressionOptions::Uncompressed,
+            false => CompressionOptions::Zstd(Some(ZstdLevel::try_new(1)?)),
+        };
+        let array: ArrayRef = series.to_arrow(0, CompatLevel::newest());
+        for column in array_to_columns(array, field.clone(), options(compression), &[encoding])? {
+            let pages = column.map(|page| Ok(compress(page?, Vec::new(), compression)?));
+            group.push(pages.collect::<PolarsResult<_>>()?);
+        }
+    }
+    Ok(group)
+}
+
+fn options(compression: CompressionOptions) -> WriteOptions {
+    let statistics = StatisticsOptions::empty();
+    WriteOptions { statistics, version: Version::V1, compression, data_page_size: None }
 }
 
 /// Passes rows to `write` in whole row groups; the remainder stays pending.

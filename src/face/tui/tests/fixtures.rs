@@ -122,7 +122,7 @@ pub fn record(run: &str, spec: Spec, tokens_per_s: f64) -> Record {
         round: 0,
         experiment: Some("quickstart".into()),
         runs: Vec::new(),
-        samples: Vec::new(),
+        samples: Default::default(),
         warnings: vec!["clocks throttled in sample 3".into()],
         instrumented: None,
         verified: None,
@@ -185,7 +185,7 @@ pub fn rounds(name: &str, spec: &Spec, step_ms: f64, samples: usize) -> Vec<Reco
             idle_ms: 0.02 * decode_ms,
             split: None,
         });
-        (record.round, record.samples, record.warnings) = (round, samples, Vec::new());
+        (record.round, record.samples, record.warnings) = (round, samples.into(), Vec::new());
         record
     };
     (0..3).map(of_round).collect()

@@ -74,7 +74,7 @@ impl PooledCell {
                 sample.steps_ms = Vec::new();
             }
         }
-        record.samples = Vec::new();
+        record.samples = Default::default();
         Some(Self {
             metrics,
             rounds,

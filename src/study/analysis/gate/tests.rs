@@ -144,7 +144,10 @@ fn a_bad_night_after_good_ones_is_seen_and_so_is_a_tail() {
         let mut run = record(name, |_| (), 0, &[(10.0, 10.0); 8]);
         let steps = |ms| vec![ms; run.spec.output_tokens as usize - 1];
         let all: Vec<Vec<f64>> = (0..8).map(|n| steps(if n == 7 { last } else { 10.0 })).collect();
-        run.samples.iter_mut().zip(all).for_each(|(sample, steps)| sample.steps_ms = steps);
+        std::sync::Arc::make_mut(&mut run.samples)
+            .iter_mut()
+            .zip(all)
+            .for_each(|(sample, steps)| sample.steps_ms = steps);
         run.metrics = metrics(&run.spec, &[&run.samples], 0);
         vec![run]
     };

@@ -259,7 +259,7 @@ fn logarithmic_areas_count_ratios() {
     let of = |scale: f64| {
         let mut records = both(0.5);
         for record in &mut records {
-            for sample in &mut record.samples {
+            for sample in std::sync::Arc::make_mut(&mut record.samples) {
                 sample.prefill_ms *= scale;
                 sample.decode_ms *= scale;
                 sample.steps_ms.iter_mut().for_each(|ms| *ms *= scale);

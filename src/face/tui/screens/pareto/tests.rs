@@ -65,7 +65,7 @@ fn timed(number: usize, spec: Spec, step: f64) -> Record {
     let samples: Vec<Sample> = [0.97, 0.98, 0.99, 1.0, 1.0, 1.01, 1.03, 1.06].map(sample).into();
     let mut record = record(&format!("run-{number:03}"), spec.clone(), 1.0);
     record.metrics = table::metrics(&spec, &[&samples], 1 << 30);
-    record.samples = samples;
+    record.samples = samples.into();
     record
 }
 

@@ -1,17 +1,23 @@
-//! Baselines: runs that later ones are compared with. A baseline holds whole records, so that it outlives its runs
-//! and can be copied to another machine or into a repository: `baselines/NAME.json` in the runs directory. A replaced
-//! or deleted baseline moves to `baselines/.replaced/NAME-TIME.json`.
+//! Documents, one JSON file each, written atomically.
+//!
+//! `baselines/NAME.json`: runs that later ones are compared with. A baseline holds whole records, so that it outlives
+//! its runs and can be copied to another machine or into a repository. A replaced or deleted one moves to
+//! `baselines/.replaced/NAME-TIME.json`.
 //!
 //! ```text
 //! {"version":1,"name":"main","created":"2026-11-23T14:56:00Z","records":[{"schema":1,"run":"ID",...}, ...]}
 //! ```
+//!
+//! `conversions/KEY.json`: results of `convert`, one per checkpoint, text and target, replaced when it is computed
+//! again. The store treats the contents as opaque JSON.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::directory::{Store, file_name, names};
+use super::directory::{Store, file_name, json, names};
 use super::id;
 use base::error::{Error, Result};
 use base::{atomic, regular};
@@ -19,9 +25,11 @@ use table::Record;
 
 const VERSION: u32 = 1;
 
-pub(super) const FOLDER: &str = "baselines";
+pub(super) const BASELINES: &str = "baselines";
 
-const REPLACED: &str = ".replaced";
+pub(super) const CONVERSIONS: &str = "conversions";
+
+pub(super) const REPLACED: &str = ".replaced";
 
 #[derive(Clone, Debug)]
 pub struct Baseline {
@@ -125,11 +133,9 @@ impl Store {
 
     /// Names of all baselines, sorted. Fails if their folder cannot be read.
     pub fn baseline_names(&self) -> Result<Vec<String>> {
-        let folder = self.dir().join(FOLDER);
+        let folder = self.dir().join(BASELINES);
         regular::folder(&folder).map_err(Error::io(&folder))?;
-        let mut all = names(&folder, |entry| Some(file_name(entry)?.strip_suffix(".json")?.to_owned()))?;
-        all.sort_unstable();
-        Ok(all)
+        names(&folder, |entry| Some(file_name(entry)?.strip_suffix(".json")?.to_owned()))
     }
 
     /// Deletes a baseline; its file moves to the replaced ones.
@@ -152,7 +158,7 @@ impl Store {
         name: &str,
         put: impl FnOnce(&Path, &Path) -> std::io::Result<()>,
     ) -> Result<bool> {
-        let folder = self.dir().join(FOLDER);
+        let folder = self.dir().join(BASELINES);
         let replaced = folder.join(REPLACED);
         for folder in [&folder, &replaced] {
             regular::folder(folder).map_err(Error::io(folder))?;
@@ -180,12 +186,43 @@ impl Store {
                 "names have letters, digits and -_.+@, at most 100, do not begin with a dot and do not end in .json",
             ));
         }
-        Ok(self.dir().join(FOLDER).join(format!("{name}.json")))
+        Ok(self.dir().join(BASELINES).join(format!("{name}.json")))
+    }
+
+    /// Stores a conversion under a key, replacing an earlier one. Returns its path. Fails if the file cannot be
+    /// written.
+    pub fn add_conversion(&self, key: &str, conversion: &impl Serialize) -> Result<PathBuf> {
+        let folder = self.dir().join(CONVERSIONS);
+        regular::folder(&folder).map_err(Error::io(&folder))?;
+        let path = folder.join(format!("{key}.json"));
+        atomic::write(&path, &json(conversion)?)?;
+        Ok(path)
+    }
+
+    /// Stored conversions, newest first, and the errors of unreadable ones. Fails if the folder exists and cannot be
+    /// read.
+    pub fn conversions<T: DeserializeOwned>(&self) -> Result<(Vec<T>, Vec<String>)> {
+        let folder = self.dir().join(CONVERSIONS);
+        regular::folder(&folder).map_err(Error::io(&folder))?;
+        let files = names(&folder, |entry| file_name(entry).filter(|name| name.ends_with(".json")))?;
+        let (mut found, mut unreadable) = (Vec::new(), Vec::new());
+        for path in files.iter().map(|name| folder.join(name)) {
+            let written = path.metadata().and_then(|there| there.modified()).ok();
+            let read = regular::read(&path).map_err(|e| e.to_string());
+            match read.and_then(|bytes| serde_json::from_slice(&bytes).map_err(|e| e.to_string())) {
+                Ok(conversion) => found.push((written, conversion)),
+                Err(why) => unreadable.push(format!("{}: {why}", path.display())),
+            }
+        }
+        found.sort_by_key(|(written, _)| std::cmp::Reverse(*written));
+        Ok((found.into_iter().map(|(_, conversion)| conversion).collect(), unreadable))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use table::Status;
     use table::testing::record;
@@ -217,7 +254,7 @@ mod tests {
         assert!(store.set_baseline("main", &records()).unwrap().1);
         store.delete_baseline("main").unwrap();
         assert!(store.baseline_names().unwrap().is_empty());
-        let aside = std::fs::read_dir(dir.path().join(FOLDER).join(REPLACED)).unwrap();
+        let aside = std::fs::read_dir(dir.path().join(BASELINES).join(REPLACED)).unwrap();
         assert_eq!(aside.count(), 2);
         assert!(store.delete_baseline("main").is_err());
     }
@@ -249,5 +286,21 @@ mod tests {
             let error = Baseline::read(&path).unwrap_err().to_string();
             assert!(error.contains(said) && error.contains("b.json"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_stored_is_found_once_and_what_cannot_be_read_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("runs"));
+        assert_eq!(store.conversions::<Value>().unwrap(), (vec![], vec![]));
+        assert!(!store.dir().exists(), "nothing is made until something is stored");
+        store.add_conversion("a", &json!({"n": 1})).unwrap();
+        let path = store.add_conversion("a", &json!({"n": 2})).unwrap();
+        std::fs::write(path.with_file_name("b.json"), "{").unwrap();
+        std::fs::write(path.with_file_name("c.txt"), "other").unwrap();
+        let (found, unreadable) = store.conversions::<Value>().unwrap();
+        assert_eq!(found, [json!({"n": 2})]);
+        assert!(unreadable.len() == 1 && unreadable[0].contains("b.json: "), "{unreadable:?}");
+        assert!(store.list().unwrap().records.is_empty() && store.ids().unwrap().is_empty());
     }
 }
