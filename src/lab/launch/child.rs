@@ -13,7 +13,7 @@ use base::error::Result;
 use base::regular;
 use machine::driver::Gpu;
 use run::comm::{Peers, Progress, Secret};
-use run::{Job, Outcome, RunEvent, backend, is_supervised, launcher};
+use run::{Job, Outcome, RunEvent, executor, launcher};
 use table::shared_gpu;
 
 /// Interval between memory reports.
@@ -46,7 +46,7 @@ pub fn child_main() -> ExitCode {
     std::thread::spawn(exit_with_parent);
     std::thread::spawn(report_memory);
     let panic = remember_panics();
-    let supervised = is_supervised(&request.spec);
+    let supervised = executor(request.spec.backend).is_ok_and(|executor| executor.is_supervised());
     let watched = Arc::new(Watched::default());
     if supervised {
         let seen = Arc::clone(&watched);
@@ -129,7 +129,7 @@ fn run(request: &Request, job: &mut Job, watched: &Watched) -> Result<Outcome> {
     }
     // before the run, so that load and clocks are not affected by it
     let mut environment = machine::environment::collect();
-    let backend = backend(request.spec.backend)?;
+    let backend = executor(request.spec.backend)?;
     let (mut outcome, trace) = backend.run(job, &mut |event| report(watched, event))?;
     environment.extend(std::mem::take(&mut outcome.environment));
     let warnings = backend.after(job, &mut environment);

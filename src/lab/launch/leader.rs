@@ -19,7 +19,7 @@ use base::error::{Error, Result};
 use base::text::printable;
 use run::comm::{Late, Peers, Secret};
 use run::launcher::{self, Launched, too_few};
-use run::{RunEvent, backend};
+use run::{RunEvent, executor};
 use table::{Record, Spec, Status};
 
 /// Time for followers to report after rank 0's run has ended. Their children notice the end at once.
@@ -30,7 +30,7 @@ const LATE: Duration = Duration::from_secs(10);
 
 /// True if a cell runs as one process per rank when a launcher started several.
 pub(super) fn takes_several(spec: &Spec) -> bool {
-    backend(spec.backend).is_ok_and(|backend| backend.takes_processes(spec))
+    executor(spec.backend).is_ok_and(|executor| executor.takes_processes(spec))
 }
 
 /// Runs `body` on rank 0 or without a launcher; on other ranks, follows rank 0 and runs only built-in models and

@@ -19,7 +19,7 @@ use crate::store::RunDir;
 use base::atomic::AtomicFile;
 use base::error::{Error, Result};
 use base::regular;
-use run::{RunEvent, backend, is_supervised};
+use run::{RunEvent, executor};
 use table::{Record, Status};
 use trace::export;
 
@@ -72,7 +72,7 @@ impl ProcessExecutor {
         let spec = &job.spec;
         let mut command = Command::new(&self.binary);
         command.arg("__run").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        backend(spec.backend)?.prepare(&mut command, spec);
+        executor(spec.backend)?.prepare(&mut command, spec);
         // own process group: it can be killed with all its children, and terminal interrupts do not reach it
         command.envs(&spec.env).process_group(0);
         command.spawn().map_err(Error::io(&self.binary))
@@ -140,7 +140,8 @@ impl ProcessExecutor {
         drop(sender);
         // a process reports memory twice a second, so a longer silence means that it is stopped or hangs. The run's
         // own watchdog acts earlier, with a more precise message
-        let silence = self.silence.min(match is_supervised(&job.spec) {
+        let supervised = executor(job.spec.backend).is_ok_and(|executor| executor.is_supervised());
+        let silence = self.silence.min(match supervised {
             true => self.timeout * 2,
             false => self.timeout,
         });
