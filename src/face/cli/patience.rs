@@ -6,9 +6,10 @@ use std::time::Duration;
 use super::interrupt;
 use crate::desk::Start;
 use base::error::Result;
-use lab::launch::{self, Cancel, OwnCells};
+use lab::launch::{self, Cancel};
 use lab::store::Store;
 use run::TIMEOUT;
+use table::Spec;
 
 /// Timeout option of every verb that runs on GPUs.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -19,41 +20,21 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// Runs `start` on the store in `dir`, with this timeout and cancelled by signals. On ranks above 0 of a
-    /// launcher, follows rank 0 instead and accepts only models, files and variables of its `own` cells. Returns the
-    /// exit status.
-    pub fn lead(
-        &self,
-        dir: PathBuf,
-        own: OwnCells<'_>,
-        start: impl FnOnce(Start) -> Result<u8>,
-    ) -> Result<u8> {
-        self.lead_until(dir, true, own, start)
-    }
-
-    /// Like [`Patience::lead`], but a hangup of the terminal ends only this process, not the jobs that it started
-    /// elsewhere.
-    pub fn lead_deaf(
-        &self,
-        dir: PathBuf,
-        own: OwnCells<'_>,
-        start: impl FnOnce(Start) -> Result<u8>,
-    ) -> Result<u8> {
-        self.lead_until(dir, false, own, start)
-    }
-
-    fn lead_until(
+    /// Runs `lead` on the store in `dir` with what `resolve` returns beside its cells, with this timeout and cancelled
+    /// by signals. On ranks above 0 of a launcher, takes part in rank 0's runs instead. Without `hang_up`, a hangup of
+    /// the terminal ends this process at once. Returns the exit status.
+    pub fn lead<T>(
         &self,
         dir: PathBuf,
         hang_up: bool,
-        own: OwnCells<'_>,
-        start: impl FnOnce(Start) -> Result<u8>,
+        resolve: impl FnOnce() -> Result<(Vec<Spec>, T)>,
+        lead: impl FnOnce(Start, T) -> Result<u8>,
     ) -> Result<u8> {
         let cancel = Cancel::default();
         interrupt::cancel_on_signals(&cancel, hang_up)?;
         let timeout = self.timeout();
-        launch::lead_or_follow(timeout, &cancel, own, |leader| {
-            start(Start { timeout, leader, ..Start::new(Store::open(dir), cancel.clone()) })
+        launch::on_all_ranks(timeout, &cancel, resolve, |ranks, resolved| {
+            lead(Start { timeout, ranks, ..Start::new(Store::open(dir), cancel.clone()) }, resolved)
         })
     }
 

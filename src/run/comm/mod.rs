@@ -12,4 +12,4 @@ pub use link::EmulatedLink;
 #[cfg(fuzzing)]
 pub use peers::read_any_message;
 pub use peers::{Late, Meeting, Peers, PingPong, Secret};
-pub use progress::Progress;
+pub use progress::{Progress, start_watchdog};
