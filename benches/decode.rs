@@ -35,8 +35,8 @@ fn options(dtype: DType, tp: u32) -> CellOptions {
 fn tpot(dtype: DType, tp: u32, record: bool, watch: bool) -> f64 {
     let (spec, _) = options(dtype, tp).resolve().expect("the options are valid");
     let job = Job::of(spec, record, watch);
-    let (outcome, _) = run::backend(job.spec.backend)
-        .and_then(|backend| backend.run(&job, &mut |_| ()))
+    let (outcome, _) = run::executor(job.spec.backend)
+        .and_then(|executor| executor.run(&job, &mut |_| ()))
         .expect("it runs anywhere");
     let steps: Vec<f64> = outcome.samples.iter().flat_map(|s| s.steps_ms.clone()).collect();
     median(&steps).expect("there are steps")

@@ -17,7 +17,7 @@ use lab::sweep::simulate_cells;
 use model::Model;
 use plan::{Architecture, LayerSet};
 use run::Resolve;
-use run::{Feasibility, PlanBackend, feasibility};
+use run::{Evaluate, Feasibility, feasibility};
 use study::analysis::{
     self, Chosen, Conversion, ConversionPoint, ConversionReport, Origins, Unconverted,
 };
@@ -86,7 +86,7 @@ pub fn target(text: &str, checkpoint: &str) -> Result<Spec> {
 /// and for a checkpoint that is a ladder already; an error if the simulation fails.
 pub fn convert(
     wanted: &Wanted,
-    backend: &dyn PlanBackend,
+    backend: &dyn Evaluate,
     store: &Store,
     cancel: &Cancel,
     progress: &mut dyn FnMut(Progress<'_>),
@@ -197,7 +197,7 @@ fn check(wanted: &Wanted) -> Result<()> {
 
 struct Search<'a> {
     wanted: &'a Wanted,
-    backend: &'a dyn PlanBackend,
+    backend: &'a dyn Evaluate,
     store: &'a Store,
     cancel: &'a Cancel,
     progress: &'a mut dyn FnMut(Progress<'_>),

@@ -12,7 +12,7 @@ use lab::sweep::OWN_TEXT;
 pub use lab::sweep::Text;
 use model::{Model, Tokenizer, read_tokens};
 use plan::{Architecture, CommDType, DType};
-use run::{EvaluateRequest, Evaluated, PlanBackend, Window, WindowQuality, evaluation_plan};
+use run::{Evaluate, EvaluateRequest, Evaluated, Window, WindowQuality, evaluation_plan};
 use table::{Backend, FEW_WINDOWS, Quality, quality};
 
 #[derive(Clone, Debug)]
@@ -133,7 +133,7 @@ pub enum Progress<'a> {
 pub fn evaluate(
     asked: &Asked,
     subject: &mut Subject,
-    backend: &dyn PlanBackend,
+    backend: &dyn Evaluate,
     store: &Store,
     cancel: &Cancel,
     progress: &mut dyn FnMut(Progress<'_>),
@@ -215,7 +215,7 @@ pub fn evaluate(
     })
 }
 
-fn plan_hashes(asked: &Asked, backend: &dyn PlanBackend) -> Result<Vec<(Architecture, String)>> {
+fn plan_hashes(asked: &Asked, backend: &dyn Evaluate) -> Result<Vec<(Architecture, String)>> {
     if let Some(problem) = asked.model.shape.tp_problem(asked.tp) {
         return Err(Error::input(problem));
     }

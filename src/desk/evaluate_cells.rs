@@ -10,7 +10,7 @@ use lab::store::Store;
 use lab::sweep::{Evaluate, Experiment, SweepEvent};
 use model::Model;
 use plan::{Architecture, CommDType, DType};
-use run::{Feasibility, backend};
+use run::{Feasibility, evaluator};
 use table::{Backend, Spec};
 
 use super::evaluate::{Asked, Progress, Subject, TextQuality, evaluate};
@@ -116,7 +116,7 @@ fn one(
         seed: 0,
         counts: true,
     };
-    let backend = backend(part.backend)?;
+    let backend = evaluator(part.backend)?;
     evaluate(&asked, subject, backend, store, cancel, &mut |progress| {
         if let Progress::Windows { done, found, of } = progress {
             emit(SweepEvent::Evaluating { what: part.label(), done, found, of });

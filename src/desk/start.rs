@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::adapt::train_cells;
 use super::evaluate_cells::evaluate_cells;
 use base::error::{Error, Result};
-use lab::launch::{Cancel, Leader, ProcessExecutor};
+use lab::launch::{Cancel, LaunchedRanks, ProcessExecutor};
 use lab::store::Store;
 use lab::sweep::{self, Choice, Experiment, OnSlurm, SlurmOptions, SweepEvent, SweepOutcome};
 use run::TIMEOUT;
@@ -23,13 +23,13 @@ pub struct Start {
     /// True to emit a progress event per decode step.
     pub watch: bool,
     /// Processes of the other ranks, if a launcher started several.
-    pub leader: Option<Arc<Leader>>,
+    pub ranks: Option<Arc<LaunchedRanks>>,
 }
 
 impl Start {
     /// Defaults: no step events, all ranks in one process.
     pub fn new(store: Store, cancel: Cancel) -> Self {
-        Self { store, cancel, timeout: TIMEOUT, watch: false, leader: None }
+        Self { store, cancel, timeout: TIMEOUT, watch: false, ranks: None }
     }
 
     /// Runs an experiment, then its evaluations and trainings. Blocks until it ends or is cancelled. Failed runs are
@@ -104,7 +104,7 @@ impl Start {
             trace_copy: trace.map(PathBuf::from),
             timeout: self.timeout,
             watch: self.watch,
-            leader: self.leader.clone(),
+            ranks: self.ranks.clone(),
             ..ProcessExecutor::new()?
         })
     }

@@ -25,8 +25,34 @@ pub fn backend(name: Backend) -> Result<&'static dyn PlanBackend> {
     })
 }
 
-pub fn is_supervised(spec: &Spec) -> bool {
-    backend(spec.backend).is_ok_and(|backend| backend.is_supervised())
+/// Backend that executes cells. Returns an input error for a backend that only predicts.
+pub fn executor(name: Backend) -> Result<&'static dyn Execute> {
+    let backend = backend(name)?;
+    backend
+        .executor()
+        .ok_or_else(|| lacks_capability(backend, "executes nothing", |b| b.executor().is_some()))
+}
+
+/// Backend that generates tokens. Returns an input error for a backend that only predicts.
+pub fn generator(name: Backend) -> Result<&'static dyn Generate> {
+    let backend = backend(name)?;
+    let lacks = "computes no numbers: it generates no tokens";
+    backend.generator().ok_or_else(|| lacks_capability(backend, lacks, |b| b.generator().is_some()))
+}
+
+/// Backend that evaluates quality. Returns an input error for a backend that only predicts.
+pub fn evaluator(name: Backend) -> Result<&'static dyn Evaluate> {
+    let backend = backend(name)?;
+    let lacks = "does not evaluate quality";
+    backend.evaluator().ok_or_else(|| lacks_capability(backend, lacks, |b| b.evaluator().is_some()))
+}
+
+fn lacks_capability(backend: &dyn PlanBackend, what: &str, has: fn(&dyn PlanBackend) -> bool) -> Error {
+    let others = BACKENDS.into_iter().filter(|other| has(*other)).map(|other| other.name().as_str());
+    Error::input_help(
+        format!("{} {what}", backend.title()),
+        format!("use another one: {}", others.collect::<Vec<_>>().join(", ")),
+    )
 }
 
 /// Default cell for a backend that decodes large models on this machine in the checkpoint's dtype.
@@ -37,10 +63,8 @@ pub fn usual(model: &Model) -> Spec {
 /// Reason why `auto` picks a backend (`Ok`) or rejects it (`Err`). Empty reasons are not printed.
 pub type Suits = std::result::Result<String, String>;
 
-/// Executes plans or predicts their execution.
-///
-/// A predicting backend ([`Backend::is_simulated`]) runs in the calling process and implements
-/// [`PlanBackend::predict`]; every other backend runs in its own process and implements [`PlanBackend::run`].
+/// Describes a backend: the cells that it can run, and what it can do with them ([`Execute`], [`Generate`],
+/// [`Evaluate`]). A backend that only predicts ([`Backend::is_simulated`]) runs in the calling process.
 pub trait PlanBackend: Sync {
     fn name(&self) -> Backend;
 
@@ -97,6 +121,26 @@ pub trait PlanBackend: Sync {
 
     fn memory(&self, spec: &Spec, shape: &ModelShape, shared: &Shared) -> MemoryNeed;
 
+    /// Default weight format to generate tokens or evaluate in.
+    fn generation_dtype(&self, model: &Model) -> DType {
+        self.defaults(model).dtype
+    }
+
+    fn executor(&self) -> Option<&dyn Execute> {
+        None
+    }
+
+    fn generator(&self) -> Option<&dyn Generate> {
+        None
+    }
+
+    fn evaluator(&self) -> Option<&dyn Evaluate> {
+        None
+    }
+}
+
+/// Runs cells and measures them, each in its own process.
+pub trait Execute: PlanBackend {
     fn run(&self, job: &Job, on_event: &mut dyn FnMut(RunEvent)) -> RunResult;
 
     /// True if runs have their own watchdog: they report progress, and a hung process may be killed.
@@ -104,6 +148,7 @@ pub trait PlanBackend: Sync {
         false
     }
 
+    /// Number of GPUs that a cell needs.
     fn gpus(&self, _: &Spec) -> u32 {
         0
     }
@@ -113,55 +158,40 @@ pub trait PlanBackend: Sync {
         false
     }
 
+    /// Sets the environment of a run's process.
     fn prepare(&self, _: &mut Command, _: &Spec) {}
 
     /// Adds facts about the machine that are known only after a run; returns warnings for the user.
     fn after(&self, _: &Job, _: &mut Environment) -> Vec<String> {
         Vec::new()
     }
+}
 
-    /// Decides if `auto` picks this backend to generate tokens. The default rejects every model.
-    fn suits_generation(&self, _: &Model, _: Option<DType>) -> Suits {
-        Err(String::new())
-    }
-
-    fn generation_dtype(&self, model: &Model) -> DType {
-        self.defaults(model).dtype
-    }
+pub trait Generate: PlanBackend {
+    /// Decides if `auto` picks this backend to generate tokens.
+    fn suits_generation(&self, model: &Model, dtype: Option<DType>) -> Suits;
 
     /// Generates tokens. Calls `on_token` periodically with the number of tokens per sequence; `say` receives status
-    /// messages. Always an error on a backend that only predicts.
+    /// messages.
     fn generate(
         &self,
-        _: &GenerateRequest,
-        _: &GenerateOptions,
-        _on_token: &mut dyn FnMut(usize),
-        _say: &mut Saying<'_>,
-    ) -> Result<Generated> {
-        let valid =
-            BACKENDS.iter().map(|b| b.name().as_str()).filter(|name| *name != self.name().as_str());
-        Err(Error::input_help(
-            format!("{} computes no numbers: it generates no tokens", self.title()),
-            format!("use another one: auto, {}", valid.collect::<Vec<_>>().join(", ")),
-        ))
-    }
+        request: &GenerateRequest,
+        options: &GenerateOptions,
+        on_token: &mut dyn FnMut(usize),
+        say: &mut Saying<'_>,
+    ) -> Result<Generated>;
+}
 
+pub trait Evaluate: PlanBackend {
     /// Lowering of evaluated plans; part of the cache key, so backends with equal lowering share results.
-    fn evaluation_lowering(&self) -> Lowering {
-        Lowering { late_select: true, ..Lowering::default() }
-    }
+    fn evaluation_lowering(&self) -> Lowering;
 
     /// Evaluates architectures on windows of a text and sends results to `emit` as they complete. Starts no more
-    /// windows once `stop` returns true. Always an error on a backend that does not evaluate.
+    /// windows once `stop` returns true.
     fn evaluate(
         &self,
-        _: &EvaluateRequest,
-        _stop: &(dyn Fn() -> bool + Sync),
-        _emit: &mut Emit<'_>,
-    ) -> Result<()> {
-        Err(Error::input_help(
-            format!("{} does not evaluate quality", self.title()),
-            "use another one: cpu, cuda",
-        ))
-    }
+        request: &EvaluateRequest,
+        stop: &(dyn Fn() -> bool + Sync),
+        emit: &mut Emit<'_>,
+    ) -> Result<()>;
 }

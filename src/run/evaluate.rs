@@ -1,5 +1,6 @@
 //! Evaluation of architectures on a text, independent of the backend.
 
+use super::generate::check_vocabulary;
 use base::error::{Error, Result};
 use model::Model;
 use plan::{Architecture, CommDType, DType, Lowering, Phase, Plan, PlanSpec, Precision, Variant};
@@ -47,7 +48,7 @@ pub struct Evaluated {
 pub type Emit<'a> = dyn FnMut(Evaluated) -> Result<()> + 'a;
 
 /// Builds the plan of an evaluation: a prefill of one window, lowered as the backend asks
-/// ([`crate::PlanBackend::evaluation_lowering`]).
+/// ([`crate::Evaluate::evaluation_lowering`]).
 ///
 /// # Errors
 ///
@@ -97,12 +98,7 @@ impl EvaluateRequest {
                     window.tokens.len()
                 )));
             }
-            if let Some(token) = window.tokens.iter().find(|token| **token >= vocab) {
-                return Err(Error::input(format!(
-                    "window {index}: token {token} is outside the vocabulary of {vocab} (0 to {})",
-                    vocab - 1
-                )));
-            }
+            check_vocabulary(&format!("window {index}"), &window.tokens, vocab)?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use model::Model;
 use plan::{Architecture, DType, Variant};
 
 use super::BACKENDS;
-use super::backend::PlanBackend;
+use super::backend::Generate;
 
 use super::sample::Sampling;
 
@@ -57,12 +57,9 @@ pub enum Said<'a> {
 pub type Saying<'a> = dyn FnMut(Said<'_>) + 'a;
 
 /// Chooses the default backend for generation, and gives the reason.
-pub fn choose_generator(
-    model: &Model,
-    dtype: Option<DType>,
-) -> Result<(&'static dyn PlanBackend, String)> {
+pub fn choose_generator(model: &Model, dtype: Option<DType>) -> Result<(&'static dyn Generate, String)> {
     let mut said = Vec::new();
-    for backend in BACKENDS.into_iter().rev() {
+    for backend in BACKENDS.into_iter().rev().filter_map(|backend| backend.generator()) {
         let suits = backend.suits_generation(model, dtype);
         let is_chosen = suits.is_ok();
         said.extend(Some(suits.unwrap_or_else(|why| why)).filter(|why| !why.is_empty()));
@@ -97,12 +94,7 @@ impl GenerateRequest {
                     "prompt {index} is empty; it needs at least one token"
                 )));
             }
-            if let Some(token) = prompt.iter().find(|token| **token >= vocab) {
-                return Err(Error::input(format!(
-                    "prompt {index}: token {token} is outside the vocabulary of {vocab} (0 to {})",
-                    vocab - 1
-                )));
-            }
+            check_vocabulary(&format!("prompt {index}"), prompt, vocab)?;
         }
         let (groups, count) = (self.variant.micro_batches as usize, self.prompts.len());
         if groups > count {
@@ -138,6 +130,17 @@ impl GenerateRequest {
     pub(super) fn capacity(&self) -> usize {
         let longest = self.prompts.iter().map(Vec::len).max().unwrap_or(0);
         longest + self.output_tokens as usize
+    }
+}
+
+/// Returns an input error for a token outside the vocabulary.
+pub(super) fn check_vocabulary(of: &str, tokens: &[u32], vocab: u32) -> Result<()> {
+    match tokens.iter().find(|token| **token >= vocab) {
+        Some(token) => Err(Error::input(format!(
+            "{of}: token {token} is outside the vocabulary of {vocab} (0 to {})",
+            vocab - 1
+        ))),
+        None => Ok(()),
     }
 }
 

@@ -41,48 +41,49 @@ impl Launcher {
     }
 }
 
+/// This process as one of several that a launcher started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launched {
     pub launcher: Launcher,
-    pub rank: usize,
-    /// World size, at least 2.
-    pub ranks: usize,
     pub local_rank: usize,
     pub local_ranks: Option<usize>,
-    pub address: String,
-    pub ports: Vec<u16>,
-    /// Id that all ranks of this launch share and other launches do not.
-    pub job: u64,
-}
-
-impl Launched {
-    pub fn meeting(&self) -> Meeting {
-        Meeting {
-            address: self.address.clone(),
-            ports: self.ports.clone(),
-            job: self.job,
-            rank: self.rank,
-            ranks: self.ranks,
-        }
-    }
+    /// Meeting of all processes, at least 2. Its job id is the same on all ranks of this launch and differs between
+    /// launches.
+    pub meeting: Meeting,
 }
 
 impl Launched {
     /// Warning about late ranks, with a way out if they were never started.
     pub fn late(&self, missing: &[usize], after: Duration) -> String {
         let names: Vec<String> = missing.iter().map(usize::to_string).collect();
+        let Meeting { rank, ranks, address, .. } = &self.meeting;
         format!(
-            "rank {} of {} ({}) has waited {:.0} s for rank{} {} at {}; if nobody started {} (`srun --pty` starts one \
-             shell), set {LAUNCHER}=none to run all ranks in this process",
-            self.rank,
-            self.ranks,
+            "rank {rank} of {ranks} ({}) has waited {:.0} s for rank{} {} at {address}; if nobody started {} (`srun \
+             --pty` starts one shell), set {LAUNCHER}=none to run all ranks in this process",
             self.launcher.as_str(),
             after.as_secs_f64(),
             if missing.len() == 1 { "" } else { "s" },
             names.join(", "),
-            self.address,
             if missing.len() == 1 { "it" } else { "them" },
         )
+    }
+
+    /// Index of this process's GPU among the `count` visible ones: the only one, or the one of its local rank.
+    /// Returns an input error if that GPU does not exist.
+    pub fn device(&self, count: usize) -> Result<usize> {
+        let local_rank = self.local_rank;
+        match count {
+            // the launcher shows each process only its own GPU
+            1 => Ok(0),
+            _ if local_rank < count => Ok(local_rank),
+            _ => Err(Error::input_help(
+                format!(
+                    "local rank {local_rank}{} has no GPU: this process sees {count}",
+                    self.local_ranks.map(|n| format!(" of {n}")).unwrap_or_default()
+                ),
+                "start at most as many processes a host as it has GPUs; CUDA_VISIBLE_DEVICES may hide some",
+            )),
+        }
     }
 }
 
@@ -100,23 +101,6 @@ pub fn of_process() -> Result<Option<&'static Launched>> {
     match read {
         Ok(launched) => Ok(launched.as_ref()),
         Err((message, help)) => Err(Error::Input { message: message.clone(), help: help.clone() }),
-    }
-}
-
-/// Index of this process's GPU among the `count` visible ones: the only one, or the one of its local rank. Returns an
-/// input error if that GPU does not exist.
-pub fn device(local_rank: usize, local_ranks: Option<usize>, count: usize) -> Result<usize> {
-    match count {
-        // the launcher shows each process only its own GPU
-        1 => Ok(0),
-        _ if local_rank < count => Ok(local_rank),
-        _ => Err(Error::input_help(
-            format!(
-                "local rank {local_rank}{} has no GPU: this process sees {count}",
-                local_ranks.map(|n| format!(" of {n}")).unwrap_or_default()
-            ),
-            "start at most as many processes a host as it has GPUs; CUDA_VISIBLE_DEVICES may hide some",
-        )),
     }
 }
 
@@ -161,16 +145,8 @@ fn read(variable: Variables<'_>) -> Result<Option<Launched>> {
     }
     let address = address(launcher, &names, &set, local_ranks == Some(ranks))?;
     let job = job(launcher, &address, &set);
-    Ok(Some(Launched {
-        launcher,
-        rank,
-        ranks,
-        local_rank,
-        local_ranks,
-        ports: ports(&set, job)?,
-        address,
-        job,
-    }))
+    let meeting = Meeting { ports: ports(&set, job)?, address, job, rank, ranks };
+    Ok(Some(Launched { launcher, local_rank, local_ranks, meeting }))
 }
 
 /// Detects the launcher. torchrun and mpirun may run within a Slurm job, so they are checked first.

@@ -19,7 +19,9 @@ pub mod sim;
 pub mod testing;
 mod watch;
 
-pub use backend::{HOST, PlanBackend, backend, is_supervised};
+pub use backend::{
+    Evaluate, Execute, Generate, HOST, PlanBackend, backend, evaluator, executor, generator,
+};
 pub use evaluate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality, evaluation_plan};
 pub use feasibility::Feasibility;
 pub use generate::{GenerateOptions, GenerateRequest, Generated, Said, choose_generator};

@@ -14,8 +14,8 @@ use lab::store::{Store, TrainingFolder};
 use machine::environment::cpu_name;
 use model::{Model, NumbersFile, WeightSource, write_numbers};
 use plan::{Architecture, CommDType, DType, Tensor, Weight};
-use run::backend;
 use run::cpu::train::{Lost, Optimiser, Setup, Trainer, gemm_peak};
+use run::evaluator;
 use table::{
     Backend, Curve, HeldOut, Quality, Status, TRAINING, Training, TrainingSpec, TrainingSpeed,
     TrainingStep,
@@ -196,7 +196,7 @@ impl One<'_> {
             counts: is_trained,
         };
         let mut tell = |of: evaluate::Progress<'_>| progress(Progress::Evaluating(of));
-        let cpu = backend(Backend::Cpu)?;
+        let cpu = evaluator(Backend::Cpu)?;
         let found = evaluate(&asked, &mut Subject::default(), cpu, self.store, self.cancel, &mut tell)?;
         found
             .cases

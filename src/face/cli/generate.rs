@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use indicatif::ProgressBar;
 
+use super::interrupt::Patience;
 use super::on_text::model_of;
 use super::output::{self, Format, FormatArgs};
-use super::patience::Patience;
 use super::report;
 use base::error::{Error, Result};
 use model::{ChatTemplate, Message, Model, Tokenizer, read_prompts};
 use plan::{Architecture, CommDType, DType, Variant};
-use run::{GenerateOptions, GenerateRequest, Generated, Said, backend, choose_generator};
+use run::{GenerateOptions, GenerateRequest, Generated, Said, choose_generator, generator};
 use table::render::{Shown, Sourced, Table};
 use table::{Backend, CellOptions, Provenance};
 
@@ -114,7 +114,7 @@ pub fn run(args: &Args) -> Result<u8> {
             report::note(&format!("backend {}: {why}", backend.name().as_str()));
             backend
         }
-        named => backend(named)?,
+        named => generator(named)?,
     };
     let dtype = args.dtype.unwrap_or_else(|| backend.generation_dtype(&model));
     let graphs = CellOptions { no_graph: Some(args.no_graph), ..CellOptions::default() };

@@ -42,7 +42,6 @@ mod overlap_rows;
 mod overlap_text;
 mod page;
 mod pareto;
-mod patience;
 mod progress;
 mod record_printer;
 mod record_table;

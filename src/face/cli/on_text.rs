@@ -8,7 +8,7 @@ use base::error::{Error, Result};
 use base::regular;
 use model::Model;
 use plan::{Architecture, CommDType, DType};
-use run::{PlanBackend, backend};
+use run::{Evaluate, evaluator};
 use table::Backend;
 
 /// A checkpoint and a text.
@@ -45,10 +45,10 @@ pub struct TextArgs {
 
 impl TextArgs {
     /// Backend that computes; `auto` is the cpu backend.
-    pub fn backend(&self) -> Result<&'static dyn PlanBackend> {
+    pub fn backend(&self) -> Result<&'static dyn Evaluate> {
         match self.backend {
-            Backend::Auto => backend(Backend::Cpu),
-            named => backend(named),
+            Backend::Auto => evaluator(Backend::Cpu),
+            named => evaluator(named),
         }
     }
 
@@ -61,7 +61,7 @@ impl TextArgs {
     pub fn asked(
         &self,
         model: Model,
-        backend: &dyn PlanBackend,
+        backend: &dyn Evaluate,
         architectures: Vec<Architecture>,
         comm_dtype: CommDType,
     ) -> Result<Asked> {

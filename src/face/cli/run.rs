@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::interrupt::INTERRUPTED;
+use super::interrupt::{INTERRUPTED, Patience};
 use super::output::{self, Format, FormatArgs};
-use super::patience::Patience;
 use super::progress::Progress;
 use super::{record_table, report, show};
 use crate::desk::Start;
@@ -14,7 +13,7 @@ use lab::sweep::Cell;
 use run::Feasibility;
 use run::Resolve;
 use table::CellOptions;
-use table::{Record, Status};
+use table::{Record, Spec, Status};
 
 /// Arguments of `ladderscope run`.
 #[derive(Debug, clap::Args)]
@@ -35,18 +34,21 @@ pub struct Args {
 
 /// Runs the cell and prints its record. On ranks above 0 of a launcher, takes part in the run.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    args.patience.lead(dir, &|| Ok(vec![args.cell.resolve()?.0]), |start| lead(args, &start))
+    let resolve = || {
+        let (spec, note) = args.cell.resolve()?;
+        Ok((vec![spec.clone()], (spec, note)))
+    };
+    args.patience.lead(dir, true, resolve, |start, (spec, note)| lead(args, &start, &spec, note))
 }
 
-fn lead(args: &Args, start: &Start) -> Result<u8> {
-    let (spec, note) = args.cell.resolve()?;
+fn lead(args: &Args, start: &Start, spec: &Spec, note: Option<String>) -> Result<u8> {
     if let Some(note) = note {
         report::note(&note);
     }
     let cells = [Cell { spec: spec.clone(), feasibility: Feasibility::Runs }];
     let mut progress = Progress::new(&cells, args.rounds);
     let ended =
-        start.cell(&spec, args.rounds, args.trace.as_deref(), &mut |event| progress.event(&event));
+        start.cell(spec, args.rounds, args.trace.as_deref(), &mut |event| progress.event(&event));
     progress.finish();
     let record = ended?;
     for warning in &record.warnings {

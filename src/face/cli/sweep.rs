@@ -4,9 +4,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::gate;
-use super::interrupt::INTERRUPTED;
+use super::interrupt::{INTERRUPTED, Patience};
 use super::output::{self, Format, FormatArgs};
-use super::patience::Patience;
 use super::progress::Progress;
 use super::record_printer::RecordPrinter;
 use super::report;
@@ -76,12 +75,13 @@ impl Args {
 /// Runs the experiment and prints one record per cell, in file order, as soon as it is available. Tables are printed
 /// at the end or per thousand rows, followed by the answer. On ranks above 0 of a launcher, takes part in its runs.
 pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
-    let own = || Ok(experiment(args)?.cells.into_iter().map(|cell| cell.spec).collect());
-    match args.slurm {
-        // tasks of Slurm outlive the terminal
-        Some(_) => args.patience.lead_deaf(dir, &own, |start| lead(args, &start)),
-        None => args.patience.lead(dir, &own, |start| lead(args, &start)),
-    }
+    let resolve = || {
+        let experiment = experiment(args)?;
+        Ok((experiment.cells.iter().map(|cell| cell.spec.clone()).collect(), experiment))
+    };
+    // tasks of Slurm outlive the terminal
+    let hang_up = args.slurm.is_none();
+    args.patience.lead(dir, hang_up, resolve, |start, experiment| lead(args, &start, &experiment))
 }
 
 fn experiment(args: &Args) -> Result<Experiment> {
@@ -91,10 +91,9 @@ fn experiment(args: &Args) -> Result<Experiment> {
     }
 }
 
-fn lead(args: &Args, start: &Start) -> Result<u8> {
-    let experiment = experiment(args)?;
+fn lead(args: &Args, start: &Start, experiment: &Experiment) -> Result<u8> {
     // reports baseline errors before anything runs
-    let baseline = baseline(args, start, &experiment)?;
+    let baseline = baseline(args, start, experiment)?;
     if let Some(question) = &experiment.question {
         report::note(&format!("{}: {question}", experiment.name));
     }
@@ -115,9 +114,9 @@ fn lead(args: &Args, start: &Start) -> Result<u8> {
         }
     };
     let outcome = match &args.slurm {
-        None => start.experiment(&experiment, args.choice(), &mut tell).map(Some),
+        None => start.experiment(experiment, args.choice(), &mut tell).map(Some),
         Some(options) => {
-            start.on_slurm(&experiment, args.choice(), options.clone(), args.detach, &mut tell)
+            start.on_slurm(experiment, args.choice(), options.clone(), args.detach, &mut tell)
         }
     };
     progress.finish();
@@ -154,7 +153,7 @@ fn lead(args: &Args, start: &Start) -> Result<u8> {
     {
         SOME_FAILED
     } else if let Some(baseline) = &baseline {
-        judged(args, start, &experiment, baseline)?
+        judged(args, start, experiment, baseline)?
     } else {
         0
     })

@@ -36,9 +36,9 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let TaskCells { experiment, choice, timeout } = TaskCells::open(&args.file, args.array, number)?;
     let cancel = Cancel::default();
     interrupt::cancel_on_signals(&cancel, true)?;
-    let own = || Ok(experiment.cells.iter().map(|cell| cell.spec.clone()).collect());
-    launch::lead_or_follow(timeout, &cancel, &own, |leader| {
-        let start = Start { timeout, leader, ..Start::new(Store::open(dir), cancel.clone()) };
+    let resolve = || Ok((experiment.cells.iter().map(|cell| cell.spec.clone()).collect(), ()));
+    launch::on_all_ranks(timeout, &cancel, resolve, |ranks, ()| {
+        let start = Start { timeout, ranks, ..Start::new(Store::open(dir), cancel.clone()) };
         let mut progress = Progress::new(&experiment.cells, experiment.rounds);
         let outcome = start.experiment(&experiment, choice, &mut |event| progress.event(&event));
         progress.finish();

@@ -1,5 +1,6 @@
 //! Child side of a run: executes one job, sends events, and exits when its parent dies.
 
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -7,13 +8,13 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use super::protocol::{Request, TRACE};
-use super::{gpus, watchdog};
-use base::error::Result;
+use super::process::{Request, TRACE};
+use base::error::{Error, Result};
 use base::regular;
 use machine::driver::Gpu;
-use run::comm::{Peers, Progress, Secret};
-use run::{Job, Outcome, RunEvent, backend, is_supervised, launcher};
+use run::comm::{Meeting, Peers, Progress, Secret, start_watchdog};
+use run::launcher::{self, Launched};
+use run::{Job, Outcome, RunEvent, executor};
 use table::shared_gpu;
 
 /// Interval between memory reports.
@@ -37,20 +38,17 @@ pub fn child_main() -> ExitCode {
                 return ExitCode::from(2);
             }
         };
-    // the folder of any other rank is temporary and not in a runs directory
-    if request.place.as_ref().is_none_or(|place| place.meeting.rank == 0)
-        && let Some(runs) = request.dir.parent()
-    {
+    if let Some(runs) = request.dir.as_ref().and_then(|dir| dir.parent()) {
         regular::confine(runs);
     }
     std::thread::spawn(exit_with_parent);
     std::thread::spawn(report_memory);
     let panic = remember_panics();
-    let supervised = is_supervised(&request.spec);
+    let supervised = executor(request.spec.backend).is_ok_and(|executor| executor.is_supervised());
     let watched = Arc::new(Watched::default());
     if supervised {
         let seen = Arc::clone(&watched);
-        watchdog::start(Arc::clone(&watched.progress), request.timeout, move |why| seen.give_up(&why));
+        start_watchdog(Arc::clone(&watched.progress), request.timeout, move |why| seen.give_up(&why));
     }
     let ended = match catch_unwind(AssertUnwindSafe(|| execute(&request, &watched))) {
         Ok(Ok(outcome)) => RunEvent::End { outcome },
@@ -89,26 +87,66 @@ impl Watched {
 }
 
 fn execute(request: &Request, watched: &Watched) -> Result<Outcome> {
-    let mut job = Job::of(request.spec.clone(), request.record, request.watch);
+    let mut job = Job::of(request.spec.clone(), true, request.watch);
     job.ranks.timeout = request.timeout;
     job.ranks.progress = Arc::clone(&watched.progress);
-    if let Some(place) = &request.place {
-        let name = format!("meeting {} ranks", place.meeting.ranks);
-        report(watched, RunEvent::Phase { name });
-        let secret = Secret::of_job(place.meeting.is_here())?;
-        let peers = Peers::connect(&place.meeting, &secret, request.timeout, None)?;
+    if let Some(number) = request.job {
+        let launched = launcher::of_process()?
+            .ok_or_else(|| Error::failed("a run of several processes without a launcher"))?;
+        let ranks = request.spec.tp as usize;
+        report(watched, RunEvent::Phase { name: format!("meet {ranks} ranks") });
+        let meeting = Meeting { job: number, ranks, ..launched.meeting.clone() };
+        let peers = Peers::connect(&meeting, &Secret::of_job()?, request.timeout, None)?;
         let peers = Arc::new(peers.with_progress(Arc::clone(&watched.progress)));
         let _ = watched.peers.set(Arc::clone(&peers));
-        job.ranks.peers = Some(peers);
+        job.ranks.peers = Some(Arc::clone(&peers));
+        let done = choose_gpu(&mut job, launched, &peers).and_then(|()| run(request, &job, watched));
+        if let Err(e) = &done {
+            let why = e.to_string();
+            // a message that names a rank may concern all ranks, or a different one
+            let named = why.starts_with("rank");
+            peers.abort(&if named { why } else { format!("rank {}: {why}", peers.rank()) });
+        }
+        return done;
     }
-    let done = run(request, &mut job, watched);
-    if let (Err(e), Some(peers)) = (&done, &job.ranks.peers) {
-        let why = e.to_string();
-        // a message that names a rank may concern all ranks, or a different one
-        let named = why.starts_with("rank");
-        peers.abort(&if named { why } else { format!("rank {}: {why}", peers.rank()) });
+    run(request, &job, watched)
+}
+
+/// Chooses the GPU of this process's rank. Returns an error on all ranks if two of them chose the same GPU, before
+/// NCCL hangs or fails on it.
+fn choose_gpu(job: &mut Job, launched: &Launched, peers: &Peers) -> Result<()> {
+    if shared_gpu::is_on() {
+        return Ok(());
     }
-    done
+    job.ranks.device = launched.device(Gpu::count()?)?;
+    let device = job.ranks.device;
+    let info = Gpu::list()?.into_iter().nth(device);
+    let info = info.ok_or_else(|| Error::failed(format!("there is no GPU {device}")))?;
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    // includes the PCI address: emulated or partitioned GPUs may share a UUID
+    let mine = format!("{} {} of {host}", info.uuid, info.pci);
+    let all = peers.gather(mine.into_bytes())?;
+    let problem = all.and_then(|all| {
+        let names: Vec<String> = all.iter().map(|n| String::from_utf8_lossy(n).into_owned()).collect();
+        shared_by_two(&names)
+    });
+    let answer = peers.broadcast(problem.unwrap_or_default().into_bytes())?;
+    match answer.is_empty() {
+        true => Ok(()),
+        false => Err(Error::failed(String::from_utf8_lossy(&answer).into_owned())),
+    }
+}
+
+/// Error message for the first GPU that two ranks share.
+fn shared_by_two(names: &[String]) -> Option<String> {
+    let mut first = HashMap::new();
+    names.iter().enumerate().find_map(|(rank, name)| {
+        let before = first.insert(name, rank)?;
+        Some(format!(
+            "ranks {before} and {rank} are on the same GPU ({name}): start at most as many processes a \
+             host as it has GPUs, and let LOCAL_RANK or CUDA_VISIBLE_DEVICES tell them apart"
+        ))
+    })
 }
 
 /// Sends an event to the parent and counts it as progress.
@@ -120,27 +158,21 @@ fn report(watched: &Watched, event: RunEvent) {
     send(&event);
 }
 
-fn run(request: &Request, job: &mut Job, watched: &Watched) -> Result<Outcome> {
-    if let (Some(place), Some(peers)) = (&request.place, &job.ranks.peers)
-        && !shared_gpu::is_on()
-    {
-        job.ranks.device = launcher::device(place.local_rank, place.local_ranks, Gpu::count()?)?;
-        gpus::all_different(peers, job.ranks.device)?;
-    }
+fn run(request: &Request, job: &Job, watched: &Watched) -> Result<Outcome> {
     // before the run, so that load and clocks are not affected by it
     let mut environment = machine::environment::collect();
-    let backend = backend(request.spec.backend)?;
+    let backend = executor(request.spec.backend)?;
     let (mut outcome, trace) = backend.run(job, &mut |event| report(watched, event))?;
     environment.extend(std::mem::take(&mut outcome.environment));
     let warnings = backend.after(job, &mut environment);
     warnings.into_iter().for_each(|message| send(&RunEvent::Warning { message }));
     environment.insert("plan_hashes".into(), serde_json::json!(outcome.plan_hashes));
     outcome.environment = environment;
-    if let Some(mut trace) = trace {
+    if let (Some(mut trace), Some(dir)) = (trace, &request.dir) {
         report(watched, RunEvent::Phase { name: "writing the trace".into() });
         trace.meta.run = Some(request.run.clone());
         trace.meta.environment = outcome.environment.clone();
-        trace::write(&request.dir.join(TRACE), &trace)?;
+        trace::write(&dir.join(TRACE), &trace)?;
     }
     report_resident();
     Ok(outcome)
@@ -206,4 +238,17 @@ fn remember_panics() -> Arc<Mutex<Option<String>>> {
         usual(info);
     }));
     latest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_ranks_on_one_gpu_are_named() {
+        let names = |all: [&str; 3]| all.map(str::to_owned).to_vec();
+        assert_eq!(shared_by_two(&names(["a of x", "b of x", "a of y"])), None);
+        let problem = shared_by_two(&names(["a of x", "b of x", "b of x"])).unwrap();
+        assert!(problem.starts_with("ranks 1 and 2 are on the same GPU (b of x)"), "{problem}");
+    }
 }

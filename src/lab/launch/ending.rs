@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use super::protocol::Report;
+use super::ranks::Report;
 use run::Outcome;
 use run::sim::{COLLECTIVE_NOTE, link_warning};
 use table::{Record, Status};
@@ -13,19 +13,9 @@ use table::{Record, Status};
 /// Log lines quoted in the reason of a failed run.
 const QUOTED: usize = 10;
 
-/// Output collected from a run's process.
-#[derive(Debug, Default)]
-pub(super) struct Seen {
-    pub outcome: Option<Outcome>,
-    pub error: Option<String>,
-    pub warnings: Vec<String>,
-    /// Last [`QUOTED`] lines of the log.
-    pub tail: VecDeque<String>,
-}
-
 /// Reason for which the parent stopped a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum StopReason {
     /// Cancelled by the user, as one cell or with the whole sweep.
     Cancelled,
     /// Silent for longer than this.
@@ -34,38 +24,24 @@ pub(super) enum Stop {
     Apart(String),
 }
 
-/// Output, exit status and stop reason of a finished process.
-#[derive(Debug)]
-pub(super) struct Ending {
-    pub seen: Seen,
+/// Output, exit status and stop reason of a run's process.
+#[derive(Debug, Default)]
+pub(super) struct ChildEnd {
+    pub outcome: Option<Outcome>,
+    pub error: Option<String>,
+    pub warnings: Vec<String>,
+    /// Last [`QUOTED`] lines of the log.
+    tail: VecDeque<String>,
     /// Exit status or signal; `None` if waiting for the process failed.
     pub status: Option<ExitStatus>,
-    pub stop: Option<Stop>,
+    pub stop: Option<StopReason>,
 }
 
-impl Ending {
+impl ChildEnd {
     pub fn never_began(why: String) -> Self {
-        let seen = Seen { error: Some(why), ..Seen::default() };
-        Self { seen, status: None, stop: None }
+        Self { error: Some(why), ..Self::default() }
     }
 
-    /// Completes `record` with the result, or with the reason why there is none.
-    pub fn conclude(self, record: Record) -> Record {
-        self.seen.conclude(record, self.status, self.stop)
-    }
-
-    /// Report that a follower sends to the leader.
-    pub fn report(mut self) -> Report {
-        let warnings = std::mem::take(&mut self.seen.warnings);
-        let failure = match (&self.seen.outcome, &self.stop) {
-            (Some(_), None) => None,
-            _ => Some(self.seen.why(self.status, self.stop)),
-        };
-        Report { failure, warnings }
-    }
-}
-
-impl Seen {
     /// Appends a log line, keeping the last [`QUOTED`].
     pub fn log(&mut self, line: &str) {
         if self.tail.len() == QUOTED {
@@ -81,35 +57,38 @@ impl Seen {
         }
     }
 
+    /// Report of a rank above 0 to rank 0.
+    pub fn report(mut self) -> Report {
+        let warnings = std::mem::take(&mut self.warnings);
+        let succeeded = self.outcome.is_some() && self.stop.is_none();
+        Report { failure: (!succeeded).then(|| self.why()), warnings }
+    }
+
     /// Completes `record` with the result, or with the reason why there is none.
-    pub fn conclude(
-        mut self,
-        mut record: Record,
-        status: Option<ExitStatus>,
-        stop: Option<Stop>,
-    ) -> Record {
+    pub fn conclude(mut self, mut record: Record) -> Record {
         if let Some(outcome) = self.outcome.take() {
-            if status.is_none_or(|s| !s.success()) {
-                self.warn(format!("after its result, {}", describe(status)));
+            if self.status.is_none_or(|s| !s.success()) {
+                self.warn(format!("after its result, {}", describe(self.status)));
             }
             record.warnings.append(&mut self.warnings);
             return with_outcome(record, outcome);
         }
         record.warnings.append(&mut self.warnings);
-        record.status = if stop == Some(Stop::Cancelled) { Status::Interrupted } else { Status::Failed };
-        record.reason = Some(self.why(status, stop));
+        let cancelled = self.stop == Some(StopReason::Cancelled);
+        record.status = if cancelled { Status::Interrupted } else { Status::Failed };
+        record.reason = Some(self.why());
         record
     }
 
-    fn why(self, status: Option<ExitStatus>, stop: Option<Stop>) -> String {
-        let why = match (stop, self.error) {
-            (Some(Stop::Cancelled), _) => return "cancelled while it ran".into(),
-            (Some(Stop::Silent(limit)), _) => {
+    fn why(self) -> String {
+        let why = match (self.stop, self.error) {
+            (Some(StopReason::Cancelled), _) => return "cancelled while it ran".into(),
+            (Some(StopReason::Silent(limit)), _) => {
                 format!("no sign of life for {:.0} s; it was ended", limit.as_secs_f64())
             }
-            (Some(Stop::Apart(why)), None) => why,
+            (Some(StopReason::Apart(why)), None) => why,
             (_, Some(message)) => message,
-            _ => describe(status),
+            _ => describe(self.status),
         };
         if self.tail.is_empty() {
             return why;

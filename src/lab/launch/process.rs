@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use serde::{Deserialize, Serialize};
 
-use super::ending::{Ending, Seen, Stop};
-use super::leader::Leader;
-use super::protocol::{LOG, Request, TRACE};
+use super::ending::{ChildEnd, StopReason};
+use super::ranks::LaunchedRanks;
 use crate::launch::{Executor, ExecutorEvent, RunRequest};
 use crate::store::RunDir;
 use base::atomic::AtomicFile;
 use base::error::{Error, Result};
 use base::regular;
-use run::{RunEvent, backend, is_supervised};
-use table::{Record, Status};
+use run::{RunEvent, executor};
+use table::{Record, Spec, Status};
 use trace::export;
 
 /// Time between SIGTERM and SIGKILL, and between a process's end and giving up on its pipes.
@@ -33,6 +33,24 @@ const LOG_LIMIT: u64 = 8 << 20;
 const SILENCE: Duration = Duration::from_secs(600);
 /// Time a process may take to exit after its final event.
 const LINGER: Duration = Duration::from_secs(20);
+
+pub(super) const TRACE: &str = "trace.parquet";
+const LOG: &str = "log.txt";
+
+/// Job of a child, the single line on its standard input.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Request {
+    pub run: String,
+    /// Directory of the run; `None` on ranks above 0, which store nothing.
+    pub dir: Option<PathBuf>,
+    pub spec: Spec,
+    /// Report decode steps as they happen.
+    pub watch: bool,
+    /// Maximum time without progress of any rank (see [`run::cuda::Ranks::timeout`]).
+    pub timeout: Duration,
+    /// Id at which the children of all ranks meet, if each rank is a process.
+    pub job: Option<u64>,
+}
 
 /// Runs a cell in a child process of the same binary.
 #[derive(Clone, Debug)]
@@ -49,7 +67,7 @@ pub struct ProcessExecutor {
     /// Maximum time without progress of any rank (see [`run::cuda::Ranks::timeout`]).
     pub timeout: Duration,
     /// Set if a launcher started several processes.
-    pub leader: Option<Arc<Leader>>,
+    pub ranks: Option<Arc<LaunchedRanks>>,
 }
 
 impl ProcessExecutor {
@@ -64,7 +82,7 @@ impl ProcessExecutor {
             trace_copy: None,
             linger: LINGER,
             timeout: run::TIMEOUT,
-            leader: None,
+            ranks: None,
         })
     }
 
@@ -72,7 +90,7 @@ impl ProcessExecutor {
         let spec = &job.spec;
         let mut command = Command::new(&self.binary);
         command.arg("__run").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        backend(spec.backend)?.prepare(&mut command, spec);
+        executor(spec.backend)?.prepare(&mut command, spec);
         // own process group: it can be killed with all its children, and terminal interrupts do not reach it
         command.envs(&spec.env).process_group(0);
         command.spawn().map_err(Error::io(&self.binary))
@@ -87,27 +105,26 @@ impl ProcessExecutor {
         let record = Record::new(request.spec.clone(), Status::Failed, None);
         let mut job = Request {
             run: run.id.clone(),
-            dir: run.path.clone(),
+            dir: Some(run.path.clone()),
             spec: request.spec.clone(),
-            record: true,
             watch: self.watch,
             timeout: self.timeout,
-            place: None,
+            job: None,
         };
-        let cancelled = || request.cancel.is_cell(request.cell).then_some(Stop::Cancelled);
+        let cancelled = || request.cancel.is_cell(request.cell).then_some(StopReason::Cancelled);
         let log = Log::create(&run.path.join(LOG));
-        match self.leader.as_ref().filter(|_| super::leader::takes_several(request.spec)) {
-            None => self.child(&job, log, &cancelled, emit).conclude(record),
-            Some(leader) => match leader.begin(&mut job) {
-                Err(e) => Ending::never_began(e.to_string()).conclude(record),
-                Ok(()) => {
-                    let stopped = || {
-                        cancelled().or_else(|| leader.check().err().map(|e| Stop::Apart(e.to_string())))
-                    };
-                    let ending = self.child(&job, log, &stopped, emit);
-                    leader.conclude(&job, ending.conclude(record))
-                }
-            },
+        let Some(ranks) = self.ranks.as_ref().filter(|_| LaunchedRanks::take_part(request.spec)) else {
+            return self.child(&job, log, &cancelled, emit).conclude(record);
+        };
+        match ranks.begin(request.cell, request.spec) {
+            Err(e) => ChildEnd::never_began(e.to_string()).conclude(record),
+            Ok(id) => {
+                job.job = Some(id);
+                let stopped = || {
+                    cancelled().or_else(|| ranks.check().err().map(|e| StopReason::Apart(e.to_string())))
+                };
+                ranks.conclude(self.child(&job, log, &stopped, emit).conclude(record))
+            }
         }
     }
 
@@ -116,12 +133,12 @@ impl ProcessExecutor {
         &self,
         job: &Request,
         log: Log,
-        stopped: &dyn Fn() -> Option<Stop>,
+        stopped: &dyn Fn() -> Option<StopReason>,
         emit: &mut dyn FnMut(ExecutorEvent),
-    ) -> Ending {
+    ) -> ChildEnd {
         let mut child = match self.spawn(job) {
             Ok(child) => child,
-            Err(e) => return Ending::never_began(format!("its process could not be started: {e}")),
+            Err(e) => return ChildEnd::never_began(format!("its process could not be started: {e}")),
         };
         // kept open to the end: the child exits when the pipe closes
         let mut stdin = child.stdin.take();
@@ -140,31 +157,29 @@ impl ProcessExecutor {
         drop(sender);
         // a process reports memory twice a second, so a longer silence means that it is stopped or hangs. The run's
         // own watchdog acts earlier, with a more precise message
-        let silence = self.silence.min(match is_supervised(&job.spec) {
-            true => self.timeout * 2,
-            false => self.timeout,
-        });
-        let (seen, stop) = self.listen_and_watch(&child, &lines, silence, stopped, log, emit);
-        let status = child.wait().ok();
+        let supervised = executor(job.spec.backend).is_ok_and(|executor| executor.is_supervised());
+        let silence = self.silence.min(if supervised { self.timeout * 2 } else { self.timeout });
+        let mut end = self.listen_and_watch(&child, &lines, silence, stopped, log, emit);
+        end.status = child.wait().ok();
         drop(stdin);
-        Ending { seen, status, stop }
+        end
     }
 
-    /// Reads output until the process has ended and its pipes are drained. Returns the output and the stop reason, if
-    /// any. Does not reap the process.
+    /// Reads output until the process has ended and its pipes are drained. Does not reap the process, so the result
+    /// has no exit status yet.
     fn listen_and_watch(
         &self,
         child: &Child,
         lines: &Receiver<Line>,
         silence: Duration,
-        stopped: &dyn Fn() -> Option<Stop>,
+        stopped: &dyn Fn() -> Option<StopReason>,
         mut log: Log,
         emit: &mut dyn FnMut(ExecutorEvent),
-    ) -> (Seen, Option<Stop>) {
-        let mut seen = Seen::default();
+    ) -> ChildEnd {
+        let mut end = ChildEnd::default();
         let group = Pid::from_child(child);
         let mut last_sign = Instant::now();
-        let mut stop: Option<(Stop, Instant)> = None;
+        let mut stop: Option<(StopReason, Instant)> = None;
         let mut killed = false;
         let mut ended: Option<Instant> = None;
         let mut said_all: Option<Instant> = None;
@@ -172,7 +187,7 @@ impl ProcessExecutor {
             match lines.recv_timeout(POLL) {
                 Ok(message) => {
                     last_sign = Instant::now();
-                    on_line(message, &mut log, &mut seen, emit);
+                    on_line(message, &mut log, &mut end, emit);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 // pipes are closed and the process has ended
@@ -188,7 +203,7 @@ impl ProcessExecutor {
             if ended.is_some_and(|at| at.elapsed() > GRACE) && lines.is_empty() {
                 break;
             }
-            if said_all.is_none() && (seen.outcome.is_some() || seen.error.is_some()) {
+            if said_all.is_none() && (end.outcome.is_some() || end.error.is_some()) {
                 said_all = Some(Instant::now());
             }
             let lingers = ended.is_none() && said_all.is_some_and(|at| at.elapsed() > self.linger);
@@ -199,14 +214,15 @@ impl ProcessExecutor {
             }
             if stop.is_none() {
                 let silent = last_sign.elapsed() > silence && ended.is_none();
-                let why = stopped().or_else(|| silent.then_some(Stop::Silent(silence)));
+                let why = stopped().or_else(|| silent.then_some(StopReason::Silent(silence)));
                 if let Some(why) = why {
                     stop = Some((why, Instant::now()));
                     let _ = rustix::process::kill_process_group(group, Signal::TERM);
                 }
             }
         }
-        (seen, stop.map(|(why, _)| why))
+        end.stop = stop.map(|(why, _)| why);
+        end
     }
 
     fn copy_trace(&self, run: &RunDir, record: &mut Record) {
@@ -288,20 +304,20 @@ fn listen(pipe: impl Read + Send + 'static, to: Sender<Line>, wrap: fn(String) -
     });
 }
 
-fn on_line(message: Line, log: &mut Log, seen: &mut Seen, emit: &mut dyn FnMut(ExecutorEvent)) {
+fn on_line(message: Line, log: &mut Log, end: &mut ChildEnd, emit: &mut dyn FnMut(ExecutorEvent)) {
     match message {
         Line::Log(line) => {
             log.write(&line);
-            seen.log(&line);
+            end.log(&line);
             emit(ExecutorEvent::Log(line));
         }
         Line::Out(line) if line.trim().is_empty() => {}
         Line::Out(line) => match serde_json::from_str::<RunEvent>(&line) {
             Ok(event) => {
                 match &event {
-                    RunEvent::Warning { message } => seen.warn(message.clone()),
-                    RunEvent::Error { message, .. } => seen.error = Some(message.clone()),
-                    RunEvent::End { outcome } => seen.outcome = Some(outcome.clone()),
+                    RunEvent::Warning { message } => end.warn(message.clone()),
+                    RunEvent::Error { message, .. } => end.error = Some(message.clone()),
+                    RunEvent::End { outcome } => end.outcome = Some(outcome.clone()),
                     _ => {}
                 }
                 emit(ExecutorEvent::Event(event));
@@ -309,7 +325,7 @@ fn on_line(message: Line, log: &mut Log, seen: &mut Seen, emit: &mut dyn FnMut(E
             Err(_) => {
                 let start: String = line.chars().take(80).collect();
                 let warning = format!("standard output had a line that is no event: '{start}'");
-                seen.warn(warning.clone());
+                end.warn(warning.clone());
                 log.write(&line);
                 emit(ExecutorEvent::Event(RunEvent::Warning { message: warning }));
             }

@@ -4,17 +4,65 @@
 //! the result, and the rank computes in between. Buffers move instead of being shared, so there are no data races.
 //! The last rank to arrive sums in rank order, so results are bitwise equal in every run and on every rank. That rank
 //! reads and writes `(2 tp - 1) x bytes`, a few kilobytes per decode step. If every rank has its own core, no thread
-//! has to be woken ([`Patience`]).
+//! has to be woken ([`SpinWait`]).
 
 use std::collections::VecDeque;
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::link::{EmulatedLink, Occupancy};
-use super::patience::Patience;
 use crate::recorder::Clock;
 use plan::Rows;
+
+/// Spin time: the usual drift between ranks that do the same work, plus a margin.
+const SPIN: Duration = Duration::from_micros(200);
+
+/// Spin time before a waiting thread sleeps; zero by default. Waking a thread takes tens of microseconds, more on
+/// virtual machines, while the other rank usually arrives within a few. If threads share cores, spinning would only
+/// delay the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpinWait {
+    spin: Duration,
+}
+
+impl SpinWait {
+    pub fn with_own_core() -> Self {
+        Self { spin: SPIN }
+    }
+
+    /// Waits until `done` returns true. Code that makes it true must also end `sleep`, which may wake spuriously.
+    pub fn wait(self, mut done: impl FnMut() -> bool, mut sleep: impl FnMut()) {
+        if self.spins(&mut done) {
+            return;
+        }
+        while !done() {
+            sleep();
+        }
+    }
+
+    /// Spins; returns true if `done` was reached.
+    pub fn spins(self, mut done: impl FnMut() -> bool) -> bool {
+        if done() {
+            return true;
+        }
+        if self.spin.is_zero() {
+            return false;
+        }
+        let until = Instant::now() + self.spin;
+        while Instant::now() < until {
+            // reading the clock takes as long as a few of these
+            for _ in 0..16 {
+                std::hint::spin_loop();
+                if done() {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+}
 
 /// Error after another rank died: pending collectives cannot complete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,7 +146,7 @@ pub struct Group<T = f32> {
     link: Option<EmulatedLink>,
     /// Margin by which a sleep must end before the link completes (ns).
     early_ns: i64,
-    patience: Patience,
+    spin_wait: SpinWait,
     state: Mutex<State<T>>,
     /// Incremented on each event that a rank may wait for: result, barrier, abort.
     news: AtomicU64,
@@ -134,7 +182,7 @@ struct Round<T> {
 
 impl<T: Copy + AddAssign> Group<T> {
     /// Creates a group of `ranks` ranks. With a link, every collective takes at least the link's time.
-    pub fn new(ranks: usize, link: Option<EmulatedLink>, patience: Patience, clock: Clock) -> Self {
+    pub fn new(ranks: usize, link: Option<EmulatedLink>, spin_wait: SpinWait, clock: Clock) -> Self {
         let state = State {
             rounds: VecDeque::new(),
             before: 0,
@@ -148,7 +196,7 @@ impl<T: Copy + AddAssign> Group<T> {
         };
         let early_ns = if link.is_some() { clock.sleep_overshoot() } else { 0 };
         let (state, news, changed) = (Mutex::new(state), AtomicU64::new(0), Condvar::new());
-        Self { ranks, clock, link, early_ns, patience, state, news, changed }
+        Self { ranks, clock, link, early_ns, spin_wait, state, news, changed }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -249,7 +297,7 @@ impl<T: Copy + AddAssign> Group<T> {
                 return Some(Err(broken.clone()));
             }
             drop(state);
-            let there = self.patience.spins(|| self.news.load(Ordering::Acquire) != seen);
+            let there = self.spin_wait.spins(|| self.news.load(Ordering::Acquire) != seen);
             if !there {
                 let mut state = self.lock();
                 state.sleeping += 1;
@@ -302,9 +350,9 @@ mod tests {
         group.take(rank)
     }
 
-    fn run(ranks: usize, patience: Patience, rounds: usize) -> Vec<Vec<Vec<f32>>> {
+    fn run(ranks: usize, spin_wait: SpinWait, rounds: usize) -> Vec<Vec<Vec<f32>>> {
         let link = None;
-        let group: Group = Group::new(ranks, link, patience, Clock::start());
+        let group: Group = Group::new(ranks, link, spin_wait, Clock::start());
         let group = &group;
         thread::scope(|scope| {
             let handles: Vec<_> = (0..ranks)
@@ -325,8 +373,8 @@ mod tests {
 
     #[test]
     fn every_rank_gets_the_same_sum_round_after_round() {
-        for patience in [Patience::default(), Patience::of_own_core()] {
-            let results = run(4, patience, 50);
+        for spin_wait in [SpinWait::default(), SpinWait::with_own_core()] {
+            let results = run(4, spin_wait, 50);
             for round in 0..50 {
                 let mut wanted = 0.1 + round as f32;
                 for rank in 1..4 {
@@ -342,7 +390,7 @@ mod tests {
     /// A rank may be several collectives ahead of another, and gets their results in order.
     #[test]
     fn a_rank_gives_to_several_before_it_takes_from_the_first() {
-        let group: Group = Group::new(2, None, Patience::default(), Clock::start());
+        let group: Group = Group::new(2, None, SpinWait::default(), Clock::start());
         for round in 0..5 {
             group.give(0, Exchange::AllReduce, 4, vec![round as f32]).unwrap();
         }
@@ -390,7 +438,7 @@ mod tests {
         let group: Group = Group::new(
             1,
             Some(EmulatedLink::Formula { alpha_us: 2_000.0, gb_s: 1.0 }),
-            Patience::default(),
+            SpinWait::default(),
             clock,
         );
         let before = clock.now();
@@ -401,7 +449,7 @@ mod tests {
 
     #[test]
     fn a_dead_rank_ends_the_others_waits() {
-        let group: Group = Group::new(2, None, Patience::default(), Clock::start());
+        let group: Group = Group::new(2, None, SpinWait::default(), Clock::start());
         thread::scope(|scope| {
             let waits = scope.spawn(|| exchange(&group, 0, 4, vec![1.0]));
             let waits_too = scope.spawn(|| group.barrier());

@@ -4,14 +4,12 @@
 mod group;
 mod link;
 pub mod nccl;
-mod patience;
 mod peers;
 mod progress;
 
-pub use group::{Broken, Exchange, Exchanged, Group};
+pub use group::{Broken, Exchange, Exchanged, Group, SpinWait};
 pub use link::EmulatedLink;
-pub use patience::Patience;
 #[cfg(fuzzing)]
 pub use peers::read_any_message;
 pub use peers::{Late, Meeting, Peers, PingPong, Secret};
-pub use progress::Progress;
+pub use progress::{Progress, start_watchdog};

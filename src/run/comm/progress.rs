@@ -1,8 +1,12 @@
-//! Progress of a run's ranks, for the watchdog and its error message.
+//! Progress of a run's ranks, and the watchdog that ends a run without any. Whatever hangs (a collective, a graph, a
+//! driver call), the run ends within its timeout with a message about its last activity.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+/// Poll interval of the watchdog.
+const LOOK: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub struct Progress {
@@ -54,6 +58,27 @@ impl Progress {
     }
 }
 
+/// Watches until the process ends. After `timeout` without progress, and a margin because the waits inside the run
+/// have more precise messages, calls `end` once with a message.
+pub fn start_watchdog(
+    progress: Arc<Progress>,
+    timeout: Duration,
+    end: impl FnOnce(String) + Send + 'static,
+) {
+    let limit = timeout + (timeout / 4).min(Duration::from_secs(15));
+    // without a thread there is no watchdog, but the run's own waits still time out
+    let _ = std::thread::Builder::new().name("watchdog".into()).spawn(move || {
+        while progress.silence() <= limit {
+            std::thread::sleep(LOOK.min(limit / 4));
+        }
+        end(format!(
+            "no progress for {:.0} s ({}); the run ends itself (--timeout gives it longer)",
+            progress.silence().as_secs_f64(),
+            progress.describe()
+        ));
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,5 +95,21 @@ mod tests {
         progress.of_run(None);
         assert!(progress.silence() < Duration::from_millis(30));
         assert_eq!(progress.describe(), "sample 3/10; rank 0: decode step 17, rank 1: prefill");
+    }
+
+    #[test]
+    fn it_ends_what_stands_still_and_says_what_that_was() {
+        let progress = Arc::new(Progress::default());
+        let (sender, abandoned) = crossbeam_channel::bounded(1);
+        let timeout = Duration::from_millis(200);
+        start_watchdog(Arc::clone(&progress), timeout, move |why| {
+            let _ = sender.send(why);
+        });
+        for step in 0..8 {
+            progress.of_rank(1, &format!("decode step {step}"));
+            assert!(abandoned.recv_timeout(timeout / 4).is_err(), "it goes on");
+        }
+        let why = abandoned.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert!(why.starts_with("no progress for 0 s (rank 1: decode step 7); the run ends"), "{why}");
     }
 }

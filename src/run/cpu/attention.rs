@@ -94,30 +94,30 @@ impl Heads {
     }
 }
 
+/// Preprocessing of one head before RoPE.
 #[derive(Clone, Copy, Debug)]
-pub enum Before<'a> {
+pub enum Before<'a, T = f32> {
     Nothing,
-    Bias(&'a [f32]),
+    Bias(&'a [T]),
     /// RMSNorm of queries and keys with weights `[2, dim]` and epsilon.
-    Norm(&'a [f32], f32),
+    Norm(&'a [T], T),
 }
 
-impl Before<'_> {
+impl<T: Real> Before<'_, T> {
     /// Applies the preprocessing to a head; `number` counts queries first, then keys, then values.
-    fn apply(self, heads: Heads, number: usize, head: &mut [f32]) {
+    pub(super) fn apply(self, heads: Heads, number: usize, head: &mut [T]) {
         let Heads { query, kv, dim } = heads;
         match self {
             Self::Bias(bias) => {
                 for (x, bias) in head.iter_mut().zip(&bias[number * dim..]) {
-                    *x += bias;
+                    *x += *bias;
                 }
             }
             Self::Norm(weight, eps) if number < query + kv => {
                 let weight = if number < query { &weight[..dim] } else { &weight[dim..] };
-                let squares: f32 = head.iter().map(|x| x * x).sum();
-                let scale = 1.0 / (squares / dim as f32 + eps).sqrt();
+                let scale = T::ONE / (T::dot(head, head) / T::of(dim as f64) + eps).sqrt();
                 for (x, weight) in head.iter_mut().zip(weight) {
-                    *x *= scale * weight;
+                    *x *= scale * *weight;
                 }
             }
             Self::Nothing | Self::Norm(..) => {}

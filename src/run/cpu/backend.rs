@@ -1,6 +1,6 @@
 //! Cpu backend: default options and feasibility of cells.
 
-use crate::backend::{PlanBackend, Suits, usual};
+use crate::backend::{Evaluate, Execute, Generate, PlanBackend, Suits, usual};
 use crate::evaluate::{Emit, EvaluateRequest};
 use crate::generate::{GenerateOptions, Saying};
 use crate::{Feasibility, GenerateRequest, Generated, Job, RunEvent, RunResult, Shared, resolve};
@@ -9,7 +9,7 @@ use base::error::Result;
 use machine::environment::available_memory;
 use machine::hardware::MemoryNeed;
 use model::Model;
-use plan::{DType, ModelShape, Precision};
+use plan::{DType, Lowering, ModelShape, Precision};
 use table::{Backend, CellOptions, Spec};
 
 /// Maximum parameters for `auto` to pick this backend; larger models decode too slowly.
@@ -73,20 +73,36 @@ impl PlanBackend for CpuBackend {
         MemoryNeed::of(spec, shape, self.precision(spec.dtype))
     }
 
+    fn generation_dtype(&self, _: &Model) -> DType {
+        DType::F32
+    }
+
+    fn executor(&self) -> Option<&dyn Execute> {
+        Some(self)
+    }
+
+    fn generator(&self) -> Option<&dyn Generate> {
+        Some(self)
+    }
+
+    fn evaluator(&self) -> Option<&dyn Evaluate> {
+        Some(self)
+    }
+}
+
+impl Execute for CpuBackend {
     fn run(&self, job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
         super::run::run(job, emit)
     }
+}
 
+impl Generate for CpuBackend {
     fn suits_generation(&self, model: &Model, _: Option<DType>) -> Suits {
         let parameters = model.shape.parameters();
         Ok(match parameters > MOST_PARAMETERS {
             true => format!("{:.1}e9 parameters are slow on it", parameters as f64 / 1e9),
             false => String::new(),
         })
-    }
-
-    fn generation_dtype(&self, _: &Model) -> DType {
-        DType::F32
     }
 
     fn generate(
@@ -97,6 +113,12 @@ impl PlanBackend for CpuBackend {
         _: &mut Saying<'_>,
     ) -> Result<Generated> {
         super::generate::generate(request, on_token)
+    }
+}
+
+impl Evaluate for CpuBackend {
+    fn evaluation_lowering(&self) -> Lowering {
+        Lowering { late_select: true, ..Lowering::default() }
     }
 
     fn evaluate(

@@ -4,13 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossbeam_channel::unbounded;
 
-use super::attention::{Attention, KvCache, RopeTable};
+use super::attention::{Attention, Heads, KvCache, RopeTable};
 use super::kernels::Kernels;
-use super::lane::CommLane;
-use super::placement::Placement;
 use super::program::{Program, Weights};
-use super::rank::{Bound, Rank};
-use super::team::Team;
+use super::rank::{Bound, CommLane, Rank};
+use super::team::{Placement, Team};
 use crate::comm::{Broken, EmulatedLink, Group};
 use crate::recorder::{Clock, SpanRecorder, name_thread, precise_sleep};
 use crate::sample::Sampling;
@@ -38,6 +36,33 @@ pub(super) struct Setup<'a> {
     pub variant: Variant,
     /// Plan options of prefill, which is not divided if prompts are processed one by one.
     pub prefill_variant: Variant,
+}
+
+impl<'a> Setup<'a> {
+    /// One thread a rank, greedy, one sequence, no emulated link, no plan options.
+    pub fn new(
+        model: &'a Model,
+        architecture: &'a Architecture,
+        (dtype, tp, seed): (DType, u32, u64),
+        capacity: usize,
+    ) -> Self {
+        Self {
+            model,
+            architecture,
+            dtype,
+            tp,
+            threads: 1,
+            shard_head: false,
+            seed,
+            link: None,
+            sampling: Sampling::Greedy,
+            sequences: 1,
+            capacity,
+            all_logits: false,
+            variant: Variant::default(),
+            prefill_variant: Variant::default(),
+        }
+    }
 }
 
 pub(super) struct Worker<'a> {
@@ -111,7 +136,8 @@ pub(super) fn prepare(setup: &Setup<'_>) -> Result<Shared> {
     let prefill = program(Phase::Prefill, setup.all_logits, 0)?;
     let decode = program(Phase::Decode, false, prefill.plan.operations.len() as u32)?;
     let placement = Placement::here(setup.tp as usize, setup.threads);
-    let group = Arc::new(Group::new(setup.tp as usize, setup.link.clone(), placement.patience(), clock));
+    let group =
+        Arc::new(Group::new(setup.tp as usize, setup.link.clone(), placement.spin_wait(), clock));
     Ok(Shared { prefill, decode, group, clock, placement })
 }
 
@@ -150,7 +176,7 @@ pub(super) fn run_ranks_with<T: Send, E: Send>(
                     let team = Team::start(index, setup.threads, &shared.placement)?;
                     let weights = loaded.rank(index)?;
                     let shape = &setup.model.shape;
-                    let heads = Rank::heads(shape, setup.tp);
+                    let heads = Heads::of(shape, setup.tp);
                     let layers = shape.layers as usize;
                     let mut worker = Worker {
                         rank: Rank {

@@ -15,16 +15,15 @@ use super::attention::{RowRun, StepRows};
 use super::engine::{self, Loaded, Setup, Worker};
 use super::evaluate_work::{Plans, Queue, REFERENCE, Work};
 use super::loss::Loss;
-use super::placement::Placement;
 use super::program::Weights;
 use super::rank::{Bound, Kept, Place};
+use super::team::Placement;
 use crate::comm::Broken;
 use crate::evaluate::{Emit, EvaluateRequest, Evaluated, Window, WindowQuality};
-use crate::sample::Sampling;
 use arithmetic::product::{InstructionSet, VARIABLE};
 use base::error::{Error, Result};
 use machine::environment::available_memory;
-use plan::{Architecture, DType, Plan, Precision, Tensor, Variant, Weight};
+use plan::{Architecture, DType, Plan, Precision, Tensor, Weight};
 
 /// Architectures whose logits are computed together, in addition to the shared reference.
 const TOGETHER: usize = 8;
@@ -73,23 +72,9 @@ pub fn evaluate(
         request.reference.as_ref().map_or(0, |_| weight_bytes(&plans.plans[..1], request));
     let weights = weight_bytes(&plans.plans, request) + of_reference;
     let standard = Architecture::Standard;
-    let setup_of = |model| Setup {
-        model,
-        architecture: &standard,
-        dtype: request.dtype,
-        tp: request.tp,
-        threads: 1,
-        // logits are computed in slices of the whole head
-        shard_head: false,
-        seed: request.seed,
-        link: None,
-        sampling: Sampling::Greedy,
-        sequences: 1,
-        capacity: context,
-        all_logits: false,
-        variant: Variant::default(),
-        prefill_variant: Variant::default(),
-    };
+    // logits are computed in slices of the whole head
+    let how = (request.dtype, request.tp, request.seed);
+    let setup_of = |model| Setup::new(model, &standard, how, context);
     let setup = setup_of(&request.model);
     let given_up = AtomicBool::new(false);
     let stop = || given_up.load(Ordering::Relaxed) || stop();

@@ -6,7 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use super::backend::CpuBackend;
 use super::program::Program;
-use crate::PlanBackend;
+use crate::Evaluate;
 use crate::evaluate::{EvaluateRequest, Window, evaluation_plan};
 use base::error::Result;
 use plan::{Architecture, CommDType, Plan, Precision};

@@ -13,21 +13,15 @@ use plan::Architecture;
 pub fn generate(request: &GenerateRequest, on_token: &mut dyn FnMut(usize)) -> Result<Generated> {
     request.check()?;
     super::refuse_f16(request.dtype)?;
+    let GenerateRequest { model, architecture, dtype, tp, seed, variant, .. } = request;
     let setup = Setup {
-        model: &request.model,
-        architecture: &request.architecture,
-        dtype: request.dtype,
-        tp: request.tp,
-        threads: 1,
         shard_head: shards_head(request),
-        seed: request.seed,
-        link: None,
         sampling: request.sampling(),
         sequences: request.prompts.len(),
-        capacity: request.capacity(),
         all_logits: true,
-        variant: request.variant,
-        prefill_variant: request.variant.undivided(),
+        variant: *variant,
+        prefill_variant: variant.undivided(),
+        ..Setup::new(model, architecture, (*dtype, *tp, *seed), request.capacity())
     };
     let shared = engine::prepare(&setup)?;
     let body = |worker: &mut Worker<'_>, progress: &crossbeam_channel::Sender<usize>| {

@@ -4,12 +4,10 @@
 //! |---|---|
 //! | `backend` | the backend's interface |
 //! | `engine` | starts the ranks' threads, hands each its weights, stops all when one fails |
-//! | `rank` | executes a plan's operations on one rank |
-//! | `lane` | comm lane: collectives in flight |
-//! | `team` | other threads of a rank |
-//! | `placement` | core of each thread |
+//! | `rank` | executes a plan's operations on one rank, with its collectives in flight |
+//! | `team` | other threads of a rank, and the core of each thread |
 //! | `program` | compiled plan: buffers, waits, weights |
-//! | `kernels`, `attention`, `quantize` | arithmetic; its loops are in the crate `arithmetic` |
+//! | `kernels`, `attention` | arithmetic; its loops are in the crate `arithmetic` |
 //! | `run` | timed samples for a record and a trace |
 //! | `generate` | tokens from a checkpoint |
 //! | `evaluate`, `evaluate_work` | quality of architectures on a text, and its work queue |
@@ -23,11 +21,8 @@ mod evaluate;
 mod evaluate_work;
 mod generate;
 pub(super) mod kernels;
-mod lane;
 mod loss;
-mod placement;
 mod program;
-mod quantize;
 mod rank;
 mod run;
 mod team;
@@ -38,9 +33,7 @@ pub use arithmetic::Real;
 pub use arithmetic::product::{InstructionSet, Panels};
 pub(crate) use attention::RopeTable;
 pub use backend::CpuBackend;
-pub use kernels::Kernels;
-#[cfg(test)]
-pub(crate) use quantize::quantize;
+pub use kernels::{Kernels, quantize};
 
 use base::error::{Error, Result};
 use plan::DType;

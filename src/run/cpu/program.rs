@@ -69,12 +69,12 @@ impl Program {
 /// Weight in memory: panels for matrix products and the embedding (which the head may share), plain rows for norms
 /// and biases.
 #[derive(Clone, Debug)]
-pub(super) enum Held {
+pub(super) enum StoredWeight {
     Panels(Arc<Panels>),
     Rows(Arc<Matrix>),
 }
 
-impl Held {
+impl StoredWeight {
     pub fn panels(&self) -> Option<&Arc<Panels>> {
         match self {
             Self::Panels(panels) => Some(panels),
@@ -110,7 +110,7 @@ impl Held {
 /// One rank's weights by name. Unsharded tensors (norms, embedding, head) are shared between ranks.
 #[derive(Clone, Debug, Default)]
 pub struct Weights {
-    by_name: HashMap<String, Held>,
+    by_name: HashMap<String, StoredWeight>,
 }
 
 /// A plan's weights, each with a flag that is true if it is read as panels.
@@ -165,19 +165,19 @@ impl Weights {
         let mut seen = HashSet::new();
         wanted.retain(|(w, _)| !self.by_name.contains_key(&w.name) && seen.insert(w.name.as_str()));
         for (weight, _) in wanted.iter().filter(|(_, in_panels)| !in_panels) {
-            self.by_name.insert(weight.name.clone(), Held::Rows(Arc::new(load(weight)?)));
+            self.by_name.insert(weight.name.clone(), StoredWeight::Rows(Arc::new(load(weight)?)));
         }
         let in_panels = || wanted.iter().filter(|(_, in_panels)| *in_panels).map(|(weight, _)| *weight);
         let sizes = in_panels().map(|weight| (weight.outputs as usize, weight.inputs as usize));
         let format = if dtype == DType::Bf16 { Format::Bf16 } else { Format::F32 };
         let all = Panels::of_all(sizes, format, in_panels().map(load))?;
         for (weight, panels) in in_panels().zip(all) {
-            self.by_name.insert(weight.name.clone(), Held::Panels(Arc::new(panels)));
+            self.by_name.insert(weight.name.clone(), StoredWeight::Panels(Arc::new(panels)));
         }
         Ok(())
     }
 
-    pub(super) fn of_plan(&self, plan: &Plan) -> Result<Vec<Held>> {
+    pub(super) fn of_plan(&self, plan: &Plan) -> Result<Vec<StoredWeight>> {
         plan.weights
             .iter()
             .map(|weight| {
@@ -192,6 +192,6 @@ impl Weights {
     /// Bytes of all weights; tied weights count once.
     pub fn bytes(&self) -> u64 {
         let mut seen = HashSet::new();
-        self.by_name.values().filter(|held| seen.insert(held.address())).map(Held::bytes).sum()
+        self.by_name.values().filter(|held| seen.insert(held.address())).map(StoredWeight::bytes).sum()
     }
 }

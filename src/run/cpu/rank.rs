@@ -4,16 +4,15 @@
 //! operation needs the result of a collective in flight. A collective's buffer is moved out of the rank, so using it
 //! too early is an error, not a race. If the operand is read again (`delayed`), a copy is sent.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::attention::{Attention, Before, Heads, KvCache, Projected, RopeTable, StepPart, StepRows};
-use super::kernels::Kernels;
-use super::lane::{CommLane, Completed};
-use super::program::{Held, Program};
-use super::quantize::quantize;
-use crate::comm::{Broken, Exchange};
-use crate::recorder::{Clock, SpanRecorder, range};
+use super::attention::{Attention, Before, KvCache, Projected, RopeTable, StepPart, StepRows};
+use super::kernels::{Kernels, quantize};
+use super::program::{Program, StoredWeight};
+use crate::comm::{Broken, Exchange, Group};
+use crate::recorder::{Clock, SpanRecorder, Started, range, start};
 use crate::sample::Sampling;
 use arithmetic::product::Panels;
 use model::Matrix;
@@ -32,7 +31,7 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Bound<'a> {
     pub program: &'a Program,
-    weights: Vec<Held>,
+    weights: Vec<StoredWeight>,
     slots: Vec<Vec<f32>>,
     /// Values in each buffer in the current step.
     sizes: Vec<usize>,
@@ -43,7 +42,7 @@ pub(super) struct Bound<'a> {
 }
 
 impl<'a> Bound<'a> {
-    pub fn new(program: &'a Program, weights: Vec<Held>) -> Self {
+    pub fn new(program: &'a Program, weights: Vec<StoredWeight>) -> Self {
         Self {
             weights,
             slots: program.buffers.iter().map(|_| Vec::new()).collect(),
@@ -139,10 +138,6 @@ pub(super) struct Rank {
 }
 
 impl Rank {
-    pub fn heads(shape: &ModelShape, tp: u32) -> Heads {
-        Heads::of(shape, tp)
-    }
-
     /// Executes one step with one token per row; returns the next token of each run of rows.
     pub fn step(
         &mut self,
@@ -292,17 +287,19 @@ impl Rank {
         let weight = operation.weight.map(|w| &bound.weights[w.index()]);
         let layer = operation.layer.unwrap_or(0) as usize;
         match (&operation.kind, weight) {
-            (Kind::Embed, Some(Held::Panels(table))) => {
+            (Kind::Embed, Some(StoredWeight::Panels(table))) => {
                 let own = match bound.program.plan.values[operation.writes[0].index()].rows {
                     Rows::Share => &tokens[Rows::share(tokens.len(), self.index, self.tp)],
                     Rows::Tokens | Rows::Sequences => tokens,
                 };
                 embed(table, own, &mut out);
             }
-            (Kind::Norm, Some(Held::Rows(weight))) => {
+            (Kind::Norm, Some(StoredWeight::Rows(weight))) => {
                 self.kernels.norm(read(0), weight, self.shape.norm_eps as f32, &mut out);
             }
-            (Kind::MatMul, Some(Held::Panels(weight))) => self.kernels.matmul(read(0), weight, &mut out),
+            (Kind::MatMul, Some(StoredWeight::Panels(weight))) => {
+                self.kernels.matmul(read(0), weight, &mut out)
+            }
             (Kind::Add, _) => self.kernels.add(read(0), read(1), &mut out),
             (Kind::AddMean, _) => {
                 self.kernels.add_scaled(read(0), 1.0 / self.tp as f32, read(1), &mut out);
@@ -318,7 +315,7 @@ impl Rank {
             }
             (Kind::MeanShare, _) => self.kernels.scale(read(0), 1.0 / self.tp as f32, &mut out),
             (kind @ (Kind::RopeAppend | Kind::BiasRopeAppend | Kind::NormRopeAppend), weight) => {
-                let weight = weight.and_then(Held::rows).map(Matrix::numbers);
+                let weight = weight.and_then(StoredWeight::rows).map(Matrix::numbers);
                 let before = match (kind, &weight) {
                     (Kind::BiasRopeAppend, Some(bias)) => Before::Bias(bias),
                     (Kind::NormRopeAppend, Some(norms)) => {
@@ -345,6 +342,73 @@ impl Rank {
             (kind, _) => unreachable!("{} is not a compute operation of the cpu backend", kind.as_str()),
         }
         bound.slots[to] = out;
+    }
+}
+
+/// Collectives in flight, in order, with their times. The lane has no thread of its own: a posted collective completes
+/// in [`Group`], and the rank fetches the result when it needs it.
+#[derive(Debug)]
+pub(super) struct CommLane {
+    rank: usize,
+    group: Arc<Group>,
+    under_way: VecDeque<Posted>,
+    name: String,
+    /// End of the last collective (ns).
+    free_at: i64,
+    recorder: SpanRecorder,
+}
+
+#[derive(Debug)]
+struct Posted {
+    operation: u32,
+    /// Times at which the operand was ready and the collective was posted (ns).
+    ready: i64,
+    posted: i64,
+    /// Profiler range, if recorded; ends when the collective is removed from the lane.
+    _range: Option<Started>,
+}
+
+#[derive(Debug)]
+struct Completed {
+    operation: u32,
+    /// End time (ns).
+    end: i64,
+    buffer: Vec<f32>,
+}
+
+impl CommLane {
+    pub fn new(rank: u32, group: Arc<Group>) -> Self {
+        let recorder = SpanRecorder::new(rank, Lane::Comm);
+        let (name, under_way) = (format!("rank {rank} comm"), VecDeque::new());
+        Self { rank: rank as usize, group, under_way, name, free_at: 0, recorder }
+    }
+
+    /// Posts a collective with a message of `bytes` bytes, whose operand was ready at `ready`, at time `posted` (ns).
+    /// `named` is the operation's name if it is recorded.
+    fn post(
+        &mut self,
+        (operation, named): (u32, Option<&str>),
+        [ready, posted]: [i64; 2],
+        exchange: Exchange,
+        bytes: u64,
+        buffer: Vec<f32>,
+    ) -> Result<(), Broken> {
+        let _range = named.map(|named| start(&self.name, named));
+        self.under_way.push_back(Posted { operation, ready, posted, _range });
+        self.group.give(self.rank, exchange, bytes, buffer)
+    }
+
+    fn complete(&mut self) -> Result<Completed, Broken> {
+        let exchanged = self.group.take(self.rank)?;
+        let Some(Posted { operation, ready, posted, .. }) = self.under_way.pop_front() else {
+            return Err(Broken("no collective is under way".into()));
+        };
+        // the lane starts a collective when the one before it has ended
+        let start = posted.max(self.free_at);
+        let end = exchanged.end.max(start);
+        self.recorder.record(operation, ready, start, end, exchanged.last_arrival.max(start));
+        self.free_at = end;
+        Ok(Completed { operation, end, buffer: exchanged.buffer })
     }
 }
 

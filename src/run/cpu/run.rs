@@ -8,14 +8,13 @@ use serde_json::json;
 
 use super::attention::{RowRun, StepRows};
 use super::engine::{self, Setup, Worker};
-use super::placement::Placement;
 use super::rank::{Place, Rank};
+use super::team::Placement;
 use super::watch::{Gather, Note, Pace, Watch};
-use crate::comm::{Broken, Group, Patience};
+use crate::comm::{Broken, Group, SpinWait};
 use crate::computed::{Comparison, Computed};
 use crate::measure::{Times, combine, emulated_link, phase_name, prompts};
 use crate::recorder::range;
-use crate::sample::Sampling;
 use crate::{Job, Outcome, RunEvent, RunResult};
 use model::Model;
 use plan::{DType, QUANTIZED};
@@ -40,26 +39,20 @@ enum Message {
 pub fn run(job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
     let spec = &job.spec;
     let model = Model::resolve(&spec.model)?;
+    let capacity = (spec.prompt_tokens + spec.output_tokens) as usize;
     let setup = Setup {
-        model: &model,
-        architecture: &spec.architecture,
-        dtype: spec.dtype,
-        tp: spec.tp,
         threads: threads(spec),
         shard_head: spec.shard_head,
-        seed: spec.seed,
         link: emulated_link(spec)?,
-        sampling: Sampling::Greedy,
         sequences: spec.batch as usize,
-        capacity: (spec.prompt_tokens + spec.output_tokens) as usize,
-        all_logits: false,
         variant: spec.variant(),
         prefill_variant: spec.variant(),
+        ..Setup::new(&model, &spec.architecture, (spec.dtype, spec.tp, spec.seed), capacity)
     };
     let shared = engine::prepare(&setup)?;
     emit(RunEvent::Phase { name: "loading weights".into() });
     // barrier of ranks and main thread before every generation
-    let gate: Group = Group::new(spec.tp as usize + 1, None, Patience::default(), shared.clock);
+    let gate: Group = Group::new(spec.tp as usize + 1, None, SpinWait::default(), shared.clock);
     let generations = spec.warmup + spec.samples;
     let prompts = prompts(spec, model.shape.vocab);
     let watch = job.watch.then(Watch::default);

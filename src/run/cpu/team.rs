@@ -1,6 +1,7 @@
-//! Additional compute threads of a rank: each computes its share of a product's panels.
+//! Threads of a rank: their cores ([`Placement`]), and additional compute threads that each compute their share of a
+//! product's panels ([`Team`]).
 //!
-//! Products follow each other within microseconds, so if every thread has its own core ([`super::placement`]), a
+//! Products follow each other within microseconds, so if every thread has its own core ([`Placement`]), a
 //! waiting thread spins briefly before it sleeps. Inputs are shared or moved, and each share of the result is copied:
 //! a few kilobytes compared with megabytes of weights.
 
@@ -11,8 +12,7 @@ use std::thread::{JoinHandle, Thread};
 
 use arithmetic::product::{Arranged, InstructionSet, Onto, Panels, WIDE};
 
-use super::placement::Placement;
-use crate::comm::Patience;
+use crate::comm::SpinWait;
 use crate::recorder::name_thread;
 use base::error::{Error, Result};
 
@@ -21,27 +21,27 @@ const LEAST_BYTES: usize = 256 * 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Team {
-    mates: Vec<Mate>,
-    patience: Patience,
+    helpers: Vec<Helper>,
+    spin_wait: SpinWait,
 }
 
 #[derive(Debug)]
-struct Mate {
-    desk: Arc<Desk>,
+struct Helper {
+    handoff: Arc<Handoff>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Exchange between a thread and the rank's main thread.
 #[derive(Debug, Default)]
-struct Desk {
+struct Handoff {
     state: AtomicU32,
     work: Mutex<Work>,
 }
 
 const IDLE: u32 = 0;
-const ASKED: u32 = 1;
+const REQUESTED: u32 = 1;
 const DONE: u32 = 2;
-const LEAVE: u32 = 3;
+const STOP: u32 = 3;
 const GONE: u32 = 4;
 
 #[derive(Debug, Default)]
@@ -57,10 +57,10 @@ struct Part {
     x: Arc<Arranged>,
     w: Arc<Panels>,
     panels: Range<usize>,
-    asker: Thread,
+    requester: Thread,
 }
 
-impl Desk {
+impl Handoff {
     fn work(&self) -> MutexGuard<'_, Work> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -72,21 +72,21 @@ impl Desk {
 
 impl Team {
     pub fn start(rank: u32, threads: u32, placement: &Placement) -> Result<Self> {
-        let patience = placement.patience();
-        let mates = (1..threads).map(|number| -> Result<Mate> {
-            let desk = Arc::new(Desk::default());
-            let (own, placement) = (Arc::clone(&desk), placement.clone());
+        let spin_wait = placement.spin_wait();
+        let helpers = (1..threads).map(|number| -> Result<Helper> {
+            let handoff = Arc::new(Handoff::default());
+            let (own, placement) = (Arc::clone(&handoff), placement.clone());
             let thread = std::thread::Builder::new()
                 .name(format!("rank{rank}-{number}"))
                 .spawn(move || {
                     name_thread(&format!("rank {rank} compute {number}"));
                     placement.compute(rank, number);
-                    serve(&own, patience);
+                    serve(&own, spin_wait);
                 })
                 .map_err(|e| Error::failed(format!("cannot start a thread: {e}")))?;
-            Ok(Mate { desk, thread: Some(thread) })
+            Ok(Helper { handoff, thread: Some(thread) })
         });
-        Ok(Self { mates: mates.collect::<Result<_>>()?, patience })
+        Ok(Self { helpers: helpers.collect::<Result<_>>()?, spin_wait })
     }
 
     pub fn product(
@@ -97,7 +97,7 @@ impl Team {
         panels: Range<usize>,
         onto: Onto<'_>,
     ) {
-        let threads = self.mates.len() + 1;
+        let threads = self.helpers.len() + 1;
         let is_small = panels.len() * w.panel_bytes() * x.rows() < LEAST_BYTES;
         if threads == 1 || panels.len() < threads || is_small {
             return set.product(x, w, panels, onto);
@@ -106,30 +106,30 @@ impl Team {
             panels.start + panels.len() * thread / threads
                 ..panels.start + panels.len() * (thread + 1) / threads
         };
-        let asker = std::thread::current();
-        for (number, mate) in self.mates.iter().enumerate() {
-            mate.desk.work().part = Some(Part {
+        let requester = std::thread::current();
+        for (number, helper) in self.helpers.iter().enumerate() {
+            helper.handoff.work().part = Some(Part {
                 set,
                 x: Arc::clone(x),
                 w: Arc::clone(w),
                 panels: part(number + 1),
-                asker: asker.clone(),
+                requester: requester.clone(),
             });
-            mate.desk.state.store(ASKED, Ordering::Release);
-            if let Some(thread) = &mate.thread {
+            helper.handoff.state.store(REQUESTED, Ordering::Release);
+            if let Some(thread) = &helper.thread {
                 thread.thread().unpark();
             }
         }
         let Onto { y, columns } = onto;
         set.product(x, w, part(0), Onto { y: &mut *y, columns });
-        for (number, mate) in self.mates.iter().enumerate() {
-            self.patience.wait(|| !mate.desk.is(ASKED), std::thread::park);
-            assert!(mate.desk.is(DONE), "a thread of the rank has ended");
-            mate.desk.state.store(IDLE, Ordering::Relaxed);
+        for (number, helper) in self.helpers.iter().enumerate() {
+            self.spin_wait.wait(|| !helper.handoff.is(REQUESTED), std::thread::park);
+            assert!(helper.handoff.is(DONE), "a thread of the rank has ended");
+            helper.handoff.state.store(IDLE, Ordering::Relaxed);
             let (first, own) = (part(number + 1).start - panels.start, part(number + 1).len() * WIDE);
             let first = first * WIDE;
             let count = own.min(columns - first);
-            let work = mate.desk.work();
+            let work = helper.handoff.work();
             for (y, part) in y.chunks_exact_mut(columns).zip(work.y.chunks_exact(own)) {
                 y[first..first + count].copy_from_slice(&part[..count]);
             }
@@ -139,9 +139,9 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        for mate in &mut self.mates {
-            mate.desk.state.store(LEAVE, Ordering::Release);
-            if let Some(thread) = mate.thread.take() {
+        for helper in &mut self.helpers {
+            helper.handoff.state.store(STOP, Ordering::Release);
+            if let Some(thread) = helper.thread.take() {
                 thread.thread().unpark();
                 // a panic was already reported
                 let _ = thread.join();
@@ -150,38 +150,116 @@ impl Drop for Team {
     }
 }
 
-fn serve(desk: &Desk, patience: Patience) {
+fn serve(handoff: &Handoff, spin_wait: SpinWait) {
     /// Wakes the waiting main thread if this thread panics.
-    struct Leaves<'a>(&'a Desk);
-    impl Drop for Leaves<'_> {
+    struct MarkGone<'a>(&'a Handoff);
+    impl Drop for MarkGone<'_> {
         fn drop(&mut self) {
             self.0.state.store(GONE, Ordering::Release);
             if let Some(part) = self.0.work().part.take() {
-                part.asker.unpark();
+                part.requester.unpark();
             }
         }
     }
-    let _leaves = Leaves(desk);
+    let _mark = MarkGone(handoff);
     loop {
-        patience.wait(|| desk.is(ASKED) || desk.is(LEAVE), std::thread::park);
-        if desk.is(LEAVE) {
+        spin_wait.wait(|| handoff.is(REQUESTED) || handoff.is(STOP), std::thread::park);
+        if handoff.is(STOP) {
             return;
         }
-        let mut work = desk.work();
+        let mut work = handoff.work();
         let Work { part, y } = &mut *work;
         let Some(Part { set, x, w, panels, .. }) = part else { continue };
         let columns = panels.len() * WIDE;
         y.resize(x.rows() * columns, 0.0);
         set.product(x, w, panels.clone(), Onto { y, columns });
         // release the shared input before the main thread continues, because it overwrites it
-        let asker = part.take().map(|part| part.asker);
+        let requester = part.take().map(|part| part.requester);
         drop(work);
-        desk.state.store(DONE, Ordering::Release);
-        if let Some(asker) = asker {
-            asker.unpark();
+        handoff.state.store(DONE, Ordering::Release);
+        if let Some(requester) = requester {
+            requester.unpark();
         }
     }
 }
+
+/// Cores of all threads of a run. With fewer cores than threads nothing is pinned and waiting threads sleep at once;
+/// waking them costs tens of microseconds per collective.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Placement {
+    /// Cores of each rank's threads; empty if not pinned.
+    cores: Vec<Vec<usize>>,
+}
+
+impl Placement {
+    /// Places `ranks` ranks of `threads` threads each on the cores that this process may use.
+    pub fn here(ranks: usize, threads: u32) -> Self {
+        Self::on(&allowed(), ranks, threads)
+    }
+
+    /// Leaves placement to the system, for several unmeasured groups of ranks.
+    pub fn free() -> Self {
+        Self { cores: Vec::new() }
+    }
+
+    pub(super) fn on(cores: &[usize], ranks: usize, threads: u32) -> Self {
+        let threads = threads as usize;
+        let cores = match cores.len() >= ranks * threads {
+            true => cores.chunks_exact(threads.max(1)).take(ranks).map(<[usize]>::to_vec).collect(),
+            false => Vec::new(),
+        };
+        Self { cores }
+    }
+
+    pub fn compute(&self, rank: u32, number: u32) {
+        if let Some(core) = self.cores.get(rank as usize).and_then(|cores| cores.get(number as usize)) {
+            pin(*core);
+        }
+    }
+
+    pub fn spin_wait(&self) -> SpinWait {
+        if self.cores.is_empty() { SpinWait::default() } else { SpinWait::with_own_core() }
+    }
+
+    pub fn describe(&self) -> String {
+        if self.cores.is_empty() {
+            return "not pinned: fewer cores than threads, which sleep where they wait for one another"
+                .into();
+        }
+        let ranks = self.cores.iter().enumerate();
+        let text: Vec<String> = ranks
+            .map(|(rank, cores)| {
+                let numbers: Vec<String> = cores.iter().map(ToString::to_string).collect();
+                let cores = if cores.len() == 1 { "core" } else { "cores" };
+                format!("rank {rank}: compute on {cores} {}", numbers.join(", "))
+            })
+            .collect();
+        text.join("; ")
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn allowed() -> Vec<usize> {
+    use rustix::thread::{CpuSet, sched_getaffinity};
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
+}
+
+#[cfg(target_os = "linux")]
+fn pin(core: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(core);
+    // if pinning is forbidden, the kernel schedules as usual
+    let _ = rustix::thread::sched_setaffinity(None, &set);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn allowed() -> Vec<usize> {
+    Vec::new()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn pin(_: usize) {}
 
 #[cfg(test)]
 mod tests {
@@ -212,5 +290,15 @@ mod tests {
                 assert_eq!(Arc::strong_count(&arranged), 1, "nobody keeps the rows");
             }
         }
+    }
+
+    #[test]
+    fn threads_are_pinned_and_spin_where_each_has_a_core() {
+        assert_eq!(Placement::on(&[0, 1, 2, 5], 2, 1).cores, [[0], [1]]);
+        assert_eq!(Placement::on(&[0, 1, 2, 5], 2, 2).cores, [[0, 1], [2, 5]]);
+        let few = Placement::on(&[3, 7, 9], 2, 2);
+        assert!(few.cores.is_empty() && few.spin_wait() == SpinWait::default());
+        assert_eq!(Placement::on(&[0, 1], 1, 2).spin_wait(), SpinWait::with_own_core());
+        assert_eq!(Placement::on(&[0, 1], 1, 2).describe(), "rank 0: compute on cores 0, 1");
     }
 }

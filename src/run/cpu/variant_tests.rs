@@ -4,7 +4,6 @@ use super::attention::{RowRun, StepRows};
 use super::engine::{self, Setup, Worker};
 use super::rank::{Bound, Place, Rank};
 use crate::comm::Broken;
-use crate::sample::Sampling;
 use model::Model;
 use plan::{CommDType, DType, Phase, Plan, Precision, SCALED_TOGETHER, Variant};
 use table::Spec;
@@ -57,20 +56,13 @@ fn logits_with(
     let model = Model::resolve("tiny").unwrap();
     let architecture = architecture.parse().unwrap();
     let setup = Setup {
-        model: &model,
-        architecture: &architecture,
-        dtype: DType::F32,
-        tp,
         threads,
         shard_head,
-        seed: 3,
-        link: None,
-        sampling: Sampling::Greedy,
         sequences: batch,
-        capacity: PROMPT + STEPS,
         all_logits: true,
         variant,
         prefill_variant: variant,
+        ..Setup::new(&model, &architecture, (DType::F32, tp, 3), PROMPT + STEPS)
     };
     let token = |sequence: usize, at: usize| (sequence * 31 + at * 17 + 5) as u32 % 256;
     let body = |worker: &mut Worker<'_>, _: &crossbeam_channel::Sender<()>| {

@@ -8,7 +8,7 @@ use super::gpus::Gpus;
 use super::one_shot;
 use super::program::Program;
 use super::usable;
-use crate::backend::{PlanBackend, Suits, usual};
+use crate::backend::{Evaluate, Execute, Generate, PlanBackend, Suits, usual};
 use crate::comm::nccl::{self, Nccl};
 use crate::evaluate::{Emit, EvaluateRequest};
 use crate::generate::{GenerateOptions, Saying};
@@ -107,6 +107,20 @@ impl PlanBackend for CudaBackend {
         MemoryNeed::of(spec, shape, self.precision(spec.dtype))
     }
 
+    fn executor(&self) -> Option<&dyn Execute> {
+        Some(self)
+    }
+
+    fn generator(&self) -> Option<&dyn Generate> {
+        Some(self)
+    }
+
+    fn evaluator(&self) -> Option<&dyn Evaluate> {
+        Some(self)
+    }
+}
+
+impl Execute for CudaBackend {
     fn run(&self, job: &Job, emit: &mut dyn FnMut(RunEvent)) -> RunResult {
         super::run::run(job, emit)
     }
@@ -163,7 +177,9 @@ impl PlanBackend for CudaBackend {
         }
         warnings
     }
+}
 
+impl Generate for CudaBackend {
     fn suits_generation(&self, _: &Model, dtype: Option<DType>) -> Suits {
         match usable::gpus().map(|gpus| gpus.len()) {
             Ok(0) => Err("no GPU".into()),
@@ -175,6 +191,18 @@ impl PlanBackend for CudaBackend {
         }
     }
 
+    fn generate(
+        &self,
+        request: &GenerateRequest,
+        options: &GenerateOptions,
+        on_token: &mut dyn FnMut(usize),
+        say: &mut Saying<'_>,
+    ) -> Result<Generated> {
+        super::generate::generate(request, options, on_token, say)
+    }
+}
+
+impl Evaluate for CudaBackend {
     fn evaluation_lowering(&self) -> Lowering {
         Program::lowering(true)
     }
@@ -186,16 +214,6 @@ impl PlanBackend for CudaBackend {
         emit: &mut Emit<'_>,
     ) -> Result<()> {
         super::evaluate::evaluate(request, stop, emit)
-    }
-
-    fn generate(
-        &self,
-        request: &GenerateRequest,
-        options: &GenerateOptions,
-        on_token: &mut dyn FnMut(usize),
-        say: &mut Saying<'_>,
-    ) -> Result<Generated> {
-        super::generate::generate(request, options, on_token, say)
     }
 }
 

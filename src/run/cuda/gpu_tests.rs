@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::generate::generate;
-use crate::{GenerateOptions, GenerateRequest, Generated, PlanBackend, cpu};
+use crate::{Generate, GenerateOptions, GenerateRequest, Generated, cpu};
 use machine::driver::Gpu;
 use model::Model;
 use plan::{Architecture, DType};

@@ -21,7 +21,7 @@ impl Gpus {
         FOUND.get_or_init(|| Self {
             found: usable::gpus().map_err(|e| e.to_string()),
             launched: launcher::of_process()
-                .map(|launched| launched.map(|launched| launched.ranks))
+                .map(|launched| launched.map(|launched| launched.meeting.ranks))
                 .map_err(|e| e.to_string()),
         })
     }

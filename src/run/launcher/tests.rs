@@ -45,7 +45,8 @@ fn changed<'a>(all: &[(&'a str, &'a str)], name: &'a str, to: &'a str) -> Vec<(&
 
 fn place(variables: &[(&str, &str)]) -> (Launcher, usize, usize, usize, String) {
     let found = with(variables).unwrap().unwrap();
-    (found.launcher, found.rank, found.ranks, found.local_rank, found.address)
+    let Meeting { rank, ranks, address, .. } = found.meeting;
+    (found.launcher, rank, ranks, found.local_rank, address)
 }
 
 fn message(result: Result<Option<Launched>>) -> String {
@@ -123,19 +124,19 @@ fn all_ranks_of_a_launch_look_in_the_same_places() {
         (SRUN.to_vec(), "SLURM_PROCID"),
         (MPIRUN.to_vec(), "OMPI_COMM_WORLD_RANK"),
     ] {
-        let mine = with(&variables).unwrap().unwrap();
-        let first = with(&changed(&variables, rank, "0")).unwrap().unwrap();
-        assert_eq!((&mine.address, &mine.ports, mine.job), (&first.address, &first.ports, first.job));
-        assert_eq!(mine.meeting().ranks, mine.ranks);
+        let mine = with(&variables).unwrap().unwrap().meeting;
+        let first = with(&changed(&variables, rank, "0")).unwrap().unwrap().meeting;
+        assert_eq!(Meeting { rank: 0, ..mine.clone() }, first);
         assert!(mine.ports.len() == usize::from(PORTS));
     }
-    let ports = |variables: &[(&str, &str)]| with(variables).unwrap().unwrap().ports;
+    let ports = |variables: &[(&str, &str)]| with(variables).unwrap().unwrap().meeting.ports;
     assert_eq!(ports(&TORCHRUN), (29_501..=29_508).collect::<Vec<_>>());
     assert_eq!(ports(&changed(&TORCHRUN, "MASTER_PORT", "65530"))[7], 65_529);
     assert_eq!(ports(&changed(&TORCHRUN, PORT, "4000"))[0], 4000);
     assert!(DERIVED.contains(&ports(&SRUN)[0]));
     let other = changed(&SRUN, "SLURM_JOB_ID", "78");
-    assert_ne!(with(&other).unwrap().unwrap().job, with(&SRUN).unwrap().unwrap().job);
+    let job = |variables: &[(&str, &str)]| with(variables).unwrap().unwrap().meeting.job;
+    assert_ne!(job(&other), job(&SRUN));
 }
 
 #[test]
@@ -155,8 +156,9 @@ fn the_first_host_of_a_list_is_found() {
 
 #[test]
 fn a_process_takes_the_gpu_of_its_local_rank_or_the_only_one() {
-    assert_eq!(device(3, Some(8), 8).unwrap(), 3);
-    assert_eq!(device(3, Some(8), 1).unwrap(), 0);
-    let error = device(4, Some(8), 4).unwrap_err().to_string();
+    let rank = |local| Launched { local_rank: local, ..with(&TORCHRUN).unwrap().unwrap() };
+    assert_eq!(rank(3).device(8).unwrap(), 3);
+    assert_eq!(rank(3).device(1).unwrap(), 0);
+    let error = rank(4).device(4).unwrap_err().to_string();
     assert!(error.contains("local rank 4 of 8 has no GPU: this process sees 4"), "{error}");
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::slurm::Nodes;
 use plan::Architecture;
-use run::backend;
+use run::executor;
 use table::{Link, P2p, Spec};
 
 /// GPUs per node if Slurm reports none, the usual size of nodes for tensor parallelism.
@@ -29,7 +29,7 @@ impl Needs {
     pub fn of(spec: &Spec, largest: Nodes) -> Self {
         // a rank uses one thread for compute and one for communication
         let cpus = |ranks: u32| ranks.saturating_mul(2).clamp(1, largest.cpus.max(1));
-        let gpus = backend(spec.backend).map_or(0, |backend| backend.gpus(spec));
+        let gpus = executor(spec.backend).map_or(0, |executor| executor.gpus(spec));
         if gpus == 0 {
             return Self { nodes: 1, processes: 1, gpus, cpus: cpus(spec.tp) };
         }

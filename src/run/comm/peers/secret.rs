@@ -1,9 +1,6 @@
-//! Mutual authentication of a job's processes by a shared secret.
-//!
-//! The secret comes from `LADDERSCOPE_SECRET`, or from a file that only its owner can read:
-//! `LADDERSCOPE_SECRET_FILE`, else `$XDG_STATE_HOME/ladderscope/secret`. If all ranks meet on this host's loopback,
-//! the latter is created on first use. The secret never goes over the wire: challenge and response are HMAC-SHA256
-//! (RFC 2104) over both sides' nonces, the port and the rank's own data.
+//! Secret of a job, which its processes prove to each other ([`super::handshake`]): `LADDERSCOPE_SECRET`, or a file
+//! that only its owner can read: `LADDERSCOPE_SECRET_FILE`, else `$XDG_STATE_HOME/ladderscope/secret`, created on
+//! first use.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -11,11 +8,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use hmac::{Hmac, KeyInit, Mac};
-use rustix::rand::{GetRandomFlags, getrandom};
+use hmac::{Hmac, KeyInit};
 use sha2::{Digest, Sha256};
 
+use super::handshake::random;
 use base::error::{Error, Result};
+use base::text::shell_word;
 
 const SECRET: &str = "LADDERSCOPE_SECRET";
 const SECRET_FILE: &str = "LADDERSCOPE_SECRET_FILE";
@@ -24,10 +22,7 @@ const SHORTEST: usize = 16;
 /// Maximum size of a secret file in bytes.
 const LONGEST: u64 = 4096;
 
-pub(super) type Nonce = [u8; 32];
-pub(super) type Proof = [u8; 32];
-
-/// Key of a job, the SHA-256 of its secret.
+/// SHA-256 of a job's secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; 32]);
 
@@ -37,37 +32,23 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Side that a proof belongs to; prevents reflecting a proof back to its sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
-    /// The listening process.
-    First,
-    /// The connecting process.
-    Other,
-}
-
 impl Secret {
     pub fn of(text: &str) -> Self {
         Self(Sha256::digest(text.trim().as_bytes()).into())
     }
 
-    /// Loads the secret of this job from `LADDERSCOPE_SECRET`, the file named by `LADDERSCOPE_SECRET_FILE`, or the
-    /// user's own file. With `here` (all ranks meet on this host's loopback) it creates the user's file if there is
-    /// none.
+    /// Loads the secret of this job; creates the user's own file if there is none. Hosts without a common home
+    /// directory need `LADDERSCOPE_SECRET`, or the same file on each.
     ///
     /// # Errors
     ///
-    /// Returns an input error if ranks of several hosts have no secret (with the command that creates one), if there
-    /// is no home directory to keep one in, if the file is readable by others, or if the secret is too short.
-    pub fn of_job(here: bool) -> Result<Self> {
-        Self::from(here, &|name| std::env::var_os(name), std::env::home_dir())
+    /// Returns an input error if there is no home directory to keep a secret in, if the file is readable by others,
+    /// or if the secret is too short.
+    pub fn of_job() -> Result<Self> {
+        Self::from(&|name| std::env::var_os(name), std::env::home_dir())
     }
 
-    fn from(
-        here: bool,
-        variable: &dyn Fn(&str) -> Option<OsString>,
-        home: Option<PathBuf>,
-    ) -> Result<Self> {
+    fn from(variable: &dyn Fn(&str) -> Option<OsString>, home: Option<PathBuf>) -> Result<Self> {
         let set = |name: &str| match variable(name).map(OsString::into_string) {
             None => Ok(None),
             Some(Ok(value)) => Ok(Some(value).filter(|value| !value.trim().is_empty())),
@@ -76,91 +57,41 @@ impl Secret {
         if let Some(text) = set(SECRET)? {
             return checked(&text, SECRET);
         }
-        let state = set("XDG_STATE_HOME")?.map(PathBuf::from);
-        let (path, named) = match set(SECRET_FILE)? {
-            Some(path) => (Some(PathBuf::from(path)), true),
-            None => (usual_file(state, home), false),
+        if let Some(named) = set(SECRET_FILE)? {
+            return read(Path::new(&named))?
+                .ok_or_else(|| Error::input(format!("{SECRET_FILE}: there is no file {named}")));
+        }
+        // relative paths would depend on the current directory
+        let absolute = |path: &PathBuf| path.is_absolute();
+        let home = home.filter(absolute).map(|home| home.join(".local/state"));
+        let Some(state) = set("XDG_STATE_HOME")?.map(PathBuf::from).filter(absolute).or(home) else {
+            // never derive a secret from nothing: everybody on this host could reach rank 0's port
+            return Err(no_secret("there is no home directory to keep one in (HOME is not set)".into()));
         };
-        // never derive a secret from nothing: everybody on this host could reach rank 0's port
-        let Some(path) = path else {
-            return Err(Error::input_help(
-                "ranks meet only with a secret of the job, and there is no home directory to keep one in (HOME is not \
-                 set, and this user has no account)",
-                format!(
-                    "give all ranks the same: {SECRET}=$(head -c 32 /dev/urandom | base64), or {SECRET_FILE}=FILE with \
-                     such a line in it; LADDERSCOPE_LAUNCHER=none runs all ranks in one process"
-                ),
-            ));
-        };
+        let path = state.join("ladderscope/secret");
         match read(&path)? {
             Some(secret) => Ok(secret),
-            None if here && !named => make(&path).map_err(|e| {
-                Error::input_help(
-                    format!("ranks meet only with a secret of the job, and none can be kept: {e}"),
-                    format!(
-                        "give all ranks the same by {SECRET}, or by a file that {SECRET_FILE} names"
-                    ),
-                )
-            }),
-            None => {
-                let shown = base::text::shell_word(&path.to_string_lossy());
-                let folder = path.parent().unwrap_or(Path::new("."));
-                let folder = base::text::shell_word(&folder.to_string_lossy());
-                Err(Error::input_help(
-                    format!(
-                        "ranks of several hosts meet only with a secret of the job, and {shown} is not there"
-                    ),
-                    format!(
-                        "make one and give every host the same: (umask 077; mkdir -p {folder}; \
-                         head -c 32 /dev/urandom | base64 > {shown}); or set {SECRET} or {SECRET_FILE}"
-                    ),
-                ))
-            }
+            None => make(&path).map_err(|e| no_secret(format!("none can be kept: {e}"))),
         }
     }
 
-    pub(super) fn prove(&self, side: Side, said: &[&[u8]]) -> Proof {
-        self.mac(side, said).finalize().into_bytes().into()
-    }
-
-    /// True if the proof is valid; compares in constant time.
-    pub(super) fn accepts(&self, side: Side, said: &[&[u8]], proof: &Proof) -> bool {
-        self.mac(side, said).verify_slice(proof).is_ok()
-    }
-
-    fn mac(&self, side: Side, said: &[&[u8]]) -> Hmac<Sha256> {
+    /// MAC keyed by the secret.
+    pub(super) fn mac(&self) -> Hmac<Sha256> {
         // HMAC pads a short key with zeros to the hash's block size
         let mut block = [0; 64];
         block[..self.0.len()].copy_from_slice(&self.0);
-        let mut mac = <Hmac<Sha256> as KeyInit>::new(&block.into());
-        mac.update(match side {
-            Side::First => b"ladderscope rank 0 ",
-            Side::Other => b"ladderscope a rank ",
-        });
-        for part in said {
-            // length prefixes keep different lists of parts from giving the same bytes
-            mac.update(&(part.len() as u64).to_le_bytes());
-            mac.update(part);
-        }
-        mac
+        <Hmac<Sha256> as KeyInit>::new(&block.into())
     }
 }
 
-pub(super) fn nonce() -> Result<Nonce> {
-    let mut bytes = [0; 32];
-    let got = getrandom(&mut bytes, GetRandomFlags::empty());
-    match got {
-        Ok(32) => Ok(bytes),
-        Ok(_) => Err(Error::failed("the system gave too few random bytes")),
-        Err(e) => Err(Error::failed(format!("the system gives no random bytes: {e}"))),
-    }
-}
-
-/// Default secret file. Relative paths are ignored: they would depend on the current directory.
-fn usual_file(state: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
-    let absolute = |path: &PathBuf| path.is_absolute();
-    let home = home.filter(absolute).map(|home| home.join(".local/state"));
-    Some(state.filter(absolute).or(home)?.join("ladderscope/secret"))
+fn no_secret(why: String) -> Error {
+    Error::input_help(
+        format!("ranks meet only with a secret of the job, and {why}"),
+        format!(
+            "give all ranks the same: {SECRET}=$(head -c 32 /dev/urandom | base64), or {SECRET_FILE}=FILE with such a \
+             line in it; LADDERSCOPE_LAUNCHER=none runs all ranks in one process"
+        ),
+    )
 }
 
 fn checked(text: &str, from: &str) -> Result<Secret> {
@@ -173,12 +104,12 @@ fn checked(text: &str, from: &str) -> Result<Secret> {
 }
 
 fn read(path: &Path) -> Result<Option<Secret>> {
-    let options = std::fs::OpenOptions::new()
+    let opened = std::fs::OpenOptions::new()
         .read(true)
         // opening a pipe must not block
         .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
         .open(path);
-    let mut file = match options {
+    let mut file = match opened {
         Ok(file) => file,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(Error::input(format!("{}: {e}", path.display()))),
@@ -195,7 +126,7 @@ fn read(path: &Path) -> Result<Option<Secret>> {
                 path.display(),
                 metadata.mode() & 0o777
             ),
-            format!("chmod 600 {}", base::text::shell_word(&path.to_string_lossy())),
+            format!("chmod 600 {}", shell_word(&path.to_string_lossy())),
         ));
     }
     let own = rustix::process::geteuid().as_raw();
@@ -212,7 +143,7 @@ fn make(path: &Path) -> Result<Secret> {
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
     let mut file = tempfile::NamedTempFile::new_in(folder).map_err(Error::io(folder))?;
-    let text = base::hash::hex(nonce()?);
+    let text = base::hash::hex(random()?);
     writeln!(file, "{text}").and_then(|()| file.as_file().sync_all()).map_err(Error::io(path))?;
     match file.persist_noclobber(path) {
         Ok(_) => checked(&text, &path.display().to_string()),
@@ -227,18 +158,6 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-
-    #[test]
-    fn a_proof_is_of_one_side_one_secret_and_all_that_was_said() {
-        let secret = Secret::of("correct horse battery staple");
-        let said: [&[u8]; 3] = [b"a nonce", b"another", b"23000"];
-        let proof = secret.prove(Side::First, &said);
-        assert!(secret.accepts(Side::First, &said, &proof));
-        assert!(!secret.accepts(Side::Other, &said, &proof), "sent back to who sent it");
-        assert!(!Secret::of("another").accepts(Side::First, &said, &proof));
-        assert!(!secret.accepts(Side::First, &[b"a nonc", b"eanother", b"23000"], &proof));
-        assert!(!format!("{secret:?}").contains(|c: char| c.is_ascii_digit()), "it is not printed");
-    }
 
     #[test]
     fn a_file_of_ones_own_is_made_once_and_read_by_all() {
@@ -265,35 +184,36 @@ mod tests {
         let file = folder.path().join("secret");
         std::fs::write(&file, "0123456789abcdef0").unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let of = |here, variables: &[(&str, &str)], home: Option<&Path>| {
+        let of = |variables: &[(&str, &str)], home: Option<&Path>| {
             let variable = |name: &str| {
                 let found = variables.iter().find(|(known, _)| *known == name);
                 found.map(|(_, value)| OsString::from(value))
             };
-            Secret::from(here, &variable, home.map(Path::to_owned))
+            Secret::from(&variable, home.map(Path::to_owned))
         };
-        for here in [true, false] {
-            for home in [None, Some(Path::new("")), Some(Path::new("relative"))] {
-                for variables in
-                    [&[][..], &[(SECRET, " ")], &[(SECRET_FILE, "")], &[("XDG_STATE_HOME", "here")]]
-                {
-                    let error = of(here, variables, home).unwrap_err();
-                    assert_eq!(error.exit_code(), 2);
-                    assert!(error.to_string().contains("no home directory"), "{error}");
-                    let Error::Input { help: Some(help), .. } = error else { panic!("no help") };
-                    assert!(help.contains(SECRET) && help.contains(SECRET_FILE), "{help}");
-                }
+        for home in [None, Some(Path::new("")), Some(Path::new("relative"))] {
+            for variables in
+                [&[][..], &[(SECRET, " ")], &[(SECRET_FILE, "")], &[("XDG_STATE_HOME", "here")]]
+            {
+                let error = of(variables, home).unwrap_err();
+                assert_eq!(error.exit_code(), 2);
+                assert!(error.to_string().contains("no home directory"), "{error}");
+                let Error::Input { help: Some(help), .. } = error else { panic!("no help") };
+                assert!(help.contains(SECRET) && help.contains(SECRET_FILE), "{help}");
             }
         }
         let given = Secret::of("0123456789abcdef0");
-        assert_eq!(of(true, &[(SECRET, "0123456789abcdef0")], None).unwrap(), given);
-        assert_eq!(of(true, &[(SECRET_FILE, file.to_str().unwrap())], None).unwrap(), given);
-        assert!(of(true, &[(SECRET, "short")], None).unwrap_err().to_string().contains("shorter than"));
-        let made = of(true, &[], Some(folder.path())).unwrap();
+        assert!(!format!("{given:?}").contains(|c: char| c.is_ascii_digit()), "it is not printed");
+        assert_eq!(of(&[(SECRET, "0123456789abcdef0")], None).unwrap(), given);
+        assert_eq!(of(&[(SECRET_FILE, file.to_str().unwrap())], None).unwrap(), given);
+        assert!(of(&[(SECRET, "short")], None).unwrap_err().to_string().contains("shorter than"));
+        let missing = of(&[(SECRET_FILE, "/no/such/file")], Some(folder.path())).unwrap_err();
+        assert!(missing.to_string().contains("there is no file"), "{missing}");
+        let made = of(&[], Some(folder.path())).unwrap();
         assert_ne!(made, Secret::of(""));
-        assert_eq!(of(false, &[], Some(folder.path())).unwrap(), made, "the file of all hosts now");
+        assert_eq!(of(&[], Some(folder.path())).unwrap(), made, "the file of all ranks now");
         // a home that cannot be written: `docker run --user` has `/`
-        let error = of(true, &[], Some(&file)).unwrap_err();
+        let error = of(&[], Some(&file)).unwrap_err();
         assert!(error.exit_code() == 2, "{error}");
     }
 

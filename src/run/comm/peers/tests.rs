@@ -5,8 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::star::Way;
-use super::wire::Frame;
+use super::mailbox::Frame;
 use super::*;
 use crate::testing::port;
 use base::error::Result;
@@ -140,7 +139,7 @@ fn a_rank_that_gives_up_ends_all_waits_with_its_reason() {
 #[test]
 fn a_rank_that_leaves_because_another_gave_up_passes_the_reason_on() {
     let mut all = Peers::threads(3, TIMEOUT);
-    let Way::Threads(boxes) = &all[2].way else { unreachable!() };
+    let Transport::Threads(boxes) = &all[2].transport else { unreachable!() };
     // rank 2 is in the midst of telling: rank 0 has heard, rank 1 has not
     boxes[0].abort("rank 2: out of memory");
     drop(all.remove(0));
@@ -399,4 +398,13 @@ fn a_taken_port_is_passed_over() {
     });
     let only_taken = Meeting { ports: vec![taken.local_addr().unwrap().port()], ..meeting(0, 0, 2) };
     assert!(text(come(&only_taken)).contains("LADDERSCOPE_PORT"));
+}
+
+proptest::proptest! {
+    #[test]
+    fn garbage_is_an_error_not_a_panic_and_allocates_no_more_than_came(
+        bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200)
+    ) {
+        rendezvous::read_any_message(&bytes);
+    }
 }

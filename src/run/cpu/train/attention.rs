@@ -9,18 +9,9 @@ use std::ops::Range;
 use arithmetic::{CausalSoftmax, Real, SoftmaxBack, View, gemm, gemm_onto};
 use pulp::Arch;
 
-use crate::cpu::attention::{Heads, RopeTable};
+use crate::cpu::attention::{Before, Heads, RopeTable};
 
 const BLOCK: usize = 128;
-
-/// Preprocessing of one head before RoPE: nothing, a bias, or an RMSNorm of queries and keys with weights `[2, dim]`
-/// and epsilon.
-#[derive(Clone, Copy)]
-pub(super) enum Before<'a, T> {
-    Nothing,
-    Bias(&'a [T]),
-    Norm(&'a [T], T),
-}
 
 /// Adjacent windows of `length` positions each, and the heads of a rank.
 #[derive(Clone, Copy)]
@@ -52,21 +43,7 @@ impl Windows {
             keys.copy_from_slice(&x[of_queries..of_queries + of_keys]);
             let heads = queries.chunks_exact_mut(dim).chain(keys.chunks_exact_mut(dim));
             for (number, head) in heads.enumerate() {
-                match before {
-                    Before::Bias(bias) => {
-                        for (x, bias) in head.iter_mut().zip(&bias[number * dim..]) {
-                            *x += *bias;
-                        }
-                    }
-                    Before::Norm(weight, eps) if number < query + kv => {
-                        let weight = if number < query { &weight[..dim] } else { &weight[dim..] };
-                        let scale = T::ONE / (T::dot(head, head) / T::of(dim as f64) + eps).sqrt();
-                        for (x, weight) in head.iter_mut().zip(weight) {
-                            *x *= scale * *weight;
-                        }
-                    }
-                    Before::Nothing | Before::Norm(..) => {}
-                }
+                before.apply(self.heads, number, head);
                 if number < query + kv {
                     rotation.rotate(position, head);
                 }

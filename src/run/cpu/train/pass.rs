@@ -3,14 +3,13 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use arithmetic::{Gated, Lost, Norm, Real, SiluMul, View, all_finite, gemm};
+use arithmetic::{Gated, LossRows, Lost, Norm, Real, SiluMul, View, all_finite, gemm, gemm_onto};
 use pulp::Arch;
 
-use super::attention::{Before, Windows};
-use super::loss::{Gradients, Logits, Normed, Teacher};
+use super::attention::Windows;
 use super::program::{Program, Slot};
 use crate::comm::{Broken, Exchange, Group};
-use crate::cpu::attention::{Heads, RopeTable};
+use crate::cpu::attention::{Before, Heads, RopeTable};
 use plan::{Kind, Operation};
 
 #[derive(Debug)]
@@ -315,5 +314,91 @@ impl<T: Real> Pass<T> {
 pub(super) fn combine<T: Real>(y: &mut [T], [a, b]: [&[T]; 2], of: impl Fn(T, T) -> T) {
     for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
         *y = of(*a, *b);
+    }
+}
+
+/// Approximate memory for the logits of one slice of rows.
+const LOGIT_BYTES: usize = 32 << 20;
+
+struct Normed<'a, T> {
+    student: &'a [T],
+    head: &'a [T],
+    teacher: Option<Teacher<'a, T>>,
+    hidden: usize,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Teacher<'a, T> {
+    pub normed: &'a [T],
+    pub head: &'a [T],
+    pub weight: f64,
+}
+
+/// Gradient outputs: the student's final norm output and, if trained, the head (accumulated).
+struct Gradients<'a, T> {
+    normed: Option<&'a mut [T]>,
+    head: Option<&'a mut [T]>,
+    /// Weight of a token's loss: one over the tokens of the step.
+    share: T,
+}
+
+#[derive(Debug, Default)]
+struct Logits<T> {
+    student: Vec<T>,
+    teacher: Vec<T>,
+}
+
+impl<T: Real> Logits<T> {
+    /// Loss of windows and its gradient: cross entropy of the following tokens plus, with a teacher, the divergence of
+    /// the student's distribution from the teacher's.
+    ///
+    /// The head is applied to some rows at a time and their logits become gradients in place, so logits take
+    /// [`LOGIT_BYTES`] for any batch and vocabulary. Each row costs three products of the head's size, and one more
+    /// with a teacher. The gradient of a row's logits is `(p - [token]) + weight x (p - t)`, divided by the tokens of
+    /// the step, with student probabilities p and teacher probabilities t.
+    fn loss(
+        &mut self,
+        arch: Arch,
+        of: &Normed<'_, T>,
+        targets: &[u32],
+        mut gradients: Option<Gradients<'_, T>>,
+    ) -> Lost {
+        let hidden = of.hidden;
+        let vocab = of.head.len() / hidden;
+        let together = (LOGIT_BYTES / (vocab * size_of::<T>())).clamp(16, 512);
+        let mut lost = Lost::default();
+        for (at, targets) in targets.chunks(together).enumerate() {
+            let (first, rows) = (at * together * hidden, targets.len());
+            self.student.resize(rows * vocab, T::ZERO);
+            let product = |x: &[T], head: &[T], out: &mut [T]| {
+                let head = View::rows(head, 0, hidden).transposed();
+                gemm(rows, vocab, hidden, View::rows(x, first, hidden), head, out, 0, vocab);
+            };
+            product(of.student, of.head, &mut self.student);
+            if let Some(teacher) = of.teacher {
+                self.teacher.resize(rows * vocab, T::ZERO);
+                product(teacher.normed, teacher.head, &mut self.teacher);
+            }
+            let share = gradients.as_ref().map_or(T::ZERO, |gradients| gradients.share);
+            lost += T::loss(
+                arch,
+                LossRows {
+                    student: &mut self.student,
+                    teacher: of.teacher.map(|teacher| (&mut self.teacher[..], T::of(teacher.weight))),
+                    targets,
+                    share,
+                },
+            );
+            let Some(gradients) = &mut gradients else { continue };
+            let logits = View::rows(&self.student, 0, vocab);
+            if let Some(normed) = &mut gradients.normed {
+                gemm(rows, hidden, vocab, logits, View::rows(of.head, 0, hidden), normed, first, hidden);
+            }
+            if let Some(head) = &mut gradients.head {
+                let x = View::rows(of.student, first, hidden);
+                gemm_onto([vocab, hidden, rows], [logits.transposed(), x], head, (0, hidden));
+            }
+        }
+        lost
     }
 }

@@ -10,10 +10,9 @@ use arithmetic::{Lost, Real};
 use rayon::prelude::*;
 
 use super::adamw::{Moments, Move, Optimiser};
-use super::loss::Teacher;
-use super::pass::{Batch, Given, Pass, Stopped, Wanted};
+use super::pass::{Batch, Given, Pass, Stopped, Teacher, Wanted};
 use super::program::Program;
-use crate::comm::{Broken, Group, Patience};
+use crate::comm::{Broken, Group, SpinWait};
 use crate::cpu::attention::RopeTable;
 use crate::recorder::Clock;
 use base::error::{Error, Result};
@@ -272,9 +271,9 @@ impl<T: Real> Trainer<T> {
         let replicas = self.passes.len();
         let share = 1.0 / (windows.len() * self.context) as f64;
         let Self { program, weights, teacher, gradients, passes, rotation, context, .. } = self;
-        let (ranks, patience, clock) = (weights.len(), Patience::default(), Clock::start());
+        let (ranks, spin_wait, clock) = (weights.len(), SpinWait::default(), Clock::start());
         let groups: Vec<Group<T>> =
-            (0..replicas).map(|_| Group::new(ranks, None, patience, clock)).collect();
+            (0..replicas).map(|_| Group::new(ranks, None, spin_wait, clock)).collect();
         let (program, weights, rotation) = (&*program, &*weights, &*rotation);
         let work = Work { windows, context: *context, share, teacher: teacher.as_ref(), looks };
         let results: Vec<Result<Lost, Stopped>> = std::thread::scope(|scope| {

@@ -1,6 +1,5 @@
 //! Rendezvous of a run's processes: rank 0 listens at the launcher's address, the others try its ports until it
-//! answers. Both sides prove that they know the job's secret before anything else is accepted; then rank 0 checks
-//! version, rank and number of ranks.
+//! answers. After the handshake ([`super::handshake`]) rank 0 checks version, rank and number of ranks.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read};
@@ -8,25 +7,25 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAdd
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
-use super::mailbox::Mailbox;
-use super::secret::{self, Secret};
-use super::wire::{Answer, Frame, Greeting, Hello, Visitor};
+use super::handshake::{Admission, Handshake, Member};
+use super::mailbox::{Frame, Mailbox};
+use super::secret::Secret;
 use base::error::{Error, Result};
 
 /// Poll interval for new connections, and between two rounds over all ports.
 const POLL: Duration = Duration::from_millis(20);
 /// Timeout of a handshake, from its first byte to its last.
-const MANNERS: Duration = Duration::from_secs(5);
+const HANDSHAKE: Duration = Duration::from_secs(5);
 /// Maximum number of handshakes in progress beyond the awaited ranks; the oldest is dropped.
-const STRANGERS: usize = 32;
+const EXTRA_HANDSHAKES: usize = 32;
 /// Maximum number of failed handshakes listed in the error; the rest are counted.
-const TOLD: usize = 8;
+const LISTED: usize = 8;
 /// Timeout for connecting to one address.
-const KNOCK: Duration = Duration::from_secs(2);
+const CONNECT: Duration = Duration::from_secs(2);
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Place at which the processes of a run connect, and this process's rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meeting {
     pub address: String,
     /// Candidate ports in order of preference: rank 0 listens on the first free one, others try them all.
@@ -49,13 +48,6 @@ pub struct Late<'a> {
 pub(super) struct Wires {
     /// By rank; `None` if there is no connection.
     to: Arc<Vec<Option<Mutex<TcpStream>>>>,
-}
-
-impl Meeting {
-    /// True if rank 0 is reachable only from its own host (loopback).
-    pub fn is_here(&self) -> bool {
-        resolve(&self.address, 0).is_ok_and(|all| all.iter().all(|address| address.ip().is_loopback()))
-    }
 }
 
 impl Wires {
@@ -98,40 +90,33 @@ pub(super) fn connect(
     late: Option<Late<'_>>,
     mine: &Arc<Mailbox>,
 ) -> Result<Wires> {
-    if meeting.rank >= meeting.ranks {
-        return Err(Error::input(format!(
-            "rank {} of {} ranks: ranks count from 0",
-            meeting.rank, meeting.ranks
-        )));
+    let Meeting { rank, ranks, .. } = *meeting;
+    if rank >= ranks {
+        return Err(Error::input(format!("rank {rank} of {ranks} ranks: ranks count from 0")));
     }
-    let streams = if meeting.rank == 0 {
+    let streams = if rank == 0 {
         gather_all(meeting, secret, timeout, late)?
     } else {
-        let mut streams: Vec<Option<TcpStream>> = (0..meeting.ranks).map(|_| None).collect();
-        streams[0] = Some(knock(meeting, secret, timeout, late)?);
+        let mut streams: Vec<Option<TcpStream>> = (0..ranks).map(|_| None).collect();
+        streams[0] = Some(join(meeting, secret, timeout, late)?);
         streams
     };
-    for stream in streams.iter().flatten() {
+    let failed = |e: io::Error| Error::failed(format!("a connection between ranks: {e}"));
+    let mut readers = Vec::new();
+    for (rank, stream) in streams.iter().enumerate() {
+        let Some(stream) = stream else { continue };
         // sends small messages at once, and bounds every write
-        let set = stream
-            .set_nodelay(true)
-            .and_then(|()| stream.set_read_timeout(None))
-            .and_then(|()| stream.set_write_timeout(Some(timeout)));
-        set.map_err(|e| Error::failed(format!("a connection between ranks: {e}")))?;
+        stream.set_nodelay(true).map_err(failed)?;
+        stream.set_read_timeout(None).map_err(failed)?;
+        stream.set_write_timeout(Some(timeout)).map_err(failed)?;
+        readers.push((rank, stream.try_clone().map_err(failed)?));
     }
-    let readers: Vec<(usize, TcpStream)> = streams
-        .iter()
-        .enumerate()
-        .filter_map(|(rank, stream)| Some((rank, stream.as_ref()?.try_clone())))
-        .map(|(rank, clone)| clone.map(|stream| (rank, stream)))
-        .collect::<io::Result<_>>()
-        .map_err(|e| Error::failed(format!("a connection between ranks: {e}")))?;
     let to = Arc::new(streams.into_iter().map(|stream| stream.map(Mutex::new)).collect::<Vec<_>>());
-    for (rank, stream) in readers {
-        let (to, mine, hub) = (Arc::clone(&to), Arc::clone(mine), meeting.rank == 0);
+    for (from, stream) in readers {
+        let (to, mine, hub) = (Arc::clone(&to), Arc::clone(mine), rank == 0);
         std::thread::Builder::new()
-            .name(format!("from rank {rank}"))
-            .spawn(move || receive(rank, stream, &mine, hub.then_some(&to)))
+            .name(format!("from rank {from}"))
+            .spawn(move || receive(from, stream, &mine, hub.then_some(&to)))
             .map_err(|e| Error::failed(format!("starting a thread: {e}")))?;
     }
     Ok(Wires { to })
@@ -191,59 +176,55 @@ impl Read for Until<'_> {
             return Err(io::Error::new(ErrorKind::TimedOut, "it took too long to say who it is"));
         }
         self.stream.set_read_timeout(Some(left))?;
-        (&mut &*self.stream).read(to)
+        self.stream.read(to)
     }
 }
 
-/// Outcome of a handshake on rank 0.
-enum Greeted {
-    Known(Visitor),
-    Stranger,
-    /// The handshake failed, with the reason.
-    Odd(String),
+/// Both directions of a connection for a handshake.
+fn bounded(stream: &TcpStream) -> io::Result<(Until<'_>, &TcpStream)> {
+    stream.set_write_timeout(Some(HANDSHAKE))?;
+    Ok((Until { stream, end: Instant::now() + HANDSHAKE }, stream))
 }
 
-fn greet(meeting: &Meeting, secret: &Secret, mut stream: &TcpStream) -> io::Result<Greeted> {
-    stream.set_nonblocking(false)?;
-    stream.set_write_timeout(Some(MANNERS))?;
-    let mut from = Until { stream, end: Instant::now() + MANNERS };
-    let hello = Hello::read(&mut from)?;
-    if hello.job != meeting.job {
-        return Ok(Greeted::Stranger);
-    }
-    let nonce = secret::nonce().map_err(|e| io::Error::other(e.to_string()))?;
-    let greeting = Greeting { hello, nonce, port: stream.local_addr()?.port() };
-    Answer::Challenge { nonce, proof: greeting.first(secret) }.write(&mut stream)?;
-    Ok(Greeted::Known(Visitor::read(&greeting, secret, &mut from)?))
-}
+/// Connection whose handshake has ended, with the identity of the process or the reason of a failure.
+type Greeted = (Arc<TcpStream>, Result<Member, String>);
 
-/// Handshakes in progress, oldest first. Each runs on its own thread so that a slow peer does not delay others; above
-/// the limit the oldest is dropped, so many silent peers cannot block the rendezvous.
-struct Door {
-    under_way: VecDeque<Arc<TcpStream>>,
+/// Handshakes in progress on rank 0, oldest first. Each runs on its own thread so that a slow peer does not delay
+/// others; above the limit the oldest is dropped, so many silent peers cannot block the rendezvous.
+struct Handshakes {
+    in_progress: VecDeque<Arc<TcpStream>>,
     most: usize,
-    sender: crossbeam_channel::Sender<(Arc<TcpStream>, Greeted)>,
+    sender: crossbeam_channel::Sender<Greeted>,
 }
 
-impl Door {
-    fn let_in(&mut self, meeting: &Meeting, secret: &Secret, stream: TcpStream) {
-        self.under_way.retain(|stream| Arc::strong_count(stream) > 1);
-        if self.under_way.len() >= self.most
-            && let Some(oldest) = self.under_way.pop_front()
+impl Handshakes {
+    fn start(&mut self, meeting: &Meeting, secret: &Secret, stream: TcpStream) {
+        self.in_progress.retain(|stream| Arc::strong_count(stream) > 1);
+        if self.in_progress.len() >= self.most
+            && let Some(oldest) = self.in_progress.pop_front()
         {
             let _ = oldest.shutdown(Shutdown::Both);
         }
         let stream = Arc::new(stream);
-        self.under_way.push_back(Arc::clone(&stream));
-        let (sender, meeting, secret) = (self.sender.clone(), meeting.clone(), secret.clone());
-        let greeting = std::thread::Builder::new().name("a greeting".into()).spawn(move || {
-            let greeted = greet(&meeting, &secret, &stream);
-            let greeted = greeted.unwrap_or_else(|e| Greeted::Odd(e.to_string()));
-            let _ = sender.send((stream, greeted));
-        });
+        self.in_progress.push_back(Arc::clone(&stream));
+        let (sender, secret, job) = (self.sender.clone(), secret.clone(), meeting.job);
         // if no thread starts, the connection closes and the peer may retry
-        drop(greeting);
+        let _ = std::thread::Builder::new().name("a handshake".into()).spawn(move || {
+            let member = accept(&stream, &secret, job).map_err(|e| e.to_string());
+            let _ = sender.send((stream, member));
+        });
     }
+}
+
+fn accept(stream: &TcpStream, secret: &Secret, job: u64) -> io::Result<Member> {
+    stream.set_nonblocking(false)?;
+    let port = stream.local_addr()?.port();
+    let mut handshake = Handshake::new(bounded(stream)?, secret, job, port);
+    let member = handshake.accept();
+    if let Err(e) = &member {
+        let _ = Admission::Refused(e.to_string()).send(stream);
+    }
+    member
 }
 
 /// Rank 0's side: listens until every other rank has connected, and answers each.
@@ -259,59 +240,57 @@ fn gather_all(
         return Ok(streams);
     }
     let listener = listen(meeting)?;
-    let (sender, visitors) = crossbeam_channel::unbounded();
-    let most = meeting.ranks + STRANGERS;
-    let mut door = Door { under_way: VecDeque::new(), most, sender };
+    let (sender, greeted) = crossbeam_channel::unbounded();
+    let most = meeting.ranks + EXTRA_HANDSHAKES;
+    let mut handshakes = Handshakes { in_progress: VecDeque::new(), most, sender };
     let mut odd: Vec<String> = Vec::new();
-    let missing = |streams: &[Option<TcpStream>]| -> Vec<usize> {
-        (1..meeting.ranks).filter(|rank| streams[*rank].is_none()).collect()
-    };
-    while !missing(&streams).is_empty() {
+    loop {
         match listener.accept() {
-            Ok((stream, _)) => door.let_in(meeting, secret, stream),
+            Ok((stream, _)) => handshakes.start(meeting, secret, stream),
             Err(e) if e.kind() == ErrorKind::WouldBlock => std::thread::sleep(POLL),
             Err(e) => {
                 odd.push(format!("a connection could not be taken: {e}"));
                 std::thread::sleep(POLL);
             }
         }
-        while let Ok((stream, greeted)) = visitors.try_recv() {
+        while let Ok((stream, member)) = greeted.try_recv() {
             let address = stream.peer_addr().map_or_else(|_| "?".into(), |a| a.to_string());
-            let decision = match greeted {
-                Greeted::Known(visitor) => decide(meeting, &visitor, &streams),
-                Greeted::Stranger => Decision::Stranger,
-                Greeted::Odd(why) => Decision::Refused(format!("what came from {address}: {why}")),
-            };
-            let answer = match &decision {
-                Decision::Welcome(_) => Answer::Welcome,
-                Decision::Stranger => Answer::Elsewhere,
-                Decision::Refused(why) | Decision::Contradiction(why) => Answer::Refused(why.clone()),
-            };
-            let sent = answer.write(&mut &*stream);
-            match decision {
-                Decision::Welcome(rank) => match (sent, stream.try_clone()) {
-                    (Ok(()), Ok(stream)) => streams[rank] = Some(stream),
-                    _ => odd.push(format!("rank {rank} went away at once ({address})")),
-                },
-                Decision::Stranger => odd.push(format!("another job's rank came from {address}")),
-                Decision::Refused(why) => odd.push(format!("{why} ({address})")),
-                Decision::Contradiction(why) => {
-                    tell_all(&streams, &why);
-                    return Err(Error::failed(format!("{why} ({address})")));
+            let member = match member {
+                Ok(member) => member,
+                Err(why) => {
+                    odd.push(format!("what came from {address}: {why}"));
+                    continue;
                 }
+            };
+            if let Some(why) = contradiction(meeting, &member) {
+                let _ = Admission::Refused(why.clone()).send(&*stream);
+                tell_all(&streams, &why);
+                return Err(Error::failed(format!("{why} ({address})")));
+            }
+            let rank = member.rank;
+            if let Some(first) = &streams[rank] {
+                let place = first.peer_addr().map(|a| format!(" from {a}")).unwrap_or_default();
+                let why = format!("rank {rank} came twice: it is here already{place}");
+                let _ = Admission::Refused(why.clone()).send(&*stream);
+                odd.push(format!("{why} ({address})"));
+                continue;
+            }
+            match (Admission::Welcome.send(&*stream), stream.try_clone()) {
+                (Ok(()), Ok(stream)) => streams[rank] = Some(stream),
+                _ => odd.push(format!("rank {rank} went away at once ({address})")),
             }
         }
-        let away = missing(&streams);
-        if !away.is_empty() {
-            report_late(began, &mut late, &away);
+        let missing: Vec<usize> = (1..meeting.ranks).filter(|rank| streams[*rank].is_none()).collect();
+        if missing.is_empty() {
+            return Ok(streams);
         }
-        if began.elapsed() > timeout && !away.is_empty() {
-            let why = never_came(meeting, &away, timeout, &odd);
+        report_late(began, &mut late, &missing);
+        if began.elapsed() > timeout {
+            let why = never_came(meeting, &missing, timeout, &odd);
             tell_all(&streams, &why);
             return Err(Error::failed(why));
         }
     }
-    Ok(streams)
 }
 
 fn report_late(began: Instant, late: &mut Option<Late<'_>>, missing: &[usize]) {
@@ -322,8 +301,8 @@ fn report_late(began: Instant, late: &mut Option<Late<'_>>, missing: &[usize]) {
 
 fn never_came(meeting: &Meeting, late: &[usize], timeout: Duration, odd: &[String]) -> String {
     let names: Vec<String> = late.iter().map(usize::to_string).collect();
-    let more = odd.len().saturating_sub(TOLD);
-    let odd: String = odd.iter().take(TOLD).map(|odd| format!("; {odd}")).collect();
+    let more = odd.len().saturating_sub(LISTED);
+    let odd: String = odd.iter().take(LISTED).map(|odd| format!("; {odd}")).collect();
     let odd = if more > 0 { format!("{odd}; and {more} more") } else { odd };
     format!(
         "rank{} {} of {} did not come to {} within {:.0} s{odd}",
@@ -341,39 +320,24 @@ fn tell_all(streams: &[Option<TcpStream>], why: &str) {
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Decision {
-    Welcome(usize),
-    Stranger,
-    /// Rejected; the right process may still connect.
-    Refused(String),
-    /// Has this job's secret but contradicts its parameters: the rendezvous fails.
-    Contradiction(String),
-}
-
-fn decide(meeting: &Meeting, visitor: &Visitor, streams: &[Option<TcpStream>]) -> Decision {
-    let version = env!("CARGO_PKG_VERSION");
-    let (rank, ranks) = (visitor.rank as usize, visitor.ranks as usize);
-    if visitor.version != version {
-        return Decision::Contradiction(format!(
-            "rank {rank} is ladderscope {}, rank 0 is {version}: start the same version everywhere",
-            visitor.version
+/// Contradiction between this job's parameters and those of a process that knows its secret: the rendezvous fails.
+fn contradiction(meeting: &Meeting, member: &Member) -> Option<String> {
+    let Member { version, rank, ranks } = member;
+    if version != VERSION {
+        return Some(format!(
+            "rank {rank} is ladderscope {version}, rank 0 is {VERSION}: start the same version everywhere"
         ));
     }
-    if ranks != meeting.ranks {
-        return Decision::Contradiction(format!(
+    if *ranks != meeting.ranks {
+        return Some(format!(
             "rank {rank} was started as one of {ranks} ranks, rank 0 as one of {}",
             meeting.ranks
         ));
     }
-    match streams.get(rank) {
-        _ if rank == 0 => Decision::Contradiction("rank 0 was started twice".into()),
-        None => Decision::Contradiction(format!("rank {rank} of {ranks} ranks: ranks count from 0")),
-        Some(Some(first)) => {
-            let place = first.peer_addr().map(|a| format!(" from {a}")).unwrap_or_default();
-            Decision::Refused(format!("rank {rank} came twice: it is here already{place}"))
-        }
-        Some(None) => Decision::Welcome(rank),
+    match rank {
+        0 => Some("rank 0 was started twice".into()),
+        rank if rank >= ranks => Some(format!("rank {rank} of {ranks} ranks: ranks count from 0")),
+        _ => None,
     }
 }
 
@@ -413,7 +377,7 @@ fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>> {
 }
 
 /// Another rank's side: retries until rank 0 accepts it.
-fn knock(
+fn join(
     meeting: &Meeting,
     secret: &Secret,
     timeout: Duration,
@@ -425,14 +389,13 @@ fn knock(
         let mut latest = String::new();
         for port in &meeting.ports {
             for address in resolve(&meeting.address, *port)? {
-                match knock_once(meeting, secret, address) {
-                    Ok(Ok(stream)) => return Ok(stream),
-                    Ok(Err(Answer::Refused(why))) => {
+                match try_join(meeting, secret, address) {
+                    Ok((stream, Admission::Welcome)) => return Ok(stream),
+                    Ok((_, Admission::Refused(why))) => {
                         return Err(Error::failed(format!(
                             "rank 0 at {address} does not let rank {rank} in: {why}"
                         )));
                     }
-                    Ok(Err(_)) => latest = format!("{address}: it belongs to another job"),
                     Err(e) => latest = format!("{address}: {e}"),
                 }
             }
@@ -441,7 +404,8 @@ fn knock(
         if began.elapsed() > timeout {
             return Err(Error::failed(format!(
                 "rank {rank} did not find rank 0 at {}, ports {}, within {:.0} s (last: {latest}); \
-                 it was not started, has ended, or is elsewhere: MASTER_ADDR names its host",
+                 it was not started, has ended, or is elsewhere: MASTER_ADDR names its host, and hosts without a \
+                 common home directory need the same LADDERSCOPE_SECRET",
                 meeting.address,
                 ports(&meeting.ports),
                 timeout.as_secs_f64(),
@@ -451,33 +415,16 @@ fn knock(
     }
 }
 
-fn knock_once(
+fn try_join(
     meeting: &Meeting,
     secret: &Secret,
     address: SocketAddr,
-) -> io::Result<Result<TcpStream, Answer>> {
-    let stream = TcpStream::connect_timeout(&address, KNOCK)?;
-    stream.set_write_timeout(Some(MANNERS))?;
-    let mut from = Until { stream: &stream, end: Instant::now() + MANNERS };
-    let nonce = secret::nonce().map_err(|e| io::Error::other(e.to_string()))?;
-    let hello = Hello { job: meeting.job, nonce };
-    hello.write(&mut &stream)?;
-    let (nonce, proof) = match Answer::read(&mut from)? {
-        Answer::Challenge { nonce, proof } => (nonce, proof),
-        // the peer is not authenticated yet, so a refusal may come from anyone
-        Answer::Refused(why) => return Err(io::Error::other(why)),
-        other => return Ok(Err(other)),
-    };
-    let greeting = Greeting { hello, nonce, port: address.port() };
-    if !greeting.is_first(secret, &proof) {
-        return Err(io::Error::other("who listens there does not have this job's secret"));
-    }
-    Visitor::new(meeting.rank, meeting.ranks).write(&greeting, secret, &mut &stream)?;
-    let answer = Answer::read(&mut from)?;
-    Ok(match answer {
-        Answer::Welcome => Ok(stream),
-        other => Err(other),
-    })
+) -> io::Result<(TcpStream, Admission)> {
+    let stream = TcpStream::connect_timeout(&address, CONNECT)?;
+    let Meeting { job, rank, ranks, .. } = *meeting;
+    let member = Member { version: VERSION.to_owned(), rank, ranks };
+    let admission = Handshake::new(bounded(&stream)?, secret, job, address.port()).join(member)?;
+    Ok((stream, admission))
 }
 
 fn ports(ports: &[u16]) -> String {
@@ -486,4 +433,14 @@ fn ports(ports: &[u16]) -> String {
         (Some(first), _) => first.to_string(),
         _ => "none".into(),
     }
+}
+
+/// Parses arbitrary bytes as every message type, for fuzzing; only termination matters.
+#[cfg(any(test, fuzzing))]
+pub fn read_any_message(bytes: &[u8]) {
+    let mut from = bytes;
+    while Frame::read(&mut from).is_ok() {}
+    let handshake = || Handshake::new((bytes, io::sink()), &Secret::of("s"), 9, 23_000);
+    let _ = handshake().accept();
+    let _ = handshake().join(Member { version: VERSION.to_owned(), rank: 1, ranks: 2 });
 }
