@@ -2,15 +2,13 @@
 //! results.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
-use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::output::{self, Format, FormatArgs};
-use super::progress::{self, duration};
-use super::{curves, evaluate, interrupt, report};
-use crate::desk::adapt::{Asked, Layers, Progress, Text, adapt};
+use super::progress::StepProgress;
+use super::{curves, interrupt, report};
+use crate::desk::adapt::{Asked, Layers, Text, adapt};
 use base::error::{Error, Result};
 use lab::launch::Cancel;
 use lab::store::Store;
@@ -19,9 +17,6 @@ use plan::{Architecture, LayerSet};
 use study::analysis::compared_trainings;
 use table::render::{Shown, Sourced, Table};
 use table::{Curve, Provenance, Quality};
-
-/// Minimum interval between progress lines if standard error is no terminal.
-const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Arguments of `ladderscope adapt`.
 #[derive(Debug, clap::Args)]
@@ -129,8 +124,8 @@ pub fn run(args: &Args, dir: PathBuf) -> Result<u8> {
     let asked = asked(args)?;
     let cancel = Cancel::default();
     interrupt::cancel_on_signals(&cancel, true)?;
-    let mut shown = Shower::new();
-    let found = adapt(&asked, &Store::open(&dir), &cancel, &mut |progress| shown.show(&progress));
+    let mut shown = StepProgress::new();
+    let found = adapt(&asked, &Store::open(&dir), &cancel, &mut |progress| shown.training(&progress));
     shown.finish();
     let found = match found {
         Err(Error::Interrupted) => {
@@ -200,65 +195,6 @@ fn asked(args: &Args) -> Result<Asked> {
         output: args.output.clone(),
         restart: args.restart,
     })
-}
-
-/// Shows progress on standard error: a bar on a terminal, occasional lines elsewhere.
-#[derive(Debug)]
-pub(super) struct Shower {
-    bar: ProgressBar,
-    began: Option<Instant>,
-    last_line: Option<Instant>,
-    evaluation: Option<evaluate::Shower>,
-}
-
-impl Shower {
-    pub fn new() -> Self {
-        Self { bar: progress::bar(0), began: None, last_line: None, evaluation: None }
-    }
-
-    pub fn finish(&self) {
-        self.evaluation.iter().for_each(evaluate::Shower::finish);
-        self.bar.finish_and_clear();
-    }
-
-    pub fn show(&mut self, progress: &Progress<'_>) {
-        if !matches!(progress, Progress::Evaluating(_)) {
-            self.evaluation.take().iter().for_each(evaluate::Shower::finish);
-        }
-        match progress {
-            Progress::Doing(what) => {
-                // the next activity may have another speed
-                self.began = None;
-                self.bar.set_message((*what).to_owned());
-            }
-            Progress::Evaluating(of) => {
-                self.evaluation.get_or_insert_with(evaluate::Shower::new).show(*of)
-            }
-            Progress::Note(text) => self.bar.suspend(|| report::note(text)),
-            Progress::Step { what, done, found, of, loss, tokens_per_s } => {
-                // the first step of this process allocates buffers for all others, so it is not timed
-                let timed = done.saturating_sub(found + 1);
-                let began = *self.began.get_or_insert_with(Instant::now);
-                let left = match timed {
-                    0 => String::new(),
-                    _ => {
-                        let rest = began.elapsed().mul_f64(f64::from(of - done) / f64::from(timed));
-                        format!(", {} to go", duration(rest))
-                    }
-                };
-                self.bar.set_length(u64::from(*of));
-                self.bar.set_position(u64::from(*done));
-                let told = format!("{what}: loss {loss:.4}, {tokens_per_s:.0} tokens/s{left}");
-                let due =
-                    self.last_line.is_none_or(|last| last.elapsed() >= PLAIN_INTERVAL) || done == of;
-                if self.bar.is_hidden() && due {
-                    self.last_line = Some(Instant::now());
-                    report::line(&format!("[{done}/{of}] {told}"));
-                }
-                self.bar.set_message(told);
-            }
-        }
-    }
 }
 
 /// Output of `--format json`.

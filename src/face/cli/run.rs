@@ -70,9 +70,6 @@ fn lead(args: &Args, start: &Start) -> Result<u8> {
 }
 
 fn print(record: &Record, store: &Store, format: Format) -> Result<()> {
-    match format {
-        Format::Json => output::json(&record_table::contract_object(record)),
-        Format::Csv => output::emit(&record_table::csv(std::slice::from_ref(record))),
-        Format::Table => output::emit(&show::text(record, store)),
-    }
+    let csv = || record_table::csv(std::slice::from_ref(record));
+    output::print(format, &record_table::contract_object(record), csv, || show::text(record, store))
 }

@@ -8,7 +8,7 @@ use super::interrupt::INTERRUPTED;
 use super::output::{self, Format, FormatArgs};
 use super::patience::Patience;
 use super::progress::Progress;
-use super::record_printer::RecordPrinter;
+use super::record_table::RecordPrinter;
 use super::report;
 use crate::desk::{Gathered, Selection, Start};
 use base::error::{Error, Result};

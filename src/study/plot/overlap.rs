@@ -212,7 +212,7 @@ fn excerpt<'a>(trace: &'a Trace, part: &Part) -> Result<Excerpt<'a>> {
     if all == 0 {
         return Err(Error::input_help(
             format!("{name}: the operations have no layer numbers"),
-            "for an imported trace, use ladderscope timeline TRACE --export FILE.svg",
+            "for an imported trace, use ladderscope timeline TRACE -o FILE.svg",
         ));
     }
     let count = part.layers.clamp(1, all);
