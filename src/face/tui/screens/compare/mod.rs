@@ -1,13 +1,10 @@
 //! Screen 6: matched pairs along an axis, as a table or a heat map over TP and batch.
 
-pub mod compared;
-mod detail;
 mod draw;
 mod heat;
 pub mod state;
 #[cfg(test)]
 mod tests;
-mod told;
 
 use std::sync::Arc;
 
@@ -15,15 +12,15 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use serde::{Deserialize, Serialize};
 
-use self::compared::Compared;
 pub use self::state::Compare;
+use self::state::Compared;
 use self::state::Order;
 use crate::desk::figure::Kind;
 use crate::face::tui::action::acts;
 use crate::face::tui::context::{Context, SelectedRun};
 use crate::face::tui::figures;
+use crate::face::tui::figures::Subject;
 use crate::face::tui::layout::{cut_bottom, cut_top};
-use crate::face::tui::paper::Subject;
 use crate::face::tui::pick::Chosen;
 use crate::face::tui::screen::{
     Acts, Command, Export, FileKind, Input, Kept, NO_COMMAND, News, PointerKind, Screen, ScreenList,

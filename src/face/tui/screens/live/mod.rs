@@ -1,8 +1,6 @@
 //! Screen 2: the current or most recent sweep, its active run, and queued sweeps.
 
-mod detail;
 mod draw;
-mod look;
 mod progress;
 mod result;
 pub mod state;
@@ -166,7 +164,7 @@ impl Screen for Live {
             cx.follow(
                 "look",
                 &at,
-                move |_| Ok(look::look(&spec)),
+                move |_| Ok(progress::look(&spec)),
                 move |live: &mut Self, looked, cx| {
                     if let Some(cell) = live.cells.get_mut(at) {
                         cell.looked = cx.told(looked);

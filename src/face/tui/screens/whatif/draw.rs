@@ -1,17 +1,17 @@
-//! Drawing of screen 7: sliders on the left; TPOT of every architecture, a strip of two steps and the
-//! frontier on the right; break-even and kept variants below.
+//! Drawing of screen 7: sliders on the left; TPOT of every architecture, a strip of two steps and the frontier on the right; break-even and kept variants below.
 
 use std::sync::Arc;
 
 use super::state::{StripView, WhatIf, letter};
-use super::strip;
 use crate::face::tui::prelude::*;
+use crate::face::tui::screens::timeline::state::row::Cover;
 use crate::face::tui::screens::whatif::Act;
 use crate::face::tui::widgets::scatter::{Plot, mark};
-use crate::face::tui::widgets::shade;
+use crate::face::tui::widgets::shade::{self, Shares};
+use plan::Lane;
 use study::analysis::XAxis;
 use study::plot::look_numbers;
-use study::whatif::{Answer, CrossedLink, Crossing, Numbers, Over, Row, Slider};
+use study::whatif::{Answer, CrossedLink, Crossing, Numbers, Over, Row, Slider, Strip};
 use table::P2p;
 
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,7 @@ pub fn draw(buf: &mut Buffer, body: Rect, whatif: &WhatIf, cx: &Context) {
     bars(buf, areas.bars, theme, whatif, answer);
     if whatif.strip != StripView::Hidden {
         let whole_step = whatif.strip == StripView::Step;
-        strip::draw(buf, areas.strip, theme, &answer.strips, whole_step);
+        draw_strip(buf, areas.strip, theme, &answer.strips, whole_step);
     }
     if areas.pins.height > 0 {
         frontier(buf, areas.frontier, theme, whatif, answer);
@@ -417,4 +417,76 @@ fn break_even(whatif: &WhatIf, answer: &Answer) -> String {
     }
     let limit = found.iter().flatten().next().map_or(0.0, |found| found.hidden_pct);
     format!("{} overlaps {limit}% of comm {}", answer.spec.architecture, words.join(", "))
+}
+
+const LABELS: u16 = 9;
+
+/// Draws the strips under a title, two rows each.
+fn draw_strip(buf: &mut Buffer, area: Rect, theme: Theme, strips: &[Strip], whole_step: bool) {
+    let window = |strip: &Strip| if whole_step { (0, strip.length_ns) } else { strip.layer_ns };
+    // common scale: the longer one fills the width
+    let length = strips.iter().map(|s| window(s).1 - window(s).0).max().unwrap_or(1).max(1);
+    let what = match (strips.first(), whole_step) {
+        (Some(strip), false) => {
+            format!("layers {}-{}, {}", strip.layer, strip.layer + 1, ns(length))
+        }
+        _ => format!("the middle step, {}", ns(length)),
+    };
+    let x = put(buf, area, area.x, area.y, &what, theme.style(Role::Title));
+    // the compute lane is labelled already, so a narrow window drops its legend entry
+    let narrow = area.width < 60;
+    let legend = [
+        ("▂█", "compute", Role::Series(0)),
+        (if narrow { "▓" } else { "▒▓" }, "hidden", Role::Comm),
+        (if narrow { "╱" } else { "╌▖▚▜╱" }, "exposed", Role::Exposed),
+    ];
+    let mut x = x + 1;
+    for (glyph, words, role) in legend.into_iter().skip(usize::from(narrow)) {
+        x = put(buf, area, x, area.y, glyph, theme.style(role));
+        x = put(buf, area, x + 1, area.y, words, theme.style(Role::Dim)) + 1;
+    }
+    let columns = area.width.saturating_sub(LABELS);
+    if columns == 0 {
+        return;
+    }
+    for (index, strip) in strips.iter().enumerate() {
+        let y = area.y + 1 + 2 * index as u16;
+        let name = cut(&strip.architecture.to_string(), LABELS - 1);
+        put(buf, area, area.x, y, &name, theme.style(Role::Text));
+        put(buf, area, area.x, y + 1, "  comm", theme.style(Role::Dim));
+        let from = window(strip).0;
+        let bounds = |column: u16| {
+            let edge = |c: u16| from + (i128::from(length) * i128::from(c) / i128::from(columns)) as i64;
+            (edge(column), edge(column + 1).max(edge(column) + 1))
+        };
+        let cover = |mut intervals: Vec<(i64, i64)>| {
+            intervals.sort_unstable();
+            Cover::of(intervals.into_iter())
+        };
+        let spans = |lane: Lane| {
+            let of_lane = strip.spans.iter().filter(|span| span.lane == lane);
+            cover(of_lane.map(|span| (span.start_ns, span.end_ns)).collect())
+        };
+        let (compute, comm) = (spans(Lane::Compute), spans(Lane::Comm));
+        let exposed = cover(strip.exposed.clone());
+        let end = window(strip).1;
+        for column in 0..columns {
+            let (from, to) = bounds(column);
+            if from >= end {
+                break;
+            }
+            let x = area.x + LABELS + column;
+            let share = |cover: &Cover| cover.between(from, to) as f64 / (to - from) as f64;
+            let shares = Shares {
+                compute: share(&compute),
+                comm: share(&comm),
+                exposed: share(&exposed),
+                ..Shares::default()
+            };
+            let block = shade::BELOW[shade::eighths(shares.compute)];
+            put(buf, area, x, y, block, theme.style(Role::Series(0)));
+            let (glyph, role) = shade::comm(shares).unwrap_or((" ", Role::Text));
+            put(buf, area, x, y + 1, glyph, theme.style(role));
+        }
+    }
 }
