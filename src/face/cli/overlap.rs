@@ -175,12 +175,7 @@ fn json(
             to_us: selection.to_ns.map(us),
         },
     };
-    let mut value = serde_json::to_value(printed).map_err(|e| Error::failed(e.to_string()))?;
-    // The sum over ranks has no rank.
-    if let Some(all) = value.get_mut("all").and_then(|all| all.as_object_mut()) {
-        all.remove("rank");
-    }
-    output::json(&value)
+    output::json(&printed)
 }
 
 fn us(time: f64) -> Shown {
@@ -190,26 +185,24 @@ fn us(time: f64) -> Shown {
 /// Table of ranks. `with_all`, for people, adds a row with the sum and leaves out times that are zero on all ranks.
 pub fn ranks_table(report: &OverlapReport, with_all: bool) -> Table {
     let all = (with_all && report.ranks.len() > 1).then_some(&report.all);
-    let rows: Vec<(Shown, &RankOverlap)> = (report.ranks.iter().map(|rank| (rank.rank.into(), rank)))
-        .chain(all.map(|all| (Shown::text("all"), all)))
-        .collect();
+    let rows: Vec<&RankOverlap> = report.ranks.iter().chain(all).collect();
     let some = |sum: f64, time: f64| if with_all && sum == 0.0 { Shown::None } else { us(time) };
     Table::of(
         &rows,
         &[
-            ("rank", &|r| r.0.clone()),
-            ("comm_us|comm", &|r| us(r.1.comm_us)),
-            ("compute_us|compute", &|r| us(r.1.compute_us)),
-            ("memory_us|memory", &|r| some(report.all.memory_us, r.1.memory_us)),
-            ("overlap_us|overlap", &|r| us(r.1.overlap_us)),
-            ("exposed_comm_us|exposed", &|r| us(r.1.exposed_comm_us)),
-            ("overlap_pct|overlap %", &|r| Shown::number(r.1.overlap_pct, 1)),
+            ("rank", &|r| r.rank.map_or_else(|| Shown::text("all"), Into::into)),
+            ("comm_us|comm", &|r| us(r.comm_us)),
+            ("compute_us|compute", &|r| us(r.compute_us)),
+            ("memory_us|memory", &|r| some(report.all.memory_us, r.memory_us)),
+            ("overlap_us|overlap", &|r| us(r.overlap_us)),
+            ("exposed_comm_us|exposed", &|r| us(r.exposed_comm_us)),
+            ("overlap_pct|overlap %", &|r| Shown::number(r.overlap_pct, 1)),
             // omitted for people (span minus idle), to fit seconds of trace into 100 columns
-            ("busy_us|", &|r| us(r.1.busy_us)),
-            ("idle_us|idle", &|r| us(r.1.idle_us)),
-            ("span_us|span", &|r| us(r.1.span_us)),
+            ("busy_us|", &|r| us(r.busy_us)),
+            ("idle_us|idle", &|r| us(r.idle_us)),
+            ("span_us|span", &|r| us(r.span_us)),
             ("peer_wait_us|peer wait", &|r| {
-                r.1.peer_wait_us
+                r.peer_wait_us
                     .map_or(Shown::None, |own| some(report.all.peer_wait_us.unwrap_or(0.0), own))
             }),
         ],

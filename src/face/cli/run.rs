@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::interrupt::INTERRUPTED;
+use super::interrupt::{INTERRUPTED, Patience};
 use super::output::{self, Format, FormatArgs};
-use super::patience::Patience;
 use super::progress::Progress;
 use super::{record_table, report, show};
 use crate::desk::Start;

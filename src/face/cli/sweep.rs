@@ -4,9 +4,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::gate;
-use super::interrupt::INTERRUPTED;
+use super::interrupt::{INTERRUPTED, Patience};
 use super::output::{self, Format, FormatArgs};
-use super::patience::Patience;
 use super::progress::Progress;
 use super::record_table::RecordPrinter;
 use super::report;

@@ -7,9 +7,9 @@
 //! context   state shared by all screens, and their ways to reach outside
 //! task      background questions and stale answers
 //! scope     filter shared by the screens, and the experiment that results open on
-//! overlay   trait of overlays ([`overlay::Overlay`])
-//! pick      searchable picker; palette, opener: pickers for actions, runs and files
-//! checklist items to show or hide; prompt: text input, yes or no; texts: help, texts, pictures
+//! overlay   trait of overlays ([`overlay::Overlay`]); text input, yes or no
+//! pick      searchable picker, also of actions (the palette), runs and files
+//! checklist items to show or hide; texts: help, texts, pictures
 //! effects   executes effects: question threads, the store's worker, the sweep, the terminal
 //! view      draws the tabs, the screen, the footer, the overlays
 //! ```

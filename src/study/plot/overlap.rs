@@ -242,7 +242,7 @@ fn excerpt<'a>(trace: &'a Trace, part: &Part) -> Result<Excerpt<'a>> {
         ..Selection::default()
     };
     let report = overlap(trace, &selection);
-    let says = match report.ranks.iter().find(|rank| rank.rank == part.rank) {
+    let says = match report.ranks.iter().find(|rank| rank.rank == Some(part.rank)) {
         Some(rank) => {
             let (step, comm, exposed) =
                 (rank.span_us / 1e3, rank.comm_us / 1e3, rank.exposed_comm_us / 1e3);
