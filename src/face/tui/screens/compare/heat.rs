@@ -4,8 +4,9 @@
 use super::draw::p;
 use super::state::Compare;
 use crate::face::tui::prelude::*;
+use crate::face::tui::widgets::table::{self, Column};
+use ::table::{Link, Provenance, Spec};
 use study::analysis::{Axis, Comparison, HeatCell, HeatMap, HeatValue, Side, Verdict};
-use table::{Link, Provenance, Spec};
 
 const SHADES: [&str; 5] = ["··", "░░", "▒▒", "▓▓", "██"];
 
@@ -192,6 +193,18 @@ fn parts(side: &Side) -> Option<([f64; 5], bool)> {
     Some(([side.compute_ms?, 0.0, side.exposed_comm_ms?, 0.0, idle], false))
 }
 
+/// Columns of the two sides. A narrow window drops the lanes' milliseconds, which are also in the bars.
+const SIDES: [Column; 8] = [
+    Column::text("", 12, 0),
+    Column::number("TPOT ms [95%]", 20, 0),
+    Column::number("of it comm", 10, 2),
+    Column::number("exposed", 8, 2),
+    Column::number("of TPOT", 8, 0),
+    Column::number("overlap", 8, 0),
+    Column::number("hidden share [95%]", 20, 1),
+    Column::text("", 12, 3),
+];
+
 pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair: &Comparison) {
     let (text, dim, title) = (theme.style(Role::Text), theme.style(Role::Dim), theme.style(Role::Title));
     let name = format!("{axis}: {} against {}", pair.value, pair.baseline);
@@ -227,39 +240,30 @@ pub fn draw_detail(buf: &mut Buffer, area: Rect, theme: Theme, axis: &Axis, pair
     line(buf, inner, 1, &[&told[..], &[(&*adjusted, dim), (&*samples, dim)]].concat());
     let tpots = [pair.baseline_tpot_ms, pair.tpot_ms];
     let overlaps = [pair.baseline_overlap_pct, pair.overlap_pct];
-    // a narrow window keeps only shares and intervals; the lanes' milliseconds are also in the bars
-    let wide = inner.width >= 100;
-    let row = |cells: [&str; 7]| {
-        let [name, tpot, comm, exposed, of_tpot, overlap, hidden] = cells;
-        let lanes = if wide { format!(" {comm:>10} {exposed:>8}") } else { String::new() };
-        format!("{name:<12} {tpot:>20}{lanes} {of_tpot:>8} {overlap:>8} {hidden:>20}")
-    };
-    let exposed = if wide { "of TPOT" } else { "exposed" };
-    let hidden = "hidden share [95%]";
-    let head = row(["", "TPOT ms [95%]", "of it comm", "exposed", exposed, "overlap", hidden]);
-    put(buf, inner, inner.x, inner.y + 2, &head, title);
-    for (index, (value, side)) in sides.iter().enumerate() {
-        let y = inner.y + 3 + index as u16;
-        // per step, like TPOT; the bars cover all steps
-        let steps = f64::from(side.spec.output_tokens.saturating_sub(1).max(1));
-        let ms = |value: Option<f64>| value.map_or_else(|| "-".into(), |ms| digits(ms / steps));
-        let name = cut(value, 12);
-        let tpot = format!("{}{}", digits(tpots[index]), interval(side.tpot_ms_ci95));
-        let mut row = row([
-            &name,
-            &tpot,
-            &ms(side.comm_ms),
-            &ms(side.exposed_comm_ms),
-            &percent(side.exposed_pct),
-            &percent(overlaps[index]),
-            &side.hidden(),
-        ]);
-        let from = link(&side.spec);
-        if !from.is_empty() {
-            row += &format!("  {from}");
-        }
-        put(buf, inner, inner.x, y, &row, text);
-    }
+    let below = cut_top(inner, 2).1;
+    table::draw_all(
+        buf,
+        Rect { height: below.height.min(3), ..below },
+        theme,
+        &SIDES,
+        2,
+        |row, column| {
+            let (value, side) = sides[row];
+            // per step, like TPOT; the bars cover all steps
+            let steps = f64::from(side.spec.output_tokens.saturating_sub(1).max(1));
+            let ms = |value: Option<f64>| value.map_or_else(|| "-".into(), |ms| digits(ms / steps));
+            match column {
+                0 => value.clone(),
+                1 => format!("{}{}", digits(tpots[row]), interval(side.tpot_ms_ci95)),
+                2 => ms(side.comm_ms),
+                3 => ms(side.exposed_comm_ms),
+                4 => percent(side.exposed_pct),
+                5 => percent(overlaps[row]),
+                6 => side.hidden(),
+                _ => link(&side.spec),
+            }
+        },
+    );
     bars(buf, inner, theme, &sides.map(|(value, side)| (value.as_str(), side)));
     let by = [
         (format!("{} less {}", pair.baseline, pair.value), pair.saved),

@@ -257,7 +257,9 @@ const DETAIL: u16 = 10;
 
 fn areas(body: Rect) -> Areas {
     let (title, rest) = cut_top(body, 2);
-    let (table, detail) = cut_bottom(rest, if body.height >= 36 { DETAIL + 3 } else { DETAIL });
+    let detail = if body.height >= 36 { DETAIL + 3 } else { DETAIL };
+    // in a small window the list keeps its head and three rows
+    let (table, detail) = cut_bottom(rest, detail.min(rest.height.saturating_sub(4)));
     Areas { title, table, detail }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::KeyCode;
 
 use crate::face::tui::message::{Effect, Message};
 use crate::face::tui::screen::Tab;
@@ -426,24 +426,6 @@ fn the_title_of_the_sorted_column_is_whole_in_every_order() {
             assert!(titles.contains("tok/s x") && !titles.contains('…'), "{titles}\n{screen}");
         }
     }
-}
-
-#[test]
-fn without_colour_the_screen_says_the_same() {
-    let mut driver = on(grid().to_vec(), (80, 24));
-    driver.taps("t");
-    let with = driver.screen();
-    driver.state.cx.theme = crate::face::tui::theme::Theme::new(false);
-    assert_eq!(driver.screen(), with);
-    // an answer to a question that nobody asks any more changes nothing
-    let read =
-        |records: &[Record]| Message::Runs(Ok(Arc::new(Snapshot::new(records.to_vec(), Vec::new()))));
-    let (stale, newer) = (driver.send(read(&[])), driver.send(read(grid())));
-    driver.answer(newer);
-    driver.answer(stale);
-    assert_eq!(driver.screen(), with);
-    driver.send(Message::Key(KeyEvent::new(KeyCode::Char('t'), KeyModifiers::NONE)));
-    assert_ne!(driver.screen(), with);
 }
 
 #[test]

@@ -255,7 +255,8 @@ impl Live {
             true => (self.told.1.len() as u16 + 2).clamp(11, Self::most_rows(body)),
             false => (body.height / 2).clamp(11, 26),
         };
-        let (table, detail) = cut_bottom(rest, detail);
+        // in a small window the list keeps its head and three rows
+        let (table, detail) = cut_bottom(rest, detail.min(rest.height.saturating_sub(4)));
         let waiting = self.queue.len() as u16;
         let rows = if waiting == 0 { 0 } else { (waiting + 2).min(table.height / 2).max(3) };
         let (table, queue) = cut_bottom(table, rows);

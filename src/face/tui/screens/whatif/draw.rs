@@ -8,11 +8,12 @@ use crate::face::tui::screens::timeline::state::row::Cover;
 use crate::face::tui::screens::whatif::Act;
 use crate::face::tui::widgets::scatter::{Plot, mark};
 use crate::face::tui::widgets::shade::{self, Shares};
+use crate::face::tui::widgets::table::{self, Column};
+use ::table::P2p;
 use plan::Lane;
 use study::analysis::XAxis;
 use study::plot::look_numbers;
 use study::whatif::{Answer, CrossedLink, Crossing, Numbers, Over, Row, Slider, Strip};
-use table::P2p;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Areas {
@@ -305,36 +306,36 @@ fn frontier(buf: &mut Buffer, area: Rect, theme: Theme, whatif: &WhatIf, answer:
     }
 }
 
+const KEPT: [Column; 7] = [
+    Column::text("kept", 4, 0),
+    Column::text("arch", 12, 0),
+    Column::number("TPOT ms", 10, 0),
+    Column::number("to base", 8, 1),
+    Column::number("overlap", 8, 2),
+    Column::number("completion", 11, 3),
+    Column::text("changed", 12, 1),
+];
+
 fn pins(buf: &mut Buffer, area: Rect, whatif: &WhatIf, cx: &Context) {
-    let theme = cx.theme;
-    let (dim, text) = (theme.style(Role::Dim), theme.style(Role::Text));
-    let head = "kept   arch         TPOT ms  to base  overlap  completion  changed";
-    put(buf, area, area.x, area.y, head, theme.style(Role::Title));
-    if whatif.pins.is_empty() {
-        let key = cx.key::<WhatIf>(Act::Pin);
-        let hint = format!("{key} keeps this variant to compare it with others");
-        put(buf, area, area.x, area.y + 1, &hint, dim);
-        return;
-    }
-    for (index, pin) in whatif.pins.iter().enumerate() {
-        let y = area.y + 1 + index as u16;
+    let base = whatif.base_answer.as_ref().and_then(|base| base.chosen()).map(|n| n.tpot_ms);
+    table::draw_all(buf, area, cx.theme, &KEPT, whatif.pins.len(), |row, column| {
+        let pin = &whatif.pins[row];
         let now = if pin.variant == whatif.variant { "▸" } else { " " };
-        let numbers = pin.answer.chosen();
-        let base = whatif.base_answer.as_ref().and_then(|base| base.chosen()).map(|n| n.tpot_ms);
-        let words = match numbers {
-            Some(n) => format!(
-                "{:>7}  {:>7}  {:>7}  {:>7} ms",
-                digits(n.tpot_ms),
-                delta(n.tpot_ms, base),
-                percent(n.overlap_pct),
-                digits(n.completion_ms)
-            ),
-            None => "cannot run".into(),
-        };
-        let name = cut(&pin.answer.spec.architecture.to_string(), 11);
-        let changes = whatif.changes(&pin.variant, &pin.answer.profile_values);
-        let row = format!("{now} {}    {name:<12} {words}  {changes}", letter(index));
-        put(buf, area, area.x, y, &row, text);
+        let number = |of: &dyn Fn(&Numbers) -> String| pin.answer.chosen().map_or_else(String::new, of);
+        match column {
+            0 => format!("{now} {}", letter(row)),
+            1 => pin.answer.spec.architecture.to_string(),
+            2 => pin.answer.chosen().map_or_else(|| "cannot run".into(), |n| digits(n.tpot_ms)),
+            3 => number(&|n| delta(n.tpot_ms, base)),
+            4 => number(&|n| percent(n.overlap_pct)),
+            5 => number(&|n| format!("{} ms", digits(n.completion_ms))),
+            _ => whatif.changes(&pin.variant, &pin.answer.profile_values),
+        }
+    });
+    if whatif.pins.is_empty() {
+        let hint =
+            format!("{} keeps this variant to compare it with others", cx.key::<WhatIf>(Act::Pin));
+        put(buf, area, area.x, area.y + 1, &hint, cx.theme.style(Role::Dim));
     }
 }
 
