@@ -197,9 +197,9 @@ fn parts(side: &Side) -> Option<([f64; 5], bool)> {
 const SIDES: [Column; 8] = [
     Column::text("", 12, 0),
     Column::number("TPOT ms [95%]", 20, 0),
-    Column::number("of it comm", 10, 2),
-    Column::number("exposed", 8, 2),
-    Column::number("of TPOT", 8, 0),
+    Column::number("comm ms", 8, 2),
+    Column::number("exposed ms", 10, 2),
+    Column::number("exposed", 8, 0),
     Column::number("overlap", 8, 0),
     Column::number("hidden share [95%]", 20, 1),
     Column::text("", 12, 3),

@@ -201,7 +201,7 @@ fn variants_are_kept_beside_each_other_and_exported() {
     driver.taps("p");
     driver.shows("kept already, as B");
     let shown = driver.screen();
-    assert!(shown.contains("A    ladder") && shown.contains("P2P off"), "{shown}");
+    assert!(shown.contains("A  ladder") && shown.contains("P2P off"), "{shown}");
     driver.taps("b");
     assert_eq!(driver.state.whatif.variant.cell.p2p, P2p::On, "back to A");
     let export = driver.state.whatif.export(FileKind::Csv, &driver.state.cx).unwrap().unwrap();
